@@ -161,14 +161,14 @@ def peer_examples(sentences: str, vocab: str, dupe_factor: str, output: str) -> 
 
 def own_reading(data: str) -> None:
     """Measures wikitext per CPU second of reading pages, mostly unpacking."""
-    from bert_keras.pipelines.sources import wikipedia
+    from bert_keras.pipelines.sources import dump_pages
 
     paths = sorted(Path(data, "wikipedia").glob("enwiki*.bz2"))
     pages: list = []
     times = measuring.timed(
-        lambda: pages.extend(p for path in paths for p in wikipedia.read_pages(path))
+        lambda: pages.extend(p for path in paths for p in dump_pages.read_pages(path))
     )
-    texts = [page.text for page in pages if isinstance(page, wikipedia.Page)]
+    texts = [page.text for page in pages if isinstance(page, dump_pages.Page)]
     print(json.dumps(sum(len(text.encode()) for text in texts) / times.cpu))
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from benchmarks import data as data_line
 from benchmarks import measuring
 from bert_keras.pipelines import filters, sentences, words
-from bert_keras.pipelines.sources import dump_head, readers, wikipedia
+from bert_keras.pipelines.sources import dump_head, dump_pages, reading, source
 
 # Dumps.
 
@@ -80,7 +80,7 @@ def make_dump(path: Path, output: Path, num_copies: int) -> None:
     with open(path, "rb") as file:
         head = dump_head.read_head(file, str(path))
         size = path.stat().st_size
-        cut = wikipedia._cut_pages(file, str(path), head, 0, size)  # noqa: SLF001
+        cut = dump_pages._cut_pages(file, str(path), head, 0, size)  # noqa: SLF001
         pages = [xml.decode() for xml, problem in cut if problem is None]
     with open(output, "wb") as file:
         site = f"<siteinfo><dbname>{path.name.partition('wiki')[0]}wiki</dbname>"
@@ -100,10 +100,10 @@ def read_documents(kind: str, path: Path) -> list[list[list[str]]]:
     """Returns the documents of a file of `corpus`: sentences of paragraphs."""
     return [
         [sentences.split_sentences(paragraph) for paragraph in found.paragraphs]
-        for item in readers.find_inputs({kind: [str(path)]})
-        for part in readers.split_input(item)
-        for found in readers.read_range(part, lambda _: None, lambda *_: None)
-        if isinstance(found, readers.SourceDocument)
+        for item in reading.find_inputs({kind: [str(path)]})
+        for part in reading.split_input(item)
+        for found in reading.read_range(part, lambda _: None, lambda *_: None)
+        if isinstance(found, source.SourceDocument)
     ]
 
 
@@ -175,16 +175,16 @@ def make(data: Path, work: Path, num_copies: int) -> None:
             continue
         name = path.name.removesuffix(".bz2").removesuffix(".xml")
         make_dump(path, work / f"dumps/{name}.xml.bz2", num_copies)
-    for pattern, (read, source) in OTHER_FILES.items():
+    for pattern, (read, origin) in OTHER_FILES.items():
         for path in sorted(data.glob(pattern)):
             name = "-".join(path.relative_to(data).parts)
             try:
-                documents = read(source, path)
+                documents = read(origin, path)
             except filters.InputError as error:
                 print(f"left out: {error}")
                 continue
             output = work / f"json/{name}.jsonl"
-            write_json(documents, source, output, num_copies)
+            write_json(documents, origin, output, num_copies)
 
 
 def rows(work: Path) -> Iterator[list[str]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks import measuring
 from bert_keras.core.settings.config import CorpusConfig
 from bert_keras.pipelines import words
-from bert_keras.pipelines.sources import readers
+from bert_keras.pipelines.sources import reading, source
 
 TESTS = Path(__file__).resolve().parents[1] / "tests" / "pipelines" / "test_words.py"
 LANGUAGES = {"th": "Thai", "lo": "Lao", "km": "Khmer", "my": "Burmese", "ko": "Korean"}
@@ -24,12 +24,12 @@ LANGUAGES = {"th": "Thai", "lo": "Lao", "km": "Khmer", "my": "Burmese", "ko": "K
 
 def articles(path: Path) -> list[list[str]]:
     """Returns the paragraphs of each article of a dump."""
-    [item] = readers.find_inputs({"wikipedia": [str(path)]})
+    [item] = reading.find_inputs({"wikipedia": [str(path)]})
     return [
         found.paragraphs
-        for part in readers.split_input(item)
-        for found in readers.read_range(part, lambda _: None, lambda *_: None)
-        if isinstance(found, readers.SourceDocument)
+        for part in reading.split_input(item)
+        for found in reading.read_range(part, lambda _: None, lambda *_: None)
+        if isinstance(found, source.SourceDocument)
     ]
 
 

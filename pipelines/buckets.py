@@ -39,7 +39,6 @@ def tokenize_documents(
 
     Args:
         found: documents of `corpus`: `id`, `source`, `paragraphs` of sentences.
-        tokenizer: text to WordPieces.
         counts: incremented: `documents`, `sentences`, `tokens`, `unknown_tokens`,
             `empty_documents`.
     """
@@ -126,9 +125,6 @@ def encode_bucket(
     """All examples of a bucket, serialised, in the order of the shard.
 
     Args:
-        documents: all of the bucket, in any order.
-        bucket: its number, which together with the seed gives the order.
-        config: of the examples.
         vocabulary: WordPieces to mask with.
         counts: incremented: `duplicate_documents`, `pairs_without_partner`,
             `dropped_single_sentences`, `dropped_unbalanced_pairs`,
@@ -260,8 +256,6 @@ def encode_batch(
     """Serialises a batch, with the features listed in `features`.
 
     Args:
-        batch: instances.
-        config: of the examples.
         row_of: with `config.pack_instances`, the row of each, ascending from 0.
     """
     labels = batch.is_random_next[:, np.newaxis].astype(np.int64)

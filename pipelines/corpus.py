@@ -29,7 +29,7 @@ from bert_keras.pipelines import (
     instances,
 )
 from bert_keras.pipelines.engine import steps
-from bert_keras.pipelines.sources import encodings, readers
+from bert_keras.pipelines.sources import encodings, reading, source
 
 logger = logging.getLogger(__name__)
 
@@ -88,11 +88,6 @@ def build_corpus(
             documents that may have the id of another one with other text.
         allow_cut_dumps: read plain dumps without `</mediawiki>` at their end.
         encoding: of books and lines that are not UTF-8; `None`: detect it.
-        engine: runs the job.
-
-    Raises:
-        InputError: nothing to read, a file of another kind, too many bad items, no
-            document, or an output directory of another run.
     """
     if not 0 <= max_bad_fraction <= 1:
         raise InputError(
@@ -100,27 +95,29 @@ def build_corpus(
         )
     if encoding is not None:
         encodings.check_name(encoding)
-    inputs = readers.find_inputs(sources, allow_cut_dumps=allow_cut_dumps)
+    inputs = reading.find_inputs(
+        sources, source.Options(allow_cut_dumps=allow_cut_dumps)
+    )
     overlap = None
     if exclude_overlap_with:
         overlap = filters.read_overlap(exclude_overlap_with)
-    work = _plan_work(output_dir, inputs, config, overlap, encoding)
-    settings = _settings(work, inputs)
+    job = _make_job(output_dir, inputs, config, overlap, encoding)
+    settings = _settings(job, inputs)
     # Not in the manifest: the same text copied elsewhere gives the same manifest.
-    states = {"input": readers.fingerprints(inputs)}
+    states = {"input": reading.fingerprints(inputs)}
     if manifest.claim_output_directory(output_dir, settings | states):
         return manifest.read_manifest(
             output_dir, kind="documents", verb="bert-keras corpus"
         )
     if overlap:
-        files.make_directory(work.work_dir)
-        files.write_atomically(work.overlap_path, overlap.to_bytes())
-    done = engine.run(_job(work, inputs))
+        files.make_directory(job.work_dir)
+        files.write_atomically(job.overlap_path, overlap.to_bytes())
+    done = engine.run(_plan(job, inputs))
     results = [result for of_step in done.values() for result in of_step]
     counters = _name_largest(steps.sum_counters(results))
     rejects = sorted(tuple(reject) for r in results for reject in r.get("rejects", ()))
     _write_rejects(output_dir, rejects)
-    _check(counters, rejects, work, max_bad_fraction)
+    _check(counters, rejects, job, max_bad_fraction)
     shared_ids = [key for r in results for key in r.get("shared_ids", ())]
     _check_ids(counters, shared_ids, max_bad_fraction)
     result = manifest.Manifest(
@@ -135,7 +132,7 @@ def build_corpus(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class CorpusJob:
     """Settings for the workers."""
 
     output_dir: str
@@ -160,17 +157,17 @@ class Work:
         return files.join(self.work_dir, "overlap.npz")
 
 
-def _plan_work(
+def _make_job(
     output_dir: str,
-    inputs: Sequence[readers.Input],
+    inputs: Sequence[source.Input],
     config: CorpusConfig,
     overlap: filters.Overlap | None,
     encoding: str | None,
-) -> Work:
+) -> CorpusJob:
     # Depends on the input alone, so any number of workers gives the same shards.
     num_bytes = sum(item.num_bytes * _expansion(item.path) for item in inputs)
     num_shards = math.ceil(num_bytes / _BYTES_PER_SHARD)
-    return Work(
+    return CorpusJob(
         output_dir=str(output_dir),
         config=config,
         overlap_sha256=overlap.sha256 if overlap else None,
@@ -184,59 +181,59 @@ def _expansion(path: str) -> int:
     return next((n for suffix, n in _EXPANSION.items() if path.endswith(suffix)), 1)
 
 
-def _settings(work: Work, inputs: Iterable[readers.Input]) -> dict[str, Any]:
+def _settings(job: CorpusJob, inputs: Iterable[source.Input]) -> dict[str, Any]:
     return {
         "inputs": sorted([i.kind, files.name_of(i.path), i.num_bytes] for i in inputs),
-        "num_shards": work.num_shards,
-        **work.config.model_dump(mode="json"),
-        "exclude_overlap_sha256": work.overlap_sha256,
-        **({"encoding": work.encoding} if work.encoding else {}),
+        "num_shards": job.num_shards,
+        **job.config.model_dump(mode="json"),
+        "exclude_overlap_sha256": job.overlap_sha256,
+        **({"encoding": job.encoding} if job.encoding else {}),
     }
 
 
-def _job(work: Work, inputs: Iterable[readers.Input]) -> steps.Job:
-    ranges = [part for item in inputs for part in readers.split_input(item)]
+def _plan(job: CorpusJob, inputs: Iterable[source.Input]) -> steps.Job:
+    ranges = [part for item in inputs for part in reading.split_input(item)]
     return steps.Job(
         title="corpus",
         items=[
             steps.Item(value=part, num_bytes=part.stop - part.start) for part in ranges
         ],
-        steps=functools.partial(_steps, work),
+        steps=functools.partial(_steps, job),
         shuffles={
-            _DOCUMENTS: work.num_shards,
-            _VERSIONS: work.num_shards,
-            _PARAGRAPHS: work.num_partitions,
-            _MARKS: work.num_shards,
-            _KEEPERS: work.num_shards,
+            _DOCUMENTS: job.num_shards,
+            _VERSIONS: job.num_shards,
+            _PARAGRAPHS: job.num_partitions,
+            _MARKS: job.num_shards,
+            _KEEPERS: job.num_shards,
         },
-        work_dir=work.work_dir,
+        work_dir=job.work_dir,
     )
 
 
-def _steps(work: Work, heartbeat: steps.Heartbeat) -> list[steps.Step]:
+def _steps(job: CorpusJob, heartbeat: steps.Heartbeat) -> list[steps.Step]:
     return [
         steps.Step(
             name="Read",
-            do=_Read(work, heartbeat),
+            do=_Read(job, heartbeat),
             writes=(_DOCUMENTS, _VERSIONS),
         ),
         steps.Step(
             name="FindNewest",
-            do=_FindNewest(work, heartbeat),
+            do=_FindNewest(job, heartbeat),
             reads=(_VERSIONS,),
             writes=(_PARAGRAPHS,),
             memory_per_byte=6,
         ),
         steps.Step(
             name="FindDuplicates",
-            do=_FindDuplicates(work, heartbeat),
+            do=_FindDuplicates(job, heartbeat),
             reads=(_PARAGRAPHS,),
             writes=(_MARKS, _KEEPERS),
             memory_per_byte=8,
         ),
         steps.Step(
             name="Write",
-            do=_Write(work, heartbeat),
+            do=_Write(job, heartbeat),
             reads=(_DOCUMENTS, _MARKS, _KEEPERS),
             memory_per_byte=2,
         ),
@@ -258,7 +255,7 @@ def _name_largest(counters: Mapping[str, int]) -> dict[str, int]:
 
 def _write_rejects(output_dir: str, rejects: Iterable[tuple[str, ...]]) -> None:
     lines = [
-        json.dumps(readers.Reject(*reject)._asdict(), ensure_ascii=False)
+        json.dumps(source.Reject(*reject)._asdict(), ensure_ascii=False)
         for reject in rejects
     ]
     data = "".join(f"{line}\n" for line in lines).encode()
@@ -268,25 +265,25 @@ def _write_rejects(output_dir: str, rejects: Iterable[tuple[str, ...]]) -> None:
 def _check(
     counters: Mapping[str, int],
     rejects: Sequence[tuple[str, ...]],
-    work: Work,
+    job: CorpusJob,
     max_bad_fraction: float,
 ) -> None:
     num_read = counters.get("items_read", 0)
     share = len(rejects) / max(num_read, 1)
     if num_read and share > max_bad_fraction:
-        first = readers.Reject(*rejects[0])
+        first = source.Reject(*rejects[0])
         place = ": ".join(filter(None, [first.file, first.item]))
         raise InputError(
             f"{len(rejects)} of {num_read} items ({share:.2%}) could not be read, the "
             f"limit is {max_bad_fraction:.2%}: {place}: {first.reason}; all are in "
-            f"{files.join(work.output_dir, REJECTS_NAME)}: mend the input, or get it "
+            f"{files.join(job.output_dir, REJECTS_NAME)}: mend the input, or get it "
             "again; to do without them, raise --max_bad_fraction"
         )
     if not counters.get("documents"):
         raise InputError(
             f"no document in {num_read} items read: empty, redirects, other namespaces "
             "or too little running text "
-            f"({_drops(counters, work.config) or 'no items'})"
+            f"({_drops(counters, job.config) or 'no items'})"
         )
 
 
@@ -363,36 +360,33 @@ class _Read(steps.Worker):
 
     def setup(self) -> None:
         self._overlap = None
-        if self._work.overlap_sha256 is not None:
+        if self._job.overlap_sha256 is not None:
             self._overlap = filters.Overlap.from_bytes(
-                files.read_bytes(self._work.overlap_path)
+                files.read_bytes(self._job.overlap_path)
             )
 
-    def process(self, item: readers.Range) -> Iterator[Any]:
-        config, counts = self._work.config, Counter()
+    def process(self, part: source.Range) -> Iterator[Any]:
+        config, counts = self._job.config, Counter()
         rejects = []
 
         def count(name: str, amount: int = 1) -> None:
             counts[name] += amount
 
-        for found in readers.read_range(
-            item,
-            self._heartbeat.add,
-            count,
-            drop_lists=config.drop_lists,
-            encoding=self._work.encoding,
-        ):
-            if isinstance(found, readers.Reject):
-                count(f"rejected/{found.reason.split(':')[0]}")
-                rejects.append(found)
+        options = source.Options(
+            drop_lists=config.drop_lists, encoding=self._job.encoding
+        )
+        for document in reading.read_range(part, self._heartbeat.add, count, options):
+            if isinstance(document, source.Reject):
+                count(f"rejected/{document.reason.split(':')[0]}")
+                rejects.append(document)
                 continue
             kept = document_records.keep_paragraphs(
-                found, config=config, overlap=self._overlap, count=count
+                document, config=config, overlap=self._overlap, count=count
             )
             if kept is None:
                 continue
-            bucket = instances.bucket_of(found.id, self._work.num_shards)
-            record = document_records.make_record(found, kept)
+            bucket = instances.bucket_of(document.id, self._job.num_shards)
+            record = document_records.make_record(document, kept)
             yield steps.Send(_DOCUMENTS, bucket, record.to_bytes())
             if config.deduplicate_paragraphs:
                 version = document_records.Version.of(record, kept)
@@ -436,7 +430,7 @@ class _FindNewest(steps.Worker):
         ]
         if blocks:
             yield from _tagged(
-                _PARAGRAPHS, np.concatenate(blocks), self._work.num_partitions
+                _PARAGRAPHS, np.concatenate(blocks), self._job.num_partitions
             )
 
 
@@ -446,8 +440,8 @@ class _FindDuplicates(steps.Worker):
     def process(self, element: tuple[int, Any]) -> Iterator[steps.Send]:
         _, groups = element
         marked, keeping = duplicates.find(groups[_PARAGRAPHS])
-        yield from _tagged(_MARKS, marked, self._work.num_shards)
-        yield from _tagged(_KEEPERS, keeping, self._work.num_shards)
+        yield from _tagged(_MARKS, marked, self._job.num_shards)
+        yield from _tagged(_KEEPERS, keeping, self._job.num_shards)
 
 
 class _Write(steps.Worker):
@@ -477,15 +471,15 @@ class _Write(steps.Worker):
         if not written:
             yield steps.counted(counts, shared_ids=shared_ids)
             return
-        name = f"documents-{number:05d}-of-{self._work.num_shards:05d}.jsonl.gz"
+        name = f"documents-{number:05d}-of-{self._job.num_shards:05d}.jsonl.gz"
         lines = (zlib.decompress(record.line) for record in written)
-        shard = documents.write_shard(files.join(self._work.output_dir, name), lines)
+        shard = documents.write_shard(files.join(self._job.output_dir, name), lines)
         for record in written:
-            source = instances.source_name(record.source)
+            name = instances.source_name(record.source)
             counts["documents"] += 1
-            counts[f"documents/{source}"] += 1
+            counts[f"documents/{name}"] += 1
             counts["words"] += record.num_words
-            counts[f"words/{source}"] += record.num_words
+            counts[f"words/{name}"] += record.num_words
             counts["sentences"] += record.num_sentences
         yield steps.counted(
             _name_largest(counts),
@@ -505,7 +499,7 @@ class _Write(steps.Worker):
 
         A document that `keeps` a paragraph for others stays whole instead.
         """
-        config = self._work.config
+        config = self._job.config
         document = json.loads(zlib.decompress(record.line))
         read = document["paragraphs"]
         are_long = (duplicates.is_long(p, config.min_duplicate_words) for p in read)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from bert_keras.core.settings.config import CorpusConfig
 from bert_keras.pipelines import duplicates, filters, sentences, words
-from bert_keras.pipelines.sources import readers
+from bert_keras.pipelines.sources import source
 
 
 class Record(NamedTuple):
@@ -76,7 +76,7 @@ class Kept(NamedTuple):
 
 
 def keep_paragraphs(
-    document: readers.SourceDocument,
+    document: source.SourceDocument,
     *,
     config: CorpusConfig,
     overlap: filters.Overlap | None,
@@ -109,7 +109,7 @@ def keep_paragraphs(
     return None
 
 
-def make_record(document: readers.SourceDocument, kept: Kept) -> Record:
+def make_record(document: source.SourceDocument, kept: Kept) -> Record:
     """Splits paragraphs into sentences and packs them as one document."""
     split = (
         sentences.split_sentences(one) if isinstance(one, str) else list(one)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_keras.core import files, manifest
+from bert_keras.core import files, manifest, progress
 from bert_keras.core.errors import InputError
 from bert_keras.pipelines.engine import steps
 
@@ -47,8 +47,6 @@ def read_shard(path: str | Path) -> Iterator[dict[str, Any]]:
     """The documents of a shard, in order.
 
     Raises:
-        InputError: not there, not gzip, not JSON, or not a document; with file and
-            line.
         OSError, Unavailable: the disk or store does not answer.
     """
     line_number = 0
@@ -70,6 +68,24 @@ def read_shard(path: str | Path) -> Iterator[dict[str, Any]]:
             f"{path}: line {line_number}: expected a document of `bert-keras corpus` "
             f"(JSON with id, source, paragraphs): {error}; recreate the corpus"
         ) from None
+
+
+def read_corpus(
+    directory: str | Path, corpus: manifest.Manifest, *, title: str
+) -> Iterator[dict[str, Any]]:
+    """Reads the documents of all shards, with a progress line if that takes long."""
+    num_read = 0
+    with progress.Progress(
+        title,
+        total=corpus.num_records,
+        unit="documents",
+        read=lambda: num_read,
+        only_if_long=True,
+    ):
+        for shard in corpus.shards:
+            for document in read_shard(files.join(directory, shard.name)):
+                num_read += 1
+                yield document
 
 
 def _parse(line: bytes) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bert_keras.core import files, manifest, ownership, progress
+from bert_keras.core import files, manifest, ownership
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.config import ExamplesConfig
 from bert_keras.data import batch_tokenizer, masking, tokenization
@@ -54,7 +54,7 @@ _DOCUMENTS = "documents"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class ExamplesJob:
     """Settings for the workers."""
 
     output_dir: str
@@ -110,11 +110,6 @@ def build_examples(
         config: lengths, masks and seed.
         do_lower_case: lower-case words and strip accents.
         num_shards: buckets, on which the bytes depend; `None`: `default_num_shards`.
-        engine: runs the job.
-
-    Raises:
-        InputError: an unfinished or changed corpus, a bad vocabulary or one of the
-            other casing, an output directory of another run, no example made.
     """
     if num_shards is not None and num_shards < 1:
         raise InputError(f"--num_shards must be at least 1, got {num_shards}")
@@ -123,21 +118,21 @@ def build_examples(
         corpus_dir, kind="documents", verb="bert-keras corpus"
     )
     manifest.verify_shards(corpus_dir, corpus)
-    work = Work(
+    job = ExamplesJob(
         output_dir=str(output_dir),
         config=config,
         do_lower_case=do_lower_case,
         num_shards=num_shards or default_num_shards(corpus),
     )
-    settings = _settings(work, corpus, vocabulary)
+    settings = _settings(job, corpus, vocabulary)
     # Directories begun before there was a choice.
     if manifest.claim_output_directory(output_dir, settings):
         return manifest.read_manifest(
             output_dir, kind="examples", verb="bert-keras examples"
         )
-    work = _spread_rare(work, _find_rare(corpus_dir, corpus, work.num_shards))
-    vocabulary.save(work.vocab_path)
-    done = engine.run(_job(work, corpus_dir, corpus))
+    job = _spread_rare(job, _find_rare(corpus_dir, corpus, job.num_shards))
+    vocabulary.save(job.vocab_path)
+    done = engine.run(_plan(job, corpus_dir, corpus))
     results = [result for of_step in done.values() for result in of_step]
     shards = steps.shards_of(results)
     if not shards:
@@ -185,32 +180,24 @@ def _find_rare(
     Returns:
         By source and id, the number of sentences.
     """
-    found: dict[str, dict[str, int]] = {
+    sizes: dict[str, dict[str, int]] = {
         name.removeprefix("documents/"): {}
         for name, number in corpus.counters.items()
         if name.startswith("documents/") and number < RARE * num_shards
     }
-    if not found or num_shards == 1:
+    if not sizes or num_shards == 1:
         return {}
-    num_read = 0
-    with progress.Progress(
-        "examples: find rare sources",
-        total=corpus.num_records,
-        unit="documents",
-        read=lambda: num_read,
-        only_if_long=True,
-    ):
-        for shard in corpus.shards:
-            for document in documents.read_shard(files.join(corpus_dir, shard.name)):
-                num_read += 1
-                source = instances.source_name(document["source"])
-                if source in found:
-                    num_sentences = sum(map(len, document["paragraphs"]))
-                    found[source][document["id"]] = num_sentences
-    return found
+    title = "examples: find rare sources"
+    for document in documents.read_corpus(corpus_dir, corpus, title=title):
+        source = instances.source_name(document["source"])
+        if source in sizes:
+            sizes[source][document["id"]] = sum(map(len, document["paragraphs"]))
+    return sizes
 
 
-def _spread_rare(work: Work, rare: Mapping[str, Mapping[str, int]]) -> Work:
+def _spread_rare(
+    job: ExamplesJob, rare: Mapping[str, Mapping[str, int]]
+) -> ExamplesJob:
     """Places the documents of rare sources so that none is alone in its shard.
 
     Depends on the corpus and the number of shards alone, so that examples of every
@@ -221,13 +208,13 @@ def _spread_rare(work: Work, rare: Mapping[str, Mapping[str, int]]) -> Work:
     for source, num_sentences in rare.items():
         ids = []
         for key, number in num_sentences.items():
-            parts = min(number // SENTENCES_PER_PART, 2 * work.num_shards)
+            parts = min(number // SENTENCES_PER_PART, 2 * job.num_shards)
             if len(num_sentences) < FEW and parts > 1:
                 num_parts[key] = parts
                 ids += [instances.part_id(key, part) for part in range(parts)]
             else:
                 ids.append(key)
-        counts = Counter(instances.bucket_of(key, work.num_shards) for key in ids)
+        counts = Counter(instances.bucket_of(key, job.num_shards) for key in ids)
         moves[source] = instances.join_lone(counts)
     if num_parts:
         logger.info(
@@ -242,22 +229,22 @@ def _spread_rare(work: Work, rare: Mapping[str, Mapping[str, int]]) -> Work:
         logger.info(
             "examples: documents that would be the only one of their source in one of "
             "%s shards join others, which random next sentences can come from: %s",
-            f"{work.num_shards:,}",
+            f"{job.num_shards:,}",
             ", ".join(joined[:5]) + (", ..." if joined[5:] else ""),
         )
-    return replace(work, num_parts=num_parts, moves=moves)
+    return replace(job, num_parts=num_parts, moves=moves)
 
 
 def _settings(
-    work: Work, corpus: manifest.Manifest, vocabulary: tokenization.Vocabulary
+    job: ExamplesJob, corpus: manifest.Manifest, vocabulary: tokenization.Vocabulary
 ) -> dict[str, Any]:
     """Everything that the bytes depend on."""
     digests = "".join(f"{shard.sha256}\n" for shard in corpus.shards)
     return {
-        **work.config.model_dump(mode="json"),
-        "max_predictions_per_seq": work.config.num_predictions,
-        "do_lower_case": work.do_lower_case,
-        "num_shards": work.num_shards,
+        **job.config.model_dump(mode="json"),
+        "max_predictions_per_seq": job.config.num_predictions,
+        "do_lower_case": job.do_lower_case,
+        "num_shards": job.num_shards,
         "corpus_sha256": hashlib.sha256(digests.encode()).hexdigest(),
         "vocab_sha256": vocabulary.sha256,
         # Python's Unicode tables decide which characters are letters or marks.
@@ -265,26 +252,28 @@ def _settings(
     }
 
 
-def _job(work: Work, corpus_dir: str | Path, corpus: manifest.Manifest) -> steps.Job:
+def _plan(
+    job: ExamplesJob, corpus_dir: str | Path, corpus: manifest.Manifest
+) -> steps.Job:
     return steps.Job(
         title="examples",
         items=documents.shard_items(corpus_dir, corpus),
-        steps=functools.partial(_steps, work),
-        shuffles={_DOCUMENTS: work.num_shards},
-        work_dir=files.join(work.output_dir, manifest.WORK_NAME),
+        steps=functools.partial(_steps, job),
+        shuffles={_DOCUMENTS: job.num_shards},
+        work_dir=files.join(job.output_dir, manifest.WORK_NAME),
     )
 
 
-def _steps(work: Work, heartbeat: steps.Heartbeat) -> list[steps.Step]:
+def _steps(job: ExamplesJob, heartbeat: steps.Heartbeat) -> list[steps.Step]:
     tokenize = steps.Step(
-        name="Tokenize", do=_Tokenize(work, heartbeat), writes=(_DOCUMENTS,)
+        name="Tokenize", do=_Tokenize(job, heartbeat), writes=(_DOCUMENTS,)
     )
     write = steps.Step(
         name="Write",
-        do=_Write(work, heartbeat),
+        do=_Write(job, heartbeat),
         reads=(_DOCUMENTS,),
         # The packed documents twice, and the spans of their examples.
-        memory_per_byte=5 + 1.3 * work.config.num_duplicates,
+        memory_per_byte=5 + 1.3 * job.config.num_duplicates,
     )
     return [tokenize, write]
 
@@ -297,8 +286,8 @@ class _Tokenize(steps.Worker):
 
     def setup(self) -> None:
         tokenizer = tokenization.Tokenizer(
-            tokenization.Vocabulary.load(self._work.vocab_path),
-            do_lower_case=self._work.do_lower_case,
+            tokenization.Vocabulary.load(self._job.vocab_path),
+            do_lower_case=self._job.do_lower_case,
         )
         self._tokenizer = batch_tokenizer.BatchTokenizer(tokenizer)
 
@@ -307,7 +296,7 @@ class _Tokenize(steps.Worker):
         counts: Counter[str] = Counter()
         found = documents.read_shard(path)
         for document in buckets.tokenize_documents(found, self._tokenizer, counts):
-            for bucket, part in self._work.by_shard(document):
+            for bucket, part in self._job.by_shard(document):
                 if part.sentence_ends:
                     yield steps.Send(_DOCUMENTS, bucket, buckets.pack(part))
         self._heartbeat.add(num_bytes)
@@ -318,12 +307,12 @@ class _Write(steps.Worker):
     """The packed documents of a bucket -> its shard, if they give any example."""
 
     def setup(self) -> None:
-        vocabulary = tokenization.Vocabulary.load(self._work.vocab_path)
+        vocabulary = tokenization.Vocabulary.load(self._job.vocab_path)
         self._vocabulary = masking.masking_vocabulary(vocabulary)
 
     def process(self, element: tuple[int, Any]) -> Iterator[dict[str, Any]]:
         bucket, groups = element
-        config, vocabulary = self._work.config, self._vocabulary
+        config, vocabulary = self._job.config, self._vocabulary
         counts: Counter[str] = Counter()
         arrived = (
             buckets.unpack(document, vocab_size=vocabulary.size)
@@ -337,9 +326,9 @@ class _Write(steps.Worker):
             yield steps.counted(counts)
             return
         suffix = ".gz" if config.compression == "gzip" else ""
-        number = f"{bucket:05d}-of-{self._work.num_shards:05d}"
+        number = f"{bucket:05d}-of-{self._job.num_shards:05d}"
         shard = records.write_shard(
-            files.join(self._work.output_dir, f"examples-{number}.tfrecord{suffix}"),
+            files.join(self._job.output_dir, f"examples-{number}.tfrecord{suffix}"),
             itertools.chain([first], made),
             compression=config.compression,
         )

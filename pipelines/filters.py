@@ -113,12 +113,7 @@ _SWITCH = "__DISAMBIG__"
 
 
 def page_reason(title: str, wikitext: str) -> str | None:
-    """Why a page is no article: `DISAMBIGUATION_PAGE`, `LIST_PAGE` or `None`.
-
-    Args:
-        title: of a page in the article namespace.
-        wikitext: of the page, with its templates.
-    """
+    """Why a page is no article: `DISAMBIGUATION_PAGE`, `LIST_PAGE` or `None`."""
     reason = title_reason(title)
     if reason is None and _marks_disambiguation(wikitext):
         # Again without hidden parts, which are rarely there.
@@ -355,10 +350,6 @@ def read_overlap(paths: Sequence[str]) -> Overlap:
 
     Args:
         paths: files or patterns, local or remote.
-
-    Raises:
-        InputError: no such file, not UTF-8 text of these kinds, or without any line of
-            enough words.
     """
     found: list[str] = []
     for pattern in paths:
@@ -370,11 +361,7 @@ def read_overlap(paths: Sequence[str]) -> Overlap:
 
 
 def read_lines(path: str) -> list[str]:
-    """The lines of one evaluation file, as `read_overlap` defines them.
-
-    Raises:
-        InputError: as `read_overlap`.
-    """
+    """The lines of one evaluation file, as `read_overlap` defines them."""
     name = files.name_of(path)
     read = _READERS.get(name[name.rfind(".") :].lower())
     if read is None:

@@ -30,7 +30,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.core.settings.config import ExamplesConfig
-from bert_keras.data import chance, tokenization
+from bert_keras.data import seeded_hash, tokenization
 
 _SITE = re.compile(r"[a-z][a-z0-9+.-]*://([^/?#]+)", re.IGNORECASE)
 
@@ -138,10 +138,8 @@ def join_lone(counts: Mapping[int, int]) -> dict[int, int]:
 
     Two that are alone share the later bucket of both; the last of an odd number joins
     the fewest, so that random next sentences can come from another document. A document
-    that is the only one of its source stays.
-
-    Args:
-        counts: documents of one source in each bucket that has any.
+    that is the only one of its source stays. `counts` has the documents of one source
+    by bucket.
     """
     # From the end on: the last buckets are those that models are evaluated on.
     lone = sorted((b for b, number in counts.items() if number == 1), reverse=True)
@@ -171,7 +169,7 @@ def shuffled(number: int, *, seed: int, bucket: int, purpose: int = 0) -> np.nda
     Another `purpose` gives an unrelated order.
     """
     base = np.array([bucket_rng(seed, bucket).getrandbits(64)], np.uint64)
-    hashes = chance.hash_places(base, np.arange(number), purpose=purpose)[0]
+    hashes = seeded_hash.hash_places(base, np.arange(number), purpose=purpose)[0]
     return np.argsort(hashes, kind="stable")
 
 
@@ -196,9 +194,6 @@ class PartnerChooser:
 
     Uniform among the other documents of the same source; if there are none, among all
     others; a document alone in its bucket has no partner.
-
-    Args:
-        sources: of each document of the bucket.
     """
 
     def __init__(self, sources: Sequence[str]):
@@ -250,11 +245,8 @@ def make_pairs(
 
     Args:
         documents: of the bucket, with at least one token in each sentence.
-        index: of the document to cut.
-        partners: where a random next segment is from.
         max_seq_length: tokens of a pair, `[CLS]` and both `[SEP]` included.
         short_seq_prob: chance of a shorter target.
-        rng: of the document and its duplicate.
         counts: incremented: `pairs_without_partner`, `dropped_single_sentences` (both
             for documents alone in their bucket), and `other_source_partners`.
     """
@@ -368,7 +360,6 @@ def make_pair_spans(
 
     Args:
         documents: of the bucket, from `unique_documents`.
-        config: of the examples.
         counts: incremented, see `make_pairs`.
 
     Returns:
@@ -454,8 +445,6 @@ def make_full_sentence_spans(
     Args:
         documents: of the bucket, from `unique_documents`.
         separator: id of `[SEP]`.
-        dtype: of the tokens.
-        config: of the examples.
 
     Returns:
         The tokens of all duplicates, separators included, and the instances, in which B
@@ -479,7 +468,7 @@ def make_full_sentence_spans(
         # The masks depend on the document in which the instance begins.
         of = np.searchsorted(firsts, found[:, 0], side="right") - 1
         places = found[:, :1] - firsts[of, np.newaxis]
-        seeds.append(chance.hash_places(bases[of], places, purpose=0)[:, 0])
+        seeds.append(seeded_hash.hash_places(bases[of], places, purpose=0)[:, 0])
         starts.append(found[:, 0] + offset)
         ends.append(found[:, 1] + offset)
     all_ends = np.concatenate(ends)

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.core import files, manifest, progress
+from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import config
 from bert_keras.pipelines import documents, words
@@ -49,17 +49,12 @@ def write_pairs(
 
     Args:
         corpus_dir: made by `corpus`.
-        output_dir: to create.
         kind: one of `KINDS`.
         per_document: pairs at most; which ones, their hashes say.
         dev_percent: share of the documents whose pairs are held out.
 
     Returns:
         Pairs of each file.
-
-    Raises:
-        InputError: an unfinished or changed corpus, no document has such a pair, or the
-            directory holds something.
     """
     check_choice("--of", kind, KINDS)
     if per_document < 1:
@@ -72,9 +67,8 @@ def write_pairs(
     )
     manifest.verify_shards(corpus_dir, corpus)
     with files.new_directory(output_dir) as temporary:
-        counts = _write(
-            temporary, _read(corpus_dir, corpus), kind, per_document, dev_percent
-        )
+        in_order = documents.read_corpus(corpus_dir, corpus, title="pairs")
+        counts = _write(temporary, in_order, kind, per_document, dev_percent)
         if not counts[TRAIN_NAME] or not counts[DEV_NAME]:
             raise InputError(
                 f"{corpus_dir}: {counts[TRAIN_NAME]} pairs to train on and "
@@ -95,26 +89,9 @@ _REMEDIES = {
 }
 
 
-def _read(
-    corpus_dir: str | Path, corpus: manifest.Manifest
-) -> Iterator[dict[str, Any]]:
-    done = 0
-    with progress.Progress(
-        "pairs",
-        total=corpus.num_records,
-        unit="documents",
-        read=lambda: done,
-        only_if_long=True,
-    ):
-        for shard in corpus.shards:
-            for document in documents.read_shard(files.join(corpus_dir, shard.name)):
-                yield document
-                done += 1
-
-
 def _write(
     directory: Path,
-    read: Iterator[Mapping[str, Any]],
+    corpus: Iterator[Mapping[str, Any]],
     kind: str,
     per_document: int,
     dev_percent: float,
@@ -126,7 +103,7 @@ def _write(
     with tempfile.TemporaryFile("w+", dir=directory, **options) as candidates:
         with open(directory / TRAIN_NAME, "w", **options) as file:
             file.write(_HEADER)
-            for document in read:
+            for document in corpus:
                 found = pairs_of(document, kind=kind, per_document=per_document)
                 lines = ["\t".join(pair) + "\n" for pair in found]
                 if _number(document["id"]) < dev_percent / 100 * 2**64:

@@ -194,11 +194,7 @@ def read_records(
     """The records of a TFRecord file, each checked against its CRC.
 
     Args:
-        path: of the file.
         compression: `None`: gzip if the name ends in `.gz`.
-
-    Raises:
-        InputError: the file ends within a record, a CRC differs, or it is not gzip.
     """
     if compression is None:
         compression = "gzip" if str(path).endswith(".gz") else "none"

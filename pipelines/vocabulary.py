@@ -54,7 +54,7 @@ WordCount = tuple[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class VocabularyJob:
     """Settings for the workers."""
 
     work_dir: str
@@ -93,11 +93,6 @@ def build_vocabulary(
             was interrupted.
         vocab_size: entries, reserved ones included.
         do_lower_case: lower-case words and strip accents.
-        engine: runs the job.
-
-    Raises:
-        InputError: the output exists, an unfinished or changed corpus, one without
-            words, a `vocab_size` too small for the characters alone.
     """
     corpus = manifest.read_manifest(
         corpus_dir, kind="documents", verb="bert-keras corpus"
@@ -117,14 +112,14 @@ def build_vocabulary(
         raise InputError(
             f"{output_path}: exists already; choose another --output or delete it"
         )
-    work = Work(
-        work_dir=_beside(output_path, f"{digest[:12]}.work"),
+    job = VocabularyJob(
+        work_dir=_beside(output_path, f"{digest[:12]}.job"),
         num_words=min(WORDS_PER_ENTRY * vocab_size, MAX_WORDS),
         num_partitions=min(MAX_PARTITIONS, 1 + num_bytes // BYTES_PER_PARTITION),
         do_lower_case=do_lower_case,
     )
-    merged = engine.run(_job(work, corpus_dir, corpus)).get("Merge", [])
-    words = most_frequent(work, [result["partition"] for result in merged])
+    merged = engine.run(_plan(job, corpus_dir, corpus)).get("Merge", [])
+    words = most_frequent(job, [result["partition"] for result in merged])
     try:
         if not words:
             raise InputError(f"{corpus_dir}: no words in it; give `corpus` more text")
@@ -136,13 +131,13 @@ def build_vocabulary(
         )
     except InputError:
         # The next command will differ, and cannot use these counts.
-        files.delete_tree(work.work_dir)
+        files.delete_tree(job.work_dir)
         raise
     tokenization.Vocabulary(tuple(tokens)).save(output_path)
     files.write_json(
         inputs_path, {"inputs": digest, "sha256": files.sha256(output_path)}
     )
-    files.delete_tree(work.work_dir)
+    files.delete_tree(job.work_dir)
     logger.info(
         "vocab: %s entries in %s, learnt from the %s most frequent of %s different "
         "words",
@@ -165,22 +160,24 @@ def _beside(output_path: str | Path, suffix: str) -> str:
     return files.join(directory, f".{files.name_of(output_path)}.{suffix}")
 
 
-def _job(work: Work, corpus_dir: str | Path, corpus: manifest.Manifest) -> steps.Job:
+def _plan(
+    job: VocabularyJob, corpus_dir: str | Path, corpus: manifest.Manifest
+) -> steps.Job:
     return steps.Job(
         title="vocab",
         items=documents.shard_items(corpus_dir, corpus),
-        steps=functools.partial(_steps, work),
-        shuffles={_COUNTS: work.num_partitions},
-        work_dir=work.work_dir,
+        steps=functools.partial(_steps, job),
+        shuffles={_COUNTS: job.num_partitions},
+        work_dir=job.work_dir,
     )
 
 
-def _steps(work: Work, heartbeat: steps.Heartbeat) -> list[steps.Step]:
+def _steps(job: VocabularyJob, heartbeat: steps.Heartbeat) -> list[steps.Step]:
     return [
-        steps.Step(name="Count", do=_Count(work, heartbeat), writes=(_COUNTS,)),
+        steps.Step(name="Count", do=_Count(job, heartbeat), writes=(_COUNTS,)),
         steps.Step(
             name="Merge",
-            do=_Merge(work, heartbeat),
+            do=_Merge(job, heartbeat),
             reads=(_COUNTS,),
             memory_per_byte=_MEMORY_PER_BYTE,
         ),
@@ -196,9 +193,9 @@ class _Count(steps.Worker):
     def process(self, shard: tuple[str, int]) -> Iterator[Any]:
         path, num_bytes = shard
         for words in count_documents(
-            documents.read_shard(path), do_lower_case=self._work.do_lower_case
+            documents.read_shard(path), do_lower_case=self._job.do_lower_case
         ):
-            blocks = partition(words, self._work.num_partitions)
+            blocks = partition(words, self._job.num_partitions)
             for element in blocks.items():
                 yield steps.Send(_COUNTS, *element)
         self._heartbeat.add(num_bytes)
@@ -212,8 +209,8 @@ class _Merge(steps.Worker):
     ) -> Iterator[dict[str, Any]]:
         number, groups = element
         sums = merge(groups[_COUNTS])
-        words = top_words(sums, self._work.num_words)
-        files.write_atomically(self._work.words_path(number), pack_blocks(words))
+        words = top_words(sums, self._job.num_words)
+        files.write_atomically(self._job.words_path(number), pack_blocks(words))
         yield {
             "partition": number,
             "num_words": len(sums),
@@ -330,14 +327,13 @@ def unpack_blocks(data: bytes) -> Iterator[WordCount]:
 # In the driver.
 
 
-def most_frequent(work: Work, partitions: Iterable[int]) -> list[WordCount]:
-    """The `work.num_words` most frequent words of all partitions."""
+def most_frequent(job: VocabularyJob, partitions: Iterable[int]) -> list[WordCount]:
+    """The `job.num_words` most frequent words of all partitions."""
     sorted_words = [
-        unpack_blocks(files.read_bytes(work.words_path(number)))
-        for number in partitions
+        unpack_blocks(files.read_bytes(job.words_path(number))) for number in partitions
     ]
     merged = heapq.merge(*sorted_words, key=_rank)
-    return list(itertools.islice(merged, work.num_words))
+    return list(itertools.islice(merged, job.num_words))
 
 
 def _sum_characters(results: Iterable[Mapping[str, Any]]) -> dict[str, int]:

@@ -53,12 +53,8 @@ def learn_vocabulary(
     Args:
         words: the most frequent ones with their counts, by falling count, then by the
             word.
-        character_counts: of the whole text, rare words included.
         vocab_size: entries, reserved ones included.
         do_lower_case: whether the text was lower-cased.
-
-    Raises:
-        InputError: `vocab_size` is too small for the alphabet.
     """
     characters = alphabet(character_counts, do_lower_case=do_lower_case)
     least = len(RESERVED_TOKENS) + len(characters)
@@ -124,11 +120,7 @@ def _pieces(words: Sequence[tuple[str, int]], *, num_pieces: int) -> list[str]:
 
 
 class PieceLearner:
-    """The pieces of words, at any threshold.
-
-    Args:
-        words: with their counts, by falling count.
-    """
+    """The pieces of words, which come by falling count, at any threshold."""
 
     def __init__(self, words: Sequence[tuple[str, int]]):
         self._words = words
@@ -200,7 +192,6 @@ def add_inner_counts(
 
     Args:
         counts: incremented.
-        words: with their counts.
         whole: pieces at the beginning of words, besides all single characters.
         inner: pieces within words, likewise.
     """

@@ -108,7 +108,7 @@ def _corpus(args: argparse.Namespace) -> None:
 
     corpus.build_corpus(
         args.output,
-        sources={kind: getattr(args, kind) for kind in sources.KINDS},
+        sources={kind: getattr(args, kind) for kind in sources.SOURCES},
         config=loading.load(config.CorpusConfig, args.config, args.set),
         exclude_overlap_with=args.exclude_overlap_with,
         max_bad_fraction=args.max_bad_fraction,

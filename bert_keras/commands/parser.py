@@ -44,8 +44,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_data_verbs(verbs: Any) -> None:
     corpus = _verb(verbs, "corpus", "raw dumps and books -> documents")
-    overlap = {"exclude_overlap_with": "evaluation files: drop documents they share"}
-    for name, what in (sources.KINDS | overlap).items():
+    options = {name: source.description for name, source in sources.SOURCES.items()}
+    options["exclude_overlap_with"] = "evaluation files: drop documents they share"
+    for name, what in options.items():
         corpus.add_argument(
             f"--{name}",
             action="extend",

@@ -8,7 +8,7 @@ run.
 import numpy as np
 
 from bert_keras.core.settings.config import ExamplesConfig
-from bert_keras.data import chance, masking
+from bert_keras.data import masking, seeded_hash
 
 EVALUATION_EPOCH = -1
 """Epoch of the masks of every evaluation; training has no such epoch."""
@@ -32,9 +32,10 @@ def record_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndarr
         `(n,)` uint64.
     """
     states = np.full(len(records), seed & _64_BITS, np.uint64)
-    states = chance.mix(states + chance.INCREMENT)
-    states = chance.mix((states ^ epochs.astype(np.uint64)) + chance.INCREMENT)
-    return chance.mix((states ^ records.astype(np.uint64)) + chance.INCREMENT)
+    step = seeded_hash.INCREMENT
+    states = seeded_hash.mix(states + step)
+    states = seeded_hash.mix((states ^ epochs.astype(np.uint64)) + step)
+    return seeded_hash.mix((states ^ records.astype(np.uint64)) + step)
 
 
 PLAIN_FEATURES = ("input_ids", "input_mask", "segment_ids")

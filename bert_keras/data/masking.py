@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.core.settings.config import ExamplesConfig
-from bert_keras.data import chance, tokenization, word_runs
+from bert_keras.data import ngram_masking, seeded_hash, tokenization
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -106,7 +106,7 @@ def mask_batch(
     is_candidate &= input_ids != vocabulary.sep_id
     wanted = num_predictions(lengths, config)
     if config.do_whole_word_mask or config.max_ngram_size > 1:
-        run_starts = word_runs.draw(
+        run_starts = ngram_masking.draw(
             input_ids,
             is_candidate,
             wanted,
@@ -152,11 +152,12 @@ def _replacements(
     `decided_at`, `(n, P)`, is for each position the place whose hash decides between
     `[MASK]`, a random id and the label; it is one place for a whole run.
     """
-    choice = chance.fractions(
-        chance.hash_places(seeds, decided_at, purpose=chance.REPLACE)
+    choice = seeded_hash.fractions(
+        seeded_hash.hash_places(seeds, decided_at, purpose=seeded_hash.REPLACE)
     )
-    random_ids = chance.below(
-        chance.hash_places(seeds, positions, purpose=chance.RANDOM_ID), vocabulary.size
+    random_ids = seeded_hash.below(
+        seeded_hash.hash_places(seeds, positions, purpose=seeded_hash.RANDOM_ID),
+        vocabulary.size,
     )
     stays_from = config.mask_token_prob + config.random_token_prob
     shown = np.where(choice < stays_from, random_ids, labels)
@@ -171,13 +172,13 @@ def _draw_tokens(
     num_columns = is_candidate.shape[1]
     num_masked = np.minimum(wanted, is_candidate.sum(axis=1))
     columns = np.arange(num_columns, dtype=np.uint64)
-    keys = chance.sort_keys(seeds, columns, purpose=chance.DRAW_TOKEN)
-    keys[~is_candidate] = chance.LAST_KEY
+    keys = seeded_hash.sort_keys(seeds, columns, purpose=seeded_hash.DRAW_TOKEN)
+    keys[~is_candidate] = seeded_hash.LAST_KEY
     num_kept = min(num_slots, num_columns)
     smallest = np.partition(keys, num_kept - 1, axis=1)[:, :num_kept]
     smallest.sort(axis=1)
     is_drawn = np.arange(num_kept) < num_masked[:, np.newaxis]
-    positions = np.where(is_drawn, chance.places(smallest), num_columns)
+    positions = np.where(is_drawn, seeded_hash.places(smallest), num_columns)
     positions.sort(axis=1)
     positions[~is_drawn] = 0
     return np.pad(positions, ((0, 0), (0, num_slots - num_kept))), num_masked

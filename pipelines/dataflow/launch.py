@@ -55,11 +55,7 @@ def dataflow_command(
     Args:
         arguments: a verb and its arguments, and after a `--` more options for Beam,
             which override those of `settings`.
-        settings: where the job runs.
         wheel: path of this package's wheel, to be staged; `None`: it is in the image.
-
-    Raises:
-        InputError: no data verb, or anything that Dataflow would refuse.
     """
     verb, verb_arguments, beam_arguments = _split(arguments)
     for option in ("--workers", "--memory_limit"):
@@ -96,16 +92,9 @@ def dataflow_command(
 
 
 def check_paths(parsed: Mapping[str, Any]) -> None:
-    """Checks that Dataflow's workers see what a verb reads and writes.
-
-    Args:
-        parsed: the arguments of the command, by name.
-
-    Raises:
-        InputError: the first path that they do not see.
-    """
+    """Checks that Dataflow's workers see what a verb reads and writes."""
     options = runner_options.parse(parsed["beam_arguments"])
-    inputs = [path for kind in sources.KINDS for path in parsed.get(kind, ())]
+    inputs = [path for kind in sources.SOURCES for path in parsed.get(kind, ())]
     others = [parsed[name] for name in ("corpus", "output") if name in parsed]
     runner_options.check_paths(options, [*inputs, *others])
 
@@ -115,9 +104,6 @@ def job_name(verb: str, verb_arguments: Sequence[str]) -> str:
 
     Dataflow refuses a second running job of the same name, so two jobs can never write
     to one directory at the same time.
-
-    Raises:
-        InputError: there is no `--output`.
     """
     output = _value_of("--output", verb_arguments)
     if output is None:

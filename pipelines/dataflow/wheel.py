@@ -27,12 +27,7 @@ _NO_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def write_wheel(directory: str | os.PathLike[str]) -> str:
-    """Writes the wheel into a directory, created if missing; returns its absolute path.
-
-    Raises:
-        InputError: the package is not installed (a bare checkout), so its requirements
-            are not known.
-    """
+    """Writes the wheel into a directory; returns its absolute path."""
     members = {**_package_files(), **_metadata_files()}
     record = "".join(f"{name},{_digest(data)}\n" for name, data in members.items())
     members[f"{_INFO}/RECORD"] = f"{record}{_INFO}/RECORD,,\n".encode()

@@ -21,9 +21,6 @@ def make_engine(
             that they name; if not, it runs in passes on this machine.
         num_workers: local processes.
         memory_limit: bytes for all passes together.
-
-    Raises:
-        InputError: no worker; see `runner_options.parse`.
     """
     if not arguments:
         return passes.Passes(num_workers=num_workers, memory_limit=memory_limit)

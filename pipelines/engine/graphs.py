@@ -32,7 +32,6 @@ class BeamRunner:
         it did not live to see that.
 
         Raises:
-            InputError: raised unchanged from a worker, or a worker died.
             NotRun: see `runners.run`.
         """
         path = files.join(job.work_dir, _RESULTS_NAME)
@@ -62,14 +61,15 @@ class _Run(beam.DoFn):
         self._worker.setup()
 
     def process(self, element: Any) -> Iterator[Any]:
-        for made in self._worker.process(element):
-            if isinstance(made, steps.Send):
-                yield beam.pvalue.TaggedOutput(made.shuffle, (made.key, made.value))
+        for output in self._worker.process(element):
+            if isinstance(output, steps.Send):
+                value = (output.key, output.value)
+                yield beam.pvalue.TaggedOutput(output.shuffle, value)
                 continue
             # For people who watch the job: a service shows them while it runs.
-            for name, amount in made.get(steps.COUNTERS, {}).items():
+            for name, amount in output.get(steps.COUNTERS, {}).items():
                 beam.metrics.Metrics.counter("bert_keras", name).inc(amount)
-            yield made
+            yield output
 
 
 def _build(

@@ -103,31 +103,29 @@ class Passes:
             raise InputError(f"--workers must be at least 1, got {self.num_workers}")
 
     def run(self, job: steps.Job) -> dict[str, list[steps.Result]]:
-        """See `steps.Engine`.
-
-        Raises:
-            InputError: raised unchanged from a worker; a worker died repeatedly; the
-                job needs more memory than it may use.
-        """
+        """See `steps.Engine`."""
         budget = _memory_of_a_pass(self.num_workers, self.memory_limit)
-        work = _Work(job)
+        files_of_job = _JobFiles(job)
         for step in job.steps(steps.Heartbeat(None)):
-            sizes = work.sizes_left(step)
+            # 1. Items or keys that no finished pass covers; none may be too large.
+            sizes = files_of_job.remaining_sizes(step)
             _check_memory(step, sizes, budget)
+            # 2. Passes over them, each in a process, some at a time.
             groups = _group(sizes, self.num_workers)
-            planned = [work.plan(step, units) for units in groups]
+            passes = [files_of_job.plan(step, units) for units in groups]
             with progress.Progress(
                 f"{job.title}: {step.title}",
                 total=sum(sizes.values()),
                 unit="bytes",
-                read=_Reading(planned, sizes),
+                read=_BytesRead(passes, sizes),
             ):
-                _supervise(planned, self.num_workers, type(step.do).__module__)
-            work.collect(step)
+                _supervise(passes, self.num_workers, type(step.do).__module__)
+            # 3. Results, and the files that the next steps read.
+            files_of_job.collect(step)
         if files.is_remote(job.work_dir):
-            # Nobody else knows of this disk's part of it.
-            work.delete()
-        return work.results
+            # The caller deletes the remote directory, but not its part on this disk.
+            files_of_job.delete()
+        return files_of_job.results
 
     def check_paths(self, *paths: str | os.PathLike[str]) -> None:
         """See `steps.Engine`: this machine sees all paths."""
@@ -172,27 +170,27 @@ def _group(sizes: Mapping[int, int], num_workers: int) -> Iterator[tuple[int, ..
         yield tuple(group)
 
 
-class _Reading:
+class _BytesRead:
     """Bytes that passes have read so far; called by the progress line."""
 
-    def __init__(self, planned: Sequence[Pass], sizes: Mapping[int, int]):
+    def __init__(self, passes: Sequence[Pass], sizes: Mapping[int, int]):
         self._done = 0
-        self._left = [(one, sum(sizes[unit] for unit in one.units)) for one in planned]
+        self._open = [(one, sum(sizes[unit] for unit in one.units)) for one in passes]
 
     def __call__(self) -> int:
-        left, running = [], 0
-        for one, num_bytes in self._left:
+        still_open, running = [], 0
+        for one, num_bytes in self._open:
             if os.path.exists(one.path(".done")):
                 self._done += num_bytes
             else:
-                left.append((one, num_bytes))
+                still_open.append((one, num_bytes))
                 running += steps.sum_of_heartbeats(one.path(".heartbeats"))
-        self._left = left
+        self._open = still_open
         return self._done + running
 
 
-class _Work:
-    """Finished work of a job, according to the markers in its working directory."""
+class _JobFiles:
+    """Markers and files of finished passes, in the working directory of a job."""
 
     def __init__(self, job: steps.Job):
         self._job = job
@@ -204,7 +202,7 @@ class _Work:
         """Deletes the markers and the files of the finished passes."""
         shutil.rmtree(self._root, ignore_errors=True)
 
-    def sizes_left(self, step: steps.Step) -> dict[int, int]:
+    def remaining_sizes(self, step: steps.Step) -> dict[int, int]:
         """Bytes of each item or key of a step that no finished pass covers."""
         directory = self._directory(step)
         directory.mkdir(parents=True, exist_ok=True)
@@ -273,7 +271,7 @@ def _read_markers(directory: Path) -> list[Marker]:
 # The supervisor.
 
 
-def _supervise(planned: Sequence[Pass], num_workers: int, module: str) -> None:
+def _supervise(passes: Sequence[Pass], num_workers: int, module: str) -> None:
     """Runs passes, some at a time, and retries those whose process dies.
 
     All of them import `module`, so it is loaded once before they are forked.
@@ -281,7 +279,7 @@ def _supervise(planned: Sequence[Pass], num_workers: int, module: str) -> None:
     context = multiprocessing.get_context("forkserver")
     # Only heeded by the first job of this process; later ones import it in each pass.
     context.set_forkserver_preload([__name__, module])
-    waiting = deque(planned)
+    waiting = deque(passes)
     attempts: Counter[tuple[int, ...]] = Counter()
     running: dict[int, tuple[Any, Pass]] = {}
     try:
@@ -335,7 +333,7 @@ def _raise_failure(one: Pass, exit_code: int, num_attempts: int) -> None:
 
 def _run_pass(one: Pass) -> None:
     """Runs a pass and leaves its marker, or its error and exit code 1."""
-    # The supervisor answers to Ctrl-C.
+    # Ctrl-C is for the supervisor alone.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_supervisor, daemon=True).start()
     try:
@@ -374,11 +372,11 @@ def _do(one: Pass) -> None:
     results = []
     step.do.setup()
     for element in _elements(one, heartbeat):
-        for made in step.do.process(element):
-            if isinstance(made, steps.Send):
-                writers[made.shuffle].add(made.key, made.value)
+        for output in step.do.process(element):
+            if isinstance(output, steps.Send):
+                writers[output.shuffle].add(output.key, output.value)
             else:
-                results.append(made)
+                results.append(output)
     spilled = {name: writer.close() for name, writer in writers.items()}
     heartbeat.flush()
     marker = Marker(units=list(one.units), results=results, spilled=spilled)
@@ -390,10 +388,8 @@ def _elements(one: Pass, heartbeat: steps.Heartbeat) -> Iterator[Any]:
         yield from one.items
         return
     for key in one.units:
-        yield (
-            key,
-            {
-                name: spills.SpilledValues(paths, key, advance=heartbeat.add)
-                for name, paths in one.inputs.items()
-            },
-        )
+        groups = {
+            name: spills.SpilledValues(paths, key, advance=heartbeat.add)
+            for name, paths in one.inputs.items()
+        }
+        yield key, groups

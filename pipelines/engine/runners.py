@@ -17,7 +17,12 @@ from apache_beam.runners.runner import PipelineResult
 
 from bert_keras.core import progress
 from bert_keras.core.errors import InputError, NotRun
-from bert_keras.pipelines.engine import child_processes, runner_options, steps
+from bert_keras.pipelines.engine import (
+    child_processes,
+    dataflow_options,
+    runner_options,
+    steps,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +48,6 @@ def run(
         Beam's committed counters, by name.
 
     Raises:
-        InputError: raised unchanged from a worker, or a worker died.
         NotRun: only a template, or a dry run on Dataflow, was asked for.
     """
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as directory:
@@ -80,7 +84,7 @@ def _run_to_end(pipeline: beam.Pipeline) -> PipelineResult:
         try:
             result = pipeline.run()
             if getattr(result, "has_job", False):  # only Dataflow's
-                page = runner_options.job_page(
+                page = dataflow_options.job_page(
                     pipeline.options, cast(Any, result).job_id()
                 )
                 logger.info("runs as %s", page)

@@ -79,8 +79,7 @@ def _values_of(path: str, key: int) -> Iterator[bytes]:
 class SpillWriter:
     """Writes values by key into files, a new one whenever enough have come.
 
-    Args:
-        prefix: of the files' paths, used by nobody else.
+    No other writer may use `prefix`.
     """
 
     def __init__(self, prefix: str, *, num_keys: int, flush_bytes: int = _FLUSH_BYTES):

@@ -44,12 +44,11 @@ class Worker(abc.ABC):
     """The work of a step: picklable; its output depends on the element alone.
 
     Args:
-        work: settings that the job gives to all its workers.
         heartbeat: counts the bytes that a step without shuffles has read.
     """
 
-    def __init__(self, work: Any, heartbeat: "Heartbeat"):
-        self._work = work
+    def __init__(self, job: Any, heartbeat: "Heartbeat"):
+        self._job = job
         self._heartbeat = heartbeat
 
     def setup(self) -> None:  # noqa: B027

@@ -40,10 +40,6 @@ def adopt_examples(
     Returns:
         The manifest, which is written last. It lacks facts that the records do not
         tell, such as how often each document was used.
-
-    Raises:
-        InputError: a finished directory, no such files, a record that breaks a rule
-            (the first one is named), a vocabulary that cannot be theirs.
     """
     if files.exists(files.join(directory, manifest.MANIFEST_NAME)):
         raise InputError(
@@ -54,25 +50,25 @@ def adopt_examples(
     vocabulary = _load_vocabulary(directory, vocab_path, do_lower_case)
     paths = _find_files(directory)
     format_ = _find_format(paths)
-    shards, found = _scan(paths, format_, masking.masking_vocabulary(vocabulary))
+    shards, totals = _scan(paths, format_, masking.masking_vocabulary(vocabulary))
     vocabulary.save(files.join(directory, records.VOCABULARY_NAME))
-    made = manifest.Manifest(
+    summary = manifest.Manifest(
         kind="examples",
         shards=tuple(shards),
-        config=_settings(format_, found, vocabulary, do_lower_case),
+        config=_settings(format_, totals, vocabulary, do_lower_case),
         vocab_sha256=vocabulary.sha256,
         vocab_size=len(vocabulary),
-        counters=found.counters(),
+        counters=totals.counters(),
     )
-    manifest.write_manifest(directory, made)
+    manifest.write_manifest(directory, summary)
     logger.info(
         "adopted %s examples in %d files; train on them with `bert-keras pretrain "
         "--examples %s`",
-        f"{found.num_examples:,}",
+        f"{totals.num_examples:,}",
         len(shards),
         directory,
     )
-    return made
+    return summary
 
 
 def _find_files(directory: str | Path) -> list[str]:
@@ -93,12 +89,12 @@ def _load_vocabulary(
     directory: str | Path, vocab_path: str | Path, do_lower_case: bool
 ) -> tokenization.Vocabulary:
     vocabulary = tokenization.load_vocabulary(vocab_path, do_lower_case=do_lower_case)
-    kept = files.join(directory, records.VOCABULARY_NAME)
-    if files.exists(kept):
-        sha256 = tokenization.Vocabulary.load(kept).sha256
+    stored = files.join(directory, records.VOCABULARY_NAME)
+    if files.exists(stored):
+        sha256 = tokenization.Vocabulary.load(stored).sha256
         if sha256 != vocabulary.sha256:
             raise InputError(
-                f"{kept}: differs from {vocab_path}: give the vocabulary that the "
+                f"{stored}: differs from {vocab_path}: give the vocabulary that the "
                 "records were made with, and delete the other"
             )
     return vocabulary
@@ -162,7 +158,7 @@ def _known_names() -> list[str]:
 
 
 @dataclass(kw_only=True)
-class _Found:
+class _Totals:
     """Sums over all records."""
 
     num_examples: int = 0
@@ -194,31 +190,31 @@ class _Found:
 
 def _scan(
     paths: list[str], format_: ExamplesConfig, vocabulary: masking.MaskingVocabulary
-) -> tuple[list[manifest.Shard], _Found]:
-    found, shards = _Found(), []
+) -> tuple[list[manifest.Shard], _Totals]:
+    totals, shards = _Totals(), []
     reader = example_reading.Reader(config=format_, vocabulary=vocabulary)
     total = sum(map(files.size, paths))
     with progress.Progress(
-        "adopt", total=total, unit="bytes", read=lambda: found.num_bytes
+        "adopt", total=total, unit="bytes", read=lambda: totals.num_bytes
     ):
         for path in paths:
-            before = found.num_examples
-            messages = _read_messages(path, format_.compression, found)
+            before = totals.num_examples
+            messages = _read_messages(path, format_.compression, totals)
             for batch in reader.read(messages, path=path, first_record=0):
-                found.add(batch)
+                totals.add(batch)
             shards.append(
                 manifest.Shard(
                     name=files.name_of(path),
-                    num_records=found.num_examples - before,
+                    num_records=totals.num_examples - before,
                     num_bytes=files.size(path),
                     sha256=files.sha256(path),
                 )
             )
-    return shards, found
+    return shards, totals
 
 
 def _read_messages(
-    path: str, compression: records.Compression, found: _Found
+    path: str, compression: records.Compression, totals: _Totals
 ) -> Iterator[bytes]:
     """The records of a file; counts its bytes as they are read."""
     size = files.size(path)
@@ -227,25 +223,25 @@ def _read_messages(
             f"{path}: expected compression {compression}, as in the first file, found "
             f"{actual}: compress all files or none"
         )
-    end = found.num_bytes + size
+    end = totals.num_bytes + size
     if not size:
         return
     for message in records.read_records(path, compression=compression):
         # For a compressed file only the end is known.
-        found.num_bytes = min(found.num_bytes + len(message), end - 1)
+        totals.num_bytes = min(totals.num_bytes + len(message), end - 1)
         yield message
-    found.num_bytes = end
+    totals.num_bytes = end
 
 
 def _settings(
     format_: ExamplesConfig,
-    found: _Found,
+    totals: _Totals,
     vocabulary: tokenization.Vocabulary,
     do_lower_case: bool,
 ) -> dict[str, Any]:
     """The known settings with which the records were made."""
     # Without second segments, the labels are all alike and teach nothing.
-    has_pairs = found.num_second_tokens > 0 and format_.packing == "sentence_pairs"
+    has_pairs = totals.num_second_tokens > 0 and format_.packing == "sentence_pairs"
     return {
         "max_seq_length": format_.max_seq_length,
         "max_predictions_per_seq": format_.num_predictions,

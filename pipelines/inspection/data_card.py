@@ -82,7 +82,7 @@ class Counts:
 
 def make_card(
     counts: Counts,
-    made: manifest.Manifest,
+    summary: manifest.Manifest,
     config: ExamplesConfig,
     vocabulary: tokenization.Vocabulary,
 ) -> dict[str, Any]:
@@ -94,14 +94,14 @@ def make_card(
     num_hidden = _weighted_sum(counts.by_predictions)
     num_random = num_hidden - counts.num_masked - counts.num_kept
     card = {
-        "corpus": _corpus_card(made),
+        "corpus": _corpus_card(summary),
         "examples": {
-            "files": len(made.shards),
-            "bytes": sum(shard.num_bytes for shard in made.shards),
+            "files": len(summary.shards),
+            "bytes": sum(shard.num_bytes for shard in summary.shards),
             "examples": counts.num_examples,
             "tokens": num_tokens,
             "padding_share": _share(
-                num_tokens, made.num_records * config.max_seq_length, rest=True
+                num_tokens, summary.num_records * config.max_seq_length, rest=True
             ),
             "unknown_share": _share(counts.by_token[vocabulary.unk_id], num_tokens),
         },
@@ -115,15 +115,15 @@ def make_card(
         },
         "predictions": _distribution(counts.by_predictions),
         "vocabulary": _vocabulary_card(counts, vocabulary),
-        "config": made.config,
+        "config": summary.config,
     }
     if config.pack_instances:
-        card["examples"]["rows"] = made.num_records
+        card["examples"]["rows"] = summary.num_records
     if config.packing == "sentence_pairs":
         random_share = _share(counts.num_random_next, counts.num_examples)
         card["next_sentence"] = {
             # Only their maker knows of adopted examples.
-            "kind": made.config.get("next_sentence"),
+            "kind": summary.config.get("next_sentence"),
             "random_share": random_share,
             "next_share": round(1 - random_share, 6),
         }
@@ -191,14 +191,14 @@ class _Corpus(StrictModel):
     counters: dict[str, int] = {}
 
 
-def _corpus_card(made: manifest.Manifest) -> dict[str, Any]:
+def _corpus_card(summary: manifest.Manifest) -> dict[str, Any]:
     """Facts about the documents, from the manifests of examples and corpus.
 
     Counters of a corpus are `name`, `name/source`, `dropped/reason`, `rejected/reason`,
     `dropped_paragraphs/reason`, `cleaned/rule` and `encoding/name`; those of examples
     `name` and `dropped_reason`.
     """
-    corpus = made.config.get("corpus", {})
+    corpus = summary.config.get("corpus", {})
     known = build_config(_Corpus, corpus, origin=manifest.MANIFEST_NAME).counters
     by_source: dict[str, dict[str, int]] = defaultdict(dict)
     left_out: Counter[str] = Counter()
@@ -214,8 +214,10 @@ def _corpus_card(made: manifest.Manifest) -> dict[str, Any]:
             cleaned[member] = count
         elif group != "encoding":
             by_source[member][group] = count
-    card |= {name: made.counters[name] for name in _COUNTERS if name in made.counters}
-    for name, count in made.counters.items():
+    card |= {
+        name: summary.counters[name] for name in _COUNTERS if name in summary.counters
+    }
+    for name, count in summary.counters.items():
         if name.startswith("dropped_"):
             left_out[name.replace("_", "/", 1).replace("_", " ")] = count
     if by_source:

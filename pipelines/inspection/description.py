@@ -24,7 +24,7 @@ class _Examples:
     """An opened directory of examples."""
 
     directory: str
-    made: manifest.Manifest
+    summary: manifest.Manifest
     config: ExamplesConfig
     vocabulary: tokenization.Vocabulary
     reader: example_reading.Reader
@@ -40,7 +40,7 @@ class _Examples:
 
         `records` of `seen` is raised by the number of those that were read.
         """
-        shards = self.made.shards
+        shards = self.summary.shards
         before = shards[: shards.index(shard)]
         path = files.join(self.directory, shard.name)
         messages = records.read_records(path, compression=self.config.compression)
@@ -62,26 +62,26 @@ def _counted(messages: Iterator[bytes], seen: Counter[str]) -> Iterator[bytes]:
 def _open_examples(
     examples_dir: str | Path, vocab_path: str | Path | None
 ) -> _Examples:
-    made = manifest.read_manifest(
+    summary = manifest.read_manifest(
         examples_dir, kind="examples", verb="bert-keras examples"
     )
     vocab_path = vocab_path or files.join(examples_dir, records.VOCABULARY_NAME)
     vocabulary = tokenization.Vocabulary.load(vocab_path)
-    if vocabulary.sha256 != made.vocab_sha256:
+    if vocabulary.sha256 != summary.vocab_sha256:
         raise InputError(
             f"{vocab_path}: expected the vocabulary that the examples were made with "
-            f"(sha256 {str(made.vocab_sha256)[:12]}…), found another "
+            f"(sha256 {str(summary.vocab_sha256)[:12]}…), found another "
             f"({vocabulary.sha256[:12]}…): give that one, or leave --vocab out"
         )
     config = features.examples_config(
-        made.config, origin=files.join(examples_dir, manifest.MANIFEST_NAME)
+        summary.config, origin=files.join(examples_dir, manifest.MANIFEST_NAME)
     )
     reader = example_reading.Reader(
         config=config, vocabulary=masking.masking_vocabulary(vocabulary)
     )
     return _Examples(
         directory=str(examples_dir),
-        made=made,
+        summary=summary,
         config=config,
         vocabulary=vocabulary,
         reader=reader,
@@ -103,39 +103,40 @@ def describe_all(
         examples_dir: made by `examples` or `adopt`.
         vocab_path: `None`: the vocabulary kept with the examples.
         json_path: file for the card as JSON; `None`: none.
-
-    Raises:
-        InputError: an unfinished directory, a truncated or changed shard, a record that
-            breaks a rule, a vocabulary that is not that of the examples.
     """
-    found = _open_examples(examples_dir, vocab_path)
-    counts = _count_all(found)
-    card = data_card.make_card(counts, found.made, found.config, found.vocabulary)
+    examples = _open_examples(examples_dir, vocab_path)
+    counts = _count_all(examples)
+    card = data_card.make_card(
+        counts, examples.summary, examples.config, examples.vocabulary
+    )
     if json_path is not None:
         files.write_json(json_path, card, indent=1, ensure_ascii=False)
-    yield f"{examples_dir}: every example of {len(found.made.shards):,} files was read"
+    num_files = len(examples.summary.shards)
+    yield f"{examples_dir}: every example of {num_files:,} files was read"
     yield ""
     yield from data_card.card_text(card, width=_terminal_width())
 
 
-def _count_all(found: _Examples) -> data_card.Counts:
+def _count_all(examples: _Examples) -> data_card.Counts:
     # The records' own checksums suffice: each is read anyway.
-    manifest.verify_shards(found.directory, found.made, hashes=False)
-    counts = data_card.Counts.empty(found.config, vocab_size=len(found.vocabulary))
+    manifest.verify_shards(examples.directory, examples.summary, hashes=False)
+    counts = data_card.Counts.empty(
+        examples.config, vocab_size=len(examples.vocabulary)
+    )
     seen: Counter[str] = Counter()
     with progress.Progress(
         "inspect",
-        total=found.made.num_records,
+        total=examples.summary.num_records,
         unit="examples",
         read=lambda: seen["records"],
     ):
-        for shard in found.made.shards:
+        for shard in examples.summary.shards:
             before = seen["records"]
-            for batch in found.read(shard, seen=seen):
-                counts.add(batch, found.reader.vocabulary)
+            for batch in examples.read(shard, seen=seen):
+                counts.add(batch, examples.reader.vocabulary)
             if seen["records"] - before != shard.num_records:
                 raise InputError(
-                    f"{files.join(found.directory, shard.name)}: "
+                    f"{files.join(examples.directory, shard.name)}: "
                     f"{seen['records'] - before} records, {manifest.MANIFEST_NAME} "
                     f"says {shard.num_records}: recreate the examples"
                 )
@@ -157,21 +158,17 @@ def describe_examples(
         examples_dir: made by `examples` or `adopt`.
         vocab_path: `None`: the vocabulary kept with the examples.
         limit: number of examples to show.
-
-    Raises:
-        InputError: an unfinished directory, a changed shard, a vocabulary that is not
-            that of the examples, `limit` below 1.
     """
     if limit < 1:
         raise InputError(f"--limit must be at least 1, got {limit}")
-    found = _open_examples(examples_dir, vocab_path)
-    yield from _describe_manifest(found)
-    noun = "instance" if found.config.pack_instances else "record"
-    for shard, index, example in _first_examples(found, limit):
+    examples = _open_examples(examples_dir, vocab_path)
+    yield from _describe_manifest(examples)
+    noun = "instance" if examples.config.pack_instances else "record"
+    for shard, index, example in _first_examples(examples, limit):
         yield ""
         yield from describe_example(
             example,
-            found.vocabulary,
+            examples.vocabulary,
             title=f"{shard.name}, {noun} {index}",
             width=_terminal_width(),
         )
@@ -181,24 +178,24 @@ def _terminal_width() -> int:
     return min(shutil.get_terminal_size((100, 24)).columns, 120)
 
 
-def _describe_manifest(found: _Examples) -> Iterator[str]:
-    made, config, known = found.made, found.config, found.made.config
+def _describe_manifest(examples: _Examples) -> Iterator[str]:
+    summary, config, known = examples.summary, examples.config, examples.summary.config
     casing = "uncased" if known["do_lower_case"] else "cased"
     documents = ""
-    if "documents" in made.counters:
-        documents = f" from {made.counters['documents']:,} documents"
+    if "documents" in summary.counters:
+        documents = f" from {summary.counters['documents']:,} documents"
     packed = ""
     if config.pack_instances:
-        num_examples = made.counters.get("examples", 0)
+        num_examples = summary.counters.get("examples", 0)
         packed = f"{num_examples:,} examples in "
     nouns = "rows" if packed else "examples"
     yield (
-        f"{found.directory}: {packed}{made.num_records:,} {nouns}{documents}, in "
-        f"{len(made.shards):,} files"
+        f"{examples.directory}: {packed}{summary.num_records:,} {nouns}{documents}, in "
+        f"{len(summary.shards):,} files"
     )
     yield (
-        f"{casing} vocabulary of {made.vocab_size:,}; at most {config.max_seq_length} "
-        f"tokens and {config.num_predictions} predictions"
+        f"{casing} vocabulary of {summary.vocab_size:,}; at most "
+        f"{config.max_seq_length} tokens and {config.num_predictions} predictions"
     )
     if "masked_lm_prob" in known:
         yield (
@@ -223,16 +220,16 @@ def _unit(config: ExamplesConfig) -> str:
 
 
 def _first_examples(
-    found: _Examples, limit: int
+    examples: _Examples, limit: int
 ) -> Iterator[tuple[manifest.Shard, int, dict[str, np.ndarray]]]:
-    for shard in found.made.shards:
+    for shard in examples.summary.shards:
         if not limit:
             return
         # Only the shards shown are checked: hashing a large directory takes hours.
-        only = found.made.model_copy(update={"shards": (shard,)})
-        manifest.verify_shards(found.directory, only)
+        only = examples.summary.model_copy(update={"shards": (shard,)})
+        manifest.verify_shards(examples.directory, only)
         index = 0
-        for batch in found.read(shard, limit=limit):
+        for batch in examples.read(shard, limit=limit):
             for row in range(min(len(batch["input_ids"]), limit - index)):
                 yield shard, index, {name: v[row] for name, v in batch.items()}
                 index += 1
@@ -250,8 +247,6 @@ def describe_example(
 
     Args:
         example: the features of `features.batch_features`, one row of each.
-        vocabulary: the example's.
-        title: its origin.
         width: columns of a line.
     """
     length = int(sum(example["input_mask"]))

@@ -25,10 +25,6 @@ def decode_examples(messages: Sequence[bytes]) -> dict[str, Ragged]:
     """Features of serialised `tf.train.Example`s, by name.
 
     The length of a feature is 0 for an example that lacks it.
-
-    Raises:
-        InputError: not an `Example` of numbers, or a feature that holds integers in
-            one message and floats in another.
     """
     payloads: dict[str, list[bytes]] = {}
     kinds: dict[str, int] = {}

@@ -29,8 +29,6 @@ class Reader:
         """Batches of the examples of a shard, in order.
 
         Args:
-            messages: all records of the shard.
-            path: of the shard, for errors.
             first_record: index of the shard's first record among all shards.
 
         Returns:
@@ -38,9 +36,6 @@ class Reader:
             and no `next_sentence_labels` where there are none; a packed row gives
             several. Plain examples are masked as in the first epoch of a run with the
             seed of the examples.
-
-        Raises:
-            InputError: the first record that breaks a rule, and the rule.
         """
         messages, start = iter(messages), 0
         while chunk := list(itertools.islice(messages, BATCH_SIZE)):

@@ -1,9 +1,12 @@
-"""Readers of source files: dumps, books, lines of text, JSON lines."""
+"""Sources of a corpus: dumps, books, lines of text, JSON lines."""
 
-KINDS = {
-    "wikipedia": "MediaWiki dumps (.xml, .xml.bz2, .xml.gz)",
-    "books": "plain-text books, one or many in a file",
-    "sentences": "a sentence a line; a blank line or a new file begins a document",
-    "jsonl": 'JSON lines of {"id": ..., "text": ...}',
+from bert_keras.pipelines.sources.books import Books
+from bert_keras.pipelines.sources.json_lines import JsonLines
+from bert_keras.pipelines.sources.sentences import Sentences
+from bert_keras.pipelines.sources.source import Source
+from bert_keras.pipelines.sources.wikipedia import Wikipedia
+
+SOURCES: dict[str, Source] = {
+    source.name: source for source in (Wikipedia(), Books(), Sentences(), JsonLines())
 }
-"""Kinds of files that `corpus` reads, each an option."""
+"""Sources by name, each an option of `corpus`."""

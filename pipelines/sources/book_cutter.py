@@ -74,7 +74,6 @@ def find_pieces(file: BinaryIO, num_bytes: int) -> list[Piece]:
 
     Args:
         file: text in UTF-16 with a byte-order mark, or with the letters of ASCII.
-        num_bytes: of the file.
     """
     text = _Letters(file)
     marks = _ended(list(_marks(text, num_bytes)), num_bytes)

@@ -60,12 +60,7 @@ class Head:
 
 
 def read_head(file: BinaryIO, path: str) -> Head:
-    """Reads a dump up to its site information.
-
-    Raises:
-        InputError: it is empty, no MediaWiki export, not in UTF-8, damaged or
-            truncated.
-    """
+    """Reads a dump up to its site information."""
     chunks = multistream.read_all(file, path)
     first = next(chunks, b"")
     # `>` ends the declaration of the encoding; the first bzip2 streams may be short.

@@ -43,11 +43,7 @@ class UnknownEncodingError(ValueError):
 
 
 def check_name(name: str) -> None:
-    """Checks the value of `--encoding`.
-
-    Raises:
-        InputError: it is no encoding of text.
-    """
+    """Checks the value of `--encoding`."""
     try:
         "a".encode(name)
     except (LookupError, UnicodeError):

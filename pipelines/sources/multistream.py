@@ -59,16 +59,11 @@ def read_streams(
 
     Args:
         file: any bzip2 file.
-        path: its name, for errors.
         start: in bytes of the file.
-        stop: likewise.
 
     Yields:
         The start of each stream, then its content. Bytes after the last stream are
         ignored, as by bunzip2.
-
-    Raises:
-        InputError: a stream is damaged, or the file ends within one.
     """
     try:
         yield from _streams(file, start, stop)
@@ -97,11 +92,7 @@ def _streams(file: BinaryIO, start: int, stop: int) -> Iterator[StreamStart | by
 
 
 def read_all(file: BinaryIO, path: str) -> Iterator[bytes]:
-    """Reads a whole file, unpacked if it is packed.
-
-    Raises:
-        InputError: it is damaged or truncated.
-    """
+    """Reads a whole file, unpacked if it is packed."""
     read = {"bz2": _bz2_chunks, "gz": _gzip_chunks, None: _plain_chunks}
     try:
         yield from read[compression(file)](file)
@@ -130,9 +121,6 @@ def check_end(file: BinaryIO, path: str) -> None:
     """Finds at once whether the end of a bzip2 file is missing.
 
     Warns of bytes after the last stream, which are ignored.
-
-    Raises:
-        InputError: it is.
     """
     size = file.seek(0, 2)
     file.seek(max(size - _SEARCHED_END_BYTES, 0))
@@ -160,7 +148,6 @@ class Progress:
     """Reports how much of a range of a file has been read.
 
     Args:
-        file: its position is the progress.
         start: in bytes.
         stop: in bytes; reading beyond it does not count.
         advance: called with the number of bytes since the last call.

@@ -13,7 +13,6 @@ class PageCutter:
     """Cuts `<page>...</page>` out of text that comes in chunks.
 
     Args:
-        offset: of the first chunk in the text, in bytes.
         skip: no page begins before this offset.
         stop: pages that begin at this offset or later are not taken.
     """

@@ -59,12 +59,8 @@ def read_blocks(file: BinaryIO, path: str, start: int, stop: int) -> Iterator[Bl
 
     Args:
         file: plain, or packed with bzip2 or gzip.
-        path: its name, for errors.
         start: in bytes of the text; 0 or a multiple of `PART_BYTES`.
         stop: a multiple of `PART_BYTES`, or the end of the file.
-
-    Raises:
-        InputError: a damaged or truncated packed file.
     """
     lines: list[bytes | None] = []
     begin, passed = start, start

@@ -1,12 +1,46 @@
 """Files -> their lines, from any byte on, in bounded memory; without Beam."""
 
+import contextlib
 import itertools
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from bert_keras.pipelines.sources import multistream
+from bert_keras.core import files
+from bert_keras.pipelines.sources import multistream, source
 
 MAX_LINE_BYTES = 1 << 26
+_NO_END = 1 << 63
+
+
+def check_packing(path: str) -> bytes:
+    """Returns the first bytes of the text; refuses a bzip2 file without its end."""
+    with files.open_to_read(path) as file:
+        start = next(multistream.read_all(file, path), b"")
+        if multistream.compression(file) == "bz2":
+            multistream.check_end(file, path)
+    return start
+
+
+def split(item: source.Input, max_bytes: int, *, step: int = 1) -> list[source.Range]:
+    """Divides a plain file at multiples of `step` bytes; a packed one is one range."""
+    num_ranges = max(-(-item.num_bytes // max_bytes), 1)
+    if num_ranges > 1:
+        with files.open_to_read(item.path) as file:
+            if multistream.compression(file) is not None:
+                num_ranges = 1
+    return source.even_ranges(item, num_ranges, step=step)
+
+
+@contextlib.contextmanager
+def open_range(
+    part: source.Range, advance: source.Advance
+) -> Iterator[tuple[BinaryIO, int, multistream.Progress]]:
+    """Opens a file; yields it, the end of the range in its text, and the progress."""
+    with files.open_to_read(part.path) as file:
+        progress = multistream.Progress(file, part.start, part.stop, advance)
+        stop = part.stop if multistream.compression(file) is None else _NO_END
+        yield file, stop, progress
+        progress.finish()
 
 
 def read_lines(
@@ -16,15 +50,11 @@ def read_lines(
 
     Args:
         file: plain, or packed with bzip2 or gzip.
-        path: its name, for errors.
         start: in bytes. Packed files can only be read from 0.
 
     Yields:
         The offset of each line in the text, and the line without its end, or `None` if
         it is longer than 64 MiB.
-
-    Raises:
-        InputError: a damaged or truncated packed file.
     """
     if start == 0:
         return _split(multistream.read_all(file, path), 0)

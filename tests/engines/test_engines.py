@@ -23,7 +23,7 @@ from bert_keras.core import files
 from bert_keras.core.errors import NotRun
 from bert_keras.pipelines.dataflow import wheel
 from bert_keras.pipelines.dataflow.launch import job_name
-from bert_keras.pipelines.sources import readers
+from bert_keras.pipelines.sources import reading
 
 SETTINGS = ["--max_seq_length", "64", "--num_shards", "3", "--set", "dupe_factor=2"]
 TIMEOUT_SECONDS = 200
@@ -172,8 +172,8 @@ def test_the_graph_of_all_of_wikipedia_is_small(graph_of, tmp_path):
     graph = graph_of(
         ["corpus", "--jsonl", str(dump), "--output", str(tmp_path / "corpus")]
     )
-    (item,) = readers.find_inputs({"jsonl": [str(dump)]})
-    assert len(readers.split_input(item)) > 700
+    (item,) = reading.find_inputs({"jsonl": [str(dump)]})
+    assert len(reading.split_input(item)) > 700
     assert graph.ByteSize() < 1_000_000
 
 

@@ -15,7 +15,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings.config import CorpusConfig
 from bert_keras.pipelines import corpus, instances
 from bert_keras.pipelines.engine import engines, passes
-from bert_keras.pipelines.sources import readers
+from bert_keras.pipelines.sources import reading
 
 DEMO = Path(__file__).resolve().parents[2] / "bert_keras" / "demo_articles.xml"
 HEAD = "<mediawiki><siteinfo><dbname>xwiki</dbname></siteinfo>"
@@ -231,8 +231,8 @@ def test_ranges_of_a_file_of_books_give_the_same_bytes(tmp_path, monkeypatch):
     path = write(tmp_path, "all.txt", data)
     whole = build(tmp_path / "1", books=[path])
     assert whole.num_records == 40
-    split = functools.partial(readers.split_input, max_bytes=10_000)
-    monkeypatch.setattr(readers, "split_input", split)
+    split = functools.partial(reading.split_input, max_bytes=10_000)
+    monkeypatch.setattr(reading, "split_input", split)
     monkeypatch.setattr(passes, "PASS_BYTES", 1000)
     engine = engines.make_engine(num_workers=3)
     assert build(tmp_path / "2", books=[path], engine=engine) == whole
@@ -261,14 +261,14 @@ def test_books_that_are_not_utf_8(tmp_path, kind, caplog):
 @pytest.mark.parametrize("kind", ["jsonl", "sentences"])
 def test_a_file_that_is_cut_while_it_is_read(tmp_path, kind):
     path = write(tmp_path, "a.jsonl", '{"id": 1, "text": "Words."}\n' * 9)
-    [item] = readers.find_inputs({kind: [path]})
-    [part] = readers.split_input(item)
+    [item] = reading.find_inputs({kind: [path]})
+    [part] = reading.split_input(item)
     os.truncate(path, item.num_bytes // 3)
     with pytest.raises(InputError, match=r"a\.jsonl: was cut while it was read: it ha"):
-        list(readers.read_range(part, ignore, ignore))
+        list(reading.read_range(part, ignore, ignore))
     os.remove(path)
     with pytest.raises(FileNotFoundError) as error:
-        list(readers.read_range(part, ignore, ignore))
+        list(reading.read_range(part, ignore, ignore))
     assert error.value.filename == path
 
 
@@ -536,7 +536,7 @@ def test_truncated_file_found_in_a_worker(tmp_path, arguments):
     text = random.Random(0).randbytes(1_000_000).hex()
     data = gzip.compress((HEAD + page_xml(1, "T", text)).encode())
     path = write(tmp_path, "a.xml.gz", data[: len(data) // 2])
-    readers.find_inputs({"wikipedia": [path]})
+    reading.find_inputs({"wikipedia": [path]})
     with pytest.raises(InputError) as error:
         engine = engines.make_engine(arguments)
         build(tmp_path / "out", wikipedia=[path], engine=engine)

@@ -9,7 +9,7 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.pipelines import filters
-from bert_keras.pipelines.sources import wikipedia
+from bert_keras.pipelines.sources import dump_pages
 
 DISAMBIGUATION, LIST = "disambiguation page", "list page"
 
@@ -214,9 +214,9 @@ DROPPED = {
 @pytest.mark.parametrize("name", DROPPED)
 def test_drops_no_article_of_real_dumps(shared_data, name):
     dropped = {}
-    for page in wikipedia.read_pages(str(shared_data / "wikipedia" / name)):
+    for page in dump_pages.read_pages(str(shared_data / "wikipedia" / name)):
         # The last page of enwik8 is cut.
-        is_page = isinstance(page, wikipedia.Page)
+        is_page = isinstance(page, dump_pages.Page)
         if is_page and page.namespace == 0 and not page.is_redirect:
             if reason := filters.page_reason(page.title, page.text):
                 dropped.setdefault(reason, set()).add(page.title)

@@ -124,7 +124,7 @@ def test_the_most_frequent_words_are_exact(tmp_path, num_words):
     rng = random.Random(5)
     # Many ties, which the word decides.
     counts = {f"w{i}é": rng.randint(1, 200) for i in range(9_000)}
-    work = vocabulary.Work(
+    work = vocabulary.VocabularyJob(
         work_dir=str(tmp_path),
         num_words=num_words,
         num_partitions=3,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bert_keras.pipelines import wikitext
-from bert_keras.pipelines.sources import wikipedia
+from bert_keras.pipelines.sources import dump_pages
 from bert_keras.pipelines.wikitext import lines, markup
 
 DEMO = Path(__file__).resolve().parents[2] / "bert_keras" / "demo_articles.xml"
@@ -156,7 +156,7 @@ def test_fragments_are_no_paragraphs():
 
 @pytest.fixture(scope="module")
 def demo_pages():
-    return {page.title: page for page in wikipedia.read_pages(str(DEMO))}
+    return {page.title: page for page in dump_pages.read_pages(str(DEMO))}
 
 
 def test_whole_article_with_template_list_table_and_references(demo_pages):
@@ -347,8 +347,8 @@ GENUINE = {
 def articles(folder, patterns):
     for pattern in patterns:
         for path in sorted((folder / "wikipedia").glob(pattern)):
-            for page in wikipedia.read_pages(str(path)):
-                is_page = isinstance(page, wikipedia.Page)
+            for page in dump_pages.read_pages(str(path)):
+                is_page = isinstance(page, dump_pages.Page)
                 if is_page and page.namespace == 0 and not page.is_redirect:
                     yield page
 
@@ -421,7 +421,7 @@ def compare_with_other_parser(pages) -> None:
     assert num_kept >= 0.985 * num_prose
 
 
-def pages_to_compare(shared_data) -> list[wikipedia.Page]:
+def pages_to_compare(shared_data) -> list[dump_pages.Page]:
     # Its time is not linear in the page.
     return [
         page for page in articles(shared_data, DUMPS) if 2000 < len(page.text) < 40_000

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.core.settings.config import ExamplesConfig, instances_per_row
-from bert_keras.data import chance, dynamic_masking, features, masking, packing
+from bert_keras.data import dynamic_masking, features, masking, packing, seeded_hash
 
 Attention = Literal["bidirectional", "left_to_right"]
 """See `BertConfig.attention`."""
@@ -314,16 +314,16 @@ def dropout_seeds(
         `(n,)` int32.
     """
     first = np.array([(seed ^ _DROPOUT_SALT) % 2**64], np.uint64)
-    state = tf.constant(chance.mix(first + chance.INCREMENT))
+    state = tf.constant(seeded_hash.mix(first + seeded_hash.INCREMENT))
     for numbers in (epochs, records):
         state = tf.bitwise.bitwise_xor(state, tf.cast(numbers, tf.uint64))
-        state = _mix(state + tf.constant(chance.INCREMENT))
+        state = _mix(state + tf.constant(seeded_hash.INCREMENT))
     return tf.bitcast(tf.cast(state, tf.uint32), tf.int32)
 
 
 def _mix(numbers: tf.Tensor) -> tf.Tensor:
-    """`chance.mix` as operations of TensorFlow."""
-    for shift, factor in chance.MIX_ROUNDS:
+    """`seeded_hash.mix` as operations of TensorFlow."""
+    for shift, factor in seeded_hash.MIX_ROUNDS:
         shifted = tf.bitwise.right_shift(numbers, tf.constant(shift))
         numbers = tf.bitwise.bitwise_xor(numbers, shifted) * tf.constant(factor)
     return numbers

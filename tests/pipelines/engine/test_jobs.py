@@ -24,7 +24,7 @@ class SplitWords(steps.Worker):
     """A text -> its words, by length; and its length, by parity."""
 
     def process(self, text):
-        before = self._work
+        before = self._job
         before(text)
         words = text.split()
         for word in words:
@@ -253,7 +253,7 @@ def test_progress_counts_what_is_done_and_what_is_read(tmp_path):
         )
 
     planned = [one(0, 1), one(2), one(3)]
-    read = passes._Reading(planned, {0: 10, 1: 20, 2: 40, 3: 80})
+    read = passes._BytesRead(planned, {0: 10, 1: 20, 2: 40, 3: 80})
     assert read() == 0
     heartbeats = tmp_path / "000002-000002.heartbeats"
     heartbeats.mkdir()

@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from bert_keras.pipelines.sources import book_cutter, books
+from bert_keras.pipelines.sources import book_cutter, book_text
 
 START = "*** START OF THE PROJECT GUTENBERG EBOOK {} ***\n"
 END = "*** END OF THE PROJECT GUTENBERG EBOOK {} ***\n"
@@ -73,7 +73,7 @@ def test_generations_of_marks():
     assert [piece.count("It was a book") for piece in found] == [3] * 5
     for piece, name in zip(found, ("Old", "New", "Late", "Old", "Late"), strict=True):
         assert f"Title: {name}\n" in piece
-        _, body = books.split_header(piece)
+        _, body = book_text.split_header(piece)
         assert set(body.split("\n")) - {""} == {
             f"It was a book of the name {name}, with enough text in it."
         }
@@ -168,6 +168,6 @@ def test_real_books_one_after_the_other(shared_data, monkeypatch):
     pieces = book_cutter.find_pieces(io.BytesIO(data), len(data))
     assert len(pieces) == len(paths)
     for piece, path in zip(pieces, paths, strict=True):
-        alone = books.parse_book(books.decode(path.read_bytes())[0], name="x")
-        text, _ = books.decode(data[piece.start : piece.stop])
-        assert books.parse_book(text, name="x") == alone
+        alone = book_text.parse_book(book_text.decode(path.read_bytes())[0], name="x")
+        text, _ = book_text.decode(data[piece.start : piece.stop])
+        assert book_text.parse_book(text, name="x") == alone

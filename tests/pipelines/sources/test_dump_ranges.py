@@ -10,7 +10,7 @@ import pytest
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.pipelines.sources import multistream, wikipedia
+from bert_keras.pipelines.sources import dump_pages, multistream
 
 HEAD = (
     b"<!-- not a <page> -->\n<mediawiki>\n<siteinfo><dbname>xxwiki</dbname>"
@@ -78,12 +78,12 @@ def read_in_ranges(path, bounds):
     return [
         page
         for start, stop in zip(bounds, bounds[1:], strict=False)
-        for page in wikipedia.read_pages(path, start=start, stop=stop)
+        for page in dump_pages.read_pages(path, start=start, stop=stop)
     ]
 
 
 def test_every_page_once_by_every_single_cut(dump):
-    whole = list(wikipedia.read_pages(dump))
+    whole = list(dump_pages.read_pages(dump))
     size = files.size(dump)
     assert [page.title for page in whole] == (
         [f"T{n}" for n in range(1, 7)]
@@ -115,11 +115,11 @@ def test_a_page_belongs_to_the_range_of_its_stream(tmp_path, name):
     for _ in range(200):
         start, stop = sorted(rng.randrange(len(DUMPS[name])) for _ in range(2))
         expected = [title for title, owner in owners if start <= owner < stop]
-        assert titles(wikipedia.read_pages(path, start=start, stop=stop)) == expected
+        assert titles(dump_pages.read_pages(path, start=start, stop=stop)) == expected
 
 
 def test_chunks_of_any_size(dump, monkeypatch):
-    whole = list(wikipedia.read_pages(dump))
+    whole = list(dump_pages.read_pages(dump))
     size = files.size(dump)
     rng = random.Random(2)
     for chunk in (1, 2, 5, 9, 10, 11, 64):
@@ -131,7 +131,7 @@ def test_chunks_of_any_size(dump, monkeypatch):
 def test_which_dumps_can_be_shared(dump, request):
     name = request.node.callspec.params["dump"]
     can = name in ("multistream", "cut anywhere", "cut in tags", "plain")
-    assert wikipedia.is_splittable(dump) == can
+    assert dump_pages.is_splittable(dump) == can
 
 
 def test_bytes_consumed_add_up(dump):
@@ -139,7 +139,7 @@ def test_bytes_consumed_add_up(dump):
     consumed = []
     for start, stop in ((0, 10), (10, size // 2), (size // 2, size)):
         before = sum(consumed)
-        pages = wikipedia.read_pages(
+        pages = dump_pages.read_pages(
             dump, start=start, stop=stop, advance=consumed.append
         )
         list(pages)
@@ -183,10 +183,10 @@ def test_little_is_read_beyond_the_range(tmp_path, monkeypatch, name):
     data = {"plain": joined, "one stream": bz2.compress(joined)}.get(name, packed)
     path = write(tmp_path, data)
     monkeypatch.setattr(multistream, "CHUNK_BYTES", 512)
-    monkeypatch.setattr(wikipedia.files, "open_to_read", CountedFile)
+    monkeypatch.setattr(dump_pages.files, "open_to_read", CountedFile)
     start, stop = len(data) // 4, len(data) // 2
     CountedFile.furthest = 0
-    pages = list(wikipedia.read_pages(path, start=start, stop=stop))
+    pages = list(dump_pages.read_pages(path, start=start, stop=stop))
     assert (len(pages) > 100) == (name != "one stream")
     assert CountedFile.furthest < stop + 4096
 
@@ -205,39 +205,39 @@ def test_a_flipped_bit_stops_the_job(tmp_path):
         damaged = flip(streams[2], at)
         path = write(tmp_path, b"".join([*streams[:2], damaged, *streams[3:]]))
         with pytest.raises(InputError, match=rf"dump: the compr.*at byte {begin}\)"):
-            list(wikipedia.read_pages(path))
+            list(dump_pages.read_pages(path))
 
 
 def test_zeros_after_the_end_are_no_damage(tmp_path):
     path = write(tmp_path, DUMPS["multistream"] + bytes(700_000))
-    assert titles(wikipedia.read_pages(path)) == [f"T{n}" for n in range(12)]
+    assert titles(dump_pages.read_pages(path)) == [f"T{n}" for n in range(12)]
 
 
 def test_rubbish_after_the_end_is_ignored_as_bunzip2_does(tmp_path, caplog):
     path = write(tmp_path, DUMPS["multistream"] + b"rubbish")
-    wikipedia.check_dump(path)
+    dump_pages.check_dump(path)
     assert "ignores the last 7 bytes, which are no bzip2 stream" in caplog.text
-    assert titles(wikipedia.read_pages(path)) == [f"T{n}" for n in range(12)]
+    assert titles(dump_pages.read_pages(path)) == [f"T{n}" for n in range(12)]
     path = write(tmp_path, DUMPS["multistream"][:-11])
     with pytest.raises(InputError, match=r"has no end \(truncated\)"):
-        wikipedia.check_dump(path)
+        dump_pages.check_dump(path)
 
 
 def test_damage_of_the_only_stream_stops_the_job(tmp_path):
     text = random.Random(0).randbytes(1_200_000).hex()
     data = bz2.compress(HEAD + page_xml(1, text) + page_xml(2))
     path = write(tmp_path, flip(data, len(data) * 3 // 4))
-    wikipedia.check_dump(path)
+    dump_pages.check_dump(path)
     with pytest.raises(InputError, match=r"dump: the compressed file is damaged \(Inv"):
-        list(wikipedia.read_pages(path))
+        list(dump_pages.read_pages(path))
 
 
 def test_the_last_stream_is_cut_short(tmp_path):
     path = write(tmp_path, DUMPS["multistream"][:-60])
     with pytest.raises(InputError, match="no end .truncated.; copy or download it"):
-        wikipedia.check_dump(path)
+        dump_pages.check_dump(path)
     with pytest.raises(InputError, match=r"ends in the middle \(truncated\)"):
-        list(wikipedia.read_pages(path))
+        list(dump_pages.read_pages(path))
 
 
 ENCODING = "bytes that are not in the file's encoding"
@@ -258,7 +258,7 @@ REFERENCE = "not well-formed XML: reference to invalid character number"
 def test_characters_that_are_none(tmp_path, characters, reason):
     bad = page_xml(2).replace("文".encode(), characters)
     data = b"".join((HEAD, page_xml(1), bad, page_xml(3)))
-    first, lost, last = wikipedia.read_pages(write(tmp_path, data))
+    first, lost, last = dump_pages.read_pages(write(tmp_path, data))
     assert (lost.page_id, lost.title, lost.reason[: len(reason)]) == (2, "T2", reason)
     assert titles([first, last]) == ["T1", "T3"]
 
@@ -270,7 +270,7 @@ def test_a_page_of_100_mb_takes_no_memory(tmp_path):
     del long
     path = write(tmp_path, data)
     tracemalloc.start()
-    found = list(wikipedia.read_pages(path))
+    found = list(dump_pages.read_pages(path))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert [page.title for page in found] == ["T1", "T2", "T3"]
@@ -284,7 +284,7 @@ def test_a_page_of_100_mb_takes_no_memory(tmp_path):
 def test_the_real_multistream_dump_in_random_ranges(shared_data):
     folder = shared_data / "wikipedia" / "multistream"
     path = str(next(folder.glob("*multistream.xml.bz2")))
-    whole = list(wikipedia.read_pages(path))
+    whole = list(dump_pages.read_pages(path))
     assert len(whole) == 206
     size = files.size(path)
     rng = random.Random(5)
@@ -295,7 +295,7 @@ def test_the_real_multistream_dump_in_random_ranges(shared_data):
 
 def test_a_real_plain_dump_in_random_ranges(shared_data):
     path = str(shared_data / "wikipedia" / "enwik8-first-4154399-bytes.xml")
-    whole = list(wikipedia.read_pages(path))
+    whole = list(dump_pages.read_pages(path))
     size = files.size(path)
     rng = random.Random(6)
     cuts = sorted(rng.randrange(size) for _ in range(30))
@@ -311,7 +311,7 @@ def test_the_real_dump_as_pbzip2_would_pack_it(shared_data, tmp_path):
     text = bz2.decompress(next(folder.glob("*multistream.xml.bz2")).read_bytes())
     pieces = cut_everywhere(text, (90_000,))
     path = write(tmp_path, b"".join(map(bz2.compress, pieces)))
-    whole = list(wikipedia.read_pages(path))
+    whole = list(dump_pages.read_pages(path))
     assert len(whole) == 206
     size = files.size(path)
     rng = random.Random(7)

@@ -3,7 +3,7 @@
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.pipelines.sources import books, encodings
+from bert_keras.pipelines.sources import book_text, encodings
 
 TEXTS = {
     "ru": "Все люди рождаются свободными и равными в своем достоинстве и правах. "
@@ -35,24 +35,27 @@ CASES = [
 @pytest.mark.parametrize(("key", "encoding"), CASES)
 def test_books_are_read_as_they_were_written(key, encoding):
     text = f"{TEXTS[key]}\n" * 20
-    decoded, name = books.decode(text.encode(encoding))
+    decoded, name = book_text.decode(text.encode(encoding))
     assert decoded == text
     assert not name.startswith("utf")
     # Plain UTF-8 is no guess.
-    assert books.decode(text.encode()) == (text, "utf-8-sig")
+    assert book_text.decode(text.encode()) == (text, "utf-8-sig")
 
 
 def test_a_given_encoding_is_for_what_is_not_utf_8():
     data = TEXTS["ru"].encode("mac_cyrillic")
-    assert books.decode(data, otherwise="mac_cyrillic") == (TEXTS["ru"], "mac_cyrillic")
-    assert books.decode(TEXTS["ru"].encode(), otherwise="big5")[0] == TEXTS["ru"]
+    assert book_text.decode(data, otherwise="mac_cyrillic") == (
+        TEXTS["ru"],
+        "mac_cyrillic",
+    )
+    assert book_text.decode(TEXTS["ru"].encode(), otherwise="big5")[0] == TEXTS["ru"]
     with pytest.raises(ValueError, match="neither UTF-8 nor big5: give --encoding"):
-        books.decode(TEXTS["ru"].encode("koi8-r"), otherwise="big5")
+        book_text.decode(TEXTS["ru"].encode("koi8-r"), otherwise="big5")
 
 
 def test_an_unknown_encoding_is_refused():
     with pytest.raises(ValueError, match="not known for sure: convert it with iconv"):
-        books.decode(bytes(range(128, 256)) * 20)
+        book_text.decode(bytes(range(128, 256)) * 20)
     for name in ("klingon", "rot13"):
         with pytest.raises(InputError, match="--encoding: expected the name of an enc"):
             encodings.check_name(name)

@@ -8,7 +8,7 @@ from obstore import store as object_stores
 
 from bert_keras.core import files, stores
 from bert_keras.core.errors import InputError
-from bert_keras.pipelines.sources import readers
+from bert_keras.pipelines.sources import reading
 
 
 def page_xml(number):
@@ -39,7 +39,7 @@ def bucket(monkeypatch) -> str:
 
 
 def test_every_kind_from_a_store(bucket):
-    inputs = readers.find_inputs(
+    inputs = reading.find_inputs(
         {
             "wikipedia": [f"{bucket}/dumps/*.bz2"],
             "sentences": [f"{bucket}/text/*/nine*"],
@@ -48,13 +48,13 @@ def test_every_kind_from_a_store(bucket):
         }
     )
     ranges = [
-        part for item in inputs for part in readers.split_input(item, max_bytes=99)
+        part for item in inputs for part in reading.split_input(item, max_bytes=99)
     ]
     assert len(ranges) > len(inputs)
     found = [
         (document.title, document.paragraphs)
         for part in ranges
-        for document in readers.read_range(part, lambda _: None, lambda *_: None)
+        for document in reading.read_range(part, lambda _: None, lambda *_: None)
     ]
     assert found == [
         ("Ten", ["Ten is a number, and no more."]),
@@ -66,14 +66,14 @@ def test_every_kind_from_a_store(bucket):
 
 
 def test_a_changed_file_has_another_fingerprint(bucket):
-    inputs = readers.find_inputs({"jsonl": [f"{bucket}/l.jsonl"]})
-    before = readers.fingerprints(inputs)
+    inputs = reading.find_inputs({"jsonl": [f"{bucket}/l.jsonl"]})
+    before = reading.fingerprints(inputs)
     assert before["jsonl l.jsonl"]["bytes"] == 42
     changed = b'{"id": 12, "text": "Eleven is one more."}\n'
     files.write_atomically(f"{bucket}/l.jsonl", changed)
-    assert readers.fingerprints(inputs) != before
+    assert reading.fingerprints(inputs) != before
 
 
 def test_nothing_there(bucket):
     with pytest.raises(InputError, match="--books: no file matches 'ram://sources"):
-        readers.find_inputs({"books": [f"{bucket}/novels/*"]})
+        reading.find_inputs({"books": [f"{bucket}/novels/*"]})

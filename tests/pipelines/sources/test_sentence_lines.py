@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from bert_keras.pipelines.sources import readers, sentence_lines
+from bert_keras.pipelines.sources import reading, sentence_lines
 
 LINES = [f"this is sentence number {number} , she said ." for number in range(60)]
 
@@ -63,5 +63,5 @@ def test_ranges_hold_each_line_once(seed, monkeypatch):
 def test_lines_that_are_sentences_are_recognised(tmp_path, text, kind):
     path = tmp_path / "book.txt"
     path.write_text(text)
-    [item] = readers.find_inputs({"books": [str(path)]})
+    [item] = reading.find_inputs({"books": [str(path)]})
     assert item.kind == kind

@@ -13,7 +13,14 @@ import random
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.pipelines.sources import book_cutter, readers
+from bert_keras.pipelines.sources import (
+    book_cutter,
+    multistream,
+    reading,
+    source,
+    text_lines,
+    wikipedia,
+)
 
 DUMP = (
     "<mediawiki><siteinfo><dbname>xxwiki</dbname></siteinfo>"
@@ -43,7 +50,7 @@ DUMP = (
     )
     + "</mediawiki>"
 )
-BREAD = readers.SourceDocument(
+BREAD = source.SourceDocument(
     id="xxwiki:1:Bread",
     rank="2020-01-01T00:00:00Z",
     source="wikipedia",
@@ -66,10 +73,11 @@ def ignore(*_):
 def read(path, kind, *, start=0, stop=None, **options):
     """All that a reader yields, what it counts, and the bytes that it reports."""
     counts, consumed = Counts(), []
-    [item] = readers.find_inputs({kind: [str(path)]})
+    [item] = reading.find_inputs({kind: [str(path)]})
     stop = item.num_bytes if stop is None else stop
-    part = readers.Range(kind=kind, path=item.path, start=start, stop=stop)
-    found = list(readers.read_range(part, consumed.append, counts, **options))
+    part = source.Range(kind=kind, path=item.path, start=start, stop=stop)
+    options = source.Options(**options)
+    found = list(reading.read_range(part, consumed.append, counts, options))
     assert sum(consumed) == stop - start
     return found, dict(counts)
 
@@ -88,7 +96,7 @@ def test_a_dump_literally(tmp_path, pack):
     path = write(tmp_path, pack(DUMP.encode()))
     (bread, bad), counts = read(path, "wikipedia")
     assert bread == BREAD
-    assert bad._replace(reason=bad.reason[:38]) == readers.Reject(
+    assert bad._replace(reason=bad.reason[:38]) == source.Reject(
         str(path), "8", "Bad", "not well-formed XML: mismatched tag: l"
     )
     assert counts == {
@@ -129,9 +137,9 @@ def test_json_lines_literally(tmp_path, pack):
     path = write(tmp_path, pack("\n".join(JSONL).encode()))
     found, counts = read(path, "jsonl")
     assert found == [
-        readers.SourceDocument("7", "", "s", "T", ["One. Two.", "Three."]),
+        source.SourceDocument("7", "", "s", "T", ["One. Two.", "Three."]),
         *(
-            readers.Reject(str(path), f"line {number}", "", reason)
+            source.Reject(str(path), f"line {number}", "", reason)
             for number, reason in [
                 (4, "no 'text', which must be a string"),
                 (
@@ -145,7 +153,7 @@ def test_json_lines_literally(tmp_path, pack):
                 (9, found[6].reason),
             ]
         ),
-        readers.SourceDocument("f", "", "jsonl", "", ["Last."]),
+        source.SourceDocument("f", "", "jsonl", "", ["Last."]),
     ]
     assert found[6].reason.startswith("not JSON: maximum recursion depth")
     assert counts == {"items_read": 9, "dropped/no running text": 1}
@@ -171,13 +179,13 @@ def test_json_lines_in_every_range(tmp_path):
 
 
 def test_a_line_without_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(readers.text_lines, "MAX_LINE_BYTES", 1000)
-    monkeypatch.setattr(readers.multistream, "CHUNK_BYTES", 300)
+    monkeypatch.setattr(text_lines, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(multistream, "CHUNK_BYTES", 300)
     long = json.dumps({"id": "a", "text": "x" * 5000})
     path = write(tmp_path, "\n".join([JSONL[0], long, JSONL[-1]]))
     first, bad, last = read(path, "jsonl")[0]
     assert (first.id, last.id) == ("7", "f")
-    assert bad == readers.Reject(str(path), "line 2", "", "longer than 64 MiB")
+    assert bad == source.Reject(str(path), "line 2", "", "longer than 64 MiB")
 
 
 @pytest.mark.parametrize(
@@ -201,7 +209,7 @@ def test_books_in_any_encoding(tmp_path, data, text, encoding):
 def test_a_book_with_nul(tmp_path):
     path = write(tmp_path, b"PK\3\4\0\0")
     assert read(path, "books")[0] == [
-        readers.Reject(str(path), "", "", "not plain text: it holds NUL characters")
+        source.Reject(str(path), "", "", "not plain text: it holds NUL characters")
     ]
 
 
@@ -222,7 +230,7 @@ def test_a_file_of_many_books(tmp_path):
 def test_a_bad_book_among_others(tmp_path):
     path = write(tmp_path, MANY_BOOKS.replace(b"book 4", b"book \0"), "all.txt")
     found, _ = read(path, "books")
-    [bad] = [book for book in found if isinstance(book, readers.Reject)]
+    [bad] = [book for book in found if isinstance(book, source.Reject)]
     assert len(found) == 9
     assert (bad.item, bad.reason) == (
         f"byte {MANY_BOOKS.index(b'Licence.', MANY_BOOKS.index(b'book 3'))}",
@@ -260,16 +268,16 @@ def test_inputs_are_sorted_and_each_is_there_once(tmp_path, monkeypatch):
     (tmp_path / "link.txt").symlink_to(book)
     monkeypatch.chdir(tmp_path)
     pattern = str(tmp_path / "*" / "wiki_*")
-    found = readers.find_inputs(
+    found = reading.find_inputs(
         {
             "books": ["b[1].txt", str(tmp_path / "*.txt")],
             "jsonl": [pattern, str(tmp_path / "AA" / "wiki_01")],
         }
     )
     assert found == [
-        readers.Input(kind="books", path="b[1].txt", num_bytes=7),
+        source.Input(kind="books", path="b[1].txt", num_bytes=7),
         *(
-            readers.Input(
+            source.Input(
                 kind="jsonl", path=str(tmp_path / name), num_bytes=len(JSONL[0])
             )
             for name in ("AA/wiki_00", "AA/wiki_01")
@@ -304,33 +312,33 @@ HTML = b"\xef\xbb\xbf\n<!DOCTYPE HTML><html><body>404</body></html>"
 def test_files_that_are_something_else(tmp_path, kind, data, message):
     path = write(tmp_path, data)
     with pytest.raises(InputError, match=message) as error:
-        readers.find_inputs({kind: [str(path)]})
+        reading.find_inputs({kind: [str(path)]})
     assert str(error.value).startswith(f"{path}: ")
     assert "\n" not in str(error.value)
 
 
 def test_nothing_to_read(tmp_path):
     with pytest.raises(InputError) as error:
-        readers.find_inputs({"wikipedia": [], "books": ()})
+        reading.find_inputs({"wikipedia": [], "books": ()})
     assert str(error.value) == (
         "nothing to read: give at least one of --wikipedia, --books, --sentences, "
         "--jsonl"
     )
     with pytest.raises(InputError, match=r"^--books: no file matches '.*x\*'$"):
-        readers.find_inputs({"books": [str(tmp_path / "x*")]})
+        reading.find_inputs({"books": [str(tmp_path / "x*")]})
     with pytest.raises(InputError, match="cannot be read: Is a directory$"):
-        readers.find_inputs({"books": [str(tmp_path)]})
+        reading.find_inputs({"books": [str(tmp_path)]})
 
 
 def test_directories_and_names_that_are_not_utf_8(tmp_path):
     (tmp_path / "folder.txt").mkdir()
     good = write(tmp_path, "It was dark.", "a.txt")
     pattern = str(tmp_path / "*.txt")
-    [item] = readers.find_inputs({"books": [pattern]})
+    [item] = reading.find_inputs({"books": [pattern]})
     assert item.path == str(good)
     write(tmp_path, "It was late.", os.fsdecode(b"\xe9.txt"))
     with pytest.raises(InputError) as error:
-        readers.find_inputs({"books": [pattern]})
+        reading.find_inputs({"books": [pattern]})
     assert str(error.value) == (
         f"{os.fsencode(tmp_path) + rb'/' + bytes([0xE9]) + b'.txt'!r}: expected a file "
         "name in UTF-8: rename the file"
@@ -367,19 +375,19 @@ MANY_BOOKS = b"".join(
     ],
 )
 def test_ranges(tmp_path, kind, data, is_divided, caplog):
-    [item] = readers.find_inputs({kind: [str(write(tmp_path, data))]})
-    ranges = readers.split_input(item, max_bytes=150)
+    [item] = reading.find_inputs({kind: [str(write(tmp_path, data))]})
+    ranges = reading.split_input(item, max_bytes=150)
     assert (len(ranges) > 1) == is_divided
     assert (ranges[0].start, ranges[-1].stop) == (0, len(data))
     assert all(a.stop == b.start for a, b in zip(ranges, ranges[1:], strict=False))
     if is_divided:
         assert max(part.stop - part.start for part in ranges) <= 150
     assert pickle.loads(pickle.dumps(ranges)) == ranges
-    assert readers.split_input(item) == [
-        readers.Range(kind=kind, path=item.path, start=0, stop=len(data))
+    assert reading.split_input(item) == [
+        source.Range(kind=kind, path=item.path, start=0, stop=len(data))
     ]
     found = [
-        result for part in ranges for result in readers.read_range(part, ignore, ignore)
+        result for part in ranges for result in reading.read_range(part, ignore, ignore)
     ]
     whole = read(item.path, kind)[0]
     assert [result[:1] for result in found] == [result[:1] for result in whole]
@@ -390,8 +398,8 @@ def test_fingerprints_of_files_of_one_name(tmp_path):
     for name in ("AA", "AB"):
         (tmp_path / name).mkdir()
         write(tmp_path / name, name, "wiki_00")
-    inputs = readers.find_inputs({"books": [str(tmp_path / "*" / "wiki_00")]})
-    found = readers.fingerprints(inputs)
+    inputs = reading.find_inputs({"books": [str(tmp_path / "*" / "wiki_00")]})
+    found = reading.fingerprints(inputs)
     assert list(found) == ["books wiki_00", "books wiki_00 (2)"]
     assert [value["bytes"] for value in found.values()] == [2, 2]
     hashes = {value["sha256"] for value in found.values()}
@@ -400,19 +408,19 @@ def test_fingerprints_of_files_of_one_name(tmp_path):
 
 def test_an_empty_file_is_one_range(tmp_path):
     path = write(tmp_path, b"")
-    [item] = readers.find_inputs({"jsonl": [str(path)]})
-    assert len(readers.split_input(item)) == 1
+    [item] = reading.find_inputs({"jsonl": [str(path)]})
+    assert len(reading.split_input(item)) == 1
     assert read(path, "jsonl") == ([], {})
     assert read(path, "sentences") == ([], {})
 
 
 def test_a_long_dump_of_one_stream_is_warned_of(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(readers, "_LONG_BYTES", 100)
+    monkeypatch.setattr(wikipedia, "_LONG_BYTES", 100)
     for data in (streams(4), DUMP.encode(), streams(1)):
         assert not caplog.records
-        [item] = readers.find_inputs({"wikipedia": [str(write(tmp_path, data))]})
+        [item] = reading.find_inputs({"wikipedia": [str(write(tmp_path, data))]})
         with caplog.at_level(logging.WARNING):
-            readers.split_input(item, max_bytes=300)
+            reading.split_input(item, max_bytes=300)
     [record] = caplog.records
     assert record.getMessage().startswith(f"{item.path}: 0.0 GB that cannot be divided")
     assert "multistream.xml.bz2, from dumps.wikimedia.org" in record.getMessage()
@@ -423,15 +431,15 @@ def test_a_long_dump_of_one_stream_is_warned_of(tmp_path, monkeypatch, caplog):
 
 def test_real_json_of_wikiextractor(shared_data):
     pattern = str(shared_data / "wikipedia_extracted/enwikinews_json/*/wiki_*")
-    inputs = readers.find_inputs({"jsonl": [pattern]})
+    inputs = reading.find_inputs({"jsonl": [pattern]})
     assert len(inputs) == 12
     counts = Counts()
     rng = random.Random(0)
     found = [
         document
         for item in inputs
-        for part in readers.split_input(item, max_bytes=rng.randrange(1 << 17, 1 << 20))
-        for document in readers.read_range(part, ignore, counts)
+        for part in reading.split_input(item, max_bytes=rng.randrange(1 << 17, 1 << 20))
+        for document in reading.read_range(part, ignore, counts)
     ]
     assert counts["items_read"] == 12_137
     assert len(found) + counts["dropped/no running text"] == 12_137

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from bert_keras.pipelines.sources import books
+from bert_keras.pipelines.sources import book_text
 
 HEADER = """The Project Gutenberg EBook of A Small Book, by Ann Other
 
@@ -99,10 +99,10 @@ MARKERS = {
 def test_book_with_header_and_licence(generation, newline, encoding):
     start, end = MARKERS[generation]
     text = f"{HEADER}{start}\n{BODY}{end} Project Gutenberg EBook{LICENCE}"
-    decoded, name = books.decode(text.replace("\n", newline).encode(encoding))
+    decoded, name = book_text.decode(text.replace("\n", newline).encode(encoding))
     assert name == "utf-8-sig"
-    book = books.parse_book(decoded, name="file")
-    assert book == books.Book(
+    book = book_text.parse_book(decoded, name="file")
+    assert book == book_text.Book(
         title="A Small Book And How It Grew", paragraphs=PARAGRAPHS
     )
 
@@ -114,7 +114,7 @@ def test_each_rule_counts_what_it_drops():
     notice = "This was a book of Project Gutenberg.\n\n"
     text = text.replace("They all read", f"{notice}They all read")
     counts = Counter()
-    assert books.parse_book(text, name="x", counts=counts).paragraphs == PARAGRAPHS
+    assert book_text.parse_book(text, name="x", counts=counts).paragraphs == PARAGRAPHS
     assert counts == {
         "licences": 1,
         "notes": 2,
@@ -141,7 +141,7 @@ def test_blocks_are_kept_or_counted():
         blocks = rng.choices(pieces, k=rng.randrange(1, 40))
         text = "\n\n".join(blocks)
         counts = Counter()
-        kept = books.parse_book(text, name="x", counts=counts).paragraphs
+        kept = book_text.parse_book(text, name="x", counts=counts).paragraphs
         num_blocks = sum(1 for block in blocks if block.strip())
         assert len(kept) + counts.total() == num_blocks
 
@@ -156,7 +156,7 @@ Inspired hath in every holt* and heath                      *grove, forest"""
 
 def test_verse_is_kept_without_the_notes_to_its_lines():
     counts = Counter()
-    [paragraph] = books.parse_book(VERSE, name="x", counts=counts).paragraphs
+    [paragraph] = book_text.parse_book(VERSE, name="x", counts=counts).paragraphs
     assert paragraph == (
         "When that Aprilis, with his showers swoot*, The drought of March hath pierced "
         "to the root, And bathed every vein in such licour, Of which virtue engender'd "
@@ -179,13 +179,13 @@ def test_verse_is_kept_without_the_notes_to_its_lines():
 def test_tables_are_none(text):
     counts = Counter()
     text = "\n".join([text, text])
-    assert books.parse_book(text, name="x", counts=counts).paragraphs == ()
+    assert book_text.parse_book(text, name="x", counts=counts).paragraphs == ()
     assert counts["tables"] == 1
 
 
 def test_four_points_are_no_table():
     for text in ("“I tell you, it is just here....” he said.", "And then...."):
-        assert books.parse_book(text, name="x").paragraphs == (text,)
+        assert book_text.parse_book(text, name="x").paragraphs == (text,)
 
 
 def test_text_without_capitals_is_no_heading():
@@ -198,21 +198,23 @@ def test_text_without_capitals_is_no_heading():
     ):
         text = text.strip()
         expected = () if text.startswith("「よ") else (text,)
-        assert books.parse_book(text, name="x").paragraphs == expected
-    assert books.parse_book("第一章\n\n夜は暗かった。", name="x").paragraphs == (
+        assert book_text.parse_book(text, name="x").paragraphs == expected
+    assert book_text.parse_book("第一章\n\n夜は暗かった。", name="x").paragraphs == (
         "夜は暗かった。",
     )
 
 
 def test_book_without_header():
-    book = books.parse_book("It was dark.\n\nIt was late.", name="file")
-    assert book == books.Book(title="file", paragraphs=("It was dark.", "It was late."))
+    book = book_text.parse_book("It was dark.\n\nIt was late.", name="file")
+    assert book == book_text.Book(
+        title="file", paragraphs=("It was dark.", "It was late.")
+    )
 
 
 def test_title_from_the_first_line():
     header = "Project Gutenberg's Small Book, by Ann Other\n\n"
     text = header + MARKERS["the"][0] + "\n\nIt was dark.\n"
-    assert books.parse_book(text, name="file").title == "Small Book"
+    assert book_text.parse_book(text, name="file").title == "Small Book"
 
 
 def test_notices_at_the_end_of_old_files():
@@ -220,7 +222,7 @@ def test_notices_at_the_end_of_old_files():
     notices = "The Project Gutenberg Etext of X\n\nBooks are free.\n\n"
     small_print = "***START**THE SMALL PRINT!**\n\nLaw.\n"
     text = f"{HEADER}{MARKERS['etext'][0]}\n\n{body}\n{notices}{small_print}"
-    assert books.parse_book(text, name="x").paragraphs == tuple(
+    assert book_text.parse_book(text, name="x").paragraphs == tuple(
         body.strip().split("\n\n")
     )
 
@@ -228,14 +230,14 @@ def test_notices_at_the_end_of_old_files():
 def test_transcribers_notes_at_both_ends():
     text = "".join(f"Sentence number {n} is here.\n\n" for n in range(100))
     note = "\n\n\nTranscriber's Note\n\nSpelling was kept.\n\nDashes too.\n\n\n\n\n"
-    paragraphs = books.parse_book(note + text + note, name="x").paragraphs
+    paragraphs = book_text.parse_book(note + text + note, name="x").paragraphs
     assert paragraphs == tuple(f"Sentence number {n} is here." for n in range(100))
 
 
 def test_contents_end_where_their_first_entry_comes_again():
     contents = "CONTENTS\n\nThe Lamp\nThe Door\nThe Key\n\n"
     text = contents + "The Lamp\n\nIt was lit.\n\nThe Door\n\nIt was shut.\n"
-    assert books.parse_book(text, name="x").paragraphs == (
+    assert book_text.parse_book(text, name="x").paragraphs == (
         "It was lit.",
         "It was shut.",
     )
@@ -243,22 +245,25 @@ def test_contents_end_where_their_first_entry_comes_again():
 
 def test_contents_without_an_end_cost_nothing():
     body = "".join(f"It was {word}.\n\n" for word in "dark late cold wet far".split())
-    paragraphs = books.parse_book("CONTENTS\n\n" + body, name="x").paragraphs
+    paragraphs = book_text.parse_book("CONTENTS\n\n" + body, name="x").paragraphs
     assert paragraphs == tuple(body.strip().split("\n\n"))
 
 
 def test_a_start_that_never_ends_costs_nothing():
     """The square of its length would be hours."""
     text = "*** START OF THE PROJECT GUTENBERG EBOOK " + "{{a|" * 500_000
-    assert books.split_header(text) == ("", text)
+    assert book_text.split_header(text) == ("", text)
 
 
 def test_encodings():
-    assert books.decode("\ufeffé\r\nx".encode()) == ("é\nx", "utf-8-sig")
-    assert books.decode("é “q”".encode("cp1252")) == ("é “q”", "cp1252")
-    assert books.decode("\ufeffé".encode("utf-16-be"), "utf-16-be") == ("é", "utf-16")
+    assert book_text.decode("\ufeffé\r\nx".encode()) == ("é\nx", "utf-8-sig")
+    assert book_text.decode("é “q”".encode("cp1252")) == ("é “q”", "cp1252")
+    assert book_text.decode("\ufeffé".encode("utf-16-be"), "utf-16-be") == (
+        "é",
+        "utf-16",
+    )
     # A byte that Windows-1252 does not know is no reason to lose a book.
-    assert books.decode(b"\xe9\x81")[1] == "cp1252"
+    assert book_text.decode(b"\xe9\x81")[1] == "cp1252"
 
 
 def test_a_paragraph_on_one_line_is_neither_table_nor_notice():
@@ -270,9 +275,9 @@ def test_a_paragraph_on_one_line_is_neither_table_nor_notice():
         "Transcribers' work. " * 300,
     ):
         text = text.strip()
-        assert books.parse_book(text, name="x").paragraphs == (text,)
+        assert book_text.parse_book(text, name="x").paragraphs == (text,)
     row = "De Londres à Suez par le Mont-Cenis........... 7 jours " * 6
-    assert books.parse_book(row, name="x").paragraphs == ()
+    assert book_text.parse_book(row, name="x").paragraphs == ()
 
 
 LICENCE_WORDS = re.compile(
@@ -289,11 +294,11 @@ def test_real_books_hold_no_licence_and_most_of_their_text(shared_data, step):
     paths = sorted((shared_data / "books").glob("gutenberg*/*.txt"))
     assert len(paths) == 103
     for path in paths[::step]:
-        text, _ = books.decode(path.read_bytes())
-        book = books.parse_book(text, name=path.stem)
+        text, _ = book_text.decode(path.read_bytes())
+        book = book_text.parse_book(text, name=path.stem)
         running_text = "\n".join(book.paragraphs)
         assert not LICENCE_WORDS.search(running_text), path.name
-        _, body = books.split_header(text)
+        _, body = book_text.split_header(text)
         share = len(running_text) / len(" ".join(body.split()))
         assert share > 0.9 or path.name in SPARSE, path.name
 
@@ -307,14 +312,14 @@ def letters(text):
 )
 def test_same_book_as_another_tool_strips_it(shared_data, number):
     folder = shared_data / "books" / "strip_headers_reference"
-    raw, _ = books.decode((folder / "raw" / f"{number}.txt").read_bytes())
-    clean, _ = books.decode((folder / "clean" / f"{number}.txt").read_bytes())
-    header, body = books.split_header(raw)
+    raw, _ = book_text.decode((folder / "raw" / f"{number}.txt").read_bytes())
+    clean, _ = book_text.decode((folder / "clean" / f"{number}.txt").read_bytes())
+    header, body = book_text.split_header(raw)
     assert "Project Gutenberg" in header
     # All of their text is in ours; ours has at most the credits before it.
     assert letters(clean) in letters(body)
     assert len(letters(body)) - len(letters(clean)) < 300
-    book = books.parse_book(raw, name="x")
+    book = book_text.parse_book(raw, name="x")
     for paragraph in (book.paragraphs[0], book.paragraphs[-1]):
         assert letters(paragraph) in letters(clean)
     assert not any(LICENCE_WORDS.search(paragraph) for paragraph in book.paragraphs)

@@ -16,7 +16,7 @@ If "un ##do it" is taken, all its words are owned by column 1, where it starts.
 
 import numpy as np
 
-from bert_keras.data import chance
+from bert_keras.data import seeded_hash
 
 
 def draw(
@@ -127,10 +127,11 @@ class _Drawing:
             rows = rows[is_open]
             if not len(rows):
                 return self._owners
-            hashes = chance.hash_places(
-                self._seeds[rows], np.array([step]), purpose=chance.RUN_SIZE
+            hashes = seeded_hash.hash_places(
+                self._seeds[rows], np.array([step]), purpose=seeded_hash.RUN_SIZE
             )
-            sizes = np.searchsorted(limits, chance.fractions(hashes[:, 0]), "right")
+            fractions = seeded_hash.fractions(hashes[:, 0])
+            sizes = np.searchsorted(limits, fractions, "right")
             self._draw_one(rows, sizes)
 
     def _draw_one(self, rows: np.ndarray, sizes: np.ndarray) -> None:
@@ -172,8 +173,9 @@ def _shuffled_starts(run_ends: np.ndarray, seeds: np.ndarray) -> np.ndarray:
     columns = np.arange(run_ends.shape[2], dtype=np.uint64)
     starts = np.empty(run_ends.shape, np.int64)
     for size, ends in enumerate(run_ends):
-        keys = chance.sort_keys(seeds, columns, purpose=chance.DRAW_RUN + size)
-        keys[ends == 0] = chance.LAST_KEY
+        purpose = seeded_hash.DRAW_RUN + size
+        keys = seeded_hash.sort_keys(seeds, columns, purpose=purpose)
+        keys[ends == 0] = seeded_hash.LAST_KEY
         keys.sort(axis=1)
-        starts[size] = chance.places(keys)
+        starts[size] = seeded_hash.places(keys)
     return starts

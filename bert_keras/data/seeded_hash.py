@@ -1,4 +1,4 @@
-"""Chance that is a function of (seed, place, purpose): hashes in place of a generator.
+"""Random numbers as a function of (seed, place, purpose): hashes, no generator.
 
 No number depends on how many were drawn before it, on the batch or on its padding.
 """
@@ -11,7 +11,6 @@ DRAW_RUN = 4  # One word; the next number is for two words, and so on.
 
 INCREMENT = np.uint64(0x9E3779B97F4A7C15)
 """Step of SplitMix64: 2 ** 64 divided by the golden ratio."""
-
 
 MIX_ROUNDS = tuple(
     (np.uint64(shift), np.uint64(factor))

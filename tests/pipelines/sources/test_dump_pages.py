@@ -7,7 +7,7 @@ import random
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.pipelines.sources import multistream, page_cutter, wikipedia
+from bert_keras.pipelines.sources import dump_pages, multistream, page_cutter
 
 HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/" version="0.10">
 <siteinfo><dbname>xxwiki</dbname><base>https://xx.wikipedia.org/wiki/Main</base>
@@ -35,7 +35,7 @@ def write(tmp_path, data, name="dump.xml"):
 
 
 def read(path):
-    return list(wikipedia.read_pages(path))
+    return list(dump_pages.read_pages(path))
 
 
 def titles(path):
@@ -44,7 +44,7 @@ def titles(path):
 
 def test_a_page_literally(tmp_path):
     _, second = read(write(tmp_path, DUMP))
-    assert second == wikipedia.Page(
+    assert second == dump_pages.Page(
         wiki="xxwiki",
         page_id=2,
         title="A & B",
@@ -77,7 +77,7 @@ def test_byte_order_mark_and_crlf(tmp_path, encoding):
 def test_a_dump_that_is_not_in_utf_8(tmp_path, declared, encoding, name):
     path = write(tmp_path, (declared + DUMP).encode(encoding))
     with pytest.raises(InputError) as error:
-        wikipedia.check_dump(path)
+        dump_pages.check_dump(path)
     assert str(error.value) == (
         f"{path}: line 1: expected a dump in UTF-8, but this one is in {name}: convert "
         f"it with `iconv -f {name} -t UTF-8`, and correct the encoding that its first "
@@ -107,8 +107,8 @@ def test_compressed_streams(tmp_path, compress, num_streams):
     data = b"".join(compress(dump[at : at + step]) for at in range(0, len(dump), step))
     path = write(tmp_path, data)
     consumed = []
-    wikipedia.check_dump(path)
-    pages = list(wikipedia.read_pages(path, advance=consumed.append))
+    dump_pages.check_dump(path)
+    pages = list(dump_pages.read_pages(path, advance=consumed.append))
     assert [page.title for page in pages] == [f"T{n}" for n in range(200)]
     assert sum(consumed) == len(data)
 
@@ -124,22 +124,22 @@ def test_pages_across_chunks_of_any_size(monkeypatch, tmp_path):
 
 def test_a_plain_dump_without_its_end(tmp_path):
     whole = write(tmp_path, DUMP + "\n\n" + " " * 5000)
-    wikipedia.check_dump(whole)
+    dump_pages.check_dump(whole)
     cut = write(tmp_path, DUMP[: len(DUMP) // 2], "cut.xml")
     with pytest.raises(InputError) as error:
-        wikipedia.check_dump(cut)
+        dump_pages.check_dump(cut)
     assert str(error.value) == (
         f"{cut}: the dump has no </mediawiki> at its end, so it was cut off: copy or "
         "download it again; to read an excerpt as it is, give --allow_cut_dumps"
     )
-    wikipedia.check_dump(cut, allow_cut=True)
+    dump_pages.check_dump(cut, allow_cut=True)
 
 
 def test_unescaped_tags_within_the_text(tmp_path):
     """Not silently the text before them alone."""
     dump = HEAD + page_xml(1, text="One. <b>Two.</b> Three.") + page_xml(2)
     first, second = read(write(tmp_path, dump))
-    assert first == wikipedia.BadPage(
+    assert first == dump_pages.BadPage(
         page_id=1, title="Title", reason="unescaped <b> in <text>"
     )
     assert second.text == "Text."
@@ -254,7 +254,7 @@ def test_endless_page_is_given_up(monkeypatch, tmp_path):
 )
 def test_not_a_dump(tmp_path, data, message):
     path = write(tmp_path, data)
-    for check in (wikipedia.check_dump, read):
+    for check in (dump_pages.check_dump, read):
         with pytest.raises(InputError, match=message) as error:
             check(path)
         assert "expected a MediaWiki export" in str(error.value)
@@ -274,10 +274,10 @@ def test_truncated_bz2_is_found_without_reading_it(tmp_path):
     dump = (HEAD + "".join(page_xml(n, f"T{n}") for n in range(9000))).encode()
     data = bz2.compress(dump, 1)
     path = write(tmp_path, data)
-    wikipedia.check_dump(path)
-    wikipedia.check_dump(write(tmp_path, data + bytes(100)))
+    dump_pages.check_dump(path)
+    dump_pages.check_dump(write(tmp_path, data + bytes(100)))
     with pytest.raises(InputError, match="no end .truncated."):
-        wikipedia.check_dump(write(tmp_path, data[:-100]))
+        dump_pages.check_dump(write(tmp_path, data[:-100]))
 
 
 def test_damage_in_a_later_gzip_member_is_no_silent_end(tmp_path):
@@ -289,7 +289,7 @@ def test_damage_in_a_later_gzip_member_is_no_silent_end(tmp_path):
 @pytest.mark.parametrize("compress", [bz2.compress, gzip.compress])
 def test_other_bytes_after_a_compressed_file_are_ignored(tmp_path, compress, caplog):
     path = write(tmp_path, compress(DUMP.encode()) + bytes(9) + b"rubbish")
-    wikipedia.check_dump(path)
+    dump_pages.check_dump(path)
     assert titles(path) == ["Title", "A & B"]
     assert "ignores the" in caplog.text
     path = write(tmp_path, compress(DUMP.encode()) + bytes(99))
@@ -341,9 +341,9 @@ def test_real_dumps(
     shared_data, name, num_pages, num_bad, num_articles, num_redirects, wiki
 ):
     path = str(shared_data / "wikipedia" / name)
-    wikipedia.check_dump(path, allow_cut=name.startswith("enwik8"))
+    dump_pages.check_dump(path, allow_cut=name.startswith("enwik8"))
     found = read(path)
-    pages = [page for page in found if isinstance(page, wikipedia.Page)]
+    pages = [page for page in found if isinstance(page, dump_pages.Page)]
     assert len(pages) == num_pages
     assert len(found) - len(pages) == num_bad
     assert sum(page.namespace == 0 for page in pages) == num_articles

@@ -1,0 +1,376 @@
+"""Plain-text book -> paragraphs of running text.
+
+Removes Project Gutenberg's header, licence and notes, joins hard-wrapped lines, and
+drops everything but running text: headings, contents, illustrations, page numbers,
+tables.
+"""
+
+import operator
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bert_keras.pipelines import words
+from bert_keras.pipelines.sources import encodings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Book:
+    """One book."""
+
+    title: str
+    paragraphs: tuple[str, ...]
+    """In order, each on one line."""
+
+
+def decode(
+    data: bytes, encoding: str | None = None, *, otherwise: str | None = None
+) -> tuple[str, str]:
+    """Decodes a text: UTF-8, or else another encoding, which is detected.
+
+    Text that is mostly UTF-8 is decoded as UTF-8, its other bytes as U+FFFD.
+
+    Args:
+        encoding: of the file, from `book_cutter.encoding_of`.
+        otherwise: encoding of text that is not UTF-8; `None`: detect it.
+
+    Returns:
+        The text, with line ends as `\\n`, and the name of the encoding.
+
+    Raises:
+        UnknownEncodingError: it cannot be detected for sure.
+    """
+    encoding = encoding or "utf-8-sig"
+    text = data.decode(encoding, errors="replace").removeprefix("\ufeff")
+    if encoding == "utf-8-sig" and "\ufffd" in text:
+        # Letters of other encodings hardly ever form sequences of UTF-8.
+        num_bad = text.count("\ufffd")
+        num_good = sum(map(len, _NOT_ASCII.findall(text))) - num_bad
+        if num_good < num_bad and "\0" not in text:
+            encoding = otherwise or encodings.detect(data)
+            text = encodings.decode(data, encoding)
+    name = encoding.removesuffix("-le").removesuffix("-be")
+    return text.replace("\r\n", "\n").replace("\r", "\n"), name
+
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+
+
+def parse_book(
+    text: str,
+    *,
+    name: str,
+    is_later_part: bool = False,
+    counts: Counter[str] | None = None,
+) -> Book:
+    """Extracts title and running text.
+
+    Args:
+        text: decoded, with `\\n` as line end, with header and licence.
+        name: title to use if the text has none.
+        is_later_part: another part of the book comes before, so that there is no front
+            matter.
+        counts: incremented, for each rule that drops something: `notes`, `page marks`
+            and `line notes`; all others are blocks between blank lines, a licence one.
+    """
+    counts = Counter() if counts is None else counts
+    header, body = split_header(text)
+    counts["licences"] += len(header) + len(body) < len(text)
+    body, num_notes = _NOTE.subn("", body)
+    body, num_page_marks = _PAGE_MARK.subn("", body)
+    counts.update({"notes": num_notes, "page marks": num_page_marks})
+    sections = _sections(body)
+    del text, body  # Each of them may be 16 MB.
+    blocks = _drop_notes(sections, has_front=not is_later_part, counts=counts)
+    del sections
+    kept = _drop_contents(blocks)
+    counts["contents"] += len(blocks) - len(kept)
+    paragraphs = [_join(block) for block in _running_text(kept, counts)]
+    title = title_of(header) or name
+    return Book(title=title, paragraphs=tuple(filter(None, paragraphs)))
+
+
+# Project Gutenberg's own text.
+
+_START = re.compile(
+    r"^[ \t]*\*{3} ?START OF (?:THE|THIS) PROJECT GUTENBERG E(?:BOOK|TEXT)"
+    r"(?:[^*]{0,400}\*{3})?[^\n]*\n",
+    re.IGNORECASE | re.MULTILINE,
+)
+_END_OF_SMALL_PRINT = re.compile(r"^\*END\*? ?THE SMALL PRINT[^\n]*\n", re.MULTILINE)
+_END = re.compile(
+    r"^[ \t]*(?:\*{3} ?)?END OF (?:THE |THIS )?PROJECT GUTENBERG"
+    r"|^\*{3}START\*\*THE SMALL PRINT",
+    re.IGNORECASE | re.MULTILINE,
+)
+# Notices at the end of a file begin with the name of the book.
+_LATE_NOTICES = re.compile(r"^The Project Gutenberg E(?:text|Book) of ", re.MULTILINE)
+
+
+def split_header(text: str) -> tuple[str, str]:
+    """Splits a file into Project Gutenberg's header and the book itself.
+
+    Text after the book, such as the licence, is dropped. Without a header, the whole
+    file is the book.
+    """
+    header = ""
+    start = _START.search(text) or _END_OF_SMALL_PRINT.search(text)
+    if start:
+        header, text = text[: start.start()], text[start.end() :]
+    ends = [_END.search(text)]
+    if start:
+        ends.append(_LATE_NOTICES.search(text, len(text) // 2))
+    return header, text[: min((end.start() for end in ends if end), default=len(text))]
+
+
+_TITLE = re.compile(r"^Title: *(.+(?:\n[ \t]+\S.*)*)", re.MULTILINE)
+_TITLE_LINE = re.compile(
+    r"Project Gutenberg(?:['’]s| E(?:book|text) of) (.+?)(?:,? by .*)?$",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def title_of(header: str) -> str | None:
+    """The title of a book in its header, if it is there."""
+    match = _TITLE.search(header) or _TITLE_LINE.search(header)
+    return " ".join(match[1].split()) if match else None
+
+
+# Blocks of lines between blank lines.
+
+_SECTION_BREAK = re.compile(r"\n(?:[ \t]*\n){3,}")
+_BLANK_LINES = re.compile(r"\n(?:[ \t]*\n)+")
+_NOTE = re.compile(
+    r"\[ ?_?(?:Illustrations?|Footnotes?|Sidenotes?|Transcriber|Project Gutenberg"
+    r"|Editor['’]s Note|Decoration|Frontispiece|Image|Picture|Map|Music|Note)\b"
+    r"[^\[\]]{0,4000}(?:\[[^\[\]]{0,500}\][^\[\]]{0,4000}){0,20}\]",
+    re.IGNORECASE,
+)
+_PAGE_MARK = re.compile(
+    r"\[(?:\d{1,4}|[A-Z]|\*+|FN#\d+|[Pp](?:g|age|\.)? ?\.?(?:\d+|[ivxlc]+))\]"
+    r"|\{(?:p\. ?)?\d{1,4}[a-z]?\}"
+)
+_CREDITS = re.compile(
+    r"[\[(]?(?:This )?(?:E-?text |E-?book |HTML )?(?:was )?"
+    r"(?:Produced|prepared|transcribed|scanned|proofed|created)\s+(?:by|from|for)\b"
+    r"|This (?:Project Gutenberg )?e-?(?:text|book) was |E-?text prepared by"
+    r"|(?:HTML|Text) version by|\(This (?:file|book) was produced from"
+    r"|.{0,200}(?:www\.|https?://)",
+    re.IGNORECASE | re.DOTALL,
+)
+_TRANSCRIBER = re.compile(
+    r"[\[*{_= ]*(?:Transcriber|Transcription|TN:)|[^\n]{0,70}\btranscriber\b",
+    re.IGNORECASE,
+)
+_TITLE_PAGE = re.compile(
+    r"\W*(?:ALL RIGHTS|COPYRIGHT|ENTERED ACCORDING|ILLUSTRAT(?:ED|IONS?)\b|TRANSLATED"
+    r"|EDITED BY|WITH (?:NOTES|ILLUSTRATIONS|AN INTRODUCTION|MORE THAN)|AUTHOR OF"
+    r"|BY THE |PRINTE[DR]|PUBLISHE|NEW YORK|LONDON\b|BOSTON\b|PHILADELPHIA\b|PARIS\b)",
+    re.IGNORECASE,
+)
+_THE_END = re.compile(r"\W*(?:THE END|END OF|FINIS|FIN)\b.{0,60}", re.IGNORECASE)
+_CONTENTS = re.compile(
+    r"\W*(?:TABLE OF )?(?:CONTENTS|ILLUSTRATIONS|LIST OF (?:ILLUSTRATIONS|PLATES)"
+    r"|TABLE DES MATI[EÈ]RES|[IÍ]NDICE|INDEX)\W*(?:OF .{0,40})?",
+    re.IGNORECASE,
+)
+# A book on one line is no notice, whatever it holds.
+_MAX_NOTICE = 5_000
+_FULL_STOP = re.compile(r"[.!?:;][\"'”’»)\]_*]*$")
+_GUTENBERG = re.compile(r"project\s+gutenberg", re.IGNORECASE)
+_ETEXT = re.compile(r"\be-?texts?\b", re.IGNORECASE)
+_SENTENCE_END = re.compile(
+    r"[.!?:;,…—\-。！？：；，、｡؟؛۔।။៕።][\"'”’»)\]_*」』）]*$|[\"”’»」』]$"
+)
+_ENTRY = re.compile(
+    r"\s*(?:(?:CHAPTER|CHAP\.|BOOK|PART|VOLUME|VOL\.|SECTION|LETTER|CANTO|STAVE|ACT"
+    r"|SCENE|CHAPITRE|CAP[IÍ]TULO|LIVRE|APPENDIX)\s+[\dIVXLCivxlc]+\b"
+    r"|[IVXLC]{1,7}\.|\d{1,3}\.)",
+    re.IGNORECASE,
+)
+_HEADING = re.compile(
+    r"(?:CHAPTER|CHAP\.|BOOK|PART|VOLUME|VOL\.|SECTION|SECT\.|LETTER|CANTO|STAVE|ACT"
+    r"|SCENE|CHAPITRE|CAP[IÍ]TULO|LIVRE|APPENDIX|NO\.)\s+"
+    r"(?:[\dIVXLC]+|THE|ONE|TWO|THREE|FOUR|FIVE|SIX|SEVEN|EIGHT|NINE|TEN|ELEVEN"
+    r"|TWELVE|FIRST|SECOND|THIRD|LAST|PREMI[EÈ]R)\b|[IVXLC]+\.?$|\d+\.?$",
+    re.IGNORECASE,
+)
+_PAGE_AT_END = re.compile(r"(?:\.{3,}|\s{2,}|, )\d+(?:[-–, ]+\d+)*[.,;]?$")
+_GAP = re.compile(r" {3,}|\t+")
+# Four words, as hardly a first column has in all of its rows.
+_LINE_OF_VERSE = re.compile(r"[\W_]*[^\W\d_]\S*(?: {1,2}\S+){3}")
+_NO_LETTERS = re.compile(r"[\W\d_]+")
+_MAX_ROW = 200
+_COLUMNS = re.compile(
+    r"\S {3,}\S|\S\t+\S|(?:^|\s)\||\|(?:\s|$)|\S\s*\.{5,}|\S\s*\.{4}\s*[\d$£]"
+)
+
+
+def _sections(body: str) -> list[list[list[str]]]:
+    """Sections, between three or more blank lines, of blocks of lines between fewer."""
+    return [
+        [block.split("\n") for block in _BLANK_LINES.split(section) if block.strip()]
+        for section in _SECTION_BREAK.split(body)
+    ]
+
+
+def _drop_notes(
+    sections: list[list[list[str]]], *, has_front: bool, counts: Counter[str]
+) -> list[list[str]]:
+    """Drops text by others than the author: credits, notes on the transcription."""
+    num_blocks = sum(map(len, sections))
+    near = max(min(num_blocks // 10, 40), 8)
+    front = near if has_front else 0
+    kept: list[list[str]] = []
+    index = 0
+    for section in sections:
+        for position, block in enumerate(section):
+            index += 1
+            text = "\n".join(block).strip()
+            is_notice = len(text) < _MAX_NOTICE
+            if is_notice and _TRANSCRIBER.match(text):
+                if index > near and index > num_blocks * 0.9:
+                    counts["transcriber's notes"] += num_blocks - index + 1
+                    return kept
+                num_left = len(section) - position
+                if num_left < 12:
+                    counts["transcriber's notes"] += num_left
+                    index += num_left - 1
+                    break
+                counts["transcriber's notes"] += 1
+            elif is_notice and "gutenberg" in text.lower() and _GUTENBERG.search(text):
+                counts["notices"] += 1
+            elif index <= front and is_notice and _is_front_matter(text):
+                counts["front matter"] += 1
+            else:
+                kept.append(block)
+    return kept
+
+
+def _is_front_matter(text: str) -> bool:
+    if _CREDITS.match(text) or _ETEXT.search(text):
+        return True
+    return len(text) < 300 and bool(_TITLE_PAGE.match(text))
+
+
+def _drop_contents(blocks: list[list[str]]) -> list[list[str]]:
+    """Drops tables of contents.
+
+    They extend from their heading to the first block of prose, or to the point where
+    one of their entries returns as the heading of its chapter.
+    """
+    kept = []
+    entries: set[str] | None = None
+    for block in blocks:
+        lines = [_entry_of(line) for line in block]
+        if len(block) < 3 and _CONTENTS.fullmatch(block[0].strip()):
+            entries = set()
+        elif entries is not None:
+            if _is_prose(block) or (len(lines) < 4 and lines[0] in entries):
+                entries = None
+            else:
+                entries.update(lines)
+        if entries is None:
+            kept.append(block)
+    # Half of a book is no table of contents.
+    return kept if len(kept) * 2 > len(blocks) else blocks
+
+
+def _entry_of(line: str) -> str:
+    return " ".join(line.lower().split()).rstrip("0123456789 .")
+
+
+def _is_prose(block: list[str]) -> bool:
+    text = " ".join(line.strip() for line in block)
+    if len(text) < 120 or not _FULL_STOP.search(text) or _HEADING.match(text):
+        return False
+    entries = sum(bool(_ENTRY.match(x) or _PAGE_AT_END.search(x)) for x in block)
+    return entries * 3 < len(block)
+
+
+def _running_text(blocks: list[list[str]], counts: Counter[str]) -> Iterator[list[str]]:
+    """The blocks of running text; verse without the notes to its lines."""
+    for block in blocks:
+        lines = [line.strip() for line in block if line.strip()]
+        reason = _reason_to_drop(lines)
+        if reason == "tables" and (verse := _without_line_notes(lines)):
+            counts["line notes"] += sum(map(operator.ne, verse, lines))
+            lines, reason = verse, _reason_to_drop(verse)
+        if reason is None:
+            yield lines
+        else:
+            counts[reason] += 1
+
+
+def _reason_to_drop(lines: list[str]) -> str | None:
+    """Why lines are no running text; `None`: they are."""
+    text = " ".join(lines)
+    start = text[:400]
+    num_letters = len(_NO_LETTERS.sub("", start))
+    num_marks = len(start) - start.count(" ") - num_letters
+    is_short = len(text) < _MAX_NOTICE
+    if is_short and (num_letters == 0 or num_marks > max(num_letters, 10)):
+        return "ornaments"
+    if _is_heading(lines, text):
+        return "headings"
+    columns = entries = 0
+    if any(mark in text for mark in ("   ", "\t", "|", "....")):
+        columns = sum(map(_has_columns, lines))
+    if any(line[-2:-1].isdigit() or line[-1].isdigit() for line in lines):
+        entries = sum(
+            len(line) < _MAX_ROW and bool(_PAGE_AT_END.search(line)) for line in lines
+        )
+    return "tables" if max(columns, entries) * 2 >= len(lines) else None
+
+
+def _without_line_notes(lines: list[str]) -> list[str] | None:
+    """Verse without the notes and numbers in a column beside it; `None`: no verse."""
+    rows = [_GAP.split(line) for line in lines]
+    notes = [row[1] for row in rows if len(row) == 2]
+    is_verse = all(
+        len(row) < 3 and _LINE_OF_VERSE.match(row[0]) and "|" not in row[0]
+        for row in rows
+    )
+    num_numbers = sum(note.strip("[]().").isdigit() for note in notes)
+    if len(lines) < 2 or not is_verse or num_numbers * 2 >= len(lines):
+        return None
+    return [row[0] for row in rows]
+
+
+def _has_columns(line: str) -> bool:
+    """Whether a line is a row of a table; a paragraph on one line may have a mark."""
+    return len(_COLUMNS.findall(line)) * _MAX_ROW > len(line)
+
+
+def _is_heading(lines: list[str], text: str) -> bool:
+    if _HEADING.match(text) and len(text) < 120 and len(lines) < 4:
+        return True
+    if text.upper() == text != text.lower() and len(lines) < 8 and len(text) < 400:
+        # Capitals, as on a title page; but not a cry: "NO!"
+        return not text.endswith(("!", "?", "”", '"', "’", "'"))
+    if _THE_END.fullmatch(text):
+        return True
+    if _SENTENCE_END.search(text):
+        return False
+    if _ENTRY.match(text) and len(text) < 160:
+        return True
+    if len(lines) > 3 or max(map(len, lines)) > 59 or len(text) > 119:
+        return False
+    # In scripts without spaces, 119 characters may be 60 words.
+    return not words.has_unspaced(text) or not words.has_words(text, 20)
+
+
+# Lines -> one paragraph.
+
+_EMPHASIS = re.compile(r"(?<![^\W_])[_=~]{1,2}(?=\S)([^_=~]{1,2000}?)(?<=\S)[_=~]{1,2}")
+_BROKEN_WORD = re.compile(r"([^\W\d_]-|--|—)\n[ \t]*(?=[^\W\d_\"“‘'])")
+
+
+def _join(block: list[str]) -> str:
+    text = "\n".join(line.strip() for line in block).replace("\xad", "")
+    if "-\n" in text or "—\n" in text:
+        text = _BROKEN_WORD.sub(r"\1", text)
+    if "_" in text or "=" in text or "~" in text:
+        text = _EMPHASIS.sub(r"\1", text).replace("_", "")
+    return " ".join(text.split())

@@ -1,0 +1,123 @@
+"""Files of all sources -> ranges of bytes -> documents.
+
+A file is split into ranges of bytes, which workers read independently. A range yields
+a `SourceDocument` for each document and a `Reject` for each unreadable item; items that
+are left out on purpose are counted.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bert_keras.core import files, progress
+from bert_keras.core.errors import InputError
+from bert_keras.pipelines.sources import SOURCES, source
+
+
+def find_inputs(
+    patterns: Mapping[str, Sequence[str]], options: source.Options = source.DEFAULTS
+) -> list[source.Input]:
+    """Expands patterns into files, each once, and checks the beginning of each.
+
+    Args:
+        patterns: by name of the source; paths or patterns, local or `gs://`.
+    """
+    if not any(patterns.values()):
+        raise InputError(
+            f"nothing to read: give at least one of --{', --'.join(SOURCES)}"
+        )
+    inputs: dict[tuple[str, str], source.Input] = {}
+    for kind, kind_patterns in patterns.items():
+        for path in (path for p in kind_patterns for path in _match(kind, p)):
+            key = path if files.is_remote(path) else os.path.realpath(path)
+            if (kind, key) not in inputs:
+                inputs[kind, key] = _check(kind, path, options)
+    return sorted(inputs.values(), key=lambda item: (item.kind, item.path))
+
+
+def fingerprints(inputs: Sequence[source.Input]) -> dict[str, dict[str, Any]]:
+    """Returns facts that change with each file, see `files.fingerprint`.
+
+    By kind and name, not by path, so that the files may be moved; files of the same
+    name are numbered.
+    """
+    by_name: dict[str, dict[str, Any]] = {}
+    seen: Counter[str] = Counter()
+    with progress.Progress(
+        "corpus: hash",
+        total=sum(files.size(item.path) for item in inputs),
+        unit="bytes",
+        read=lambda: sum(facts["bytes"] for facts in [*by_name.values()]),
+        only_if_long=True,
+    ):
+        for item in inputs:
+            name = f"{item.kind} {files.name_of(item.path)}"
+            seen[name] += 1
+            if seen[name] > 1:
+                name += f" ({seen[name]})"
+            by_name[name] = files.fingerprint(item.path)
+    return by_name
+
+
+def split_input(item: source.Input, *, max_bytes: int = 32 << 20) -> list[source.Range]:
+    """Divides a file into ranges that workers can read independently."""
+    return SOURCES[item.kind].split(item, max_bytes)
+
+
+def read_range(
+    part: source.Range,
+    advance: source.Advance,
+    count: source.Count,
+    options: source.Options = source.DEFAULTS,
+) -> Iterator[source.SourceDocument | source.Reject]:
+    """Reads the documents that begin in a range, see `Source.read`.
+
+    Raises:
+        OSError: the file cannot be read; the error has its name.
+    """
+    try:
+        yield from SOURCES[part.kind].read(part, options, advance, count)
+        num_bytes = files.size(part.path)
+    except OSError as error:
+        # Errors of reading an open file do not say which.
+        error.filename = error.filename or part.path
+        raise
+    if num_bytes < part.stop:
+        raise InputError(
+            f"{part.path}: was cut while it was read: it has {num_bytes:,} bytes, and "
+            f"had at least {part.stop:,}; wait until it is whole, delete the output "
+            "directory and give the command again"
+        )
+
+
+def _match(kind: str, pattern: str) -> list[str]:
+    try:
+        paths = files.match(pattern)
+    except OSError as error:
+        raise _unreadable(pattern, error) from None
+    if paths != [pattern]:
+        paths = [path for path in paths if not os.path.isdir(path)]
+    if not paths:
+        raise InputError(f"--{kind}: no file matches {pattern!r}")
+    for path in paths:
+        try:
+            path.encode()
+        except UnicodeEncodeError:
+            raise InputError(
+                f"{os.fsencode(path)!r}: expected a file name in UTF-8: rename the file"
+            ) from None
+    return paths
+
+
+def _check(kind: str, path: str, options: source.Options) -> source.Input:
+    try:
+        num_bytes = files.size(path)
+        kind = SOURCES[kind].check(path, options)
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    return source.Input(kind=kind, path=path, num_bytes=num_bytes)
+
+
+def _unreadable(path: str, error: OSError) -> InputError:
+    return InputError(f"{path}: cannot be read: {error.strerror or error}")

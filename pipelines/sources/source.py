@@ -1,0 +1,146 @@
+"""A source: a kind of file that `corpus` reads, and what it gives.
+
+A new source is a file beside this one and a line in `sources/__init__.py`. Sources are
+cheap to import, since the command line takes its options from them: heavy modules are
+imported in their methods.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol
+
+from bert_keras.core.errors import InputError
+
+Advance = Callable[[int], object]
+"""Called with the number of bytes of the range just consumed."""
+Count = Callable[..., object]
+"""Called with the name of a counter, and with the amount if it is not 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """One file to read."""
+
+    kind: str
+    """Name of a source."""
+    path: str
+    num_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """A part of a file: the documents that begin at `start` or later, before `stop`."""
+
+    kind: str
+    path: str
+    start: int
+    """In bytes of the file, that is, compressed."""
+    stop: int
+    pieces: tuple[tuple[int, int, int], ...] = ()
+    """Of books: the `book_cutter.Piece`s in this part. Empty: `read` finds them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of reading; each source takes those that concern it."""
+
+    allow_cut_dumps: bool = False
+    """Whether plain dumps may end before `</mediawiki>`."""
+    drop_lists: bool = True
+    """Whether disambiguation and list pages of Wikipedia are left out."""
+    encoding: str | None = None
+    """Of books and lines that are not UTF-8; `None`: detect it."""
+
+
+DEFAULTS = Options()
+
+
+class SourceDocument(NamedTuple):
+    """A document of a source, not yet split into sentences."""
+
+    id: str
+    rank: str
+    """Among documents with the same id, the greatest rank wins."""
+    source: str
+    title: str
+    paragraphs: Sequence[str | Sequence[str]]
+    """Texts or, where the source has sentences, lists of sentences."""
+
+
+class Reject(NamedTuple):
+    """An unreadable item."""
+
+    file: str
+    item: str
+    """Page id, place in the file or nothing."""
+    title: str
+    reason: str
+
+
+class Source(Protocol):
+    """A kind of file, and how it becomes documents."""
+
+    name: ClassVar[str]
+    """The option of the command line, and of `Input` and `Range`."""
+    description: ClassVar[str]
+    """For the help text."""
+
+    def check(self, path: str, options: Options) -> str:
+        """Finds at once what would otherwise stop the job later.
+
+        Returns:
+            The name of the source that reads the file: nearly always its own.
+
+        Raises:
+            InputError: the file belongs to no source like this, or is truncated.
+        """
+        ...
+
+    def split(self, item: Input, max_bytes: int) -> list[Range]:
+        """Divides a file of more than `max_bytes` into ranges for several workers."""
+        ...
+
+    def read(
+        self, part: Range, options: Options, advance: Advance, count: Count
+    ) -> Iterator[SourceDocument | Reject]:
+        """Reads the documents that begin in a range.
+
+        Counts `items_read` for each item, and `dropped/` with the reason for each item
+        that is left out on purpose.
+
+        Raises:
+            InputError: the file is too damaged for a `Reject`.
+        """
+        ...
+
+
+def even_ranges(item: Input, num_ranges: int, *, step: int = 1) -> list[Range]:
+    """Divides a file into ranges of equal size, at multiples of `step` bytes."""
+    starts = {
+        item.num_bytes * n // num_ranges // step * step for n in range(num_ranges)
+    }
+    bounds = [*sorted(starts), item.num_bytes]
+    return [
+        Range(kind=item.kind, path=item.path, start=start, stop=stop)
+        for start, stop in zip(bounds, bounds[1:], strict=False)
+    ]
+
+
+def check_no_html(start: bytes, path: str, *, expected: str) -> None:
+    """Refuses a file that begins like a web page, perhaps an error of a download."""
+    from bert_keras.pipelines.sources import dump_head
+
+    if dump_head.is_html(start[:4096].decode("utf-8-sig", errors="replace")):
+        raise InputError(f"{path}: expected {expected}, but this is an HTML page")
+
+
+def plain_text(
+    data: bytes, encoding: str | None, *, otherwise: str | None
+) -> tuple[str, str]:
+    """Decodes as `book_text.decode`; raises `ValueError` for binary data too."""
+    from bert_keras.pipelines.sources import book_text
+
+    text, codec = book_text.decode(data, encoding, otherwise=otherwise)
+    if "\0" in text:
+        raise ValueError("not plain text: it holds NUL characters")
+    return text, codec
