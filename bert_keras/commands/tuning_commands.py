@@ -104,19 +104,16 @@ def sweep(args: argparse.Namespace) -> None:
 def compare(args: argparse.Namespace) -> None:
     task = finetuning_settings(args).task
     from bert_keras.kinds import catalogue
-    from bert_keras.lab import compare as comparisons
     from bert_keras.lab import sweep as sweeps
 
     train, dev = catalogue.find_training_files(
         task, train=args.train, dev=args.dev, data=args.data
     )
-
-    wanted = comparisons.Comparison(
+    comparison = sweeps.Comparison(
         command=sweeps.Command(
             task=args.task,
             train=str(train),
             dev=tuple(map(str, dev)),
-            init="",
             recipe=args.config,
             overrides=tuple(args.set),
             strategy=args.strategy,
@@ -126,7 +123,7 @@ def compare(args: argparse.Namespace) -> None:
         fractions=args.fractions,
         num_seeds=args.seeds,
     )
-    for line in comparisons.run_comparison(
-        wanted, output_dir=args.output_dir, num_jobs=args.jobs
+    for line in sweeps.run_comparison(
+        comparison, output_dir=args.output_dir, num_jobs=args.jobs
     ):
         print(line)

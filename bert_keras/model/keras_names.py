@@ -23,7 +23,6 @@ CLASSES = {
     "bert_keras.model.encoder": ("BertEncoder",),
     "bert_keras.model.heads": (
         "ClassificationHead",
-        "LayerMix",
         "MaskedLanguageModelHead",
         "NextSentenceHead",
     ),

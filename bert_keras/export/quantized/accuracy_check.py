@@ -145,8 +145,7 @@ class DevFile:
 
 
 def _ids(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    names = (*served.INPUT_NAMES, "word_positions")
-    return {name: batch[name].astype(np.int32) for name in names if name in batch}
+    return {name: batch[name].astype(np.int32) for name in served.INPUT_NAMES}
 
 
 def _logits(outputs: Mapping[str, np.ndarray]) -> np.ndarray:

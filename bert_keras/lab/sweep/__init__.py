@@ -1,8 +1,30 @@
-"""`bert-keras sweep`: fine-tuning as in the paper, many runs and a choice on dev."""
+"""Many fine-tuning runs: `bert-keras sweep` and `bert-keras compare`.
 
+A sweep makes a run for each point of a grid, fold and seed, and chooses one (paper,
+section 4.1 and appendix A.3). A comparison is a sweep whose first axis is the model,
+beside the share of the training file; it adds baselines that need no network, and says
+which differences are clear. Both are told here, from the plan to the page:
+
+- `planning`: the runs by name, from the grid, the models and the `folds`
+- `directory`: `plan.json`, `runs/NAME` and `logs/NAME.log`, claimed and resumed
+- `running`: one `bert-keras finetune` process for each run, by `processes`
+- `scores`: the outcome of each run, the points of the grid, the choice
+- `summary`: `results.tsv`, `report.md`, `best.json` and `best`; pictures by `drawings`
+- `comparison`: `baselines`, the `ranking` with its paired `bootstrap`, and `report.md`
+  and `comparison.json` by `comparison_page`
+"""
+
+from bert_keras.lab.sweep.comparison import Comparison, run_comparison
 from bert_keras.lab.sweep.folds import find_folds
 from bert_keras.lab.sweep.planning import Command
 from bert_keras.lab.sweep.running import run_sweep
 from bert_keras.lab.sweep.summary import lines
 
-__all__ = ["Command", "find_folds", "lines", "run_sweep"]
+__all__ = [
+    "Command",
+    "Comparison",
+    "find_folds",
+    "lines",
+    "run_comparison",
+    "run_sweep",
+]

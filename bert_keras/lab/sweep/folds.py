@@ -1,4 +1,4 @@
-"""Folds of a sweep: each run of a point learns from all of them but one."""
+"""Folds of a sweep: each run of a point learns from all folds but one."""
 
 import glob
 import re
@@ -28,18 +28,15 @@ def find_folds(
     data: str | None,
     num_folds: int | None,
 ) -> tuple[Fold, ...]:
-    """The folds that a sweep is asked for; none, if it is asked for none.
+    """Returns the requested folds; none for a single training and dev file.
 
     Args:
         task: name of the task.
         train: file to train on; with `PLACE` in its name, one for each fold.
-        dev: files to evaluate on; with `PLACE`, too.
-        data: folder of a data set instead of both; with `PLACE`, one for each fold.
+        dev: files to evaluate on, likewise.
+        data: folder of a data set in place of `train` and `dev`, likewise.
         num_folds: parts of the training file, by a hash of what its examples are about
-            (see `tasks.held_out`), of which each is held out in turn.
-
-    Raises:
-        InputError: files that are missing, or that do not go with `num_folds`.
+            (see `kinds.held_out_parts`), of which each is held out in turn.
     """
     if any(PLACE in path for path in (train, data, *(dev or ())) if path):
         if num_folds is not None:
@@ -47,7 +44,7 @@ def find_folds(
                 f"`folds` divides one training file, {PLACE} in the names of files "
                 "stands for files of folds: give one of them"
             )
-        return _of_files(task, train, dev, data)
+        return _find_files_of_folds(task, train, dev, data)
     if num_folds is None:
         return ()
     if dev:
@@ -63,7 +60,7 @@ def find_folds(
     return tuple(Fold(f"{n}", train, (f"{n}/{num_folds}",)) for n in numbers)
 
 
-def _of_files(
+def _find_files_of_folds(
     task: str, train: str | None, dev: Sequence[str] | None, data: str | None
 ) -> tuple[Fold, ...]:
     pattern = data or train or ""
@@ -73,33 +70,29 @@ def _of_files(
             f"{pattern or 'nothing'}"
         )
     if dev and PLACE not in dev[0] and held_out_parts.part_of(dev) is None:
-        # Those of one fold would be among what the others learn from.
+        # One fold's dev examples would be among the training examples of the others.
         raise InputError(
             f"--dev: expected {PLACE} in the first name, as in --train, got {dev[0]}"
         )
     before, after = pattern.split(PLACE)
-    found = glob.glob(f"{glob.escape(before)}*{glob.escape(after)}")
-    names = [path[len(before) : len(path) - len(after)] for path in found]
+    paths = glob.glob(f"{glob.escape(before)}*{glob.escape(after)}")
+    names = [path[len(before) : len(path) - len(after)] for path in paths]
     if len(names) < 2:
         raise InputError(
             f"{pattern}: expected such files for two folds or more, found {len(names)}"
         )
-
-    def of(name: str, path: str | None) -> str | None:
-        return path and path.replace(PLACE, name)
-
     folds = []
-    for name in sorted(names, key=_in_order):
-        paths = catalogue.find_training_files(
+    for name in sorted(names, key=_natural_order):
+        train_path, dev_paths = catalogue.find_training_files(
             task,
-            train=of(name, train),
+            train=train and train.replace(PLACE, name),
             dev=dev and [path.replace(PLACE, name) for path in dev],
-            data=of(name, data),
+            data=data and data.replace(PLACE, name),
         )
-        folds.append(Fold(name, str(paths[0]), tuple(map(str, paths[1]))))
+        folds.append(Fold(name, str(train_path), tuple(map(str, dev_paths))))
     return tuple(folds)
 
 
-def _in_order(name: str) -> list[tuple[int, str]]:
-    """Numbers by their size: 2 before 10."""
+def _natural_order(name: str) -> list[tuple[int, str]]:
+    """Returns a key that orders numbers by their size: 2 before 10."""
     return [(int(n or 0), text) for n, text in re.findall(r"(\d+)|(\D+)", name)]

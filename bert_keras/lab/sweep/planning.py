@@ -5,17 +5,30 @@ import json
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import pydantic
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, loading, strict, sweeps
 from bert_keras.lab.sweep import folds as sweep_folds
 
-# Runs with different values would be scored on different questions.
-_FIXED_KEYS = ("task", "columns", "regression", "multi_label", "embedding.metric")
+MODEL_KEY = "model"
+"""Key of the axis of models, beside the keys of `FinetuningConfig`."""
 
 MAX_NAME_LENGTH = 250
 """Longest name of a run: a file name that has room for `.log`."""
+
+# Runs with different values would be scored on different questions.
+_FIXED_KEYS = ("task", "columns", "regression", "multi_label", "embedding.metric")
+
+
+class Model(strict.StrictModel):
+    """A model of a comparison."""
+
+    name: str
+    init: str
+    from_scratch: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,7 +37,8 @@ class Command:
 
     train: str
     dev: tuple[str, ...]
-    init: str
+    init: str = ""
+    """Not used where there are `models`."""
     task: str | None = None
     from_scratch: bool = False
     recipe: str | None = None
@@ -33,19 +47,27 @@ class Command:
     """Values for `--set`."""
     strategy: str = "auto"
     folds: tuple[sweep_folds.Fold, ...] = ()
-    """Their files are instead of `train` and `dev`; none: the files are those."""
+    """Their files replace `train` and `dev`."""
+    models: tuple[Model, ...] = ()
+    """The first axis of the grid, in place of `init` and `from_scratch`."""
 
     def arguments(
-        self, overrides: Iterable[str], output_dir: str, fold: str | None = None
+        self,
+        overrides: Iterable[str],
+        output_dir: str,
+        *,
+        fold: str | None = None,
+        model: Model | None = None,
     ) -> list[str]:
-        """The arguments of `bert-keras` for one run, with further overrides."""
+        """Returns the arguments of `bert-keras` for a run, with further overrides."""
         train, dev = self.train, self.dev
         if fold is not None:
             _, train, dev = next(f for f in self.folds if f.name == fold)
+        start = model or self
         options = {
             "--task": self.task,
             "--train": train,
-            "--init": self.init,
+            "--init": start.init,
             "--config": self.recipe,
             "--strategy": self.strategy,
             "--output_dir": output_dir,
@@ -54,17 +76,13 @@ class Command:
         for option, value in options.items():
             arguments += [] if value is None else [option, value]
         arguments += ["--dev", *dev]
-        arguments += ["--from_scratch"] if self.from_scratch else []
+        arguments += ["--from_scratch"] if start.from_scratch else []
         for override in (*self.overrides, *overrides):
             arguments += ["--set", override]
         return arguments
 
     def settings(self, overrides: Iterable[str] = ()) -> finetuning.FinetuningConfig:
-        """The configuration of such a run.
-
-        Raises:
-            InputError: a file, key or value that cannot be used.
-        """
+        """Returns the configuration of such a run."""
         task = [] if self.task is None else [f"task={self.task}"]
         return loading.load(
             finetuning.FinetuningConfig,
@@ -73,22 +91,42 @@ class Command:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """One run of a sweep, made or to be made."""
+class Run(strict.StrictModel):
+    """One run of a sweep, finished or not."""
 
-    name: str
+    # The pattern keeps a name from leading out of the sweep's directory.
+    name: Annotated[
+        str,
+        pydantic.Field(max_length=MAX_NAME_LENGTH, pattern=r"^[\w.]+=[\w.,=%+~-]+$"),
+    ]
     """Name of its directory, such as `learning_rate=5e-05,seed=12345`."""
     overrides: tuple[str, ...]
     """Values for `finetune --set`."""
     settings: finetuning.FinetuningConfig
     fold: str | None = None
-    """Name of the fold that it is scored on, where there are several."""
+    """Name of the fold that the run is scored on."""
+    model: Model | None = None
+    """`None`: all runs start from the sweep's `--init`."""
+
+    def value(self, key: str) -> Any:
+        """Returns the value of a key of the grid."""
+        if key == MODEL_KEY:
+            return self.model and self.model.name
+        return _setting(self.settings, key)
+
+
+def _setting(settings: strict.StrictModel, dotted_key: str) -> Any:
+    value: Any = settings
+    for name in dotted_key.split("."):
+        value = getattr(value, name)
+    return value
 
 
 def plan_runs(settings: sweeps.SweepConfig, command: Command) -> list[Run]:
-    """All runs of a sweep: the whole grid with the first seed, then with the next; with
-    each seed, on the first fold, then on the next.
+    """Returns all runs: the whole grid with the first seed, then with the next one.
+
+    With each seed, the grid runs on the first fold, then on the next one; each point of
+    the grid with the first model, then with the next one.
 
     Raises:
         InputError: a key or value that `FinetuningConfig` refuses, a repeated one, or a
@@ -97,13 +135,16 @@ def plan_runs(settings: sweeps.SweepConfig, command: Command) -> list[Run]:
     for key in settings.grid:
         _check_key(key)
     first_seed = command.settings().seed
+    seeds = range(first_seed, first_seed + settings.num_restarts)
+    folds = [fold.name for fold in command.folds] or [None]
+    points = [
+        dict(zip(settings.grid, values, strict=True))
+        for values in itertools.product(*settings.grid.values())
+    ]
+    models = command.models or [None]
     runs: dict[str, Run] = {}
-    restarts = range(settings.num_restarts)
-    names = [fold.name for fold in command.folds] or [None]
-    points = itertools.product(*settings.grid.values())
-    for restart, fold, values in itertools.product(restarts, names, points):
-        point = dict(zip(settings.grid, values, strict=True))
-        run = _plan_run(command, point, seed=first_seed + restart, fold=fold)
+    for seed, fold, point, model in itertools.product(seeds, folds, points, models):
+        run = _plan_run(command, point, seed=seed, fold=fold, model=model)
         if run.name in runs:
             raise InputError(f"`grid`: {run.name} is in it twice")
         runs[run.name] = run
@@ -124,16 +165,22 @@ def _check_key(key: str) -> None:
 
 
 def _plan_run(
-    command: Command, point: Mapping[str, Any], *, seed: int, fold: str | None
+    command: Command,
+    point: Mapping[str, Any],
+    *,
+    seed: int,
+    fold: str | None,
+    model: Model | None,
 ) -> Run:
-    given = [f"{key}={json.dumps(value)}" for key, value in point.items()]
-    settings = command.settings([*given, f"seed={seed}"])
+    assignments = [f"{key}={json.dumps(value)}" for key, value in point.items()]
+    settings = command.settings([*assignments, f"seed={seed}"])
     # As in the configuration, where 5e-5, text to YAML, is a number.
-    pairs = {key: value_of(settings, key) for key in point} | {"seed": seed}
-    in_name = pairs if fold is None else {"fold": fold, **pairs}
+    pairs = {key: _setting(settings, key) for key in point} | {"seed": seed}
+    in_name = {"fold": fold, MODEL_KEY: model and model.name, **pairs}
     name = ",".join(
         f"{key}={urllib.parse.quote(show(value), safe='+')}"
         for key, value in in_name.items()
+        if key in pairs or value is not None
     )
     if len(name) > MAX_NAME_LENGTH:
         raise InputError(
@@ -146,21 +193,32 @@ def _plan_run(
         overrides=tuple(f"{key}={json.dumps(value)}" for key, value in pairs.items()),
         settings=settings,
         fold=fold,
+        model=model,
     )
 
 
-def value_of(settings: strict.StrictModel, key: str) -> Any:
-    """The value of a dotted key."""
-    value: Any = settings
-    for name in key.split("."):
-        value = getattr(value, name)
-    return value
-
-
 def show(value: Any) -> str:
-    """A grid's value for names and tables: `16`, `5e-05`, `true`."""
+    """Returns a grid's value for names and tables: `16`, `5e-05`, `true`."""
     text = value if isinstance(value, str) else json.dumps(value)
     return text.removesuffix(".0") if isinstance(value, float) else text
+
+
+def varied_names(points: Sequence[Sequence[Any]], *, without: int = -1) -> list[str]:
+    """Returns a name for each grid point, from the values that vary among them.
+
+    Args:
+        points: the values of each.
+        without: index of a key whose values are in no name; -1: none.
+    """
+    varied = [
+        index
+        for index, values in enumerate(zip(*points, strict=True))
+        if index != without and len({*values}) > 1
+    ]
+    return [
+        " · ".join(show(values[index]) for index in varied) or "all runs"
+        for values in points
+    ]
 
 
 def merge_plans(
@@ -169,13 +227,26 @@ def merge_plans(
     """Reuses the runs of an earlier grid in the same directory.
 
     Returns:
-        `planned`, with the earlier run wherever one has the same configuration; and the
-        other earlier runs.
+        `planned`, with the earlier run wherever one has the same fold, model and
+        configuration; and the other earlier runs.
+
+    Raises:
+        InputError: another model's run has the name of a new run.
     """
 
-    def identity(run: Run) -> tuple[str | None, str]:
-        return run.fold, run.settings.model_dump_json()
+    def identity(run: Run) -> tuple[Any, ...]:
+        start = run.model and (run.model.init, run.model.from_scratch)
+        return run.fold, start, run.settings.model_dump_json()
 
     known = {identity(run): run for run in earlier}
-    merged = [known.pop(identity(run), run) for run in planned]
-    return merged, list(known.values())
+    merged = []
+    for run in planned:
+        same = known.pop(identity(run), None)
+        # Its directory keeps its name; among other models, the model's name may differ.
+        merged.append(same.model_copy(update={"model": run.model}) if same else run)
+    others = list(known.values())
+    for name in {run.name for run in others} & {run.name for run in merged}:
+        raise InputError(
+            f"{name} is a run of another model in this directory: choose another one"
+        )
+    return merged, others

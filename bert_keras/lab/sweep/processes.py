@@ -28,13 +28,13 @@ class Job:
     process: subprocess.Popen
     log: Path
     slot: int
-    """Its place among the jobs, from 0."""
+    """Number among the running jobs, from 0."""
     start: float
     """Value of `time.monotonic`."""
 
     @property
     def ending(self) -> str:
-        """Reason for the end of the process, with its last words."""
+        """Reason for the end of the process, with the last line of its log."""
         code = self.process.returncode
         how = f"exit code {code}" if code >= 0 else f"ended by {signal_name(-code)}"
         return f"{how}: {last_line(read_tail(self.log))}"
@@ -44,10 +44,10 @@ class Processes:
     """Running jobs; a context manager that ends them when it is left.
 
     Inside it, Ctrl-C, SIGTERM and SIGHUP are only noted, so that no process is lost
-    between its start and its entry here. This does not hold outside of the main thread,
-    where Python delivers no signals.
+    between its start and its entry here; outside of the main thread, where Python
+    delivers no signals, they are not.
 
-    If this process is killed, Linux ends them with SIGTERM.
+    If this process is killed, Linux ends the jobs with SIGTERM.
 
     Args:
         runner: program for the arguments of each job.
@@ -86,7 +86,7 @@ class Processes:
         return len(self.jobs) < self._num_slots
 
     def start(self, name: str, arguments: Sequence[str], log: Path) -> None:
-        """Starts a job in a free place; its log begins with the command."""
+        """Starts a job in a free slot; its log begins with the command."""
         slot = min(set(range(self._num_slots)) - {job.slot for job in self.jobs})
         environment = job_environment(
             os.environ,
@@ -114,7 +114,7 @@ class Processes:
         )
 
     def ended(self) -> list[Job]:
-        """Jobs that have ended since the last call."""
+        """Returns the jobs that have ended since the last call."""
         ended = [job for job in self.jobs if job.process.poll() is not None]
         self.jobs = [job for job in self.jobs if job not in ended]
         return ended
@@ -136,7 +136,7 @@ def _end_with_parent(parent: int) -> None:
     """Asks Linux to send SIGTERM when the parent ends; called in the new process."""
     if _prctl is not None:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it ended before we asked
+        if os.getppid() != parent:  # the parent ended before
             os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -153,18 +153,11 @@ def job_environment(
     num_cores: int,
     devices: Sequence[str] = (),
 ) -> dict[str, str]:
-    """The environment of one of several jobs.
+    """Returns the environment of one of several jobs.
 
-    Each gets its share of the cores, and in turn one of the GPUs; jobs on one GPU take
-    memory as needed. A single job has all of them.
-    Numbers of threads that the user has set stay.
-
-    Args:
-        environment: of this process.
-        slot: the job's place, from 0.
-        num_slots: jobs at the same time.
-        num_cores: of the machine.
-        devices: names of the GPUs, see `gpus.visible`.
+    Each gets its share of the cores, and in turn one of the GPUs in `devices`; jobs on
+    one GPU take memory as needed. A single job has all of them. Numbers of threads that
+    the user has set stay.
     """
     if num_slots == 1:
         return dict(environment)
@@ -182,19 +175,19 @@ def job_environment(
 
 
 def read_tail(log: Path) -> str:
-    """The end of a command's output."""
+    """Returns the end of a command's output."""
     with open(log, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
         return file.read().decode("utf-8", "replace")
 
 
-# Lines of TensorFlow's own log, which continues after a program's last words.
+# Lines of TensorFlow's own log, which continues after a program's error message.
 _NOISE = re.compile(r"\d{4}-\d\d-\d\d [\d:.]+: [IWEF] |\[\[\{\{node ")
 
 
-def last_line(said: str) -> str:
-    """The last line of a program's output, without its name."""
-    lines = [line.strip() for line in said.splitlines()]
+def last_line(output: str) -> str:
+    """Returns the last line of a program's output, without the program's name."""
+    lines = [line.strip() for line in output.splitlines()]
     lines = [line for line in lines if line and not _NOISE.match(line)]
     if not lines or lines[-1].startswith("$ "):
         return "no output"
@@ -202,7 +195,7 @@ def last_line(said: str) -> str:
 
 
 def signal_name(number: int) -> str:
-    """The name of a signal, such as `SIGTERM`."""
+    """Returns the name of a signal, such as `SIGTERM`."""
     try:
         return signal.Signals(number).name
     except ValueError:

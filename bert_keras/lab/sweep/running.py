@@ -38,9 +38,8 @@ def run_sweep(
 ) -> summary.State:
     """Makes the unfinished runs of a sweep, and chooses one.
 
-    A failed run does not stop the others, and is tried again by the next command. Each
-    run adds to results.tsv and report.md; scores.png, best.json and `best` come at the
-    end.
+    A failed run does not stop the others; the next command tries it again. Each run
+    adds to results.tsv and report.md; scores.png, best.json and `best` come at the end.
 
     Args:
         settings: the grid, and how to choose.
@@ -55,114 +54,25 @@ def run_sweep(
 
     Raises:
         InputError: the settings, the data or the directory cannot be used, the first
-            run was refused, or none has a score.
+            run was refused, or no run has a score.
         Stopped: SIGTERM or SIGHUP came; the processes were ended.
-        KeyboardInterrupt: Ctrl-C came; the same.
+        KeyboardInterrupt: Ctrl-C came; the processes were ended.
     """
     files.check_is_local(output_dir, "a sweep")
-    if num_jobs < 1:
-        raise InputError(f"--jobs must be at least 1, got {num_jobs}")
-    ruler = _make_ruler(settings, command)
+    check_num_jobs(num_jobs)
+    criterion = _make_criterion(settings, command)
     planned = planning.plan_runs(settings, command)
     directory = Path(output_dir)
     with ownership.owned(directory) as owner:
         sweep_directory.claim(directory, command)
-        sweep = _Sweep(directory, ruler)
+        sweep = Sweep(directory, criterion)
         sweep.resume(list(settings.grid), planned)
         lock = owner.descriptor
         with processes.Processes(runner, num_slots=num_jobs, lock=lock) as jobs:
-            _run_waiting(sweep, command, jobs)
-        return sweep.close()
-
-
-def _make_ruler(
-    settings: sweeps.SweepConfig, command: planning.Command
-) -> scores.Ruler:
-    base, labels = command.settings(), None
-    if settings.metric is None and catalogue.task_kind(base) == "tagging":
-        # Plain tags have no F1: the file tells.
-        labels = catalogue.read(command.train, base).describe().labels
-    has_folds = bool(command.folds)
-    return scores.make_ruler(settings, base, labels, has_folds=has_folds)
-
-
-class _Sweep:
-    """The runs of a directory, ended or not."""
-
-    def __init__(self, directory: Path, ruler: scores.Ruler):
-        self.directory = directory
-        self.ruler = ruler
-        self.keys: tuple[str, ...] = ()
-        self.runs: dict[str, planning.Run] = {}
-        """All runs by name, in their order."""
-        self.outcomes: dict[str, scores.Outcome] = {}
-        """Outcomes of the ended runs by name."""
-
-    def resume(self, keys: Sequence[str], planned: Sequence[planning.Run]) -> None:
-        """Finds the finished runs, and writes the plan."""
-        earlier_keys, earlier = sweep_directory.read_plan(self.directory)
-        planned, others = planning.merge_plans(earlier, planned)
-        for run in (*others, *planned):
-            self._read_outcome(run)
-        kept = [run for run in others if run.name in self.outcomes]
-        if others:
-            logger.info(
-                "resuming with another grid: of %d other runs %d are finished, and "
-                "compared with the new ones",
-                len(others),
-                len(kept),
-            )
-        self.runs = {run.name: run for run in (*kept, *planned)}
-        self.keys = tuple(dict.fromkeys((*earlier_keys, *keys)))
-        self._check_same_inputs()
-        sweep_directory.write_plan(self.directory, self.keys, [*others, *planned])
-
-    @property
-    def waiting(self) -> list[planning.Run]:
-        return [run for name, run in self.runs.items() if name not in self.outcomes]
-
-    @property
-    def state(self) -> summary.State:
-        return summary.State(
-            directory=self.directory,
-            task=next(iter(self.runs.values())).settings.task,
-            keys=self.keys,
-            ruler=self.ruler,
-            outcomes=tuple(
-                self.outcomes[name] for name in self.runs if name in self.outcomes
-            ),
-            num_runs=len(self.runs),
-        )
-
-    def end(self, job: processes.Job) -> None:
-        """Records the outcome of a run.
-
-        Raises:
-            InputError: it was refused before it began, and none has finished: the
-                others would be refused, too.
-        """
-        run = self.runs[job.name]
-        if job.process.returncode == 0:
-            self._read_outcome(run)
-        if job.name not in self.outcomes:
-            is_first = not any(o.score is not None for o in self.outcomes.values())
-            has_begun = sweep_directory.has_begun(self.directory, job.name)
-            if job.process.returncode == 2 and is_first and not has_begun:
-                said = processes.last_line(processes.read_tail(job.log))
-                raise InputError(f"{said} (said by the first run, see {job.log})")
-            self.outcomes[job.name] = scores.Outcome(
-                run=run, score=None, evaluation={}, failure=job.ending
-            )
-        self._check_same_inputs()
-        logger.info("%s", self._line_of(job))
-        summary.write_tables(self.state)
-
-    def close(self) -> summary.State:
-        """Writes the result of the sweep."""
-        state = self.state
-        summary.write_tables(state)
-        summary.write_picture(state)
-        report = self.directory / summary.PAGE_NAME
+            sweep.make_runs(command, jobs)
+        state = sweep.state
+        summary.write_pictures(state)
+        report = directory / summary.PAGE_NAME
         if state.chosen is None:
             raise InputError(
                 f"no run has a score: {report} says why; the same command tries again"
@@ -171,9 +81,129 @@ class _Sweep:
         logger.info("report in %s", report)
         return state
 
+
+def check_num_jobs(num_jobs: int) -> None:
+    if num_jobs < 1:
+        raise InputError(f"--jobs must be at least 1, got {num_jobs}")
+
+
+def _make_criterion(
+    settings: sweeps.SweepConfig, command: planning.Command
+) -> scores.Criterion:
+    base, labels = command.settings(), None
+    if settings.metric is None and catalogue.task_kind(base) == "tagging":
+        # Plain tags have no F1: the file tells.
+        labels = catalogue.read(command.train, base).describe().labels
+    has_folds = bool(command.folds)
+    return scores.make_criterion(settings, base, labels, has_folds=has_folds)
+
+
+class Sweep:
+    """The runs of a directory, ended or not."""
+
+    def __init__(self, directory: Path, criterion: scores.Criterion):
+        self.directory = directory
+        self.criterion = criterion
+        self.keys: tuple[str, ...] = ()
+        self.runs: dict[str, planning.Run] = {}
+        """All runs by name, in their order."""
+        self.outcomes: dict[str, scores.Outcome] = {}
+        """Outcomes of the ended runs by name."""
+
+    def resume(
+        self, keys: Sequence[str], planned: Sequence[planning.Run]
+    ) -> list[planning.Run]:
+        """Finds the finished runs, and writes the plan.
+
+        Returns:
+            `planned`, with the earlier run wherever one has the same settings.
+        """
+        earlier = sweep_directory.read_plan(self.directory)
+        planned, others = planning.merge_plans(earlier.runs, planned)
+        for run in (*others, *planned):
+            self._read_outcome(run)
+        finished = [run for run in others if run.name in self.outcomes]
+        if others:
+            logger.info(
+                "resuming with another grid: of %d other runs %d are finished, and "
+                "compared with the new ones",
+                len(others),
+                len(finished),
+            )
+        self.runs = {run.name: run for run in (*finished, *planned)}
+        self.keys = tuple(dict.fromkeys((*earlier.keys, *keys)))
+        self._check_same_inputs()
+        sweep_directory.write_plan(self.directory, self.keys, [*others, *planned])
+        return planned
+
+    @property
+    def state(self) -> summary.State:
+        return summary.State(
+            directory=self.directory,
+            task=next(iter(self.runs.values())).settings.task,
+            keys=self.keys,
+            criterion=self.criterion,
+            outcomes=tuple(
+                self.outcomes[name] for name in self.runs if name in self.outcomes
+            ),
+            num_runs=len(self.runs),
+        )
+
+    def make_runs(self, command: planning.Command, jobs: processes.Processes) -> None:
+        """Makes all unfinished runs, and writes the tables after each."""
+        waiting = collections.deque(
+            run for name, run in self.runs.items() if name not in self.outcomes
+        )
+        clock = _Clock(waiting)
+        num_finished = len(self.runs) - len(waiting)
+        logger.info("%d runs, %d finished already", len(self.runs), num_finished)
+        while waiting or jobs.jobs:
+            self._check_signal(jobs.received)
+            while waiting and jobs.has_room:
+                run = waiting.popleft()
+                path = sweep_directory.run_path(self.directory, run.name)
+                arguments = command.arguments(
+                    run.overrides, str(path), fold=run.fold, model=run.model
+                )
+                log = sweep_directory.log_path(self.directory, run.name)
+                jobs.start(run.name, arguments, log)
+            for job in jobs.ended():
+                self._end(job)
+                clock.note_end(job.name)
+            for line in clock.lines(jobs.jobs):
+                logger.info("%s", line)
+            time.sleep(_POLL_SECONDS)
+        summary.write_tables(self.state)
+
+    def _end(self, job: processes.Job) -> None:
+        """Records the outcome of a run.
+
+        Raises:
+            InputError: the run was refused before it began, and no run of its model has
+                finished: the others would be refused, too.
+        """
+        run = self.runs[job.name]
+        if job.process.returncode == 0:
+            self._read_outcome(run)
+        if job.name not in self.outcomes:
+            is_first = not any(
+                outcome.score is not None and outcome.run.model == run.model
+                for outcome in self.outcomes.values()
+            )
+            has_begun = sweep_directory.has_begun(self.directory, job.name)
+            if job.process.returncode == 2 and is_first and not has_begun:
+                line = processes.last_line(processes.read_tail(job.log))
+                raise InputError(f"{line} (said by the first run, see {job.log})")
+            self.outcomes[job.name] = scores.Outcome(
+                run=run, score=None, evaluation={}, failure=job.ending
+            )
+        self._check_same_inputs()
+        logger.info("%s", self._line_of(job))
+        summary.write_tables(self.state)
+
     def _read_outcome(self, run: planning.Run) -> None:
         outcome = sweep_directory.read_outcome(
-            self.directory, run, metric=self.ruler.metric
+            self.directory, run, metric=self.criterion.metric
         )
         if outcome is not None:
             self.outcomes[run.name] = outcome
@@ -184,57 +214,30 @@ class _Sweep:
 
     def _line_of(self, job: processes.Job) -> str:
         outcome = self.outcomes[job.name]
-        what = f"failed: {outcome.failure}"
+        result = f"failed: {outcome.failure}"
         if outcome.score is not None:
-            what = f"{self.ruler.metric} {outcome.score:.4f}"
+            result = f"{self.criterion.metric} {outcome.score:.4f}"
             if outcome.majority is not None:
-                what += f", at the majority class: {outcome.majority}"
+                result += f", at the majority class: {outcome.majority}"
         count = f"[{len(self.outcomes)}/{len(self.runs)}]"
         seconds = time.monotonic() - job.start
-        return f"{count} {job.name}: {what}; {progress.duration(seconds)}"
+        return f"{count} {job.name}: {result}; {progress.duration(seconds)}"
 
-
-def _run_waiting(
-    sweep: _Sweep, command: planning.Command, jobs: processes.Processes
-) -> None:
-    waiting = collections.deque(sweep.waiting)
-    clock = _Clock(waiting)
-    logger.info(
-        "%d runs, %d finished already", len(sweep.runs), len(sweep.runs) - len(waiting)
-    )
-    while waiting or jobs.jobs:
-        _check_signal(sweep, jobs.received)
-        while waiting and jobs.has_room:
-            run = waiting.popleft()
-            path = sweep_directory.run_path(sweep.directory, run.name)
-            jobs.start(
-                run.name,
-                command.arguments(run.overrides, str(path), run.fold),
-                sweep_directory.log_path(sweep.directory, run.name),
-            )
-        for job in jobs.ended():
-            sweep.end(job)
-            clock.note_end(job.name)
-        for line in clock.lines(jobs.jobs):
-            logger.info("%s", line)
-        time.sleep(_POLL_SECONDS)
-
-
-def _check_signal(sweep: _Sweep, received: int | None) -> None:
-    if received is None:
-        return
-    message = (
-        f"stopped by {processes.signal_name(received)} with {len(sweep.outcomes)} of "
-        f"{len(sweep.runs)} runs ended; the same command resumes with the others"
-    )
-    if received == signal.SIGINT:
-        logger.info("%s", message)
-        raise KeyboardInterrupt
-    raise Stopped(message, signal_number=received)
+    def _check_signal(self, received: int | None) -> None:
+        if received is None:
+            return
+        message = (
+            f"stopped by {processes.signal_name(received)} with {len(self.outcomes)} "
+            f"of {len(self.runs)} runs ended; the same command resumes with the others"
+        )
+        if received == signal.SIGINT:
+            logger.info("%s", message)
+            raise KeyboardInterrupt
+        raise Stopped(message, signal_number=received)
 
 
 class _Clock:
-    """Makes progress lines at intervals; `waiting`: runs to be made."""
+    """Writes progress lines at intervals, about the runs in `waiting`."""
 
     def __init__(self, waiting: Sequence[planning.Run]):
         self._epochs = {
@@ -250,30 +253,30 @@ class _Clock:
         self._epochs_done += self._epochs[name]
 
     def lines(self, jobs: Sequence[processes.Job]) -> list[str]:
-        """Lines about the running jobs; none before the next interval."""
+        """Returns lines about the running jobs; none before the next interval."""
         now = time.monotonic()
         if now - self._last < PROGRESS_SECONDS or not jobs:
             return []
         self._last = now
-        said = {job.name: processes.read_tail(job.log) for job in jobs}
-        under_way = sum(self._epochs[n] * share_done(text) for n, text in said.items())
+        tails = {job.name: processes.read_tail(job.log) for job in jobs}
+        running = sum(self._epochs[n] * share_done(tail) for n, tail in tails.items())
         line = progress_line(
             num_ended=self._num_ended,
             num_runs=len(self._epochs),
-            share=(self._epochs_done + under_way) / sum(self._epochs.values()),
+            share=(self._epochs_done + running) / sum(self._epochs.values()),
             seconds=now - self._start,
         )
-        return [line, *(f"  {n}: {processes.last_line(t)}" for n, t in said.items())]
+        return [line, *(f"  {n}: {processes.last_line(t)}" for n, t in tails.items())]
 
 
 def progress_line(
     *, num_ended: int, num_runs: int, share: float, seconds: float
 ) -> str:
-    """Progress of a sweep in one line.
+    """Returns the progress of a sweep in one line.
 
     Args:
         num_ended: runs that have ended since the first began.
-        num_runs: runs to be made.
+        num_runs: runs that this command makes.
         share: trained part of all their epochs.
         seconds: since the first began.
     """
@@ -285,7 +288,7 @@ def progress_line(
     return f"{ended}  {rate:.3g} runs/h  {left} left"
 
 
-def share_done(said: str) -> float:
-    """Share of a run's steps done, from its last `step 12/48  loss 0.3`."""
-    found = re.findall(r"^step (\d+)/(\d+) ", said, re.MULTILINE)
-    return min(int(found[-1][0]) / max(int(found[-1][1]), 1), 1.0) if found else 0.0
+def share_done(output: str) -> float:
+    """Returns the share of a run's steps, from its last `step 12/48  loss 0.3`."""
+    steps = re.findall(r"^step (\d+)/(\d+) ", output, re.MULTILINE)
+    return min(int(steps[-1][0]) / max(int(steps[-1][1]), 1), 1.0) if steps else 0.0

@@ -15,7 +15,7 @@ LARGEST = 1e100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ruler:
+class Criterion:
     """How runs are measured and chosen."""
 
     metric: str
@@ -30,27 +30,27 @@ class Ruler:
         return value if self.goal == "max" else -value
 
 
-def make_ruler(
+def make_criterion(
     settings: sweeps.SweepConfig,
     base: finetuning.FinetuningConfig,
     labels: Sequence[str] | None = None,
     *,
     has_folds: bool = False,
-) -> Ruler:
-    """The metric, goal and choice of a sweep, with the task's defaults.
+) -> Criterion:
+    """Returns the metric, goal and choice of a sweep, with the task's defaults.
 
     Args:
         settings: of the sweep.
-        base: of its runs.
+        base: settings of its runs.
         labels: of the training file; `None`: see `catalogue.main_metric`.
         has_folds: whether runs are scored on several folds.
     """
     metric = settings.metric or catalogue.main_metric(base, labels)
-    learnt = registry.labelled(catalogue.task_kind(base))
-    goal = settings.goal or ("min" if learnt.metric(metric).better == "less" else "max")
+    kind = registry.labelled(catalogue.task_kind(base))
+    goal = settings.goal or ("min" if kind.metric(metric).better == "less" else "max")
     # The best run of several folds had the easiest one.
     choose = settings.choose or ("mean" if has_folds else "best")
-    return Ruler(metric=metric, goal=goal, choose=choose)
+    return Criterion(metric=metric, goal=goal, choose=choose)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class Outcome:
 
     run: planning.Run
     score: float | None
-    """Value of the ruler's metric; `None`: the run failed."""
+    """Value of the criterion's metric; `None`: the run failed."""
     evaluation: Mapping[str, float]
     """All metrics on dev."""
     seconds: float | None = None
@@ -85,16 +85,16 @@ def judge(
     *,
     metric: str,
 ) -> Outcome:
-    """The outcome of a finished run, failed if a loss or its score is not finite.
+    """Returns the outcome of a finished run, failed if a loss or score is not finite.
 
     Args:
-        run: that has ended.
-        results: from its results.json.
-        answers: from its dev_answers.jsonl; `None`: there are none.
-        metric: to choose by.
+        run: the run.
+        results: content of its results.json.
+        answers: content of its dev_answers.jsonl; `None`: the run has no such file.
+        metric: the metric to choose by.
 
     Raises:
-        InputError: there is no such metric.
+        InputError: the results have no such metric.
     """
     evaluation = results.get("eval", {})
     if metric not in evaluation:
@@ -107,7 +107,7 @@ def judge(
         "loss on dev": evaluation.get("loss", 0.0),
         metric: evaluation[metric],
     }
-    # Not finite is null in the file.
+    # In the file a number that is not finite is null.
     broken = [
         f"{name} is not finite"
         for name, value in watched.items()
@@ -162,9 +162,9 @@ class Point:
     def num_majority(self) -> int:
         return sum(outcome.majority is not None for outcome in self.outcomes)
 
-    def best(self, ruler: Ruler) -> Outcome | None:
-        """The first run with the best score, of those that learnt something if any."""
-        return max(self.finished, key=lambda o: _rank(o, ruler), default=None)
+    def best(self, criterion: Criterion) -> Outcome | None:
+        """The first run with the best score; runs that learnt nothing come last."""
+        return max(self.finished, key=lambda o: _rank(o, criterion), default=None)
 
     @property
     def has_learnt(self) -> bool:
@@ -172,46 +172,51 @@ class Point:
         return any(outcome.majority is None for outcome in self.finished)
 
 
-def _rank(outcome: Outcome, ruler: Ruler) -> tuple[bool, float]:
-    """Greater for better runs; those at the majority class come last."""
-    return outcome.majority is None, ruler.key(outcome.score)
+def _rank(outcome: Outcome, criterion: Criterion) -> tuple[bool, float]:
+    """Returns a key that is greater for better runs; stuck runs come last."""
+    return outcome.majority is None, criterion.key(outcome.score)
 
 
 def points_of(outcomes: Iterable[Outcome], keys: Sequence[str]) -> list[Point]:
-    """Outcomes by grid point, in the order of the first run of each."""
+    """Groups outcomes by grid point, in the order of the first run of each."""
     by_values: dict[tuple[Any, ...], list[Outcome]] = {}
     for outcome in outcomes:
-        values = tuple(planning.value_of(outcome.run.settings, key) for key in keys)
+        values = tuple(outcome.run.value(key) for key in keys)
         by_values.setdefault(values, []).append(outcome)
     return [
-        Point(values=values, outcomes=tuple(those))
-        for values, those in by_values.items()
+        Point(values=values, outcomes=tuple(group))
+        for values, group in by_values.items()
     ]
 
 
-def choose(points: Sequence[Point], ruler: Ruler) -> tuple[Point, Outcome] | None:
-    """The chosen point and its best run; `None` if no run has a score.
+def choose(
+    points: Sequence[Point], criterion: Criterion
+) -> tuple[Point, Outcome] | None:
+    """Returns the chosen point and its best run; `None` if no run has a score.
 
     `best`: the point of the best single run. `mean`: the point with the best mean among
-    those with the fewest failed runs, as a lucky run is no mean. The first of equals. A
-    run at the majority class, which learnt nothing, is chosen only if all are.
+    the points with the fewest failed runs, as a lucky run is no mean. Of equals, the
+    first is chosen. A run at the majority class, which learnt nothing, is chosen only
+    if all runs are.
     """
-    point = next(iter(best_points(points, ruler, 1)), None)
+    point = next(iter(best_points(points, criterion, 1)), None)
     if point is None or not point.scores:
         return None
-    return point, cast(Outcome, point.best(ruler))
+    return point, cast(Outcome, point.best(criterion))
 
 
-def best_points(points: Sequence[Point], ruler: Ruler, limit: int) -> list[Point]:
-    """The points that would be chosen first, in their own order."""
+def best_points(
+    points: Sequence[Point], criterion: Criterion, limit: int
+) -> list[Point]:
+    """Returns the points that would be chosen first, in their own order."""
 
-    def merit(place: int) -> tuple[Any, ...]:
-        point = points[place]
+    def merit(index: int) -> tuple[Any, ...]:
+        point = points[index]
         if not point.scores:
             return ()
-        if ruler.choose == "best":
-            return max(_rank(outcome, ruler) for outcome in point.finished)
-        return point.has_learnt, -point.num_failed, ruler.key(point.mean)
+        if criterion.choose == "best":
+            return max(_rank(outcome, criterion) for outcome in point.finished)
+        return point.has_learnt, -point.num_failed, criterion.key(point.mean)
 
-    places = sorted(range(len(points)), key=merit, reverse=True)[:limit]
-    return [points[place] for place in sorted(places)]
+    best = sorted(range(len(points)), key=merit, reverse=True)[:limit]
+    return [points[index] for index in sorted(best)]

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from bert_keras.core import files
-from bert_keras.lab.sweep import learning_curve, picture, planning, scores
+from bert_keras.lab.sweep import drawings, planning, scores
 from bert_keras.pages import drawing, markdown
 
 PAGE_NAME = "report.md"
-_PICTURE_NAME = "scores.png"
+PICTURE_NAME = "scores.png"
 _CURVE_NAME = "learning_curve.png"
 
 
@@ -23,7 +23,7 @@ class State:
     task: str
     keys: tuple[str, ...]
     """Keys of the grid."""
-    ruler: scores.Ruler
+    criterion: scores.Criterion
     outcomes: tuple[scores.Outcome, ...]
     """Outcomes of the ended runs, in the order of the plan."""
     num_runs: int
@@ -38,9 +38,12 @@ class State:
         return scores.points_of(self.outcomes, self.keys)
 
     @property
-    def curve(self) -> list[learning_curve.Line]:
-        """Lines of a learning curve; none, if the grid has no `train_fraction`."""
-        return learning_curve.lines_of(self.points, self.keys)
+    def curve(self) -> list[drawings.Line]:
+        """Lines of a learning curve; none without two values of `train_fraction`."""
+        if drawings.FRACTION_KEY not in self.keys:
+            return []
+        lines = drawings.curve_lines(self.points, self.keys)
+        return lines if any(len(line.points) > 1 for line in lines) else []
 
     @property
     def num_folds(self) -> int:
@@ -49,51 +52,37 @@ class State:
 
     @property
     def chosen(self) -> tuple[scores.Point, scores.Outcome] | None:
-        return scores.choose(self.points, self.ruler)
+        return scores.choose(self.points, self.criterion)
 
 
 def write_tables(state: State) -> None:
-    """Writes the table of the runs and the page, also of an unfinished sweep.
-
-    Raises:
-        InputError: the disk is full or not writable.
-    """
+    """Writes the table of the runs and the page, also of an unfinished sweep."""
     files.write_atomically(state.directory / "results.tsv", runs_tsv(state).encode())
     files.write_atomically(state.directory / PAGE_NAME, page(state).encode())
 
 
-def write_picture(state: State) -> None:
-    """Draws the scores of all runs, and those of several fractions as a curve.
-
-    Raises:
-        InputError: the disk is full or not writable.
-    """
+def write_pictures(state: State) -> None:
+    """Draws the scores of all runs; of several fractions, a learning curve too."""
+    metric = f"{state.criterion.metric} on dev"
     image = drawing.as_png(
-        lambda: picture.draw_scores(
+        lambda: drawings.draw_points(
             state.points,
             state.keys,
-            ruler=state.ruler,
-            title=f"{state.task}: {state.ruler.metric} on dev",
+            criterion=state.criterion,
+            title=f"{state.task}: {metric}",
         )
     )
-    files.write_atomically(state.directory / _PICTURE_NAME, image)
+    files.write_atomically(state.directory / PICTURE_NAME, image)
     if lines := state.curve:
+        title = f"{state.task}: learning curve"
         image = drawing.as_png(
-            lambda: learning_curve.draw(
-                lines,
-                metric=f"{state.ruler.metric} on dev",
-                title=f"{state.task}: learning curve",
-            )
+            lambda: drawings.draw_curve(lines, metric=metric, title=title)
         )
         files.write_atomically(state.directory / _CURVE_NAME, image)
 
 
 def write_best(state: State) -> None:
-    """Writes best.json and makes `best` a link to the directory of the chosen run.
-
-    Raises:
-        InputError: the disk is full or not writable.
-    """
+    """Writes best.json and makes `best` a link to the directory of the chosen run."""
     values = describe_best(state)
     files.write_json(state.directory / "best.json", values, ensure_ascii=False)
     temporary = state.directory / ".best.tmp"
@@ -103,13 +92,13 @@ def write_best(state: State) -> None:
 
 
 def describe_best(state: State) -> dict[str, Any]:
-    """Content of best.json about the chosen run; there must be one."""
+    """Returns the content of best.json; a run must have been chosen."""
     point, best = cast(tuple[scores.Point, scores.Outcome], state.chosen)
     return {
         "run": f"runs/{best.run.name}",
-        "metric": state.ruler.metric,
-        "goal": state.ruler.goal,
-        "choose": state.ruler.choose,
+        "metric": state.criterion.metric,
+        "goal": state.criterion.goal,
+        "choose": state.criterion.choose,
         "score": best.score,
         "mean_of_point": point.mean,
         "deviation_of_point": point.deviation,
@@ -121,17 +110,16 @@ def describe_best(state: State) -> dict[str, Any]:
 
 
 def runs_tsv(state: State) -> str:
-    """Each run on a line, with all its metrics."""
+    """Returns results.tsv: a line for each run, with all its metrics."""
     metrics = list(dict.fromkeys(n for o in state.outcomes for n in o.evaluation))
     fold = ["fold"] if state.num_folds else []
     rows = [["run", *state.keys, *fold, "seed", "state", *metrics, "seconds", "note"]]
     for outcome in state.outcomes:
-        settings = outcome.run.settings
         row = [
             f"runs/{outcome.run.name}",
-            *(planning.show(planning.value_of(settings, key)) for key in state.keys),
+            *(planning.show(outcome.run.value(key)) for key in state.keys),
             *([outcome.run.fold] if state.num_folds else []),
-            settings.seed,
+            outcome.run.settings.seed,
             outcome.state,
             *(outcome.evaluation.get(name, "") for name in metrics),
             "" if outcome.seconds is None else outcome.seconds,
@@ -142,11 +130,11 @@ def runs_tsv(state: State) -> str:
 
 
 def points_table(state: State) -> str:
-    """The grid points in Markdown, the chosen one in bold."""
+    """Returns the grid points in Markdown, the chosen one in bold."""
     chosen = state.chosen
     rows = []
     for point in state.points:
-        best = point.best(state.ruler)
+        best = point.best(state.criterion)
         row = [
             *map(planning.show, point.values),
             str(len(point.scores)),
@@ -163,7 +151,7 @@ def points_table(state: State) -> str:
 
 
 def lines(state: State) -> list[str]:
-    """The table of grid points and the chosen run, for people."""
+    """Returns the table of grid points and the chosen run, for people."""
     return [*points_table(state).splitlines(), chosen_line(state)]
 
 
@@ -172,13 +160,13 @@ def _number(value: float | None) -> str:
 
 
 def chosen_line(state: State) -> str:
-    """The chosen run, and the reason for the choice."""
+    """Returns a sentence with the chosen run, and the reason for the choice."""
     if state.chosen is None:
         return "No run has a score."
     point, best = state.chosen
-    metric = state.ruler.metric
+    metric = state.criterion.metric
     how = "the best single run"
-    if state.ruler.choose == "mean":
+    if state.criterion.choose == "mean":
         how = f"the best run of the point with the best mean, {point.mean:.4f}"
         if point.deviation is not None:
             how += f" ± {point.deviation:.4f}"
@@ -191,19 +179,19 @@ def chosen_line(state: State) -> str:
 
 
 def page(state: State) -> str:
-    """The whole of report.md."""
-    counts = [
-        sum(outcome.state == name for outcome in state.outcomes)
-        for name in ("failed", "majority")
-    ]
+    """Returns report.md."""
+    states = [outcome.state for outcome in state.outcomes]
     parts = [
         f"# Sweep: {state.task}",
-        f"{len(state.outcomes)} of {state.num_runs} runs have ended, {counts[0]} of "
-        f"them failed and {counts[1]} at the majority class.",
+        f"{len(state.outcomes)} of {state.num_runs} runs have ended, "
+        f"{states.count('failed')} of them failed and {states.count('majority')} at "
+        "the majority class.",
         chosen_line(state),
         *_use(state),
         points_table(state),
-        _EXPLANATION.format(metric=state.ruler.metric, how=_HOW[state.ruler.choose]),
+        _EXPLANATION.format(
+            metric=state.criterion.metric, how=_HOW[state.criterion.choose]
+        ),
         *([_FOLDS] if state.num_folds else []),
         *_picture(state),
         *_notes("Failed runs", {o.run.name: o.failure for o in state.outcomes}),
@@ -251,9 +239,9 @@ def _use(state: State) -> Iterator[str]:
 
 def _picture(state: State) -> Iterator[str]:
     if state.is_finished:
-        yield f"![{state.ruler.metric} of each run]({_PICTURE_NAME})"
+        yield f"![{state.criterion.metric} of each run]({PICTURE_NAME})"
         if state.curve:
-            yield f"![{state.ruler.metric} against labels]({_CURVE_NAME})"
+            yield f"![{state.criterion.metric} against labels]({_CURVE_NAME})"
 
 
 def _notes(title: str, notes: Mapping[str, str | None]) -> Iterator[str]:

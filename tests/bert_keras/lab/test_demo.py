@@ -1,4 +1,5 @@
 import json
+import shlex
 import subprocess
 import textwrap
 from pathlib import Path
@@ -82,7 +83,9 @@ def test_texts_of_the_demo(tmp_path, monkeypatch):
 def test_every_command_of_the_demo_is_one(tmp_path):
     found = []
     for command in demo.commands(tmp_path):
-        found.append(parser.build_parser().parse_args(command.words).verb)
+        parsed = parser.build_parser().parse_args(command)
+        found.append(parsed.verb)
+        assert shlex.join(command)
     assert found == [
         *("corpus", "vocab", "examples", "inspect", "pretrain", "fill-mask"),
         *("finetune", "evaluate", "export", "compare"),

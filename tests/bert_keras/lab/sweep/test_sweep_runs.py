@@ -200,22 +200,15 @@ def test_another_grid_goes_on_with_its_new_points(folder, caplog):
     assert len(rows(folder)) == 6
 
 
-@pytest.mark.parametrize(
-    ("changes", "key"),
-    [
+def test_another_sweep_is_refused(folder):
+    run(folder, [3e-5])
+    for changes, key in (
         ({"init": "other"}, "init"),
         ({"from_scratch": True}, "from_scratch"),
         ({"overrides": ("seed=7", "max_seq_length=64")}, "max_seq_length"),
-    ],
-)
-def test_another_sweep_is_refused(folder, changes, key):
-    run(folder, [3e-5])
-    with pytest.raises(InputError, match=f"out: begun by another run, with {key}="):
-        run(folder, [3e-5], **changes)
-
-
-def test_other_data_is_refused(folder):
-    run(folder, [3e-5])
+    ):
+        with pytest.raises(InputError, match=f"out: begun by another run, with {key}="):
+            run(folder, [3e-5], **changes)
     (folder / "dev.tsv").write_text("text\tlabel\nother\ta\n")
     with pytest.raises(InputError, match="begun by another run, with dev_sha256="):
         run(folder, [3e-5])
@@ -267,26 +260,22 @@ def test_no_run_with_a_score(folder):
     assert not (folder / "out/best").exists()
 
 
-@pytest.mark.parametrize(
-    "answer", ['{"prediction": "a"}', '{"label": ["a"], "prediction": "a"}', "[]"]
-)
-def test_damaged_answers_of_a_run_are_refused(folder, answer):
+def test_damaged_files_are_refused(folder):
     run(folder, [3e-5])
     path = folder / "out/runs/learning_rate=3e-05,seed=7/dev_answers.jsonl"
-    path.write_text(answer)
-    with pytest.raises(InputError, match="line 1: expected an answer as `finetune`"):
-        run(folder, [3e-5])
-
-
-@pytest.mark.parametrize("name", ["../../other=1", "seed=" + "7" * 300, "seed=7\n", ""])
-def test_a_damaged_name_in_the_plan_is_refused(folder, name):
-    run(folder, [3e-5])
+    whole = path.read_text()
+    for line in ('{"prediction": "a"}', '{"label": ["a"], "prediction": "a"}', "[]"):
+        path.write_text(line)
+        with pytest.raises(InputError, match="line 1: expected an answer as `finetune"):
+            run(folder, [3e-5])
+    path.write_text(whole)
     path = folder / "out/plan.json"
     plan = json.loads(path.read_text())
-    plan["runs"][0]["name"] = name
-    path.write_text(json.dumps(plan))
-    with pytest.raises(InputError, match=r"plan\.json: .*runs\.0\.name"):
-        run(folder, [3e-5])
+    for name in ("../../other=1", "seed=" + "7" * 300, "seed=7\n", ""):
+        plan["runs"][0]["name"] = name
+        path.write_text(json.dumps(plan))
+        with pytest.raises(InputError, match=r"plan\.json: .*runs\.0\.name"):
+            run(folder, [3e-5])
 
 
 def test_an_unknown_metric_loses_no_run(folder):

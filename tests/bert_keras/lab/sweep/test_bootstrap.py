@@ -9,7 +9,7 @@ from seqeval.metrics import sequence_labeling
 from bert_keras.core.settings import config
 from bert_keras.kinds import registry
 from bert_keras.kinds.text import glue, text, text_forms
-from bert_keras.lab.compare import paired
+from bert_keras.lab.sweep import bootstrap
 from bert_keras.labelled import score_sums
 
 LABELS = ("x", "y", "z")
@@ -128,7 +128,7 @@ def by_seed(records: list[list[dict]], *, seeds=(1, 2, 3)) -> list[dict]:
         for model, those in enumerate(records)
         for seed, run in zip(seeds, those, strict=True)
     }
-    drawn = paired.resample(runs, seed=0, num_resamples=400)
+    drawn = bootstrap.resample(runs, seed=0, num_resamples=400)
     return [
         {seed: (whole(runs[model, seed]), drawn[model, seed]) for seed in seeds}
         for model in range(len(records))
@@ -138,11 +138,11 @@ def by_seed(records: list[list[dict]], *, seeds=(1, 2, 3)) -> list[dict]:
 def test_resamples_spread_like_the_mean_of_the_examples():
     records = classified(400, LABELS, seed=5)
     found = score(records, "classification", "accuracy", LABELS)
-    drawn = paired.resample({"a": found}, seed=0)["a"]
+    drawn = bootstrap.resample({"a": found}, seed=0)["a"]
     share = whole(found)
     assert drawn.mean() == pytest.approx(share, abs=0.002)
     assert drawn.std() == pytest.approx(np.sqrt(share * (1 - share) / 400), rel=0.1)
-    again = paired.resample({"b": found, "a": found}, seed=0)
+    again = bootstrap.resample({"b": found, "a": found}, seed=0)
     assert np.array_equal(again["a"], drawn) and np.array_equal(again["b"], drawn)
 
 
@@ -157,15 +157,15 @@ def test_pairs_leave_only_what_differs():
         for run in good
     ]
     first, second = by_seed([good, worse])
-    same = paired.difference(first, first, num_examples=300)
+    same = bootstrap.difference(first, first, num_examples=300)
     assert same == (0, 0, 0) and not same.is_clear
-    found = paired.difference(first, second, num_examples=300)
+    found = bootstrap.difference(first, second, num_examples=300)
     assert found.is_clear and 0.03 < found.low < found.difference < found.high < 0.13
-    assert paired.difference(second, first, num_examples=300).is_clear
-    wider = paired.difference(first, second, num_examples=300, num_comparisons=5)
+    assert bootstrap.difference(second, first, num_examples=300).is_clear
+    wider = bootstrap.difference(first, second, num_examples=300, num_comparisons=5)
     assert wider.low < found.low and wider.high > found.high
     others = by_seed([[classified(300, LABELS, seed=9)]], seeds=(9,))
-    assert paired.difference(first, others[0], num_examples=300) is None
+    assert bootstrap.difference(first, others[0], num_examples=300) is None
 
 
 def test_a_difference_that_only_some_seeds_have_is_not_clear():
@@ -178,10 +178,10 @@ def test_a_difference_that_only_some_seeds_have_is_not_clear():
         ),
     ]
     first, second = by_seed([lucky, base])
-    found = paired.difference(first, second, num_examples=300)
+    found = bootstrap.difference(first, second, num_examples=300)
     assert found.difference > 0 and not found.is_clear
     # One seed is no verdict.
-    assert paired.difference({1: first[1]}, {1: second[1]}, num_examples=300) is None
+    assert bootstrap.difference({1: first[1]}, {1: second[1]}, num_examples=300) is None
 
 
 def test_the_interval_is_students():
@@ -190,7 +190,7 @@ def test_the_interval_is_students():
     first = {seed: (value, np.full(50, value)) for seed, value in values.items()}
     second = {seed: (0.0, np.zeros(50)) for seed in values}
     for num_comparisons in (1, 10):
-        found = paired.difference(
+        found = bootstrap.difference(
             first, second, num_examples=300, num_comparisons=num_comparisons
         )
         expected = scipy.stats.ttest_1samp(list(values.values()), 0)
@@ -231,7 +231,7 @@ def clear_pages(
             for model in range(num_models)
             for seed in range(num_seeds)
         }
-        drawn = paired.resample(runs, seed=page, num_resamples=num_resamples)
+        drawn = bootstrap.resample(runs, seed=page, num_resamples=num_resamples)
         scores = right.mean(axis=-1)
         best = int(scores.mean(axis=1).argmax())
         by_model = [
@@ -239,7 +239,7 @@ def clear_pages(
             for m in range(num_models)
         ]
         found = [
-            paired.difference(
+            bootstrap.difference(
                 *(by_model[best], other),
                 num_examples=num_examples,
                 num_comparisons=num_models * (num_models - 1) // 2,

@@ -1,4 +1,4 @@
-"""Model inputs with the logits of a teacher. No TensorFlow."""
+"""Model inputs with a teacher's answers, which a student learns. No TensorFlow."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from bert_keras.labelled import dataset
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputsWithTeacherLogits:
+class TaughtInputs:
     """Inputs of a task, each with the logits that a teacher gave it."""
 
     inputs: dataset.Inputs
@@ -25,17 +25,17 @@ class InputsWithTeacherLogits:
         return self.inputs.num_answers
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns inputs with `TEACHER_LOGITS` and, for tokens, `TEACHER_MASK`."""
+        """Inputs with `TEACHER_LOGITS` and, of tokens, `TEACHER_MASK`."""
         batch, places = self.inputs.batch(rows), self.inputs.places(rows)
-        logits = self.logits[places.ids]
+        given = self.logits[places.ids]
         if len(places.index) == 1:
-            return batch | {features.TEACHER_LOGITS: logits[:, None]}
+            return batch | {features.TEACHER_LOGITS: given[:, None]}
         shape = batch["input_mask"].shape
-        padded = np.zeros((*shape, logits.shape[-1]), np.float32)
+        logits = np.zeros((*shape, self.logits.shape[-1]), np.float32)
         mask = np.zeros(shape, np.int32)
-        padded[places.index], mask[places.index] = logits, 1
+        logits[places.index], mask[places.index] = given, 1
         return batch | {
-            features.TEACHER_LOGITS: padded,
+            features.TEACHER_LOGITS: logits,
             features.TEACHER_MASK: mask,
         }
 

@@ -1,4 +1,4 @@
-"""The student of a distillation: its sizes and its initial weights."""
+"""Students of a distillation: their sizes, and the weights that they begin with."""
 
 import logging
 import math
@@ -15,32 +15,29 @@ from bert_keras.data import tokenization
 
 logger = logging.getLogger(__name__)
 
-_EMBEDDINGS = "encoder/embeddings/"
 _SIZE_SUFFIXES = (".yaml", ".yml", ".json")
 
 
-def read_student(
+def read(
     student: str | Path | None,
     teacher: weights.Checkpoint,
     settings: finetuning.FinetuningConfig,
     *,
     teacher_path: str | Path,
 ) -> weights.Checkpoint:
-    """Returns the sizes and the initial weights of a student.
-
-    Weights that are not in the result begin from the seed.
+    """Sizes and initial weights of a student, which may be none.
 
     Args:
         student: a checkpoint of any format; or sizes: a recipe of `pretrain`, a YAML
             file like it, or a `bert_config.json`. `None`: the teacher's sizes, with
             the layers that it begins with.
-        teacher: the source of `distillation.init_layers` and `init_embeddings`.
-        settings: of the run.
+        teacher: that it learns from.
+        settings: whose `distillation.init_layers` begin with the teacher's weights.
         teacher_path: of the teacher, for errors.
 
     Raises:
-        InputError: the student cannot be read, has another vocabulary than the teacher,
-            takes too short inputs, or has no place for the teacher's layers.
+        InputError: not to be read, another vocabulary than the teacher's, too short
+            inputs, or the teacher's layers have no place in it.
     """
     init_layers = settings.distillation.init_layers
     arrays = {}
@@ -53,18 +50,18 @@ def read_student(
     if student is None:
         changes = {"num_hidden_layers": len(init_layers)}
         bert_config = teacher.bert_config.model_copy(update=changes)
-    elif is_size_spec(student):
+    elif _are_sizes(student):
         bert_config = _read_sizes(student, len(teacher.vocabulary))
     else:
-        checkpoint = starting_point.read_with_tokenizer(student)
-        check_vocabulary(checkpoint, teacher, student, teacher_path)
+        found = starting_point.read_with_tokenizer(student)
+        check_vocabulary(found, teacher, student, teacher_path)
         if init_layers is not None:
             raise InputError(
                 f"--student {student} has weights of its own: leave out "
                 "`distillation.init_layers`, or give its sizes alone"
             )
-        bert_config = checkpoint.bert_config
-        arrays = starting_point.encoder_arrays(checkpoint)
+        bert_config = found.bert_config
+        arrays = starting_point.encoder_arrays(found)
     if init_layers is not None:
         arrays = _layers_of(teacher, bert_config, init_layers)
         if settings.bilstm_units != (units := teacher.task.bilstm_units):
@@ -86,7 +83,7 @@ def read_student(
             f"`max_seq_length` is {settings.max_seq_length}, but the student takes "
             f"{longest} tokens at most: --set max_seq_length={longest}"
         )
-    log_sizes(bert_config, teacher.bert_config)
+    _say_sizes(bert_config, teacher.bert_config)
     return weights.Checkpoint(
         bert_config=bert_config,
         task=teacher.task,
@@ -96,7 +93,7 @@ def read_student(
     )
 
 
-def is_size_spec(student: str | Path) -> bool:
+def _are_sizes(student: str | Path) -> bool:
     if str(student) in loading.recipe_names():
         return True
     path = files.path(student)
@@ -107,8 +104,8 @@ def is_size_spec(student: str | Path) -> bool:
 
 def _read_sizes(source: str | Path, num_tokens: int) -> config.BertConfig:
     if str(source).lower().endswith(".json"):
-        sizes = loading.read_bert_config(source)
-        return sizes.model_copy(update={"vocab_size": num_tokens})
+        found = loading.read_bert_config(source)
+        return found.model_copy(update={"vocab_size": num_tokens})
     recipe = loading.load(config.PretrainingConfig, source)
     return recipe.model.with_vocab_size(num_tokens)
 
@@ -119,7 +116,7 @@ def check_vocabulary(
     student_path: str | Path,
     teacher_path: str | Path,
 ) -> None:
-    """Raises an `InputError` unless both encode a text with the same ids."""
+    """Raises an `InputError` unless both read the same ids of the same text."""
     num_different = _num_different(student.vocabulary, teacher.vocabulary)
     num_pieces = max(len(student.vocabulary), len(teacher.vocabulary))
     if num_different:
@@ -162,7 +159,7 @@ def _layers_of(
     bert_config: config.BertConfig,
     layers: Sequence[int],
 ) -> dict[str, np.ndarray]:
-    """Returns some layers of the teacher, and all its other weights."""
+    """Weights of a student that has some layers of its teacher, with all else."""
     theirs = teacher.bert_config
     check_layers("init_layers", layers, theirs.num_hidden_layers)
     if bert_config.num_hidden_layers != len(layers):
@@ -192,10 +189,10 @@ def _layers_of(
 def _embeddings_of(
     teacher: weights.Checkpoint, bert_config: config.BertConfig
 ) -> dict[str, np.ndarray]:
-    """Projects the teacher's embeddings on the principal components of its words.
+    """The teacher's embeddings along the principal components of its words.
 
-    There are as many components as the student's `hidden_size`. They are not centred:
-    words, positions and segments are added, so one projection serves all of them.
+    As many as the student's vectors have numbers, not centred: words, positions and
+    segments are added, so all are projected alike.
     """
     size = bert_config.hidden_size
     words = teacher.arrays[f"{_EMBEDDINGS}word_embeddings"]
@@ -208,7 +205,7 @@ def _embeddings_of(
     if size < words.shape[1]:
         _, vectors = np.linalg.eigh(np.float64(words).T @ np.float64(words))
         basis = vectors[:, : -size - 1 : -1]
-        # The sign of an eigenvector depends on the machine.
+        # Which of both directions comes depends on the machine.
         largest = np.abs(basis).argmax(axis=0)
         basis = basis * np.sign(basis[largest, np.arange(size)])
     num_rows = {
@@ -216,16 +213,19 @@ def _embeddings_of(
         "position_embeddings": bert_config.max_position_embeddings,
         "type_embeddings": bert_config.type_vocab_size,
     }
-    tables = {name: teacher.arrays[_EMBEDDINGS + name] for name in num_rows}
-    return {
-        _EMBEDDINGS + name: np.float32(table[: num_rows[name]] @ basis)
-        for name, table in tables.items()
-        # A table that is too short for the student begins from the seed.
-        if len(table) >= num_rows[name]
-    }
+    found = {}
+    for name, count in num_rows.items():
+        table = teacher.arrays[_EMBEDDINGS + name]
+        # Rows that the teacher lacks begin from the seed.
+        if len(table) >= count:
+            found[_EMBEDDINGS + name] = np.float32(table[:count] @ basis)
+    return found
 
 
-def log_sizes(student: config.BertConfig, teacher: config.BertConfig) -> None:
+_EMBEDDINGS = "encoder/embeddings/"
+
+
+def _say_sizes(student: config.BertConfig, teacher: config.BertConfig) -> None:
     sizes = [
         sum(
             math.prod(shape)

@@ -1,4 +1,4 @@
-"""Floors: what answers without a network are worth."""
+"""Baselines: answers without a network, and their scores."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import pytest
 from bert_keras.kinds.tagging import dataset as tagging_data
 from bert_keras.kinds.tagging import ner
 from bert_keras.kinds.text import text, text_forms
-from bert_keras.lab.compare import floors
+from bert_keras.lab.sweep import baselines
 
 FILE = Path("train.tsv")
 
@@ -26,9 +26,9 @@ def texts(kind, *rows) -> text_forms.TextDataset:
 
 def scores(name, train, dev) -> dict[str, float]:
     task = train.describe()
-    floor = floors.learn(name, train, task)
-    assert floor.num_bytes > 0 and floor.seconds >= 0
-    answers = floors.score(dev, floor.answer(dev), task)
+    baseline = baselines.learn(name, train, task)
+    assert baseline.seconds >= 0
+    answers = baselines.answer(dev, baseline.predict(dev), task)
     list(answers.records(threshold=answers.best_threshold()))
     return answers.scores()
 
@@ -42,8 +42,8 @@ def test_classes():
     dev = texts(
         "classification", ("lovely film", "good"), ("awful", "bad"), ("dull", "bad")
     )
-    assert scores(floors.COMMONEST, train, dev)["accuracy"] == pytest.approx(1 / 3)
-    found = scores(floors.LINEAR, train, dev)
+    assert scores(baselines.COMMONEST, train, dev)["accuracy"] == pytest.approx(1 / 3)
+    found = scores(baselines.LINEAR, train, dev)
     assert found["accuracy"] == 1 and found["loss"] < 0.7
 
 
@@ -51,8 +51,8 @@ def test_the_commonest_terms_are_counted(monkeypatch):
     train = texts("classification", ("good good rare", "x"), ("bad bad", "y"))
     sizes = []
     for limit in (1000, 2):
-        monkeypatch.setattr(floors, "MAX_TERMS", limit)
-        learnt = floors.learn(floors.LINEAR, train, train.describe()).answer
+        monkeypatch.setattr(baselines, "MAX_TERMS", limit)
+        learnt = baselines.learn(baselines.LINEAR, train, train.describe()).predict
         sizes.append(len(learnt.vectorizers[0].vocabulary_))
         assert learnt(train).argmax(axis=1).tolist() == [0, 1]
     # Three words, "good good", "good rare" and "bad bad".
@@ -63,18 +63,18 @@ def test_words_of_the_two_sides_of_a_pair_differ():
     train = texts(
         "classification", *[("one / two", "x"), ("two / one", "y"), ("a / b", "y")] * 5
     )
-    assert scores(floors.LINEAR, train, train)["accuracy"] == 1
+    assert scores(baselines.LINEAR, train, train)["accuracy"] == 1
 
 
-@pytest.mark.parametrize("name", [floors.COMMONEST, floors.LINEAR])
+@pytest.mark.parametrize("name", [baselines.COMMONEST, baselines.LINEAR])
 def test_a_share_without_all_labels_still_answers(name):
     whole = texts("classification", ("one", "x"), ("two", "y"), ("three", "z"))
     task = whole.describe()
     for rows in ([0], [0, 1]):
-        floor = floors.learn(name, whole.subset(rows), task)
-        logits = floor.answer(whole)
+        baseline = baselines.learn(name, whole.subset(rows), task)
+        logits = baseline.predict(whole)
         assert logits.shape == (3, 3) and np.isfinite(logits).all()
-        assert np.isfinite(floors.score(whole, logits, task).scores()["loss"])
+        assert np.isfinite(baselines.answer(whole, logits, task).scores()["loss"])
     empty = texts("classification", ("", "x"), ("  ", "y"), ("", "y"))
     assert scores(name, empty, empty)["accuracy"] == pytest.approx(2 / 3)
 
@@ -82,14 +82,14 @@ def test_a_share_without_all_labels_still_answers(name):
 def test_numbers_and_several_labels():
     rows = [("bad", "1"), ("fine", "2"), ("great", "3")] * 4
     numbers = texts("regression", *rows)
-    assert scores(floors.LINEAR, numbers, numbers)["pearson"] > 0.95
-    assert scores(floors.COMMONEST, numbers, numbers)["pearson"] == 0
+    assert scores(baselines.LINEAR, numbers, numbers)["pearson"] > 0.95
+    assert scores(baselines.COMMONEST, numbers, numbers)["pearson"] == 0
     several = texts(
         "multi_label",
         *[("bad", ("angry",)), ("great fine", ("glad", "calm")), ("it", ())] * 4,
     )
-    assert scores(floors.LINEAR, several, several)["macro_f1"] == 1
-    assert scores(floors.COMMONEST, several, several)["macro_f1"] == 0
+    assert scores(baselines.LINEAR, several, several)["macro_f1"] == 1
+    assert scores(baselines.COMMONEST, several, several)["macro_f1"] == 0
 
 
 def test_tags():
@@ -105,11 +105,11 @@ def test_tags():
         ],
         has_labels=True,
     )
-    assert floors.names("tagging") == (floors.COMMONEST, floors.EACH_WORD)
-    assert scores(floors.COMMONEST, train, train)["f1"] == 0
-    assert scores(floors.EACH_WORD, train, train)["f1"] == pytest.approx(2 / 3)
+    assert baselines.NAMES["tagging"] == (baselines.COMMONEST, baselines.EACH_WORD)
+    assert scores(baselines.COMMONEST, train, train)["f1"] == 0
+    assert scores(baselines.EACH_WORD, train, train)["f1"] == pytest.approx(2 / 3)
     unknown = of_sentences(sentence("by Rome", "O B-LOC"))
-    assert scores(floors.EACH_WORD, train, unknown)["f1"] == 0
+    assert scores(baselines.EACH_WORD, train, unknown)["f1"] == 0
 
 
 def of_sentences(*sentences) -> tagging_data.TaggingDataset:

@@ -4,15 +4,23 @@ import dataclasses
 import json
 import logging
 import random
+import re
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.lab import compare, sweep
-from bert_keras.lab.compare import costs, page, paired, results, running
+from bert_keras.core.settings import sweeps
+from bert_keras.lab import sweep
+from bert_keras.lab.sweep import (
+    bootstrap,
+    comparison_page,
+    planning,
+    ranking,
+    scores,
+)
+from bert_keras.lab.sweep import comparison as comparisons
 from bert_keras.pages import drawing
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_tuning.py")))
@@ -38,14 +46,13 @@ def folder(tmp_path) -> Path:
     return tmp_path
 
 
-def wanted(folder: Path, *models: str, **changes) -> compare.Comparison:
+def wanted(folder: Path, *models: str, **changes) -> sweep.Comparison:
     changes = {"fractions": (0.1, 1.0), "num_seeds": 3} | changes
     overrides = changes.pop("overrides", ())
-    return compare.Comparison(
+    return sweep.Comparison(
         command=sweep.Command(
             train=str(folder / "train.tsv"),
             dev=(str(folder / "dev.tsv"),),
-            init="",
             task=changes.pop("task", "text"),
             overrides=overrides,
         ),
@@ -54,26 +61,18 @@ def wanted(folder: Path, *models: str, **changes) -> compare.Comparison:
     )
 
 
-def opened(run_dir: Path) -> costs.Answerer:
-    assert (run_dir / "results.json").is_file()
-    return costs.Answerer(
-        lambda data: time.sleep(0.002 * len(data)), 90_900_000, 22_713_216
-    )
-
-
-def run(folder: Path, comparison: compare.Comparison) -> list[str]:
-    return compare.run_comparison(
+def run(folder: Path, comparison: sweep.Comparison) -> list[str]:
+    return sweep.run_comparison(
         comparison,
         output_dir=folder / "out",
         num_jobs=2,
         runner=FAKE,
-        open_run=opened,
     )
 
 
 def calls(folder: Path) -> list[str]:
-    text = (folder / "calls.txt").read_text()
-    return sorted(line.replace(f"{folder}/", "") for line in text.splitlines())
+    lines = (folder / "calls.txt").read_text().splitlines()
+    return sorted(re.sub("^.*/|model=[^,]*,", "", line) for line in lines)
 
 
 def test_what_the_figures_say(folder, monkeypatch):
@@ -98,12 +97,7 @@ def test_what_the_figures_say(folder, monkeypatch):
     text = (folder / "out/report.md").read_text()
     assert f"**{first}**" in text.replace("&#45;", "-")
     rows = [line for line in text.splitlines() if line.startswith("| good |")]
-    assert len(rows) == 3 and rows[2].startswith("| good | 22,713,216 | 90.9 | ")
-    cost = facts["contenders"][2]["costs"]
-    # It sleeps for at least as long.
-    assert cost["milliseconds_single"] >= 2 and cost["examples_per_second"] <= 500
-    assert facts["contenders"][0]["costs"] is None
-    assert rows[0].count("±") == 2 and rows[1] == "| good | 0:00:20 | 0:00:20 |"
+    assert rows[0].count("±") == 2 and rows[1:] == ["| good | 0:00:20 | 0:00:20 |"]
     assert (folder / "out/scores.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -117,7 +111,7 @@ def test_it_resumes_and_takes_more(folder, caplog):
     (folder / "calls.txt").unlink()
     floors = {
         path: path.stat().st_mtime_ns
-        for path in (folder / "out/floors").rglob("*.json")
+        for path in (folder / "out/runs").glob("baseline=*/*.json")
     }
     assert len(floors) == 2 * 4
     more = wanted(folder, "good", "weak", fractions=(1.0, 0.1, 0.5), num_seeds=2)
@@ -131,9 +125,6 @@ def test_it_resumes_and_takes_more(folder, caplog):
         ),
     ]
     assert all(path.stat().st_mtime_ns == time for path, time in floors.items())
-    # Those that are compared are measured together.
-    found = json.loads((folder / "out/costs.json").read_text())["costs"]
-    assert [*found] == ["TF-IDF, linear", "good", "weak"]
     (folder / "calls.txt").unlink()
     said = run(folder, more)
     assert not (folder / "calls.txt").exists()
@@ -141,30 +132,55 @@ def test_it_resumes_and_takes_more(folder, caplog):
     assert len(run(folder, wanted(folder, "good", fractions=(1.0,)))) < len(said)
 
 
-def test_other_data_is_another_comparison(folder):
-    run(folder, wanted(folder, "good", num_seeds=1, fractions=(1.0,)))
-    (folder / "dev.tsv").write_text("text\tlabel\nx\ta\ny\tb\n")
-    with pytest.raises(InputError, match="dev_sha256"):
-        run(folder, wanted(folder, "good", num_seeds=1, fractions=(1.0,)))
-
-
-def test_failed_runs_are_left_out_and_named(folder):
-    (folder / "frail").write_text("0.9 12346")
-    run(folder, wanted(folder, "frail"))
+def test_failed_and_stuck_runs_are_named(folder):
+    (folder / "frail").write_text("0.9 12345")
+    (folder / "stuck").write_text("0.9 stuck")
+    run(folder, wanted(folder, "frail", "stuck", fractions=(1.0,)))
     text = (folder / "out/report.md").read_text()
-    assert "Runs that failed and are left out: 2 of frail." in text
+    assert "Runs that failed and are left out: 1 of frail." in text
+    assert (
+        "Runs that learnt nothing, at the majority class, and count: 3 of stuck."
+    ) in text
+    facts = json.loads((folder / "out/comparison.json").read_text())
+    # A first run that fails stops no other.
+    assert [run["seed"] for run in facts["contenders"][2]["runs"]] == [12346, 12347]
     (folder / "frail").write_text("0.9 12345 12346 12347")
-    with pytest.raises(InputError, match="no run has a score"):
-        compare.run_comparison(
+    with pytest.raises(InputError, match="frail: no run has a score"):
+        sweep.run_comparison(
             wanted(folder, "frail"), output_dir=folder / "other", runner=FAKE
         )
+
+
+def test_files_that_have_changed_since(folder, caplog):
+    comparison = wanted(folder, "good", fractions=(1.0,), num_seeds=1)
+    with caplog.at_level(logging.INFO):
+        sentences = run(folder, comparison)
+    messages = caplog.messages
+    assert messages[-1] == f"report in {folder}/out/report.md"
+    assert "1 runs, 0 finished already" in messages
+    assert any(re.match(r"\[1/1\] model=good,.*: accuracy 0\.", m) for m in messages)
+    # Figures of a baseline that are gone are made again.
+    for path in (folder / "out/runs").glob("baseline=*/results.json"):
+        path.write_text("{}")
+    assert run(folder, comparison) == sentences
+    # Answers to other examples are refused.
+    path = next((folder / "out/runs").glob("model=*/dev_answers.jsonl"))
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(InputError, match="not about the same examples as"):
+        run(folder, comparison)
+    # Other data is another comparison.
+    (folder / "dev.tsv").write_text("text\tlabel\nx\ta\ny\tb\n")
+    with pytest.raises(InputError, match="dev_sha256"):
+        run(folder, comparison)
 
 
 def test_a_share_of_the_training_file_may_be_the_dev_file(folder):
     command = dataclasses.replace(
         wanted(folder, "good").command, dev=("20%",), overrides=("seed=7",)
     )
-    read = running.held_out_parts.read(command.train, command.dev, command.settings())
+    read = comparisons.held_out_parts.read(
+        command.train, command.dev, command.settings()
+    )
     train, dev = read.data
     assert len(train) + len(dev) == 100 and read.names[1] == "train.tsv, 20% held out"
 
@@ -180,8 +196,8 @@ def test_a_share_of_the_training_file_may_be_the_dev_file(folder):
         ({"models": ["a", "./a"]}, "a model is there twice"),
         ({"models": []}, "expected one model or more"),
         (
-            {"models": ["good", "good_random"], "from_scratch": True},
-            "'good, random' and the model 'good_random' would have one directory",
+            {"models": ["good", "good, random"], "from_scratch": True},
+            "--from_scratch: 'good, random' is also a model's name",
         ),
     ],
 )
@@ -195,34 +211,49 @@ def test_what_is_refused_leaves_nothing(folder, changes, message):
     assert not (folder / "out").exists()
 
 
-def test_models_are_named_by_as_much_of_their_paths_as_tells_them_apart():
-    names = running._short_names(["a/run", "b/run/", "b/other"])
-    assert names == ["a/run", "b/run", "b/other"]
-    assert running._short_names(["x/published", "own"]) == ["published", "own"]
+@pytest.mark.parametrize(
+    ("models", "names"),
+    [
+        (("a/run", "b/run/", "b/other"), ["a/run", "b/run", "b/other"]),
+        (("x/published", "own"), ["published", "own"]),
+    ],
+)
+def test_models_are_named_by_as_much_of_their_paths_as_tells_them_apart(
+    folder, models, names
+):
+    named = comparisons._name_models(wanted(folder, *models))
+    assert [model.name for model in named] == names
+    assert [model.init for model in named] == [
+        str(folder / model).rstrip("/") for model in models
+    ]
 
 
-def contender(name: str, score: float, *, is_floor=False) -> results.Contender:
-    runs = {
-        1.0: {
-            seed: results.Run(
-                directory=Path(name), score=score, seconds=1, num_examples=100
-            )
-            for seed in (1, 2)
-        }
-    }
-    return results.Contender(name=name, is_floor=is_floor, runs=runs)
+RUNS = planning.plan_runs(
+    sweeps.SweepConfig(grid={"train_fraction": [1.0]}, num_restarts=2),
+    sweep.Command(train="train.tsv", dev=("dev.tsv",)),
+)
 
 
-def report_of(best: results.Contender, *others) -> page.Report:
-    ranking = results.Ranking(
-        fraction=1.0, num_examples=100, best=best, others=tuple(others)
+def candidate(name: str, score: float, *, is_baseline=False) -> ranking.Candidate:
+    outcomes = tuple(
+        scores.Outcome(
+            run=run, score=score, evaluation={}, seconds=1, num_train_examples=100
+        )
+        for run in RUNS
     )
-    return page.Report(
+    point = scores.Point(values=(name, 1.0), outcomes=outcomes)
+    return ranking.Candidate(name=name, is_baseline=is_baseline, points={1.0: point})
+
+
+def report_of(best: ranking.Candidate, *others) -> comparison_page.Report:
+    return comparison_page.Report(
         task="text",
         metric="accuracy",
         num_dev=50,
-        contenders=(best, *(other for other, _ in others)),
-        rankings=(ranking,),
+        candidates=(best, *(other for other, _ in others)),
+        rankings=(
+            ranking.Ranking(fraction=1.0, num_examples=100, best=best, others=others),
+        ),
         num_seeds=2,
         num_jobs=1,
         settings={},
@@ -230,10 +261,10 @@ def report_of(best: results.Contender, *others) -> page.Report:
 
 
 def test_no_model_is_called_worth_it_that_is_not_clearly_better():
-    floor = contender("linear", 0.8, is_floor=True)
-    model = contender("model", 0.82)
-    unclear = paired.Interval(0.02, -0.01, 0.05)
-    first, second = page.sentences(report_of(model, (floor, unclear)))
+    baseline = candidate("linear", 0.8, is_baseline=True)
+    model = candidate("model", 0.82)
+    unclear = bootstrap.Interval(0.02, -0.01, 0.05)
+    first, second = comparison_page.sentences(report_of(model, (baseline, unclear)))
     assert first == (
         "At no number of labels here is a model clearly better than linear."
     )
@@ -241,39 +272,15 @@ def test_no_model_is_called_worth_it_that_is_not_clearly_better():
         "With 100 labelled examples model is best, accuracy 0.820 ± 0.000; the figures "
         "do not tell it from linear (by 0.020, -0.010 to 0.050)."
     )
-    # A floor that is best, however clearly, makes no model worth it.
-    clear = paired.Interval(0.02, 0.01, 0.05)
-    first, _ = page.sentences(report_of(floor, (model, clear)))
+    # A baseline that is best, however clearly, makes no model worth it.
+    clear = bootstrap.Interval(0.02, 0.01, 0.05)
+    first, _ = comparison_page.sentences(report_of(baseline, (model, clear)))
     assert first.startswith("At no number of labels")
-    first, second = page.sentences(report_of(model, (floor, clear)))
+    first, second = comparison_page.sentences(report_of(model, (baseline, clear)))
     assert first == (
         "With 100 labelled examples, a model is worth it: clearly better than linear."
     )
     assert "it is better than linear (by 0.020, 0.010 to 0.050)." in second
-
-
-def test_runs_that_learnt_nothing_are_named(folder):
-    (folder / "stuck").write_text("0.9 stuck")
-    run(folder, wanted(folder, "stuck", fractions=(1.0,), num_seeds=2))
-    text = (folder / "out/report.md").read_text()
-    said = "Runs that learnt nothing, at the majority class, and count: 2 of stuck."
-    assert said in text and "failed" not in text
-
-
-def test_answers_to_other_examples_are_refused(folder):
-    run(folder, wanted(folder, "good", fractions=(1.0,), num_seeds=1))
-    path = next((folder / "out/models/good/runs").glob("*/dev_answers.jsonl"))
-    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
-    with pytest.raises(InputError, match="not about the same examples as"):
-        run(folder, wanted(folder, "good", fractions=(1.0,), num_seeds=1))
-
-
-def test_a_comparison_says_how_far_it_is(folder, caplog):
-    with caplog.at_level(logging.INFO):
-        run(folder, wanted(folder, "good", "weak", fractions=(1.0,), num_seeds=1))
-    said = [record.getMessage() for record in caplog.records]
-    assert said[-1] == f"report in {folder}/out/report.md"
-    assert "model 1 of 2: good" in said and "model 2 of 2: weak" in said
 
 
 def test_a_handful_of_dev_examples_tells_nothing(folder):
@@ -287,21 +294,9 @@ def test_a_handful_of_dev_examples_tells_nothing(folder):
     assert "The dev file has 18 examples: with fewer than 20 no difference is" in page
 
 
-def test_figures_of_a_floor_that_are_not_there_are_made_again(folder):
-    said = run(folder, wanted(folder, "good", fractions=(1.0,), num_seeds=1))
-    for path in (folder / "out/floors").rglob("results.json"):
-        path.write_text("{}")
-    assert run(folder, wanted(folder, "good", fractions=(1.0,), num_seeds=1)) == said
-
-
 def test_a_model_that_cannot_be_used_is_told_before_others_are_tuned(folder):
     with pytest.raises(InputError, match="missing: no such checkpoint"):
-        run(folder, wanted(folder, "good", "missing"))
+        sweep.run_comparison(
+            wanted(folder, "good", "missing"), output_dir=folder / "out", runner=FAKE
+        )
     assert calls(folder) == ["good train_fraction=0.1,seed=12345"]
-
-
-def test_a_first_run_that_fails_stops_no_other(folder):
-    (folder / "frail").write_text("0.9 12345")
-    run(folder, wanted(folder, "frail"))
-    facts = json.loads((folder / "out/comparison.json").read_text())
-    assert {run["seed"] for run in facts["contenders"][2]["runs"]} == {12346, 12347}

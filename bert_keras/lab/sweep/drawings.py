@@ -1,0 +1,213 @@
+"""Pictures of scores: of the points of a grid, and against the number of labels."""
+
+# matplotlib's types are narrower than what it takes, and points that are drawn have
+# scores.
+# pyright: reportArgumentType=false, reportCallIssue=false
+
+import itertools
+import statistics
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from matplotlib import axes, figure, ticker
+
+from bert_keras.lab.sweep import planning, scores
+from bert_keras.pages import drawing
+
+MAX_POINTS = 100
+"""Grid points in the picture; a picture of many more would be too high to be drawn."""
+
+FRACTION_KEY = "train_fraction"
+"""Setting whose values make a learning curve."""
+
+MAX_NAME_LENGTH = 40
+"""Characters of a line's name."""
+
+_COLOURS = (
+    *(drawing.BLUE, drawing.VERMILION, drawing.GREEN, "#CC79A7", "#E69F00"),
+    *("#56B4E9", "#B8A600"),
+)
+_BASELINE_COLOURS = (drawing.GREY, "black")
+_MARKERS = "os^Dvp*X"
+
+
+def draw_points(
+    points: Sequence[scores.Point],
+    keys: Sequence[str],
+    *,
+    criterion: scores.Criterion,
+    title: str,
+) -> figure.Figure:
+    """Draws the scores of all runs, a row for each point, with mean and deviation.
+
+    Of more than `MAX_POINTS` points, the picture has the best.
+    """
+    if len(points) > MAX_POINTS:
+        title += f": the best {MAX_POINTS} of {len(points):,} points"
+        points = scores.best_points(points, criterion, MAX_POINTS)
+    image, plot = drawing.new_plot(title, height=2.2 + 0.36 * len(points))
+    varied = [
+        key for i, key in enumerate(keys) if len({p.values[i] for p in points}) > 1
+    ]
+    plot.set(xlabel=criterion.metric, ylabel=" · ".join(varied))
+    plot.set_yticks(
+        range(len(points)), planning.varied_names([p.values for p in points])
+    )
+    plot.set_ylim(len(points) - 0.5, -0.5)
+    _draw_runs(plot, points)
+    _draw_choice(plot, points, criterion)
+    for row, point in enumerate(points):
+        if point.num_failed:
+            plot.annotate(
+                f"{point.num_failed} failed",
+                (1, row),
+                xycoords=("axes fraction", "data"),
+                xytext=(4, 0),
+                textcoords="offset points",
+                verticalalignment="center",
+                color=drawing.VERMILION,
+                fontsize=10,
+            )
+    if plot.get_legend_handles_labels()[0]:
+        drawing.add_legend(image, num_columns=4)
+    return image
+
+
+def _draw_runs(plot: axes.Axes, points: Sequence[scores.Point]) -> None:
+    """Draws each run, and the means of the points."""
+    for state, label, colour, fill in (
+        ("finished", "run", drawing.BLUE, drawing.BLUE),
+        ("majority", "at the majority class", drawing.VERMILION, "none"),
+    ):
+        dots = [
+            (outcome.score, row)
+            for row, point in enumerate(points)
+            for outcome in point.finished
+            if outcome.state == state
+        ]
+        if dots:
+            look = {"facecolors": fill, "edgecolors": colour, "label": label}
+            plot.scatter(*zip(*dots, strict=True), s=36, zorder=4, **look)
+    rows = [row for row, point in enumerate(points) if point.deviation is not None]
+    if rows:
+        plot.errorbar(
+            [points[row].mean for row in rows],
+            rows,
+            xerr=[points[row].deviation for row in rows],
+            color=drawing.GREY,
+            marker="|",
+            markersize=14,
+            markeredgewidth=2,
+            linestyle="none",
+            capsize=3,
+            label="mean ± deviation",
+            zorder=3,
+        )
+
+
+def _draw_choice(
+    plot: axes.Axes, points: Sequence[scores.Point], criterion: scores.Criterion
+) -> None:
+    choice = scores.choose(points, criterion)
+    if choice is None:
+        plot.set_xticks([])
+        return
+    point, best = choice
+    row = [point.values for point in points].index(point.values)
+    plot.axhspan(row - 0.5, row + 0.5, color=drawing.GREEN, alpha=0.12, linewidth=0)
+    look = {"color": drawing.GREEN, "edgecolors": "white", "label": "chosen"}
+    plot.scatter([best.score], [row], s=180, marker="*", zorder=5, **look)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """The learning curve of a model or setting."""
+
+    name: str
+    points: tuple[tuple[float, tuple[float, ...]], ...]
+    """Number of labelled examples, ascending, and the scores of all seeds."""
+
+
+def curve_lines(points: Iterable[scores.Point], keys: Sequence[str]) -> list[Line]:
+    """Returns a line for each combination of the keys beside `FRACTION_KEY`."""
+    measured = [
+        (point, [o.num_train_examples for o in point.finished if o.num_train_examples])
+        for point in points
+    ]
+    measured = [(point, sizes) for point, sizes in measured if sizes]
+    names = planning.varied_names(
+        [point.values for point, _ in measured], without=keys.index(FRACTION_KEY)
+    )
+    lines: dict[str, list[tuple[float, tuple[float, ...]]]] = {}
+    for name, (point, sizes) in zip(names, measured, strict=True):
+        size = statistics.fmean(sizes)
+        lines.setdefault(name, []).append((size, tuple(point.scores)))
+    return [Line(name=n, points=tuple(sorted(values))) for n, values in lines.items()]
+
+
+def draw_curve(
+    lines: Sequence[Line], *, metric: str, title: str, baselines: Collection[str] = ()
+) -> figure.Figure:
+    """Draws means with deviations, and each seed as a dot, over a logarithmic axis.
+
+    Args:
+        lines: of models and baselines.
+        metric: of the scores.
+        title: of the picture.
+        baselines: names of the lines that are not of models.
+    """
+    image, plot = drawing.new_plot(title, width=9, height=5.4)
+    greys, colours = itertools.cycle(_BASELINE_COLOURS), itertools.cycle(_COLOURS)
+    markers = itertools.cycle(_MARKERS)
+    names = drawing.drawable([line.name[:MAX_NAME_LENGTH] for line in lines])
+    for line, name in zip(lines, names, strict=True):
+        is_baseline = line.name in baselines
+        look = {
+            "color": next(greys if is_baseline else colours),
+            "marker": next(markers),
+            "linestyle": "--" if is_baseline else "-",
+            "label": name,
+        }
+        _draw_line(plot, line, look)
+    sizes = sorted({size for line in lines for size, _ in line.points})
+    plot.set_xscale("log")
+    plot.set_xticks(_apart(sizes))
+    plot.xaxis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:,.0f}"))
+    plot.xaxis.set_minor_locator(ticker.NullLocator())
+    plot.set(xlabel="labelled examples", ylabel=metric)
+    if len(lines) > 1:
+        drawing.add_legend(image, num_columns=3)
+    return image
+
+
+def _draw_line(plot: axes.Axes, line: Line, look: dict[str, str]) -> None:
+    sizes = [size for size, _ in line.points]
+    scores_by_size = [drawing.placeable(values) for _, values in line.points]
+    dots = [
+        (size, value)
+        for size, values in zip(sizes, scores_by_size, strict=True)
+        for value in values
+        if len(values) > 1
+    ]
+    if dots:
+        plot.scatter(*zip(*dots, strict=True), s=14, color=look["color"], alpha=0.45)
+    deviations = [
+        statistics.stdev(values) if len(values) > 1 else 0.0
+        for values in scores_by_size
+    ]
+    means = [statistics.fmean(values) for values in scores_by_size]
+    plot.errorbar(
+        sizes, means, yerr=deviations, markersize=7, linewidth=2, capsize=4, **look
+    )
+
+
+def _apart(sizes: Sequence[float]) -> list[float]:
+    """Returns the ascending sizes whose numbers do not overlap on the axis."""
+    if not sizes:
+        return []
+    nearest = (sizes[-1] / sizes[0]) ** (1 / 12)
+    ticks: list[float] = [sizes[-1]]
+    for size in reversed(sizes[:-1]):
+        if ticks[-1] / size >= nearest:
+            ticks.append(size)
+    return ticks[::-1]
