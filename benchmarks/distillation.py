@@ -25,7 +25,7 @@ from bert_keras.core import files
 from bert_keras.core.settings import config
 from bert_keras.core.settings import finetuning as finetuning_config
 from bert_keras.kinds import registry
-from bert_keras.lab.distill import students
+from bert_keras.lab.distill import student as distill_student
 
 HOWS = ("tuned directly", "distilled")
 SHARED = {"adamw_mode": "corrected", "precision": "mixed_bfloat16"}
@@ -147,7 +147,9 @@ class Work:
         teacher = starting_point.read_with_tokenizer(self.teacher(name))
         distillation = finetuning_config.DistillationConfig(**chosen.start)
         settings = finetuning_config.FinetuningConfig(distillation=distillation)
-        found = students.read(chosen.sizes, teacher, settings, teacher_path="teacher")
+        found = distill_student.read_student(
+            chosen.sizes, teacher, settings, teacher_path="teacher"
+        )
         # As `distill` does: the task's own kind gives the same seeds to the encoder.
         network = registry.build_network(found.bert_config, found.task, seed=seed)
         weights.assign(network, found.arrays)

@@ -24,7 +24,7 @@ import safetensors.numpy
 from bert_keras.commands import main as cli
 from bert_keras.commands import parser, tuning_commands
 from bert_keras.core.settings import config, loading, sweeps
-from bert_keras.lab.feature_based import configuration
+from bert_keras.core.settings import features as feature_settings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -54,8 +54,6 @@ SHORTER = {
     "finetune": "--set num_train_epochs=1 --set max_seq_length=16 "
     "--set span.max_query_length=8",
     "distill": "--set num_train_epochs=1 --set max_seq_length=16",
-    "probe": "--set num_train_epochs=1 --set num_restarts=1 --set bilstm_units=8 "
-    "--set representations=[last]",
 }
 """Settings that make a command of hours one of seconds."""
 
@@ -69,8 +67,7 @@ CONFIG_TYPES = {
     "corpus": config.CorpusConfig,
     "examples": config.ExamplesConfig,
     "pretrain": config.PretrainingConfig,
-    "features": configuration.FeaturesConfig,
-    "probe": configuration.ProbeConfig,
+    "features": feature_settings.FeaturesConfig,
 }
 """Of `--config`, by verb; `finetune` and `sweep` have a task in it too."""
 

@@ -7,6 +7,7 @@ import csv
 import json
 import re
 import shlex
+import typing
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -18,7 +19,6 @@ from bert_keras.commands import parser, tuning_commands
 from bert_keras.core.settings import config, finetuning, loading, sweeps
 from bert_keras.kinds import catalogue
 from bert_keras.kinds.text import glue
-from bert_keras.lab.feature_based import configuration
 from bert_keras.lab.sweep import planning
 from bert_keras.model import flops
 
@@ -29,7 +29,6 @@ CONFIG_TYPES = {
     "examples": config.ExamplesConfig,
     "pretrain": config.PretrainingConfig,
     "finetune": finetuning.FinetuningConfig,
-    "probe": configuration.ProbeConfig,
 }
 """Of `--config`, by verb."""
 
@@ -105,7 +104,7 @@ def test_recipes_of_the_demo(name, config_type):
 
 
 def test_the_page_names_all_recipes_of_the_paper_and_no_others():
-    families = "ablation|bert|glue|masking|ner|probe|squad|sweep"
+    families = "ablation|bert|glue|masking|ner|squad|sweep"
     named = re.findall(rf"`((?:{families})_\w+|swag|triviaqa)`", PAGE)
     assert set(named) == set(RECIPES) - set(FAST) - {"sweep_learning_curve"}
 
@@ -194,18 +193,12 @@ def test_there_is_a_recipe_for_every_data_set_of_the_paper():
 
 
 def test_features():
-    found = loading.load(configuration.ProbeConfig, "probe_conll2003")
-    assert found.representations == (
-        "embeddings",
-        "second_to_last",
-        "last",
-        "weighted_sum_last_four",
-        "concat_last_four",
-        "weighted_sum_all",
-    )
+    found = loading.load(finetuning.FinetuningConfig, "ner_conll2003_features")
     assert (found.num_bilstm_layers, found.bilstm_units) == (2, 768)
-    assert found.num_restarts == 5
     assert (found.max_seq_length, found.document_context) == (512, True)
+    sweep = loading.load(sweeps.SweepConfig, "sweep_features")
+    rows = typing.get_args(config.FeatureLayers)
+    assert (sweep.grid, sweep.num_restarts) == ({"feature_layers": rows}, 5)
 
 
 @pytest.mark.parametrize(("name", "size"), SIZES.items())
@@ -356,26 +349,23 @@ def test_cost_of_pre_training(name, recipe):
 
 
 def test_cost_of_features():
-    found = loading.load(configuration.ProbeConfig, "probe_conll2003")
-    train_words, dev_words = 203_621, 51_362
-    num_sentences, hidden_size = 14_041 + 3250, 768
+    found = loading.load(finetuning.FinetuningConfig, "ner_conll2003_features")
+    num_words, num_sentences, hidden_size = 203_621, 14_041, 768
+    epochs, units = int(found.num_train_epochs), found.bilstm_units
+    num_steps = epochs * -(-num_sentences // found.batch_size)
+    assert found.evaluate_steps == num_steps
     forward = encoder_flops(found.max_seq_length) // 3
-    num_floats = (train_words + dev_words) * 13 * hidden_size
-    units = found.bilstm_units
-    total = 0
-    for name in found.representations:
-        width = hidden_size * (4 if name == "concat_last_four" else 1)
-        for input_size in (width, 2 * units):
-            # Two directions, four gates, an addition with each multiplication.
-            total += 3 * train_words * 2 * 4 * 2 * units * (input_size + units)
-    total *= found.num_restarts * int(found.num_train_epochs)
-    said = header("probe_conll2003").replace("\n", " ")
+    # Two directions, four gates, an addition with each multiplication.
+    bilstms = sum(
+        3 * epochs * num_words * 2 * 4 * 2 * units * (input_size + units)
+        for input_size in (4 * hidden_size, 2 * units)
+    )
+    said = header("ner_conll2003_features").replace("\n", " ")
     assert (
-        f"Cost: {num_sentences:,} sequences of at most {found.max_seq_length} tokens x "
-        f"{digits(forward / 1e9, 3)} GFLOP = "
-        f"{digits(num_sentences * forward / 1e15, 3)} PFLOP and "
-        f"{digits(4 * num_floats / 1e9, 3)} GB of disk for the vectors, which are made "
-        f"once; then 30 taggers, {digits(total / 1e15, 3)} PFLOP, "
+        f"Cost for BASE: {num_steps:,} steps, {epochs * num_sentences:,} sequences of "
+        f"at most {found.max_seq_length} tokens x {digits(forward / 1e9, 3)} GFLOP = "
+        f"{digits(epochs * num_sentences * forward / 1e15, 3)} PFLOP for the frozen "
+        f"encoder, and {digits(bilstms / 1e15, 3)} PFLOP for the BiLSTM, "
     ) in said
 
 
@@ -396,7 +386,7 @@ def digits(number: float, count: int) -> str:
 
 # === That they run ===
 
-RUN = ("corpus", "vocab", "examples", "pretrain", "finetune", "probe")
+RUN = ("corpus", "vocab", "examples", "pretrain", "finetune")
 """Verbs whose commands are run; sweeps have tests of their own."""
 
 SMALLER = {
@@ -406,9 +396,6 @@ SMALLER = {
     "--set shuffle_buffer_size=100 --set num_eval_steps=1",
     # Of 20 inputs.
     "finetune": "--set batch_size=4 --set num_train_epochs=4",
-    # What there is of an encoder of one layer.
-    "probe": "--set representations=[embeddings,last] --set num_restarts=1 "
-    "--set bilstm_units=8 --set batch_size=4 --set num_train_epochs=4",
 }
 """Sizes, and nothing but sizes: 48 is a multiple of every number of heads."""
 
@@ -474,11 +461,6 @@ def test_twenty_steps(place, path):
         if args.verb == "finetune" and args.task:
             update["task"] = args.task
         assert written == wanted.model_copy(update=update)
-    elif args.verb == "probe":
-        results = json.loads(Path(path, "results.json").read_text())
-        for name in ("embeddings", "last"):
-            (tagger,) = results["representations"][name]["taggers"]
-            assert tagger["steps"] == 20
     elif args.verb == "examples":
         made_with = json.loads(Path(path, "manifest.json").read_text())["config"]
         found = made_with["mask_token_prob"], made_with["random_token_prob"]

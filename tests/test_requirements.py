@@ -28,7 +28,6 @@ COMMANDS = (
     "predict --model x --input x --output y",
     "export --model x --output y",
     "features --model x --input x --output y",
-    "probe --model x --train x --dev x --output_dir y",
     "convert --input x --output y --to native",
     "demo --output_dir y",
     "preflight --max_seq_length 128 --device v5e-1",

@@ -241,6 +241,11 @@ def _expressible(
             "has no place for: convert the model that it was tuned from, or one that "
             "was tuned without `bilstm_units`"
         )
+    if to != "native" and source.task.feature_layers:
+        raise InputError(
+            f"the head reads `feature_layers` {source.task.feature_layers}, which {to} "
+            "has no place for: convert the model that it was tuned from"
+        )
     if bert_config.hidden_act in activations:
         return source
     if bert_config.hidden_act != "gelu" or "gelu_tanh" not in activations:

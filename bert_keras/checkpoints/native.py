@@ -107,10 +107,7 @@ def _open_weights(
     }
     layers = {re.match(r"encoder/layer_\d+/|", name)[0] for name in rows} - {""}
     weights.check_num_layers(len(layers), run.bert_config, path=path)
-    sizes = {
-        "num_labels": run.task.num_labels,
-        "bilstm_units": run.task.bilstm_units,
-    }
+    sizes = run.task.head_sizes
     expected = [
         name
         for name in weights.all_shapes(run.bert_config, **sizes)
@@ -132,6 +129,7 @@ def _open_weights(
 _VARIABLES = {
     "embeddings": ("word_embeddings", "position_embeddings", "type_embeddings"),
     "layer_norm": ("gamma", "beta"),
+    "mix": ("scores", "scale"),
     "attention_layer_norm": ("gamma", "beta"),
     "output_layer_norm": ("gamma", "beta"),
     "masked_lm_head": ("output_bias",),
@@ -267,4 +265,6 @@ def tuning_settings(
         max_seq_length=min(longest, num_positions),
         document_context=False,
         bilstm_units=task.bilstm_units,
+        num_bilstm_layers=task.num_bilstm_layers,
+        feature_layers=task.feature_layers,
     )

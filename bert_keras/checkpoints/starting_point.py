@@ -92,7 +92,9 @@ def tuning_arrays(
     data sets differ even if they have the same names.
     """
     old = checkpoint.task
-    is_alike = (old.kind, old.bilstm_units) == (task.kind, task.bilstm_units)
+    is_alike = (old.kind, old.bilstm_units, old.num_bilstm_layers) == (
+        *(task.kind, task.bilstm_units, task.num_bilstm_layers),
+    )
     if is_alike and registry.find(task.kind).transfers_head:
         return checkpoint.arrays
     return encoder_arrays(checkpoint)

@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import keras
 import numpy as np
@@ -150,9 +150,8 @@ class Arrays(Mapping[str, np.ndarray]):
         source: the opened file.
         rows: table of its format, see `expand`; rows without a tensor are skipped.
         bert_config: determines the expected shapes.
-        num_labels: outputs of the classifier, if any.
-        bilstm_units: units of the BiLSTM below it, if any.
         path: of the file, for errors.
+        **head_sizes: see `all_shapes`.
     """
 
     def __init__(
@@ -161,14 +160,11 @@ class Arrays(Mapping[str, np.ndarray]):
         rows: Iterable[Row],
         bert_config: config.BertConfig,
         *,
-        num_labels: int = 1,
-        bilstm_units: int = 0,
         path: str | Path,
+        **head_sizes: Any,
     ):
         self._source = source
-        self._shapes = all_shapes(
-            bert_config, num_labels=num_labels, bilstm_units=bilstm_units
-        )
+        self._shapes = all_shapes(bert_config, **({"num_labels": 1} | head_sizes))
         self._rows: dict[str, Row] = {}
         shapes = source.shapes()
         for row in rows:
@@ -254,11 +250,33 @@ def without_place(
 
 
 def all_shapes(
-    bert_config: config.BertConfig, *, num_labels: int, bilstm_units: int = 0
+    bert_config: config.BertConfig,
+    *,
+    num_labels: int,
+    bilstm_units: int = 0,
+    num_bilstm_layers: int = 1,
+    feature_layers: config.FeatureLayers | None = None,
 ) -> dict[str, tuple[int, ...]]:
-    """Returns the shape of every weight of any network here, by our names."""
+    """Returns the shape of every weight of any network, by our names.
+
+    Args:
+        bert_config: sizes of the encoder.
+        num_labels: outputs of the classifier.
+        bilstm_units: cells of a BiLSTM below the classifier; 0: none.
+        num_bilstm_layers: BiLSTMs, one on the other.
+        feature_layers: see `config.Task`.
+    """
     hidden, inner = bert_config.hidden_size, bert_config.intermediate_size
     num_positions = bert_config.max_position_embeddings
+    width, mixed = hidden, {}
+    if feature_layers:
+        count = len(
+            config.feature_layer_numbers(feature_layers, bert_config.num_hidden_layers)
+        )
+        if feature_layers.startswith("weighted_sum"):
+            mixed = {"head/mix/scores": (count,), "head/mix/scale": ()}
+        else:
+            width = hidden * count
     shapes = {
         "encoder/embeddings/word_embeddings": (bert_config.vocab_size, hidden),
         "encoder/embeddings/position_embeddings": (num_positions, hidden),
@@ -281,8 +299,16 @@ def all_shapes(
         **_norm("masked_lm_head/layer_norm", hidden),
         "masked_lm_head/output_bias": (bert_config.vocab_size,),
         **_dense("next_sentence_head/classifier", hidden, 2),
-        **_bilstm("head/bilstm", hidden, bilstm_units),
-        **_dense("head/classifier", 2 * bilstm_units or hidden, num_labels),
+        **mixed,
+        **_bilstm("head/bilstm", width, bilstm_units),
+        **{
+            name: shape
+            for index in range(1, num_bilstm_layers)
+            for name, shape in _bilstm(
+                f"head/bilstm_{index}", 2 * bilstm_units, bilstm_units
+            ).items()
+        },
+        **_dense("head/classifier", 2 * bilstm_units or width, num_labels),
     }
 
 
@@ -346,7 +372,11 @@ def assign(network: keras.Model, arrays: Mapping[str, np.ndarray]) -> list[str]:
         if not all(part in arrays for part in names):
             missing += names
             continue
-        value = np.concatenate([arrays[part] for part in names], axis=-1)
+        arrays_of_parts = [arrays[part] for part in names]
+        # A scalar cannot be concatenated.
+        value = arrays_of_parts[0]
+        if len(names) > 1:
+            value = np.concatenate(arrays_of_parts, axis=-1)
         if value.shape != tuple(weight.shape):
             raise InputError(
                 f"weight {name!r} has the shape {value.shape}, the network's has "

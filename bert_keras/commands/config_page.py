@@ -12,7 +12,7 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from bert_keras.core.settings import config, fields, finetuning, loading, strict, sweeps
-from bert_keras.lab.feature_based import configuration
+from bert_keras.core.settings import features as feature_settings
 
 CONFIGURATIONS: dict[str, type[strict.StrictModel]] = {
     "corpus": config.CorpusConfig,
@@ -20,8 +20,7 @@ CONFIGURATIONS: dict[str, type[strict.StrictModel]] = {
     "pretrain": config.PretrainingConfig,
     "finetune": finetuning.FinetuningConfig,
     "sweep": sweeps.SweepConfig,
-    "features": configuration.FeaturesConfig,
-    "probe": configuration.ProbeConfig,
+    "features": feature_settings.FeaturesConfig,
 }
 """Verbs with a configuration."""
 
@@ -45,7 +44,7 @@ def option_of(verb: str | None, option: str, value: str) -> str:
 _INTRODUCTION = """\
 # Configuration
 
-Seven verbs take settings from a YAML file or a recipe (`--config`) and from the
+Six verbs take settings from a YAML file or a recipe (`--config`) and from the
 command line (`--set KEY=VALUE`, repeatable; nested keys with dots). Settings that are
 not given have the defaults below; an unknown key is an error that names the nearest
 one. `sweep` reads its own from `--sweep` and `--sweep_set`, and hands `--config` and

@@ -20,7 +20,7 @@ from bert_keras.commands import config_page, machine_commands, parser, tuning_co
 from bert_keras.core import messages, requirements, stores
 from bert_keras.core.errors import InputError, NotRun, Stopped, Unavailable
 from bert_keras.core.settings import config, loading
-from bert_keras.lab.feature_based import configuration
+from bert_keras.core.settings import features as feature_settings
 from bert_keras.pipelines import sources
 
 OVERVIEW = """\
@@ -318,10 +318,10 @@ def _export(args: argparse.Namespace) -> None:
 
 
 def _features(args: argparse.Namespace) -> None:
-    settings = loading.load(configuration.FeaturesConfig, args.config, args.set)
-    from bert_keras.lab.feature_based import layer_vectors
+    settings = loading.load(feature_settings.FeaturesConfig, args.config, args.set)
+    from bert_keras.inference.features import writing
 
-    layer_vectors.write(
+    writing.write(
         args.model,
         args.input,
         args.output,
@@ -331,22 +331,6 @@ def _features(args: argparse.Namespace) -> None:
         to=args.to,
         form=args.form,
     )
-
-
-def _probe(args: argparse.Namespace) -> None:
-    settings = loading.load(configuration.ProbeConfig, args.config, args.set)
-    from bert_keras.lab.feature_based import taggers
-    from bert_keras.tpu import strategy
-
-    results = taggers.run_probes(
-        settings,
-        model=args.model,
-        train=args.train,
-        dev=args.dev,
-        output_dir=args.output_dir,
-        strategy=strategy.get_strategy(args.strategy),
-    )
-    print(taggers.table(results), end="")
 
 
 def _convert(args: argparse.Namespace) -> None:
@@ -451,7 +435,6 @@ _VERBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "predict": _predict,
     "export": _export,
     "features": _features,
-    "probe": _probe,
     "convert": _convert,
     "config": _config,
     "doctor": _doctor,
@@ -465,7 +448,7 @@ _BACKENDS: dict[str, tuple[str, ...]] = {
     "distill": ("tensorflow",),
     **dict.fromkeys(("sweep", "compare", "preflight"), ("tensorflow",)),
     **dict.fromkeys(("evaluate", "predict", "export"), ("tensorflow",)),
-    **dict.fromkeys(("features", "probe"), ("tensorflow",)),
+    "features": ("tensorflow",),
     **dict.fromkeys(("fill-mask", "convert"), ("tensorflow", "jax")),
     "report": (),
 }

@@ -8,7 +8,7 @@ from bert_keras import __version__, tpu
 from bert_keras.commands import config_page, machine_verbs, tuning_verbs
 from bert_keras.core.errors import InputError, check_choice, nearest
 from bert_keras.core.settings import config
-from bert_keras.lab.feature_based import configuration
+from bert_keras.core.settings import features as feature_settings
 from bert_keras.pipelines import sources
 
 _ANY_CHECKPOINT = "run directory, or any checkpoint that `convert` reads"
@@ -345,31 +345,21 @@ def _add_feature_verbs(verbs: Any) -> None:
     _add_choice(
         features,
         "--pooling",
-        configuration.Pooling,
+        feature_settings.Pooling,
         "vector of a word: of its first piece, or the mean; none: one for each piece",
     )
     _add_choice(
-        features, "--to", configuration.VectorFormat, "format of the files to write"
+        features, "--to", feature_settings.VectorFormat, "format of the files to write"
     )
     _add_choice(
         features,
         "--form",
-        configuration.InputForm,
+        feature_settings.InputForm,
         "lines: one text a line; text: a table or JSON lines; tagging: columns of "
         "CoNLL or JSON lines of words (default: by the file's name)",
         has_default=False,
     )
     _add_config(features, "features")
-
-    probe = _verb(verbs, "probe", "small taggers on an encoder's layers, scored")
-    _add_required(
-        probe,
-        model=_ANY_CHECKPOINT,
-        train="tagged words to train on: columns of CoNLL or JSON lines",
-        dev="tagged words to score on, in the same form",
-    )
-    _add_config(probe, "probe")
-    _add_run(probe)
 
 
 def _add_layers(parser: argparse.ArgumentParser, default: list[int] | None) -> None:

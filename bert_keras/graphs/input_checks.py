@@ -12,6 +12,9 @@ import tensorflow as tf
 
 from bert_keras.core.settings import config
 
+PLACES = ("masked_lm_positions", "word_positions")
+"""Inputs that hold places of tokens."""
+
 
 def rows(
     specs: Sequence[tf.TensorSpec], values: Sequence[tf.Tensor]
@@ -57,8 +60,8 @@ def ids(
     """Inputs in ids, by name, if the network can take them.
 
     Args:
-        values: `input_ids`, `input_mask`, `segment_ids` and maybe
-            `masked_lm_positions`, int32.
+        values: `input_ids`, `input_mask`, `segment_ids` and maybe one of `PLACES`,
+            int32.
         bert_config: sizes of the network's tables.
     """
     shape = tf.shape(values["input_ids"])
@@ -75,7 +78,7 @@ def ids(
         "input_ids": bert_config.vocab_size,
         "input_mask": 2,
         "segment_ids": bert_config.type_vocab_size,
-        "masked_lm_positions": length,
+        **dict.fromkeys(PLACES, length),
     }
     for name, value in values.items():
         if name in ("input_mask", "segment_ids"):
@@ -83,7 +86,7 @@ def ids(
             both = tf.stack([shape, tf.shape(value)])
             checks.append((same, f"expected input_ids and {name} of one shape", both))
         known = (value >= 0) & (value < ends[name])
-        last = "length - 1" if name == "masked_lm_positions" else ends[name] - 1
+        last = "length - 1" if name in PLACES else ends[name] - 1
         what = "ids" if name == "input_ids" else name
         wrong = tf.boolean_mask(value, ~known)
         sentence = f"expected {what} from 0 to {last}"

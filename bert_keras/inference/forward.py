@@ -24,7 +24,8 @@ class BatchPredictor:
     Args:
         compute: from the features of a batch to its outputs. Their last axis, or
             axes, are the width of an answer.
-        feature_names: keys of a batch that `compute` reads; `input_mask` is one.
+        feature_names: keys of a batch that `compute` reads, if the batch has them;
+            `input_mask` is one.
         tokens_per_batch: of a replica, padding included; `None`: `TOKENS_PER_BATCH`.
         strategy: whose replicas each compute a share of a batch, and which made the
             variables; `None`: none did.
@@ -36,7 +37,7 @@ class BatchPredictor:
         self,
         compute: Callable[[Mapping[str, tf.Tensor]], tf.Tensor],
         *,
-        feature_names: Sequence[str] = INPUT_NAMES,
+        feature_names: Sequence[str] = (*INPUT_NAMES, "word_positions"),
         tokens_per_batch: int | None = None,
         strategy: tf.distribute.Strategy | None = None,
         ladder: Sequence[int] = (),
@@ -73,7 +74,7 @@ class BatchPredictor:
     def _all_outputs(self, inputs: dataset.Inputs) -> np.ndarray:
         outputs = None
         for rows, num_rows, length in self._batches(inputs):
-            batch = inputs.batch(shapes.filled(rows, num_rows))
+            batch = inputs.batch(shapes.pad_rows(rows, num_rows))
             batch_outputs = self._run(shapes.padded(batch, length))
             places = inputs.places(rows)
             if outputs is None:

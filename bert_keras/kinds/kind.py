@@ -131,7 +131,7 @@ class Kind(abc.ABC):
         Args:
             bert_config: sizes and shapes of the encoder.
             task: what it answers.
-            head: `dropout_prob` and `bilstm_units` of a head, see `EncoderWithHead`.
+            head: arguments of `EncoderWithHead` about its head.
             scale: of the cosines in the loss of vectors.
             shared: `seed`, `dtype` and `name` of the model.
         """

@@ -72,7 +72,11 @@ def build_network(
     network = KINDS[task.kind].network(
         bert_config,
         task,
-        head={"dropout_prob": dropout_prob, "bilstm_units": task.bilstm_units},
+        head={
+            "dropout_prob": dropout_prob,
+            "bilstm_units": task.bilstm_units,
+            "num_bilstm_layers": task.num_bilstm_layers,
+        },
         scale=scale,
         seed=seed,
         dtype=dtype,

@@ -8,6 +8,7 @@ a process of its own.
 import ast
 import hashlib
 import importlib.util
+import itertools
 import json
 import logging
 import re
@@ -28,10 +29,8 @@ from bert_keras.core.errors import InputError, Stopped
 logger = logging.getLogger(__name__)
 
 LIBRARIES = ("apache_beam", "keras", "numpy", "scipy", "sklearn", "tensorflow")
-VOCAB_SIZE = 8000
-TRAIN_PER_LIBRARY = 50
-"""Labelled paragraphs to tune on: few, so that the gain of pre-training shows."""
-TEST_PER_LIBRARY = 100
+ROWS_PER_LIBRARY = {"train": 50, "dev": 100, "test": 100}
+"""Labelled paragraphs: few to tune on, so that the gain of pre-training shows."""
 COMPARED = "compared"
 """Directory of the comparison."""
 
@@ -47,12 +46,60 @@ PARAGRAPHS = (
 )
 
 
+_LABELLED = (
+    "--task text --config demo_finetune --train {0}/text/train.tsv "
+    "--dev {0}/text/dev.tsv"
+)
+_COMMANDS: tuple[tuple[str, str | None], ...] = (
+    (
+        "corpus --wikipedia {0}/text/articles.xml --jsonl {0}/text/docs.jsonl "
+        "--output {0}/corpus",
+        f"corpus/{manifest.MANIFEST_NAME}",
+    ),
+    ("vocab --corpus {0}/corpus --vocab_size 8000 --output {0}/vocab.txt", "vocab.txt"),
+    (
+        "examples --corpus {0}/corpus --vocab {0}/vocab.txt --max_seq_length 64 "
+        "--set dupe_factor=2 --output {0}/examples",
+        f"examples/{manifest.MANIFEST_NAME}",
+    ),
+    ("inspect {0}/examples --limit 1", None),
+    (
+        "pretrain --config demo --examples {0}/examples "
+        "--output_dir {0}/runs/pretrained",
+        None,
+    ),
+    ("fill-mask --model {0}/runs/pretrained {1} {2} {3}", None),
+    (
+        f"finetune {_LABELLED} --init {{0}}/runs/pretrained "
+        "--output_dir {0}/runs/tuned",
+        None,
+    ),
+    ("evaluate --model {0}/runs/tuned --input {0}/text/test.tsv", None),
+    ("export --model {0}/runs/tuned --output {0}/exported/1", "exported/1"),
+    (
+        f"compare {_LABELLED} --models {{0}}/runs/pretrained --from_scratch "
+        f"--fractions 0.3 1 --jobs 2 --output_dir {{0}}/{COMPARED}",
+        None,
+    ),
+)
+"""Commands and their outputs: {0} is the directory, {1} and so on are `SENTENCES`. A
+command whose output exists is skipped; `None`: it looks at its own output."""
+
+
 class Document(NamedTuple):
     """One docstring."""
 
     id: str
     library: str
     paragraphs: tuple[str, ...]
+
+
+class Command(NamedTuple):
+    """A `bert-keras` command of the demo."""
+
+    words: list[str]
+    output: Path | None
+    """See `_COMMANDS`."""
 
 
 @ownership.owns(
@@ -70,22 +117,21 @@ def run(output_dir: str | Path) -> None:
         Stopped: a command was stopped by a signal.
     """
     directory, text = Path(output_dir), Path(output_dir) / "text"
+    exported = directory / "exported" / "1"
     start = time.monotonic()
     if not text.exists():
-        if set(files.list_directory(directory)) - {
-            ownership.OWNER_NAME,
-            ".text.partial",
-        }:
+        ours = {ownership.OWNER_NAME, ".text.partial"}
+        if set(files.list_directory(directory)) - ours:
             raise InputError(
                 f"{directory}: holds something else; choose another directory"
             )
-        with files.new_directory(text) as made:
-            write_texts(made)
+        with files.new_directory(text) as partial:
+            write_texts(partial)
     for command in commands(directory):
-        if not _is_done(command):
-            _run_command(command)
-    answers = _ask_saved_model(directory / "exported" / "1", PARAGRAPHS)
-    print(f"\nThe SavedModel in {directory / 'exported' / '1'} on raw strings:")
+        if command.output is None or not command.output.exists():
+            _run_command(command.words)
+    answers = _ask_saved_model(exported, PARAGRAPHS)
+    print(f"\nThe SavedModel in {exported} on raw strings:")
     for paragraph, answer in zip(PARAGRAPHS, answers, strict=True):
         print(f"  {answer:12} {paragraph}")
     minutes = (time.monotonic() - start) / 60
@@ -93,69 +139,34 @@ def run(output_dir: str | Path) -> None:
     print(f"\n{minutes:.1f} minutes. Curves: tensorboard --logdir {directory / 'runs'}")
 
 
-def commands(directory: Path) -> list[list[str]]:
-    """Commands of the life cycle, as a user would type them."""
-    text, runs = directory / "text", directory / "runs"
-    corpus, vocab = directory / "corpus", directory / "vocab.txt"
-    examples, exported = directory / "examples", directory / "exported" / "1"
-    pretrained, tuned = runs / "pretrained", runs / "tuned"
-    labelled = (
-        f"--task text --config demo_finetune --train {text / 'train.tsv'} "
-        f"--dev {text / 'dev.tsv'}"
-    )
-    lines = [
-        f"corpus --wikipedia {text / 'articles.xml'} --jsonl {text / 'docs.jsonl'} "
-        f"--output {corpus}",
-        f"vocab --corpus {corpus} --vocab_size {VOCAB_SIZE} --output {vocab}",
-        f"examples --corpus {corpus} --vocab {vocab} --max_seq_length 64 "
-        f"--set dupe_factor=2 --output {examples}",
-        f"inspect {examples} --limit 1",
-        f"pretrain --config demo --examples {examples} --output_dir {pretrained}",
-        f"fill-mask --model {pretrained} {shlex.join(SENTENCES)}",
-        f"finetune {labelled} --init {pretrained} --output_dir {tuned}",
-        f"evaluate --model {tuned} --input {text / 'test.tsv'}",
-        f"export --model {tuned} --output {exported}",
-        f"compare {labelled} --models {pretrained} --from_scratch --fractions 0.3 1 "
-        f"--jobs 2 --output_dir {directory / COMPARED}",
+def commands(directory: Path) -> list[Command]:
+    """Returns the commands of a model's life cycle, as a user would type them."""
+    return [
+        Command(
+            [word.format(directory, *SENTENCES) for word in line.split()],
+            directory / output if output else None,
+        )
+        for line, output in _COMMANDS
     ]
-    return [shlex.split(line) for line in lines]
 
 
-def _is_done(command: Sequence[str]) -> bool:
-    """Whether the output of a command is there, whole.
-
-    Verbs with `--output_dir` look at theirs themselves.
-    """
-    if "--output" not in command:
-        return False
-    output = Path(command[command.index("--output") + 1])
-    if command[0] in ("corpus", "examples"):
-        output /= manifest.MANIFEST_NAME
-    return output.exists()
-
-
-def _run_command(command: Sequence[str]) -> None:
-    """Prints and runs a `bert-keras` command."""
-    print(f"\n$ bert-keras {shlex.join(command)}", flush=True)
+def _run_command(words: Sequence[str]) -> None:
+    print(f"\n$ bert-keras {shlex.join(words)}", flush=True)
     process = subprocess.run(
-        [sys.executable, "-P", "-m", "bert_keras.commands.main", *command]
+        [sys.executable, "-P", "-m", "bert_keras.commands.main", *words]
     )
     if process.returncode > 128:
         raise Stopped(
-            f"`bert-keras {command[0]}` was stopped; give the same command again to "
+            f"`bert-keras {words[0]}` was stopped; give the same command again to "
             "resume",
             signal_number=process.returncode - 128,
         )
     if process.returncode:
-        raise InputError(f"`bert-keras {command[0]}` failed for the reason above")
+        raise InputError(f"`bert-keras {words[0]}` failed for the reason above")
 
 
 def table(directory: Path) -> Iterator[str]:
-    """Lines of the closing table: accuracies of all models, and of what needs none.
-
-    Args:
-        directory: output directory of the demo.
-    """
+    """Yields the closing table: accuracies of all models and of the baselines."""
     pretrained = run_directory.read_results(directory / "runs" / "pretrained") or {}
     baseline = pretrained["eval_baseline"]
     rows = [
@@ -166,14 +177,14 @@ def table(directory: Path) -> Iterator[str]:
         ),
     ]
     compared = json.loads((directory / COMPARED / "comparison.json").read_text())
-    answered = [
+    scores_by_name = [
         (
             f"which library, {contender['name']}",
             [run["score"] for run in contender["runs"] if run["train_fraction"] == 1],
         )
         for contender in compared["contenders"]
     ]
-    rows += sorted(answered, key=lambda row: -statistics.fmean(row[1]))
+    rows += sorted(scores_by_name, key=lambda row: -statistics.fmean(row[1]))
     width = max(len(name) for name, _ in rows)
     yield "held-out accuracy, mean and deviation"
     yield "-" * (width + 16)
@@ -185,9 +196,9 @@ def table(directory: Path) -> Iterator[str]:
 def write_texts(directory: Path) -> None:
     """Writes the demo's raw text: an unlabelled corpus and labelled paragraphs.
 
-    One docstring in ten is kept out of the corpus. Labelled paragraphs come from these,
-    each file from docstrings of its own; paragraphs that name a library are left out,
-    because the question is which library they are about.
+    One docstring in ten is not in the corpus. Labelled paragraphs come from these, each
+    file from docstrings of its own. Paragraphs that name a library are skipped, because
+    the question is which library they are about.
     """
     directory.mkdir(parents=True, exist_ok=True)
     articles = resources.files("bert_keras") / "demo_articles.xml"
@@ -202,11 +213,7 @@ def write_texts(directory: Path) -> None:
             line = {"id": document.id, "text": text, "source": "docstrings"}
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
     known = {p for document in shares["docs"] for p in document.paragraphs}
-    for name, count in (
-        ("train", TRAIN_PER_LIBRARY),
-        ("dev", TEST_PER_LIBRARY),
-        ("test", TEST_PER_LIBRARY),
-    ):
+    for name, count in ROWS_PER_LIBRARY.items():
         rows = _labelled_rows(shares[name], per_library=count, known=known)
         lines = ["text\tlabel", *(f"{text}\t{label}" for text, label in rows)]
         path = directory / f"{name}.tsv"
@@ -221,12 +228,12 @@ def read_docstrings(libraries: Iterable[str]) -> Iterator[Document]:
         InputError: a package is not installed.
     """
     seen = set()
-    found = [(library, path) for library in libraries for path in _sources(library)]
+    sources = [(library, path) for library in libraries for path in _sources(library)]
     done = 0
     with progress.Progress(
-        "docstrings", total=len(found), unit="files", read=lambda: done
+        "docstrings", total=len(sources), unit="files", read=lambda: done
     ):
-        for done, (library, path) in enumerate(found):  # noqa: B007
+        for done, (library, path) in enumerate(sources):  # noqa: B007
             for docstring in docstrings(path.read_bytes()):
                 paragraphs = tuple(prose(docstring))
                 digest = hashlib.sha256("\n".join(paragraphs).encode()).hexdigest()
@@ -237,14 +244,14 @@ def read_docstrings(libraries: Iterable[str]) -> Iterator[Document]:
 
 
 def _sources(library: str) -> list[Path]:
-    """Python files of a package in order, without its tests."""
-    found = importlib.util.find_spec(library)
-    if found is None or found.origin is None:
+    """Returns the Python files of a package in order, without its tests."""
+    spec = importlib.util.find_spec(library)
+    if spec is None or spec.origin is None:
         raise InputError(
             f"the demo reads the documentation of {library}, which is not installed: "
             f"{requirements.INSTALL_TRAIN}"
         )
-    root = Path(found.origin).parent
+    root = Path(spec.origin).parent
     # TensorFlow carries an old copy of Keras, which would have two labels.
     skipped = re.compile(r"test|keras" if library == "tensorflow" else r"test")
     paths = ((path.relative_to(root).as_posix(), path) for path in root.rglob("*.py"))
@@ -252,7 +259,7 @@ def _sources(library: str) -> list[Path]:
 
 
 def docstrings(source: bytes) -> Iterator[str]:
-    """Docstrings of a module and of everything it defines."""
+    """Yields the docstrings of a module and of everything that it defines."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -271,7 +278,7 @@ _WORD = re.compile(r"[A-Za-z]{2,}")
 
 
 def prose(docstring: str) -> Iterator[str]:
-    """Paragraphs of a docstring that are sentences: no code, tables or rules."""
+    """Yields the paragraphs of a docstring that are sentences, not code or tables."""
     docstring = _LINK.sub("", _ROLE.sub(r"\1", _FENCE.sub("\n\n", docstring)))
     for block in re.split(r"\n\s*\n", docstring):
         paragraph = " ".join(block.replace("`", "").split())
@@ -283,7 +290,7 @@ def prose(docstring: str) -> Iterator[str]:
 
 
 def _share(document_id: str) -> str:
-    """File of a document: the corpus for 90 %, else `train`, `dev` or `test`."""
+    """Returns the file of a document: `docs` for 90 %, else a labelled one."""
     number = int(hashlib.sha256(document_id.encode()).hexdigest(), 16) % 100
     if number >= 10:
         return "docs"
@@ -298,25 +305,23 @@ _NAMES_A_LIBRARY = re.compile(
 def _labelled_rows(
     documents: Iterable[Document], *, per_library: int, known: set[str]
 ) -> Iterator[tuple[str, str]]:
-    """Equal numbers of paragraphs with their library, the libraries in turn.
+    """Yields as many paragraphs of each library, with its name, the libraries in turn.
 
-    Paragraphs in `known` are left out; those looked at are added to it.
+    Paragraphs in `known` are skipped; the others are added to it.
     """
-    paragraphs: dict[str, list[str]] = {library: [] for library in LIBRARIES}
+    paragraphs = {library: [] for library in LIBRARIES}
     for document in sorted(documents, key=lambda d: d.id.rpartition(":")[2]):
         for paragraph in document.paragraphs:
             if not _NAMES_A_LIBRARY.search(paragraph) and paragraph not in known:
                 known.add(paragraph)
                 paragraphs[document.library].append(paragraph)
-    for texts in zip(*(paragraphs[name] for name in LIBRARIES), strict=False):
-        if per_library == 0:
-            return
-        per_library -= 1
-        yield from zip(texts, LIBRARIES, strict=True)
+    in_turn = zip(*paragraphs.values(), strict=False)
+    for texts in itertools.islice(in_turn, per_library):
+        yield from zip(texts, paragraphs, strict=True)
 
 
 def _ask_saved_model(directory: Path, texts: Sequence[str]) -> list[str]:
-    """Answers of the SavedModel in a process that does not import this package."""
+    """Asks the SavedModel in a process that does not import this package."""
     program = (
         "import json, sys, tensorflow as tf, tensorflow_text\n"
         "model = tf.saved_model.load(sys.argv[1])\n"

@@ -42,13 +42,13 @@ def ladder_length(ladder: Sequence[int]) -> Callable[[int], int]:
     return lambda longest: ladder[bisect.bisect_left(ladder, longest)]
 
 
-def filled(rows: np.ndarray, num_rows: int) -> np.ndarray:
-    """Rows of a batch, and the first of them again until they are `num_rows`."""
+def pad_rows(rows: np.ndarray, num_rows: int) -> np.ndarray:
+    """Returns the rows of a batch, and its first one again up to `num_rows`."""
     return np.append(rows, np.repeat(rows[:1], num_rows - len(rows)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class ReplicaShare:
     """The rows of every batch that one process computes, where all batches are alike.
 
     A batch that lacks rows is filled up with its first one, which then has no weight.
@@ -64,14 +64,14 @@ class Share:
     end: int = 1
     """After that of its last one."""
 
-    def of(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def rows(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Rows and their weights for each replica of this process, in turn.
 
         Args:
             rows: `(n,)` numbers of the rows of a batch, `num_rows * num_replicas` at
                 most.
         """
-        every = filled(rows, self.num_rows * self.num_replicas)
+        every = pad_rows(rows, self.num_rows * self.num_replicas)
         weights = (np.arange(len(every)) < len(rows)).astype(np.float32)
         for replica in range(self.begin, self.end):
             part = slice(replica * self.num_rows, (replica + 1) * self.num_rows)

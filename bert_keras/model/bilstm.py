@@ -99,11 +99,6 @@ class _Cell(keras.layers.Layer):
     The columns of its weights belong to the input gate, the forget gate, the candidate
     and the output gate, in Keras's order and with Keras's initial values.
 
-    Args:
-        input_size: size of the last axis that `project` takes.
-        units: size of the state.
-        seed: of the weights; `None` for random ones.
-
     Call arguments:
         projected: `(batch_size, 4 * units)`, one token of `project`'s result.
         states: output and cell state after the previous token, `(batch_size, units)`
@@ -127,22 +122,18 @@ class _Cell(keras.layers.Layer):
     def build(self, input_shape=None):
         glorot = keras.initializers.GlorotUniform
         orthogonal = keras.initializers.Orthogonal
+        seeds = [
+            layers.derive_seed(self.seed, name)
+            for name in ("kernel", "recurrent_kernel")
+        ]
         size = 4 * self.units
         self.kernel = self.add_weight(
-            name="kernel",
-            shape=(self.input_size, size),
-            initializer=glorot(layers.derive_seed(self.seed, "kernel")),
+            (self.input_size, size), glorot(seeds[0]), name="kernel"
         )
         self.recurrent_kernel = self.add_weight(
-            name="recurrent_kernel",
-            shape=(self.units, size),
-            initializer=orthogonal(
-                seed=layers.derive_seed(self.seed, "recurrent_kernel")
-            ),
+            (self.units, size), orthogonal(seed=seeds[1]), name="recurrent_kernel"
         )
-        self.bias = self.add_weight(
-            name="bias", shape=(size,), initializer=self._remembering
-        )
+        self.bias = self.add_weight((size,), self._remembering, name="bias")
 
     def _remembering(self, shape, dtype=None):
         """Returns 0, and 1 for the forget gate: at first the cell forgets little."""
@@ -150,13 +141,10 @@ class _Cell(keras.layers.Layer):
         return ops.cast(is_forget_gate, dtype)
 
     def project(self, inputs):
-        """The inputs' share of the gates, before the nonlinearities.
+        """Returns the inputs' share of the gates, before the nonlinearities.
 
-        Args:
-            inputs: `(batch_size, sequence_length, input_size)`.
-
-        Returns:
-            `(batch_size, sequence_length, 4 * units)`, of the dtype of `inputs`.
+        `(batch_size, sequence_length, input_size)` becomes `(batch_size,
+        sequence_length, 4 * units)` of the same dtype.
         """
         # One list of all tokens: see `layers.FeedForward`.
         tokens = ops.reshape(inputs, (-1, self.input_size))

@@ -19,38 +19,34 @@ from bert_keras.model import encoder, layers, networks, operations
 
 @dataclass(frozen=True, kw_only=True)
 class Losses:
-    """What the student learns: a loss that has no weight is not computed."""
+    """The losses of a student; one without a weight is not computed."""
 
     soft_weight: float = 0.0
     temperature: float = 1.0
     hard_weight: float = 0.0
     hidden_weight: float = 0.0
     hidden_layers: Sequence[int] = ()
-    """Of the teacher, for each layer of the student; 1 is the first."""
+    """The teacher's layer for each of the student's; 1 is the first."""
     relation_weight: float = 0.0
     relation_heads: int = 1
     relation_layer: int = 1
-    """Of the teacher; the student's is its last."""
+    """The teacher's layer that the student's last one is compared with."""
 
     @property
     def read_layers(self) -> bool:
-        """Whether the layers of both are compared, and not their answers alone."""
+        """Whether layers of both are compared, not only their logits."""
         return bool(self.hidden_weight or self.relation_weight)
 
 
 class Teacher:
-    """A trained network that is only read: it is no part of what trains or is saved.
-
-    Args:
-        network: built, with its weights.
-    """
+    """A built network that is only read: it is neither trained nor saved."""
 
     def __init__(self, network: keras.Model):
         self.encoder = _encoder(network)
         self._network = network
 
     def __call__(self, features) -> tuple:
-        """Outputs of the embeddings and of each layer, without dropout."""
+        """Returns outputs of the embeddings and of each layer, without dropout."""
         inputs = {name: features[name] for name in _INPUTS}
         outputs = self._network(inputs, training=False, return_all_layers=True)
         return tuple(map(ops.stop_gradient, outputs["encoder_outputs"]))
@@ -87,22 +83,19 @@ class Distillation(encoder.BertNetwork):
         self.student = student
         self._kind, self._learnt, self._teacher = kind, losses, teacher
         self._projections: dict[str, keras.layers.Dense] = {}
-        weights = {
-            "soft_loss": losses.soft_weight,
-            "hard_loss": losses.hard_weight,
-            "hidden_loss": losses.hidden_weight,
-            "relation_loss": losses.relation_weight,
+        self._own_weights = {
+            f"{name}_loss": weight
+            for name in ("soft", "hard", "hidden", "relation")
+            if (weight := getattr(losses, f"{name}_weight"))
         }
-        self._own_weights = {name: weight for name, weight in weights.items() if weight}
         self.loss_names = tuple(self._own_weights)
         if losses.hidden_weight and teacher is not None:
             size = teacher.encoder.config.hidden_size
             if size != student.config.hidden_size:
-                self._projections = {
-                    f"projection_{number}": self._projection(size, number)
-                    for number in range(len(losses.hidden_layers) + 1)
-                }
-
+                names = [
+                    f"projection_{n}" for n in range(len(losses.hidden_layers) + 1)
+                ]
+                self._projections = {n: self._projection(size, n) for n in names}
         self._freeze_unread()
 
     def _freeze_unread(self) -> None:
@@ -123,8 +116,7 @@ class Distillation(encoder.BertNetwork):
         for layer in unread:
             layer.trainable = False
 
-    def _projection(self, size: int, number: int) -> keras.layers.Dense:
-        name = f"projection_{number}"
+    def _projection(self, size: int, name: str) -> keras.layers.Dense:
         return keras.layers.Dense(
             size,
             use_bias=False,
@@ -149,10 +141,10 @@ class Distillation(encoder.BertNetwork):
         return self.student(features, training=training, return_all_layers=reads_layers)
 
     def loss_weights(self, features) -> dict[str, Any]:
-        """Weights of the losses' sums, divided by the losses' own weights.
+        """Returns the weights of the sums, divided by the weights of the losses.
 
-        The training divides by them, so that the losses add up with their weights; the
-        log shows means without.
+        The training divides by the result, so that the losses add up with their
+        weights; the log shows means without these weights.
         """
         return {
             name: self._count(name, features) / weight
@@ -178,9 +170,9 @@ class Distillation(encoder.BertNetwork):
         terms = {}
         if "soft_loss" in self._own_weights:
             weights = self._answer_weights(features)
-            found = self._soft_losses(features, outputs)
+            soft = self._soft_losses(features, outputs)
             scaled = networks.scaled_weights(features, weights)
-            terms["soft_loss"] = ops.sum(found * scaled), ops.sum(weights)
+            terms["soft_loss"] = ops.sum(soft * scaled), ops.sum(weights)
         if "hard_loss" in self._own_weights:
             own = self.student.loss_terms(features, outputs)
             terms |= {"hard_loss": own.pop("loss"), **own}
@@ -196,13 +188,13 @@ class Distillation(encoder.BertNetwork):
                 [outputs["start_logits"], outputs["end_logits"]], axis=-1
             )
             mask = ops.cast(features["teacher_mask"], "bool")
-            # Among the tokens, of the start and of the end by itself.
+            # Probabilities over the tokens, of starts and of ends.
             students, teachers = (
                 ops.transpose(ops.where(mask[..., None], logits, -1e9), (0, 2, 1))
                 for logits in (students, teachers)
             )
-            found = soft_losses(students, teachers, temperature=temperature)
-            return ops.mean(found, axis=-1)
+            of_both = soft_losses(students, teachers, temperature=temperature)
+            return ops.mean(of_both, axis=-1)
         students = outputs["logits"]
         width = students.shape[-1] or ops.shape(students)[-1]
         return soft_losses(
@@ -217,38 +209,30 @@ class Distillation(encoder.BertNetwork):
         weights = _token_weights(features)
         weight, terms = ops.sum(weights), {}
         if self._learnt.hidden_weight:
-            found = self._hidden_losses(students, teachers)
-            terms["hidden_loss"] = ops.sum(found * weights), weight
+            hidden = self._hidden_losses(students, teachers)
+            terms["hidden_loss"] = ops.sum(hidden * weights), weight
         if self._learnt.relation_weight:
             length = ops.shape(features["input_mask"])[-1]
             mask = ops.reshape(features["input_mask"], (-1, length))
-            last = self.config.num_hidden_layers
-            vectors = (
+            last, layer = self.config.num_hidden_layers, self._learnt.relation_layer
+            theirs = _query_key_value(self._teacher.encoder, teachers, layer)
+            relations = relation_losses(
                 _query_key_value(self.encoder, students, last),
-                ops.stop_gradient(
-                    _query_key_value(
-                        self._teacher.encoder, teachers, self._learnt.relation_layer
-                    )
-                ),
+                ops.stop_gradient(theirs),
+                mask,
+                num_heads=self._learnt.relation_heads,
             )
-            found = relation_losses(
-                *vectors, mask, num_heads=self._learnt.relation_heads
-            )
-            terms["relation_loss"] = ops.sum(found * weights), weight
+            terms["relation_loss"] = ops.sum(relations * weights), weight
         return terms
 
     def _hidden_losses(self, students, teachers):
         """Returns the loss of each token over all layers, `(batch_size, length)`."""
-        wanted = [teachers[number] for number in (0, *self._learnt.hidden_layers)]
-        projections = self._projections.values() or [lambda states: states] * len(
-            wanted
-        )
-        return sum(
-            hidden_losses(project(states), teacher)
-            for project, states, teacher in zip(
-                projections, students, wanted, strict=True
-            )
-        )
+        targets = [teachers[number] for number in (0, *self._learnt.hidden_layers)]
+        if self._projections:
+            projections = self._projections.values()
+            students = [p(s) for p, s in zip(projections, students, strict=True)]
+        pairs = zip(students, targets, strict=True)
+        return sum(hidden_losses(ours, theirs) for ours, theirs in pairs)
 
 
 def _encoder(network) -> encoder.BertEncoder:
@@ -288,12 +272,12 @@ def soft_losses(
         return ops.mean(ops.square(students - teachers), axis=-1)
     students, teachers = students / temperature, teachers / temperature
     if kind == "multi_label":
-        found = sum(
+        divergences = sum(
             ops.sigmoid(sign * teachers)
             * (ops.softplus(-sign * students) - ops.softplus(-sign * teachers))
             for sign in (1.0, -1.0)
         )
-        return temperature**2 * ops.mean(found, axis=-1)
+        return temperature**2 * ops.mean(divergences, axis=-1)
     return temperature**2 * _divergence(
         ops.log_softmax(students, axis=-1), ops.log_softmax(teachers, axis=-1)
     )
@@ -349,9 +333,9 @@ def _relations(vectors, bias, num_heads: int):
 
 
 def _query_key_value(network: encoder.BertEncoder, states: Sequence, layer: int):
-    """Of a layer, from 1, from what it is given: `(batch_size, length, 3 * size)`."""
-    given = states[layer - 1]
-    length, size = ops.shape(given)[1], network.config.hidden_size
+    """Computes them for a layer, from 1: `(batch_size, length, 3 * size)`."""
+    inputs = states[layer - 1]
+    length, size = ops.shape(inputs)[1], network.config.hidden_size
     attention = network.transformer_layers[layer - 1].self_attention
-    found = attention.query_key_value(ops.reshape(given, (-1, size)))
-    return ops.reshape(found, (-1, length, 3 * size))
+    vectors = attention.query_key_value(ops.reshape(inputs, (-1, size)))
+    return ops.reshape(vectors, (-1, length, 3 * size))

@@ -110,13 +110,18 @@ class ClassificationHead(layers.Part):
         dropout_rate: fraction of the classifier's input that is dropped in training.
         bilstm_units: units in each direction of a BiLSTM below the classifier, as in
             the ablation of the paper's Table 5; 0: none.
+        num_bilstm_layers: BiLSTMs, one on the other; two in the paper's Table 7.
+            Dropout follows each.
+        num_vectors: vectors of each token. Several are put side by side, or summed.
+        mixes_vectors: sum a token's vectors with learnt weights, see `LayerMix`.
         per_token: with a BiLSTM: score each token, not the text.
         initializer_range, seed: see `layers.Part`.
 
     Call arguments:
         encoded: `(batch_size, hidden_size)`, a vector for each text, or `(batch_size,
             sequence_length, hidden_size)`, one for each token; with a BiLSTM always
-            the latter.
+            the latter. With several vectors or a sum `(batch_size,
+            sequence_length, num_vectors, hidden_size)`.
         dropout_seeds: `(batch_size,)` int32, needed in training: see
             `bert_keras.model.dropout`.
         input_mask: `(batch_size, sequence_length)`, 1 for a token, 0 for padding;
@@ -134,36 +139,93 @@ class ClassificationHead(layers.Part):
         *,
         dropout_rate: float = 0.1,
         bilstm_units: int = 0,
+        num_bilstm_layers: int = 1,
+        num_vectors: int = 1,
+        mixes_vectors: bool = False,
         per_token: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.num_labels = num_labels
-        self.bilstm = None
-        self.classified_size = hidden_size
-        if bilstm_units:
-            self.bilstm = bilstm.BiLSTM(
-                hidden_size,
-                bilstm_units,
-                return_sequences=per_token,
-                seed=layers.derive_seed(self.seed, "bilstm"),
-                name="bilstm",
-                dtype=self.dtype_policy,
+        self.mix = None
+        if mixes_vectors:
+            self.mix = LayerMix(num_vectors, name="mix", dtype=self.dtype_policy)
+        self.read_size = hidden_size * (1 if mixes_vectors else num_vectors)
+        self.classified_size = 2 * bilstm_units or self.read_size
+        self.bilstms, self.dropouts = [], []
+        for index in range(num_bilstm_layers if bilstm_units else 0):
+            name = f"bilstm_{index}" if index else "bilstm"
+            is_last = index == num_bilstm_layers - 1
+            self.bilstms.append(
+                bilstm.BiLSTM(
+                    self.classified_size if index else self.read_size,
+                    bilstm_units,
+                    return_sequences=per_token or not is_last,
+                    seed=layers.derive_seed(self.seed, name),
+                    name=name,
+                    dtype=self.dtype_policy,
+                )
             )
-            self.classified_size = 2 * bilstm_units
+            if not is_last:
+                dropout = self.make_dropout(dropout_rate, f"dropout_{index}")
+                self.dropouts.append(dropout)
         self.dropout = self.make_dropout(dropout_rate, "dropout")
         self.classifier = self.make_dense(num_labels, "classifier")
 
     def build(self, input_shape=None):
-        if self.bilstm is not None:
-            self.bilstm.build()
+        if self.mix is not None:
+            self.mix.build()
+        for layer in self.bilstms:
+            layer.build()
         self.classifier.build((None, self.classified_size))
 
     def call(self, encoded, dropout_seeds=None, input_mask=None, training=None):
-        if self.bilstm is not None:
-            encoded = self.bilstm(encoded, input_mask)
+        if self.mix is not None:
+            encoded = self.mix(encoded)
+        if len(encoded.shape) == 4:
+            shape = (-1, *ops.shape(encoded)[1:2], self.read_size)
+            encoded = ops.reshape(encoded, shape)
+        for index, layer in enumerate(self.bilstms):
+            if index:
+                dropout = self.dropouts[index - 1]
+                encoded = dropout(encoded, dropout_seeds, training=training)
+            encoded = layer(encoded, input_mask)
         dropped = self.dropout(encoded, dropout_seeds, training=training)
         # One list of all tokens: see `layers.FeedForward`.
         logits = self.classifier(ops.reshape(dropped, (-1, self.classified_size)))
         shape = (-1, *ops.shape(encoded)[1:-1], self.num_labels)
         return ops.reshape(ops.cast(logits, "float32"), shape)
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class LayerMix(keras.layers.Layer):
+    """A weighted sum of several layers' vectors: `scale * sum(softmax(scores) * x)`.
+
+    The softmax and the scale are those of Peters et al. (2018), "Deep contextualized
+    word representations", section 3.2; the BERT paper does not describe its weights. At
+    first all layers weigh the same.
+
+    Args:
+        num_layers: number of vectors of a token.
+
+    Call arguments:
+        vectors: `(batch_size, num_words, num_layers, hidden_size)`.
+
+    Returns:
+        `(batch_size, num_words, hidden_size)`.
+    """
+
+    def __init__(self, num_layers: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.num_layers = num_layers
+
+    def build(self, input_shape=None):
+        self.scores = self.add_weight(
+            name="scores", shape=(self.num_layers,), initializer="zeros"
+        )
+        self.scale = self.add_weight(name="scale", shape=(), initializer="ones")
+
+    def call(self, vectors):
+        # B batch, T word, L layer, H size of a vector.
+        mixed = ops.einsum("BTLH,L->BTH", vectors, ops.softmax(self.scores))
+        return self.scale * mixed

@@ -23,6 +23,7 @@ CLASSES = {
     "bert_keras.model.encoder": ("BertEncoder",),
     "bert_keras.model.heads": (
         "ClassificationHead",
+        "LayerMix",
         "MaskedLanguageModelHead",
         "NextSentenceHead",
     ),

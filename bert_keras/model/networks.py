@@ -17,7 +17,7 @@ from bert_keras.model import (
     packed_rows,
 )
 
-SAVED_ARGUMENTS = ("dropout_prob", "bilstm_units", "seed")
+SAVED_ARGUMENTS = ("dropout_prob", "bilstm_units", "num_bilstm_layers", "seed")
 
 
 class EncoderWithHead(encoder.BertNetwork):
@@ -31,6 +31,9 @@ class EncoderWithHead(encoder.BertNetwork):
         num_labels: scores of each text or token.
         dropout_prob: fraction of the head's input that is dropped in training.
         bilstm_units: see `heads.ClassificationHead`.
+        num_bilstm_layers: likewise.
+        num_vectors: likewise.
+        mixes_vectors: likewise.
         seed: of weights and dropout; `None` for random ones.
 
     Call arguments:
@@ -67,6 +70,9 @@ class EncoderWithHead(encoder.BertNetwork):
         *,
         dropout_prob: float = 0.1,
         bilstm_units: int = 0,
+        num_bilstm_layers: int = 1,
+        num_vectors: int = 1,
+        mixes_vectors: bool = False,
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -74,6 +80,7 @@ class EncoderWithHead(encoder.BertNetwork):
         self.num_labels = num_labels
         self.dropout_prob = dropout_prob
         self.bilstm_units = bilstm_units
+        self.num_bilstm_layers = num_bilstm_layers
         self.encoder = encoder.BertEncoder(
             config,
             seed=layers.derive_seed(seed, "encoder"),
@@ -85,6 +92,9 @@ class EncoderWithHead(encoder.BertNetwork):
             num_labels,
             dropout_rate=dropout_prob,
             bilstm_units=bilstm_units,
+            num_bilstm_layers=num_bilstm_layers,
+            num_vectors=num_vectors,
+            mixes_vectors=mixes_vectors,
             per_token=self.per_token,
             **layers.part_arguments(self, "head"),
         )
@@ -92,7 +102,7 @@ class EncoderWithHead(encoder.BertNetwork):
     def build(self, input_shape=None):
         self.encoder.build()
         self.head.build()
-        if self.per_token or self.head.bilstm is not None:
+        if self.per_token or self.head.bilstms:
             # Unused, it has no gradient, but weight decay would shrink it.
             self.encoder.pooler.trainable = False
 
@@ -149,7 +159,7 @@ class EncoderWithHead(encoder.BertNetwork):
         Where tokens attend to the left only, the first one has seen nothing of the
         text: the last one is pooled instead, as in GPT.
         """
-        if self.per_token or self.head.bilstm is not None:
+        if self.per_token or self.head.bilstms:
             return encoded["sequence_output"]
         if self.config.attention == "bidirectional":
             return encoded["pooled_output"]

@@ -139,7 +139,8 @@ def _read_examples(
     """The task that the first file teaches, and the examples of all files."""
     train, *dev = paths
     task, names, data = held_out_parts.read(train, dev, settings)
-    task = task.model_copy(update={"bilstm_units": settings.bilstm_units})
+    head = ("bilstm_units", "num_bilstm_layers", "feature_layers")
+    task = task.model_copy(update={key: getattr(settings, key) for key in head})
     return task, [
         tuning.Examples(name, examples, examples.encode(task, tokenizer, settings))
         for name, examples in zip(names, data, strict=True)

@@ -215,9 +215,9 @@ def run(job: Job, output_dir: str | Path, *, is_chief: bool) -> dict[str, Any]:
 class Loop:
     """A training under way.
 
-    With several workers all do the same at the same step: what one of them wishes, for
-    a signal or because minutes have passed, travels with the sums of the next step. Of
-    the clocks the chief's decides.
+    With several workers all do the same at the same step: a request of one of them,
+    after a signal or after some minutes, travels with the sums of the next step. Only
+    the chief's clock counts.
 
     Args:
         training: what is trained.
@@ -248,7 +248,7 @@ class Loop:
             event.name: stopping.Timer(event.every_minutes) for event in training.events
         }
         self._signal = stop_signal
-        self._wishes: set[str] = set()
+        self._requests: set[str] = set()
         self._stretch: Stretch | None = None
         self._watchers: Sequence[watcher.Watcher] = ()
         self._stream: Any = None
@@ -405,7 +405,7 @@ class Loop:
             each.before_steps(step)
 
     def _after_steps(self, step: int, logs: dict[str, float]) -> bool:
-        """Notes the steps that were made; returns whether someone wishes for an event.
+        """Notes the steps that were made; returns whether an event is requested.
 
         Raises:
             InputError: an earlier checkpoint could not be written, or a watcher does.
@@ -421,29 +421,29 @@ class Loop:
         self.train_logs = logs
         for each in self._watchers:
             each.after_steps(step, logs)
-        wishes = {"stop"} if self._signal.received else set()
+        requests = {"stop"} if self._signal.received else set()
         if self.is_chief:
-            wishes |= {name for name, timer in self._timers.items() if timer.is_due}
+            requests |= {name for name, timer in self._timers.items() if timer.is_due}
         if not self.engine.is_alone:
-            for name in wishes:
+            for name in requests:
                 self.engine.request(f"{name}_requested")
-            wishes = requested
-        self._wishes = wishes
-        return bool(wishes)
+            requests = requested
+        self._requests = requests
+        return bool(requests)
 
     def _due(self, stretch: Stretch) -> list[str]:
         return [
             name
             for name, event in self._events.items()
-            if name in self._wishes or event.is_due(self.step, stretch.last_step)
+            if name in self._requests or event.is_due(self.step, stretch.last_step)
         ]
 
     def _do_what_is_due(self) -> None:
-        """Does the events in their order, and stops if that is wished for."""
+        """Does the events in their order, and stops if that is requested."""
         while self.unfinished and not self.is_over:
             event = self._events[self.unfinished[0]]
             if event.is_long:
-                self._stop_if_wished()
+                self._stop_if_requested()
                 with self.interruptible():
                     event.what(self)
             else:
@@ -454,11 +454,11 @@ class Loop:
             self.unfinished.remove(event.name)
         # Seconds from its end, a run ends well.
         if self.step < self.last_step and not self.is_over:
-            self._stop_if_wished()
+            self._stop_if_requested()
 
-    def _stop_if_wished(self) -> None:
-        is_wished = "stop" in self._wishes
-        if is_wished or (self.engine.is_alone and self._signal.received):
+    def _stop_if_requested(self) -> None:
+        is_requested = "stop" in self._requests
+        if is_requested or (self.engine.is_alone and self._signal.received):
             self._save_and_stop()
 
     def _stop_within_evaluation(self, stop_is_requested: bool) -> None:

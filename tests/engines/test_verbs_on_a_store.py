@@ -1,4 +1,4 @@
-"""Features, probes, profiles and third-party checkpoints, every file on `gs://`.
+"""Features, profiles and third-party checkpoints, every file on `gs://`.
 
 The same commands with paths on a store and on a disk, in one process; the store fails
 now and then. What comes out has the same bytes.
@@ -47,7 +47,6 @@ def commands(root: str) -> list[list[str]]:
     """Everything but the data's own verbs, on one place."""
     tuning = ["--set", "num_train_epochs=1", "--set", "max_seq_length=16"]
     features = ["features", "--model", f"{root}/run", "--layers", "0", "-1"]
-    tags = ["--train", f"{root}/train.conll", "--dev", f"{root}/dev.conll"]
     texts = ["--train", f"{root}/train.tsv", "--dev", f"{root}/dev.tsv"]
     found = []
     for name in FORMATS:
@@ -75,10 +74,6 @@ def commands(root: str) -> list[list[str]]:
             *("--output", f"{root}/records"),
         ],
         [
-            *("probe", "--strategy", "cpu", "--model", f"{root}/run", *tags),
-            *("--config", f"{root}/probe.yaml", "--output_dir", f"{root}/probe"),
-        ],
-        [
             *("pretrain", "--strategy", "cpu", "--config", f"{root}/run/config.yaml"),
             *("--examples", f"{root}/examples", "--set", "profile_steps=[2,3]"),
             *("--set", "num_train_steps=4", "--output_dir", f"{root}/profiled"),
@@ -100,15 +95,10 @@ def inputs(pretrained_run, tiny_examples, tiny_vocab, tmp_path_factory) -> Path:
     """A directory with all that the commands read."""
     root = tmp_path_factory.mktemp("inputs")
     words = tiny_vocab.read_text().split()[5:]
-    (root / "train.conll").write_text(tagged(words, count=40))
     (root / "dev.conll").write_text(tagged(words, count=10))
     for name in ("train.tsv", "dev.tsv"):
         (root / name).write_text(labelled(words))
     (root / "texts.txt").write_text("\n".join(" ".join(words[:n]) for n in (3, 7, 5)))
-    (root / "probe.yaml").write_text(
-        "{representations: [embeddings, last], num_restarts: 1, bilstm_units: 4, "
-        "num_train_epochs: 2, batch_size: 8}\n"
-    )
     (root / "glue/RTE").mkdir(parents=True)
     for name in ("train", "dev", "test"):
         labels = [["not_entailment"], ["entailment"]] if name != "test" else [[], []]
@@ -202,19 +192,6 @@ class TestTheSameAsOnADisk:
         assert_same(on_a_store / "vectors", inputs / "vectors", *names)
         names = ("features.tfrecord", "features.json")
         assert_same(on_a_store / "records", inputs / "records", *names)
-
-    def test_probes(self, on_a_store, inputs):
-        found, wanted = (root / "probe" for root in (on_a_store, inputs))
-        assert_same(found, wanted, "table.md", "config.yaml")
-        found, wanted = (
-            json.loads((root / "results.json").read_text()) for root in (found, wanted)
-        )
-        for taggers in (found, wanted):
-            for one in taggers["representations"].values():
-                del one["taggers"][0]["seconds"]
-        assert found["representations"] == wanted["representations"]
-        # Vectors go when the table is written.
-        assert not list((on_a_store / "probe/features").rglob("*.npy"))
 
     def test_a_profile(self, on_a_store, inputs):
         found, wanted = (

@@ -11,7 +11,7 @@ SCRIPT = Path(__file__).with_name("traced_steps.py")
 TRAININGS = (
     *("pretraining", "accumulated", "packed", "packed_accumulated"),
     *("classification", "regression", "tagging", "span", "choice"),
-    *("tagging_accumulated", "probe"),
+    *("tagging_accumulated", "features"),
 )
 FORWARD = (
     *("evaluation", "classification_answers", "tagging_answers"),
@@ -66,7 +66,7 @@ def traced() -> dict[str, dict]:
 @pytest.mark.parametrize("kind", [*TRAININGS, *FORWARD])
 def test_a_step_is_one_program_for_the_device(kind, traced):
     found = traced[kind]
-    assert set(found["inside"]) <= (COMPILED | LOOP if kind == "probe" else COMPILED)
+    assert set(found["inside"]) <= (COMPILED | LOOP if kind == "features" else COMPILED)
     assert set(found["beside"]) <= BESIDE
     assert found["num_clusters"] == 1
     assert found["compiled_by_themselves"] == 0

@@ -23,7 +23,6 @@ from tensorflow.python.tpu import tpu_system_metadata
 from bert_keras.core.settings import config
 from bert_keras.inference import forward
 from bert_keras.kinds import registry
-from bert_keras.lab.feature_based import bilstm_tagger
 from bert_keras.labelled import shapes
 from bert_keras.model import pretrainer
 from bert_keras.training.finetuning import batches as task_batches
@@ -46,9 +45,14 @@ TASKS = {
     "tagging": config.Task(kind="tagging", labels=("O", "B-X")),
     "span": config.Task(kind="span"),
     "choice": config.Task(kind="choice"),
+    "features": config.Task(
+        kind="tagging",
+        labels=("O", "B-X"),
+        bilstm_units=4,
+        num_bilstm_layers=2,
+        feature_layers="weighted_sum_all",
+    ),
 }
-TUNED = (*TASKS, "probe")
-"""Kinds that are trained on labelled examples."""
 
 
 class Resolver(tpu_cluster_resolver.TPUClusterResolver):
@@ -93,13 +97,6 @@ def make_strategy() -> tf.distribute.TPUStrategy:
 
 def make_batch(kind: str) -> dict[str, np.ndarray]:
     """Features of a global batch, all of fixed shape."""
-    if kind == "probe":
-        return {
-            "vectors": np.ones((BATCH_SIZE, LENGTH, 3, 8), np.float32),
-            "input_mask": np.ones((BATCH_SIZE, LENGTH), np.int32),
-            "label_ids": np.zeros((BATCH_SIZE, LENGTH), np.int32),
-            "dropout_seeds": np.arange(BATCH_SIZE, dtype=np.int32),
-        }
     shape = (BATCH_SIZE, 2, LENGTH) if kind == "choice" else (BATCH_SIZE, LENGTH)
     predictions = (BATCH_SIZE, NUM_PREDICTIONS)
     batch = {
@@ -112,6 +109,10 @@ def make_batch(kind: str) -> dict[str, np.ndarray]:
         "classification": {"label_ids": np.zeros(BATCH_SIZE, np.int32)},
         "regression": {"label_ids": np.zeros(BATCH_SIZE, np.float32)},
         "tagging": {"label_ids": np.zeros(shape, np.int32)},
+        "features": {
+            "label_ids": np.zeros(shape, np.int32),
+            "word_positions": np.ones(shape, np.int32),
+        },
         "span": {
             "start_positions": np.ones(BATCH_SIZE, np.int32),
             "end_positions": np.ones(BATCH_SIZE, np.int32),
@@ -136,9 +137,7 @@ def build_learner(
     kind: str, strategy: tf.distribute.Strategy, *, num_parts: int
 ) -> learner.Learner:
     """What trains the network of a kind."""
-    if kind == "probe":
-        make_network = make_probe
-    elif kind in TASKS:
+    if kind in TASKS:
         make_network = functools.partial(
             registry.build_network, BERT, TASKS[kind], seed=1, dtype="mixed_bfloat16"
         )
@@ -163,15 +162,6 @@ def build_learner(
     )
 
 
-def make_probe() -> bilstm_tagger.LayerProbe:
-    """A tagger on three layers' vectors."""
-    network = bilstm_tagger.LayerProbe(
-        3, 8, 2, is_weighted=True, bilstm_units=4, seed=1, dtype="mixed_bfloat16"
-    )
-    network.build()
-    return network
-
-
 def tuning_batches(kind: str, strategy: tf.distribute.Strategy) -> tuple:
     """Batches of labelled examples, of unknown shapes, and what they are fixed to."""
     arrays = make_batch(kind)
@@ -189,7 +179,7 @@ def tuning_batches(kind: str, strategy: tf.distribute.Strategy) -> tuple:
             by_length=True,
             seed=1,
             padded_length=shapes.ladder_length([LENGTH]),
-            share=shapes.Share(
+            share=shapes.ReplicaShare(
                 num_rows=num_rows, num_replicas=NUM_REPLICAS, end=num_replicas
             ),
         )
@@ -217,7 +207,7 @@ def trace(kind: str, strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:
         return trace_answers(kind, strategy)
     num_parts = 2 if "accumulated" in (kind, purpose) else 1
     trained = build_learner(kind, strategy, num_parts=num_parts)
-    if kind in TUNED:
+    if kind in TASKS:
         batches, spec = tuning_batches(kind, strategy)
         if purpose == "unfixed":
             spec = None

@@ -6,7 +6,7 @@ import re
 import typing
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
@@ -453,6 +453,41 @@ TaskKind = Literal[
 ]
 TASK_KINDS: tuple[TaskKind, ...] = typing.get_args(TaskKind)
 
+FeatureLayers = Literal[
+    "embeddings",
+    "second_to_last",
+    "last",
+    "weighted_sum_last_four",
+    "concat_last_four",
+    "weighted_sum_all",
+]
+"""Outputs of a frozen encoder that a head reads: rows of the paper's Table 7."""
+
+
+def feature_layer_numbers(
+    name: FeatureLayers, num_hidden_layers: int
+) -> tuple[int, ...]:
+    """Returns the numbers of layers of an encoder; 0 are the embeddings.
+
+    Raises:
+        InputError: the encoder has too few layers.
+    """
+    if name == "embeddings":
+        return (0,)
+    last = num_hidden_layers
+    numbers = {
+        "second_to_last": range(last - 1, last),
+        "last": range(last, last + 1),
+        "weighted_sum_last_four": range(last - 3, last + 1),
+        "concat_last_four": range(last - 3, last + 1),
+        "weighted_sum_all": range(1, last + 1),
+    }[name]
+    if numbers.start < 1:
+        raise InputError(
+            f"`feature_layers` {name} needs more layers than the {last} of the encoder"
+        )
+    return tuple(numbers)
+
 
 NOT_IN_LABELS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
 """Characters that end a line or a column, or cannot be written: labels become both."""
@@ -507,10 +542,21 @@ class Task(StrictModel):
     a file without labels has a text a line."""
     bilstm_units: int = 0
     """Cells in each direction of a BiLSTM below the head (paper, Table 5); 0: none."""
+    num_bilstm_layers: int = 1
+    """BiLSTMs, one on the other."""
+    feature_layers: FeatureLayers | None = None
+    """Outputs of the encoder that the head reads, which was not trained; null: the last
+    one, and the encoder was trained."""
     pooling: TextPooling = "mean"
     """Of `embedding`: what a text's vector is made of."""
     normalize: bool = False
     """Of `embedding`: vectors have length 1."""
+
+    @property
+    def head_sizes(self) -> dict[str, Any]:
+        """Arguments of `checkpoints.weights.all_shapes`."""
+        names = ("num_labels", "bilstm_units", "num_bilstm_layers", "feature_layers")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def num_labels(self) -> int:

@@ -8,6 +8,7 @@ import pydantic
 
 from bert_keras.core.settings.config import (
     AdamwMode,
+    FeatureLayers,
     LongTexts,
     Precision,
     Recompute,
@@ -162,7 +163,15 @@ class FinetuningConfig(StrictModel):
     embedding: EmbeddingConfig = EmbeddingConfig()
     """Pairs and vectors of `embedding`."""
     bilstm_units: int = pydantic.Field(default=0, ge=0)
-    """Cells in each direction of a BiLSTM below the head (paper, Table 5); 0: none."""
+    """Cells in each direction of a BiLSTM below the head (paper, Tables 5 and 7); 0:
+    none."""
+    num_bilstm_layers: int = pydantic.Field(default=1, gt=0)
+    """BiLSTMs, one on the other; 2 in the paper's Table 7."""
+    feature_layers: FeatureLayers | None = None
+    """`tagging`: outputs of the encoder that the head reads, at the first pieces of a
+    sentence's words, while the encoder stays as it is and drops nothing (paper, 5.3 and
+    Table 7). Weights of a sum are learnt. null: the encoder is trained, and the head
+    reads its last layer."""
     batch_size: int = pydantic.Field(default=32, gt=0)
     """Examples per step, over all replicas."""
     batches: Literal["auto", "shuffled", "by_length"] = "auto"
@@ -292,12 +301,23 @@ class FinetuningConfig(StrictModel):
         return self.multi_label or not isinstance(self.columns.label, str)
 
     @pydantic.model_validator(mode="after")
+    def _bilstms_have_cells(self) -> Self:
+        if self.num_bilstm_layers > 1 and not self.bilstm_units:
+            raise ValueError(
+                f"`num_bilstm_layers` {self.num_bilstm_layers} needs `bilstm_units`, "
+                "got 0"
+            )
+        return self
+
+    @pydantic.model_validator(mode="after")
     def _packs_what_can_be_packed(self) -> Self:
         if self.pack_examples and (self.bilstm_units or self.max_seq_length < 16):
             raise ValueError(
                 "`pack_examples` needs `max_seq_length` of at least 16 and no BiLSTM, "
                 f"got {self.max_seq_length} and `bilstm_units` {self.bilstm_units}"
             )
+        if self.pack_examples and self.feature_layers:
+            raise ValueError("`pack_examples` is not for `feature_layers`")
         if self.pack_examples and self.length_multiple > 1:
             raise ValueError(
                 "`pack_examples` makes rows of 16, 32, 64 tokens and so on: expected "

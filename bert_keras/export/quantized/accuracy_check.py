@@ -145,7 +145,8 @@ class DevFile:
 
 
 def _ids(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: batch[name].astype(np.int32) for name in served.INPUT_NAMES}
+    names = (*served.INPUT_NAMES, "word_positions")
+    return {name: batch[name].astype(np.int32) for name in names if name in batch}
 
 
 def _logits(outputs: Mapping[str, np.ndarray]) -> np.ndarray:

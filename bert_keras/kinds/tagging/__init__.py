@@ -33,6 +33,7 @@ class Tagging(Labelled):
     )
     accepts = frozenset({"packing", "teacher"})
     resampled = ("f1", "accuracy")
+    own_settings = ("feature_layers",)
 
     def usage(self, task):
         return Usage(text='"Ada Lovelace lived in London."')
@@ -49,6 +50,7 @@ class Tagging(Labelled):
         return network.BertTagger(
             bert_config,
             task.num_labels,
+            feature_layers=task.feature_layers,
             **head,
             **shared,
         )
@@ -92,6 +94,14 @@ class Tagging(Labelled):
             sentences=python_examples.read(examples, read, expected=expected),
             has_labels=False,
         )
+
+    def check(self, settings, task, bert_config):
+        from bert_keras.core.settings import config
+
+        if settings.feature_layers:
+            config.feature_layer_numbers(
+                settings.feature_layers, bert_config.num_hidden_layers
+            )
 
     def main_metric(self, settings, labels):
         from bert_keras.kinds.tagging import ner

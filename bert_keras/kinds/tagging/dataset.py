@@ -92,6 +92,7 @@ class TaggingDataset(dataset.Dataset):
             max_seq_length=settings.max_seq_length,
             label_ids=label_ids,
             document_context=settings.document_context,
+            has_places=task.feature_layers is not None,
         )
 
     def answer(self, outputs, inputs, task, settings) -> "TaggingAnswers":

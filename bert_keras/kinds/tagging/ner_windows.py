@@ -32,6 +32,9 @@ class TokenizedWords:
     """`(num_sentences,)` int64: tokens of each sentence alone, in one window."""
     label_ids: np.ndarray | None = None
     """`(num_words,)` int32, as from `ner.label_ids`; `None`: `batch` has no labels."""
+    has_places: bool = False
+    """Whether `batch` has `word_positions` and the outputs are of words, see
+    `BertTagger`; else they are of tokens."""
 
     def __len__(self) -> int:
         return len(self.windows)
@@ -45,13 +48,17 @@ class TokenizedWords:
         """Some windows, padded to the longest of them.
 
         Returns:
-            `input_ids`, `input_mask`, `segment_ids` and, if there are labels,
-            `label_ids`: the label at the first piece of each own word, else -1. All
-            are int32, `(len(rows), longest)`.
+            `input_ids`, `input_mask`, `segment_ids`, with `has_places`
+            `word_positions`, and, if there are labels, `label_ids`: the label at the
+            place of each own word's output, else -1. All are int32, `(len(rows),
+            longest)`.
         """
         batch = self.windows.batch(rows)
+        ids, index = self.places(rows)
+        if self.has_places:
+            batch["word_positions"] = np.zeros_like(batch["input_ids"])
+            batch["word_positions"][index] = self.positions[ids]
         if self.label_ids is not None:
-            ids, index = self.places(rows)
             batch["label_ids"] = np.full_like(batch["input_ids"], -1)
             batch["label_ids"][index] = self.label_ids[ids]
         return batch
@@ -64,13 +71,17 @@ class TokenizedWords:
     def places(self, rows: np.ndarray) -> dataset.Places:
         """Places of the outputs for a batch of windows, among all words.
 
-        The index is the row and the position of each own word's first piece.
+        The index is the row and the position of each own word's first piece; with
+        `has_places` the row and the number of the word.
         """
         counts = self.num_words[rows]
         begins = (np.cumsum(self.num_words) - self.num_words)[rows]
         ids = tokenized.ranges(begins, counts)
         in_batch = np.repeat(np.arange(len(counts)), counts)
-        return dataset.Places(ids, (in_batch, self.positions[ids]))
+        columns = self.positions[ids]
+        if self.has_places:
+            columns = tokenized.ranges(np.zeros_like(counts), counts)
+        return dataset.Places(ids, (in_batch, columns))
 
 
 def tokenize(
@@ -80,6 +91,7 @@ def tokenize(
     max_seq_length: int,
     label_ids: np.ndarray | None = None,
     document_context: bool = True,
+    has_places: bool = False,
 ) -> TokenizedWords:
     """Makes a window `[CLS] pieces [SEP]` around each sentence, in their order.
 
@@ -96,6 +108,7 @@ def tokenize(
         document_context: fill windows with the words of the same document on either
             side, as many as fit (section 5.3 of the paper); else only with those of
             the same sentence.
+        has_places: see `TokenizedWords`.
     """
     if max_seq_length < 3:
         raise ValueError(f"`max_seq_length` must be at least 3, got {max_seq_length}")
@@ -125,6 +138,7 @@ def tokenize(
         positions=np.array(positions, np.int64),
         whole_lengths=np.array(whole_lengths, np.int64),
         label_ids=label_ids,
+        has_places=has_places,
     )
 
 

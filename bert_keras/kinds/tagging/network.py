@@ -5,7 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.model import losses
+from bert_keras.core.settings import config as settings
+from bert_keras.model import encoder, losses, operations
 from bert_keras.model.networks import (
     EncoderWithHead,
     token_weights,
@@ -22,9 +23,90 @@ class BertTagger(EncoderWithHead):
     integers: the true class of each token, below 0 for a token that does not count (a
     special token, padding, a word's pieces after the first). The weight of the loss is
     the number of tokens that count.
+
+    With `feature_layers` the network follows the second half of that section: the
+    encoder is frozen and drops nothing, and the head reads the outputs of some layers,
+    at the first pieces of words alone. The features then hold `word_positions`,
+    `(batch_size, num_words)` integers: the place of each word's first piece, padded
+    with 0. `logits` and `label_ids` have an entry for each word in place of each token.
+
+    Args:
+        config: sizes and shapes of the encoder.
+        num_labels: classes.
+        feature_layers: a `FeatureLayers`; `None`: the encoder is trained.
+        **kwargs: see `EncoderWithHead`.
+
+    Raises:
+        InputError: the encoder has too few layers.
     """
 
     per_token = True
+    saved_arguments = (*EncoderWithHead.saved_arguments, "feature_layers")
+
+    def __init__(
+        self,
+        config: settings.BertConfig,
+        num_labels: int,
+        *,
+        feature_layers: settings.FeatureLayers | None = None,
+        **kwargs: Any,
+    ) -> None:
+        numbers, mixes = (), False
+        if feature_layers is not None:
+            numbers = settings.feature_layer_numbers(
+                feature_layers, config.num_hidden_layers
+            )
+            mixes = feature_layers.startswith("weighted_sum")
+        super().__init__(
+            config,
+            num_labels,
+            num_vectors=len(numbers) or 1,
+            mixes_vectors=mixes,
+            **kwargs,
+        )
+        self.feature_layers = feature_layers
+        self.layer_numbers = numbers
+
+    def build(self, input_shape=None):
+        super().build(input_shape)
+        if self.feature_layers is not None:
+            self.encoder.trainable = False
+
+    def scores(self, features, training, return_all_layers):
+        if self.feature_layers is None:
+            return super().scores(features, training, return_all_layers)
+        if "word_positions" not in features:
+            raise ValueError(
+                "a tagger with `feature_layers` needs `word_positions`, the place of "
+                "each word's first piece"
+            )
+        features = encoder.complete(features)
+        encoded = self.encoder(features, training=False, return_all_layers=True)
+        outputs = encoded["encoder_outputs"]
+        positions = features["word_positions"]
+        padded_length = ops.shape(positions)[1]
+        if positions.shape[1] is None:
+            # Where shapes are free, the BiLSTM's loop ends with the longest sentence.
+            num_words = ops.sum(ops.cast(positions > 0, "int32"), axis=1)
+            positions = positions[:, : ops.maximum(ops.max(num_words), 1)]
+        vectors = self._vectors([outputs[n] for n in self.layer_numbers], positions)
+        logits = self.head(
+            vectors,
+            self.encoder.dropout_seeds(features) if training else None,
+            ops.cast(positions > 0, "int32"),
+            training=training,
+        )
+        # 0 at padding, however much of it there is.
+        logits = ops.where(positions[..., None] > 0, logits, 0.0)
+        missing = padded_length - ops.shape(positions)[1]
+        logits = ops.pad(logits, [[0, 0], [0, missing], [0, 0]])
+        return logits, {"encoder_outputs": outputs} if return_all_layers else {}
+
+    def _vectors(self, outputs, positions):
+        """`(batch_size, num_words, num_layers, hidden_size)`, without gradients."""
+        chosen = [operations.gather_positions(output, positions) for output in outputs]
+        shape = (-1, ops.shape(positions)[1], len(outputs), self.config.hidden_size)
+        return ops.stop_gradient(ops.reshape(ops.stack(chosen, axis=1), shape))
 
     def loss_weights(self, features) -> dict[str, Any]:
         return {"loss": ops.sum(token_weights(features))}

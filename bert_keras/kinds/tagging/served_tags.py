@@ -45,7 +45,9 @@ class Tags(served.ServedModel):
     with the same document are context for each other. Answers as for `words`.
 
     Ids: `answers.INPUT_NAMES`. Numbers, also those of the signature of ids: `logits`,
-    `(batch_size, sequence_length, num_labels)` float32, of each token.
+    `(batch_size, sequence_length, num_labels)` float32, of each token. With
+    `feature_layers`, ids have `word_positions` too and logits are of words, see
+    `network.BertTagger`.
 
     Without documents, a sentence has no context. Long ones go through windows, as in
     `ner_windows.tokenize`. Labels of entities are read as in `tasks.ner`; with plain
@@ -63,6 +65,10 @@ class Tags(served.ServedModel):
         super().__init__(trained, max_seq_length=trained.settings.max_seq_length)
         self.labels = trained.task.labels
         self.has_documents = trained.settings.document_context
+        self.has_places = trained.task.feature_layers is not None
+        if self.has_places:
+            places = tf.TensorSpec([None, None], tf.int32, "word_positions")
+            self.id_specs = (*served.ID_SPECS, places)
         self._split = graph_tokenizer.WordSplitter()
 
     def signatures(self):
@@ -198,6 +204,10 @@ class Tags(served.ServedModel):
         rows = own.value_rowids()
         # After [CLS].
         positions = 1 + tf.gather(starts, own.values) - tf.gather(first_pieces, rows)
+        if self.has_places:
+            places = own.with_values(tf.cast(positions, tf.int32))
+            ids["word_positions"] = places.to_tensor()
+            positions = own.values - tf.gather(windows.own_begins, rows)
         return tf.gather_nd(
             self.compute(ids)["logits"], tf.stack([rows, positions], axis=1)
         )
@@ -260,6 +270,7 @@ class Tags(served.ServedModel):
             self._python_tokenizer,
             max_seq_length=self.max_seq_length,
             document_context=document_context,
+            has_places=self.has_places,
         )
 
     def _python_probabilities(

@@ -5,7 +5,8 @@ its weights change. Its layers are read in every step, where they are compared.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,16 @@ from bert_keras.checkpoints import run_directory, starting_point, weights
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.kinds import held_out_parts, registry
-from bert_keras.lab.distill import lessons, students, taught, teacher_answers
+from bert_keras.lab.distill import data as distill_data
+from bert_keras.lab.distill import inputs as distill_inputs
+from bert_keras.lab.distill import student as students
+from bert_keras.lab.distill import teacher_logits
 from bert_keras.model import distillation
 from bert_keras.training import run
 from bert_keras.training.finetuning import run as tuning
+
+_MOST_HEADS = 48
+"""As many as MiniLMv2 has for BASE."""
 
 
 def distill(
@@ -48,9 +55,9 @@ def distill(
         settings: the run's configuration; what it does not set about inputs is as the
             teacher has it.
         teacher: run directory or checkpoint of any format, with its vocabulary.
-        student: what it is and begins with, see `students.read`; `None`: as
+        student: sizes or a checkpoint, see `students.read_student`; `None`: as
             `distillation.init_layers` says.
-        train: file of the task, or of plain texts (see `lessons.plain_texts`).
+        train: file of the task, or of plain texts (see `distill_data.plain_texts`).
         dev: labelled files to evaluate on, as for `finetune`; `None` for plain texts.
         data: in place of both, the folder of the task's data set.
         has_labels: learn from labels of `train`, too.
@@ -68,23 +75,36 @@ def distill(
             is for another task or has other labels, or a setting does nothing.
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
-    found = starting_point.read_with_tokenizer(teacher)
-    settings = lessons.complete(settings, found, teacher, has_labels=has_labels)
+    checkpoint = starting_point.read_with_tokenizer(teacher)
+    settings = distill_data.complete(
+        settings, checkpoint, teacher, has_labels=has_labels
+    )
     settings = tuning.resolved(settings, strategy)
-    train, dev = lessons.find_files(settings, found, train=train, dev=dev, data=data)
+    train, dev = distill_data.find_files(
+        settings, checkpoint, train=train, dev=dev, data=data
+    )
 
     def read() -> tuple[tuning.Inputs, tuning.Build]:
-        made = students.read(student, found, settings, teacher_path=teacher)
-        lesson = lessons.read(
-            settings, found, teacher, train, dev, has_labels=has_labels
+        learner = students.read_student(
+            student, checkpoint, settings, teacher_path=teacher
+        )
+        texts = distill_data.read_data(
+            settings, checkpoint, teacher, train, dev, has_labels=has_labels
         )
         if answers is not None and not settings.distillation.soft_weight:
             raise InputError("--answers: none are learnt from: leave it out")
-        return _inputs(
-            *(settings, found, made, lesson, strategy),
+        training = _Training(
+            settings=settings,
+            teacher=checkpoint,
+            teacher_sha256=starting_point.digest(checkpoint, checkpoint.arrays),
+            student=learner,
+            data=texts,
+            losses=_losses(settings.distillation, checkpoint, learner.bert_config),
             answers=answers,
+            strategy=strategy,
             is_chief=is_chief,
         )
+        return training.inputs(), training.build
 
     job = tuning.TuningJob(
         settings,
@@ -102,54 +122,83 @@ def distill(
     return run.run(job, output_dir, is_chief=is_chief)
 
 
-def _inputs(
-    settings: finetuning.FinetuningConfig,
-    teacher: weights.Checkpoint,
-    student: weights.Checkpoint,
-    lesson: lessons.Lesson,
-    strategy: tf.distribute.Strategy,
-    *,
-    answers: str | Path | None,
-    is_chief: bool,
-) -> tuple[tuning.Inputs, tuning.Build]:
-    losses = _losses(settings.distillation, teacher, student.bert_config)
+@dataclass(frozen=True, kw_only=True)
+class _Training:
+    """The validated inputs of a distillation."""
 
-    recorded = {
-        **lesson.recorded,
-        "teacher_sha256": starting_point.digest(teacher, teacher.arrays),
-    }
+    settings: finetuning.FinetuningConfig
+    teacher: weights.Checkpoint
+    teacher_sha256: str
+    student: weights.Checkpoint
+    data: distill_data.DistillationData
+    losses: distillation.Losses
+    answers: str | Path | None
+    strategy: tf.distribute.Strategy
+    is_chief: bool
 
-    def answer(network: keras.Model) -> np.ndarray:
-        return teacher_answers.answers(
+    def inputs(self) -> tuning.Inputs:
+        return tuning.Inputs(
+            bert_config=tuning.with_dropout(self.student.bert_config, self.settings),
+            vocabulary=self.teacher.vocabulary,
+            do_lower_case=self.teacher.do_lower_case,
+            task=self.data.task,
+            num_train_examples=self.data.num_train_examples,
+            dev=self.data.dev,
+            recorded={
+                **self.data.recorded,
+                "teacher_sha256": self.teacher_sha256,
+                "student_sha256": starting_point.digest(
+                    self.student, self.student.arrays
+                ),
+            },
+            data_report=self.data.data_report,
+        )
+
+    def build(self, directory: run_directory.Run) -> tuning.Trained:
+        with self.strategy.scope():
+            # The student does not learn from pre-training heads.
+            is_tuned = distill_data.is_tuned(self.teacher)
+            network = registry.build_network(
+                self.teacher.bert_config,
+                self.teacher.task if is_tuned else self.data.task,
+                dtype=self.settings.precision,
+            )
+            weights.assign(network, self.teacher.arrays)
+        inputs = self.data.inputs
+        if self.losses.soft_weight:
+            inputs = distill_inputs.InputsWithTeacherLogits(
+                inputs=inputs, logits=self._logits(network)
+            )
+        read_layers = self.losses.read_layers
+
+        def make_network() -> keras.Model:
+            trained = distillation.Distillation(
+                tuning.build_network(self.settings, directory),
+                kind=directory.task.kind,
+                losses=self.losses,
+                teacher=distillation.Teacher(network) if read_layers else None,
+                seed=self.settings.seed,
+                dtype=self.settings.precision,
+                name="distillation",
+            )
+            trained.build()
+            return trained
+
+        tuner = tuning.build_tuner(self.settings, make_network, inputs, self.strategy)
+        student = tuner.network.student
+        weights.assign(student, self.student.arrays)
+        return tuning.Trained(tuner, student, inputs)
+
+    def _logits(self, network: keras.Model) -> np.ndarray:
+        return teacher_logits.compute(
             network,
-            lesson.inputs,
-            path=answers,
-            facts={**lesson.facts, "teacher_sha256": recorded["teacher_sha256"]},
-            ladder=settings.lengths or (),
-            strategy=strategy,
-            is_chief=is_chief,
+            self.data.inputs,
+            path=self.answers,
+            facts={**self.data.facts, "teacher_sha256": self.teacher_sha256},
+            ladder=self.settings.lengths or (),
+            strategy=self.strategy,
+            is_chief=self.is_chief,
         )
-
-    def build(directory: run_directory.Run) -> tuning.Trained:
-        return _build(
-            *(settings, directory, teacher, student),
-            *(losses, lesson, answer, strategy),
-        )
-
-    inputs = tuning.Inputs(
-        bert_config=tuning.with_dropout(student.bert_config, settings),
-        vocabulary=teacher.vocabulary,
-        do_lower_case=teacher.do_lower_case,
-        task=lesson.task,
-        num_train_examples=lesson.num_train_examples,
-        dev=lesson.dev,
-        recorded={
-            **recorded,
-            "student_sha256": starting_point.digest(student, student.arrays),
-        },
-        data_report=lesson.data_report,
-    )
-    return inputs, build
 
 
 def _losses(
@@ -157,16 +206,16 @@ def _losses(
     teacher: weights.Checkpoint,
     student: config.BertConfig,
 ) -> distillation.Losses:
-    """The losses, with what the sizes of both decide.
+    """Returns the losses, with layers and heads chosen by the sizes of both.
 
     Raises:
-        InputError: layers or heads that there cannot be.
+        InputError: a layer does not exist, or the heads do not divide the sizes.
     """
     theirs = teacher.bert_config
     num_layers = theirs.num_hidden_layers
     layers = settings.hidden_layers
     if settings.hidden_weight and layers is None:
-        layers = spread(num_layers, student.num_hidden_layers)
+        layers = evenly_spaced_layers(num_layers, student.num_hidden_layers)
     elif layers is not None:
         students.check_layers("hidden_layers", layers, num_layers)
         if len(layers) != student.num_hidden_layers:
@@ -199,51 +248,10 @@ def _losses(
     )
 
 
-_MOST_HEADS = 48
-
-
-def spread(num_teacher_layers: int, num_student_layers: int) -> tuple[int, ...]:
-    """Layer of the teacher for each of the student's, from 1, the last for the last."""
+def evenly_spaced_layers(
+    num_teacher_layers: int, num_student_layers: int
+) -> tuple[int, ...]:
+    """Returns the teacher's layer for each of the student's; 1 is the first."""
     step = num_teacher_layers / num_student_layers
     numbers = range(1, num_student_layers + 1)
     return tuple(max(1, round(number * step)) for number in numbers)
-
-
-def _build(
-    settings: finetuning.FinetuningConfig,
-    directory: run_directory.Run,
-    teacher: weights.Checkpoint,
-    student: weights.Checkpoint,
-    losses: distillation.Losses,
-    lesson: lessons.Lesson,
-    answer: Callable[[keras.Model], np.ndarray],
-    strategy: tf.distribute.Strategy,
-) -> tuning.Trained:
-    with strategy.scope():
-        # Of pre-training heads nothing is learnt.
-        task = teacher.task if lessons.is_tuned(teacher) else lesson.task
-        network = registry.build_network(
-            teacher.bert_config, task, dtype=settings.precision
-        )
-        weights.assign(network, teacher.arrays)
-    inputs = lesson.inputs
-    if losses.soft_weight:
-        inputs = taught.TaughtInputs(inputs=inputs, logits=answer(network))
-
-    def make_network() -> keras.Model:
-        made = distillation.Distillation(
-            tuning.build_network(settings, directory),
-            kind=directory.task.kind,
-            losses=losses,
-            teacher=distillation.Teacher(network) if losses.read_layers else None,
-            seed=settings.seed,
-            dtype=settings.precision,
-            name="distillation",
-        )
-        made.build()
-        return made
-
-    tuner = tuning.build_tuner(settings, make_network, inputs, strategy)
-    trained = tuner.network.student
-    weights.assign(trained, student.arrays)
-    return tuning.Trained(tuner, trained, inputs)

@@ -84,7 +84,7 @@ def example_batches(
     seed: int,
     start_step: int = 0,
     padded_length: Callable[[int], int] | None = None,
-    share: shapes.Share | None = None,
+    share: shapes.ReplicaShare | None = None,
     packer: packed_batches.Packer | None = None,
 ) -> tf.data.Dataset:
     """Endless batches of the rows of a data set.
@@ -151,14 +151,14 @@ def _parts_of(
     make_batch: Callable[[np.ndarray], dict[str, np.ndarray]],
     *,
     padded_length: Callable[[int], int] | None,
-    share: shapes.Share | None,
+    share: shapes.ReplicaShare | None,
     packer: packed_batches.Packer | None,
 ) -> Callable[[np.ndarray], Iterator[dict[str, np.ndarray]]]:
     """From the rows of a batch to its elements; see `example_batches`."""
 
     def parts_of(rows: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
         longest = int(lengths[rows].max())
-        parts = [(rows, None)] if share is None else share.of(rows)
+        parts = [(rows, None)] if share is None else share.rows(rows)
         for part, weights in parts:
             batch = make_batch(part)
             if padded_length is not None:

@@ -122,7 +122,7 @@ def build_stretch(
 
     def stream_from(step: int) -> replicas.Stream:
         def of_process(index: int, num_processes: int, num_replicas: int):
-            share = shapes.Share(
+            share = shapes.ReplicaShare(
                 num_rows=num_rows,
                 num_replicas=total,
                 begin=index * num_replicas,

@@ -114,7 +114,7 @@ class KerasEngine:
     def make_steps(
         self, stream: Stream, schedule: Schedule, **follow: Callable
     ) -> None:
-        fit(self.learner, stream, schedule, **follow)
+        self.learner.make_steps(stream, schedule, callbacks=[_Follow(**follow)])
 
     def evaluate(self, evaluation: Evaluation, **follow: Callable[[bool], None]):
         return evaluate(self.learner, evaluation, **follow)

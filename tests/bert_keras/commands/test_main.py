@@ -15,7 +15,7 @@ from tests.bert_keras.training.finetuning import test_finetune
 
 VERBS = (
     "corpus vocab extend-vocab examples adopt inspect pretrain fill-mask finetune "
-    "sweep evaluate predict features probe report export convert config demo launch "
+    "sweep evaluate predict features report export convert config demo launch "
     "preflight plan doctor"
 ).split()
 

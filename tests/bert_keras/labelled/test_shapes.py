@@ -37,9 +37,9 @@ def test_shares_of_replicas_are_filled_up():
     found = [
         (part.tolist(), weights.tolist())
         for begin in (0, 2)
-        for part, weights in shapes.Share(
+        for part, weights in shapes.ReplicaShare(
             num_rows=2, num_replicas=4, begin=begin, end=begin + 2
-        ).of(rows)
+        ).rows(rows)
     ]
     assert found == [([7, 3], [1, 1]), ([9, 1], [1, 1]), ([5, 7], [1, 0])] + [
         ([7, 7], [0, 0])

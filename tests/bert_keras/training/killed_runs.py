@@ -54,22 +54,6 @@ def die_after_step(*, step: int, seconds: float) -> None:
     keras.Model.fit = fit_and_die
 
 
-def die_writing(*, step: int, num_arrays: int) -> None:
-    """After some arrays of the checkpoint of a step, the last ones still in buffers."""
-    write_arrays = npz_files.write_arrays
-
-    def write_some(path, arrays):
-        def some_arrays():
-            for index, array in enumerate(arrays):
-                if index == num_arrays and path.name == f"step-{step:010}.npz":
-                    die()
-                yield array
-
-        write_arrays(path, some_arrays())
-
-    npz_files.write_arrays = write_some
-
-
 def die_writing_slowly(*, step: int, seconds: float, seconds_per_array: float) -> None:
     """Some time after the first array of a checkpoint of a step, or of a later one, on
     a slow disk."""
@@ -110,7 +94,6 @@ def die_renaming(*, step: int, is_renamed: bool) -> None:
 
 DEATHS = {
     "after_step": die_after_step,
-    "writing": die_writing,
     "writing_slowly": die_writing_slowly,
     "renaming": die_renaming,
 }

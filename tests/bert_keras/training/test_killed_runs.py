@@ -22,43 +22,44 @@ from tests.bert_keras.training.finetuning import (
 
 pytestmark = pytest.mark.slow
 
-NUM_STEPS = 58
 INTERVAL = 5
-TINY = {
-    "num_hidden_layers": 1,
-    "hidden_size": 16,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "max_position_embeddings": 32,
-}
-
-
-@pytest.fixture(scope="module")
-def settings_path(tmp_path_factory) -> Path:
-    """Two phases, the second with smaller batches in two parts, dropout and all."""
-    settings = strict.build_config(
-        config.PretrainingConfig,
-        {
-            "model": TINY,
-            "optimizer": {"learning_rate": 1e-3, "warmup_steps": 2},
-            "global_batch_size": 8,
-            "phases": [
-                {"fraction": 0.55},
-                {
-                    "fraction": 0.45,
-                    "global_batch_size": 4,
-                    "gradient_accumulation_steps": 2,
-                },
-            ],
-            "num_train_steps": NUM_STEPS,
-            "save_checkpoint_steps": INTERVAL,
-            "num_eval_steps": 2,
-            "shuffle_buffer_size": 100,
+# Two phases, the second with smaller batches in two parts, dropout and all.
+PRETRAINING = strict.build_config(
+    config.PretrainingConfig,
+    {
+        "model": {
+            "num_hidden_layers": 1,
+            "hidden_size": 16,
+            "num_attention_heads": 2,
+            "intermediate_size": 32,
+            "max_position_embeddings": 32,
         },
-    )
-    path = tmp_path_factory.mktemp("settings") / "config.yaml"
-    loading.save(settings, path)
-    return path
+        "optimizer": {"learning_rate": 1e-3, "warmup_steps": 2},
+        "global_batch_size": 8,
+        "phases": [
+            {"fraction": 0.55},
+            {
+                "fraction": 0.45,
+                "global_batch_size": 4,
+                "gradient_accumulation_steps": 2,
+            },
+        ],
+        "num_train_steps": 58,
+        "save_checkpoint_steps": INTERVAL,
+        "num_eval_steps": 2,
+        "shuffle_buffer_size": 100,
+    },
+)
+TUNING = finetuning.FinetuningConfig(
+    max_seq_length=32,
+    batch_size=8,
+    num_train_epochs=6,
+    learning_rate=1e-3,
+    save_checkpoint_steps=3,
+    save_checkpoint_minutes=None,
+    span=finetuning.SpanConfig(doc_stride=8, max_query_length=4, max_answer_length=3),
+)
+SECONDS_PER_ARRAY = 0.02
 
 
 @pytest.fixture(scope="module")
@@ -82,192 +83,140 @@ def live():
 
 
 @pytest.fixture(scope="module")
-def start(live, settings_path, tiny_examples):
-    """A function that gives a pre-training a life; returns its exit code."""
+def order_of(tiny_examples, tmp_path_factory):
+    """A function from the name of a case to the order of its run, all but its place."""
 
-    def start(output_dir, *, num_replicas, death=None) -> int:
-        return live(
-            verb="pretrain",
-            settings=settings_path,
-            examples=[str(tiny_examples)] * 2,
-            output_dir=output_dir,
-            num_replicas=num_replicas,
-            death=death,
-        )
+    def order(case: str) -> dict:
+        folder = tmp_path_factory.mktemp(case)
+        if case in ("pretrain", "replicas"):
+            loading.save(PRETRAINING, folder / "config.yaml")
+            return {
+                "verb": "pretrain",
+                "settings": folder / "config.yaml",
+                "examples": [str(tiny_examples)] * 2,
+                "num_replicas": 1 if case == "pretrain" else 2,
+            }
+        keep, write, suffix = {
+            "span": ("best", test_finetune_tasks.questions_file, "json"),
+            "tagging": ("last", test_finetune_tasks.tagged_file, "txt"),
+        }[case]
+        settings = TUNING.model_copy(update={"task": case, "keep": keep})
+        loading.save(settings, folder / "config.yaml")
+        init = test_finetune.make_init(folder / "init", test_finetune.BERT_CONFIG)
+        return {
+            "verb": "finetune",
+            "settings": folder / "config.yaml",
+            "init": init,
+            "train": write(folder / f"train.{suffix}", 80, seed=1),
+            "dev": [str(write(folder / f"dev.{suffix}", 20, seed=2))],
+        }
 
-    return start
-
-
-def checkpoints(run: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (run / "checkpoints").iterdir()}
-
-
-def assert_same_runs(found: Path, expected: Path) -> None:
-    """All but times are alike: files, state, weights, results and curves."""
-    ours, theirs = (
-        test_resumed_tuning.scalars(found),
-        test_resumed_tuning.scalars(expected),
-    )
-    assert ours.keys() == theirs.keys()
-    assert [key for key in theirs if ours[key] != theirs[key]] == []
-    ours, theirs = checkpoints(found), checkpoints(expected)
-    assert ours.keys() == theirs.keys()
-    for name in (name for name in theirs if name.endswith(".npz")):
-        # Before the bytes: names of what differs.
-        with (
-            np.load(found / "checkpoints" / name) as a,
-            np.load(expected / "checkpoints" / name) as b,
-        ):
-            assert set(a) == set(b)
-            assert [key for key in a if a[key].tobytes() != b[key].tobytes()] == []
-    assert ours == theirs
-    assert results(found) == results(expected)
-
-
-def results(run: Path) -> dict:
-    """What a finished run says of itself, without times."""
-    read = json.loads((run / "results.json").read_text())
-    assert read.pop("seconds") > 0
-    return read
-
-
-def deaths(number: int, seed: int) -> list[tuple[str, dict]]:
-    """Moments to die at, one in each save interval, some in the worst places."""
-    choose = random.Random(seed)
-    moments = []
-    for index in range(number):
-        step = INTERVAL * index + choose.randint(1, INTERVAL)
-        seconds = choose.uniform(0, 0.1)
-        moments.append(("after_step", {"step": step, "seconds": seconds}))
-    worst = [
-        ("writing", {"num_arrays": choose.randint(4, 40)}),
-        ("renaming", {"is_renamed": False}),
-        ("renaming", {"is_renamed": True}),
-    ]
-    for index, (kind, moment) in zip(
-        choose.sample(range(number), len(worst)), worst, strict=True
-    ):
-        moments[index] = (kind, {"step": INTERVAL * (index + 1), **moment})
-    return moments
+    return order
 
 
 @pytest.fixture(scope="module")
-def whole(start, tmp_path_factory):
-    """A run on one device that nobody disturbed."""
-    directory = tmp_path_factory.mktemp("whole") / "run"
-    assert start(directory, num_replicas=1) == 0
-    return directory
+def whole(live, order_of, tmp_path_factory):
+    """A function from a case to its order and a run that nobody disturbed."""
+    runs = {}
+
+    def run(case: str) -> tuple[dict, Path]:
+        if case not in runs:
+            order, directory = order_of(case), tmp_path_factory.mktemp("whole") / "run"
+            assert live(**order, output_dir=directory, death=None) == 0
+            runs[case] = order, directory
+        return runs[case]
+
+    return run
 
 
-def kill_until_finished(start, directory, *, num_replicas, num_deaths):
-    for death in deaths(num_deaths, seed=num_replicas):
-        code = start(directory, num_replicas=num_replicas, death=death)
-        assert code == -signal.SIGKILL, death
-        assert not (directory / "results.json").exists()
-    assert start(directory, num_replicas=num_replicas) == 0
-
-
-def test_killed_ten_times(start, whole, tmp_path):
-    kill_until_finished(start, tmp_path / "run", num_replicas=1, num_deaths=10)
-    assert_same_runs(tmp_path / "run", whole)
-
-
-def test_two_replicas_killed_ten_times(start, tmp_path):
-    assert start(tmp_path / "whole", num_replicas=2) == 0
-    kill_until_finished(start, tmp_path / "run", num_replicas=2, num_deaths=10)
-    assert_same_runs(tmp_path / "run", tmp_path / "whole")
-
-
-def test_stopped_by_sigterm(start, whole, settings_path, tiny_examples, tmp_path):
-    command = [
-        *(
-            sys.executable,
-            "-m",
-            "bert_keras.commands.main",
-            "pretrain",
-            "--strategy",
-            "cpu",
-        ),
-        *("--config", str(settings_path), "--output_dir", str(tmp_path / "run")),
-        *("--examples", str(tiny_examples), str(tiny_examples)),
-    ]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        while not process.stderr.readline().startswith("step 1/58 "):
-            assert process.poll() is None
-        time.sleep(random.Random(1).uniform(0, 0.1))
-        process.send_signal(signal.SIGTERM)
-        said = process.stderr.read().splitlines()
-    assert process.returncode == 143
-    stopped = re.fullmatch(
-        r"bert-keras pretrain: stopped by SIGTERM at step (\d+); give the same "
-        "command again to resume",
-        said[-1],
+def assert_same_runs(found: Path, expected: Path) -> None:
+    """All but times are alike: files, state, weights, results, answers and curves."""
+    for path in expected.glob("checkpoints/*.npz"):
+        # Before the bytes: names of what differs.
+        with (
+            np.load(found / "checkpoints" / path.name) as ours,
+            np.load(path) as theirs,
+        ):
+            assert set(ours) == set(theirs)
+            assert [k for k in ours if ours[k].tobytes() != theirs[k].tobytes()] == []
+    ours, theirs = (
+        {p.name: p.read_bytes() for p in run.glob("checkpoints/*")}
+        for run in (found, expected)
     )
-    step = int(stopped[1])
-    assert 1 <= step < NUM_STEPS
-    assert f"step-{step:010}.npz" == max(checkpoints(tmp_path / "run"))
-    assert not (tmp_path / "run" / "results.json").exists()
-    assert start(tmp_path / "run", num_replicas=1) == 0
-    assert_same_runs(tmp_path / "run", whole)
+    assert ours == theirs
+    test_resumed_tuning.assert_same(found, expected)
 
 
-TUNING = finetuning.FinetuningConfig(
-    max_seq_length=32,
-    batch_size=8,
-    num_train_epochs=6,
-    learning_rate=1e-3,
-    save_checkpoint_steps=3,
-    save_checkpoint_minutes=None,
-    span=finetuning.SpanConfig(doc_stride=8, max_query_length=4, max_answer_length=3),
-)
-NUM_TUNING_KILLS, NUM_KILLS_IN_WRITES = 20, 9
-SECONDS_PER_ARRAY = 0.02
+def newest_step(run: Path) -> int:
+    return max([int(p.stem[-10:]) for p in run.glob("checkpoints/step-*.npz")] or [0])
 
 
 @pytest.mark.parametrize(
-    ("task", "keep", "write"),
-    [
-        ("span", "best", test_finetune_tasks.questions_file),
-        ("tagging", "last", test_finetune_tasks.tagged_file),
-    ],
+    ("case", "num_kills"),
+    [("pretrain", 10), ("replicas", 10), ("span", 20), ("tagging", 20)],
 )
-def test_a_finetuning_killed_twenty_times(live, task, keep, write, tmp_path):
-    """Nine times while a checkpoint is written, which its unfinished file proves."""
-    settings = TUNING.model_copy(update={"task": task, "keep": keep})
-    loading.save(settings, tmp_path / "config.yaml")
-    suffix = "json" if task == "span" else "txt"
-    order = {
-        "verb": "finetune",
-        "settings": tmp_path / "config.yaml",
-        "init": test_finetune.make_init(tmp_path / "init", test_finetune.BERT_CONFIG),
-        "train": write(tmp_path / f"train.{suffix}", 80, seed=1),
-        "dev": [str(write(tmp_path / f"dev.{suffix}", 20, seed=2))],
-    }
-    assert live(**order, output_dir=tmp_path / "whole", death=None) == 0
-    choose, run = random.Random(task), tmp_path / "run"
-    in_writes = choose.sample(range(NUM_TUNING_KILLS), NUM_KILLS_IN_WRITES)
+def test_killed_again_and_again(case, num_kills, live, whole, tmp_path):
+    """Nearly half of the times while a checkpoint is written, which its unfinished file
+    proves, and once just before and just after it gets its name."""
+    order, expected = whole(case)
+    choose, run = random.Random(case), tmp_path / "run"
+    kinds = ["writing_slowly"] * (num_kills * 9 // 20) + ["named", "unnamed"]
+    kinds += ["after_step"] * (num_kills - len(kinds))
+    choose.shuffle(kinds)
+    interval = INTERVAL if order["verb"] == "pretrain" else 3
     num_proven, unfinished = 0, set()
-    for number in range(NUM_TUNING_KILLS):
-        step = max([int(p.stem[-10:]) for p in run.glob("checkpoints/step-*")] or [0])
-        if number in in_writes:
-            moment = {
+    for number, kind in enumerate(kinds, start=1):
+        step = newest_step(run)
+        due = (step // interval + 1) * interval
+        death = {
+            "writing_slowly": {
                 "step": step + 1,
                 "seconds": choose.uniform(0, 30 * SECONDS_PER_ARRAY),
                 "seconds_per_array": SECONDS_PER_ARRAY,
-            }
-            death = ("writing_slowly", moment)
-        else:
-            moment = {
+            },
+            "after_step": {
                 "step": step + choose.randint(1, 4),
-                "seconds": choose.uniform(0, 0.05),
-            }
-            death = ("after_step", moment)
-        code = live(**order, output_dir=run, death=death)
-        assert code == -signal.SIGKILL, death
+                "seconds": choose.uniform(0, 0.1),
+            },
+            "named": {"step": due, "is_renamed": True},
+            "unnamed": {"step": due, "is_renamed": False},
+        }[kind]
+        name = "renaming" if "named" in kind else kind
+        assert live(**order, output_dir=run, death=(name, death)) == -signal.SIGKILL, (
+            kind,
+            death,
+        )
         assert not (run / "results.json").exists()
         before, unfinished = unfinished, set(run.glob("checkpoints/.step-*.tmp"))
         num_proven += bool(unfinished - before)
-        print(f"{task}: kill {number + 1}: {death}, {num_proven} in a write")
-    assert num_proven >= NUM_KILLS_IN_WRITES
+        print(f"{case}: kill {number}: {death}, {num_proven} in a write")
+    assert num_proven >= kinds.count("writing_slowly")
     assert live(**order, output_dir=run, death=None) == 0
-    test_resumed_tuning.assert_same(run, tmp_path / "whole")
+    assert_same_runs(run, expected)
+
+
+@pytest.mark.parametrize("case", ["pretrain", "tagging"])
+def test_stopped_by_sigterm(case, live, whole, tmp_path):
+    order, expected = whole(case)
+    command = [sys.executable, "-m", "bert_keras.commands.main", order["verb"]]
+    command += ["--strategy", "cpu", "--output_dir", str(tmp_path / "run")]
+    for name, values in order.items():
+        if name not in ("verb", "num_replicas"):
+            option = "config" if name == "settings" else name
+            command += [f"--{option}", *map(str, np.ravel(values))]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while not process.stderr.readline().startswith("step 1/"):
+            assert process.poll() is None
+        time.sleep(random.Random(1).uniform(0, 0.1))
+        process.send_signal(signal.SIGTERM)
+        lines = process.stderr.read().splitlines()
+    assert process.returncode == 143
+    stopped = re.fullmatch(
+        rf"bert-keras {order['verb']}: stopped by SIGTERM at step (\d+); give the same "
+        "command again to resume",
+        lines[-1],
+    )
+    assert int(stopped[1]) == newest_step(tmp_path / "run") >= 1
+    assert not (tmp_path / "run" / "results.json").exists()
+    assert live(**order, output_dir=tmp_path / "run", death=None) == 0
+    assert_same_runs(tmp_path / "run", expected)

@@ -261,8 +261,8 @@ def test_events_come_after_some_minutes(minutes, expected, monkeypatch):
     assert calls[: len(expected)] == expected
 
 
-def test_workers_wish_together(monkeypatch):
-    """A wish travels with the next step, and ends when it is fulfilled."""
+def test_workers_act_together(monkeypatch):
+    """A request travels with the next step, and ends when it is carried out."""
     world = World(is_alone=False, minutes={"evaluate": 1})
     monkeypatch.setattr(stopping.time, "monotonic", lambda: world.engine.step * 25.0)
     world.live()

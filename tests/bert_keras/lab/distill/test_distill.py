@@ -17,7 +17,11 @@ from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.data import tokenization
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
-from bert_keras.lab.distill import distill, lessons, students, taught, teacher_answers
+from bert_keras.lab.distill import data as distill_data
+from bert_keras.lab.distill import distill, teacher_logits
+from bert_keras.lab.distill import inputs as distill_inputs
+from bert_keras.lab.distill import student as students
+from bert_keras.labelled import dataset
 from bert_keras.report import writing
 from bert_keras.training import finetune
 from tests import conftest
@@ -192,7 +196,7 @@ def test_plain_texts_of_a_corpus_are_those_of_a_file(tmp_path):
         b"\xef\xbb\xbf" + "\r\n\n".join(texts).encode()
     )
     found = [
-        list(lessons.plain_texts(tmp_path / name, SETTINGS))
+        list(distill_data.plain_texts(tmp_path / name, SETTINGS))
         for name in ("corpus", "texts.txt")
     ]
     assert found == [texts, texts]
@@ -203,7 +207,7 @@ def test_plain_texts_of_a_corpus_are_those_of_a_file(tmp_path):
     for share, count in ((1.0, 50), (0.3, 15)):
         settings = SETTINGS.model_copy(update={"train_fraction": share})
         corpus, file = (
-            lessons.read(
+            distill_data.read_data(
                 settings, teacher, "teacher", tmp_path / name, (), has_labels=False
             )
             for name in ("corpus", "texts.txt")
@@ -215,9 +219,9 @@ def test_plain_texts_of_a_corpus_are_those_of_a_file(tmp_path):
     (shard,) = (tmp_path / "corpus").glob("documents*")
     shard.write_bytes(shard.read_bytes()[:-20] + bytes(20))
     with pytest.raises(InputError, match="damaged: .*; make the corpus again"):
-        list(lessons.plain_texts(tmp_path / "corpus", SETTINGS))
+        list(distill_data.plain_texts(tmp_path / "corpus", SETTINGS))
     with pytest.raises(InputError, match="not a finished output of"):
-        list(lessons.plain_texts(tmp_path, SETTINGS))
+        list(distill_data.plain_texts(tmp_path, SETTINGS))
 
 
 def test_plain_texts_are_not_held_in_memory(tmp_path):
@@ -229,7 +233,7 @@ def test_plain_texts_are_not_held_in_memory(tmp_path):
         tokenizer=tokenization.Tokenizer(VOCABULARY, do_lower_case=True),
     )
     tracemalloc.start()
-    lesson = lessons.read(
+    lesson = distill_data.read_data(
         SETTINGS, teacher, "teacher", tmp_path / "texts.txt", (), has_labels=False
     )
     _, peak = tracemalloc.get_traced_memory()
@@ -278,7 +282,7 @@ def test_answers_that_are_kept_are_those_that_are_learnt(places, tmp_path, monke
         raise AssertionError("the teacher was asked")
 
     # The evaluation computes, too.
-    monkeypatch.setattr(teacher_answers.forward, "of_task", fail)
+    monkeypatch.setattr(teacher_logits.forward, "of_task", fail)
     assert np.isfinite(first["train"]["soft_loss"])
     with pytest.raises(AssertionError, match="the teacher was asked"):
         learn(places, tmp_path / "other")
@@ -371,12 +375,14 @@ def test_answers_stand_where_the_loss_looks_for_them():
             return {"input_mask": np.ones((len(rows), 3), np.int32)}
 
         def places(self, rows):
-            return taught.dataset.Places(
+            return dataset.Places(
                 np.array([2, 0]), (np.array([0, 1]), np.array([1, 2]))
             )
 
     logits = np.float32([[1, 2], [3, 4], [5, 6]])
-    batch = taught.TaughtInputs(inputs=Inputs(), logits=logits).batch(np.arange(2))
+    batch = distill_inputs.InputsWithTeacherLogits(
+        inputs=Inputs(), logits=logits
+    ).batch(np.arange(2))
     assert batch["teacher_mask"].tolist() == [[0, 1, 0], [0, 0, 1]]
     assert batch["teacher_logits"][0, 1].tolist() == [5, 6]
     assert batch["teacher_logits"][1, 2].tolist() == [1, 2]
@@ -393,13 +399,15 @@ def test_answers_stand_where_the_loss_looks_for_them():
     ],
 )
 def test_layers_are_spread_evenly(theirs, ours, layers):
-    assert distill.spread(theirs, ours) == layers
+    assert distill.evenly_spaced_layers(theirs, ours) == layers
 
 
 def read_student(places, student, **values):
     teacher = conversion.read(places["teacher"])
     settings = SETTINGS.model_copy(update={"max_seq_length": 24, **losses(**values)})
-    return teacher, students.read(student, teacher, settings, teacher_path="TEACHER")
+    return teacher, students.read_student(
+        student, teacher, settings, teacher_path="TEACHER"
+    )
 
 
 def test_a_student_of_its_teachers_layers(places):
@@ -423,7 +431,7 @@ def test_layers_of_a_teacher_with_another_head(places):
     settings = SETTINGS.model_copy(update=losses(init_layers=(1,)))
     with pytest.raises(InputError, match="`bilstm_units` is 0, of the teacher 8: --set "
                        "bilstm_units=8"):  # fmt: skip
-        students.read(
+        students.read_student(
             *(None, dataclasses.replace(teacher, task=task), settings),
             teacher_path="TEACHER",
         )
@@ -635,7 +643,7 @@ def test_labels_and_pairs_that_the_teacher_does_not_know(places, tmp_path):
 
 def test_a_teacher_whose_numbers_are_not_finite(places):
     with pytest.raises(InputError, match="1 of 2 numbers that the teacher answers are"):
-        teacher_answers.check_finite(np.float32([np.nan, 1]))
+        teacher_logits.check_finite(np.float32([np.nan, 1]))
 
 
 def test_answers_without_a_folder_and_answers_that_are_none(places, tmp_path):
@@ -644,16 +652,20 @@ def test_answers_without_a_folder_and_answers_that_are_none(places, tmp_path):
     options |= {"path": path, "is_chief": True}
     # Before the teacher is asked, which may take hours.
     with pytest.raises(AttributeError):
-        teacher_answers.answers(None, None, **options)
+        teacher_logits.compute(None, None, **options)
     path.write_bytes(b"PK")
     with pytest.raises(InputError, match="npz: no whole file of answers: delete it"):
-        teacher_answers.answers(None, None, **options)
+        teacher_logits.compute(None, None, **options)
 
 
-def read_lesson(teacher, train, dev, settings, *, has_labels=False) -> lessons.Lesson:
+def read_lesson(
+    teacher, train, dev, settings, *, has_labels=False
+) -> distill_data.DistillationData:
     found = conversion.read(teacher)
-    settings = lessons.complete(settings, found, teacher, has_labels=has_labels)
-    return lessons.read(settings, found, teacher, train, [dev], has_labels=has_labels)
+    settings = distill_data.complete(settings, found, teacher, has_labels=has_labels)
+    return distill_data.read_data(
+        settings, found, teacher, train, [dev], has_labels=has_labels
+    )
 
 
 def test_second_texts_are_read_of_all_files_or_of_none(places, tmp_path):

@@ -1,4 +1,4 @@
-"""Model inputs with a teacher's answers, which a student learns. No TensorFlow."""
+"""Model inputs with the logits of a teacher. No TensorFlow."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from bert_keras.labelled import dataset
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaughtInputs:
+class InputsWithTeacherLogits:
     """Inputs of a task, each with the logits that a teacher gave it."""
 
     inputs: dataset.Inputs
@@ -25,17 +25,17 @@ class TaughtInputs:
         return self.inputs.num_answers
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Inputs with `TEACHER_LOGITS` and, of tokens, `TEACHER_MASK`."""
+        """Returns inputs with `TEACHER_LOGITS` and, for tokens, `TEACHER_MASK`."""
         batch, places = self.inputs.batch(rows), self.inputs.places(rows)
-        given = self.logits[places.ids]
+        logits = self.logits[places.ids]
         if len(places.index) == 1:
-            return batch | {features.TEACHER_LOGITS: given[:, None]}
+            return batch | {features.TEACHER_LOGITS: logits[:, None]}
         shape = batch["input_mask"].shape
-        logits = np.zeros((*shape, self.logits.shape[-1]), np.float32)
+        padded = np.zeros((*shape, logits.shape[-1]), np.float32)
         mask = np.zeros(shape, np.int32)
-        logits[places.index], mask[places.index] = given, 1
+        padded[places.index], mask[places.index] = logits, 1
         return batch | {
-            features.TEACHER_LOGITS: logits,
+            features.TEACHER_LOGITS: padded,
             features.TEACHER_MASK: mask,
         }
 

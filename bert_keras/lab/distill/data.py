@@ -1,7 +1,8 @@
-"""Lessons of a distillation: its settings made whole, and the texts that are learnt."""
+"""The data of a distillation: its settings made whole, and its texts."""
 
 import gzip
 import json
+import operator
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ from bert_keras.labelled import data_report, dataset, text_windows
 from bert_keras.training.finetuning import run as tuning
 from bert_keras.training.finetuning import settings_check
 
-_AS_THE_TEACHER = (
+INHERITED_SETTINGS = (
     "task",
     "columns",
     "regression",
@@ -30,33 +31,56 @@ _AS_THE_TEACHER = (
     "document_context",
     "span",
 )
-"""Settings that make inputs of a task: those that are not given are the teacher's."""
+"""Settings of a task's inputs: those that are not set are the teacher's."""
 
-_OF_TASKS = (
-    *(name for name in _AS_THE_TEACHER if name not in ("columns", "max_seq_length")),
-    "class_weights",
-    "embedding",
-    "label_smoothing",
-    "bilstm_units",
-    "dropout_prob",
-    "keep",
-    "early_stopping",
+_TASK_SETTINGS = (
+    *(k for k in INHERITED_SETTINGS if k not in ("columns", "max_seq_length")),
+    *("class_weights", "embedding", "label_smoothing", "bilstm_units", "dropout_prob"),
+    *("keep", "early_stopping", "distillation.soft_weight", "distillation.hard_weight"),
 )
-"""Settings that mean nothing for plain texts."""
+"""Settings without a meaning for plain texts."""
+
+_NEEDS: tuple[tuple[str, str | None, str], ...] = (
+    ("pack_examples", None, "is not for `distill`: leave it out"),
+    ("feature_layers", None, "is not for `distill`: leave it out"),
+    ("class_weights", "labels", "is for labels: give --labels too"),
+    ("label_smoothing", "labels", "is for labels: give --labels too"),
+    (
+        *("distillation.hard_weight", "labels"),
+        "is for labels of the training file: give --labels too",
+    ),
+    *(
+        (
+            *(f"distillation.{key}", f"distillation.{weight}"),
+            f"does nothing without `distillation.{weight}`: give that too, or leave it "
+            "out",
+        )
+        for key, weight in (
+            ("hidden_layers", "hidden_weight"),
+            ("relation_heads", "relation_weight"),
+            ("relation_layer", "relation_weight"),
+        )
+    ),
+    (
+        *("distillation.temperature", "probabilities"),
+        "is for probabilities that a tuned teacher gives: leave it out",
+    ),
+)
+"""Settings, what each needs (`None`: it is never possible), and why it is refused."""
 
 
-class Lesson(NamedTuple):
+class DistillationData(NamedTuple):
     """The validated inputs of a student's training."""
 
     task: config.Task
     inputs: dataset.Inputs
-    """To train on, with labels if they are learnt from."""
+    """Of the training file, with labels if the student learns from them."""
     num_train_examples: int
     dev: Sequence[tuning.Examples]
     recorded: dict[str, Any]
     data_report: data_report.DataReport | None
     facts: dict[str, Any]
-    """Everything but the teacher that its answers to `inputs` depend on."""
+    """Everything that the teacher's logits depend on, except the teacher."""
 
 
 def is_tuned(teacher: weights.Checkpoint) -> bool:
@@ -72,41 +96,73 @@ def complete(
     *,
     has_labels: bool,
 ) -> finetuning.FinetuningConfig:
-    """The settings with what the teacher decides.
+    """Returns the settings with the teacher's where they are not set.
 
     Args:
-        settings: as given.
-        teacher: that is learnt from.
+        settings: of the user.
+        teacher: the source of `INHERITED_SETTINGS`.
         path: of the teacher.
-        has_labels: whether labels are learnt from, too.
+        has_labels: whether the student learns from labels, too.
 
     Raises:
-        InputError: a setting does nothing, or nothing is learnt.
+        InputError: a setting does nothing, or the student learns nothing.
     """
-    if is_tuned(teacher):
+    has_answers = is_tuned(teacher)
+    if teacher.task.feature_layers:
+        raise InputError(f"{path}: reads `feature_layers`: take a teacher without them")
+    if has_answers:
         settings = _with_inputs_of(settings, teacher, path)
     else:
         _check_for_plain_texts(settings, path, has_labels=has_labels)
-    if settings.pack_examples:
-        raise InputError("`pack_examples` is not for `distill`: leave it out")
-    for key in ("class_weights", "label_smoothing"):
-        if getattr(settings, key) and not has_labels:
-            raise InputError(f"`{key}` is for labels: give --labels too")
-    given = settings.distillation
+    requested = settings.distillation
     defaults = {
-        "soft_weight": float(is_tuned(teacher)),
+        "soft_weight": float(has_answers),
         "hard_weight": float(has_labels),
-        "relation_weight": float(not is_tuned(teacher)),
+        "relation_weight": float(not has_answers),
     }
-    changes = {k: v for k, v in defaults.items() if getattr(given, k) is None}
-    made = given.model_copy(update=changes)
-    _check_losses(made, teacher.task, has_labels=has_labels)
-    return settings.model_copy(update={"distillation": made})
+    missing = {k: v for k, v in defaults.items() if getattr(requested, k) is None}
+    losses = requested.model_copy(update=missing)
+    settings = settings.model_copy(update={"distillation": losses})
+    _check_needs(settings, teacher.task, has_labels=has_labels)
+    return settings
+
+
+def _check_needs(
+    settings: finetuning.FinetuningConfig, task: config.Task, *, has_labels: bool
+) -> None:
+    losses = settings.distillation
+    met = {
+        "labels": has_labels,
+        "probabilities": losses.soft_weight and task.kind != "regression",
+        "distillation.hidden_weight": losses.hidden_weight,
+        "distillation.relation_weight": losses.relation_weight,
+    }
+    for key, need, why in _NEEDS:
+        if _is_changed(settings, key) and not (need and met[need]):
+            raise InputError(f"`{key}` {why}")
+    if has_labels and not losses.hard_weight:
+        raise InputError(
+            "--labels with `distillation.hard_weight` 0: leave one of them out"
+        )
+    if not (losses.soft_weight or losses.hidden_weight or losses.relation_weight):
+        raise InputError(
+            "nothing is learnt from the teacher: `soft_weight`, `hidden_weight` and "
+            "`relation_weight` of `distillation` are 0"
+        )
+
+
+def _is_changed(settings: finetuning.FinetuningConfig, key: str) -> bool:
+    """Whether a setting, by its dotted key, is neither empty nor the default."""
+    value = operator.attrgetter(key)(settings)
+    return bool(value) and value != operator.attrgetter(key)(_DEFAULTS)
+
+
+_DEFAULTS = finetuning.FinetuningConfig()
 
 
 def _input_settings(settings: finetuning.FinetuningConfig) -> dict[str, Any]:
     """Settings that decide what the teacher reads, and in which precision."""
-    names = (*_AS_THE_TEACHER, "precision", "lengths", "train_fraction")
+    names = (*INHERITED_SETTINGS, "precision", "lengths", "train_fraction")
     # Which share it is depends on the seed.
     names += () if settings.train_fraction == 1 else ("seed",)
     values = settings.model_dump(mode="json")
@@ -122,11 +178,11 @@ def _with_inputs_of(
     if native.recognizes(files.path(path)):
         theirs = run_directory.read_settings(path, finetuning.FinetuningConfig)
     theirs = theirs or native.tuning_settings(teacher)
-    given = settings.model_dump(exclude_unset=True)
-    inherited = theirs.model_dump(include={*_AS_THE_TEACHER})
+    requested = settings.model_dump(exclude_unset=True)
+    inherited = theirs.model_dump(include={*INHERITED_SETTINGS})
     for name in ("columns", "span"):
-        given[name] = inherited[name] | given.get(name, {})
-    settings = finetuning.FinetuningConfig(**{**inherited, **given})
+        requested[name] = inherited[name] | requested.get(name, {})
+    settings = finetuning.FinetuningConfig(**{**inherited, **requested})
     if (kind := catalogue.task_kind(settings)) != teacher.task.kind:
         raise InputError(
             f"{path}: the teacher is for {teacher.task.kind}, but the task "
@@ -138,61 +194,11 @@ def _with_inputs_of(
 def _check_for_plain_texts(
     settings: finetuning.FinetuningConfig, path: str | Path, *, has_labels: bool
 ) -> None:
-    defaults = finetuning.FinetuningConfig()
-    found = [k for k in _OF_TASKS if getattr(settings, k) != getattr(defaults, k)]
-    weights_of_answers = ("soft_weight", "hard_weight")
-    found += [
-        f"distillation.{k}"
-        for k in weights_of_answers
-        if getattr(settings.distillation, k)
-    ]
-    if has_labels or found:
+    changed = [f"`{key}`" for key in _TASK_SETTINGS if _is_changed(settings, key)]
+    if has_labels or changed:
         raise InputError(
             f"{path}: the teacher is not tuned, so its student learns from plain "
-            "texts: " + (f"leave `{found[0]}` out" if found else "leave --labels out")
-        )
-
-
-def _check_losses(
-    settings: finetuning.DistillationConfig,
-    task: config.Task,
-    *,
-    has_labels: bool,
-) -> None:
-    """Raises an `InputError` if a setting does nothing, or all weights are 0."""
-    if settings.hard_weight and not has_labels:
-        raise InputError(
-            "`distillation.hard_weight` is for labels of the training file: give "
-            "--labels too"
-        )
-    if has_labels and not settings.hard_weight:
-        raise InputError(
-            "--labels with `distillation.hard_weight` 0: leave one of them out"
-        )
-    needs = {
-        "hidden_layers": "hidden_weight",
-        "relation_heads": "relation_weight",
-        "relation_layer": "relation_weight",
-    }
-    for key, weight in needs.items():
-        if getattr(settings, key) is not None and not getattr(settings, weight):
-            raise InputError(
-                f"`distillation.{key}` does nothing without `distillation.{weight}`: "
-                "give that too, or leave it out"
-            )
-    if settings.temperature != 1 and (
-        not settings.soft_weight or task.kind == "regression"
-    ):
-        raise InputError(
-            "`distillation.temperature` is for probabilities that a tuned teacher "
-            "gives: leave it out"
-        )
-    if not any(
-        getattr(settings, f"{name}_weight") for name in ("soft", "hidden", "relation")
-    ):
-        raise InputError(
-            "nothing is learnt from the teacher: `soft_weight`, `hidden_weight` and "
-            "`relation_weight` of `distillation` are 0"
+            f"texts: leave {[*changed, '--labels'][0]} out"
         )
 
 
@@ -204,14 +210,9 @@ def find_files(
     dev: Sequence[str | Path] | None,
     data: str | Path | None,
 ) -> tuple[str | Path, Sequence[str | Path]]:
-    """The files to train on and to evaluate on, of plain texts none of the latter.
+    """Returns the files to train on and to evaluate on; plain texts have no latter.
 
-    Args:
-        settings: from `complete`.
-        teacher: that is learnt from.
-        train: as for `catalogue.find_training_files`.
-        dev: likewise.
-        data: likewise.
+    For `train`, `dev` and `data` see `catalogue.find_training_files`.
     """
     if is_tuned(teacher):
         return catalogue.find_training_files(
@@ -225,7 +226,7 @@ def find_files(
     return train, ()
 
 
-def read(
+def read_data(
     settings: finetuning.FinetuningConfig,
     teacher: weights.Checkpoint,
     path: str | Path,
@@ -233,19 +234,19 @@ def read(
     dev: Sequence[str | Path],
     *,
     has_labels: bool,
-) -> Lesson:
-    """Reads what a student is taught with.
+) -> DistillationData:
+    """Reads the data that a student learns from and is evaluated on.
 
     Args:
         settings: from `complete`.
-        teacher: that is learnt from.
+        teacher: whose tokenizer and task are used.
         path: of the teacher, for errors.
-        train: to train on.
-        dev: to evaluate on.
-        has_labels: whether labels of `train` are learnt from.
+        train: file or directory to train on.
+        dev: files to evaluate on.
+        has_labels: whether the student learns from labels of `train`, too.
 
     Raises:
-        InputError: a file cannot be read, or is of another task than the teacher's.
+        InputError: a file cannot be read, or belongs to another task.
     """
     is_plain = not is_tuned(teacher)
     recorded = {
@@ -257,7 +258,7 @@ def read(
         inputs = _plain_inputs(train, teacher, settings)
         task = config.Task(kind="encoder")
         num_texts = len(inputs.windows.counts)
-        return Lesson(task, inputs, num_texts, (), recorded, None, {})
+        return DistillationData(task, inputs, num_texts, (), recorded, None, {})
     names, data = _read_files(settings, teacher, path, train, dev, has_labels)
     task = teacher.task.model_copy(
         update={
@@ -271,7 +272,7 @@ def read(
         tuning.Examples(name, d, d.encode(task, teacher.tokenizer, settings))
         for name, d in zip(names, data, strict=True)
     ]
-    return Lesson(
+    return DistillationData(
         task=task,
         inputs=examples[0].inputs,
         num_train_examples=len(data[0]),

@@ -1,4 +1,4 @@
-"""Students of a distillation: their sizes, and the weights that they begin with."""
+"""The student of a distillation: its sizes and its initial weights."""
 
 import logging
 import math
@@ -15,29 +15,32 @@ from bert_keras.data import tokenization
 
 logger = logging.getLogger(__name__)
 
+_EMBEDDINGS = "encoder/embeddings/"
 _SIZE_SUFFIXES = (".yaml", ".yml", ".json")
 
 
-def read(
+def read_student(
     student: str | Path | None,
     teacher: weights.Checkpoint,
     settings: finetuning.FinetuningConfig,
     *,
     teacher_path: str | Path,
 ) -> weights.Checkpoint:
-    """Sizes and initial weights of a student, which may be none.
+    """Returns the sizes and the initial weights of a student.
+
+    Weights that are not in the result begin from the seed.
 
     Args:
         student: a checkpoint of any format; or sizes: a recipe of `pretrain`, a YAML
             file like it, or a `bert_config.json`. `None`: the teacher's sizes, with
             the layers that it begins with.
-        teacher: that it learns from.
-        settings: whose `distillation.init_layers` begin with the teacher's weights.
+        teacher: the source of `distillation.init_layers` and `init_embeddings`.
+        settings: of the run.
         teacher_path: of the teacher, for errors.
 
     Raises:
-        InputError: not to be read, another vocabulary than the teacher's, too short
-            inputs, or the teacher's layers have no place in it.
+        InputError: the student cannot be read, has another vocabulary than the teacher,
+            takes too short inputs, or has no place for the teacher's layers.
     """
     init_layers = settings.distillation.init_layers
     arrays = {}
@@ -50,18 +53,18 @@ def read(
     if student is None:
         changes = {"num_hidden_layers": len(init_layers)}
         bert_config = teacher.bert_config.model_copy(update=changes)
-    elif _are_sizes(student):
+    elif is_size_spec(student):
         bert_config = _read_sizes(student, len(teacher.vocabulary))
     else:
-        found = starting_point.read_with_tokenizer(student)
-        check_vocabulary(found, teacher, student, teacher_path)
+        checkpoint = starting_point.read_with_tokenizer(student)
+        check_vocabulary(checkpoint, teacher, student, teacher_path)
         if init_layers is not None:
             raise InputError(
                 f"--student {student} has weights of its own: leave out "
                 "`distillation.init_layers`, or give its sizes alone"
             )
-        bert_config = found.bert_config
-        arrays = starting_point.encoder_arrays(found)
+        bert_config = checkpoint.bert_config
+        arrays = starting_point.encoder_arrays(checkpoint)
     if init_layers is not None:
         arrays = _layers_of(teacher, bert_config, init_layers)
         if settings.bilstm_units != (units := teacher.task.bilstm_units):
@@ -83,7 +86,7 @@ def read(
             f"`max_seq_length` is {settings.max_seq_length}, but the student takes "
             f"{longest} tokens at most: --set max_seq_length={longest}"
         )
-    _say_sizes(bert_config, teacher.bert_config)
+    log_sizes(bert_config, teacher.bert_config)
     return weights.Checkpoint(
         bert_config=bert_config,
         task=teacher.task,
@@ -93,7 +96,7 @@ def read(
     )
 
 
-def _are_sizes(student: str | Path) -> bool:
+def is_size_spec(student: str | Path) -> bool:
     if str(student) in loading.recipe_names():
         return True
     path = files.path(student)
@@ -104,8 +107,8 @@ def _are_sizes(student: str | Path) -> bool:
 
 def _read_sizes(source: str | Path, num_tokens: int) -> config.BertConfig:
     if str(source).lower().endswith(".json"):
-        found = loading.read_bert_config(source)
-        return found.model_copy(update={"vocab_size": num_tokens})
+        sizes = loading.read_bert_config(source)
+        return sizes.model_copy(update={"vocab_size": num_tokens})
     recipe = loading.load(config.PretrainingConfig, source)
     return recipe.model.with_vocab_size(num_tokens)
 
@@ -116,7 +119,7 @@ def check_vocabulary(
     student_path: str | Path,
     teacher_path: str | Path,
 ) -> None:
-    """Raises an `InputError` unless both read the same ids of the same text."""
+    """Raises an `InputError` unless both encode a text with the same ids."""
     num_different = _num_different(student.vocabulary, teacher.vocabulary)
     num_pieces = max(len(student.vocabulary), len(teacher.vocabulary))
     if num_different:
@@ -159,7 +162,7 @@ def _layers_of(
     bert_config: config.BertConfig,
     layers: Sequence[int],
 ) -> dict[str, np.ndarray]:
-    """Weights of a student that has some layers of its teacher, with all else."""
+    """Returns some layers of the teacher, and all its other weights."""
     theirs = teacher.bert_config
     check_layers("init_layers", layers, theirs.num_hidden_layers)
     if bert_config.num_hidden_layers != len(layers):
@@ -189,10 +192,10 @@ def _layers_of(
 def _embeddings_of(
     teacher: weights.Checkpoint, bert_config: config.BertConfig
 ) -> dict[str, np.ndarray]:
-    """The teacher's embeddings along the principal components of its words.
+    """Projects the teacher's embeddings on the principal components of its words.
 
-    As many as the student's vectors have numbers, not centred: words, positions and
-    segments are added, so all are projected alike.
+    There are as many components as the student's `hidden_size`. They are not centred:
+    words, positions and segments are added, so one projection serves all of them.
     """
     size = bert_config.hidden_size
     words = teacher.arrays[f"{_EMBEDDINGS}word_embeddings"]
@@ -205,7 +208,7 @@ def _embeddings_of(
     if size < words.shape[1]:
         _, vectors = np.linalg.eigh(np.float64(words).T @ np.float64(words))
         basis = vectors[:, : -size - 1 : -1]
-        # Which of both directions comes depends on the machine.
+        # The sign of an eigenvector depends on the machine.
         largest = np.abs(basis).argmax(axis=0)
         basis = basis * np.sign(basis[largest, np.arange(size)])
     num_rows = {
@@ -213,19 +216,16 @@ def _embeddings_of(
         "position_embeddings": bert_config.max_position_embeddings,
         "type_embeddings": bert_config.type_vocab_size,
     }
-    found = {}
-    for name, count in num_rows.items():
-        table = teacher.arrays[_EMBEDDINGS + name]
-        # Rows that the teacher lacks begin from the seed.
-        if len(table) >= count:
-            found[_EMBEDDINGS + name] = np.float32(table[:count] @ basis)
-    return found
+    tables = {name: teacher.arrays[_EMBEDDINGS + name] for name in num_rows}
+    return {
+        _EMBEDDINGS + name: np.float32(table[: num_rows[name]] @ basis)
+        for name, table in tables.items()
+        # A table that is too short for the student begins from the seed.
+        if len(table) >= num_rows[name]
+    }
 
 
-_EMBEDDINGS = "encoder/embeddings/"
-
-
-def _say_sizes(student: config.BertConfig, teacher: config.BertConfig) -> None:
+def log_sizes(student: config.BertConfig, teacher: config.BertConfig) -> None:
     sizes = [
         sum(
             math.prod(shape)

@@ -6,9 +6,9 @@ import pytest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
+from bert_keras.inference.features import word_inputs
 from bert_keras.kinds.tagging import ner, ner_windows
 from bert_keras.kinds.text import text
-from bert_keras.lab.feature_based import word_inputs
 from bert_keras.labelled import tokenized
 
 TOKENS = (

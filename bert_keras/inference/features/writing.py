@@ -1,8 +1,4 @@
-"""Outputs of an encoder's layers, a vector for each word, written to files.
-
-They are features for other models, while the encoder stays as it is (section 5.3 of the
-paper).
-"""
+"""Vectors of words, from layers of an encoder, written to files for other models."""
 
 import contextlib
 import logging
@@ -17,14 +13,15 @@ from bert_keras.checkpoints import starting_point, weights
 from bert_keras.core import files, progress
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import config
+from bert_keras.core.settings import features as feature_settings
 from bert_keras.inference import forward
+from bert_keras.inference.features import vector_files, word_inputs
 from bert_keras.kinds import registry
-from bert_keras.lab.feature_based import configuration, vector_files, word_inputs
 from bert_keras.model.encoder import resolve_layers
 
 logger = logging.getLogger(__name__)
 
-FORMATS: tuple[str, ...] = typing.get_args(configuration.VectorFormat)
+FORMATS: tuple[str, ...] = typing.get_args(feature_settings.VectorFormat)
 
 BYTES_AT_A_TIME = 1 << 28
 """Bytes of vectors that are held before they are written."""
@@ -35,7 +32,7 @@ def write(
     input_path: str | Path,
     output_dir: str | Path,
     *,
-    settings: configuration.FeaturesConfig,
+    settings: feature_settings.FeaturesConfig,
     layers: Sequence[int] = (-1,),
     pooling: str = "first",
     to: str = "numpy",
@@ -48,8 +45,8 @@ def write(
 
     Args:
         model: checkpoint of any format (see `checkpoints.conversion`).
-        input_path: the file.
-        output_dir: directory to make.
+        input_path: file of texts or words.
+        output_dir: directory to create.
         settings: of the encoder's inputs.
         layers: see `encoder.resolve_layers`.
         pooling: one of `word_inputs.POOLINGS`.
@@ -57,8 +54,8 @@ def write(
         form: one of `word_inputs.FORMS`; `None`: by the file's name.
 
     Raises:
-        InputError: the model, the file or the directory cannot be used, or there is no
-            such layer.
+        InputError: the model, the file or the directory cannot be used, or a layer does
+            not exist.
     """
     output_dir = files.path(output_dir).absolute()
     files.check_is_new(output_dir)
@@ -86,7 +83,7 @@ def write(
         "num_examples": len(examples),
     }
     tokenizer = checkpoint.tokenizer
-    # As large as the model, and not needed any more.
+    # It is as large as the model.
     del checkpoint
     with files.new_directory(output_dir) as directory:
         make_inputs = word_inputs.Aligner(tokenizer, **inputs)
@@ -111,7 +108,7 @@ def _write_all(
     *,
     to: str,
 ) -> dict[str, int]:
-    """Writes all files but the facts, and returns their counts."""
+    """Writes all files but the facts, and returns the counts among the facts."""
     num_rows = num_cut = num_done = 0
     # In the part that is being encoded.
     examples_per_input = 0.0
@@ -129,29 +126,26 @@ def _write_all(
             directory, stack, layers=encoder.layers, hidden_size=encoder.hidden_size
         )
         for part in word_inputs.parts(examples):
-            made = make_inputs(part)
-            writer.describe(made.examples)
+            aligned = make_inputs(part)
+            writer.describe(aligned.examples)
             encoder.forward.num_done = 0
-            examples_per_input = len(part) / len(made.inputs)
-            for vectors in encoder.encode(made):
+            examples_per_input = len(part) / len(aligned.inputs)
+            for vectors in encoder.encode(aligned):
                 writer.add(vectors)
                 num_rows += len(vectors)
             num_done, examples_per_input = num_done + len(part), 0.0
-            num_cut += made.num_cut
+            num_cut += aligned.num_cut
         writer.finish()
     return {"num_rows": num_rows, "num_cut": num_cut}
 
 
 class LayerReader:
-    """Outputs of some layers of an encoder.
+    """Computes outputs of some layers of an encoder.
 
     Args:
-        checkpoint: of any kind; its heads are left out.
+        checkpoint: of any kind; its heads are not used.
         layers: see `encoder.resolve_layers`.
         path: of the checkpoint, for errors.
-
-    Raises:
-        InputError: there is no such layer.
     """
 
     def __init__(
@@ -170,11 +164,7 @@ class LayerReader:
         )
 
     def check_length(self, max_seq_length: int | None) -> int:
-        """The maximal length of inputs; `None` becomes that of the encoder.
-
-        Raises:
-            InputError: the encoder takes fewer tokens.
-        """
+        """Returns the maximal length of inputs; `None` becomes that of the encoder."""
         if max_seq_length is not None and max_seq_length > self._longest:
             raise InputError(
                 f"`max_seq_length` is {max_seq_length}, but the encoder of "
@@ -183,19 +173,16 @@ class LayerReader:
         return max_seq_length or self._longest
 
     def encode(self, aligned: word_inputs.AlignedInputs) -> Iterator[np.ndarray]:
-        """The vectors of all rows, in their order, some at a time.
-
-        Yields:
-            `(some_rows, num_layers, hidden_size)` float32.
-        """
+        """Yields the vectors of all rows in parts, `(num_rows, num_layers,
+        hidden_size)` float32."""
         bytes_per_piece = 4 * len(self.layers) * self.hidden_size
         for part in aligned.parts(max(1, BYTES_AT_A_TIME // bytes_per_piece)):
             yield part.pool(self.forward(part, title=None))
 
     def _compute(self, features):
-        """`(num_pieces, num_layers, hidden_size)`, at places `(row, position)`."""
+        """Returns the vectors of pieces, `(num_pieces, num_layers, hidden_size)`."""
         inputs = {name: features[name] for name in forward.INPUT_NAMES}
         encoded = self._encoder(inputs, training=False, return_all_layers=True)
         outputs = [encoded["encoder_outputs"][layer] for layer in self.layers]
-        found = [tf.gather_nd(output, features["pieces"]) for output in outputs]
-        return tf.stack(found, axis=1)
+        pieces = [tf.gather_nd(output, features["pieces"]) for output in outputs]
+        return tf.stack(pieces, axis=1)

@@ -1,4 +1,4 @@
-"""Model inputs for a file of words or texts, with the word each piece belongs to.
+"""Model inputs of a file of words or texts, and the word of each piece.
 
 No TensorFlow.
 """
@@ -15,15 +15,15 @@ import numpy as np
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
+from bert_keras.core.settings import features as feature_settings
 from bert_keras.core.settings import finetuning
 from bert_keras.data import token_offsets, tokenization
 from bert_keras.kinds.tagging import ner, ner_windows
 from bert_keras.kinds.text import text
-from bert_keras.lab.feature_based import configuration
 from bert_keras.labelled import dataset, reading, tokenized
 
-FORMS: tuple[str, ...] = typing.get_args(configuration.InputForm)
-POOLINGS: tuple[str, ...] = typing.get_args(configuration.Pooling)
+FORMS: tuple[str, ...] = typing.get_args(feature_settings.InputForm)
+POOLINGS: tuple[str, ...] = typing.get_args(feature_settings.Pooling)
 
 _FORM_OF_SUFFIX = {".txt": "lines", ".tsv": "text", ".csv": "text", ".jsonl": "text"}
 # More make longer lists, fewer longer searches for batches of like lengths.
@@ -34,11 +34,11 @@ Example = text.LabelledText | ner.Sentence
 
 @dataclass(frozen=True, kw_only=True)
 class AlignedInputs:
-    """Model inputs of some examples, and the pieces whose vectors are wanted.
+    """Model inputs of some examples, and the pieces that have vectors.
 
     A row is a word or, with pooling `none`, a piece: it gets a vector. The rows of all
-    inputs, in order, are those of all examples. An example can have several inputs (see
-    `ner_windows`); every row belongs to one of them.
+    inputs, in order, are the rows of all examples. An example can have several inputs
+    (see `ner_windows`); every row belongs to one input.
     """
 
     inputs: tokenized.TokenizedTexts
@@ -47,7 +47,7 @@ class AlignedInputs:
     positions: np.ndarray
     """`(num_rows,)` int64: a row's first piece in its input."""
     num_pieces: np.ndarray
-    """`(num_rows,)` int64: pieces that follow one another, and whose mean is wanted."""
+    """`(num_rows,)` int64: consecutive pieces whose mean is the row's vector."""
     examples: Sequence[dict[str, Any]]
     """Descriptions of the examples: `line`, the first in the file, from 1; of rows
 
@@ -70,31 +70,30 @@ class AlignedInputs:
         return int(self.num_pieces.sum())
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Some inputs, padded, and the places of their wanted pieces.
+        """Returns some inputs, padded, and the places of their pieces with vectors.
 
-        Returns:
-            As `TokenizedTexts.batch`, and `pieces`, `(some_pieces, 2)` int32: row and
-            position of each in the batch.
+        The dict is that of `TokenizedTexts.batch` and `pieces`, `(num_pieces, 2)`
+        int32: row and position of each piece in the batch.
         """
-        wanted = tokenized.ranges(self._first_rows[rows], self.num_rows[rows])
-        num_pieces = self.num_pieces[wanted]
+        chosen = tokenized.ranges(self._first_rows[rows], self.num_rows[rows])
+        num_pieces = self.num_pieces[chosen]
         in_batch = np.repeat(np.arange(len(rows)), self.num_rows[rows])
         places = [
             np.repeat(in_batch, num_pieces),
-            tokenized.ranges(self.positions[wanted], num_pieces),
+            tokenized.ranges(self.positions[chosen], num_pieces),
         ]
         pieces = np.stack(places, axis=-1).astype(np.int32)
         return {**self.inputs.batch(rows), "pieces": pieces}
 
     def places(self, rows: np.ndarray) -> dataset.Places:
-        """Places of the outputs for a batch, among those of all pieces."""
+        """Returns the places of a batch's outputs among those of all pieces."""
         first_pieces = self._piece_ends[self._first_rows]
         counts = self._piece_ends[self._first_rows + self.num_rows] - first_pieces
         ids = tokenized.ranges(first_pieces[rows], counts[rows])
         return dataset.Places(ids, (np.arange(len(ids)),))
 
     def pool(self, outputs: np.ndarray) -> np.ndarray:
-        """The vectors `(num_rows, ...)` of rows, of `(num_answers, ...)` of pieces."""
+        """Turns vectors of pieces, `(num_answers, ...)`, into `(num_rows, ...)`."""
         if self.num_pieces.max(initial=0) <= 1:
             return outputs
         sums = np.add.reduceat(outputs, self._piece_ends[:-1])
@@ -102,8 +101,8 @@ class AlignedInputs:
         return sums / counts.reshape(-1, *[1] * (outputs.ndim - 1))
 
     def parts(self, max_pieces: int) -> Iterator["AlignedInputs"]:
-        """Inputs that follow one another, without `examples`, in parts of so many
-        pieces at most, if not a single input has more."""
+        """Yields consecutive inputs, without `examples`, of at most `max_pieces` pieces
+        each, unless a single input has more."""
         row_ends = np.cumsum(self.num_rows)
         ends, begin = self._piece_ends[row_ends], 0
         while begin < len(ends):
@@ -126,7 +125,7 @@ class AlignedInputs:
 
     @functools.cached_property
     def _piece_ends(self) -> np.ndarray:
-        """`(num_rows + 1,)`: pieces before each row, and all."""
+        """`(num_rows + 1,)`: pieces before each row, and their total."""
         return np.append(0, np.cumsum(self.num_pieces))
 
 
@@ -170,8 +169,8 @@ def read(
 
 
 def parts(examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
-    """Cuts a file's examples into lists that can be encoded one by one. Documents stay
-    whole, as context of their sentences."""
+    """Yields lists of examples to encode one by one. Documents stay whole, as context
+    of their sentences."""
     if not isinstance(examples[0], ner.Sentence):
         for start in range(0, len(examples), _EXAMPLES_AT_A_TIME):
             yield examples[start : start + _EXAMPLES_AT_A_TIME]
@@ -187,13 +186,9 @@ def parts(examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
 
 
 class Aligner:
-    """Model inputs of examples, with the tokens that belong to each word.
+    """Makes model inputs of examples, with the tokens of each word.
 
-    Args:
-        tokenizer: of the model.
-        max_seq_length: tokens of an input at most.
-        pooling: one of `POOLINGS`.
-        document_context: see `ner_windows.tokenize`.
+    For `document_context` see `ner_windows.tokenize`.
     """
 
     def __init__(
@@ -211,7 +206,7 @@ class Aligner:
         self._document_context = document_context
 
     def __call__(self, examples: Sequence[Example]) -> AlignedInputs:
-        """Encodes some examples, one or more, as `parts` gives them."""
+        """Encodes some examples, one or more, of `parts`."""
         if isinstance(examples[0], ner.Sentence):
             return self._encode_sentences(examples)
         return self._encode_texts(examples)
@@ -219,34 +214,34 @@ class Aligner:
     # Tagged words
 
     def _encode_sentences(self, sentences: Sequence[ner.Sentence]) -> AlignedInputs:
-        made = ner_windows.tokenize(
+        words = ner_windows.tokenize(
             sentences,
             self._tokenizer,
             max_seq_length=self._max_seq_length,
             document_context=self._document_context,
         )
-        # As there, each word has one piece at least and no more than fit.
+        # As in `tokenize`, a word has at least one piece and no more than fit.
         counts = [
             min(max(1, len(self._tokenizer.encode(word))), self._max_seq_length - 2)
             for sentence in sentences
             for word in sentence.words
         ]
-        num_pieces, num_rows = np.array(counts, np.int64), made.num_words
-        positions = made.positions
+        num_pieces, num_rows = np.array(counts, np.int64), words.num_words
+        positions = words.positions
         examples = [{"line": s.line, "words": list(s.words)} for s in sentences]
         if self._pooling == "first":
             num_pieces = np.ones_like(num_pieces)
         elif self._pooling == "none":
-            places = np.repeat(made.windows.starts, num_rows) + positions
+            places = np.repeat(words.windows.starts, num_rows) + positions
             places = tokenized.ranges(places, num_pieces)
-            pieces = self._tokens(made.windows.input_ids[places])
+            pieces = self._tokens(words.windows.input_ids[places])
             examples = _pieces_of_sentences(sentences, counts, pieces)
             ends = np.cumsum(np.append(0, num_pieces))[np.cumsum(num_rows)]
             num_rows = np.diff(ends, prepend=0)
             positions = tokenized.ranges(positions, num_pieces)
             num_pieces = np.ones_like(positions)
         return AlignedInputs(
-            inputs=made.windows,
+            inputs=words.windows,
             num_rows=num_rows,
             positions=positions,
             num_pieces=num_pieces,
@@ -264,21 +259,21 @@ class Aligner:
             pair = [] if example.text_pair is None else [example.text_pair]
             texts = [example.text, *pair]
             encoded = [self._offset_tokenizer.encode(value) for value in texts]
-            made = tokenization.pack_pair(
+            packed = tokenization.pack_pair(
                 encoded[0].ids.tolist(),
                 encoded[1].ids.tolist() if pair else None,
                 max_seq_length=self._max_seq_length,
                 vocabulary=self._tokenizer.vocabulary,
             )
-            inputs.append(made)
-            kept = self._kept(encoded)
-            num_cut += sum(kept) < sum(len(offsets.ids) for offsets in encoded)
+            inputs.append(packed)
+            num_packed = self._num_packed(encoded)
+            num_cut += sum(num_packed) < sum(len(offsets.ids) for offsets in encoded)
             rows: list[dict[str, list]] = []
             for segment, offsets in enumerate(encoded):
                 # After [CLS], and after the first text and its [SEP].
-                begin = 1 + segment * (kept[0] + 1)
+                begin = 1 + segment * (num_packed[0] + 1)
                 places, counts, facts = self._rows(
-                    texts[segment], offsets, kept[segment]
+                    texts[segment], offsets, num_packed[segment]
                 )
                 positions.append(begin + places)
                 num_pieces.append(counts)
@@ -297,34 +292,36 @@ class Aligner:
             num_cut=num_cut,
         )
 
-    def _kept(self, encoded: Sequence[token_offsets.TokenOffsets]) -> tuple[int, ...]:
-        """Pieces of each text that `tokenization.pack_pair` keeps."""
+    def _num_packed(
+        self, encoded: Sequence[token_offsets.TokenOffsets]
+    ) -> tuple[int, ...]:
+        """Counts the pieces of each text that `tokenization.pack_pair` keeps."""
         lengths = [len(offsets.ids) for offsets in encoded]
         if len(lengths) == 1 or not lengths[1]:
             return (min(lengths[0], self._max_seq_length - 2), 0)
         return tokenization.truncated_lengths(*lengths, self._max_seq_length - 3)
 
     def _rows(
-        self, value: str, offsets: token_offsets.TokenOffsets, kept: int
+        self, value: str, offsets: token_offsets.TokenOffsets, num_packed: int
     ) -> tuple[np.ndarray, np.ndarray, dict[str, list]]:
-        """Rows of a text: their places among its pieces, how many pieces each has, and
+        """Returns the rows of a text: their first pieces, their numbers of pieces, and
         their descriptions."""
         begins_word = ~self._is_continuation[offsets.ids]
         if self._pooling == "none":
-            places, counts = np.arange(kept), np.ones(kept, np.int64)
-            starts, ends = offsets.starts[:kept], offsets.ends[:kept]
+            places, counts = np.arange(num_packed), np.ones(num_packed, np.int64)
+            starts, ends = offsets.starts[:num_packed], offsets.ends[:num_packed]
             facts = {
-                "pieces": self._tokens(offsets.ids[:kept]),
-                "word_ids": (np.cumsum(begins_word[:kept]) - 1).tolist(),
+                "pieces": self._tokens(offsets.ids[:num_packed]),
+                "word_ids": (np.cumsum(begins_word[:num_packed]) - 1).tolist(),
             }
         else:
             # A word that is cut is still named whole.
             begins = np.flatnonzero(begins_word)
             last_pieces = np.append(begins[1:], len(offsets.ids)) - 1
-            places = begins[begins < kept]
+            places = begins[begins < num_packed]
             last_pieces = last_pieces[: len(places)]
             starts, ends = offsets.starts[places], offsets.ends[last_pieces]
-            counts = np.minimum(last_pieces + 1, kept) - places
+            counts = np.minimum(last_pieces + 1, num_packed) - places
             if self._pooling == "first":
                 counts = np.ones_like(counts)
             cuts = zip(starts, ends, strict=True)
@@ -346,7 +343,7 @@ class Aligner:
 def _pieces_of_sentences(
     sentences: Sequence[ner.Sentence], counts: Sequence[int], pieces: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Descriptions of sentences whose rows are pieces; `counts`: pieces of words."""
+    """Describes sentences whose rows are pieces; `counts`: pieces of each word."""
     of_words, all_pieces = iter(counts), iter(pieces)
     examples = []
     for sentence in sentences:

@@ -1,22 +1,18 @@
-"""Files of vectors: NumPy arrays with an index, or records; writers and a reader."""
+"""Writers of files of vectors: NumPy arrays with an index, or records."""
 
 import contextlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints.containers import npz_files
 from bert_keras.core import files
-from bert_keras.core.errors import InputError, one_line
-from bert_keras.labelled import reading
 
 FACTS_NAME = "features.json"
-"""File that says how the vectors were made. Written last."""
+"""File of the settings that made the vectors, written last."""
 INDEX_NAME = "index.jsonl"
 """Index of `numpy`: a line for each example, see `word_inputs.AlignedInputs.examples`,
 with `first_row`, the number of its first row, from 0."""
@@ -26,26 +22,26 @@ integers, and a list of floats for each layer, row after row."""
 
 
 def layer_name(layer: int) -> str:
-    """Name of a layer's list in a record; with `.npy` that of its file, `(num_rows,
-    hidden_size)` float32."""
+    """Returns the name of a layer's list in a record. With `.npy` it is the name of the
+    layer's file, `(num_rows, hidden_size)` float32."""
     return f"layer_{layer}"
 
 
 class Writer(Protocol):
-    """Files that are being written."""
+    """A writer of the files of one directory."""
 
     def describe(self, examples: Sequence[dict[str, Any]]) -> None:
         """Takes descriptions of the examples whose vectors come next."""
 
     def add(self, vectors: np.ndarray) -> None:
-        """Takes vectors of described examples; they may begin or end inside one."""
+        """Takes vectors of described examples; parts may end inside an example."""
 
     def finish(self) -> None:
-        """Writes the rest; all described examples have their vectors."""
+        """Writes the rest, when all described examples have their vectors."""
 
 
 class NumpyWriter:
-    """An array for each layer, and the index."""
+    """Writes an array for each layer, and the index."""
 
     def __init__(
         self,
@@ -81,7 +77,7 @@ class NumpyWriter:
         self._write_headers()
 
     def _write_headers(self) -> None:
-        """Headers of one size for any number of rows: NumPy leaves room for growth."""
+        """Writes headers, whose size is the same for any number of rows."""
         header = {
             "descr": "<f4",
             "fortran_order": False,
@@ -93,7 +89,7 @@ class NumpyWriter:
 
 
 class RecordWriter:
-    """A record for each example."""
+    """Writes a record for each example."""
 
     def __init__(
         self,
@@ -140,9 +136,9 @@ class RecordWriter:
         for place, layer in enumerate(self._layers):
             value = tf.train.FloatList(value=vectors[:, place].ravel())
             feature[layer_name(layer)] = tf.train.Feature(float_list=value)
-        made = tf.train.Example(features=tf.train.Features(feature=feature))
-        # Without it, the order of the features is another in every process.
-        return made.SerializeToString(deterministic=True)
+        record = tf.train.Example(features=tf.train.Features(feature=feature))
+        # Otherwise the order of the features differs between processes.
+        return record.SerializeToString(deterministic=True)
 
 
 WRITERS = {"numpy": NumpyWriter, "tfrecord": RecordWriter}
@@ -159,67 +155,3 @@ def _num_rows(example: dict[str, Any]) -> int:
 
 def _integers(values: Sequence[int]) -> tf.train.Feature:
     return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Features:
-    """A finished directory of NumPy arrays."""
-
-    facts: dict[str, Any]
-    """Content of `FACTS_NAME`."""
-    layers: dict[int, np.ndarray]
-    """By number of the layer, from 0: `(num_rows, hidden_size)` float32, read from the
-    file when it is used."""
-    examples: tuple[dict[str, Any], ...]
-    """The lines of the index."""
-
-
-def read(directory: str | Path) -> Features:
-    """Reads a directory of NumPy arrays.
-
-    Raises:
-        InputError: no such directory, unfinished, of records, or damaged.
-    """
-    directory = files.path(directory)
-    if not (directory / INDEX_NAME).is_file():
-        raise InputError(
-            f"{directory}: expected a directory made by `bert-keras features --to "
-            f"numpy`, found no {INDEX_NAME} in it"
-        )
-    facts = files.read_json(directory / FACTS_NAME)
-    layers, num_rows, size = map(facts.get, ("layers", "num_rows", "hidden_size"))
-    if not isinstance(layers, list) or not all(
-        type(number) is int for number in (*layers, num_rows, size)
-    ):
-        raise InputError(
-            f"{directory / FACTS_NAME}: expected `layers`, `num_rows` and "
-            "`hidden_size`; make the directory again with `bert-keras features`"
-        )
-    rows = reading.read_jsonl(directory / INDEX_NAME)
-    return Features(
-        facts=facts,
-        layers={
-            layer: _read_array(
-                directory / f"{layer_name(layer)}.npy", shape=(num_rows, size)
-            )
-            for layer in layers
-        },
-        examples=tuple(example for _, example in rows),
-    )
-
-
-def _read_array(path: Path, *, shape: tuple[int, int]) -> np.ndarray:
-    try:
-        with path.open("rb") as file:
-            header = npz_files.read_header(
-                file, name=path.name, num_bytes=files.size(path)
-            )
-        if header != npz_files.ArrayHeader(shape=shape, dtype=np.dtype("<f4")):
-            raise ValueError(f"it has {header.dtype} of shape {header.shape}")
-        with files.local_copy(path) as copy:
-            return np.load(copy, mmap_mode="r")
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"{path}: expected float32 of shape {shape}: {one_line(error)}; make the "
-            "directory again with `bert-keras features`"
-        ) from None

@@ -1,4 +1,4 @@
-"""A teacher's answers to all inputs, which may be kept for other students."""
+"""The logits of a teacher for all inputs, and the file that keeps them."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ from bert_keras.labelled import dataset
 from bert_keras.training.step import replicas
 
 
-def answers(
+def compute(
     network: keras.Model,
     inputs: dataset.Inputs,
     *,
@@ -28,15 +28,14 @@ def answers(
     strategy: tf.distribute.Strategy,
     is_chief: bool,
 ) -> np.ndarray:
-    """Logits of all inputs, `(inputs.num_answers, width)` float32.
+    """Returns the logits of all inputs, `(inputs.num_answers, width)` float32.
 
     Args:
         network: of the teacher, built under `strategy`.
-        inputs: that it answers.
-        path: file that keeps them, read if it is there; `None`: none does.
-        facts: all that the answers depend on: those of other facts are refused.
+        inputs: of all examples.
+        path: file that keeps the logits; it is read if it exists. `None`: no file.
+        facts: everything that the logits depend on; a file of other facts is refused.
         ladder: see `forward.BatchPredictor`.
-        strategy: to compute under.
         is_chief: whether this process, of several that train together, writes.
 
     Raises:
@@ -45,42 +44,40 @@ def answers(
     """
     text = json.dumps(facts, sort_keys=True, default=str)
     key = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)
-    found = _read(path, key)
-    # Devices of all processes answer together.
-    if replicas.differing(strategy, {"found": found is not None}):
-        found = None
-    if found is not None:
-        return found
+    logits = _read_logits(path, key)
+    # The devices of all processes compute together, or none does.
+    is_everywhere = not replicas.differing(strategy, {"found": logits is not None})
+    if logits is not None and is_everywhere:
+        return logits
     if path is not None and is_chief:
         files.make_directory(files.path(path).parent)
-    answer = forward.predictor_for(network, strategy=strategy, ladder=ladder)
-    found = answer(inputs, title="the teacher answers")
-    check_finite(found)
+    predict = forward.predictor_for(network, strategy=strategy, ladder=ladder)
+    logits = predict(inputs, title="the teacher answers")
+    check_finite(logits)
     if path is not None and is_chief:
-        npz_files.write_arrays(path, [("key", key), ("logits", found)])
-    return found
+        npz_files.write_arrays(path, [("key", key), ("logits", logits)])
+    return logits
 
 
-def _read(path: str | Path | None, key: np.ndarray) -> np.ndarray | None:
+def _read_logits(path: str | Path | None, key: np.ndarray) -> np.ndarray | None:
     if path is None or not files.path(path).exists():
         return None
     try:
-        found = npz_files.read_arrays(path, ("key", "logits"))
+        arrays = npz_files.read_arrays(path, ("key", "logits"))
     except npz_files.UnreadableArchive:
         raise InputError(
             f"{path}: no whole file of answers: delete it, or give --answers another "
             "name"
         ) from None
-    if not np.array_equal(found["key"], key):
+    if not np.array_equal(arrays["key"], key):
         raise InputError(
             f"{path}: answers of another teacher, to other texts or with other "
             "settings of inputs: give --answers another name"
         )
-    return found["logits"]
+    return arrays["logits"]
 
 
 def check_finite(logits: np.ndarray) -> None:
-    """Raises an `InputError` if a number is not finite."""
     if not np.isfinite(logits).all():
         raise InputError(
             f"{np.count_nonzero(~np.isfinite(logits))} of {logits.size} numbers that "

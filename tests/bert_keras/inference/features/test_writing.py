@@ -1,8 +1,7 @@
 """Vectors of words in files, compared with those of transformers."""
 
-import contextlib
 import json
-import re
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -12,16 +11,12 @@ from bert_keras.checkpoints import conversion, native, weights
 from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
+from bert_keras.core.settings import features as feature_settings
 from bert_keras.data import features, tokenization
 from bert_keras.inference import forward
+from bert_keras.inference.features import vector_files, word_inputs, writing
 from bert_keras.kinds import registry
 from bert_keras.kinds.tagging import ner, ner_windows
-from bert_keras.lab.feature_based import (
-    configuration,
-    layer_vectors,
-    vector_files,
-    word_inputs,
-)
 from bert_keras.model import encoder
 
 TOKENS = (
@@ -36,7 +31,7 @@ CONFIG = config.BertConfig(
     intermediate_size=12,
     max_position_embeddings=16,
 )
-SETTINGS = configuration.FeaturesConfig()
+SETTINGS = feature_settings.FeaturesConfig()
 TEXT = """A cat sat, on the unbelievable mat
 unbelievable
 
@@ -92,11 +87,26 @@ def plain(model, inputs, tmp_path_factory):
     """The pieces of the plain text, of all layers."""
     directory = tmp_path_factory.mktemp("plain") / "features"
     write(model, inputs / "plain.txt", directory, layers=range(4), pooling="none")
-    return vector_files.read(directory)
+    return read_vectors(directory)
 
 
 def write(model, input_path, directory, **options):
-    layer_vectors.write(model, input_path, directory, settings=SETTINGS, **options)
+    writing.write(model, input_path, directory, settings=SETTINGS, **options)
+
+
+class Vectors(NamedTuple):
+    """A finished directory of NumPy arrays."""
+
+    facts: dict[str, Any]
+    layers: dict[int, np.ndarray]
+    examples: list[dict[str, Any]]
+
+
+def read_vectors(directory):
+    facts = json.loads((directory / "features.json").read_text())
+    layers = {n: np.load(directory / f"layer_{n}.npy") for n in facts["layers"]}
+    lines = (directory / "index.jsonl").read_text().splitlines()
+    return Vectors(facts, layers, [json.loads(line) for line in lines])
 
 
 def stacked(found):
@@ -162,7 +172,7 @@ def test_words_of_tagged_text_equal_hidden_states(
             *(model, inputs / "eng.train", tmp_path / pooling),
             **{"layers": (-1, 0), "pooling": pooling, "form": "tagging"},
         )
-        found = vector_files.read(tmp_path / pooling)
+        found = read_vectors(tmp_path / pooling)
         document = "[CLS] the un ##believ ##able cat sat , on [SEP]".split()
         states = hidden_states(document)[:, [3, 0]]
         other = hidden_states(["[CLS]", "mat", "[SEP]"])[:, [3, 0]]
@@ -186,7 +196,7 @@ def test_pairs_equal_hidden_states_from_a_foreign_checkpoint(
     import torch
 
     write(hidden_states.directory, inputs / "pairs.tsv", tmp_path / "made")
-    found = vector_files.read(tmp_path / "made")
+    found = read_vectors(tmp_path / "made")
     tokens = "[CLS] a cat [SEP] the un ##believ ##able mat [SEP]".split()
     segments = torch.tensor([[0] * 4 + [1] * 6])
     states = hidden_states(tokens, segments)[:, 3:]
@@ -260,11 +270,11 @@ def test_small_pieces_of_work_give_the_same(
     """One example at a time, one input at a time, and vectors of a row at a time."""
     monkeypatch.setattr(word_inputs, "_EXAMPLES_AT_A_TIME", 2)
     monkeypatch.setattr(forward, "TOKENS_PER_BATCH", 1)
-    monkeypatch.setattr(layer_vectors, "BYTES_AT_A_TIME", 1)
+    monkeypatch.setattr(writing, "BYTES_AT_A_TIME", 1)
     options = {"layers": range(4), "pooling": "none", "to": to}
     write(model, inputs / "plain.txt", tmp_path / "made", **options)
     if to == "numpy":
-        found = vector_files.read(tmp_path / "made")
+        found = read_vectors(tmp_path / "made")
         assert (found.facts, found.examples) == (plain.facts, plain.examples)
         np.testing.assert_allclose(stacked(found), stacked(plain), atol=1e-6)
     else:
@@ -280,13 +290,13 @@ def test_a_long_sentence_has_vectors_of_several_inputs(
     model, hidden_states, tmp_path, monkeypatch
 ):
     # Its vectors come one input at a time.
-    monkeypatch.setattr(layer_vectors, "BYTES_AT_A_TIME", 1)
+    monkeypatch.setattr(writing, "BYTES_AT_A_TIME", 1)
     words = ["cat", "unbelievable", "mat"] * 10
     (tmp_path / "long.conll").write_text("".join(f"{w} O\n" for w in words))
     for to in vector_files.WRITERS:
         options = {"form": "tagging", "to": to}
         write(model, tmp_path / "long.conll", tmp_path / to, **options)
-    found = vector_files.read(tmp_path / "numpy")
+    found = read_vectors(tmp_path / "numpy")
     tokenized = ner_windows.tokenize(
         ner.read(tmp_path / "long.conll", has_tags=False),
         tokenization.Tokenizer(tokenization.Vocabulary(TOKENS), do_lower_case=True),
@@ -318,7 +328,7 @@ def test_cut_texts_are_warned_of(model, tmp_path, caplog):
     (tmp_path / "in.txt").write_text("cat " * 20 + "\ncat\n")
     write(model, tmp_path / "in.txt", tmp_path / "made")
     assert "1 texts are longer than 16 tokens: there are no vectors" in caplog.text
-    found = vector_files.read(tmp_path / "made")
+    found = read_vectors(tmp_path / "made")
     assert found.facts["num_cut"] == 1
     assert [len(example["words"]) for example in found.examples] == [14, 1]
 
@@ -363,11 +373,9 @@ def test_what_cannot_be_is_refused(options, message, model, inputs, tmp_path):
 
 
 def test_a_length_above_the_encoders_is_refused(model, inputs, tmp_path):
-    settings = configuration.FeaturesConfig(max_seq_length=17)
+    settings = feature_settings.FeaturesConfig(max_seq_length=17)
     with pytest.raises(InputError, match="is 17, but .* takes 16 tokens at most"):
-        layer_vectors.write(
-            model, inputs / "plain.txt", tmp_path / "made", settings=settings
-        )
+        writing.write(model, inputs / "plain.txt", tmp_path / "made", settings=settings)
 
 
 def test_an_output_that_exists_is_left_alone(model, inputs, tmp_path):
@@ -377,46 +385,11 @@ def test_an_output_that_exists_is_left_alone(model, inputs, tmp_path):
             write(model, inputs / "plain.txt", taken)
 
 
-def test_what_is_no_directory_of_arrays_is_refused(tmp_path):
-    message = f"{re.escape(str(tmp_path))}: expected .* found no index.jsonl in it"
-    with pytest.raises(InputError, match=message):
-        vector_files.read(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "before", "after", "message"),
-    [
-        ("features.json", b'"layers"', b'"lavers"', "expected `layers`, `num_rows`"),
-        ("features.json", b'"num_rows": 11', b'"num_rows": 12', "of shape \\(12, 16"),
-        ("layer_0.npy", b"<f4", b"<f8", "do not fill its"),
-        ("layer_0.npy", b"(11, 16)", b"(11, 16(", "its header cannot be parsed"),
-        ("layer_2.npy", b"(11, 16)", b"(16, 11)", "float32 of shape \\(16, 11"),
-        ("layer_2.npy", b"\x93NUMPY", b"PK\x03\x04UM", "magic string"),
-    ],
-)
-def test_damaged_arrays_are_refused(tmp_path, name, before, after, message):
-    with contextlib.ExitStack() as stack:
-        writer = vector_files.NumpyWriter(
-            tmp_path, stack, layers=(0, 2), hidden_size=16
-        )
-        writer.describe([{"line": 1, "words": ["a"] * 11}])
-        writer.add(np.ones((11, 2, 16), np.float32))
-        writer.finish()
-    facts = {"layers": [0, 2], "num_rows": 11, "hidden_size": 16}
-    (tmp_path / "features.json").write_text(json.dumps(facts))
-    np.testing.assert_array_equal(vector_files.read(tmp_path).layers[2], 1)
-    whole = (tmp_path / name).read_bytes()
-    assert before in whole
-    (tmp_path / name).write_bytes(whole.replace(before, after))
-    with pytest.raises(InputError, match=message):
-        vector_files.read(tmp_path)
-
-
 def test_on_the_command_line(model, inputs, plain, tmp_path, capsys):
     arguments = ["--model", model, "--input", inputs / "plain.txt"]
     arguments += ["--output", tmp_path / "made", "--layers", "0", "-1"]
     assert cli.main(["features", *map(str, arguments), "--pooling", "none"]) == 0
-    found = vector_files.read(tmp_path / "made")
+    found = read_vectors(tmp_path / "made")
     assert found.facts["layers"] == [0, 3]
     np.testing.assert_allclose(stacked(found), stacked(plain)[:, [0, 3]], atol=1e-6)
     wrong = [*map(str, arguments[:-4]), str(tmp_path / "x"), "--set", "colums.text=a"]

@@ -1,0 +1,31 @@
+"""Settings and choices of `features`, which writes vectors of words to files."""
+
+from typing import Literal
+
+import pydantic
+
+from bert_keras.core.settings.finetuning import TextColumns
+from bert_keras.core.settings.strict import StrictModel
+
+InputForm = Literal["lines", "text", "tagging"]
+"""Kinds of files: plain text, one text a line; a table or JSON lines of texts or of
+pairs (see `tasks.text`); tagged words, whose tags are not read (`tasks.ner`)."""
+
+Pooling = Literal["first", "mean", "none"]
+"""Vector of a word: that of its first piece, the mean over its pieces, or one for each
+piece."""
+
+VectorFormat = Literal["numpy", "tfrecord"]
+"""Files that `features` writes."""
+
+
+class FeaturesConfig(StrictModel):
+    """Encoder inputs from the texts or words of a file."""
+
+    columns: TextColumns = TextColumns()
+    """Names of the columns of a table or JSON lines."""
+    max_seq_length: int | None = pydantic.Field(default=None, ge=4)
+    """Tokens of an input at most; null: as many as the encoder takes. Longer texts are
+    cut, longer sentences of tagged words come in parts."""
+    document_context: bool = True
+    """Tagged words: put the sentences before and after next to each, as many as fit."""
