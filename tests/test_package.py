@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import bert_keras
-from bert_keras.commands import parser
+from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -166,7 +166,7 @@ def test_commands_in_docker_files_are_ours(path):
     text = path.read_text()
     for verb in re.findall(r"^#.* bert-keras ([a-z-]+) ", text, flags=re.MULTILINE):
         with pytest.raises(SystemExit) as end:
-            parser.build_parser().parse_args([verb, "--help"])
+            cli.build_parser().parse_args([verb, "--help"])
         assert end.value.code == 0
     for program in re.findall(r'ENTRYPOINT \["(.*?)"', text):
         assert f"{program} = " in (REPOSITORY / "setup.cfg").read_text()
@@ -174,4 +174,4 @@ def test_commands_in_docker_files_are_ours(path):
 
 def test_a_verb_that_is_none_would_be_found():
     with pytest.raises(InputError, match="verb is one of"):
-        parser.build_parser().parse_args(["pretrian", "--help"])
+        cli.build_parser().parse_args(["pretrian", "--help"])

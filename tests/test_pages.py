@@ -22,7 +22,7 @@ import pytest
 import safetensors.numpy
 
 from bert_keras.commands import main as cli
-from bert_keras.commands import parser, tuning_commands
+from bert_keras.commands import parser
 from bert_keras.core.settings import config, loading, sweeps
 from bert_keras.core.settings import features as feature_settings
 
@@ -341,12 +341,12 @@ def test_every_command_is_understood(page):
     lines = re.findall(r"^bert-keras [a-z-]+ .*$", text, re.MULTILINE)
     for line in lines:
         arguments, rest = parser.split_at_dashes(shlex.split(line)[1:])
-        parsed = parser.build_parser().parse_args(arguments)
+        parsed = cli.build_parser().parse_args(arguments)
         assert parsed.verb == arguments[0]
         check_settings(parsed)
         if parsed.verb == "launch":
             arguments, _ = parser.split_at_dashes(rest)
-            inner = parser.build_parser().parse_args(arguments)
+            inner = cli.build_parser().parse_args(arguments)
             assert inner.verb == "corpus"
             check_settings(inner)
 
@@ -354,7 +354,7 @@ def test_every_command_is_understood(page):
 def check_settings(parsed: argparse.Namespace) -> None:
     """Loads the configuration that a command names."""
     if parsed.verb in ("finetune", "distill", "sweep", "compare"):
-        assert tuning_commands.finetuning_settings(parsed)
+        assert parser.finetuning_settings(parsed)
     if parsed.verb == "sweep":
         assert loading.load(sweeps.SweepConfig, parsed.sweep, parsed.sweep_set)
     if parsed.verb in CONFIG_TYPES:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import bert_keras
-from bert_keras.commands import parser
+from bert_keras.commands import main as cli
 
 LIST = Path(__file__).parent / "golden" / "public_names.txt"
 
@@ -26,7 +26,7 @@ def verbs_and_options(
 
 def public_names() -> str:
     library = [f"from bert_keras import {name}" for name in bert_keras.__all__]
-    lines = sorted({*library, *verbs_and_options(parser.build_parser())})
+    lines = sorted({*library, *verbs_and_options(cli.build_parser())})
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from bert_keras.commands import main as cli
-from bert_keras.commands import parser, tuning_commands
+from bert_keras.commands import parser
 from bert_keras.core.settings import config, finetuning, loading, sweeps
 from bert_keras.kinds import catalogue
 from bert_keras.kinds.text import glue
@@ -53,7 +53,7 @@ def commands(text: str) -> list[str]:
     return re.findall(r"^bert-keras .*$", text, re.MULTILINE)
 
 
-PARSER = parser.build_parser()
+PARSER = cli.build_parser()
 
 
 def parse(line: str) -> argparse.Namespace:
@@ -78,7 +78,7 @@ ALL_COMMANDS = list(
 def test_every_command_is_understood(line):
     args = parse(line)
     if args.verb in ("finetune", "sweep"):
-        assert tuning_commands.finetuning_settings(args)
+        assert parser.finetuning_settings(args)
     elif args.verb in CONFIG_TYPES:
         assert loading.load(CONFIG_TYPES[args.verb], args.config, args.set)
     if args.verb == "sweep":

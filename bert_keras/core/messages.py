@@ -46,7 +46,7 @@ def is_json() -> bool:
     return bool(logging.getLogger(PACKAGE).handlers)
 
 
-def last_words(text: str, *, level: int = logging.ERROR) -> None:
+def print_final_error(text: str, *, level: int = logging.ERROR) -> None:
     """Writes why a command ends."""
     if is_json():
         record = logging.LogRecord("bert_keras", level, "", 0, text, None, None)

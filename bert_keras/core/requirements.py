@@ -3,7 +3,9 @@
 import contextlib
 import ctypes
 import importlib.util
+import logging
 import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -59,6 +61,17 @@ def check_backend(verb: str, backends: Sequence[str]) -> None:
     if not _is_installed(backend):
         raise InputError(f"KERAS_BACKEND={backend}: {backend} is not installed")
     os.environ["KERAS_BACKEND"] = backend
+
+
+def quiet_tensorflow() -> None:
+    """Silences TensorFlow's start-up noise unless the user asked for it."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    # Else it takes the size of a store's file from what it was five seconds ago.
+    os.environ.setdefault("GCS_STAT_CACHE_MAX_AGE", "0")
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    if os.environ["TF_CPP_MIN_LOG_LEVEL"] == "3":
+        quiet_native_logs()
+    warnings.filterwarnings("ignore", module="(tensorflow|keras|google|h5py).*")
 
 
 def quiet_native_logs() -> None:

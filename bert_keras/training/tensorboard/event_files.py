@@ -138,7 +138,7 @@ def send_all() -> None:
 
 
 @atexit.register
-def _send_last_words() -> None:
+def _send_print_final_error() -> None:
     # An interrupted run is not closed.
     for writer in list(_OF_STORES):
         writer._send_if_it_goes()

@@ -8,8 +8,8 @@ from concurrent import futures
 
 import pytest
 
+from bert_keras.commands import data
 from bert_keras.commands import main as cli
-from bert_keras.commands import parser as verbs
 from bert_keras.pipelines.engine import runner_options
 from tests.bert_keras.training.finetuning import test_finetune
 
@@ -60,7 +60,7 @@ def parsers(parser):
 
 
 @pytest.mark.parametrize(
-    "parser", list(parsers(verbs.build_parser())), ids=lambda parser: parser.prog
+    "parser", list(parsers(cli.build_parser())), ids=lambda parser: parser.prog
 )
 def test_every_option_says_what_and_its_default(parser):
     # A percent sign is one for argparse, too.
@@ -322,7 +322,7 @@ def test_an_interrupt_is_no_traceback(monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(cli._VERBS, "inspect", interrupted)
+    monkeypatch.setattr(data, "inspect", interrupted)
     code, _, err = run("inspect", "x", capsys=capsys)
     assert (code, err) == (130, "bert-keras inspect: interrupted\n")
 
@@ -391,7 +391,9 @@ def test_sigterm_is_not_taken_for_the_end():
     program = (
         "import os, signal, sys, time\n"
         "from bert_keras.commands import main as cli\n"
-        "cli._VERBS['config'] = lambda _: (os.kill(os.getpid(), 15), time.sleep(60))\n"
+        "from bert_keras.commands import machines\n"
+        "kill = lambda _: (os.kill(os.getpid(), 15), time.sleep(60))\n"
+        "machines.show_config = kill\n"
         "sys.argv = ['bert-keras', 'config', 'list']\n"
         "cli.entry_point()\n"
     )
@@ -415,6 +417,7 @@ def test_a_signal_ends_a_process_that_a_silent_store_holds_up(answers):
     program = (
         "import ctypes, os, sys, threading\n"
         "from bert_keras.commands import main as cli\n"
+        "from bert_keras.commands import machines, signals\n"
         "from bert_keras.core import stores\n"
         "def block(_):\n"
         "    stores.client_for('gs://bucket/directory')\n"
@@ -422,8 +425,8 @@ def test_a_signal_ends_a_process_that_a_silent_store_holds_up(answers):
         "    threading.Timer(4, os._exit, (0,)).start()\n"
         "    lock, mutex = ctypes.CDLL(None).pthread_mutex_lock, ctypes.c_buffer(99)\n"
         "    lock(mutex), lock(mutex)\n"
-        "cli._GRACE_SECONDS, cli._ANSWER_SECONDS = 0.2, 2\n"
-        "cli._VERBS['config'] = block\n"
+        "signals._GRACE_SECONDS, signals._ANSWER_SECONDS = 0.2, 2\n"
+        "machines.show_config = block\n"
         "sys.argv = ['bert-keras', 'config', 'list']\n"
         "cli.entry_point()\n"
     )

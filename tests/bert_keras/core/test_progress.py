@@ -65,7 +65,7 @@ class TestForms:
     def test_json(self, capsys):
         messages.configure(as_json=True)
         self.work()
-        messages.last_words("bert-keras: error: no")
+        messages.print_final_error("bert-keras: error: no")
         lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
         assert [(line["level"], line["message"]) for line in lines] == [
             ("info", "as it was"),

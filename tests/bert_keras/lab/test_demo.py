@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras.commands import parser
+from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.lab import demo
 
@@ -82,7 +82,7 @@ def test_texts_of_the_demo(tmp_path, monkeypatch):
 def test_every_command_of_the_demo_is_one(tmp_path):
     found = []
     for command in demo.commands(tmp_path):
-        found.append(parser.build_parser().parse_args(command.words).verb)
+        found.append(cli.build_parser().parse_args(command.words).verb)
     assert found == [
         *("corpus", "vocab", "examples", "inspect", "pretrain", "fill-mask"),
         *("finetune", "evaluate", "export", "compare"),

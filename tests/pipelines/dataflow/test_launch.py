@@ -95,7 +95,7 @@ def test_a_dry_run_prints_a_command_that_can_be_repeated(tmp_path, monkeypatch, 
     (wheel,) = (tmp_path / "dist").iterdir()
     printed = shlex.split(capsys.readouterr().out)
     assert printed == launch.dataflow_command(CORPUS, SETTINGS, wheel=str(wheel))
-    parsed = cli._parse(printed[1:])
+    parsed = cli.build_parser().parse_command(printed[1:])
     assert (parsed.verb, parsed.output) == ("corpus", "gs://bucket/c")
 
 
@@ -151,7 +151,7 @@ def test_commands_of_the_documentation():
     commands = re.findall(r"^bert-keras (.*)$", page.read_text(), re.MULTILINE)
     assert len(commands) == 4
     for command in commands:
-        parsed = cli._parse(shlex.split(command))
+        parsed = cli.build_parser().parse_command(shlex.split(command))
         if parsed.verb == "launch":
-            parsed = cli._parse(parsed.beam_arguments)
+            parsed = cli.build_parser().parse_command(parsed.beam_arguments)
         assert parsed.verb == "corpus"

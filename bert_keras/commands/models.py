@@ -1,0 +1,247 @@
+"""Verbs that use a trained model, or hand it to other programs."""
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from bert_keras.commands import parser as options
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
+
+
+def add_fill_mask(verbs: Any) -> None:
+    parser = options.add_verb(verbs, "fill-mask", "guess the [MASK] in sentences")
+    parser.set_defaults(run=fill_mask, needs=options.KERAS)
+    parser.add_argument(
+        "text", nargs="*", help="sentences with [MASK] (default: lines of stdin)"
+    )
+    options.add_required(
+        parser, model=f"model with a masked-LM head: {options.ANY_CHECKPOINT}"
+    )
+    options.add_number(parser, "--top_k", 5, "guesses for each [MASK]")
+
+
+def fill_mask(args: argparse.Namespace) -> None:
+    from bert_keras.inference import fill_mask
+
+    texts = args.text or (line.rstrip("\n") for line in sys.stdin)
+    model = fill_mask.FillMask(args.model)
+    for text in texts:
+        for line in fill_mask.describe(text, model(text, top_k=args.top_k)):
+            print(line)
+
+
+def add_evaluate(verbs: Any) -> None:
+    parser = options.add_verb(
+        verbs, "evaluate", "score a tuned model, or answers to SQuAD"
+    )
+    parser.set_defaults(run=evaluate, needs=options.TENSORFLOW)
+    parser.add_argument(
+        "--model", help="run directory of `finetune`, or a tuned model of any format"
+    )
+    parser.add_argument(
+        "--predictions",
+        metavar="FILE",
+        help="instead of --model: predictions.json of any system, for SQuAD",
+    )
+    options.add_required(parser, input="labelled file to score against")
+
+
+def evaluate(args: argparse.Namespace) -> None:
+    if (args.model is None) == (args.predictions is None):
+        raise InputError("give a run with --model, or answers with --predictions")
+    if args.predictions is not None:
+        from bert_keras.kinds.span import squad_predictions
+
+        scores = squad_predictions.score_file(args.input, args.predictions)
+    else:
+        from bert_keras.inference import finetuned
+
+        scores = finetuned.evaluate(args.model, args.input)
+    for name, value in scores.items():
+        text = f"{value:.4f}" if isinstance(value, float) else value
+        print(f"{name}\t{text}")
+
+
+def add_predict(verbs: Any) -> None:
+    parser = options.add_verb(verbs, "predict", "answer new texts")
+    parser.set_defaults(run=predict, needs=options.TENSORFLOW)
+    parser.add_argument(
+        "--model",
+        required=True,
+        nargs="+",
+        help="run directory of `finetune`, or a tuned model of any format; with --data "
+        "one for each task",
+    )
+    parser.add_argument(
+        "--input", help="file like those it was tuned on; `-` is standard input"
+    )
+    parser.add_argument(
+        "--data",
+        metavar="DIRECTORY",
+        help="instead of --input: GLUE's folder, to answer its test files",
+    )
+    options.add_required(
+        parser,
+        output="file to write, with the columns of the input: .csv, .jsonl, any other "
+        "is tab-separated; `-` is standard output; a directory where the answers are "
+        "several files (span, --data); with --data a .zip file is ready for GLUE's "
+        "server",
+    )
+
+
+def predict(args: argparse.Namespace) -> None:
+    if (args.input is None) == (args.data is None):
+        raise InputError(
+            "give a file with --input, or GLUE's folder with --data for its test files"
+        )
+    if args.input is not None and len(args.model) > 1:
+        raise InputError("several runs go together only with --data")
+    from bert_keras.inference import finetuned
+
+    if args.input is None:
+        finetuned.submit_glue(args.model, args.data, args.output)
+    else:
+        finetuned.predict(args.model[0], args.input, args.output)
+
+
+def add_export(verbs: Any) -> None:
+    parser = options.add_verb(
+        verbs, "export", "SavedModel, LiteRT or ONNX of a trained model"
+    )
+    parser.set_defaults(run=export, needs=options.TENSORFLOW)
+    options.add_required(
+        parser,
+        model=options.ANY_CHECKPOINT,
+        output="directory to create, such as exported/1",
+    )
+    options.add_choice(
+        parser,
+        "--to",
+        config.ExportForm,
+        "saved_model: strings in, answers out; litert and onnx: ids in, numbers out",
+    )
+    options.add_layers(parser, None)
+    choices = {
+        "--embedding": (
+            config.Embedding,
+            "vectors of texts or tokens (default: the answers the model was trained "
+            "for)",
+        ),
+        "--long_texts": (
+            config.LongTexts,
+            "what becomes of texts longer than an input, with --embedding: cut keeps "
+            "the beginning, head_tail beginning and end; windows_mean and windows_max "
+            "pool the vectors of overlapping windows (default: cut)",
+        ),
+        "--quantize": (
+            config.Quantization,
+            "smaller weights of a tuned run, int8 for --to onnx and litert, bfloat16 "
+            "and float16 for saved_model; compared on --dev (default: float32)",
+        ),
+        "--serving": (
+            config.ModelServer,
+            "adds what TensorFlow Serving reads, with --output NAME/VERSION (default: "
+            "nothing)",
+        ),
+    }
+    for option, (known, what) in choices.items():
+        options.add_choice(parser, option, known, what, has_default=False)
+    options.add_number(parser, "--top_k", None, "guesses for each [MASK] (default: 5)")
+    options.add_flag(
+        parser,
+        "--reduce_range",
+        "7 bits instead of 8 for --to onnx --quantize int8, for x86 processors without "
+        "VNNI, whose sums would overflow",
+    )
+    parser.add_argument(
+        "--dev", metavar="FILE", help="labelled file to compare on, for --quantize"
+    )
+    options.add_number(
+        parser,
+        "--max_drop",
+        None,
+        "points of the score that --quantize may lose (default: 0.5)",
+        of=float,
+        metavar="POINTS",
+    )
+    parser.add_argument(
+        "--image",
+        help="container image of TensorFlow Serving (default: the published one of "
+        "TensorFlow 2.20)",
+    )
+
+
+def export(args: argparse.Namespace) -> None:
+    from bert_keras import export
+
+    verdict = export.export_model(
+        args.model,
+        args.output,
+        to=args.to,
+        embedding=args.embedding,
+        layers=args.layers,
+        long_texts=args.long_texts,
+        top_k=args.top_k,
+        quantize=args.quantize,
+        reduce_range=args.reduce_range,
+        dev=args.dev,
+        max_drop=args.max_drop,
+        serving=args.serving,
+        image=args.image,
+    )
+    if verdict is not None:
+        print(export.table(verdict), end="")
+
+
+def add_convert(verbs: Any) -> None:
+    parser = options.add_verb(verbs, "convert", "third-party checkpoints in and out")
+    parser.set_defaults(run=convert, needs=options.KERAS)
+    options.add_required(
+        parser,
+        input="checkpoint; its format is recognised",
+        output="directory to create",
+    )
+    options.add_choice(
+        parser,
+        "--to",
+        config.CheckpointFormat,
+        "format to write",
+        has_default=False,
+        required=True,
+    )
+    options.add_flag(
+        parser,
+        "--approximate_gelu",
+        "write a model with the exact GELU although --to has only its tanh form",
+    )
+    parser.add_argument(
+        "--keep_tokens",
+        nargs="+",
+        metavar="FILE",
+        help="texts (.txt, .tsv, .csv, .jsonl; paths or patterns): leave out the "
+        "pieces of the vocabulary that they do not need; --to may then be the same "
+        "format",
+    )
+
+
+def convert(args: argparse.Namespace) -> None:
+    from bert_keras.checkpoints import conversion
+    from bert_keras.labelled import reading
+    from bert_keras.report import model_card
+
+    card = None
+    if args.to in model_card.USES:
+        name = os.path.basename(os.path.abspath(args.output))
+        card = model_card.text(args.input, name=name, form=args.to)
+    done = conversion.convert(
+        args.input,
+        args.output,
+        to=args.to,
+        approximate_gelu=args.approximate_gelu,
+        card=card,
+        keep_tokens=args.keep_tokens and reading.read_strings(args.keep_tokens),
+    )
+    for line in conversion.describe(done, to=args.to):
+        print(line)
