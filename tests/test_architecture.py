@@ -148,7 +148,7 @@ BRANCHES = {
     "lab.sweep.comparison": 2,
     "model.distillation": 2,
     "report.facts": 2,
-    "tpu.preflight": 1,
+    "tpu.preflight.steps": 1,
     "tpu.preflight.lowering": 2,
     "training.finetuning.run": 2,
 }

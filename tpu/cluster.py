@@ -1,4 +1,4 @@
-"""The processes of one multi-worker run: who they are, and waiting until all are there.
+"""The processes of one multi-worker run: their addresses, and waiting for all.
 
 TensorFlow itself waits for its peers without a word, holds Python's lock meanwhile and
 takes SIGTERM away: neither a thread nor Ctrl-C ends it. So workers first find each
@@ -57,16 +57,12 @@ class Cluster:
         return host == "localhost" or host == "::1" or host.startswith("127.")
 
     def named(self, tasks: Iterable[int]) -> str:
-        """`"task 1 (10.0.0.2:4000), task 3 (10.0.0.4:4000)"`."""
+        """Returns such as `"task 1 (10.0.0.2:4000), task 3 (10.0.0.4:4000)"`."""
         return ", ".join(f"task {task} ({self.addresses[task]})" for task in tasks)
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Splits `HOST:PORT`; an IPv6 host is in brackets.
-
-    Raises:
-        InputError: anything else.
-    """
+    """Splits `HOST:PORT`; an IPv6 host is in brackets."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isascii() or not port.isdigit():
@@ -77,11 +73,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def cluster_from_workers(workers: Sequence[str], worker_index: int | None) -> Cluster:
-    """The cluster of `--workers` and `--worker_index`.
-
-    Raises:
-        InputError: no index, one out of range, an invalid address.
-    """
+    """Returns the cluster of `--workers` and `--worker_index`."""
     if worker_index is None:
         raise InputError(
             f"--workers needs --worker_index, 0 to {len(workers) - 1}: "
@@ -91,14 +83,11 @@ def cluster_from_workers(workers: Sequence[str], worker_index: int | None) -> Cl
 
 
 def cluster_from_tf_config(text: str) -> Cluster:
-    """The cluster of the environment variable `TF_CONFIG`.
+    """Returns the cluster of the environment variable `TF_CONFIG`.
 
     Jobs `worker`, and `chief` before the workers, as
     `{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}`.
-
-    Raises:
-        InputError: not JSON, a key that is missing or of another type, another job
-            (parameter servers, evaluators), an index out of range.
+    Other jobs (parameter servers, evaluators) are refused.
     """
     try:
         config = files.parse_json(text)
@@ -141,14 +130,11 @@ def _get(mapping: Any, key: str, kind: type, *, within: str) -> Any:
 def wait_for_peers(
     cluster: Cluster, *, timeout_seconds: float, report_every_seconds: float = 10.0
 ) -> None:
-    """Returns when every worker answers at its address, this one included.
+    """Waits until every worker answers at its address, this one included.
 
-    Meanwhile it holds this worker's own port, which is free for TensorFlow on return.
-    It regularly reports the missing workers.
-
-    Raises:
-        InputError: some do not answer in time (they are named), or this worker's own
-            address is in use or not this machine's.
+    Meanwhile this process holds its own port, which is free for TensorFlow on return,
+    and regularly reports the missing workers. Raises `InputError` with the workers that
+    do not answer in time, or if its own address is in use or not this machine's.
     """
     started = reported = time.monotonic()
     peers = [task for task in range(len(cluster.addresses)) if task != cluster.index]
@@ -185,8 +171,8 @@ def _listener(cluster: Cluster) -> Iterator[socket.socket]:
     host, port = host_and_port(cluster.address)
     own = cluster.named([cluster.index])
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, _, _, _, address = found[0]
+        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = places[0]
         listener = socket.create_server(address, family=family, backlog=128)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:

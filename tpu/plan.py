@@ -84,61 +84,65 @@ def pretraining(
     """
     lengths = lengths or (128, 512)[: len(settings.phases)]
     model = settings.model.with_vocab_size(settings.model.vocab_size or _VOCAB_SIZE)
+    weights = flops.num_weights(model, heads=True)
+    num_saved = settings.num_checkpoints + settings.num_best_checkpoints
+    disk_bytes, core_hours = _checkpoint_bytes(weights, num_saved), None
+    if num_words is not None:
+        num_copies = config.ExamplesConfig(masking=masking).num_duplicates
+        disk_bytes |= _data_bytes(num_words, lengths, num_copies, masking)
+        hours_a_length = _OF_EXAMPLES + _OF_DUPLICATE * num_copies
+        core_hours = num_words / _MEASURED_WORDS
+        core_hours *= _CORE_HOURS + len(lengths) * hours_a_length
+    return Work(
+        title=f"pre-training, {_size(model)}",
+        num_weights=weights,
+        stages=tuple(_phases(settings, model, lengths)),
+        disk_bytes=disk_bytes,
+        core_hours=core_hours,
+    )
+
+
+def _phases(
+    settings: config.PretrainingConfig, model: config.BertConfig, lengths: Sequence[int]
+) -> Iterator[Stage]:
+    """Yields a stage for each phase that has steps."""
     evaluate_steps = settings.evaluate_steps or settings.save_checkpoint_steps
-    stages = []
-    planned = settings.planned_phases(len(lengths))
-    for number, (length, (phase, first, last)) in enumerate(
-        zip(lengths, planned, strict=True), 1
-    ):
-        if last == first:
-            continue
-        batch_size = phase.global_batch_size or settings.global_batch_size
-        examples = strict.build_config(
-            config.ExamplesConfig, {"max_seq_length": length}
-        )
+    planned = zip(lengths, settings.planned_phases(len(lengths)), strict=True)
+    for number, (length, (phase, first, last)) in enumerate(planned, start=1):
+        values = {"max_seq_length": length}
+        examples = strict.build_config(config.ExamplesConfig, values)
         each = flops.pretraining_flops_per_example(
             model,
             max_seq_length=length,
             num_predictions=examples.num_row_predictions,
             next_sentence=settings.next_sentence,
         )
-        evaluations = last // evaluate_steps - first // evaluate_steps
+        batch_size = phase.global_batch_size or settings.global_batch_size
         num_sequences = (last - first) * batch_size
-        stages.append(
-            Stage(
+        # The forward pass is a third of a step.
+        evaluation = settings.num_eval_steps * batch_size * each / 3
+        num_evaluations = last // evaluate_steps - first // evaluate_steps
+        if num_sequences:
+            yield Stage(
                 name=f"phase {number}",
                 num_steps=last - first,
                 num_sequences=num_sequences,
                 num_tokens=num_sequences * length,
                 training_flops=num_sequences * each,
-                # The forward pass is a third of a step.
-                evaluation_flops=evaluations
-                * (settings.num_eval_steps * batch_size * each / 3),
+                evaluation_flops=num_evaluations * evaluation,
             )
-        )
-    weights = num_weights(model, heads=True)
-    kept = settings.num_checkpoints + settings.num_best_checkpoints
-    disk_bytes = _checkpoint_bytes(weights, kept)
-    core_hours = None
-    if num_words is not None:
-        copies = config.ExamplesConfig(masking=masking).num_duplicates
-        disk_bytes["documents"] = num_words * _DOCUMENT_BYTES
-        for length in lengths:
-            tokens = num_words * copies * _between(_TOKENS_PER_WORD, length)
-            disk_bytes[f"examples of {length}"] = tokens * _between(
-                _BYTES_PER_TOKEN[masking], length
-            )
-        core_hours = _CORE_HOURS + len(lengths) * (
-            _OF_EXAMPLES + _OF_DUPLICATE * copies
-        )
-        core_hours *= num_words / _MEASURED_WORDS
-    return Work(
-        title=f"pre-training, {_size(model)}",
-        num_weights=weights,
-        stages=tuple(stages),
-        disk_bytes=disk_bytes,
-        core_hours=core_hours,
-    )
+
+
+def _data_bytes(
+    num_words: float, lengths: Sequence[int], num_copies: int, masking: str
+) -> dict[str, float]:
+    """Returns the bytes of documents, and of the examples of each length."""
+    sizes = {"documents": num_words * _DOCUMENT_BYTES}
+    for length in lengths:
+        tokens = num_words * num_copies * _between(_TOKENS_PER_WORD, length)
+        size = tokens * _between(_BYTES_PER_TOKEN[masking], length)
+        sizes[f"examples of {length}"] = size
+    return sizes
 
 
 def finetuning(
@@ -184,7 +188,7 @@ def finetuning(
         num_tokens=round(epochs * num_texts * tokens),
         training_flops=round(epochs * num_texts * forward_and_back),
     )
-    weights = num_weights(sizes, heads=False)
+    weights = flops.num_weights(sizes, heads=False)
     return Work(
         title=f"fine-tuning on {settings.task}, {_size(sizes)}",
         num_weights=weights,
@@ -198,7 +202,7 @@ def _batches(
     task: config.Task,
     lengths: "np.ndarray",
 ) -> Iterator[tuple[int, int]]:
-    """Rows and tokens of a row of each batch of the first epoch, as training has them.
+    """Yields rows and tokens of a row of each batch of the first epoch of training.
 
     Args:
         settings: of the run.
@@ -227,31 +231,21 @@ def _batches(
             yield num_rows, padded_length(int(lengths[rows].max()))
 
 
-def num_weights(model: config.BertConfig, *, heads: bool) -> int:
-    """Trained numbers of the encoder and its pooler, and of the pre-training heads."""
-    hidden, inner = model.hidden_size, model.intermediate_size
-    norm, dense = 2 * hidden, hidden * hidden + hidden
-    tables = model.vocab_size + model.max_position_embeddings + model.type_vocab_size
-    layer = 4 * dense + 2 * hidden * inner + inner + hidden + 2 * norm
-    total = tables * hidden + norm + model.num_hidden_layers * layer + dense
-    # The table of words is the embedding's own.
-    return total + heads * (dense + norm + model.vocab_size + 2 * hidden + 2)
-
-
 def rates(
     work: Work, *, sequences_per_second: Sequence[float], teraflops: float | None
 ) -> list[float] | None:
     """Returns the operations a second of each stage; `None`: no rate is given.
 
     Raises:
-        InputError: a rate is not positive, or there are as many as neither one nor the
-            phases.
+        InputError: a rate is not positive, or their number is neither one nor that of
+            the phases.
     """
-    given = [*sequences_per_second, *([] if teraflops is None else [teraflops])]
-    if not given:
+    requested = [*sequences_per_second, *([] if teraflops is None else [teraflops])]
+    if not requested:
         return None
-    if not all(1e-6 < rate < math.inf for rate in given):
-        raise InputError(f"expected rates above 0, got {' '.join(map(str, given))}")
+    if not all(1e-6 < rate < math.inf for rate in requested):
+        rates_text = " ".join(map(str, requested))
+        raise InputError(f"expected rates above 0, got {rates_text}")
     if teraflops is not None:
         return [teraflops * 1e12] * len(work.stages)
     per_second = [
@@ -278,69 +272,72 @@ def facts(
         flops_per_second: see `rates`.
         price_per_hour: US dollars of the whole machine; `None`: not asked for.
     """
-    found = asdict(work)
-    for stage in found["stages"]:
+    values = asdict(work)
+    for stage in values["stages"]:
         stage["flops"] = stage["training_flops"] + stage["evaluation_flops"]
-    found["flops"] = sum(stage["flops"] for stage in found["stages"])
+    values["flops"] = sum(stage["flops"] for stage in values["stages"])
     if flops_per_second is None:
         if price_per_hour is not None:
             raise InputError(
                 "--price_per_hour needs the hours: give --sequences_per_second, as "
                 "training prints it, or --teraflops"
             )
-        return found
-    for stage, rate in zip(found["stages"], flops_per_second, strict=True):
+        return values
+    for stage, rate in zip(values["stages"], flops_per_second, strict=True):
         stage["hours"] = stage["flops"] / rate / 3600
-    found["hours"] = sum(stage["hours"] for stage in found["stages"])
+    values["hours"] = sum(stage["hours"] for stage in values["stages"])
     if price_per_hour is not None:
         if not 0 <= price_per_hour < math.inf:
             raise InputError(
                 f"--price_per_hour: expected 0 or more, got {price_per_hour:g}"
             )
-        found["dollars"] = found["hours"] * price_per_hour
-    return found
+        values["dollars"] = values["hours"] * price_per_hour
+    return values
 
 
-def lines(found: dict[str, Any]) -> Iterator[str]:
-    """The lines of a plan."""
-    yield f"{found['title']}: {found['num_weights'] / 1e6:,.1f} million weights"
-    for stage in found["stages"]:
+def lines(values: dict[str, Any]) -> Iterator[str]:
+    """Yields the lines of a plan."""
+    yield f"{values['title']}: {values['num_weights'] / 1e6:,.1f} million weights"
+    for stage in values["stages"]:
         length = stage["num_tokens"] / stage["num_sequences"]
         yield (
             f"{stage['name']}: {stage['num_steps']:,} steps, "
             f"{stage['num_sequences']:,} sequences of {length:,.4g} tokens with "
             f"padding: {_cost(stage)}"
         )
-    if found["core_hours"] is not None:
-        yield f"data: about {found['core_hours']:,.1f} hours of one processor core"
-    for name, size in found["disk_bytes"].items():
+    if values["core_hours"] is not None:
+        yield f"data: about {values['core_hours']:,.1f} hours of one processor core"
+    for name, size in values["disk_bytes"].items():
         yield f"disk, {name}: {_bytes(size)}"
-    yield f"disk: {_bytes(sum(found['disk_bytes'].values()))}"
-    yield f"all: {_cost(found)}"
-    if "hours" not in found:
+    yield f"disk: {_bytes(sum(values['disk_bytes'].values()))}"
+    yield f"all: {_cost(values)}"
+    if "hours" not in values:
         yield "for hours give --sequences_per_second, as training prints it"
 
 
-def _cost(found: dict[str, Any]) -> str:
+def _cost(values: dict[str, Any]) -> str:
     units = {"EFLOP": 1e18, "PFLOP": 1e15, "TFLOP": 1e12}
-    parts = [_with_unit(found["flops"], units)]
-    if "hours" in found:
-        hours = found["hours"]
+    parts = [_with_unit(values["flops"], units)]
+    if "hours" in values:
+        hours = values["hours"]
         parts.append(
             f"{hours:,.1f} hours" if hours >= 1 else f"{60 * hours:.2g} minutes"
         )
-    if "dollars" in found:
-        parts.append(f"${found['dollars']:,.2f}")
+    if "dollars" in values:
+        parts.append(f"${values['dollars']:,.2f}")
     return ", ".join(parts)
 
 
 def _checkpoint_bytes(weights: int, num_kept: int) -> dict[str, float]:
-    """Weights and two moments of each, as float32; one more while it is written."""
+    """Returns the bytes of checkpoints: one more exists while it is written.
+
+    Each holds the weights and two moments of each weight, as float32.
+    """
     return {f"{num_kept + 1} checkpoints": (num_kept + 1) * 3 * 4 * weights}
 
 
 def _between(measured: dict[int, float], length: int) -> float:
-    """Between the two lengths that were measured; beyond them, the nearer one's."""
+    """Interpolates between the two measured lengths; beyond them takes the nearer."""
     (short, first), (long, last) = sorted(measured.items())
     share = (min(max(length, short), long) - short) / (long - short)
     return first + share * (last - first)
@@ -355,7 +352,7 @@ def _bytes(number: float) -> str:
 
 
 def _with_unit(number: float, sizes: dict[str, float]) -> str:
-    """In the largest unit that it has one of, or the smallest."""
+    """Writes a number in the largest unit that it reaches, or in the smallest."""
     fitting = [unit for unit, size in sizes.items() if number >= size]
     unit = (fitting or list(sizes)[-1:])[0]
     return f"{number / sizes[unit]:,.3g} {unit}"

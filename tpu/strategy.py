@@ -42,19 +42,15 @@ def get_strategy(
             for private networks only.
         worker_index: index of this process among the workers.
         startup_timeout_seconds: time to wait for the other workers.
-
-    Raises:
-        InputError: the name is unknown, what it names is not there, or some worker
-            does not answer in time.
     """
     kind, _, tpu_name = name.partition(":")
     if kind != "tpu":
         check_choice("--strategy", name, STRATEGIES)
         _let_gpu_memory_grow()
     if name in ("auto", "multi_worker"):
-        found = _find_cluster(workers, worker_index)
-        if found is not None:
-            return _multi_worker_strategy(found, startup_timeout_seconds)
+        peers = _find_cluster(workers, worker_index)
+        if peers is not None:
+            return _multi_worker_strategy(peers, startup_timeout_seconds)
         if name == "multi_worker":
             raise InputError(
                 "--strategy multi_worker needs --workers HOST:PORT,HOST:PORT and "
@@ -87,28 +83,28 @@ def _find_cluster(
 
 
 def _multi_worker_strategy(
-    found: cluster.Cluster, timeout_seconds: float
+    peers: cluster.Cluster, timeout_seconds: float
 ) -> tf.distribute.Strategy:
-    """One worker of several, once all of them are there.
+    """Makes the strategy of one worker of several, once all of them answer.
 
     A worker that later dies or stops is noticed by TensorFlow's heartbeat after about
     ten seconds (see `bert_keras.training.step.stopping`), so communication has no
     time-out: one would also hit the chief while it writes a large checkpoint.
     """
-    cluster.wait_for_peers(found, timeout_seconds=timeout_seconds)
-    if found.is_local:
+    cluster.wait_for_peers(peers, timeout_seconds=timeout_seconds)
+    if peers.is_local:
         logger.warning(
             "TensorFlow listens at port %d on all interfaces, not on %s alone, and "
             "lets anybody in: close the port to other machines",
-            *reversed(cluster.host_and_port(found.address)),
+            *reversed(cluster.host_and_port(peers.address)),
         )
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     if not num_gpus:
         _check_no_gpu("CUDA_VISIBLE_DEVICES=-1 trains on the processor")
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        tf.train.ClusterSpec({"worker": list(found.addresses)}),
+        tf.train.ClusterSpec({"worker": list(peers.addresses)}),
         task_type="worker",
-        task_id=found.index,
+        task_id=peers.index,
         num_accelerators={"GPU": num_gpus},
         rpc_layer="grpc",
     )
@@ -116,14 +112,14 @@ def _multi_worker_strategy(
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=implementations.AUTO if num_gpus else implementations.RING
     )
-    logger.info("task %d: all %d workers answer", found.index, len(found.addresses))
+    logger.info("task %d: all %d workers answer", peers.index, len(peers.addresses))
     try:
         with _alive_and_killable():
             return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
     except tf.errors.OpError as error:
         reason = one_line(error)
         raise InputError(
-            f"{found.named([found.index])} could not join the other workers: {reason}"
+            f"{peers.named([peers.index])} could not join the other workers: {reason}"
         ) from error
 
 
@@ -153,10 +149,10 @@ def _let_gpu_memory_grow() -> None:
 
 
 def _check_no_gpu(otherwise: str) -> None:
-    """Raises an `InputError` if there are GPUs after all, with what else to do."""
-    if found := gpus.visible():
+    """Refuses a machine that has GPUs after all; `otherwise` says what else to do."""
+    if names := gpus.visible():
         raise InputError(
-            f"this machine has {len(found)} NVIDIA GPUs, but TensorFlow cannot use "
+            f"this machine has {len(names)} NVIDIA GPUs, but TensorFlow cannot use "
             "them: run `pip install '.[train,gpu]' -c constraints.txt` in the checkout "
             "for its CUDA libraries; TF_CPP_MIN_LOG_LEVEL=0 shows its own reasons; "
             + otherwise
@@ -164,17 +160,17 @@ def _check_no_gpu(otherwise: str) -> None:
 
 
 def _local_strategy(name: str) -> tf.distribute.Strategy:
-    found = tf.config.list_logical_devices("GPU")
-    if name != "cpu" and not found:
+    devices = tf.config.list_logical_devices("GPU")
+    if name != "cpu" and not devices:
         _check_no_gpu("--strategy cpu trains on the processor")
-    if name == "gpu" and not found:
+    if name == "gpu" and not devices:
         raise InputError(
             "--strategy gpu: TensorFlow sees no GPU here, only "
             f"{_device_names()}; use --strategy cpu, or install a TensorFlow with CUDA"
         )
-    if name == "cpu" or not found:
+    if name == "cpu" or not devices:
         return tf.distribute.OneDeviceStrategy("/cpu:0")
-    if len(found) == 1:
+    if len(devices) == 1:
         return tf.distribute.OneDeviceStrategy("/gpu:0")
     return tf.distribute.MirroredStrategy()
 

@@ -243,9 +243,9 @@ def add_preflight(verbs: Any) -> None:
 
 def preflight(args: argparse.Namespace) -> None:
     from bert_keras.tpu import preflight
-    from bert_keras.tpu.preflight import table
+    from bert_keras.tpu.preflight import steps, table
 
-    request = preflight.Request(
+    request = steps.Request(
         settings=options.load_settings(config.PretrainingConfig, args),
         device=chips.parse_device(args.device),
         examples=args.examples,
@@ -253,11 +253,11 @@ def preflight(args: argparse.Namespace) -> None:
         task=args.task,
         global_batch_size=args.global_batch_size,
     )
-    checked = preflight.check(request)
+    rows = preflight.check(request)
     if args.json:
-        print(files.to_json(preflight.report(request.device, checked), indent=2))
+        print(files.to_json(preflight.report(request.device, rows), indent=2))
     else:
-        print("\n".join(table.lines(request.device, checked)))
+        print("\n".join(table.lines(request.device, rows)))
 
 
 def add_launch(verbs: Any, command_line: options.Parser) -> None:

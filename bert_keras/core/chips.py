@@ -45,7 +45,7 @@ class Device:
 
     @property
     def num_hosts(self) -> int:
-        """Machines: a slice of several has four chips on each."""
+        """Number of machines: a slice of several machines has four chips on each."""
         if self.num_chips <= self.chip.chips_per_host:
             return 1
         return -(-self.num_chips // 4)
@@ -63,7 +63,7 @@ _CUBES |= {128: "4x4x8", 256: "4x8x8", 512: "8x8x8", 1024: "8x8x16", 2048: "8x16
 
 
 def _tpu(name: str, teraflops: float, usable: float, bandwidth: float, **more) -> Chip:
-    """A TPU's chip; usable memory in GiB, bandwidth in GB/s."""
+    """Makes a chip from usable memory in GiB and bandwidth in GB/s."""
     return Chip(
         name=name,
         flops=teraflops * 1e12,
@@ -99,11 +99,10 @@ driver's name, in capitals, is the GPU."""
 
 
 def peak_flops(device_name: str, dtype: str) -> float | None:
-    """Highest operations a second of a device; `None`: they are not known.
+    """Returns the highest operations a second of a device; `None`: not known.
 
-    Args:
-        device_name: of a GPU by its driver, or the type of a TPU such as `v4-32`.
-        dtype: of the factors.
+    The name is that of a GPU by its driver, or the type of a TPU such as `v4-32`;
+    `dtype` is that of the factors.
     """
     name = device_name.upper()
     if dtype in ("float32", "bfloat16"):
@@ -117,20 +116,15 @@ def peak_flops(device_name: str, dtype: str) -> float | None:
 
 
 def parse_device(name: str) -> Device:
-    """The device of an option.
+    """Returns the device of an option, a TPU slice as Google names it.
 
-    Args:
-        name: a TPU slice as Google names it, `v5e-8` or `v5litepod-8`, with the number
-            of chips, on v4 and v5p of cores.
-
-    Raises:
-        InputError: there is none of that name, or no slice of that size.
+    `v5e-8` or `v5litepod-8` has the number of chips, on v4 and v5p that of cores.
     """
     lowered = name.lower().replace("v5litepod-", "v5e-")
     for chip in CHIPS:
-        if not (found := re.fullmatch(rf"{chip.name}-(\d+)", lowered)):
+        if not (match := re.fullmatch(rf"{chip.name}-(\d+)", lowered)):
             continue
-        count = int(found[1])
+        count = int(match[1])
         sizes = [size * chip.cores_in_names for size in chip.slices]
         if count not in sizes:
             raise InputError(

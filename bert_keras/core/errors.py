@@ -1,4 +1,4 @@
-"""Reasons to end a command early: errors that the user can fix, or a wish of theirs."""
+"""Exceptions that end a command: user errors, and requests to stop."""
 
 import difflib
 import re
@@ -7,15 +7,15 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Something given by the user cannot be used.
+    """An input that the user can correct.
 
     The message is one line: what was expected, what came, what to do. The command
-    line prints it without a traceback and exits with code 2. Control characters in it,
-    which may be a damaged file's, are shown as escapes.
+    line prints it without a traceback and exits with code 2. Control characters, which
+    may come from a damaged file, are shown as escapes.
     """
 
     def __init__(self, message: str):
-        super().__init__(_CONTROL.sub(lambda found: ascii(found[0])[1:-1], message))
+        super().__init__(_CONTROL.sub(lambda match: ascii(match[0])[1:-1], message))
 
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -33,7 +33,7 @@ class Unavailable(Exception):
 
 
 class NotRun(Exception):
-    """Beam prepared a job without running it, as requested: not a failure."""
+    """Beam prepared a job and did not run it, as requested: not a failure."""
 
 
 class Stopped(BaseException):
@@ -43,8 +43,8 @@ class Stopped(BaseException):
     and TensorFlow makes an error of its own of each `Exception` in the building of a
     graph.
 
-    The command line exits with 128 and the signal's number, as a process does that the
-    signal ends: schedulers and `&&` must not take it for finished.
+    The command line exits with 128 plus the signal's number, as a killed process does:
+    schedulers and `&&` must not take the command for finished.
     """
 
     def __init__(self, message: str, *, signal_number: int = signal.SIGTERM):
@@ -53,7 +53,7 @@ class Stopped(BaseException):
 
 
 def one_line(error: Exception) -> str:
-    """An error's message for ours: a line of at most 300 characters."""
+    """Returns the message of an error as one line of at most 300 characters."""
     return " ".join(str(error).split())[:300]
 
 

@@ -42,19 +42,19 @@ def is_remote(path: Path) -> bool:
 
 
 def path(name: Path) -> pathlib.Path:
-    """A name as a `pathlib.Path`, whose methods ask the store if it is remote."""
+    """Returns a `pathlib.Path` whose methods ask the store if `name` is remote."""
     return stores.StorePath(name) if is_remote(name) else pathlib.Path(name)
 
 
 def join(directory: Path, name: str) -> str:
-    """The path of a file in a directory."""
+    """Returns the path of a file in a directory."""
     if is_remote(directory):
         return f"{str(directory).rstrip('/')}/{name}"
     return os.path.join(directory, name)
 
 
 def name_of(path: Path) -> str:
-    """The last part of a path."""
+    """Returns the last part of a path."""
     return (
         str(path).rstrip("/").rpartition("/")[2]
         if is_remote(path)
@@ -65,10 +65,7 @@ def name_of(path: Path) -> str:
 def open_to_read(path: Path) -> BinaryIO:
     """Opens a file for reading bytes, with `seek` and `tell`.
 
-    Raises:
-        OSError: it does not exist or cannot be read.
-        InputError: no such store, its package is not installed, or a pipe or device,
-            which may never end.
+    Refuses pipes and devices by `InputError`, since they may never end.
     """
     if is_remote(path):
         return stores.open_to_read(str(path))
@@ -77,7 +74,7 @@ def open_to_read(path: Path) -> BinaryIO:
 
 
 def check_is_regular(path: Path) -> None:
-    """Raises an `InputError` for a local pipe, device or socket."""
+    """Refuses a local pipe, device or socket."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -92,29 +89,18 @@ def check_is_regular(path: Path) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """All bytes of a file."""
+    """Reads all bytes of a file."""
     with open_to_read(path) as file:
         return file.read()
 
 
 def read_text(path: Path, *, expected: str = "a file of texts") -> str:
-    """The text of a UTF-8 file, without a byte order mark.
-
-    Args:
-        path: of the file.
-        expected: its content, for errors.
-
-    Raises:
-        InputError: it cannot be read, or is not UTF-8 (with the line).
-    """
+    """Reads a UTF-8 file, without a byte order mark; `expected` is for errors."""
     return "".join(read_lines(path, expected=expected))
 
 
 def read_lines(path: Path, *, expected: str = "a file of texts") -> Iterator[str]:
-    """Reads the lines of a UTF-8 file one by one, with their ends.
-
-    Args and Raises: see `read_text`.
-    """
+    """Reads the lines of a UTF-8 file one by one, with their ends."""
     number = 0
     try:
         with open_to_read(path) as file:
@@ -132,11 +118,7 @@ def read_lines(path: Path, *, expected: str = "a file of texts") -> Iterator[str
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The keys and values of a JSON file.
-
-    Raises:
-        InputError: it cannot be read, is not JSON, or is JSON of another kind.
-    """
+    """Reads the keys and values of a JSON file; refuses JSON of another kind."""
     text = read_text(path, expected="JSON")
     if not text.strip():
         raise InputError(f"{path}: expected JSON, it is empty")
@@ -150,11 +132,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text.
-
-    Raises:
-        ValueError: it is not JSON, or nested more than a hundred times.
-    """
+    """Parses JSON; raises `ValueError` if it is nested more than a hundred times."""
     try:
         value = json.loads(text)
     except RecursionError:
@@ -186,24 +164,17 @@ def exists(path: Path) -> bool:
 
 
 def size(path: Path) -> int:
-    """Bytes of a file.
-
-    Raises:
-        OSError: it does not exist.
-    """
+    """Returns the bytes of a file; raises `OSError`."""
     if not is_remote(path):
         return os.path.getsize(path)
     return stores.size(str(path))
 
 
 def fingerprint(path: Path) -> dict[str, Any]:
-    """Facts that change with a file's bytes and with nothing else; JSON values.
+    """Returns JSON values that change with a file's bytes and with nothing else.
 
-    Of a local file the size and a hash of all of it, so that a copy is the same file;
-    of a remote one the size and the entity tag that its store keeps.
-
-    Raises:
-        OSError: it does not exist or cannot be read.
+    They are the size and, of a local file, a hash of its bytes, so that a copy is the
+    same file; of a remote file, the entity tag that its store keeps.
     """
     if is_remote(path):
         return {"bytes": size(path), "checksum": stores.checksum(str(path))}
@@ -211,7 +182,7 @@ def fingerprint(path: Path) -> dict[str, Any]:
 
 
 def match(pattern: str) -> list[str]:
-    """Files that match a pattern of `*`, `?`, `[...]` and (locally) `**`, sorted."""
+    """Returns sorted files that match `*`, `?`, `[...]` and (locally) `**`."""
     if is_remote(pattern):
         return stores.match(pattern)
     # A name that the shell expanded may contain brackets.
@@ -221,11 +192,7 @@ def match(pattern: str) -> list[str]:
 
 
 def list_directory(directory: Path) -> list[str]:
-    """Names in a directory, sorted; none if the directory does not exist.
-
-    Raises:
-        OSError: the disk does not say.
-    """
+    """Returns the sorted names in a directory; [] if it does not exist."""
     if is_remote(directory):
         return stores.names_in(str(directory))
     try:
@@ -235,11 +202,7 @@ def list_directory(directory: Path) -> list[str]:
 
 
 def make_directory(directory: Path) -> None:
-    """Makes a directory and its parents; remote stores need none.
-
-    Raises:
-        InputError: the disk does not let us, or there is a file of that name.
-    """
+    """Makes a directory and its parents; remote stores need none."""
     if is_remote(directory):
         return
     try:
@@ -270,7 +233,7 @@ def delete_tree(directory: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Hex digest of a file's bytes."""
+    """Returns the hex digest of a file's bytes."""
     with open_to_read(path) as file:
         digest = hashlib.sha256()
         while chunk := file.read(1 << 20):
@@ -279,25 +242,22 @@ def sha256(path: Path) -> str:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Writes a file that no reader ever sees half-written under its name."""
+    """Writes a file, whole or not at all."""
     with open_atomically(path) as file:
         file.write(data)
 
 
 def write_json(path: Path, values: Mapping[str, Any], **layout: Any) -> None:
-    """Writes keys and values as a JSON file, whole or not at all.
+    """Writes a JSON file, whole or not at all.
 
-    Args:
-        path: of the file.
-        values: to write, see `to_json`.
-        layout: options of `json.dumps`; without any, lines are indented by 2.
+    `layout` are options of `json.dumps`; lines are indented by 2 unless it says more.
     """
     layout.setdefault("indent", 2)
     write_atomically(path, (to_json(values, **layout) + "\n").encode())
 
 
 def to_json(values: Any, **layout: Any) -> str:
-    """Values as JSON, in which a number that is not finite is null.
+    """Writes values as JSON, with null for each number that is not finite.
 
     Python would write `NaN`, which no other reader of JSON takes.
     """
@@ -320,9 +280,6 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
     Until then it has a temporary name in the same directory, or, if it is for a store,
     on the local disk. Two writers of one path do not disturb each other: the last one
     wins.
-
-    Raises:
-        InputError: the disk or store is full or does not let us write.
     """
     if is_remote(path):
         # On the local disk, so that it can be sent again from its beginning.
@@ -376,13 +333,9 @@ def _errors_of_writing(path: Path, temporary: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def local_copy(path: Path) -> Iterator[pathlib.Path]:
-    """A file on the local disk with a file's bytes: itself, or a copy from a store.
+    """Returns a local file with a file's bytes: the file, or a copy from a store.
 
-    The copy is deleted when the block ends; who opened it in the block may go on
-    reading.
-
-    Raises:
-        OSError: it does not exist or cannot be read.
+    The copy is deleted when the block ends; a file opened in the block stays readable.
     """
     if not is_remote(path):
         yield pathlib.Path(path)
@@ -396,13 +349,10 @@ def local_copy(path: Path) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def written_whole(path: Path) -> Iterator[pathlib.Path]:
-    """A local file for a program to write, which then gets its name or goes to a store.
+    """Returns a local file to write, which then gets its name or goes to a store.
 
-    For programs that insist on a path; others write with `open_atomically`. It ends as
-    the name does.
-
-    Raises:
-        InputError: it cannot be put where it belongs.
+    Only for programs that insist on a path, with the suffix of `path`; other code
+    writes with `open_atomically`.
     """
     if is_remote(path):
         with tempfile.TemporaryDirectory(prefix="bert_keras_") as directory:
@@ -418,12 +368,9 @@ def written_whole(path: Path) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def added_to(directory: Path) -> Iterator[pathlib.Path]:
-    """A local directory for a program to write into, whose files are then in another.
+    """Returns a local directory to write into, whose files then go to `directory`.
 
     On a disk it is that directory itself.
-
-    Raises:
-        InputError: they cannot be put there.
     """
     if not is_remote(directory):
         yield pathlib.Path(directory)
@@ -439,12 +386,9 @@ def added_to(directory: Path) -> Iterator[pathlib.Path]:
 
 
 def is_new(directory: Path) -> bool:
-    """Whether there is no such path, or an empty directory.
+    """Whether a path does not exist, or is an empty directory.
 
-    On a store also what `new_directory` was sending when it was killed.
-
-    Raises:
-        OSError: the disk does not say.
+    On a store, a directory that `new_directory` was sending when it was killed is new.
     """
     if is_remote(directory):
         names = list_directory(directory)
@@ -460,21 +404,13 @@ def is_new(directory: Path) -> bool:
 
 
 def check_is_new(directory: Path) -> None:
-    """Refuses to write into a directory that holds something.
-
-    Raises:
-        InputError: it does, or is a file.
-    """
+    """Refuses a file, or a directory that is not empty."""
     if not is_new(directory):
         raise InputError(f"{directory}: exists already; choose another directory")
 
 
 def check_is_local(directory: Path, what: str) -> None:
-    """Refuses a store's directory for processes that share this machine's disk.
-
-    Raises:
-        InputError: it is a store's.
-    """
+    """Refuses a store's directory for processes that share this machine's disk."""
     if is_remote(directory):
         raise InputError(
             f"{directory}: {what} needs a directory on this machine's disk, which its "
@@ -488,13 +424,9 @@ def new_directory(
 ) -> Iterator[pathlib.Path]:
     """Makes a directory that gets its name when the block ends without error.
 
-    Until then it is a hidden one next to it, `.NAME.partial`; an error deletes that.
-    For a store it waits on the local disk; its files are then sent in the order in
-    which they were written.
-
-    Args:
-        directory: to make, see `check_is_new`; also those above it.
-        replaces_earlier: whether there may be one with content, which then goes.
+    Until then it is `.NAME.partial` next to it, which an error deletes. For a store it
+    waits on the local disk; its files are then sent in the order in which they were
+    written. With `replaces_earlier`, a directory with content is replaced at the end.
     """
     if is_remote(directory):
         with tempfile.TemporaryDirectory(prefix="bert_keras_") as local:
@@ -523,7 +455,7 @@ def new_directory(
 
 
 def _send(local: pathlib.Path, directory: str) -> None:
-    """Makes a remote directory of a local one's files, in place of what is there."""
+    """Replaces the files of a remote directory by those of a local one."""
     names = {
         item.relative_to(local).as_posix(): item
         for item in sorted(local.rglob("*"), key=lambda item: item.stat().st_mtime_ns)
@@ -540,7 +472,7 @@ def _send(local: pathlib.Path, directory: str) -> None:
 
 
 _UNFINISHED_NAME = ".unfinished"
-"""File in a remote directory whose other files are not all there yet."""
+"""File in a remote directory that has not received all its files yet."""
 
 
 def _open_to_write(path: str) -> BinaryIO:

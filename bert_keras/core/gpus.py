@@ -9,15 +9,13 @@ from pathlib import Path
 def visible(
     environment: Mapping[str, str] = os.environ, *, devices: Path = Path("/dev")
 ) -> list[str]:
-    """The GPUs that a process may use, as `CUDA_VISIBLE_DEVICES` names them.
+    """Returns the GPUs that a process may use, as `CUDA_VISIBLE_DEVICES` names them.
 
-    Args:
-        environment: of the process; `CUDA_VISIBLE_DEVICES` hides GPUs.
-        devices: the folder of the driver's device files, `nvidia0` and so on.
+    `devices` has the driver's device files, `nvidia0` and so on.
     """
-    shown = environment.get("CUDA_VISIBLE_DEVICES")
-    if shown is not None:
-        names = [name.strip() for name in shown.split(",")]
+    text = environment.get("CUDA_VISIBLE_DEVICES")
+    if text is not None:
+        names = [name.strip() for name in text.split(",")]
         # CUDA ignores what follows a name of no device.
         end = next((i for i, n in enumerate(names) if n in ("", "-1")), len(names))
         return names[:end]

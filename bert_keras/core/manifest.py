@@ -21,12 +21,12 @@ logger = logging.getLogger(__name__)
 
 MANIFEST_NAME = "manifest.json"
 WORK_NAME = ".work"
-"""Directory in it for the files between the steps of a job."""
+"""Subdirectory for the files between the steps of a job."""
 INPUTS_NAME = "inputs.json"
 
 
 _NUM_HASHING_THREADS = 8
-"""Network disks give to several readers what they do not give to one."""
+"""Several threads read a network disk faster than one."""
 
 
 class Shard(StrictModel):
@@ -39,7 +39,7 @@ class Shard(StrictModel):
 
 
 class Manifest(StrictModel):
-    """Contents of a data directory, and how it was made."""
+    """The contents of a data directory, and how it was made."""
 
     kind: str
     """`documents` or `examples`."""
@@ -53,7 +53,7 @@ class Manifest(StrictModel):
 
     @property
     def num_records(self) -> int:
-        """Records in all shards together."""
+        """Number of records in all shards."""
         return sum(shard.num_records for shard in self.shards)
 
 
@@ -65,15 +65,10 @@ def write_manifest(directory: str | Path, manifest: Manifest) -> None:
 
 
 def read_manifest(directory: str | Path, *, kind: str, verb: str) -> Manifest:
-    """Reads the manifest of a finished directory.
-
-    Args:
-        directory: output of the command `verb`.
-        kind: expected content, see `Manifest.kind`.
-        verb: command to name in the error.
+    """Reads the manifest of a finished directory, made by the command `verb`.
 
     Raises:
-        InputError: no such directory, unfinished, or of another kind.
+        InputError: the directory does not exist, is unfinished, or of another kind.
     """
     path = files.join(directory, MANIFEST_NAME)
     if not files.exists(path):
@@ -100,7 +95,7 @@ def read_manifest(directory: str | Path, *, kind: str, verb: str) -> Manifest:
 def verify_shards(
     directory: str | Path, manifest: Manifest, *, hashes: bool = True
 ) -> None:
-    """Checks that every shard is there, whole and, if asked, unchanged.
+    """Checks the size and, if requested, the hash of every shard.
 
     Raises:
         InputError: names the first shard that differs, and the difference.
@@ -134,10 +129,10 @@ def _verify_hashes(directory: str | Path, manifest: Manifest) -> None:
     ):
         try:
             hashes = threads.map(files.sha256, paths)
-            for shard, path, found in zip(manifest.shards, paths, hashes, strict=True):
-                if found != shard.sha256:
+            for shard, path, sha256 in zip(manifest.shards, paths, hashes, strict=True):
+                if sha256 != shard.sha256:
                     raise InputError(
-                        f"{path}: sha256 {found[:12]}…, {MANIFEST_NAME} says "
+                        f"{path}: sha256 {sha256[:12]}…, {MANIFEST_NAME} says "
                         f"{shard.sha256[:12]}…: the file was changed; make the "
                         "directory again"
                     )
@@ -156,28 +151,27 @@ def claim_output_directory(
     *,
     compared: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> bool:
-    """Creates an output directory, or accepts one of the same settings.
+    """Creates an output directory, or accepts one that has the same settings.
 
     Args:
         directory: to create.
-        settings: all that affect the bytes; they go into `inputs.json`, which tells an
-            unfinished directory of this run from that of another.
-        compared: gives the part of the settings that must not change; `dict`: all.
+        settings: all that affect the bytes; `inputs.json` holds them, so that another
+            run recognises an unfinished directory.
+        compared: returns the settings that must not change; `dict`: all.
 
     Returns:
-        Whether the directory is finished already, so that nothing is left to do.
+        Whether the directory is finished already.
 
     Raises:
-        InputError: the directory holds other files, or was begun with other settings
-            (the first that differs is named).
+        InputError: the directory holds other files, or was begun with other settings.
     """
     if os.path.isfile(directory):
         raise InputError(f"{directory}: expected a directory, found a file")
     marker = files.join(directory, INPUTS_NAME)
-    wanted = compared(_plain(settings))
+    requested = compared(json.loads(json.dumps(settings)))
     is_finished = files.exists(files.join(directory, MANIFEST_NAME))
     if is_finished:
-        # A run that was killed just before its end left them.
+        # A run that was killed just before its end has left files.
         _delete_leftovers(directory)
         if not files.exists(marker):
             raise InputError(
@@ -185,8 +179,8 @@ def claim_output_directory(
                 "that says of what; choose another directory or delete it"
             )
     if files.exists(marker):
-        found = compared(files.read_json(marker))
-        if difference := _difference(found, wanted):
+        begun = compared(files.read_json(marker))
+        if difference := _difference(begun, requested):
             key, was, is_now = difference
             raise InputError(
                 f"{directory}: begun by another run, with {key}={was!r} where this "
@@ -206,16 +200,16 @@ def claim_output_directory(
         )
         return True
     files.make_directory(directory)
-    files.write_json(marker, wanted, indent=1, sort_keys=True)
+    files.write_json(marker, requested, indent=1, sort_keys=True)
     return False
 
 
 def _difference(
-    found: Mapping[str, Any], wanted: Mapping[str, Any], name: str = ""
+    begun: Mapping[str, Any], requested: Mapping[str, Any], name: str = ""
 ) -> tuple[str, Any, Any] | None:
-    """Name and both values of the first leaf that differs."""
-    for key in sorted(wanted.keys() | found.keys()):
-        was, is_now = found.get(key), wanted.get(key)
+    """Returns the name and both values of the first leaf that differs."""
+    for key in sorted(requested.keys() | begun.keys()):
+        was, is_now = begun.get(key), requested.get(key)
         if isinstance(was, dict) and isinstance(is_now, dict):
             if difference := _difference(was, is_now, f"{name}{key}: "):
                 return difference
@@ -224,21 +218,8 @@ def _difference(
     return None
 
 
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values as they come back from JSON."""
-    return json.loads(json.dumps(values))
-
-
 def finish_output_directory(directory: str | Path, manifest: Manifest) -> None:
-    """Writes the manifest, then deletes what only an unfinished directory needs.
-
-    Args:
-        directory: see `claim_output_directory`; all shards are in it.
-        manifest: to write.
-
-    Raises:
-        InputError: a shard is missing or has another size.
-    """
+    """Checks the shards, writes the manifest, and deletes the working files."""
     verify_shards(directory, manifest, hashes=False)
     write_manifest(directory, manifest)
     _delete_leftovers(directory)
@@ -252,5 +233,5 @@ def _delete_leftovers(directory: str | Path) -> None:
 
 
 def _is_leftover(name: str) -> bool:
-    """Whether a process that was killed while it wrote a file left this one."""
+    """Whether a file was being written when its process was killed."""
     return name.startswith(".") and name.endswith(".tmp")

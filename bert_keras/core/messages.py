@@ -22,7 +22,7 @@ class JsonLines(logging.Formatter):
 
 
 def configure(*, quiet: bool = False, as_json: bool = False) -> None:
-    """Decides what this process writes to stderr, and how.
+    """Sets what this process writes to stderr, and how.
 
     Args:
         quiet: only warnings and errors, and no progress.
@@ -47,7 +47,7 @@ def is_json() -> bool:
 
 
 def print_final_error(text: str, *, level: int = logging.ERROR) -> None:
-    """Writes why a command ends."""
+    """Writes the reason why a command ends."""
     if is_json():
         record = logging.LogRecord("bert_keras", level, "", 0, text, None, None)
         record.created = time.time()

@@ -62,7 +62,7 @@ class Owner:
         self._one_at_a_time = threading.Lock()
 
     def check(self) -> None:
-        """Checks by the owner file that no other process took the output over.
+        """Checks the owner file: has another process taken the output over?
 
         Called before each write that matters: this process may have been suspended.
 
@@ -75,11 +75,11 @@ class Owner:
             raise self._refusal(self._successor)
 
     def acquire(self) -> None:
-        """Takes the output, or raises `InputError` with the name of its owner."""
+        """Takes the output; raises `InputError` with the name of another owner."""
         is_locked = self._lock()
-        found = self._read()
-        if found and not self._is_gone(found, is_locked=is_locked):
-            raise self._refusal(found)
+        owner = self._read()
+        if owner and not self._is_gone(owner, is_locked=is_locked):
+            raise self._refusal(owner)
         if not files.is_remote(self._path):
             self._write()
             if not is_locked:
@@ -111,11 +111,11 @@ class Owner:
             if self._successor is not None:
                 return
             if not files.is_remote(self._path):
-                found = self._read() or {}
-                if found.get("token") == self._name["token"]:
+                owner = self._read() or {}
+                if owner.get("token") == self._name["token"]:
                     self._write()
                 else:
-                    self._successor = found
+                    self._successor = owner
                 return
             try:
                 self._tag = stores.write_if_unchanged(
@@ -128,13 +128,13 @@ class Owner:
                         f"{self._output}: cannot be written: {error.strerror}; choose "
                         "another place"
                     ) from None
-                found = self._read() or {}
-                # Else it is our own: only the answer to its writing was lost.
-                if found.get("token") != self._name["token"]:
-                    self._successor = found
+                owner = self._read() or {}
+                # The file may be ours: only the answer to our write was lost.
+                if owner.get("token") != self._name["token"]:
+                    self._successor = owner
 
     def _lock(self) -> bool:
-        """Locks the owner file; whether such a lock exists there."""
+        """Locks the owner file; returns whether the file system has locks."""
         while not files.is_remote(self._path):
             try:
                 descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -161,29 +161,29 @@ class Owner:
             os.close(descriptor)
         return False
 
-    def _is_gone(self, found: dict[str, Any], *, is_locked: bool) -> bool:
+    def _is_gone(self, owner: dict[str, Any], *, is_locked: bool) -> bool:
         same = {
-            name for name in _place_of_pids() if found.get(name) == self._name[name]
+            name for name in _place_of_pids() if owner.get(name) == self._name[name]
         }
         # A lock reaches all processes of one machine, a process id those of one
         # container; containers of two machines may have the same host name.
         if "boot" in same and (
-            is_locked or ("pid_namespace" in same and not _is_alive(found["pid"]))
+            is_locked or ("pid_namespace" in same and not _is_alive(owner["pid"]))
         ):
             return True
-        if time.time() - found["time"] > _LONG_GONE_SECONDS:
+        if time.time() - owner["time"] > _LONG_GONE_SECONDS:
             return True
         logger.info(
             "%s: last used by %s; waiting up to %g s for a sign of it",
             self._output,
-            _described(found),
+            _described(owner),
             SILENCE_SECONDS,
         )
         deadline = time.monotonic() + SILENCE_SECONDS
         while time.monotonic() < deadline:
             time.sleep(min(1.0, SILENCE_SECONDS / 10))
             asked = time.monotonic()
-            if (now := self._read()) != found:
+            if (now := self._read()) != owner:
                 # A finished owner deletes its name.
                 return now is None
             # While a store does not answer us, its owner cannot write to it either.
@@ -197,10 +197,9 @@ class Owner:
         )
 
     def _read(self) -> dict[str, Any] | None:
-        """Name of the owner; `None`: there is none.
+        """Reads the name of the owner; `None`: there is no owner.
 
-        Nor is there one in a file that was damaged, or whose owner took it this moment
-        or was killed before it wrote its name.
+        A damaged file has no owner, nor a file whose owner has not written its name.
         """
         try:
             if files.is_remote(self._path):
@@ -208,13 +207,13 @@ class Owner:
                 data, self._tag = stores.read_version(self._path)
             else:
                 data = files.read_bytes(self._path)
-            found = files.parse_json(data.decode())
+            owner = files.parse_json(data.decode())
         except (FileNotFoundError, ValueError):
             return None
-        if not isinstance(found, dict) or not isinstance(found.get("time"), float):
+        if not isinstance(owner, dict) or not isinstance(owner.get("time"), float):
             return None
-        pid = found.get("pid")
-        return found if isinstance(pid, int) and 0 < pid < 2**31 else None
+        pid = owner.get("pid")
+        return owner if isinstance(pid, int) and 0 < pid < 2**31 else None
 
     def _line(self) -> bytes:
         return json.dumps({**self._name, "time": time.time()}).encode() + b"\n"
@@ -228,7 +227,7 @@ class Owner:
 
 
 def _place_of_pids() -> dict[str, str]:
-    """Returns within which processes a process id names only one."""
+    """Returns the boot and the namespace in which a process id is unique."""
     place = {"boot": "", "pid_namespace": ""}
     with contextlib.suppress(OSError):
         with open("/proc/sys/kernel/random/boot_id") as file:
@@ -248,7 +247,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _described(owner: dict[str, Any]) -> str:
-    """`process 4711 on gpu-3, since 2026-11-22 14:03:11`."""
+    """Returns such as `process 4711 on gpu-3, since 2026-11-22 14:03:11`."""
     if not owner:
         return "another process"
     pid, host, since = (owner.get(key) for key in ("pid", "host", "since"))
@@ -259,12 +258,8 @@ def _described(owner: dict[str, Any]) -> str:
 def owned(output: files.Path, *, is_file: bool = False) -> Iterator[Owner]:
     """Makes this process the only one that writes an output until the block ends.
 
-    Args:
-        output: directory, made if it is missing, or a file to come.
-        is_file: it is a file; `.NAME.owner` is written next to it.
-
-    Raises:
-        InputError: another process owns it, which is named; or it cannot be made.
+    The output is a directory, made if it is missing, or with `is_file` a file to come;
+    `.NAME.owner` is then next to it. Raises `InputError` with the name of its owner.
     """
     directory = os.path.dirname(str(output)) if is_file else str(output)
     is_new = not is_file and not files.exists(directory)
@@ -289,7 +284,7 @@ def owned(output: files.Path, *, is_file: bool = False) -> Iterator[Owner]:
             heart.join(HEARTBEAT_SECONDS)
         owner.release()
         if is_new and not files.is_remote(directory):
-            # Made for nothing: the command was refused.
+            # The command was refused, so the directory is empty.
             with contextlib.suppress(OSError):
                 os.rmdir(directory)
 
@@ -304,13 +299,9 @@ def owns(
     is_file: bool = False,
     after: Callable[[dict[str, Any]], None] = lambda arguments: None,
 ) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
-    """Decorator: `owned` holds for the output that an argument names.
+    """Decorates a function that owns the output named by the argument `parameter`.
 
-    Args:
-        parameter: name of the argument.
-        is_file: see `owned`.
-        after: a check of the arguments, by name, that comes before the output is
-            touched.
+    `after` checks the arguments, by name, before the output is touched.
     """
 
     def decorate(

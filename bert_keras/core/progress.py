@@ -84,7 +84,7 @@ class Progress:
         return time.monotonic() - self._start
 
     def line(self, done: int, seconds: float) -> str:
-        """The line after `seconds`, with `done` units done."""
+        """Returns the line after `seconds`, with `done` units done."""
         if not done:
             # What loads before the first unit says nothing of the rate.
             self._seen = collections.deque([(seconds, 0)])
@@ -99,12 +99,12 @@ class Progress:
         if not rate:
             return f"{self._title}: {share:4.0%}  {amount}  waiting"
         left = duration(max(self._total - done, 0) / rate)
-        shown = _rate(rate, self._unit)
-        return f"{self._title}: {share:4.0%}  {amount}  {shown}  {left} left"
+        speed = _rate(rate, self._unit)
+        return f"{self._title}: {share:4.0%}  {amount}  {speed}  {left} left"
 
 
 def _rate(per_second: float, unit: str) -> str:
-    """In the largest time of a second, a minute and an hour that needs no fraction."""
+    """Writes a rate per second, minute or hour, the first that needs no fraction."""
     if unit == "bytes" or per_second >= 1:
         return f"{_quantity(per_second, unit)}/s"
     if per_second * 60 >= 1:
@@ -119,7 +119,7 @@ def _quantity(amount: float, unit: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Hours, minutes and seconds, `1:02:03`; a day is 24 hours."""
+    """Writes hours, minutes and seconds, `1:02:03`; a day is 24 hours."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}"

@@ -18,11 +18,9 @@ _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "numpy")
 def describe(*, devices: str, paths: Mapping[str, Any]) -> dict[str, Any]:
     """Describes this process; nothing in it affects a result.
 
-    Args:
-        devices: that it computes on.
-        paths: of its inputs, by option; absolute in what is returned.
+    `paths` are its inputs, by option; the result has them absolute.
     """
-    packages = {name: _version(name) for name in _PACKAGES}
+    packages = {name: installed_version(name) for name in _PACKAGES}
     return {
         "version": bert_keras.__version__,
         "commit": commit(Path(bert_keras.__file__).parent),
@@ -38,18 +36,18 @@ def describe(*, devices: str, paths: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def commit(directory: Path) -> str | None:
-    """Commit of a checkout, with `+changes` if files differ; `None`: not a checkout."""
+    """Returns a checkout's commit, with `+changes` if files differ; else `None`."""
     ask = ["git", "-C", str(directory)]
     try:
-        found = subprocess.run(
+        head = subprocess.run(
             [*ask, "rev-parse", "HEAD", "--show-toplevel"],
             capture_output=True,
             text=True,
             timeout=10,
         )
-        name, _, top = found.stdout.strip().partition("\n")
+        name, _, top = head.stdout.strip().partition("\n")
         # An environment may lie in a repository of something else.
-        if found.returncode or Path(top) != directory.resolve().parent:
+        if head.returncode or Path(top) != directory.resolve().parent:
             return None
         changes = subprocess.run(
             [*ask, "status", "--porcelain", "--untracked-files=no", "."],
@@ -62,7 +60,8 @@ def commit(directory: Path) -> str | None:
     return name + ("+changes" if changes.stdout.strip() else "")
 
 
-def _version(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
+    """Returns the version of a package; `None`: it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -72,11 +72,7 @@ Result = TypeVar("Result")
 
 
 def client_for(path: str) -> tuple[Any, str]:
-    """Returns the client for the bucket of `path`, and the object's key in it.
-
-    Raises:
-        InputError: no store has such a scheme.
-    """
+    """Returns the client for the bucket of `path`, and the object's key in it."""
     scheme, _, rest = path.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme not in _STORES or not bucket:
@@ -175,10 +171,7 @@ class Backoff:
     """Pauses between the attempts of one request, until `GIVES_UP_SECONDS` are over.
 
     The pauses double, from half a second to 16, and are partly random, so that many
-    workers do not come back at once.
-
-    Args:
-        path: the object, for messages.
+    workers do not come back at once. `path` is for messages.
     """
 
     def __init__(self, path: str):
@@ -187,10 +180,7 @@ class Backoff:
         self._delay = _FIRST_DELAY_SECONDS
 
     def wait(self, error: Exception) -> None:
-        """Waits before the next attempt.
-
-        Args:
-            error: of the last attempt.
+        """Waits before the next attempt, after `error`.
 
         Raises:
             FileNotFoundError: the object or bucket does not exist.
@@ -257,10 +247,7 @@ def write_if_unchanged(
 ) -> dict[str, str]:
     """Writes an object if its version is still `tag`; returns the new version's tag.
 
-    Args:
-        path: of the object.
-        data: its new bytes.
-        tag: of the version to replace; `None`: the object must not exist.
+    `None` as a tag: the object must not exist.
 
     Raises:
         FileExistsError: another process changed it; also where the answer to our own
@@ -396,10 +383,9 @@ def match(pattern: str) -> list[str]:
     fixed = next((n for n, part in enumerate(parts) if re.search(r"[*?[]", part)), None)
     if fixed is None:
         return [pattern] if exists(pattern) else []
-    found = below("/".join(parts[:fixed]))
     return sorted(
         path
-        for path in found
+        for path in below("/".join(parts[:fixed]))
         if path.count("/") == len(parts) - 1
         and all(map(fnmatch.fnmatchcase, path.split("/"), parts))
     )

@@ -1,4 +1,4 @@
-"""Arithmetic of a training step, counted from the model's shapes: no TensorFlow."""
+"""Arithmetic and weights of a model, counted from its shapes: no TensorFlow."""
 
 from bert_keras.core.settings.config import BertConfig
 
@@ -41,6 +41,17 @@ def pretraining_flops_per_example(
         forward += _product_flops(rows, config.hidden_size, config.hidden_size)
         forward += _product_flops(rows, config.hidden_size, 2)
     return 3 * forward
+
+
+def num_weights(config: BertConfig, *, heads: bool) -> int:
+    """Counts the weights of an encoder with its pooler, and of pre-training heads."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    norm, dense = 2 * hidden, hidden * hidden + hidden
+    tables = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
+    layer = 4 * dense + 2 * hidden * inner + inner + hidden + 2 * norm
+    total = tables * hidden + norm + config.num_hidden_layers * layer + dense
+    # The table of words is the embedding's own.
+    return total + heads * (dense + norm + config.vocab_size + 2 * hidden + 2)
 
 
 def _layer_flops(config: BertConfig, length: int) -> int:

@@ -158,7 +158,7 @@ def test_weights_are_those_of_the_network(heads):
     if not network.built:
         network.build()
     extra = 0 if heads else 16 * 2 + 2
-    assert network.count_params() == plan.num_weights(sizes, heads=heads) + extra
+    assert network.count_params() == flops.num_weights(sizes, heads=heads) + extra
 
 
 def test_disk_is_what_was_measured(capsys):

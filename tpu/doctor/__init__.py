@@ -10,9 +10,7 @@ from bert_keras.tpu.doctor.findings import Finding
 def examine(purpose: str, paths: Sequence[str] = ()) -> Iterator[Finding]:
     """Looks at this machine; loads no TensorFlow here, and changes nothing that stays.
 
-    Args:
-        purpose: one of `tpu.PURPOSES`.
-        paths: directories that a run will read or write, local or remote.
+    `paths` are directories that a run will read or write, local or remote.
     """
     yield from packages.examine(purpose)
     if purpose == "gpu":
@@ -29,18 +27,18 @@ def examine(purpose: str, paths: Sequence[str] = ()) -> Iterator[Finding]:
         yield from workers.examine()
 
 
-def lines(found: Sequence[Finding]) -> Iterator[str]:
-    """A line for each finding, and one below it with the command that mends it."""
-    width = max(len(finding.name) for finding in found)
-    for finding in found:
+def lines(findings: Sequence[Finding]) -> Iterator[str]:
+    """Yields a line for each finding, and below it the command that fixes it."""
+    width = max(len(finding.name) for finding in findings)
+    for finding in findings:
         yield f"{finding.state:8} {finding.name:{width}}  {finding.found}"
         if finding.fix:
             yield f"{'':8} {'':{width}}  -> {finding.fix}"
 
 
-def problems(found: Sequence[Finding]) -> str | None:
-    """Names of the problems, for the last line of the command; `None` without any."""
-    names = [finding.name for finding in found if finding.state == "problem"]
+def problems(findings: Sequence[Finding]) -> str | None:
+    """Returns the names of the problems, for the last line; `None` if all is well."""
+    names = [finding.name for finding in findings if finding.state == "problem"]
     if not names:
         return None
     noun = "problem" if len(names) == 1 else "problems"

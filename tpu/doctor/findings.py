@@ -1,4 +1,4 @@
-"""A finding of the doctor: what it looked at, what it found, what mends it."""
+"""A finding of the doctor: its name, its state, and a command that fixes it."""
 
 from dataclasses import dataclass
 from typing import Literal

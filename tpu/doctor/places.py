@@ -1,4 +1,4 @@
-"""Places that a run reads and writes: room on disks, rights in stores."""
+"""The directories of a run: room on disks, rights in stores."""
 
 import contextlib
 import errno
@@ -19,7 +19,7 @@ _MIN_DISK = 5e9
 
 
 def examine_disk(path: str) -> Finding:
-    """Room and right to write at a local path, or where it would be made."""
+    """Checks room and the right to write at a local path, or where it would be made."""
     there = os.path.abspath(path)
     while not os.path.exists(there):
         there = os.path.dirname(there)
@@ -40,15 +40,11 @@ _ANSWERS_SECONDS = 120
 
 
 def examine_store(path: str, *, is_trained_on: bool) -> Iterator[Finding]:
-    """Rights in a directory of a remote store.
+    """Checks the rights in a directory of a remote store.
 
     Writes a small file, lists, reads and deletes it again, with the credentials that a
     run would use. On `gs://` training reads its examples with TensorFlow, which looks
     for credentials, certificates and proxies in other places.
-
-    Args:
-        path: the directory.
-        is_trained_on: whether to ask TensorFlow, too.
     """
     yield rights(path)
     if (
@@ -92,7 +88,7 @@ def _reading_of_tensorflow(path: str) -> Finding:
 
 
 def rights(path: str) -> Finding:
-    """What this process may do in a directory of a store."""
+    """Checks what this process may do in a directory of a store."""
     name, probe = f"rights {path}", files.join(path, f".doctor-{uuid.uuid4().hex}")
     doing = "reach"
     try:
@@ -106,7 +102,7 @@ def rights(path: str) -> Finding:
         doing = "delete"
         files.delete(probe)
     except (OSError, InputError) as error:
-        # What was not written is not there, and what cannot be deleted stays.
+        # The file may not exist; if it cannot be deleted, it stays.
         with contextlib.suppress(OSError, InputError):
             files.delete(probe)
         told = getattr(error, "strerror", None) or str(error)

@@ -9,7 +9,6 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import importlib.metadata
 import json
 import logging
 import os
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import bert_keras
-from bert_keras.core import chips, files
+from bert_keras.core import chips, files, provenance
 from bert_keras.core.errors import InputError, one_line
 from bert_keras.tpu.preflight import hlo, steps
 
@@ -49,9 +48,9 @@ class Compiled:
     num_all_reduces: float = 0.0
     all_reduced_bytes: float = 0.0
     is_too_large: bool = False
-    """For the compiler, which then tells of its memory alone."""
+    """Whether the compiler gave up, and reported its memory alone."""
     whole_bytes: float | None = None
-    """By the compiler, all together, of a program that is too large."""
+    """Bytes of a program that is too large, as the compiler reports them."""
     refused: tuple[steps.Refused, ...] = ()
 
     @property
@@ -64,17 +63,13 @@ class Compiled:
 
 
 def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where the compiler and results live: of the user, not of a checkout."""
+    """Returns the user's directory for the compiler and results."""
     base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "bert-keras" / "preflight"
 
 
 def find_compiler(directory: Path) -> str:
-    """The Python that has jax and libtpu.
-
-    Raises:
-        InputError: there is none; with the command that makes it.
-    """
+    """Returns the Python that has jax and libtpu; an error says how to install it."""
     own = directory / "compiler"
     python = own / "bin" / "python"
     if all(
@@ -82,7 +77,10 @@ def find_compiler(directory: Path) -> str:
         for name, version in PACKAGES.items()
     ):
         return str(python)
-    if all(_version(name) == version for name, version in PACKAGES.items()):
+    if all(
+        provenance.installed_version(name) == version
+        for name, version in PACKAGES.items()
+    ):
         return sys.executable
     raise InputError(
         "preflight compiles with jax and libtpu in an environment of their own (1.3 "
@@ -91,7 +89,7 @@ def find_compiler(directory: Path) -> str:
 
 
 def install_command(directory: Path) -> str:
-    """The shell's command that makes the compiler's environment."""
+    """Returns the shell command that makes the compiler's environment."""
     own = directory / "compiler"
     packages = [f"{name}=={version}" for name, version in PACKAGES.items()]
     make = [sys.executable, "-m", "venv", str(own)]
@@ -99,25 +97,18 @@ def install_command(directory: Path) -> str:
     return f"{shlex.join(make)} && {shlex.join(install)}"
 
 
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
 def compile_step(step: steps.Step, device: chips.Device) -> Compiled:
-    """Lowers a step and compiles it for a chip of a device, unless it was done before.
+    """Lowers a step and compiles it for a chip, or reads the result of an earlier time.
 
     Raises:
         InputError: there is no compiler, or it ended without an answer.
     """
     directory = cache_directory()
     path = directory / "results" / f"{_key(step, device)}.json"
-    if (found := _read_result(path)) is not None:
-        return found
+    if (result := _read_result(path)) is not None:
+        return result
     python = find_compiler(directory)
-    # Not at the top: it loads TensorFlow, which what was done before does not need.
+    # Not at the top: it loads TensorFlow, which a saved result does not need.
     from bert_keras.tpu.preflight import lowering
 
     logger.info("lowering %s of %d layers", step.name, step.num_layers)
@@ -126,13 +117,13 @@ def compile_step(step: steps.Step, device: chips.Device) -> Compiled:
         return Compiled(refused=lowered)
     compiled = _compile(lowered.text, step, device, python=python)
     compiled = dataclasses.replace(compiled, state_bytes=lowered.state_bytes)
-    compiled = of_all_parts(compiled, step)
-    _keep(path, dataclasses.asdict(compiled))
+    compiled = scaled_to_all_parts(compiled, step)
+    _save_result(path, dataclasses.asdict(compiled))
     return compiled
 
 
-def of_all_parts(compiled: Compiled, step: steps.Step) -> Compiled:
-    """A step's figures with those of each part of its batch.
+def scaled_to_all_parts(compiled: Compiled, step: steps.Step) -> Compiled:
+    """Scales the figures of a step to all parts of its batch.
 
     The first part stands before a loop over the others, and the compiler counts what is
     in a loop once: two parts of how many there are. The update of a training step comes
@@ -152,33 +143,35 @@ def of_all_parts(compiled: Compiled, step: steps.Step) -> Compiled:
 
 
 def _key(step: steps.Step, device: chips.Device) -> str:
-    """Of all that a result depends on: code, configuration, device, versions."""
+    """Hashes what a result depends on: code, configuration, device, versions."""
     parts = [
         _code_sha256(),
         json.dumps(dataclasses.asdict(step), default=lambda m: m.model_dump()),
         device.chip.name,
         str(device.topology),
-        json.dumps({**PACKAGES, "tensorflow": _version("tensorflow")}),
-        str(_version("keras")),
+        json.dumps(
+            {**PACKAGES, "tensorflow": provenance.installed_version("tensorflow")}
+        ),
+        str(provenance.installed_version("keras")),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
 @functools.cache
 def _code_sha256() -> str:
-    """Of the modules that a step is made of, and of those that compile it."""
+    """Hashes the modules of a step, and the modules that compile it."""
     package = Path(bert_keras.__file__).parent
-    found = [
+    paths = [
         *package.glob("model/*.py"),
         *package.glob("kinds/*/network.py"),
         package / "core/settings/config.py",
     ]
     names = ("learner", "optimization", "precision", "replicas")
-    found += [package / "training/step" / f"{name}.py" for name in names]
+    paths += [package / "training/step" / f"{name}.py" for name in names]
     names = ("compiling", "hlo", "libtpu_compiler", "lowering", "steps")
-    found += [_TPU / f"{name}.py" for name in names]
+    paths += [_TPU / f"{name}.py" for name in names]
     digest = hashlib.sha256()
-    for path in sorted(found):
+    for path in sorted(paths):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
@@ -187,7 +180,7 @@ _TPU = Path(__file__).parent
 
 
 def _read_result(path: Path) -> Compiled | None:
-    """A result that was kept; `None`: none, or a damaged one."""
+    """Reads a saved result; `None`: it does not exist, or is damaged."""
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         refused = tuple(steps.Refused(**one) for one in values.pop("refused"))
@@ -196,12 +189,12 @@ def _read_result(path: Path) -> Compiled | None:
         return None
 
 
-def _keep(path: Path, values: Mapping[str, Any]) -> None:
+def _save_result(path: Path, values: Mapping[str, Any]) -> None:
     try:
         files.make_directory(path.parent)
         files.write_json(path, values)
     except (InputError, OSError) as error:
-        logger.warning("not kept for the next time: %s", one_line(error))
+        logger.warning("not saved for the next time: %s", one_line(error))
 
 
 def _compile(
@@ -249,7 +242,7 @@ def _failed(message: str, device: chips.Device) -> Compiled:
 
 
 def topology_words(device: chips.Device) -> dict[str, Any]:
-    """A device as jax's `get_topology_desc` takes it."""
+    """Describes a device for jax's `get_topology_desc`."""
     words: dict[str, Any] = {"topology_name": f"{device.chip.name}:{device.topology}"}
     if device.num_chips == 1:
         words["chips_per_host_bounds"] = [1, 1, 1]
@@ -259,18 +252,10 @@ def topology_words(device: chips.Device) -> dict[str, Any]:
     return words
 
 
-def _ask(
-    python: str,
-    request: Mapping[str, Any],
-    *,
-    title: str,
-) -> dict[str, Any]:
-    """The compiler's answer to a request.
+def _ask(python: str, request: Mapping[str, Any], *, title: str) -> dict[str, Any]:
+    """Runs the compiler and returns its answer.
 
-    The compiler ends with this process, whatever ends it: it watches its input.
-
-    Raises:
-        InputError: it ended without an answer.
+    The compiler watches its input, so it ends with this process, whatever ends it.
     """
     command = [python, str(_TPU / "libtpu_compiler.py")]
     with (
@@ -284,7 +269,7 @@ def _ask(
         ) as process,
     ):
         try:
-            # One that ended before it read says so by its answer, which is missing.
+            # A compiler that ended before it read gives no answer, which is seen below.
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(json.dumps(request) + "\n")
                 process.stdin.flush()

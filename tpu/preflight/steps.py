@@ -1,12 +1,16 @@
-"""A step to look at before a TPU is rented: what it computes, of which sizes."""
+"""Steps to compile before a TPU is rented: what they compute, of which sizes."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Literal
 
-from bert_keras.core.settings import config
+from bert_keras.core import chips, files, manifest
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning, strict
 from bert_keras.data import features
-from bert_keras.kinds import registry
+from bert_keras.kinds import catalogue, registry
 from bert_keras.kinds.kind import Feature, Labelled
+from bert_keras.kinds.text import glue
 
 Purpose = Literal["training", "evaluation"]
 
@@ -87,3 +91,124 @@ class Refused:
     scope: str
     """Its name, with those of the layers that it is in."""
     reason: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """A model, a device and the shapes of a batch to compile for."""
+
+    settings: config.PretrainingConfig
+    """The model, the optimizer and how a batch is cut."""
+    device: chips.Device
+    examples: files.Path | None = None
+    """Directory made by `bert-keras examples`, whose shapes are taken."""
+    max_seq_length: int | None = None
+    """Instead of `examples`."""
+    task: str | None = None
+    """Name of a task to fine-tune on; `None`: pre-training."""
+    global_batch_size: int | None = None
+    """Examples of a step on all chips; `None`: the settings', of a task its own."""
+
+
+def plan(request: Request) -> list[Step]:
+    """Returns the steps of a run: one that trains and one that evaluates.
+
+    Raises:
+        InputError: the examples are unusable, or the batch cannot be shared equally.
+    """
+    settings, device = request.settings, request.device
+    examples, vocab_size = _examples(request)
+    tuned = finetuning.FinetuningConfig(task=request.task or "text")
+    task, optimizer = config.Task(kind="pretraining"), settings.optimizer
+    batch_size = settings.global_batch_size
+    if request.task is not None:
+        task, batch_size = _task(tuned), tuned.batch_size
+        optimizer = config.OptimizerConfig(
+            adamw_mode=tuned.decided_adamw_mode,
+            max_grad_norm=tuned.max_grad_norm,
+            learning_rate=tuned.learning_rate,
+        )
+    bert_config = settings.model.with_vocab_size(vocab_size)
+    if examples.max_seq_length > bert_config.max_position_embeddings:
+        raise InputError(
+            f"sequences of {examples.max_seq_length} tokens, but "
+            "`model.max_position_embeddings` is "
+            f"{bert_config.max_position_embeddings}: raise it or take shorter ones"
+        )
+    num_predictions = examples.num_row_predictions
+    if settings.model.attention == "left_to_right":
+        num_predictions = examples.max_seq_length - 1
+    training = Step(
+        purpose="training",
+        task=task,
+        bert_config=bert_config,
+        optimizer=optimizer,
+        num_train_steps=settings.num_train_steps,
+        precision=_precision(settings.precision, device),
+        next_sentence=settings.next_sentence and examples.packing == "sentence_pairs",
+        dropout_prob=tuned.dropout_prob,
+        batch_size=_share(
+            request.global_batch_size or batch_size,
+            device,
+            num_parts=settings.gradient_accumulation_steps,
+        ),
+        max_seq_length=examples.max_seq_length,
+        num_predictions=num_predictions,
+        num_slots=examples.num_slots if examples.pack_instances else 0,
+        num_parts=settings.gradient_accumulation_steps,
+        recompute=settings.recompute,
+        num_chips=device.num_chips,
+        seed=settings.seed,
+    )
+    return [training, dataclasses.replace(training, purpose="evaluation")]
+
+
+def _precision(requested: config.Precision, device: chips.Device) -> config.Precision:
+    """Returns the precision on a TPU; refuses float16, which a TPU does not have."""
+    if requested == "mixed_float16":
+        raise InputError(
+            f"{device.chip.name} multiplies in float32 and bfloat16, got `precision="
+            f"{requested}`: leave it out, and it is what suits the device"
+        )
+    return "mixed_bfloat16" if requested == "auto" else requested
+
+
+def _examples(request: Request) -> tuple[config.ExamplesConfig, int]:
+    """Returns the shapes of examples, and the size of their vocabulary."""
+    if (request.examples is None) == (request.max_seq_length is None):
+        raise InputError("give the shapes with either --examples or --max_seq_length")
+    if request.examples is None:
+        values = {"max_seq_length": request.max_seq_length}
+        examples = strict.build_config(config.ExamplesConfig, values)
+        return examples, config.BertConfig().vocab_size
+    contents = manifest.read_manifest(
+        request.examples, kind="examples", verb="bert-keras examples"
+    )
+    path = files.join(request.examples, manifest.MANIFEST_NAME)
+    return features.examples_config(contents.config, origin=path), contents.vocab_size
+
+
+def _task(settings: finetuning.FinetuningConfig) -> config.Task:
+    kind = catalogue.task_kind(settings)
+    if kind == "embedding":
+        raise InputError(
+            "`preflight` does not know --task embedding, whose texts are compared over "
+            "all chips: take --task choice, which computes four texts for each example"
+        )
+    labels: Sequence[str] | None = None
+    if registry.find(kind).has_labels:
+        labels = ("0", "1")
+        if settings.task in glue.TASKS:
+            labels = glue.TASKS[settings.task].labels
+    return config.Task(kind=kind, labels=None if labels is None else tuple(labels))
+
+
+def _share(batch_size: int, device: chips.Device, *, num_parts: int) -> int:
+    sharers = device.num_chips * num_parts
+    if batch_size % sharers:
+        raise InputError(
+            f"a batch of {batch_size} cannot be shared equally by {device.num_chips} "
+            f"chips with `gradient_accumulation_steps` {num_parts}: make "
+            f"--global_batch_size a multiple of {sharers}"
+        )
+    return batch_size // device.num_chips

@@ -1,14 +1,14 @@
-"""What `preflight` found, as a table for people."""
+"""The rows of `preflight` as a table for people."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from bert_keras.core import chips
 from bert_keras.tpu import preflight
 
 
-def lines(device: chips.Device, checked: Sequence[preflight.Checked]) -> Iterator[str]:
-    """A heading, a table with a column for each step, and the refused operations."""
-    step = checked[0].step
+def lines(device: chips.Device, rows: Sequence[preflight.Row]) -> Iterator[str]:
+    """Yields a heading, a table of the steps, and the operations that were refused."""
+    step = rows[0].step
     hosts = f" on {device.num_hosts} hosts" if device.num_hosts > 1 else ""
     chips_ = "1 chip" if device.num_chips == 1 else f"{device.num_chips} chips"
     parts = f" in {step.num_parts} parts" if step.num_parts > 1 else ""
@@ -19,86 +19,65 @@ def lines(device: chips.Device, checked: Sequence[preflight.Checked]) -> Iterato
     )
     yield "Compiled by libtpu for this chip, which was not there."
     yield ""
-    yield from table(checked)
-    for one in checked:
-        yield from _refusals(one)
+    yield from table(rows)
+    for row in rows:
+        yield from _refusals(row)
 
 
 _MAX_REFUSED = 3
-"""Operations that are named: the same one is often in each layer."""
+"""Operations that are listed: often each layer has the same one."""
 
 
-def _refusals(one: preflight.Checked) -> Iterator[str]:
-    refused = one.compiled.refused
-    for found in refused[:_MAX_REFUSED]:
+def _refusals(row: preflight.Row) -> Iterator[str]:
+    refused = row.compiled.refused
+    for one in refused[:_MAX_REFUSED]:
         yield ""
-        yield f"{one.step.name}: {found.operation} in {found.scope}: {found.reason}"
+        yield f"{row.step.name}: {one.operation} in {one.scope}: {one.reason}"
     if len(refused) > _MAX_REFUSED:
         yield f"and {len(refused) - _MAX_REFUSED} more"
 
 
-def table(checked: Sequence[preflight.Checked]) -> Iterator[str]:
-    """A column for each step."""
-    names = _names()
-    columns = [["", *names]]
-    columns += [[one.step.name, *_values(one)] for one in checked]
+def table(rows: Sequence[preflight.Row]) -> Iterator[str]:
+    """Yields the lines of a table with a column for each step."""
+    columns = [["", *_FIGURES], *([row.step.name, *_figures(row)] for row in rows)]
     widths = [max(map(len, column)) for column in columns]
-    for number, row in enumerate(zip(*columns, strict=True)):
-        if not any(row[1:]):
+    for number, (name, *figures) in enumerate(zip(*columns, strict=True)):
+        if not any(figures):
             continue
-        cells = [
-            cell.ljust(width) if n == 0 else cell.rjust(width)
-            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
+        cells = [name.ljust(widths[0]), *map(str.rjust, figures, widths[1:])]
         yield "  ".join(cells).rstrip()
         if number == 0:
             yield "-" * (sum(widths) + 2 * (len(widths) - 1))
 
 
-def _names() -> list[str]:
-    return [
-        "compiles",
-        "fits",
-        "memory of a chip, needed",
-        "  variables and batch",
-        "  activations, temporaries",
-        "  program",
-        "memory of a chip, usable",
-        "TFLOP",
-        "GB moved",
-        "least time by arithmetic",
-        "least time by memory",
-        "all-reduces",
-        "  of together",
-    ]
+_FIGURES: dict[str, Callable[[preflight.Row], str]] = {
+    "compiles": lambda row: "no" if row.compiled.refused else "yes",
+    "fits": lambda row: "yes" if row.fits else "NO",
+    "memory of a chip, needed": lambda row: gigabytes(row.compiled.memory),
+    "  variables and batch": lambda row: gigabytes(
+        max(row.compiled.argument_bytes, row.compiled.state_bytes)
+    ),
+    "  activations, temporaries": lambda row: gigabytes(row.compiled.temporary_bytes),
+    "  program": lambda row: gigabytes(row.compiled.code_bytes),
+    "memory of a chip, usable": lambda row: gigabytes(row.chip.usable_memory),
+    "TFLOP": lambda row: f"{row.compiled.flops / 1e12:.3f}",
+    "GB moved": lambda row: f"{row.compiled.moved_bytes / 1e9:.2f}",
+    "least time by arithmetic": lambda row: f"{row.seconds[0] * 1e3:.2f} ms",
+    "least time by memory": lambda row: f"{row.seconds[1] * 1e3:.2f} ms",
+    "all-reduces": lambda row: f"{row.compiled.num_all_reduces:.0f}",
+    "  of together": lambda row: gigabytes(row.compiled.all_reduced_bytes),
+}
+_OF_A_WHOLE_PROGRAM = {"  program", *list(_FIGURES)[7:]}
+"""Figures that the compiler does not tell of a program that is too large."""
 
 
-def _values(one: preflight.Checked) -> list[str]:
-    compiled = one.compiled
-    if compiled.refused:
-        return ["no", *([""] * (len(_names()) - 1))]
-    compute, memory = one.seconds
-    unknown = compiled.is_too_large
-    figures = [
-        f"{compiled.flops / 1e12:.3f}",
-        f"{compiled.moved_bytes / 1e9:.2f}",
-        f"{compute * 1e3:.2f} ms",
-        f"{memory * 1e3:.2f} ms",
-        f"{compiled.num_all_reduces:.0f}",
-        gigabytes(compiled.all_reduced_bytes),
-    ]
-    return [
-        "yes",
-        "yes" if one.fits else "NO",
-        gigabytes(compiled.memory),
-        gigabytes(max(compiled.argument_bytes, compiled.state_bytes)),
-        gigabytes(compiled.temporary_bytes),
-        "" if unknown else gigabytes(compiled.code_bytes),
-        gigabytes(one.chip.usable_memory),
-        *([""] * len(figures) if unknown else figures),
-    ]
+def _figures(row: preflight.Row) -> Iterator[str]:
+    for name, figure in _FIGURES.items():
+        is_refused = bool(row.compiled.refused) and name != "compiles"
+        is_unknown = row.compiled.is_too_large and name in _OF_A_WHOLE_PROGRAM
+        yield "" if is_refused or is_unknown else figure(row)
 
 
 def gigabytes(number: float) -> str:
-    """Bytes for people."""
+    """Writes bytes for people."""
     return f"{number / 1e9:.2f} GB" if number >= 1e7 else f"{number / 1e6:.3f} MB"

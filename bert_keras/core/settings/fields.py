@@ -13,7 +13,7 @@ Model = type[pydantic.BaseModel]
 
 
 def model_in(annotation: Any) -> Model | None:
-    """The configuration that a field holds, by itself or as the items of a tuple."""
+    """Returns the configuration that a field holds, or a tuple of them; else `None`."""
     for part in (annotation, *typing.get_args(annotation)):
         if isinstance(part, type) and issubclass(part, pydantic.BaseModel):
             return part
@@ -21,7 +21,7 @@ def model_in(annotation: Any) -> Model | None:
 
 
 def walk(model: Model, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """All keys of a configuration with their fields, a parent before its children."""
+    """Yields all keys of a configuration and their fields, parents first."""
     for name, field in model.model_fields.items():
         yield prefix + name, field
         if nested := model_in(field.annotation):
@@ -50,13 +50,13 @@ _COMMON_NAMES = {
 
 
 def keys_named(model: Model, name: str) -> list[str]:
-    """The keys of a configuration that end in `name`, or in our name for it."""
+    """Returns the keys of a configuration that end in `name`, or in our name for it."""
     names = {name, _COMMON_NAMES.get(name, name)}
     return [key for key, _ in walk(model) if key.rpartition(".")[2] in names]
 
 
 def explain(model: Model, problem: Mapping[str, Any]) -> str:
-    """One problem of pydantic's as a line that names the key and what came."""
+    """Writes a problem of pydantic's as a line with the key and the value."""
     location = [str(part) for part in problem["loc"]]
     key = ".".join(location)
     if problem["type"] == "extra_forbidden":
@@ -68,7 +68,7 @@ def explain(model: Model, problem: Mapping[str, Any]) -> str:
 
 
 def _meant(model: Model, location: Sequence[str]) -> str:
-    """The key that was meant: of the same name elsewhere, or the nearest one."""
+    """Suggests a key: one of the same name elsewhere, or the nearest."""
     *parents, name = location
     root = model
     keys = [key for key, _ in walk(model)]

@@ -39,10 +39,6 @@ def load(
         config_type: the model to build.
         source: a YAML file, the name of a recipe, or `None` for the defaults.
         overrides: `"dotted.key=value"` strings; a value is written as in YAML.
-
-    Raises:
-        InputError: no such file or recipe, an unknown key (with the nearest known
-            one), a value of the wrong type or out of range.
     """
     values = {} if source is None else _read_source(source)
     for override in overrides:
@@ -57,13 +53,13 @@ def save(config: StrictModel, path: str | Path) -> None:
 
 
 def recipe_names() -> list[str]:
-    """The names of the recipes that come with the package."""
+    """Returns the names of the recipes that come with the package."""
     folder = resources.files("bert_keras") / "recipes"
     return sorted(f.name[:-5] for f in folder.iterdir() if f.name.endswith(".yaml"))
 
 
 def recipe_text(name: str) -> str:
-    """The YAML of a recipe, with its comments."""
+    """Returns the YAML of a recipe, with its comments."""
     path = resources.files("bert_keras") / f"recipes/{name}.yaml"
     return path.read_text(encoding="utf-8")
 
@@ -82,11 +78,7 @@ def _read_source(source: str | Path) -> dict[str, Any]:
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
-    """The keys and values of a YAML file; none of an empty one.
-
-    Raises:
-        InputError: it cannot be read, is not YAML, or is YAML of another kind.
-    """
+    """Reads the keys and values of a YAML file; {} from an empty one."""
     text = files.read_text(path, expected="YAML")
     try:
         values = _parse(text) or {}
@@ -98,11 +90,7 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def _parse(text: str) -> Any:
-    """The value of a YAML text.
-
-    Raises:
-        ValueError: it is not YAML, or more than settings can be.
-    """
+    """Parses YAML; raises `ValueError` for more than settings can be."""
     if len(text) > _MAX_TEXT:
         raise ValueError(f"expected {_MAX_TEXT} characters at most, got {len(text)}")
     try:
@@ -145,7 +133,7 @@ def _check_amount(text: str) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads no integer that cannot be printed, and no key twice."""
+    """A loader that refuses integers above 64 bits, and a key that comes twice."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)

@@ -62,13 +62,13 @@ def test_each_part_of_a_batch_counts():
     """The compiler counts a loop's body once: of eight parts two."""
     made = compiling.Compiled(state_bytes=30.0, flops=200.0, moved_bytes=1080.0)
     eight = dataclasses.replace(step(), num_parts=8)
-    found = compiling.of_all_parts(made, eight)
+    found = compiling.scaled_to_all_parts(made, eight)
     # An update moves 80 bytes, once.
     assert (found.flops, found.moved_bytes) == (800, 80 + 4 * 1000)
     evaluation = dataclasses.replace(eight, purpose="evaluation")
-    assert compiling.of_all_parts(made, evaluation).moved_bytes == 4320
+    assert compiling.scaled_to_all_parts(made, evaluation).moved_bytes == 4320
     two = dataclasses.replace(step(), num_parts=2)
-    assert compiling.of_all_parts(made, two) == made
+    assert compiling.scaled_to_all_parts(made, two) == made
 
 
 def test_a_program_that_is_too_large(stand_in):
@@ -109,7 +109,7 @@ def test_results_are_kept(tmp_path, monkeypatch):
     path = directory / "results" / f"{compiling._key(step(), ONE)}.json"
     refused = compiling.steps.Refused(operation="a", scope="b", reason="c")
     made = compiling.Compiled(flops=1e9, refused=(refused,))
-    compiling._keep(path, dataclasses.asdict(made))
+    compiling._save_result(path, dataclasses.asdict(made))
     # There is no compiler: it is not asked.
     assert compiling.compile_step(step(), ONE) == made
     path.write_text("{")
@@ -131,7 +131,7 @@ def test_results_are_kept_by_all_that_they_depend_on(monkeypatch):
 
 def test_a_full_disk_costs_the_next_time_only(tmp_path, caplog):
     (tmp_path / "file").write_text("")
-    compiling._keep(tmp_path / "file" / "result.json", {})
+    compiling._save_result(tmp_path / "file" / "result.json", {})
     assert "not kept for the next time" in caplog.text
 
 

@@ -24,11 +24,11 @@ TINY = config.PretrainingConfig(
 
 def request(device="v5e-8", **changes):
     changes = {"settings": TINY, "max_seq_length": 128} | changes
-    return preflight.Request(device=chips.parse_device(device), **changes)
+    return steps.Request(device=chips.parse_device(device), **changes)
 
 
 def test_steps_of_pretraining():
-    training, evaluation = preflight.plan(request())
+    training, evaluation = steps.plan(request())
     assert (training.purpose, evaluation.purpose) == ("training", "evaluation")
     assert training.batch() == {
         "input_ids": ((8, 128), "int32"),
@@ -58,7 +58,7 @@ def test_steps_of_pretraining():
     ],
 )
 def test_steps_of_tasks_take_their_own_batch(task, labels):
-    training, evaluation = preflight.plan(request(task=task))
+    training, evaluation = steps.plan(request(task=task))
     texts = (4, 4, 128) if task == "choice" else (4, 128)
     inputs = {
         name: (texts, "int32") for name in ("input_ids", "input_mask", "segment_ids")
@@ -74,31 +74,31 @@ def test_steps_of_tasks_take_their_own_batch(task, labels):
 
 def test_a_batch_is_shared_by_chips_and_parts():
     parts = TINY.model_copy(update={"gradient_accumulation_steps": 4})
-    training, _ = preflight.plan(request(settings=parts, global_batch_size=96))
+    training, _ = steps.plan(request(settings=parts, global_batch_size=96))
     assert (training.batch_size, training.num_parts) == (12, 4)
     with pytest.raises(InputError, match="--global_batch_size a multiple of 32"):
-        preflight.plan(request(settings=parts, global_batch_size=100))
+        steps.plan(request(settings=parts, global_batch_size=100))
 
 
 def test_shapes_are_given_once():
     with pytest.raises(InputError, match="either --examples or --max_seq_length"):
-        preflight.plan(request(max_seq_length=None))
+        steps.plan(request(max_seq_length=None))
     with pytest.raises(InputError, match="either --examples or --max_seq_length"):
-        preflight.plan(request(examples="somewhere"))
+        steps.plan(request(examples="somewhere"))
 
 
 def test_sequences_fit_the_positions():
     with pytest.raises(InputError, match="sequences of 513 tokens"):
-        preflight.plan(request(max_seq_length=513))
+        steps.plan(request(max_seq_length=513))
 
 
 def test_vectors_are_compared_over_all_chips():
     with pytest.raises(InputError, match="`preflight` does not know --task embedding"):
-        preflight.plan(request(max_seq_length=64, task="embedding"))
+        steps.plan(request(max_seq_length=64, task="embedding"))
 
 
 def checked(device="v5e-1", **figures):
-    planned, _ = preflight.plan(request(device, global_batch_size=32))
+    planned, _ = steps.plan(request(device, global_batch_size=32))
     values = {
         "state_bytes": 2e9,
         "argument_bytes": 2.1e9,
@@ -107,7 +107,7 @@ def checked(device="v5e-1", **figures):
         "flops": 197e9,
         "moved_bytes": 8.19e9,
     }
-    return preflight.Checked(
+    return preflight.Row(
         step=planned,
         compiled=compiling.Compiled(**(values | figures)),
         chip=chips.parse_device(device).chip,
@@ -170,7 +170,7 @@ def test_operations_that_do_not_compile_are_told():
 def test_precision_is_one_that_a_tpu_has():
     half = TINY.model_copy(update={"precision": "mixed_float16"})
     with pytest.raises(InputError, match="v5e multiplies in float32 and bfloat16, got"):
-        preflight.plan(request(settings=half))
+        steps.plan(request(settings=half))
 
 
 def test_json(monkeypatch, capsys):
