@@ -132,7 +132,7 @@ def test_results_are_kept_by_all_that_they_depend_on(monkeypatch):
 def test_a_full_disk_costs_the_next_time_only(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     compiling._save_result(tmp_path / "file" / "result.json", {})
-    assert "not kept for the next time" in caplog.text
+    assert "not saved for the next time" in caplog.text
 
 
 @pytest.mark.parametrize(
