@@ -215,8 +215,8 @@ LINES = {
     "model": 3150,
     "data": 2250,
     "pages": 825,
-    "core": 3575,
-    "tpu": 2475,
+    "core": 3475,
+    "tpu": 2400,
     "pipelines": 10000,
     "door": 50,
 }
