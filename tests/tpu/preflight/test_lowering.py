@@ -6,8 +6,7 @@ import tensorflow as tf
 from bert_keras.core import chips
 from bert_keras.core.settings import config
 from bert_keras.model import layers
-from bert_keras.tpu import preflight
-from bert_keras.tpu.preflight import compiling, hlo, lowering
+from bert_keras.tpu.preflight import compiling, hlo, lowering, steps
 from tests.tpu.preflight import test_preflight
 
 SMALL = config.ModelConfig(
@@ -22,7 +21,7 @@ SMALL = config.ModelConfig(
 def small(device="v5e-1", **changes):
     settings = test_preflight.TINY.model_copy(update={"model": SMALL})
     values = {"settings": settings, "max_seq_length": 16, "global_batch_size": 16}
-    return preflight.plan(test_preflight.request(device, **(values | changes)))
+    return steps.plan(test_preflight.request(device, **(values | changes)))
 
 
 def plant(monkeypatch, operation):
