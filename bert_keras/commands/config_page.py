@@ -170,7 +170,7 @@ def recipes() -> Iterator[tuple[str, str, str]]:
 def recipe_lines() -> Iterator[str]:
     """The lines of `bert-keras config list`."""
     for name, verb, summary in recipes():
-        yield f"{name:22}{verb:10}{summary}"
+        yield f"{name:24}{verb:10}{summary}"
 
 
 def page() -> Iterator[str]:
