@@ -212,7 +212,7 @@ LINES = {
     "kinds": 9500,
     "graphs": 725,
     "labelled": 1650,
-    "model": 3150,
+    "model": 3175,
     "data": 2250,
     "pages": 825,
     "core": 3475,

@@ -98,7 +98,7 @@ def test_every_recipe_has_a_line_and_its_verb(capsys):
     lines = printed("config list", capsys).splitlines()
     assert [line.split()[0] for line in lines] == loading.recipe_names()
     assert lines[3] == (
-        "bert_base             pretrain  BERT-BASE: 12 layers, hidden size 768, 12 "
+        "bert_base               pretrain  BERT-BASE: 12 layers, hidden size 768, 12 "
         "attention heads. Devlin et al. (2018), A.2: 40 epochs of 3.3 billion words."
     )
     for line in lines:
