@@ -20,6 +20,7 @@ _MODULES = {
     "BertTagger": "bert_keras.kinds.tagging.network",
     "BertSpanPredictor": "bert_keras.kinds.span.network",
     "BertChooser": "bert_keras.kinds.choice.network",
+    "BertRanker": "bert_keras.kinds.ranking.network",
     "BertEmbedder": "bert_keras.model.embedder",
     "BertPretrainer": "bert_keras.model.pretrainer",
     "Tokenizer": "bert_keras.data.tokenization",

@@ -145,6 +145,17 @@ def write_inputs(directory: Path) -> None:
     parts = ("text\ttext_pair", *(f"{row}\twhat is {row[4:]}" for row in rows))
     (directory / "pairs.tsv").write_text("\n".join(parts) + "\n")
     (directory / "new.tsv").write_text("text\n" + "\n".join(rows) + "\n")
+    asked = "".join(f"what is {row[4:]}\t{row}\n" for row in rows)
+    (directory / "right.tsv").write_text("question\tpositive\n" + asked)
+    (directory / "passages.txt").write_text("\n".join(rows) + "\n")
+    candidates = "".join(
+        f"{row[:8]}\t{passage}\t{int(row == passage)}\n"
+        for row in rows
+        for passage in rows
+    )
+    (directory / "candidates.tsv").write_text(
+        "question\tpassage\trelevance\n" + candidates
+    )
     (directory / "names").mkdir()
     for name in ("train", "dev"):
         tags = "the O\nroad O\nto O\nWinter B-LOC\n\nWinter B-LOC\n"

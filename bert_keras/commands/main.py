@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from bert_keras import __version__
-from bert_keras.commands import data, lab, machines, models, parser, signals, training
+from bert_keras.commands import (
+    data,
+    lab,
+    machines,
+    models,
+    negatives,
+    parser,
+    signals,
+    training,
+)
 from bert_keras.core import messages, requirements
 from bert_keras.core.errors import InputError, NotRun, Stopped, Unavailable
 
@@ -98,6 +107,7 @@ def build_parser() -> parser.Parser:
     lab.add_compare(verbs)
     models.add_evaluate(verbs)
     models.add_predict(verbs)
+    negatives.add_negatives(verbs)
     models.add_export(verbs)
     lab.add_features(verbs)
     models.add_convert(verbs)

@@ -15,12 +15,16 @@ from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import config, finetuning
 from bert_keras.kinds import registry
+from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import glue
 from bert_keras.labelled import dataset
 
 logger = logging.getLogger(__name__)
 
-FORMS = ("text", "tagging", "span", "choice", "embedding")
+FORMS = tuple(
+    dict.fromkeys(k.form for k in registry.KINDS.values() if isinstance(k, Labelled))
+)
+"""Forms of the user's own data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +79,7 @@ _OTHER_NAMES = {
     "squad_v2": "SQuAD2.0",
     **dict.fromkeys(("multiple-choice", "multiple_choice"), "choice"),
     **dict.fromkeys(("embeddings", "similarity", "sentence-similarity"), "embedding"),
+    **dict.fromkeys(("rerank", "reranking", "reranker", "text-ranking"), "ranking"),
     "conll2003": "CoNLL-2003",
     "sst2": "SST-2",
     "stsb": "STS-B",

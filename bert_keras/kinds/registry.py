@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
-from bert_keras.kinds import choice, masked_words, span, tagging, text, vectors
+from bert_keras.kinds import choice, masked_words, ranking, span, tagging, text, vectors
 from bert_keras.kinds.kind import Kind, Labelled
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ KINDS: MappingProxyType[str, Kind] = MappingProxyType(
             span.Span(),
             choice.Choice(),
             vectors.Embedding(),
+            ranking.Ranking(),
         )
     }
 )

@@ -3,7 +3,7 @@
 import abc
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -58,6 +58,15 @@ class Inputs(Protocol):
 
     def places(self, rows: np.ndarray) -> Places:
         """Places of the outputs for a batch of these inputs."""
+        ...
+
+
+@runtime_checkable
+class RedrawnInputs(Inputs, Protocol):
+    """Model inputs to learn from, each a part of its example that every epoch draws."""
+
+    def of_epoch(self, epoch: int) -> Inputs:
+        """Returns the inputs of an epoch, counted from 0, of the same `lengths`."""
         ...
 
 

@@ -23,9 +23,13 @@ def read_lines(path: str | Path) -> list[str]:
     Raises:
         InputError: see `files.read_text`.
     """
+    return list(_lines(path)) or [""]
+
+
+def _lines(path: str | Path) -> Iterator[str]:
     # Not splitlines(): text may hold U+2028 and others that end no line here.
-    lines = files.read_text(path).removesuffix("\n").split("\n")
-    return [line.removesuffix("\r") for line in lines]
+    for line in files.read_lines(path):
+        yield line.removesuffix("\n").removesuffix("\r")
 
 
 def read_tsv(path: Path) -> Rows:
@@ -36,9 +40,9 @@ def read_tsv(path: Path) -> Rows:
     Raises:
         InputError: see `tasks.text.read_texts`.
     """
-    lines = read_lines(path)
-    header = _checked_header(path, lines[0].split("\t"), separator="\t")
-    for number, line in enumerate(lines[1:], start=2):
+    lines = _lines(path)
+    header = _checked_header(path, next(lines, "").split("\t"), separator="\t")
+    for number, line in enumerate(lines, start=2):
         fields = line.split("\t")
         if fields != [""] or len(header) == 1:
             yield number, _row(path, number, header, fields)
@@ -79,7 +83,7 @@ def read_jsonl(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
     Raises:
         InputError: see `tasks.text.read_texts`.
     """
-    for number, line in enumerate(files.read_text(path).split("\n"), start=1):
+    for number, line in enumerate(files.read_lines(path), start=1):
         if not line.strip():
             continue
         try:

@@ -14,6 +14,7 @@ from typing import Any
 
 CLASSES = {
     "bert_keras.kinds.choice.network": ("BertChooser",),
+    "bert_keras.kinds.ranking.network": ("BertRanker",),
     "bert_keras.kinds.span.network": ("BertSpanPredictor",),
     "bert_keras.kinds.tagging.network": ("BertTagger",),
     "bert_keras.kinds.text.network": ("BertClassifier", "BertMultiLabelClassifier"),

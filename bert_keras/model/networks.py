@@ -9,6 +9,7 @@ from keras import ops
 
 from bert_keras.core.settings.config import BertConfig
 from bert_keras.model import (
+    dropout,
     encoder,
     heads,
     layers,
@@ -171,6 +172,28 @@ class EncoderWithHead(encoder.BertNetwork):
     def loss_weights(self, features) -> dict[str, Any]:
         """Returns the weight of the loss: the number of examples."""
         return {"loss": ops.sum(example_weights(features, features["label_ids"]))}
+
+
+class PartsWithHead(EncoderWithHead):
+    """The encoder and a head that gives each part of an example one score: from
+    features `(batch_size, num_parts, sequence_length)` to `logits` `(batch_size,
+    num_parts)`; without parts `(batch_size, 1)`. See `dropout.seeds_of_parts`."""
+
+    def call(self, features, training=None, return_all_layers=False):
+        features = encoder.complete(features)
+        *rows, length = ops.shape(features["input_ids"])
+        if len(rows) == 1:
+            return super().call(features, training, return_all_layers)
+        parts = {
+            name: ops.reshape(features[name], (-1, length))
+            for name in ("input_ids", "input_mask", "segment_ids")
+        }
+        if training:
+            parts["dropout_seeds"] = dropout.seeds_of_parts(
+                self.encoder.dropout_seeds(features), rows[1]
+            )
+        logits, layer_outputs = self.scores(parts, training, return_all_layers)
+        return {"logits": ops.reshape(logits, (-1, rows[1])), **layer_outputs}
 
 
 def example_weights(features, labels):

@@ -450,6 +450,7 @@ TaskKind = Literal[
     "span",
     "choice",
     "embedding",
+    "ranking",
 ]
 TASK_KINDS: tuple[TaskKind, ...] = typing.get_args(TaskKind)
 
@@ -525,7 +526,8 @@ class Task(StrictModel):
     """`encoder`: no head at all; `multi_label`: any number of classes for a text;
     `tagging`: a class for each token; `span`: where an answer begins and ends;
     `choice`: the best of several endings; `embedding`: a vector, near those of texts
-    that mean the same."""
+    that mean the same; `ranking`: a score for each passage that may answer a
+    question."""
     name: str | None = None
     """Data set it was tuned on, such as `MRPC`; null: the user's own."""
     labels: tuple[str, ...] | None = None

@@ -83,6 +83,18 @@ class EmbeddingConfig(StrictModel):
     the rank correlation of cosines with them."""
 
 
+class RankingConfig(StrictModel):
+    """How the passages of a question are learnt."""
+
+    loss: Literal["listwise", "pairwise"] = "listwise"
+    """`listwise`: cross entropy of a softmax over passages, the targets are shares of
+    the relevance (ListNet; Cao et al., 2007). `pairwise`: logistic loss of each more
+    and less relevant passage (RankNet; Burges et al., 2005)."""
+    num_candidates: int = pydantic.Field(default=8, ge=2)
+    """Passages of a question in a step at most. Of more, each epoch draws others: a
+    right one, a less relevant one, and the rest at random. Scores are of all."""
+
+
 class DistillationConfig(StrictModel):
     """Settings of a student that learns from a teacher, with `bert-keras distill`."""
 
@@ -124,8 +136,9 @@ class FinetuningConfig(StrictModel):
     """One fine-tuning run on labelled data."""
 
     task: str = "text"
-    """Form of your own data (`text`, `tagging`, `span`, `choice`, `embedding`) or the
-    name of a data set, such as `MRPC`: see `bert_keras.kinds.catalogue`."""
+    """Form of your own data (`text`, `tagging`, `span`, `choice`, `embedding`,
+    `ranking`) or the name of a data set, such as `MRPC`: see
+    `bert_keras.kinds.catalogue`."""
     columns: TextColumns = TextColumns()
     """Names of the columns of a table or JSON lines."""
     regression: bool = False
@@ -162,6 +175,8 @@ class FinetuningConfig(StrictModel):
     """Windows and answers of `span`."""
     embedding: EmbeddingConfig = EmbeddingConfig()
     """Pairs and vectors of `embedding`."""
+    ranking: RankingConfig = RankingConfig()
+    """Loss and passages of `ranking`."""
     bilstm_units: int = pydantic.Field(default=0, ge=0)
     """Cells in each direction of a BiLSTM below the head (paper, Tables 5 and 7); 0:
     none."""

@@ -6,24 +6,18 @@ import keras
 from keras import ops
 
 from bert_keras.core.settings.config import BertConfig
-from bert_keras.model import dropout, encoder, networks
-from bert_keras.model.networks import (
-    EncoderWithHead,
-    choice_terms,
-    example_weights,
-)
+from bert_keras.model import networks
+from bert_keras.model.networks import PartsWithHead, choice_terms, example_weights
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
-class BertChooser(EncoderWithHead):
+class BertChooser(PartsWithHead):
     """Chooses one of several endings of a text, each read as a pair with the text.
 
     Section 4.4 of the paper: one vector scores the pooled output of every ending, and
-    the softmax is over the endings of an example. The features of the encoder have the
-    shape `(batch_size, num_endings, sequence_length)`; `dropout_seeds` are
-    `(batch_size,)`, see `dropout.seeds_of_parts`. `logits` have the shape `(batch_size,
-    num_endings)`. For `loss_terms`, `label_ids` are `(batch_size,)` or `(batch_size,
-    1)` integers below `num_endings`: the right one.
+    the softmax is over the endings of an example, its parts. For `loss_terms`,
+    `label_ids` are `(batch_size,)` or `(batch_size, 1)` integers below the number of
+    endings: the right one.
     """
 
     saved_arguments = networks.SAVED_ARGUMENTS
@@ -32,20 +26,6 @@ class BertChooser(EncoderWithHead):
         self, config: BertConfig, *, dropout_prob: float = 0.1, **kwargs: Any
     ) -> None:
         super().__init__(config, 1, dropout_prob=dropout_prob, **kwargs)
-
-    def call(self, features, training=None, return_all_layers=False):
-        features = encoder.complete(features)
-        _, num_endings, length = ops.shape(features["input_ids"])
-        endings = {
-            name: ops.reshape(features[name], (-1, length))
-            for name in ("input_ids", "input_mask", "segment_ids")
-        }
-        if training:
-            endings["dropout_seeds"] = dropout.seeds_of_parts(
-                self.encoder.dropout_seeds(features), num_endings
-            )
-        logits, layer_outputs = self.scores(endings, training, return_all_layers)
-        return {"logits": ops.reshape(logits, (-1, num_endings)), **layer_outputs}
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
         loss, right = choice_terms(outputs["logits"], features["label_ids"])

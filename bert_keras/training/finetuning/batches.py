@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bert_keras.core.settings import finetuning
 from bert_keras.data import features
-from bert_keras.labelled import packed_batches, shapes
+from bert_keras.labelled import dataset, packed_batches, shapes
 from bert_keras.training.pretraining import record_parsing
 from bert_keras.training.step import replicas
 
@@ -86,34 +86,33 @@ def example_batches(
     padded_length: Callable[[int], int] | None = None,
     share: shapes.ReplicaShare | None = None,
     packer: packed_batches.Packer | None = None,
+    redraw: Callable[[int], dataset.Inputs] | None = None,
 ) -> tf.data.Dataset:
     """Endless batches of the rows of a data set.
 
     `features.DROPOUT_SEEDS`, `(rows,)` int32, of (seed, epoch, row), are added to the
     arrays of each batch, and `features.EXAMPLE_WEIGHTS` and `features.BATCH_LENGTHS`
-    where it is a share. Packed batches are those of `packed_batches.Packer`, with
-    seeds of the same shape as their weights.
+    where it is a share. Seeds of packed batches have the shape of their weights.
 
     Args:
-        lengths: `(num_examples,)` tokens of each example.
-        make_batch: makes the arrays of a batch from the numbers of its rows.
+        lengths: `(num_examples,)` tokens of each.
+        make_batch: makes a batch from the numbers of its rows.
         batch_size: rows of a batch; the last of an epoch may have fewer.
         by_length: see `epoch_batches`.
         seed: for the order; batch N is a function of (seed, N).
         start_step: number of the first batch, from 0.
-        padded_length: from the tokens of a batch's longest example to those that the
-            batch is padded to; `None`: it is as long as `make_batch` makes it.
+        padded_length: from a batch's longest example to its tokens; `None`: no more.
         share: which rows of each batch there are, one element for each replica; `None`:
             one element with all of them. With a packer, of the rows that it makes.
-        packer: puts several rows of the data set into one of a batch; `None`: none
-            does.
+        packer: puts several rows of the data set into one; `None`: none does.
+        redraw: `RedrawnInputs.of_epoch`; `None`: epochs have the same inputs.
     """
-    parts_of = _parts_of(
-        lengths, make_batch, padded_length=padded_length, share=share, packer=packer
+    parts_with = functools.partial(
+        _parts_of, lengths, padded_length=padded_length, share=share, packer=packer
     )
     signature = {
         name: tf.TensorSpec([None] * array.ndim, array.dtype)
-        for name, array in next(parts_of(np.arange(1))).items()
+        for name, array in next(parts_with(make_batch)(np.arange(1))).items()
     }
     signature["epoch"] = tf.TensorSpec([], tf.int64)
 
@@ -128,6 +127,7 @@ def example_batches(
                 seed=seed,
                 epoch=epoch,
             )
+            parts_of = parts_with(redraw(epoch).batch if redraw else make_batch)
             for rows in of_epoch[num_done if epoch == first_epoch else 0 :]:
                 for batch in parts_of(rows):
                     yield {**batch, "epoch": np.array(epoch)}
@@ -139,10 +139,10 @@ def example_batches(
         return batch | {features.DROPOUT_SEEDS: seeds}
 
     # With unknown dimensions the training step is traced once, not for every length.
-    dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
+    batched = tf.data.Dataset.from_generator(batches, output_signature=signature)
     # Else a strategy asks before each batch whether all replicas have one.
     endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-    batched = dataset.map(with_seeds).apply(endless)
+    batched = batched.map(with_seeds).apply(endless)
     return replicas.without_autotune(batched.prefetch(tf.data.AUTOTUNE))
 
 

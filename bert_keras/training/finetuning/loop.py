@@ -119,6 +119,7 @@ def build_stretch(
             inputs.lengths, inputs.batch, **how, num_rows=num_rows
         )
     is_cut = bool(batch_shapes.ladder) or total > 1
+    redraw = inputs.of_epoch if isinstance(inputs, dataset.RedrawnInputs) else None
 
     def stream_from(step: int) -> replicas.Stream:
         def of_process(index: int, num_processes: int, num_replicas: int):
@@ -134,6 +135,7 @@ def build_stretch(
                 **how,
                 start_step=step,
                 share=share if is_cut else None,
+                redraw=redraw,
             )
 
         return replicas.Stream(replicas.distribute(strategy, of_process))

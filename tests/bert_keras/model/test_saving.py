@@ -23,6 +23,7 @@ NETWORKS = {
     "tags": lambda: bert_keras.BertTagger(CONFIG, 3),
     "span": lambda: bert_keras.BertSpanPredictor(CONFIG),
     "choice": lambda: bert_keras.BertChooser(CONFIG),
+    "ranking": lambda: bert_keras.BertRanker(CONFIG),
     "embedding": lambda: bert_keras.BertEmbedder(CONFIG, pooling="cls"),
     "pretraining": lambda: bert_keras.BertPretrainer(CONFIG, next_sentence=False),
     "classes_bilstm": lambda: bert_keras.BertClassifier(CONFIG, 3, bilstm_units=5),

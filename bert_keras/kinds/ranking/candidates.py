@@ -1,0 +1,176 @@
+"""Files of questions and the passages to rank for each.
+
+A row has a question, a passage and the passage's relevance, a number from 0; or, as the
+triples of MS MARCO, a question with a right passage and a wrong one. The rows of a
+question may be anywhere in the file. No TensorFlow.
+"""
+
+# Relevances are None only in files without labels, which are not compared.
+# pyright: reportArgumentType=false
+
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import finetuning
+from bert_keras.kinds.text import text
+
+logger = logging.getLogger(__name__)
+
+MAX_RELEVANCE = 1e6
+"""Greater ones would leave float32 too few digits for the others."""
+
+_QUESTION_ID = "question_id"
+
+
+class Candidate(NamedTuple):
+    """A passage that may answer a question."""
+
+    passage: str
+    relevance: float | None
+    """Above 0: right; `None`: unknown."""
+    row: int
+    """Number of its row in the file, from 0."""
+    line: int
+    """First line of that row, from 1."""
+
+
+class Question(NamedTuple):
+    """A question and its candidates, in the order of the file."""
+
+    text: str
+    candidates: Sequence[Candidate]
+
+    @property
+    def relevances(self) -> list[float]:
+        """Relevance of each candidate of a labelled question."""
+        return [candidate.relevance or 0.0 for candidate in self.candidates]
+
+    @property
+    def can_be_learnt(self) -> bool:
+        """Whether one candidate is more relevant than another."""
+        relevances = self.relevances
+        return min(relevances) < max(relevances)
+
+
+class _Columns(NamedTuple):
+    """Names of the columns, each with its key of `columns`."""
+
+    question: tuple[str, str]
+    passages: Sequence[tuple[str, str, float | None]]
+    """With the relevance that the column itself says; `None`: it says none."""
+    relevance: tuple[str, str] | None
+
+
+def read_questions(
+    path: str | Path, columns: finetuning.TextColumns, *, has_labels: bool = True
+) -> list[Question]:
+    """Reads all questions of a file.
+
+    A row has a passage with its relevance; or a right passage and maybe a wrong one.
+    Rows belong together if they have the same `question_id`, or the same question where
+    there is no such column. With labels, a passage that comes again for its question
+    counts once, with its highest relevance.
+
+    Args:
+        path: `.tsv`, `.csv` or `.jsonl`, see `text.read_texts`.
+        columns: names of the columns; those that are not set are `question`, `passage`
+            and `relevance`, or `question`, `positive` and `negative`.
+        has_labels: whether to read relevances and triples.
+
+    Raises:
+        InputError: with file and line: see `text.read_texts`; an empty question, a
+            relevance that is no number from 0 to `MAX_RELEVANCE`, an id of two
+            questions.
+    """
+    path = files.path(path)
+    names: _Columns | None = None
+    questions: dict[str, tuple[str, list[Candidate]]] = {}
+    for number, (line, row) in enumerate(text.reader(path)(path)):
+        place = text.Place(path, line)
+        names = names or _columns_of(columns, row, has_labels=has_labels)
+        name, key = names.question
+        asked = place.string(row, name, key=key)
+        if not asked.strip():
+            raise place.error(f"{name!r} is empty: expected a question")
+        group = str(row[_QUESTION_ID]) if _QUESTION_ID in row else asked
+        first, passages = questions.setdefault(group, (asked, []))
+        if first != asked:
+            raise place.error(
+                f"{_QUESTION_ID} {group!r} is that of another question in line "
+                f"{passages[0].line}: expected an id for each question"
+            )
+        passages.extend(_candidates(place, row, names, number))
+    if not questions:
+        raise InputError(f"{path}: holds no rows, expected at least one")
+    listed = [Question(*question) for question in questions.values()]
+    return _without_repeats(path, listed) if has_labels else listed
+
+
+def _columns_of(
+    columns: finetuning.TextColumns, row: Mapping[str, Any], *, has_labels: bool
+) -> _Columns:
+    question = "question" if columns.text == "text" else columns.text, "text"
+    label = columns.label if isinstance(columns.label, str) else "label"
+    relevance = "relevance" if label == "label" else label
+    positive = columns.text_pair or "positive"
+    if has_labels and relevance not in row and row.keys() & {"positive", "negative"}:
+        passages = [(positive, "text_pair", 1.0)]
+        if "negative" in row:
+            passages.append(("negative", "negative", 0.0))
+        return _Columns(question, passages, None)
+    passage = columns.text_pair or "passage"
+    return _Columns(
+        question,
+        [(passage, "text_pair", None)],
+        (relevance, "label") if has_labels else None,
+    )
+
+
+def _candidates(
+    place: text.Place, row: Mapping[str, Any], names: _Columns, number: int
+) -> Iterator[Candidate]:
+    for name, key, relevance in names.passages:
+        passage = place.string(row, name, key=key)
+        if names.relevance:
+            relevance = _relevance(place, row, *names.relevance)
+        yield Candidate(passage, relevance, number, place.line)
+
+
+def _relevance(place: text.Place, row: Mapping[str, Any], name: str, key: str) -> float:
+    value = place.value(row, name, key=key)
+    try:
+        relevance = float(value)
+    except (TypeError, ValueError):
+        relevance = math.nan
+    if not 0 <= relevance <= MAX_RELEVANCE:
+        raise place.error(
+            f"{name!r}: expected a number from 0, not relevant, to "
+            f"{MAX_RELEVANCE:,.0f}, got {value!r}"
+        )
+    return relevance
+
+
+def _without_repeats(path: Path, questions: Iterable[Question]) -> list[Question]:
+    differing: list[Candidate] = []
+    distinct = []
+    for question in questions:
+        by_passage: dict[str, Candidate] = {}
+        for candidate in question.candidates:
+            first = by_passage.setdefault(candidate.passage, candidate)
+            if candidate.relevance != first.relevance:
+                differing.append(candidate)
+                best = max(candidate.relevance, first.relevance)
+                by_passage[candidate.passage] = first._replace(relevance=best)
+        distinct.append(Question(question.text, tuple(by_passage.values())))
+    if differing:
+        logger.warning(
+            "%s: %d passages come again for their question with another relevance, "
+            "such as line %d: the highest one counts",
+            *(path, len(differing), differing[0].line),
+        )
+    return distinct

@@ -1,0 +1,250 @@
+"""Files of questions with their candidates as data sets, and the rankings of a model.
+
+A model scores all candidates of a question, one pair at a time. It learns from at most
+`num_candidates` of them in a step, which each epoch draws anew: a right one, a less
+relevant one, and others at random. No TensorFlow.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning
+from bert_keras.data import features
+from bert_keras.kinds.ranking import scores
+from bert_keras.kinds.ranking.candidates import Question
+from bert_keras.kinds.ranking.records import RankedPassages
+from bert_keras.kinds.text import text
+from bert_keras.labelled import answers, dataset, shapes, tables, tokenized
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateLists:
+    """Model inputs to learn from: each is a question with some of its candidates."""
+
+    pairs: tokenized.TokenizedTexts
+    """A question and a candidate each, question after question."""
+    counts: np.ndarray
+    """`(num_questions,)` int64: candidates of each."""
+    relevances: np.ndarray
+    """`(num_pairs,)` float32."""
+    question_seeds: np.ndarray
+    """`(num_questions,)` uint64."""
+    settings: finetuning.RankingConfig
+    seed: int
+    epoch: int = 0
+
+    @functools.cached_property
+    def _starts(self) -> np.ndarray:
+        """`(num_questions,)` the first pair of each question."""
+        return np.cumsum(self.counts) - self.counts
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """`(num_questions,)` int64: tokens of the longest pair of each question."""
+        return np.maximum.reduceat(self.pairs.lengths, self._starts)
+
+    @property
+    def whole_lengths(self) -> np.ndarray:
+        return self.pairs.whole_lengths
+
+    @property
+    def num_answers(self) -> int:
+        return len(self.counts)
+
+    def of_epoch(self, epoch: int) -> "CandidateLists":
+        """Returns the inputs of an epoch, counted from 0."""
+        return dataclasses.replace(self, epoch=epoch)
+
+    def draw(self, question: int) -> np.ndarray:
+        """Returns the pairs of a question to learn from, ascending.
+
+        They are all of them, or a function of (seed, question, epoch): one that is more
+        relevant than another one, one that is less relevant, and others.
+        """
+        places = self._starts[question] + np.arange(self.counts[question])
+        if len(places) <= self.settings.num_candidates:
+            return places
+        place = [self.seed & (2**64 - 1), self.question_seeds[question], self.epoch]
+        order = np.random.default_rng(place).permutation(places)
+        relevances = self.relevances[order]
+        right = np.argmax(relevances > relevances.min())
+        less = np.argmax(relevances < relevances[right])
+        others = np.delete(order, [right, less])[: self.settings.num_candidates - 2]
+        return np.sort([order[right], order[less], *others])
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Some questions, each with as many candidates.
+
+        Returns:
+            `input_ids`, `input_mask` and `segment_ids`, int32, each `(len(rows),
+            num_candidates, length)`, padded to the longest of all candidates of these
+            questions, drawn or not; `label_ids`, `(len(rows), num_candidates)` float32
+            relevances, below 0 where a question has no more candidates (there is its
+            first one again); for the listwise loss `label_targets`, the same shape,
+            shares of the relevance.
+        """
+        width = min(self.settings.num_candidates, int(self.counts.max()))
+        drawn = [self.draw(row) for row in rows]
+        pairs = np.stack([shapes.pad_rows(places, width) for places in drawn])
+        is_there = (
+            np.arange(width) < np.array([len(places) for places in drawn])[:, None]
+        )
+        relevances = np.where(is_there, self.relevances[pairs], np.float32(-1))
+        batch = {
+            name: values.reshape(*pairs.shape, -1)
+            for name, values in self.pairs.batch(pairs.ravel()).items()
+        }
+        batch = shapes.padded(batch, int(self.lengths[rows].max()))
+        batch["label_ids"] = relevances
+        if self.settings.loss == "listwise":
+            gains = np.maximum(relevances, 0)
+            batch[features.LABEL_TARGETS] = gains / gains.sum(axis=1, keepdims=True)
+        return batch
+
+    def places(self, rows: np.ndarray) -> dataset.Places:
+        return dataset.Places(rows, (np.arange(len(rows)),))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingDataset(dataset.Dataset):
+    """Questions, each with any number of candidates."""
+
+    path: Path
+    questions: Sequence[Question]
+    has_labels: bool
+    is_training: bool = False
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    def keys(self) -> list[str]:
+        return [question.text for question in self.questions]
+
+    def contents(self) -> dataset.Contents:
+        """Every pair of a question and a candidate."""
+        pairs = [(q.text, c) for q in self.questions for c in q.candidates]
+        relevances = [c.relevance for _, c in pairs]
+        return dataset.Contents(
+            [(asked, candidate.passage) for asked, candidate in pairs],
+            relevances,
+            labels=[f"{value:g}" for value in relevances] if self.has_labels else (),
+        )
+
+    def subset(self, rows) -> "RankingDataset":
+        questions = [self.questions[row] for row in rows]
+        return dataclasses.replace(self, questions=questions)
+
+    def for_training(self) -> "RankingDataset":
+        questions = [q for q in self.questions if q.can_be_learnt]
+        if not questions:
+            raise InputError(
+                f"{self.path}: expected a right passage (relevance above 0) and a less "
+                f"relevant one for a question, found none for {len(self)} questions: "
+                "`bert-keras negatives` looks for wrong passages"
+            )
+        if missing := len(self) - len(questions):
+            logger.warning(
+                "%s: %d of %d questions have no right passage, or none that is less "
+                "relevant: nothing is learnt from these",
+                *(self.path, missing, len(self)),
+            )
+        return dataclasses.replace(self, questions=questions, is_training=True)
+
+    def with_columns(self, answers, *, suffix):
+        """The rows of each question, the best first."""
+        rows = list(text.read_rows(self.path))
+        header, *lines = answers.removesuffix("\n").split("\n")
+        scored = [c.row for question in self.questions for c in question.candidates]
+        line_of = dict(zip(scored, lines, strict=True))
+        in_order = [
+            question.candidates[number].row
+            for question in self.questions
+            for number in scores.ranking(
+                [float(line_of[c.row]) for c in question.candidates]
+            )
+        ]
+        return tables.joined(
+            (rows[row] for row in in_order),
+            "\n".join([header, *(line_of[row] for row in in_order)]) + "\n",
+            suffix=suffix,
+        )
+
+    def describe(self) -> config.Task:
+        return config.Task(kind="ranking", has_text_pair=True)
+
+    def encode(self, task, tokenizer, settings):
+        pairs = tokenized.tokenize(
+            ((q.text, c.passage) for q in self.questions for c in q.candidates),
+            tokenizer,
+            max_seq_length=settings.max_seq_length,
+            keeps_tail=settings.long_texts == "head_tail",
+        )
+        if not self.is_training:
+            return tokenized.LabelledInputs(texts=pairs, labels={})
+        return CandidateLists(
+            pairs=pairs,
+            counts=np.array([len(q.candidates) for q in self.questions]),
+            relevances=np.concatenate([q.relevances for q in self.questions]).astype(
+                np.float32
+            ),
+            question_seeds=np.array(
+                [question_seed(q.text) for q in self.questions], np.uint64
+            ),
+            settings=settings.ranking,
+            seed=settings.seed,
+        )
+
+    def answer(self, outputs, inputs, task, settings) -> "RankingAnswers":
+        counts = [len(question.candidates) for question in self.questions]
+        return RankingAnswers(
+            questions=self.questions,
+            scores_of=np.split(outputs[:, 0], np.cumsum(counts)[:-1]),
+            has_labels=self.has_labels,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingAnswers(dataset.Answers):
+    """Scores of the candidates of questions."""
+
+    questions: Sequence[Question]
+    scores_of: Sequence[np.ndarray]
+    """`(num_candidates,)` float32 of each question."""
+    has_labels: bool
+
+    def scores(self, *, threshold=None) -> dict[str, float]:
+        relevances = [question.relevances for question in self.questions]
+        return scores.mean_scores(zip(relevances, self.scores_of, strict=True))
+
+    def files(self, *, threshold=None) -> dict[str, str]:
+        # Nine digits: float32, so that no two scores become equal.
+        cells = ([f"{score:.9g}"] for score in np.concatenate(self.scores_of))
+        return {"predictions.tsv": text.table(["score"], cells)}
+
+    def records(self, *, threshold=None) -> Iterator[answers.Record]:
+        for question, found in zip(self.questions, self.scores_of, strict=True):
+            yield RankedPassages(
+                question=question.text,
+                passages=tuple(c.passage for c in question.candidates),
+                line=question.candidates[0].line,
+                relevances=tuple(question.relevances) if self.has_labels else None,
+                prediction=tuple(scores.ranking(found).tolist()),
+                scores=tuple(found.tolist()),
+            )
+
+
+def question_seed(asked: str) -> int:
+    """Returns a number below 2 ** 64 that any question is as likely to have."""
+    # Half of a surrogate pair is no valid UTF-8.
+    digest = hashlib.sha256(asked.encode("utf-8", errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big")

@@ -1,0 +1,77 @@
+"""The network that scores passages for a question; Keras alone."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from bert_keras.core.settings.config import BertConfig
+from bert_keras.model import networks
+
+_NEVER = -1e9
+
+
+@keras.saving.register_keras_serializable(package="bert_keras")
+class BertRanker(networks.PartsWithHead):
+    """Scores passages, each read as a pair with its question (a cross-encoder).
+
+    Nogueira & Cho (2019, "Passage Re-ranking with BERT") score the pooled output of
+    each pair. The features of the encoder have the shape `(batch_size,
+    sequence_length)`, a pair each, and `logits` are `(batch_size, 1)`; or several
+    passages of a question go together, see `PartsWithHead`. A passage's score depends
+    on its question and itself alone.
+
+    For `loss_terms`, `label_ids` are `(batch_size, num_passages)` float32 relevances,
+    below 0 where a question has no such passage. With `label_targets`, the same shape,
+    shares of the relevance that add up to 1, the loss of a question is the cross
+    entropy of the softmax over its passages' scores (ListNet; Cao et al., 2007).
+    Without them it is the mean of `log(1 + exp(-difference))` over the pairs of a more
+    and a less relevant passage (RankNet; Burges et al., 2005). `accuracy` is the share
+    of questions whose most relevant passage has the highest score, alone.
+    """
+
+    saved_arguments = networks.SAVED_ARGUMENTS
+
+    def __init__(
+        self, config: BertConfig, *, dropout_prob: float = 0.1, **kwargs: Any
+    ) -> None:
+        super().__init__(config, 1, dropout_prob=dropout_prob, **kwargs)
+
+    def loss_weights(self, features) -> dict[str, Any]:
+        """Weight of the loss: the number of questions."""
+        return {"loss": ops.sum(_question_weights(features))}
+
+    def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
+        logits = ops.cast(outputs["logits"], "float32")
+        relevances = ops.cast(features["label_ids"], "float32")
+        is_there = relevances >= 0
+        if "label_targets" in features:
+            log_probs = ops.log_softmax(ops.where(is_there, logits, _NEVER), axis=-1)
+            losses = -ops.sum(features["label_targets"] * log_probs, axis=-1)
+        else:
+            losses = _pairwise_losses(logits, relevances)
+        is_best = relevances == ops.max(relevances, axis=-1, keepdims=True)
+        best = ops.max(ops.where(is_best, logits, _NEVER), axis=-1)
+        other = ops.max(ops.where(is_there & ~is_best, logits, _NEVER), axis=-1)
+        is_right = ops.cast(best > other, "float32")
+        weights = _question_weights(features)
+        total = ops.sum(weights)
+        return {
+            "loss": (ops.sum(losses * weights), total),
+            "accuracy": (ops.sum(is_right * weights), total),
+        }
+
+
+def _pairwise_losses(logits, relevances):
+    """RankNet's loss of each question, `(batch_size,)`."""
+    differences = logits[:, :, None] - logits[:, None, :]
+    is_pair = relevances[:, :, None] > relevances[:, None, :]
+    is_pair = ops.cast(is_pair & (relevances[:, None, :] >= 0), "float32")
+    losses = ops.softplus(-differences) * is_pair
+    num_pairs = ops.maximum(ops.sum(is_pair, axis=(1, 2)), 1.0)
+    return ops.sum(losses, axis=(1, 2)) / num_pairs
+
+
+def _question_weights(features):
+    """1 for each question, and 0 for one that fills up a batch: `(batch_size,)`."""
+    return networks.example_weights(features, features["label_ids"][:, 0])

@@ -1,0 +1,223 @@
+"""Candidates to learn from, drawn anew for each epoch, and the answers to a file."""
+
+import json
+
+import numpy as np
+import pytest
+
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, finetuning
+from bert_keras.data import features, tokenization
+from bert_keras.kinds import registry
+from bert_keras.kinds.ranking import dataset
+from bert_keras.kinds.ranking.candidates import Candidate, Question
+
+VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefgh", "?"))
+TOKENIZER = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
+TASK = config.Task(kind="ranking", has_text_pair=True)
+SETTINGS = finetuning.FinetuningConfig(
+    task="ranking",
+    max_seq_length=8,
+    ranking=finetuning.RankingConfig(num_candidates=3),
+)
+
+
+def question(text: str, *relevances: float) -> Question:
+    return Question(
+        text,
+        [
+            Candidate("abcdefgh"[n % 8] + " b" * (n % 3), relevance, n, n + 2)
+            for n, relevance in enumerate(relevances)
+        ],
+    )
+
+
+def inputs_of(*questions: Question, **changes) -> dataset.CandidateLists:
+    data = dataset.RankingDataset(path="x", questions=questions, has_labels=True)
+    settings = SETTINGS.model_copy(update=changes)
+    return data.for_training().encode(TASK, TOKENIZER, settings)
+
+
+def test_a_whole_batch():
+    inputs = inputs_of(question("a", 0, 2, 1), question("b ?", 1, 0))
+    batch = inputs.batch(np.array([0, 1]))
+    cls, sep = VOCABULARY.cls_id, VOCABULARY.sep_id
+    a, b, c, mark = (VOCABULARY.tokens.index(token) for token in "abc?")
+    expected = {
+        "input_ids": [
+            [[cls, a, sep, a, sep, 0, 0], [cls, a, sep, b, b, sep, 0]]
+            + [[cls, a, sep, c, b, b, sep]],
+            [[cls, b, mark, sep, a, sep, 0], [cls, b, mark, sep, b, b, sep]]
+            + [[cls, b, mark, sep, a, sep, 0]],
+        ],
+        "label_ids": [[0, 2, 1], [1, 0, -1]],
+        "label_targets": [[0, 2 / 3, 1 / 3], [1, 0, 0]],
+    }
+    for name, values in expected.items():
+        np.testing.assert_array_equal(batch[name], np.array(values, batch[name].dtype))
+    assert {name: str(values.dtype) for name, values in batch.items()} == {
+        **dict.fromkeys(("input_ids", "input_mask", "segment_ids"), "int32"),
+        **dict.fromkeys(("label_ids", "label_targets"), "float32"),
+    }
+    np.testing.assert_array_equal(batch["input_mask"], batch["input_ids"] > 0)
+    pairwise = finetuning.RankingConfig(num_candidates=3, loss="pairwise")
+    inputs = inputs_of(question("a", 0, 2, 1), ranking=pairwise)
+    assert "label_targets" not in inputs.batch(np.array([0]))
+
+
+@pytest.mark.parametrize(
+    "relevances",
+    [
+        [0] * 9 + [1],
+        [1] * 9 + [0],
+        [3, 2, 1, 0] * 5,
+        [0.5, 0.25] * 3,
+        [1, 0, 0, 0],
+    ],
+)
+def test_a_draw_has_a_right_passage_and_a_less_relevant_one(relevances):
+    inputs, drawn = inputs_of(question("a", *relevances)), set()
+    for epoch in range(200):
+        places = inputs.of_epoch(epoch).draw(0)
+        assert len({*places.tolist()}) == 3
+        assert places.tolist() == sorted(places)
+        values = np.array(relevances)[places]
+        assert values.max() > values.min() and values.max() > 0
+        drawn |= {*places.tolist()}
+    assert drawn == {*range(len(relevances))}
+
+
+def test_a_draw_is_a_function_of_seed_question_and_epoch():
+    many = [question(f"a {'b' * n}", *[0] * 30, 1) for n in range(3)]
+    whole = inputs_of(*many)
+    alone = inputs_of(many[2])
+    for epoch in (0, 1, 2**40):
+        first, second = whole.of_epoch(epoch), alone.of_epoch(epoch)
+        np.testing.assert_array_equal(first.draw(2) - 62, second.draw(0))
+        np.testing.assert_array_equal(first.lengths, whole.lengths)
+    for other in (inputs_of(*many, seed=5), whole.of_epoch(1)):
+        assert any(other.draw(n).tolist() != whole.draw(n).tolist() for n in range(3))
+    assert inputs_of(*many, seed=-1).draw(0).shape == (3,)
+
+
+def test_questions_that_teach_nothing_are_left_out(caplog):
+    right = question("a", 1, 0)
+    data = dataset.RankingDataset(
+        path="x.tsv",
+        questions=[question("b", 0, 0), right, question("c", 1), question("d", 2, 2)],
+        has_labels=True,
+    )
+    assert data.for_training().questions == [right]
+    assert caplog.messages == [
+        "x.tsv: 3 of 4 questions have no right passage, or none that is less relevant: "
+        "nothing is learnt from these"
+    ]
+    with pytest.raises(InputError, match="found none for 2 questions: `bert-keras neg"):
+        data.subset([0, 2]).for_training()
+
+
+def test_what_the_report_on_the_data_counts():
+    data = dataset.RankingDataset(
+        path="x", questions=[question("a", 0, 2), question("b", 0.5)], has_labels=True
+    )
+    texts, answers, *_ = contents = data.contents()
+    assert texts == [("a", "a"), ("a", "b b"), ("b", "a")]
+    assert (answers, contents.labels) == ([0, 2, 0.5], ["0", "2", "0.5"])
+    assert (len(data), data.keys()) == (2, ["a", "b"])
+    assert data.describe() == TASK
+    assert len(data.encode(TASK, TOKENIZER, SETTINGS).whole_lengths) == 3
+
+
+def answers_of(path, *, has_labels: bool, scores):
+    data = registry.labelled("ranking").read(path, SETTINGS, has_labels=has_labels)
+    inputs = data.encode(TASK, TOKENIZER, SETTINGS)
+    assert inputs.num_answers == len(scores)
+    outputs = np.array(scores, np.float32)[:, None]
+    return data, data.answer(outputs, inputs, TASK, SETTINGS)
+
+
+def test_answers_to_a_file(tmp_path):
+    path = tmp_path / "dev.tsv"
+    path.write_text(
+        "question\tpassage\trelevance\tid\n"
+        "q\ta\t0\t1\nr\tb\t1\t2\nq\tc\t1\t3\nr\td\t0\t4\nq\te\t0\t5\n"
+    )
+    # Question after question: q has three passages, r two.
+    data, found = answers_of(path, has_labels=True, scores=[0.5, 0.25, -1, 2, 3])
+    assert found.scores() == pytest.approx(
+        {"mrr": 0.5, "mrr_at_10": 0.5, "ndcg_at_10": 1 / np.log2(3)}
+    )
+    first, second = found.records()
+    assert first.model_dump() == {
+        "question": "q",
+        "passages": ("a", "c", "e"),
+        "line": 2,
+        "relevances": (0.0, 1.0, 0.0),
+        "prediction": (0, 1, 2),
+        "scores": (0.5, 0.25, -1.0),
+    }
+    assert (second.line, second.prediction) == (3, (1, 0))
+    record = registry.labelled("ranking").record
+    assert record.model_validate(json.loads(first.model_dump_json())) == first
+    with pytest.raises(ValueError, match="3 passages, but 2 scores"):
+        record.model_validate(first.model_dump() | {"scores": (1.0, 2.0)})
+
+
+def test_predictions_are_ranked_and_keep_the_columns(tmp_path):
+    path = tmp_path / "new.tsv"
+    path.write_text(
+        "passage\tquestion\tid\tscore\n"
+        "a\tq\t1\told\nb\tr\t2\told\na\tq\t3\told\nd\tr\t4\told\n"
+    )
+    data, found = answers_of(path, has_labels=False, scores=[0.5, 0.75, -1, 1 / 3])
+    [content] = found.files().values()
+    assert data.with_columns(content, suffix=".tsv") == (
+        "passage\tquestion\tid\tscore\n"
+        "a\tq\t3\t0.75\na\tq\t1\t0.5\nd\tr\t4\t0.333333343\nb\tr\t2\t-1\n"
+    )
+    lines = data.with_columns(content, suffix=".jsonl").splitlines()
+    assert json.loads(lines[0]) == {
+        "passage": "a",
+        "question": "q",
+        "id": "3",
+        "score": 0.75,
+    }
+    assert next(found.records()).relevances is None
+
+
+def test_examples_in_python():
+    kind = registry.labelled("ranking")
+    data = kind.from_python([("q", ["a", "b"]), ("q", ("c",))], TASK)
+    assert [[c.passage for c in q.candidates] for q in data.questions] == [
+        ["a", "b"],
+        ["c"],
+    ]
+    for wrong in (("q", []), ("q", "a"), (1, ["a"]), ("q",), ("q", ["a", None])):
+        with pytest.raises(InputError, match="example 1: expected a question, and a l"):
+            kind.from_python([wrong], TASK)
+
+
+def test_runs_that_learnt_nothing():
+    kind = registry.labelled("ranking")
+    same = {"scores": [0.5, 0.5002], "relevances": [1, 0]}
+    other = {"scores": [0.5, 0.7], "relevances": [1, 0]}
+    assert kind.sign({}, [same] * 99 + [other]) is not None
+    assert kind.sign({}, [same] * 90 + [other] * 10) is None
+    assert kind.sign({}, None) is None
+
+
+def test_scores_of_records_for_resampling():
+    records = [
+        {"relevances": [1, 0, 0], "scores": [0.1, 0.2, 0.3]},
+        {"relevances": [0, 2], "scores": [0.1, 0.2]},
+    ]
+    kind = registry.labelled("ranking")
+    for metric, expected in (
+        ("mrr", 2 / 3),
+        ("mrr_at_10", 2 / 3),
+        ("ndcg_at_10", 0.75),
+    ):
+        sums = kind.score(records, metric, labels=())
+        assert sums.score(sums.rows.sum(axis=0)) == pytest.approx(expected)
+    with pytest.raises(KeyError):
+        kind.score(records, "accuracy", labels=())

@@ -1,0 +1,170 @@
+"""The network of a ranker: its losses against sentence-transformers and torch."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bert_keras.core.settings import config
+from bert_keras.kinds import registry
+
+CONFIG = config.BertConfig(
+    vocab_size=40,
+    hidden_size=16,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=16,
+)
+RANKING = config.Task(kind="ranking", has_text_pair=True)
+RELEVANCES = np.array([[0, 2, 1, 0], [1, 0, 0, -1], [3, 1, -1, -1]], np.float32)
+
+
+@pytest.fixture(scope="module")
+def network(randomize):
+    network = registry.build_network(CONFIG, RANKING, seed=1)
+    randomize(network, stddev=0.5)
+    return network
+
+
+@pytest.fixture(scope="module")
+def pairs() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(5)
+    shape = (3, 4, 9)
+    mask = np.arange(9) < rng.integers(3, 10, (3, 4, 1))
+    return {
+        "input_ids": np.int32(rng.integers(1, 40, shape) * mask),
+        "input_mask": np.int32(mask),
+        "segment_ids": np.int32((np.arange(9) > 2) & mask),
+    }
+
+
+def mean_loss(network, logits, **features) -> float:
+    terms = network.loss_terms(features, {"logits": tf.constant(logits)})
+    total, weight = terms["loss"]
+    assert weight == network.loss_weights(features)["loss"]
+    return float(total / weight)
+
+
+def shares(relevances: np.ndarray) -> np.ndarray:
+    gains = np.maximum(relevances, 0)
+    return gains / gains.sum(axis=1, keepdims=True)
+
+
+def logits_of(seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=RELEVANCES.shape).astype(np.float32)
+
+
+def test_the_listwise_loss_is_torchs_cross_entropy(network):
+    torch = pytest.importorskip("torch")
+    logits = logits_of(1)
+    there = [logits[row][RELEVANCES[row] >= 0] for row in range(3)]
+    expected = np.mean(
+        [
+            float(
+                torch.nn.functional.cross_entropy(
+                    torch.tensor(values), torch.tensor(targets[: len(values)])
+                )
+            )
+            for values, targets in zip(there, shares(RELEVANCES), strict=True)
+        ]
+    )
+    features = {"label_ids": RELEVANCES, "label_targets": shares(RELEVANCES)}
+    found = mean_loss(network, logits, **features)
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.fixture(scope="module")
+def their_losses():
+    """Losses of sentence-transformers of a question's scores, by name."""
+    losses = pytest.importorskip("sentence_transformers.cross_encoder.losses")
+    torch = pytest.importorskip("torch")
+
+    class Scores(torch.nn.Module):
+        """Stands for a model whose scores are given."""
+
+        num_labels = 1
+        device = torch.device("cpu")
+        values = None
+
+        def preprocess(self, pairs, **_):
+            return {}
+
+        tokenizer = preprocess
+
+        def forward(self, _):
+            return {"scores": self.values}
+
+    def loss(name: str, scores: np.ndarray, labels: np.ndarray, **options) -> float:
+        model = Scores()
+        model.values = torch.tensor(scores)[:, None]
+        theirs = getattr(losses, name)(model, **options)
+        passages = [[f"p{n}" for n in range(len(scores))]]
+        return float(theirs([["q"], passages], [torch.tensor(labels)]))
+
+    return loss
+
+
+def test_both_losses_are_those_of_sentence_transformers(network, their_losses):
+    """Of one question each, for their means are over all pairs of a batch."""
+    logits = logits_of(2)
+    for row in range(3):
+        relevances = RELEVANCES[row][RELEVANCES[row] >= 0]
+        scores = logits[row][: len(relevances)]
+        features = {"label_ids": RELEVANCES[row : row + 1]}
+        found = mean_loss(network, logits[row : row + 1], **features)
+        expected = their_losses(
+            "RankNetLoss", scores, relevances, reduction_log="natural"
+        )
+        assert found == pytest.approx(expected, rel=1e-5)
+        features["label_targets"] = shares(features["label_ids"])
+        found = mean_loss(network, logits[row : row + 1], **features)
+        # Their targets are a softmax: of logarithms it is the shares.
+        with np.errstate(divide="ignore"):
+            labels = np.maximum(np.log(relevances), np.float32(-1e4))
+        assert found == pytest.approx(their_losses("ListNetLoss", scores, labels))
+
+
+def test_questions_that_fill_up_a_batch_and_missing_passages_count_nothing(network):
+    logits = logits_of(3)
+    for more in ({}, {"label_targets": shares(RELEVANCES)}):
+        features = {"label_ids": RELEVANCES, **more}
+        weights = {"example_weights": np.array([1, 1, 0], np.float32)}
+        first = {name: values[:2] for name, values in features.items()}
+        expected = network.loss_terms(first, {"logits": logits[:2]})
+        other = np.where(RELEVANCES < 0, np.float32(50), logits)
+        found = network.loss_terms(features | weights, {"logits": other})
+        for name, pair in expected.items():
+            np.testing.assert_allclose(found[name], pair, rtol=1e-6)
+
+
+def test_accuracy_counts_the_most_relevant_passage_alone(network):
+    for scores, expected in (
+        ([0, 3, 1, 0], 1),
+        ([0, 1, 3, 0], 0),
+        ([3, 3, 1, 0], 0),
+    ):
+        features = {"label_ids": RELEVANCES[:1]}
+        outputs = {"logits": np.array([scores], np.float32)}
+        total, weight = network.loss_terms(features, outputs)["accuracy"]
+        assert (float(total), float(weight)) == (expected, 1)
+
+
+def test_a_score_depends_on_its_pair_alone(network, pairs):
+    logits = network(pairs, training=False)["logits"].numpy()
+    assert logits.shape == (3, 4)
+    order = [2, 0, 3, 1]
+    swapped = {name: values[:, order] for name, values in pairs.items()}
+    found = network(swapped, training=False)["logits"].numpy()
+    np.testing.assert_allclose(found, logits[:, order], atol=1e-6)
+    alone = {name: values.reshape(12, 9) for name, values in pairs.items()}
+    found = network(alone, training=False)["logits"].numpy()
+    np.testing.assert_allclose(found, logits.reshape(12, 1), atol=1e-6)
+
+
+def test_gradients_stay_finite_for_scores_far_apart(network):
+    logits = tf.Variable([[1e4, -1e4, 0, 0]] * 3)
+    for more in ({}, {"label_targets": shares(RELEVANCES)}):
+        features = {"label_ids": RELEVANCES, **more}
+        with tf.GradientTape() as tape:
+            loss, _ = network.loss_terms(features, {"logits": logits})["loss"]
+        assert np.isfinite(tape.gradient(loss, logits)).all()
