@@ -26,6 +26,7 @@ COMMANDS = (
     "compare --models x --train x --dev x --output_dir y",
     "evaluate --model x --input x",
     "predict --model x --input x --output y",
+    "negatives --model x --input x --passages x --output y.tsv",
     "export --model x --output y",
     "features --model x --input x --output y",
     "convert --input x --output y --to native",

@@ -87,12 +87,12 @@ def their_losses():
         values = None
 
         def preprocess(self, pairs, **_):
-            return {}
+            return {"numbers": [int(passage[1:]) for _, passage in pairs]}
 
         tokenizer = preprocess
 
-        def forward(self, _):
-            return {"scores": self.values}
+        def forward(self, batch):
+            return {"scores": self.values[batch["numbers"]]}
 
     def loss(name: str, scores: np.ndarray, labels: np.ndarray, **options) -> float:
         model = Scores()

@@ -98,7 +98,7 @@ def test_an_easy_ranking_is_learnt(run):
     assert (
         kind.sign(results["eval"], [record.model_dump() for record in records]) is None
     )
-    [ranks, _] = task_summaries.sections(directory)
+    [ranks, _] = task_summaries.read_sections(directory)
     assert ranks.picture is not None
 
 

@@ -239,6 +239,7 @@ def test_metrics_of_all_tasks():
         **{"WNLI": "accuracy", "AX": "matthews", "SQuAD1.1": "f1"},
         **{"SQuAD2.0": "best_f1", "TriviaQA": "f1", "SWAG": "accuracy"},
         **{"CODAH": "accuracy", "CoNLL-2003": "f1", "embedding": "recall_at_10"},
+        **{"ranking": "ndcg_at_10"},
     }
     assert catalogue.main_metric(settings_of("text", regression=True)) == "pearson"
     kinds = {n: catalogue.task_kind(settings_of(n)) for n in ("STS-B", "SWAG", "RTE")}
