@@ -42,8 +42,6 @@ _BATCH_SIZE, _LENGTH = 2, 16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """Facts about a conversion."""
-
     source: str
     """Format of the source."""
     kind: str
@@ -78,7 +76,6 @@ def recognize(path: str | Path) -> str:
 
 
 def _problem(path: Path) -> str:
-    """Says why a path is no checkpoint, and what to give instead."""
     if name := hub_name(path):
         return (
             "no such directory; if it is a model of the Hugging Face hub, download it "
@@ -124,13 +121,10 @@ _EXPORTED = {
 
 
 def read(path: str | Path) -> weights.Checkpoint:
-    """Reads a checkpoint of any format, and checks it.
+    """Reads and checks a checkpoint: a directory, or a TensorFlow checkpoint's prefix,
+    such as `model.ckpt-6910`.
 
     The vocabulary tells whether text is lower-cased, if nothing else does.
-
-    Args:
-        path: its directory; for TensorFlow checkpoints also their prefix, such as
-            `model.ckpt-6910` in it.
     """
     path = files.path(path)
     checkpoint = FORMATS[recognize(path)].read(path)
@@ -153,22 +147,15 @@ def convert(
     """Writes a checkpoint in another format.
 
     The directory appears only after its content was read back and had the same weights,
-    and the same outputs for a batch.
+    and the same outputs for a batch; else a `RuntimeError` is raised.
 
     Args:
-        input_path: as for `read`.
-        output_dir: to create.
         to: a key of `FORMATS`.
-        approximate_gelu: replace the exact GELU by its tanh form where the new format
+        approximate_gelu: replaces the exact GELU by its tanh form where the new format
             has only that one; the outputs then differ by `Conversion.difference`.
-        card: content of a `README.md` to put beside it, see `report.model_card`.
+        card: content of a `README.md`, see `report.model_card`.
         keep_tokens: texts; pieces that they do not need are left out, see
             `data.vocabulary_pruning`. The format may then be the source's.
-
-    Raises:
-        InputError: the source cannot be used, the directory is not empty, or the
-            format cannot represent the source.
-        RuntimeError: the result differs from the source.
     """
     check_choice("--to", to, FORMATS)
     output_dir = files.path(output_dir).absolute()
@@ -229,7 +216,6 @@ def _card_section(pruned: pruning.Sizes, num_parameters: int) -> str:
 def _expressible(
     source: weights.Checkpoint, to: str, *, approximate_gelu: bool
 ) -> weights.Checkpoint:
-    """Returns the checkpoint as a format can represent it, maybe with the tanh GELU."""
     bert_config, activations = source.bert_config, FORMATS[to].ACTIVATIONS
     if to != "native" and bert_config.attention != "bidirectional":
         raise InputError(
@@ -265,7 +251,6 @@ def _expressible(
 def _check_weights(
     source: weights.Checkpoint, result: weights.Checkpoint, left_out: dict[str, str]
 ) -> tuple[str, ...]:
-    """Compares common weights bit by bit; returns those that only the result has."""
     for name, array in source.arrays.items():
         if name in left_out:
             continue
@@ -284,10 +269,8 @@ def _largest_difference(
 ) -> float:
     """Returns the largest difference of any output, both as networks of one task.
 
-    Args:
-        source: may have more pieces than the result.
-        result: has outputs for its own pieces.
-        kept_ids: ids in the source of the result's pieces; `None`: they are the same.
+    `kept_ids` are the ids in the source of the result's pieces; `None`: the ids are
+    equal.
     """
     batch = _fixed_batch(result)
     ours = _outputs(result, result.task, batch)
@@ -315,7 +298,6 @@ def _outputs(
 
 
 def _fixed_batch(checkpoint: weights.Checkpoint) -> dict[str, np.ndarray]:
-    """Makes random ids, two segments, and padding at the end of the second example."""
     bert_config = checkpoint.bert_config
     length = min(_LENGTH, bert_config.max_position_embeddings)
     ids = np.random.default_rng(0).integers(
@@ -331,7 +313,6 @@ def _fixed_batch(checkpoint: weights.Checkpoint) -> dict[str, np.ndarray]:
 
 
 def describe(conversion: Conversion, *, to: str) -> Iterator[str]:
-    """Yields the lines of a summary."""
     yield f"read a {conversion.source} checkpoint, {conversion.kind}"
     for name, reason in conversion.unused.items():
         yield f"  not used: {name} ({reason})"

@@ -24,7 +24,6 @@ SEED = 12345
 
 
 def recognizes(path: Path) -> bool:
-    """Whether this is a run directory, finished or not, or a checkpoint in one."""
     # KerasHub's task presets have a task.json too.
     names = (run_directory.TASK_NAME, run_directory.BERT_CONFIG_NAME)
     return all((path / name).is_file() for name in names) or _is_state(path)
@@ -37,8 +36,8 @@ def _is_state(path: Path) -> bool:
 def read(path: Path) -> weights.Checkpoint:
     """Opens a finished run, or reads one `checkpoints/step-....npz` of a pre-training.
 
-    Untrained weights are left out: those that a conversion initialized, and those for
-    next sentences if none were predicted.
+    Untrained weights are left out: weights that a conversion initialized, and weights
+    for next sentences if none were predicted.
     """
     if _is_state(path):
         run = run_directory.read_run(
@@ -72,7 +71,7 @@ def _max_seq_length(run: run_directory.Run) -> int | None:
 def _tuning_settings_of_run(
     directory: Path, task: config.Task
 ) -> finetuning.FinetuningConfig | None:
-    """Reads the settings of a run; `None`: it has none, or learnt no task."""
+    """Reads the settings of a run; `None`: it has no settings, or learnt no task."""
     if not isinstance(registry.find(task.kind), Labelled):
         return None
     return run_directory.read_settings(directory, finetuning.FinetuningConfig)
@@ -81,7 +80,6 @@ def _tuning_settings_of_run(
 def _read_state(
     path: Path, run: run_directory.Run, *, without: tuple[str, ...]
 ) -> Mapping[str, np.ndarray]:
-    """Reads the model's weights in a checkpoint, without the optimizer's state."""
     name_in_file = re.compile(r"(?:non_)?(?:trainable|weights)/bert_pretrainer/(.+)")
     names = {
         name: match[1]
@@ -139,7 +137,6 @@ _VARIABLES = {
 
 
 def _rows(name: str, layers: tuple[str, ...]) -> list[weights.Row]:
-    """Returns the rows of the weights that an array in a Keras weights file holds."""
     variables = _VARIABLES.get(layers[-1] if layers else "", ("kernel", "bias"))
     number = name.rpartition("/")[2]
     if number not in map(str, range(len(variables))):
@@ -154,15 +151,13 @@ def _rows(name: str, layers: tuple[str, ...]) -> list[weights.Row]:
 
 
 def made_new(directory: Path) -> tuple[str, ...]:
-    """Returns the names of the weights that the conversion of a run initialized."""
+    """Returns the weights that the conversion of a run initialized."""
     return tuple((run_directory.read_results(directory) or {}).get("made_new", ()))
 
 
 def _next_sentence_was_trained(run: run_directory.Run, path: Path) -> bool:
-    """Whether settings and examples of a pre-training both had next sentences.
-
-    The examples may be gone: the run's own files tell.
-    """
+    """Whether settings and examples of a pre-training both had next sentences. The
+    run's own files tell, since the examples may be gone."""
     if run.task.kind != "pretraining":
         return True
     settings = run_directory.read_settings(run.directory, config.PretrainingConfig)
@@ -230,11 +225,8 @@ def warn_of_long_texts(source: Path, task: config.Task, *, to: str) -> None:
 
 
 def carry_over(source: Path, directory: Path) -> None:
-    """Copies to a run that `write` made how its source, a run, was tuned to answer.
-
-    These are its settings and the thresholds that were chosen on its dev file. A
-    pre-training has none.
-    """
+    """Copies the settings of a tuned run, and the thresholds chosen on its dev file, to
+    the run that `write` made of it. A pre-training has neither."""
     if _is_state(source):
         return
     task = run_directory.read_task(source, kinds=config.TASK_KINDS, verb="finetune")

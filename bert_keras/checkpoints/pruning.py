@@ -20,11 +20,8 @@ _BY_PIECE = ("encoder/embeddings/word_embeddings", "masked_lm_head/output_bias")
 def prune(
     checkpoint: weights.Checkpoint, texts: Iterable[str], *, path: str | Path
 ) -> tuple[weights.Checkpoint, np.ndarray]:
-    """Leaves out the pieces that texts do not need.
-
-    Returns:
-        The smaller checkpoint, and the old ids `(num_kept,)` of its pieces.
-    """
+    """Leaves out the pieces that texts do not need. Returns the smaller checkpoint, and
+    the old ids `(num_kept,)` of its pieces."""
     if checkpoint.vocabulary is None:
         raise InputError(
             f"{path}: has no vocabulary, so nothing says which rows the texts need: "
@@ -61,7 +58,6 @@ class Sizes(NamedTuple):
 
 
 def sizes(source: weights.Checkpoint, pruned: weights.Checkpoint) -> Sizes:
-    """Measures a checkpoint and what `prune` made of it."""
     num_bytes, num_bytes_before = (
         sum(array.nbytes for array in checkpoint.arrays.values())
         for checkpoint in (pruned, source)

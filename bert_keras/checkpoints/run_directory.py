@@ -46,8 +46,6 @@ VERBS = "pretrain`, `bert-keras finetune` or `bert-keras distill"
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Content of a run directory, without weights."""
-
     directory: Path
     task: config.Task
     bert_config: config.BertConfig
@@ -56,7 +54,6 @@ class Run:
 
     @property
     def tokenizer(self) -> tokenization.Tokenizer:
-        """The tokenizer of the run's data."""
         return tokenization.Tokenizer(self.vocabulary, do_lower_case=self.do_lower_case)
 
 
@@ -99,17 +96,10 @@ def create_run(
     """Creates a run directory, or resumes an unfinished one of the same run.
 
     Args:
-        directory: to create.
-        settings: configuration of the run.
-        task: kind and labels of the task.
-        bert_config: size and shape of the encoder.
-        vocabulary: of the data.
-        do_lower_case: whether the data's text was lower-cased.
         inputs: everything else that affects the result (hashes of data and of initial
             weights).
         changeable: keys of `settings` that do not affect the result and may differ when
             the run is resumed; `phases.*.KEY` for a key of each item of a list.
-        is_chief: whether this process writes.
     """
     run = Run(
         directory=files.path(directory),
@@ -131,7 +121,6 @@ def create_run(
 def _decisive(
     values: Mapping[str, Any], *, changeable: Collection[str]
 ) -> dict[str, Any]:
-    """Returns the flat values that affect the result of a run."""
     decisive = {}
     for key, value in values.items():
         if isinstance(value, list):
@@ -147,7 +136,7 @@ def _decisive(
 
 
 def describe_run(run: Run, settings: strict.StrictModel | None) -> None:
-    """Writes all files but weights and results; `settings` only if given."""
+    """Writes all files but weights and results; `None`: no settings are written."""
     directory = run.directory
     if settings is not None:
         loading.save(settings, directory / CONFIG_NAME)
@@ -160,13 +149,13 @@ def describe_run(run: Run, settings: strict.StrictModel | None) -> None:
 
 
 def read_verified(directory: str | Path) -> list[str]:
-    """Returns the hashes of manifests whose shards this machine hashed for the run."""
     path = _verified_path(directory)
     return files.read_json(path).get("manifests", []) if path.is_file() else []
 
 
 def write_verified(directory: str | Path, hashes: Sequence[str]) -> None:
-    """Notes what `read_verified` reads; each machine of a run has its own file."""
+    """Notes the hashes of manifests whose shards this machine has verified; each
+    machine of a run has its own file."""
     path = _verified_path(directory)
     path.parent.mkdir(parents=True, exist_ok=True)
     _write_json(path, {"manifests": hashes})
@@ -192,16 +181,15 @@ def read_results(directory: str | Path) -> dict[str, Any] | None:
 
 
 def threshold_of(results: Mapping[str, Any]) -> float | dict[str, float] | None:
-    """Returns the threshold of a finished run, from the content of `results.json`.
+    """Returns the threshold of a finished run, chosen on the main dev file.
 
-    That of questions without an answer, or one for each label where a text may have
-    several; both were chosen on the main dev file. `None`: the task has none.
+    It belongs to questions without an answer, or to each label where a text may have
+    several. `None`: the task has no threshold.
     """
     return results.get(THRESHOLDS, results.get("eval", {}).get("best_f1_thresh"))
 
 
 def read_run(directory: str | Path, *, kinds: Collection[str], verb: str) -> Run:
-    """Reads a run directory, finished or not."""
     directory = files.path(directory)
     task = read_task(directory, kinds=kinds, verb=verb)
     path = directory / TOKENIZER_CONFIG_NAME
@@ -218,7 +206,6 @@ def read_run(directory: str | Path, *, kinds: Collection[str], verb: str) -> Run
 def read_task(
     directory: str | Path, *, kinds: Collection[str], verb: str
 ) -> config.Task:
-    """Reads the `task.json` of a run directory; see `read_run`."""
     path = files.path(directory) / TASK_NAME
     if not path.is_file():
         raise InputError(
@@ -237,7 +224,7 @@ def read_task(
 def read_settings(
     directory: str | Path, settings_type: type[strict.Config]
 ) -> strict.Config | None:
-    """Reads the configuration of a run; `None`: a converted run may lack it."""
+    """Reads the settings of a run; `None`: a converted run may have no settings."""
     path = files.path(directory) / CONFIG_NAME
     return loading.load(settings_type, path) if path.is_file() else None
 

@@ -16,7 +16,6 @@ from bert_keras.kinds.kind import Labelled
 def finish_run(
     run: run_directory.Run, network: keras.Model, results: Mapping[str, Any]
 ) -> None:
-    """Writes the weights and, last of all, the results."""
     path = run.directory / run_directory.WEIGHTS_NAME
     with files.written_whole(path) as temporary:
         network.save_weights(temporary)
@@ -26,7 +25,6 @@ def finish_run(
 def read_finished_run(
     directory: str | Path, *, kinds: Collection[str], verb: str
 ) -> run_directory.Run:
-    """Reads a run directory that must have weights."""
     run = run_directory.read_run(directory, kinds=kinds, verb=verb)
     if run_directory.read_results(directory) is None:
         # Those of a fine-tuning are read by its own command only.
@@ -40,14 +38,12 @@ def read_finished_run(
 
 
 def checkpoints_of(run: run_directory.Run) -> training_state.CheckpointDirectory:
-    """Opens the checkpoints of a run, for reading."""
     return training_state.CheckpointDirectory(
         run.directory / run_directory.CHECKPOINTS_NAME, keep=1, is_chief=False
     )
 
 
 def load_weights(run: run_directory.Run, network: keras.Model) -> None:
-    """Loads the run's weights into a built network."""
     path = run.directory / run_directory.WEIGHTS_NAME
     try:
         with files.local_copy(path) as copy:

@@ -37,8 +37,6 @@ _OUTPUT_BIAS = "masked_lm_head/output_bias"
 
 
 class _Part(Mapping[str, np.ndarray]):
-    """Some arrays of a checkpoint, still read on demand."""
-
     def __init__(self, arrays: Mapping[str, np.ndarray], names: Collection[str]):
         self._arrays = arrays
         self._names = dict.fromkeys(names)
@@ -56,7 +54,6 @@ class _Part(Mapping[str, np.ndarray]):
 
 
 def read_with_tokenizer(path: str | Path) -> weights.Checkpoint:
-    """Reads a checkpoint that must have a tokenizer."""
     checkpoint = conversion.read(path)
     _check_has_vocabulary(checkpoint, path)
     companions.check_casing_is_known(checkpoint, path=path)
@@ -78,7 +75,6 @@ def encoder_arrays(checkpoint: weights.Checkpoint) -> Mapping[str, np.ndarray]:
 
 
 def pretraining_arrays(checkpoint: weights.Checkpoint) -> Mapping[str, np.ndarray]:
-    """Returns the weights of the encoder and of the pre-training heads."""
     names = [name for name in checkpoint.arrays if not name.startswith("head/")]
     return _Part(checkpoint.arrays, names)
 
@@ -86,11 +82,8 @@ def pretraining_arrays(checkpoint: weights.Checkpoint) -> Mapping[str, np.ndarra
 def tuning_arrays(
     checkpoint: weights.Checkpoint, task: config.Task
 ) -> Mapping[str, np.ndarray]:
-    """Returns the initial weights of a fine-tuning on a task.
-
-    These are the encoder's, and the head's where `Kind.transfers_head`: classes of two
-    data sets differ even if they have the same names.
-    """
+    """Returns the weights of the encoder, and of the head where `Kind.transfers_head`:
+    classes of two data sets differ even if they have the same names."""
     old = checkpoint.task
     is_alike = (old.kind, old.bilstm_units, old.num_bilstm_layers) == (
         *(task.kind, task.bilstm_units, task.num_bilstm_layers),
@@ -101,10 +94,8 @@ def tuning_arrays(
 
 
 def digest(checkpoint: weights.Checkpoint, arrays: Mapping[str, np.ndarray]) -> str:
-    """Hashes everything in a checkpoint that affects a training, in hex digits.
-
-    It covers content, not files: it is the same for every format of a model.
-    """
+    """Hashes everything in a checkpoint that affects a training, in hex digits. The
+    digest covers content, not files, so it is equal for every format of a model."""
     vocabulary = checkpoint.vocabulary
     facts = {
         "bert_config": checkpoint.bert_config.model_dump(),
@@ -139,14 +130,8 @@ def assign(
 def model_config(
     model: config.ModelConfig, checkpoint: weights.Checkpoint, *, path: str | Path
 ) -> config.ModelConfig:
-    """Configures a model with the architecture of a checkpoint.
-
-    Args:
-        model: as configured; keys of `ARCHITECTURE` that it leaves out come from the
-            checkpoint.
-        checkpoint: source of the weights.
-        path: of the checkpoint, for errors.
-    """
+    """Configures a model with the architecture of a checkpoint, whose values replace
+    the keys of `ARCHITECTURE` that `model` leaves out."""
     architecture = {
         name: getattr(checkpoint.bert_config, name) for name in ARCHITECTURE
     }
@@ -183,15 +168,8 @@ def pretraining_start(
     do_lower_case: bool,
     path: str | Path,
 ) -> Start:
-    """Fits the weights of a checkpoint to the vocabulary of examples.
-
-    Args:
-        checkpoint: source of the weights.
-        vocabulary: of the examples: the checkpoint's, or one that extends it (see
-            `vocabulary_extension`).
-        do_lower_case: whether the examples' text was lower-cased.
-        path: of the checkpoint, for errors.
-    """
+    """Fits the weights of a checkpoint to the vocabulary of examples, which is the
+    checkpoint's or extends it (see `vocabulary_extension`)."""
     _check_has_vocabulary(checkpoint, path)
     if checkpoint.do_lower_case not in (None, do_lower_case):
         casing, other_casing = (

@@ -1,12 +1,11 @@
 """Checkpoints: everything that a training step depends on, in one file.
 
 A checkpoint is an `.npz` archive: the model's weights and counters and the optimizer's
-variables, each under an explicit name, and facts about the file under
-`checkpoint/...`. Keras's own formats omit some counters and silently skip what does not
-match, so a run resumed from them takes another course.
+variables, each under an explicit name, and facts about the file under `checkpoint/...`.
+Keras's own formats omit some counters and silently skip what does not match, so a run
+resumed from them takes another course.
 
-`scores.json` next to the checkpoints has the losses of evaluations that followed their
-checkpoint: what is evaluated has been saved.
+`scores.json` has the losses of evaluations, each of a checkpoint that was saved before.
 """
 
 import dataclasses
@@ -40,10 +39,8 @@ def named_variables(
 
     A name is the variable's role and path, so it depends neither on the order in which
     layers are made nor on other objects of the process. The model, its layers, its seed
-    generators and the optimizer must have explicit names.
-
-    Raises:
-        ValueError: a seed generator without a name, or two variables of one path.
+    generators and the optimizer must have explicit names, else a `ValueError` is
+    raised.
     """
     named = {}
     for prefix, variables in (
@@ -64,8 +61,6 @@ def named_variables(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Facts about a checkpoint, stored with the variables."""
-
     score: float = math.nan
     """Evaluation loss; NaN: not evaluated, or only after the file was written."""
     scores_since: int = 0
@@ -74,7 +69,6 @@ class Facts:
     """Whether it was saved because the run had to stop, not because one was due."""
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Returns the arrays that store the facts."""
         return {
             f"checkpoint/{name}": np.array(getattr(self, name), dtype)
             for name, dtype in _FACT_DTYPES.items()
@@ -98,13 +92,11 @@ def save_state(
     *,
     facts: Facts = _NO_FACTS,
 ) -> None:
-    """Writes the values of variables to a file, whole or not at all."""
     values = itertools.chain(facts.arrays().items(), _values(variables))
     npz_files.write_arrays(path, values)
 
 
 def copy_of(variables: Mapping[str, keras.Variable]) -> dict[str, np.ndarray]:
-    """Returns the values of variables now, in memory of the host."""
     return dict(_values(variables))
 
 
@@ -116,13 +108,8 @@ def _values(
 
 
 def restore_state(path: str | Path, variables: Mapping[str, keras.Variable]) -> Facts:
-    """Sets the variables to a file's values and returns its facts.
-
-    Nothing changes before the whole file was read and verified.
-
-    Raises:
-        npz_files.UnreadableArchive: it is not a complete archive.
-    """
+    """Sets the variables to a file's values and returns its facts. No variable changes
+    before the whole file was read and verified."""
     expected = {
         name: npz_files.ArrayHeader(
             shape=tuple(value.shape), dtype=np.dtype(value.dtype)
@@ -161,10 +148,9 @@ def _differences(
 def steps_to_keep(facts: Mapping[int, Facts], *, keep: int, keep_best: int) -> set[int]:
     """Returns the steps of the checkpoints that stay.
 
-    An interrupted and resumed run ends with the same ones as an uninterrupted run.
+    An interrupted and resumed run ends with the same steps as an uninterrupted run.
 
     Args:
-        facts: about each checkpoint, by step.
         keep: number of the newest that stay, at least 1. Interim ones do not count and
             do not stay, unless one is the newest of all.
         keep_best: number of the lowest scores that stay as well.
@@ -185,7 +171,6 @@ def _best_first(facts: Mapping[int, Facts]) -> list[int]:
 
 
 def _scores_of(content: bytes) -> dict[int, float | None]:
-    """Parses `scores.json`; a ValueError says that it holds something else."""
     values = files.parse_json(content.decode())
     if not isinstance(values, dict):
         raise ValueError("expected scores by step")
@@ -200,13 +185,12 @@ class CheckpointDirectory:
     """The numbered checkpoints of a run; the newest and the best few are kept.
 
     Args:
-        directory: of the checkpoints; the chief creates it.
         keep: number of the newest to keep, at least 1.
         keep_best: number of the lowest scores to keep as well.
         is_chief: whether this is the one process that writes and deletes.
-        owner: this process as the owner of the run directory, checked before that.
+        owner: owner of the run directory, checked before each write or deletion.
         writer: with one thread, which writes while the caller goes on; `None`: the
-            caller waits. Shutting it down waits for what is not yet written.
+            caller waits. Shutting the writer down waits for pending writes.
         before_writing: called before a checkpoint or a score is written, to write what
             a resumed run could not make again.
     """
@@ -239,7 +223,6 @@ class CheckpointDirectory:
             self._directory.mkdir(parents=True, exist_ok=True)
 
     def paths(self) -> list[Path]:
-        """Returns the paths of the checkpoints, oldest first."""
         self.wait()
         return [self._path(step) for step in self._steps()]
 
@@ -263,11 +246,9 @@ class CheckpointDirectory:
         return {step: facts[step].score for step in _best_first(facts)}
 
     def forget_scores(self) -> None:
-        """Excludes the scores so far from later comparisons.
-
-        The boundary is the step that was saved or restored last. The checkpoints that
-        follow store it, so it survives this process.
-        """
+        """Excludes the scores so far from later comparisons. The boundary, the last
+        step saved or restored, is stored in later checkpoints, so it survives this
+        process."""
         self._scores_since = self._step
 
     @property
@@ -281,10 +262,7 @@ class CheckpointDirectory:
         return step in self._read_scores() or not math.isnan(facts.score)
 
     def record_score(self, step: int, score: float) -> None:
-        """Notes the evaluation loss of the state that was saved last.
-
-        Nothing is noted for a step at which nothing was saved.
-        """
+        """Notes the evaluation loss of the last saved state, if `step` is its step."""
         if step != self._step:
             return
         # Another dict, because the writer may be reading this one.
@@ -294,12 +272,11 @@ class CheckpointDirectory:
             self._write_soon(lambda: self._write_scores(step))
 
     def check(self) -> None:
-        """Raises the error of a file that could not be written, if there is one."""
         while self._unwritten and self._unwritten[0].done():
             self._unwritten.pop(0).result()
 
     def wait(self) -> None:
-        """Waits until all is written; raises what `check` does."""
+        """Waits until all is written; raises the errors that `check` raises."""
         futures.wait(self._unwritten)
         self.check()
 
@@ -327,16 +304,12 @@ class CheckpointDirectory:
         is_interim: bool = False,
     ) -> Path:
         """Writes the state after `step` steps, then deletes surplus checkpoints.
+        Returns the path, also in a process that does not write.
 
         Args:
-            step: of the state.
-            variables: see `named_variables`.
             score: evaluation loss; `None`: not evaluated.
             is_interim: the run has to stop at a step where no checkpoint is due; the
                 next checkpoint replaces this one.
-
-        Returns:
-            The path, also in a process that does not write.
         """
         # One copy of the state in memory is enough.
         self.wait()
@@ -400,14 +373,12 @@ class CheckpointDirectory:
         return self._directory / SCORES_NAME
 
     def restore_latest(self, variables: Mapping[str, keras.Variable]) -> int:
-        """Restores the newest checkpoint and returns its step; 0 if there is none.
-
-        A damaged one is skipped, with a warning, for the one before it.
+        """Restores the newest undamaged checkpoint and returns its step; 0: there is
+        none.
 
         Raises:
             InputError: all are damaged, the newest undamaged one belongs to another
                 model, or the disk does not answer.
-            OSError: the directory cannot be listed.
         """
         reasons, unreadable = [], []
         for step in reversed(self._steps()):
@@ -436,7 +407,6 @@ class CheckpointDirectory:
         return 0
 
     def restore(self, step: int, variables: Mapping[str, keras.Variable]) -> None:
-        """Restores a checkpoint; see `restore_state`."""
         restore_state(self._path(step), variables)
 
     def _path(self, step: int) -> Path:
@@ -450,10 +420,8 @@ class CheckpointDirectory:
         return sorted(int(match[1]) for match in matches if match)
 
     def _facts_up_to(self, last_step: int) -> dict[int, Facts]:
-        """Returns facts about the checkpoints up to a step; reads each file once.
-
-        A damaged one has none, and the chief sets it aside.
-        """
+        """Returns facts about the undamaged checkpoints up to a step; reads each file
+        once. The chief sets damaged ones aside."""
         steps = [step for step in self._steps() if step <= last_step]
         for step in [step for step in steps if step not in self._facts]:
             try:

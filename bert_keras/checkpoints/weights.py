@@ -1,8 +1,8 @@
 """Weights of a trained model under this project's names, from a file of any format.
 
 The names are the paths of the Keras weights without the model's name, but with query,
-key and value apart, as all other formats have them. A third-party format is a table of
-`Row`s, from our names to theirs, that serves both directions.
+key and value apart, as in all other formats. A third-party format is a table of `Row`s,
+from our names to theirs, that serves both directions.
 """
 
 import dataclasses
@@ -93,8 +93,6 @@ class Source(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A trained model, read from files."""
-
     bert_config: config.BertConfig
     task: config.Task
     """Its `labels` are `0`, `1`, ... where the format stores no names."""
@@ -114,7 +112,7 @@ class Checkpoint:
 
     @property
     def tokenizer(self) -> tokenization.Tokenizer | None:
-        """The tokenizer of the training; `None`: the files do not tell all of it."""
+        """The training's tokenizer; `None`: the files do not tell all of it."""
         if self.vocabulary is None or self.do_lower_case is None:
             return None
         return tokenization.Tokenizer(self.vocabulary, do_lower_case=self.do_lower_case)
@@ -135,7 +133,6 @@ def numbered_task(kind: config.TaskKind, num_labels: int) -> config.Task:
 def check_num_layers(
     num_layers: int, bert_config: config.BertConfig, *, path: Path
 ) -> None:
-    """Refuses a file with another number of layers than its configuration."""
     if num_layers != bert_config.num_hidden_layers:
         raise InputError(
             f"{path}: has {num_layers} layers, but by the configuration next to it "
@@ -144,15 +141,8 @@ def check_num_layers(
 
 
 class Arrays(Mapping[str, np.ndarray]):
-    """Tensors of a source under our names, read and converted one by one.
-
-    Args:
-        source: the opened file.
-        rows: table of its format, see `expand`; rows without a tensor are skipped.
-        bert_config: determines the expected shapes.
-        path: of the file, for errors.
-        **head_sizes: see `all_shapes`.
-    """
+    """Tensors of a source under our names, read and converted one by one. Rows without
+    a tensor are skipped; `head_sizes` are arguments of `all_shapes`."""
 
     def __init__(
         self,
@@ -182,7 +172,6 @@ class Arrays(Mapping[str, np.ndarray]):
 
     @property
     def their_names(self) -> frozenset[str]:
-        """Names of the tensors that have a place here."""
         return frozenset(row.theirs for row in self._rows.values())
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -213,7 +202,6 @@ def expand(rows: Iterable[Row], num_hidden_layers: int) -> list[Row]:
 def their_shape(
     row: Row, shape: tuple[int, ...], bert_config: config.BertConfig
 ) -> tuple[int, ...]:
-    """Returns the shape in their format of an array of ours that has `shape`."""
     num_heads = bert_config.num_attention_heads
     per_head = (num_heads, bert_config.hidden_size // num_heads)
     if row.layout == "transposed":
@@ -244,7 +232,6 @@ def write_rows(
 def without_place(
     checkpoint: Checkpoint, rows: Iterable[Row], reason: str
 ) -> dict[str, str]:
-    """Returns the reason for each weight that has no row in a table, by our names."""
     placed = {row.ours for row in rows}
     return {name: reason for name in checkpoint.arrays if name not in placed}
 
@@ -257,15 +244,8 @@ def all_shapes(
     num_bilstm_layers: int = 1,
     feature_layers: config.FeatureLayers | None = None,
 ) -> dict[str, tuple[int, ...]]:
-    """Returns the shape of every weight of any network, by our names.
-
-    Args:
-        bert_config: sizes of the encoder.
-        num_labels: outputs of the classifier.
-        bilstm_units: cells of a BiLSTM below the classifier; 0: none.
-        num_bilstm_layers: BiLSTMs, one on the other.
-        feature_layers: see `config.Task`.
-    """
+    """Returns the shape of every weight of any network, by our names. `bilstm_units`,
+    the cells of a BiLSTM below the classifier, are 0 without a BiLSTM."""
     hidden, inner = bert_config.hidden_size, bert_config.intermediate_size
     num_positions = bert_config.max_position_embeddings
     width, mixed = hidden, {}
@@ -335,7 +315,7 @@ def _bilstm(name: str, num_in: int, units: int) -> dict[str, tuple[int, ...]]:
 
 
 def from_network(network: keras.Model) -> dict[str, np.ndarray]:
-    """Copies of a built network's weights, by our names."""
+    """Copies a built network's weights, by our names."""
     return with_parts_apart(
         (_name(network, weight), keras.ops.convert_to_numpy(weight))
         for weight in network.weights
@@ -345,7 +325,6 @@ def from_network(network: keras.Model) -> dict[str, np.ndarray]:
 def with_parts_apart(
     weights: Iterable[tuple[str, np.ndarray]],
 ) -> dict[str, np.ndarray]:
-    """Splits query, key and value in paths and values of Keras weights."""
     arrays = {}
     for name, value in weights:
         if FUSED in name:
@@ -358,12 +337,8 @@ def with_parts_apart(
 
 
 def assign(network: keras.Model, arrays: Mapping[str, np.ndarray]) -> list[str]:
-    """Assigns arrays to the weights of a built network.
-
-    Returns:
-        Names of the weights that stay unchanged because they are not in `arrays`; of
-        query, key and value either all change or none.
-    """
+    """Assigns arrays to the weights of a built network. Returns the names of weights
+    that are not in `arrays`; of query, key and value either all change or none."""
     missing = []
     for weight in network.weights:
         name = _name(network, weight)
@@ -387,7 +362,6 @@ def assign(network: keras.Model, arrays: Mapping[str, np.ndarray]) -> list[str]:
 
 
 def _name(network: keras.Model, weight: keras.Variable) -> str:
-    """Returns the name of a weight, also in a bare encoder."""
     rest = weight.path.partition("/")[2]
     return f"encoder/{rest}" if isinstance(network, encoder.BertEncoder) else rest
 
@@ -425,7 +399,6 @@ def check(checkpoint: Checkpoint, *, path: str | Path) -> None:
 
 
 def check_finite(arrays: Iterable[tuple[str, np.ndarray]], *, path: str | Path) -> None:
-    """Refuses weights with values that are not finite; consumes them one by one."""
     counts = {}
     for name, array in arrays:
         # Finite values have a finite sum, which takes no memory to compute.

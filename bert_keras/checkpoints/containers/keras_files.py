@@ -19,10 +19,7 @@ from bert_keras.core.errors import InputError, one_line
 
 
 class WeightsFile:
-    """An opened file: a `weights.Source`, whose arrays are read on demand.
-
-    It stays open, so the file may be renamed.
-    """
+    """An opened file: a `weights.Source`. It stays open, so the file may be renamed."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -42,7 +39,6 @@ class WeightsFile:
             return dataset[()]
 
     def check_dtypes(self, names: Iterable[str]) -> None:
-        """Raises an `InputError` for anything but floating-point numbers."""
         for name in names:
             with _errors_of(self._path):
                 dataset = self._file[name]
@@ -56,7 +52,7 @@ class WeightsFile:
     def layer_names(self, name: str) -> tuple[str, ...]:
         """Returns the names of the layers that lead to an array, without the model's.
 
-        Keras stores them as attributes. The name of an array, such as
+        Keras stores the names as attributes. An array's own name, such as
         `layers/dense_1/vars/0`, comes from the attributes and classes of these layers.
         """
         *parents, _, _ = name.split("/")
@@ -76,7 +72,6 @@ def _is_bfloat16(dataset: h5py.Dataset) -> bool:
 
 @contextlib.contextmanager
 def _errors_of(path: Path) -> Iterator[None]:
-    """Turns every sign of a damaged file into an `InputError`."""
     try:
         yield
     except InputError:
@@ -98,8 +93,8 @@ _SIGNS_OF_DAMAGE = (
 
 
 def _plain_datasets(file: h5py.File, path: Path) -> dict[str, h5py.Dataset]:
-    """Returns all datasets of a file. None of them uses another file, or more memory
-    than this file has bytes."""
+    """Returns the datasets. None uses another file, or more memory than the file's
+    bytes."""
     links = {}
     # h5py would replace an error that a callback raises.
     file.visititems_links(links.__setitem__)

@@ -1,8 +1,8 @@
 """`.npz` archives of named arrays, written as a stream and read with suspicion.
 
 No pickle, no compression, and no memory is allocated before a header's claims were
-checked against the size of the file. `numpy` alone: importing third-party checkpoints
-and exporting ours needs no TensorFlow.
+checked against the size of the file. The module needs `numpy` alone, so third-party
+checkpoints are imported and ours exported without TensorFlow.
 """
 
 import contextlib
@@ -23,30 +23,21 @@ from bert_keras.core.errors import InputError, one_line
 
 
 class UnreadableArchive(InputError):
-    """A file that is not a complete archive: truncated, damaged, or something else.
-
-    A disk or network that does not answer is another `InputError`: the file may be
-    whole.
-    """
+    """A file that is truncated, damaged, or no archive. A disk or network that does not
+    answer is another `InputError`: the file may be whole."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ArrayHeader:
-    """Shape and type of an array, as its file states them."""
-
     shape: tuple[int, ...]
     dtype: np.dtype
 
 
 def write_arrays(path: str | Path, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
-    """Writes an archive, whole or not at all.
+    """Writes an archive, whole or not at all, from arrays that are consumed one by one.
 
     Equal arrays give equal bytes. Once the function has returned, the file survives a
     power failure.
-
-    Args:
-        path: of the file, usually `*.npz`.
-        arrays: names and values, consumed one by one; none is kept.
     """
     with files.open_atomically(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays:
@@ -57,7 +48,6 @@ def write_arrays(path: str | Path, arrays: Iterable[tuple[str, np.ndarray]]) -> 
 
 
 def _sync_directory(directory: Path) -> None:
-    """Makes new names in a directory survive a power failure."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         # Some network file systems do not support it.
@@ -68,7 +58,6 @@ def _sync_directory(directory: Path) -> None:
 
 
 def read_headers(path: str | Path) -> dict[str, ArrayHeader]:
-    """Reads the headers of an archive's arrays, by name, without data."""
     with _open(path) as archive:
         return _read_headers(archive)
 
@@ -76,16 +65,8 @@ def read_headers(path: str | Path) -> dict[str, ArrayHeader]:
 def read_arrays(
     path: str | Path, names: Collection[str] | None = None
 ) -> dict[str, np.ndarray]:
-    """Reads arrays of an archive, by name.
-
-    Args:
-        path: of the file.
-        names: of the arrays to read; `None`: all.
-
-    Raises:
-        UnreadableArchive: it is truncated or damaged, lacks a name, holds Python
-            objects or compressed members, or claims more bytes than it has.
-    """
+    """Reads the arrays with these names; `None`: all. Raises `UnreadableArchive` for
+    Python objects and compressed members too."""
     with _open(path) as archive:
         headers = _read_headers(archive, names)
         return {name: _read_array(archive, name) for name in headers}
@@ -94,12 +75,8 @@ def read_arrays(
 def read_arrays_like(
     path: str | Path, expected: dict[str, ArrayHeader]
 ) -> tuple[dict[str, ArrayHeader], dict[str, np.ndarray] | None]:
-    """Reads all arrays of an archive, if they have the expected headers.
-
-    Returns:
-        The headers, and the arrays; `None` instead of arrays if the headers differ from
-        `expected` although the file is intact.
-    """
+    """Reads the headers and, if they are as expected, all arrays. `None` instead of
+    arrays: the headers differ, but the file is intact."""
     with _open(path) as archive:
         headers = _read_headers(archive)
         if headers == expected:
@@ -112,7 +89,6 @@ def read_arrays_like(
 
 @contextlib.contextmanager
 def _open(path: str | Path) -> Iterator[zipfile.ZipFile]:
-    """Opens an archive; every sign of damage becomes an `UnreadableArchive`."""
     try:
         with files.open_to_read(path) as file, zipfile.ZipFile(file) as archive:
             size = files.size(path)
@@ -151,7 +127,7 @@ _HARMLESS_FLAGS = 0x808
 def _read_headers(
     archive: zipfile.ZipFile, names: Collection[str] | None = None
 ) -> dict[str, ArrayHeader]:
-    """Headers of members, each checked against the member's size."""
+    """Returns headers of members, each checked against the member's size."""
     headers = {}
     for member in archive.infolist():
         name = member.filename.removesuffix(".npy")
@@ -182,8 +158,8 @@ def read_header(file: IO[bytes], *, name: str, num_bytes: int) -> ArrayHeader:
     """Reads the header of an array's file, a `.npy`, and checks its claims.
 
     Raises:
-        ValueError: it is damaged, of an unknown version, holds Python objects, or its
-            data do not fill the file.
+        ValueError: the header is damaged, of an unknown version, or for Python objects,
+            or the data do not fill the file.
     """
     version = np.lib.format.read_magic(file)
     if version not in _HEADER_READERS:

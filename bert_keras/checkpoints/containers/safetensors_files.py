@@ -1,10 +1,9 @@
 """Tensors in safetensors files: a single file, or shards with an index.
 
 The safetensors package only validates files: it checks lengths and offsets of a header
-against the size of the file before any memory is allocated. It does not read the
-tensors, because it maps the file, which then counts as memory of the process. Nor does
-it write them, because it needs all of them in memory at once and makes files that only
-their owner may read.
+against the size of the file before any memory is allocated. Its reader maps the file,
+which then counts as memory of the process. Its writer needs all tensors in memory at
+once and makes files that only their owner may read.
 """
 
 import contextlib
@@ -34,8 +33,6 @@ _FLOATS = {
 
 
 class _Tensor(NamedTuple):
-    """Place of a tensor."""
-
     path: Path
     dtype: str
     shape: tuple[int, ...]
@@ -44,7 +41,7 @@ class _Tensor(NamedTuple):
 
 
 class SafetensorsFiles:
-    """Tensors of a directory: a `weights.Source`, read on demand."""
+    """A `weights.Source` of the tensors of a directory, read on demand."""
 
     def __init__(self, directory: Path):
         self.path = directory / NAME
@@ -101,7 +98,6 @@ class SafetensorsFiles:
         return {name: tensor.shape for name, tensor in self._tensors.items()}
 
     def read(self, name: str) -> np.ndarray:
-        """Reads a tensor of floating-point numbers, see `dtypes`."""
         path, dtype, shape, begin = self._tensors[name]
         try:
             values = np.fromfile(
@@ -112,7 +108,6 @@ class SafetensorsFiles:
             raise InputError(f"{path}: changed while it was read: {error}") from None
 
     def dtypes(self, names: Iterable[str]) -> set[str]:
-        """Returns the dtypes of some tensors."""
         names_of_dtypes = set()
         for name in names:
             dtype = self._tensors[name].dtype
@@ -126,7 +121,6 @@ class SafetensorsFiles:
 
 
 def _read_header(path: Path) -> dict[str, _Tensor]:
-    """Reads the tensors of a file whose header was validated."""
     with open(path, "rb") as file:
         num_bytes = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(num_bytes))
@@ -147,13 +141,8 @@ def write(
     shapes: Mapping[str, tuple[int, ...]],
     tensors: Iterable[tuple[str, np.ndarray]],
 ) -> None:
-    """Writes float32 tensors to a file, whole or not at all.
-
-    Args:
-        path: of the file.
-        shapes: of all tensors, by their names.
-        tensors: names and values in the order of `shapes`, consumed one by one.
-    """
+    """Writes float32 tensors, in the order of `shapes` and consumed one by one, to a
+    file, whole or not at all."""
     with files.open_atomically(path) as file:
         file.write(_header(shapes))
         for expected, (name, array) in zip(shapes.items(), tensors, strict=True):

@@ -1,7 +1,5 @@
-"""TensorFlow's checkpoint files: `NAME.index` and `NAME.data-00000-of-00001`.
-
-Savers of TF 1 and TF 2 write named tensors; those of TF 2 add a graph of objects.
-"""
+"""TensorFlow's checkpoint files: `NAME.index` and `NAME.data-00000-of-00001`. Savers of
+TF 1 and TF 2 write named tensors; TF 2 adds a graph of objects."""
 
 import contextlib
 import math
@@ -112,7 +110,6 @@ class ObjectGraph:
         ]
 
     def find(self, node: int | None, path: str) -> int | None:
-        """Returns the number of the object at a path of attributes, if it exists."""
         for name in path.split("/") if path else ():
             if node is None:
                 return None
@@ -120,7 +117,6 @@ class ObjectGraph:
         return node
 
     def key(self, node: int | None, path: str) -> str | None:
-        """Returns the key of the tensor of the variable at a path."""
         node = self.find(node, path)
         return None if node is None else self._keys[node].get("VARIABLE_VALUE")
 
@@ -136,14 +132,13 @@ class ObjectGraph:
         return nodes
 
     def add(self, children: dict[str, int]) -> int:
-        """Adds an object with these children; returns its number."""
         self.children.append(children)
         self._keys.append({})
         return len(self.children) - 1
 
 
 def _data_files(prefix: Path) -> list[Path]:
-    """Lists the data files of a checkpoint; their names tell how many there must be."""
+    """Lists the data files, whose names tell how many there must be."""
     pattern = re.compile(re.escape(prefix.name) + r"\.data-\d{5}-of-(\d{5})")
     matches = [pattern.fullmatch(path.name) for path in prefix.parent.iterdir()]
     names = {match[0]: int(match[1]) for match in matches if match}
@@ -158,7 +153,6 @@ def _data_files(prefix: Path) -> list[Path]:
 
 
 def prefixes(directory: Path) -> list[Path]:
-    """Returns the prefixes of the checkpoints in a directory, sorted by name."""
     with contextlib.suppress(OSError):
         return sorted(
             path.with_name(path.name.removesuffix(_INDEX))
@@ -169,12 +163,8 @@ def prefixes(directory: Path) -> list[Path]:
 
 
 def find_prefix(path: Path) -> Path:
-    """Returns the prefix of the checkpoint that a path means.
-
-    Args:
-        path: its prefix, or a directory: with a single checkpoint, or with a state
-            file (`checkpoint`) that names the latest.
-    """
+    """Returns a checkpoint's prefix. `path` is the prefix, or a directory with a single
+    checkpoint or a state file (`checkpoint`) that names the latest."""
     if not path.is_dir():
         prefix = path.with_name(path.name.removesuffix(_INDEX))
         if prefix in prefixes(prefix.parent):
@@ -196,10 +186,8 @@ def find_prefix(path: Path) -> Path:
 
 
 def _latest(directory: Path) -> Path | None:
-    """Returns the prefix that the state file names, in this directory.
-
-    Its path is that of the machine that wrote it; only the last part counts.
-    """
+    """Returns the prefix that the state file names. Only the last part of the path
+    counts: the rest belongs to the machine that wrote it."""
     try:
         text = (directory / _STATE_NAME).read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -211,7 +199,7 @@ def _latest(directory: Path) -> Path | None:
 def names_at(path: Path) -> frozenset[str] | None:
     """Returns the names of tensors in the checkpoint of a path, or else in the first.
 
-    Never raises. `None`: there is no checkpoint. Empty: its index is unreadable.
+    `None`: there is no checkpoint. Empty: its index is unreadable.
     """
     with contextlib.suppress(OSError):
         candidates = prefixes(path) if path.is_dir() else []
@@ -231,7 +219,7 @@ def names_at(path: Path) -> frozenset[str] | None:
 
 
 def write(prefix: Path, tensors: Mapping[str, np.ndarray]) -> None:
-    """Writes a checkpoint of named tensors, as TF 1's saver does."""
+    """Writes named tensors as TF 1's saver does."""
     with errors_of_writing(prefix):
         tf.raw_ops.SaveV2(
             prefix=str(prefix),
@@ -243,7 +231,6 @@ def write(prefix: Path, tensors: Mapping[str, np.ndarray]) -> None:
 
 @contextlib.contextmanager
 def errors_of_writing(prefix: Path) -> Iterator[None]:
-    """Turns TensorFlow's errors of an unwritable file into an `InputError`."""
     try:
         yield
     except tf.errors.OpError as error:

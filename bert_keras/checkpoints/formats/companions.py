@@ -1,7 +1,7 @@
-"""Files next to a checkpoint, as in Google's releases: configuration and vocabulary.
+"""`bert_config.json` and `vocab.txt`, the files next to Google's checkpoints.
 
-`bert_config.json` and `vocab.txt` do not say whether text is lower-cased. The letters
-of a vocabulary show it; where they do not, a `tokenizer_config.json` says it.
+They do not say whether text is lower-cased. The letters of a vocabulary show it; where
+they do not, a `tokenizer_config.json` that someone added says it.
 """
 
 from pathlib import Path
@@ -38,11 +38,7 @@ def read_config(directory: Path) -> config.BertConfig:
 def read_tokenizer(
     directory: Path,
 ) -> tuple[tokenization.Vocabulary | None, bool | None]:
-    """Reads `vocab.txt`, if present, and `do_lower_case`, if anything tells it.
-
-    The original's files do not contain it. It is in a `tokenizer_config.json` that
-    someone added; else the letters of the vocabulary tell.
-    """
+    """Reads `vocab.txt`, if present, and `do_lower_case`, if any file tells it."""
     path = directory / VOCABULARY_NAME
     vocabulary = tokenization.Vocabulary.load(path) if path.is_file() else None
     path = directory / TOKENIZER_CONFIG_NAME
@@ -67,7 +63,6 @@ def casing_of(vocabulary: tokenization.Vocabulary) -> bool | None:
 def check_casing_is_known(
     checkpoint: weights.Checkpoint, *, path: str | Path | None = None
 ) -> None:
-    """Refuses a checkpoint that does not say whether text is lower-cased."""
     if checkpoint.do_lower_case is None:
         raise InputError(
             (f"{path}: nothing in it says" if path else "the checkpoint does not say")
@@ -77,8 +72,8 @@ def check_casing_is_known(
 
 
 def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
-    """Writes `bert_config.json`, `vocab.txt`, and, where that does not show the casing,
-    `tokenizer_config.json`."""
+    """Writes both files, and `tokenizer_config.json` if the letters do not show the
+    casing."""
     values = checkpoint.bert_config.model_dump(exclude={"attention"})
     values["hidden_act"] = ACTIVATIONS[checkpoint.bert_config.hidden_act]
     files.write_json(directory / CONFIG_NAME, values, sort_keys=True)

@@ -58,17 +58,13 @@ def _rows(kind: config.TaskKind, bert_config: config.BertConfig) -> list[weights
 
 
 def recognizes(path: Path) -> bool:
-    """Whether this is a checkpoint with the original's names, or a damaged one."""
     names = tensor_bundle.names_at(path)
     return names is not None and (not names or _WORD_EMBEDDINGS in names)
 
 
 def read(path: Path) -> weights.Checkpoint:
-    """Opens a checkpoint; its tensors are read on demand.
-
-    Args:
-        path: its directory, or its prefix, such as `model.ckpt-6910` in it.
-    """
+    """Opens a checkpoint by its directory or prefix, such as `model.ckpt-6910` in
+    it."""
     prefix = tensor_bundle.find_prefix(path)
     bundle = tensor_bundle.Bundle(prefix)
     names = bundle.shapes()
@@ -110,7 +106,6 @@ def read(path: Path) -> weights.Checkpoint:
 
 
 def _kind(names: Collection[str]) -> config.TaskKind:
-    """Returns the kind of the heads; a regression looks like a classification."""
     if "cls/squad/output_weights" in names:
         return "span"
     if "output_weights" in names:

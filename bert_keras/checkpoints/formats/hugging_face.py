@@ -1,9 +1,8 @@
-"""Hugging Face's directories of a BERT: `config.json`, `model.safetensors` or shards of
-it, and a tokenizer.
+"""Hugging Face's directories of a BERT: `config.json`, `model.safetensors` or its
+shards, and a tokenizer.
 
-Of their packages only safetensors is used; nothing that the files name is imported or
-run. `config.json` names the model's class; if it does not, the tensors tell as far as
-they can.
+Only their package safetensors is used; nothing that the files name is imported or run.
+`config.json` names the model's class; otherwise the tensors tell as far as they can.
 """
 
 import logging
@@ -76,10 +75,9 @@ _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
 def recognizes(path: Path) -> bool:
-    """Whether there are Hugging Face weights, of any model, readable or not.
-
-    A directory of sentence-transformers is not one, though it has all its files.
-    """
+    """Whether there are Hugging Face weights, of any model, readable or not. A
+    directory of sentence-transformers has all these files too, but is not
+    recognized."""
     if (path / MODULES_NAME).is_file():
         return False
     return has_weights(path)
@@ -90,17 +88,14 @@ MODULES_NAME = "modules.json"
 
 
 def has_weights(path: Path) -> bool:
-    """Whether there are weights with a configuration."""
     names = (safetensors_files.NAME, safetensors_files.INDEX_NAME, *_PICKLES)
     has_config = (path / hugging_face_config.NAME).is_file()
     return has_config and any((path / name).is_file() for name in names)
 
 
 def read(path: Path) -> weights.Checkpoint:
-    """Opens a directory; its tensors are read on demand.
-
-    Weights of other precisions become float32, which is logged.
-    """
+    """Opens a directory. Weights of other precisions become float32, which is
+    logged."""
     config_path = path / hugging_face_config.NAME
     values = files.read_json(config_path)
     hugging_face_config.check_model(values, config_path)
@@ -173,7 +168,6 @@ def _num_layers(names: Iterable[str]) -> int:
 
 
 def _spellings(theirs: str) -> list[str]:
-    """Returns all possible names of a tensor in a file, today's first."""
     names = [theirs]
     for new, old in _SPELLINGS:
         names += [name.replace(new, old) for name in names if new in name]
@@ -184,11 +178,11 @@ def _spellings(theirs: str) -> list[str]:
 def _resolve(
     rows: Iterable[weights.Row], theirs: Iterable[str]
 ) -> tuple[list[weights.Row], dict[str, str]]:
-    """Replaces names in the table by those in a file.
+    """Replaces names in the table by names in a file.
 
     Returns:
-        Rows whose tensor was found, and names of tensors that must be copies of these,
-        each with the name of its original.
+        Rows with a tensor, and names of tensors that must be copies of these, each with
+        the name of its original.
     """
     theirs, resolved, copies = set(theirs), [], {}
     for row in rows:
@@ -224,10 +218,8 @@ def _why_unused(name: str, architecture: str, copies: Mapping[str, str]) -> str:
 
 
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
-    """Writes a directory for `from_pretrained` of their class.
-
-    A `BertModel` always has a pooler: transformers initializes one if it is missing.
-    """
+    """Writes a directory for `from_pretrained`. A `BertModel` always has a pooler,
+    because transformers initializes one if it is missing."""
     architecture = hugging_face_config.choose_architecture(checkpoint)
     rows = [
         row

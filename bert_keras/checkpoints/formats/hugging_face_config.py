@@ -70,7 +70,7 @@ _LARGEST_EPSILON = 1e-8
 
 
 def check_model(values: Mapping[str, Any], path: Path) -> None:
-    """Raises an `InputError` for any model but BERT as published."""
+    """Refuses any model but BERT as published."""
     model_type = values.get("model_type", "bert")
     if model_type != "bert":
         name = _MODEL_NAMES.get(str(model_type), f"of the type {model_type!r}")
@@ -84,7 +84,6 @@ def check_model(values: Mapping[str, Any], path: Path) -> None:
 
 
 def named_architecture(values: Mapping[str, Any], path: Path) -> str | None:
-    """Returns their class of the model, if the file names it."""
     named = values.get("architectures")
     if not named:
         return None
@@ -98,7 +97,6 @@ def named_architecture(values: Mapping[str, Any], path: Path) -> str | None:
 
 
 def architecture_by_tensors(names: Iterable[str], path: Path) -> str:
-    """Returns their class of the model, by the names of its tensors."""
     heads = {name.rpartition(".")[0] for name in names}
     if "classifier" in heads:
         raise InputError(
@@ -115,7 +113,6 @@ def architecture_by_tensors(names: Iterable[str], path: Path) -> str:
 
 
 def read_bert_config(values: Mapping[str, Any], path: Path) -> config.BertConfig:
-    """Returns the encoder's configuration in our keys."""
     # They have defaults, but no tensor would reveal a wrong number of heads.
     if lacking := [key for key in _SIZES if key not in values]:
         raise InputError(f"{path}: expected the keys {', '.join(lacking)} too")
@@ -143,7 +140,6 @@ def read_task(
     shapes: Mapping[str, Sequence[int]],
     path: Path,
 ) -> config.Task:
-    """Returns the task of the model, with its labels."""
     kind = KINDS[architecture]
     labels = None
     if registry.find(kind).has_labels:
@@ -185,7 +181,6 @@ def _read_labels(
 
 
 def choose_architecture(checkpoint: weights.Checkpoint) -> str:
-    """Returns their class with a place for most of the weights."""
     architecture = registry.find(checkpoint.task.kind).names.hugging_face
     if architecture is None:
         raise InputError(f"transformers has no class for {checkpoint.task.kind}")
@@ -205,7 +200,6 @@ def choose_architecture(checkpoint: weights.Checkpoint) -> str:
 
 
 def to_theirs(checkpoint: weights.Checkpoint, architecture: str) -> dict[str, Any]:
-    """Returns the content of `config.json` for a model of a class."""
     values = checkpoint.bert_config.model_dump(exclude={"attention"})
     values |= {
         "model_type": "bert",

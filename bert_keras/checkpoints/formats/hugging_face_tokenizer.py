@@ -2,12 +2,12 @@
 `tokenizer_config.json`.
 
 Text must be split here as it was for the model, so a tokenizer that differs from the
-original BERT's is refused, not approximated. What is read may still treat `[MASK]` and
-the like as special tokens anywhere in a text, drop private characters, and not know
-words of 101 to 200 characters; ours, like the original, does not. What is written does
-not either, but for special tokens, which others expect in a text. Of single characters
-809 of 1,112,064 differ, 369 in cased text: punctuation and marks that are new since
-Unicode 8 or since 14, Python's, and ideographs of extension E.
+original BERT's is refused, not approximated. A tokenizer that is read may still treat
+`[MASK]` and the like as special tokens anywhere in a text, drop private characters, and
+not know words of 101 to 200 characters; ours, like the original, does not. A tokenizer
+that is written only keeps the special tokens, which others expect in a text. Of single
+characters 809 of 1,112,064 differ, 369 in cased text: punctuation and marks that are
+new since Unicode 8 or since 14, Python's, and ideographs of extension E.
 """
 
 import logging
@@ -53,7 +53,6 @@ _REMEDY = (
 
 
 def read(directory: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
-    """Reads the vocabulary, and whether text is lower-cased, if the files say so."""
     casings = set()
     vocabulary = None
     if (directory / _TOKENIZER).is_file():
@@ -78,10 +77,8 @@ def read(directory: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
 def read_longest_input(directory: Path, num_positions: int) -> int | None:
     """Returns the tokens to which inputs are cut; `None`: as many as positions.
 
-    Args:
-        directory: of `tokenizer_config.json`.
-        num_positions: of the model. A published model has as many or, for "no limit", a
-            number of 30 digits; only a lower one was chosen.
+    A published model has as many as `num_positions` or, for "no limit", a number of 30
+    digits; only a lower number was chosen.
     """
     path = directory / _CONFIG
     length = files.read_json(path).get("model_max_length") if path.is_file() else None
@@ -90,7 +87,6 @@ def read_longest_input(directory: Path, num_positions: int) -> int | None:
 
 
 def _check_config(path: Path) -> bool | None:
-    """Checks `tokenizer_config.json`; returns its `do_lower_case`, if any."""
     values = files.read_json(path)
     name = values.get("tokenizer_class") or "BertTokenizer"
     if str(name).removesuffix("Fast") not in _CLASSES:
@@ -110,7 +106,6 @@ def _check_config(path: Path) -> bool | None:
 
 
 def _check_tokenizer(values: Mapping[str, Any], path: Path) -> bool:
-    """Checks `tokenizer.json`; returns whether it lower-cases."""
     normalizer, pre_tokenizer, model = (
         _part(values, key) for key in ("normalizer", "pre_tokenizer", "model")
     )
@@ -164,7 +159,6 @@ def _flag(values: Mapping[str, Any], key: str, path: Path) -> bool | None:
 
 
 def _read_vocabulary(values: Mapping[str, Any], path: Path) -> tokenization.Vocabulary:
-    """Reads the vocabulary in `tokenizer.json`, in the order of a `vocab.txt`."""
     ids = _part(values, "model").get("vocab")
     if not isinstance(ids, dict) or not all(type(i) is int for i in ids.values()):
         raise InputError(f"{path}: expected model.vocab, from tokens to their numbers")
@@ -184,9 +178,7 @@ def _read_vocabulary(values: Mapping[str, Any], path: Path) -> tokenization.Voca
 
 
 def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
-    """Writes `vocab.txt`, `tokenizer.json` and `tokenizer_config.json`, if there is a
-    vocabulary.
-    """
+    """Writes all three files, if there is a vocabulary."""
     if checkpoint.vocabulary is None:
         return
     companions.check_casing_is_known(checkpoint)
@@ -254,7 +246,6 @@ def describe(
 
 
 def _normalizer(do_lower_case: bool) -> dict[str, Any]:
-    """Returns a normalizer that keeps private characters, as the original does."""
     dropped = {"type": "Replace", "pattern": {"Regex": _DROPPED}, "content": ""}
     rest = {
         "type": "BertNormalizer",

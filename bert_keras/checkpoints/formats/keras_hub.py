@@ -1,10 +1,9 @@
 """Presets of KerasHub's `BertBackbone`: directories with `config.json`,
 `model.weights.h5`, `tokenizer.json` and `assets/tokenizer/vocabulary.txt`.
 
-Read and written with h5py alone: nothing that the files name is imported or called.
-The encoder has a place in them, and the head that classifies texts, see
-`keras_hub_tasks`: KerasHub has no next-sentence head, and its masked-LM head computes
-another function.
+Read and written with h5py alone: nothing that the files name is imported or called. A
+preset holds the encoder and the head that classifies texts, see `keras_hub_tasks`.
+KerasHub has no next-sentence head, and its masked-LM head computes another function.
 """
 
 import collections
@@ -87,7 +86,6 @@ _LARGEST_JSON = 1 << 20
 
 
 def recognizes(path: Path) -> bool:
-    """Whether this is a preset of KerasHub or KerasNLP, of any model."""
     if not any((path / name).is_file() for name in (_WEIGHTS, _SHARDED_WEIGHTS)):
         return False
     try:
@@ -98,11 +96,8 @@ def recognizes(path: Path) -> bool:
 
 
 def read(path: Path) -> weights.Checkpoint:
-    """Reads a preset: its backbone, and the head of a `BertTextClassifier`.
-
-    `vocab.txt` and `tokenizer_config.json` are used if KerasHub's tokenizer files are
-    missing.
-    """
+    """Reads a preset, with the head of a `BertTextClassifier`. `vocab.txt` and
+    `tokenizer_config.json` replace missing tokenizer files of KerasHub."""
     bert_config = _read_bert_config(path / _CONFIG)
     if not (path / _WEIGHTS).is_file():
         raise InputError(
@@ -140,7 +135,6 @@ def read(path: Path) -> weights.Checkpoint:
 
 
 def _read_bert_config(path: Path) -> config.BertConfig:
-    """Reads the numbers of a serialized backbone without deserializing it."""
     description = _read_json(path)
     name, values = description.get("class_name"), description.get("config")
     if name != "BertBackbone" or not isinstance(values, dict):
@@ -212,7 +206,6 @@ _OTHER_HEAD = (
 
 
 def _read_tokenizer(path: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
-    """Reads the vocabulary, and whether text is lower-cased, if the files say so."""
     vocabulary, do_lower_case = companions.read_tokenizer(path)
     if (path / _VOCABULARY).is_file():
         vocabulary = tokenization.Vocabulary.load(path / _VOCABULARY)
@@ -247,11 +240,11 @@ def _read_lowercase(path: Path) -> bool:
 
 
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
-    """Writes a preset for `BertBackbone.from_preset`, with its tokenizer.
+    """Writes a preset for `BertBackbone.from_preset`, or for
+    `BertTextClassifier.from_preset` if the model classifies texts or gives them a
+    number.
 
-    Of a model that classifies texts, or gives them a number, it is one for
-    `BertTextClassifier.from_preset`. A backbone always has a pooler: if the checkpoint
-    lacks one, it is initialized.
+    A backbone always has a pooler: a missing one is initialized.
     """
     if checkpoint.vocabulary is not None:
         companions.check_casing_is_known(checkpoint)

@@ -30,8 +30,6 @@ HEAD = {
 
 
 class Head(NamedTuple):
-    """The head of a preset."""
-
     task: config.Task
     arrays: Mapping[str, np.ndarray]
     max_seq_length: int | None
@@ -40,7 +38,6 @@ class Head(NamedTuple):
 
 
 def has_place(task: config.Task) -> bool:
-    """Whether KerasHub has the head of a task."""
     return registry.find(task.kind).names.keras_hub is not None
 
 
@@ -51,7 +48,6 @@ def write(
     backbone: Mapping[str, Any],
     tokenizer: Mapping[str, Any],
 ) -> None:
-    """Writes the files of a task."""
     task, bert_config = checkpoint.task, checkpoint.bert_config
     length = checkpoint.max_seq_length or bert_config.max_position_embeddings
     preprocessor = serialized(
@@ -84,7 +80,8 @@ def write(
 
 
 def read(directory: Path, bert_config: config.BertConfig) -> Head | None:
-    """Reads the head of a preset; `None`: there is none that has a place here."""
+    """Reads the head of a preset; `None`: there is no head, or none that has a place
+    here."""
     if not all((directory / name).is_file() for name in (TASK, WEIGHTS)):
         return None
     described = files.read_json(directory / TASK)
@@ -159,8 +156,7 @@ def serialized(
 
     Args:
         name: of the object, and of the module of its class.
-        class_name: of the class.
-        dtype: of its policy; `None`: it has none, as a task.
+        dtype: of its policy; `None`: it has no policy, as a task.
         values: all other keys of its configuration.
     """
     settings: dict[str, Any] = {"name": name}

@@ -96,8 +96,8 @@ _PARAMS = {
 
 
 def _heads(kind: config.TaskKind) -> Mapping[str, str]:
-    """Returns the paths of a head's layers by our names; that of `head/classifier` is a
-    path in the model of its task."""
+    """Returns the paths of a head's layers by our names; the path of `head/classifier`
+    begins at the model of its task."""
     return registry.find(kind).names.heads.get("model_garden", {})
 
 
@@ -110,17 +110,13 @@ def _rows(kind: config.TaskKind, bert_config: config.BertConfig) -> list[Row]:
 
 
 def recognizes(path: Path) -> bool:
-    """Whether this is an object checkpoint with an encoder of Model Garden."""
     names = tensor_bundle.names_at(path) or ()
     return any(name.endswith(f"/{_QUERY}{_VALUE}") for name in names)
 
 
 def read(path: Path) -> weights.Checkpoint:
-    """Opens a checkpoint; its tensors are read on demand.
-
-    Args:
-        path: its directory, or its prefix, such as `bert_model.ckpt-1` in it.
-    """
+    """Opens a checkpoint by its directory or prefix, such as `bert_model.ckpt-1` in
+    it."""
     prefix = tensor_bundle.find_prefix(path)
     bundle = tensor_bundle.Bundle(prefix)
     shapes = bundle.shapes()
@@ -161,7 +157,6 @@ def read(path: Path) -> weights.Checkpoint:
 def _key(
     graph: tensor_bundle.ObjectGraph, parts: Mapping[str, int], path: str
 ) -> str | None:
-    """Returns the key of the tensor at a path that begins with a part of the model."""
     part, _, rest = path.partition("/")
     return graph.key(parts.get(part), rest)
 
@@ -169,7 +164,6 @@ def _key(
 def _find_parts(
     graph: tensor_bundle.ObjectGraph, shapes: tensor_bundle.Shapes, *, path: Path
 ) -> tuple[config.TaskKind, dict[str, int]]:
-    """Returns the kind of task, and the objects of the parts that begin names."""
     nodes = graph.from_root()
     encoder = _find_encoder(graph, nodes, path=path)
     parts = {"encoder": encoder}
@@ -232,10 +226,8 @@ def _name_layers(graph: tensor_bundle.ObjectGraph, encoder: int) -> None:
 def _next_sentence_parts(
     graph: tensor_bundle.ObjectGraph, node: int, shapes: tensor_bundle.Shapes
 ) -> dict[str, int]:
-    """Finds the next-sentence head of a pre-training model, and its own pooler.
-
-    Heads have no names: among several, the root's `next_sentence.pooler_dense` tells.
-    """
+    """Finds the next-sentence head of a pre-training model, and its own pooler. Heads
+    have no names: among several, the root's `next_sentence.pooler_dense` tells."""
     if graph.key(node, "masked_lm/dense/kernel"):
         classifier = graph.find(node, "classification/layer_with_weights-0")
         if graph.key(classifier, "kernel"):
@@ -255,7 +247,6 @@ def _next_sentence_parts(
 def _fine_tuned_parts(
     graph: tensor_bundle.ObjectGraph, model: int
 ) -> tuple[config.TaskKind, dict[str, int]]:
-    """Returns the kind and the head of a fine-tuned model."""
     for path, kind in _CLASSIFIERS.items():
         classifier = graph.find(model, path)
         if not graph.key(classifier, "kernel"):
@@ -342,7 +333,6 @@ _SIZES = {
 
 
 def _read_params(path: Path) -> config.BertConfig:
-    """Reads the configuration of a training run."""
     try:
         values: Any = loading.read_yaml(path)
         model = dict(values["task"]["model"])
@@ -382,8 +372,8 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     twice, because pre-training models and classifiers have their own.
 
     Returns:
-        Our names of weights without a place there, and the reasons: Model Garden has no
-        model for multiple choice.
+        The reasons by our names of weights without a place: Model Garden has no model
+        for multiple choice.
     """
     kind = checkpoint.task.kind
     companions.write(checkpoint, directory)
@@ -404,7 +394,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
 
 
 def _compose(heads: Mapping[str, str], parts: dict[str, Any]) -> tf.train.Checkpoint:
-    """Makes the graph in the module's docstring of parts of weights."""
+    """Makes the graph of the module's docstring."""
     pooler = parts.get("pooler")
     own_pooler = {"_pooler_layer": pooler} if pooler else {}
     encoder = _object(parts["encoder"] | own_pooler)
@@ -433,7 +423,7 @@ def _compose(heads: Mapping[str, str], parts: dict[str, Any]) -> tf.train.Checkp
 def _head(
     layer: str, classifier: dict[str, Any], pooler: dict[str, Any] | None
 ) -> tf.train.Checkpoint:
-    """Makes a head whose last layer has a name; an empty one: the layer is all."""
+    """Makes a head; with an empty name, the last layer is the whole head."""
     if not layer:
         return _object(classifier)
     own_pooler = {"dense": pooler} if pooler and layer == "out_proj" else {}
@@ -441,7 +431,7 @@ def _head(
 
 
 def _object(tree: Mapping[str, Any]) -> Any:
-    """Makes an object with attributes; a list of objects if their names are numbers."""
+    """Makes an object with attributes; a list of objects if the names are numbers."""
     values = {
         name: _object(value) if isinstance(value, dict) else tf.Variable(value)
         for name, value in tree.items()

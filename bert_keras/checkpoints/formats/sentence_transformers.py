@@ -1,9 +1,8 @@
-"""Directories of sentence-transformers: one of Hugging Face's, with steps that follow.
+"""Directories of sentence-transformers: a Hugging Face directory with further steps.
 
-`modules.json` lists the steps, of which these are known here: the encoder, its pooling
-(`1_Pooling/config.json`), and vectors of length 1 (`2_Normalize`, which has no file).
-They are written with the names that all versions from 2.0 on read. Of their package
-nothing is used.
+`modules.json` lists the steps. Three are known here: the encoder, its pooling
+(`1_Pooling/config.json`), and vectors of length 1 (`2_Normalize`, without a file). All
+versions from 2.0 on read the names that are written. Their package is not used.
 """
 
 import dataclasses
@@ -28,14 +27,12 @@ _OTHER_MODES = ("max_tokens", "mean_sqrt_len_tokens")
 
 
 def recognizes(path: Path) -> bool:
-    """Whether this is such a directory, readable or not."""
     return (path / hugging_face.MODULES_NAME).is_file() and (
         hugging_face.has_weights(path)
     )
 
 
 def read(path: Path) -> weights.Checkpoint:
-    """Opens a directory, see `hugging_face.read`; its task is `embedding`."""
     steps = _read_steps(path / hugging_face.MODULES_NAME)
     pooling = _read_pooling(path / steps["Pooling"] / "config.json")
     task = config.Task(
@@ -123,7 +120,6 @@ def _read_pooling(path: Path) -> config.TextPooling:
 
 
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
-    """Writes a directory that `SentenceTransformer` loads."""
     task = checkpoint.task
     if task.kind != "embedding":
         raise InputError(
