@@ -1,8 +1,5 @@
-"""A bidirectional LSTM that ignores padding.
-
-Hochreiter and Schmidhuber (1997), with the forget gates of Keras and PyTorch.
-`keras` and `keras.ops` only.
-"""
+"""A bidirectional LSTM that ignores padding (Hochreiter and Schmidhuber, 1997), with
+the forget gates of Keras and PyTorch. `keras` and `keras.ops` only."""
 
 from typing import Any
 
@@ -16,19 +13,17 @@ from bert_keras.model import layers
 class BiLSTM(keras.layers.Layer):
     """Reads each sequence forwards and backwards.
 
-    Keras runs the loop over the tokens. The input's share of the gates is computed
-    before it, in one product over all tokens: inside the loop it would cost a small
-    product, and a sum over the gradients of the whole kernel, for every token. cuDNN is
-    not used, so that an exported model runs without a GPU.
-
-    The states are float32 in every precision: they add up over the sequence.
+    Keras runs the loop over the tokens. One product over all tokens computes the
+    input's share of the gates before the loop: within, every token would cost a small
+    product, and a sum over the gradients of the whole kernel. cuDNN is not used, so
+    that an exported model runs without a GPU. The states add up over the sequence and
+    are float32 in every precision.
 
     Args:
-        input_size: size of the input's last axis.
         units: cells in each direction.
-        return_sequences: return the outputs of all tokens, not only the last one of
-            each direction.
-        seed: of the weights; `None` for random ones.
+        return_sequences: whether to return the outputs of all tokens, not only the last
+            output of each direction.
+        seed: of the weights; `None` for random weights.
 
     Call arguments:
         inputs: `(batch_size, sequence_length, input_size)`.
@@ -36,9 +31,9 @@ class BiLSTM(keras.layers.Layer):
             neither direction reads.
 
     Returns:
-        `(batch_size, sequence_length, 2 * units)`, forward before backward,
-        meaningless at padding; or `(batch_size, 2 * units)`: forward after the last
-        token, backward after the first.
+        `(batch_size, sequence_length, 2 * units)`, forward before backward, meaningless
+            at padding; or `(batch_size, 2 * units)`: forward after the last token,
+            backward after the first.
     """
 
     def __init__(
@@ -84,8 +79,8 @@ class BiLSTM(keras.layers.Layer):
             for direction in self.directions
         )
         if not self.return_sequences:
-            # A direction keeps its state at padding, and the outputs of the backward
-            # one come in the order in which it made them.
+            # A direction keeps its state at padding. The backward outputs come in the
+            # order in which they are computed.
             forward, backward = forward[:, -1], backward[:, -1]
         else:
             backward = ops.flip(backward, axis=1)
@@ -103,9 +98,6 @@ class _Cell(keras.layers.Layer):
         projected: `(batch_size, 4 * units)`, one token of `project`'s result.
         states: output and cell state after the previous token, `(batch_size, units)`
             each.
-
-    Returns:
-        The output, and the list of both new states.
     """
 
     def __init__(
@@ -141,11 +133,8 @@ class _Cell(keras.layers.Layer):
         return ops.cast(is_forget_gate, dtype)
 
     def project(self, inputs):
-        """Returns the inputs' share of the gates, before the nonlinearities.
-
-        `(batch_size, sequence_length, input_size)` becomes `(batch_size,
-        sequence_length, 4 * units)` of the same dtype.
-        """
+        """Returns the inputs' share of the gates, `(batch_size, sequence_length, 4 *
+        units)`, before the nonlinearities."""
         # One list of all tokens: see `layers.FeedForward`.
         tokens = ops.reshape(inputs, (-1, self.input_size))
         projected = ops.matmul(tokens, self.kernel) + self.bias

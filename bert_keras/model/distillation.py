@@ -26,20 +26,20 @@ class Losses:
     hard_weight: float = 0.0
     hidden_weight: float = 0.0
     hidden_layers: Sequence[int] = ()
-    """The teacher's layer for each of the student's; 1 is the first."""
+    """The teacher's layer for each layer of the student; 1 is the first."""
     relation_weight: float = 0.0
     relation_heads: int = 1
     relation_layer: int = 1
-    """The teacher's layer that the student's last one is compared with."""
+    """The teacher's layer that is compared with the student's last layer."""
 
     @property
     def read_layers(self) -> bool:
-        """Whether layers of both are compared, not only their logits."""
+        """Whether layers of both networks are compared, not only their logits."""
         return bool(self.hidden_weight or self.relation_weight)
 
 
 class Teacher:
-    """A built network that is only read: it is neither trained nor saved."""
+    """A built network that is neither trained nor saved."""
 
     def __init__(self, network: keras.Model):
         self.encoder = _encoder(network)
@@ -59,15 +59,13 @@ class Distillation(encoder.BertNetwork):
     """Trains a student with the losses of `Losses`.
 
     Batches have `teacher_logits` (see `data.features`) if there is a `soft_weight`, and
-    the labels of the student's task if there is a `hard_weight`. `loss_terms` are those
-    losses that have a weight, as means without it: `soft_loss`, `hard_loss` with the
-    other terms of the student's task, `hidden_loss`, `relation_loss`.
+    the labels of the student's task if there is a `hard_weight`. `loss_terms` are the
+    losses that have a weight, as means without the weight: `soft_loss`, `hard_loss`
+    with the other terms of the student's task, `hidden_loss`, `relation_loss`.
 
     Args:
         student: the network of a task, or an encoder.
-        kind: of the task.
-        losses: what it learns.
-        teacher: read by `hidden_loss` and `relation_loss`; `None`: they have no weight.
+        teacher: read by `hidden_loss` and `relation_loss`; `None`: both have no weight.
     """
 
     def __init__(
@@ -99,7 +97,7 @@ class Distillation(encoder.BertNetwork):
         self._freeze_unread()
 
     def _freeze_unread(self) -> None:
-        """Freezes what no loss reads: weight decay would shrink it."""
+        """Freezes weights that no loss reads: weight decay would shrink them."""
         if "soft_loss" in self.loss_names or "hard_loss" in self.loss_names:
             return
         unread = [self.encoder.pooler]
@@ -129,7 +127,6 @@ class Distillation(encoder.BertNetwork):
 
     @property
     def encoder(self) -> encoder.BertEncoder:
-        """The student's."""
         return _encoder(self.student)
 
     def build(self, input_shape=None):
@@ -159,7 +156,6 @@ class Distillation(encoder.BertNetwork):
         return ops.sum(_token_weights(features))
 
     def _answer_weights(self, features):
-        """Returns weights of the teacher's answers: of texts, tokens or questions."""
         weights = networks.example_weights(features, features["input_ids"][..., 0])
         if self._kind != "tagging":
             return ops.reshape(weights, (ops.shape(features["input_ids"])[0], -1))[:, 0]
@@ -251,22 +247,19 @@ def _token_weights(features):
 def soft_losses(
     students, teachers, *, temperature: float, kind: TaskKind = "classification"
 ):
-    """Returns the distance of the student's answers from its teacher's.
+    """Returns the distance of the student's answers from its teacher's, `(...)`
+    float32.
 
-    Kullback-Leibler divergence of the student's probabilities from the teacher's, both
-    of logits divided by the temperature, times its square, so that gradients are as
-    large at every temperature (Hinton et al., 2015, section 2). Its gradient is that of
-    the cross entropy; it is 0 where both are alike. Of several labels the mean over
-    them; of numbers the squared difference.
+    The distance is the Kullback-Leibler divergence of the student's probabilities from
+    the teacher's, both of logits divided by the temperature, times its square, so that
+    gradients are as large at every temperature (Hinton et al., 2015, section 2). Its
+    gradient is the gradient of the cross entropy; equal answers have a divergence of 0.
+    For several labels the result is their mean; for numbers it is the squared
+    difference.
 
     Args:
         students: `(..., width)` float32 logits.
         teachers: the same shape.
-        temperature: of both.
-        kind: of the task.
-
-    Returns:
-        `(...)` float32.
     """
     if kind == "regression":
         return ops.mean(ops.square(students - teachers), axis=-1)
@@ -284,35 +277,33 @@ def soft_losses(
 
 
 def _divergence(students, teachers):
-    """Returns the Kullback-Leibler divergence of log probabilities, last axis."""
     return ops.sum(ops.exp(teachers) * (teachers - students), axis=-1)
 
 
 def hidden_losses(students, teachers):
     """Returns the mean squared difference of `(..., size)` vectors, `(...)` float32.
 
-    TinyBERT's equations 8 and 9, where the student's are multiplied by a matrix first.
+    In TinyBERT's equations 8 and 9 a matrix multiplies the student's vectors first.
     """
     difference = ops.cast(students, "float32") - ops.cast(teachers, "float32")
     return ops.mean(ops.square(difference), axis=-1)
 
 
 def relation_losses(students, teachers, input_mask, *, num_heads: int):
-    """Returns the distance of relations between tokens from the teacher's.
+    """Returns the distance of relations between tokens from the teacher's relations,
+    `(batch_size, length)` float32.
 
-    MiniLMv2, section 3.1: queries of all heads end to end, cut into relation heads;
-    their scaled dot products with one another, as probabilities over the tokens of the
-    row; the same of keys and of values. The mean, over the three and over relation
-    heads, of the Kullback-Leibler divergence from the teacher's.
+    MiniLMv2, section 3.1: the queries of all heads are put end to end and cut into
+    relation heads; their scaled dot products with one another become probabilities over
+    the tokens of the row. Keys and values are treated alike. The result is the mean,
+    over the three and over relation heads, of the Kullback-Leibler divergence from the
+    teacher's.
 
     Args:
         students: `(batch_size, length, 3 * hidden_size)`: query, key, value.
-        teachers: the same of another hidden size.
+        teachers: the same with another hidden size.
         input_mask: `(batch_size, length)`, 1 for a token, 0 for padding.
         num_heads: relation heads, a divisor of both sizes.
-
-    Returns:
-        `(batch_size, length)` float32.
     """
     excluded = 1.0 - ops.cast(input_mask, "float32")
     bias = operations.EXCLUDED_BIAS * excluded[:, None, None, None, :]
@@ -333,7 +324,7 @@ def _relations(vectors, bias, num_heads: int):
 
 
 def _query_key_value(network: encoder.BertEncoder, states: Sequence, layer: int):
-    """Computes them for a layer, from 1: `(batch_size, length, 3 * size)`."""
+    """Returns a layer's (from 1) query, key, value: `(batch_size, length, 3 * size)`."""
     inputs = states[layer - 1]
     length, size = ops.shape(inputs)[1], network.config.hidden_size
     attention = network.transformer_layers[layer - 1].self_attention

@@ -1,11 +1,9 @@
 """Dropout as a function of the example, without a random state.
 
-Whether an element is dropped is a hash of three things: the seed of its example, the
-salt of the layer, and the element's place in the example. So an example gets the same
-masks wherever it is computed: on one device or one of many, in a whole batch or a part
-of it, in a row of its own or among others, in a first run or a resumed one. No random
-state has to be saved.
-
+A hash of three things decides whether an element is dropped: the seed of its example,
+the salt of the layer, and the element's place in the example. So an example gets the
+same masks on one device or many, in a whole batch or a part of it, in a row of its own
+or a packed row, in a first run or a resumed one, and no random state has to be saved.
 `keras` and `keras.ops` only.
 """
 
@@ -30,18 +28,12 @@ class Dropout(keras.layers.Layer):
     Args:
         rate: the fraction, in `[0, 1)`.
         seed: the layer's salt: layers with different seeds drop different elements of
-            the same example; `None` for a random one.
+            the same example; `None` for a random salt.
 
     Call arguments:
         inputs: `(batch_size, ..., size)` float.
         dropout_seeds: `(batch_size,)` int32, a seed for each example, or for packed
-            rows `packed_rows.token_seeds`; needed in training unless the rate is 0.
-
-    Returns:
-        The shape and dtype of `inputs`, with the same mean on average.
-
-    Raises:
-        ValueError: no `dropout_seeds` in training.
+            rows `packed_rows.token_seeds`; required in training unless the rate is 0.
     """
 
     def __init__(self, rate: float, *, seed: int | None = None, **kwargs: Any) -> None:
@@ -57,11 +49,9 @@ class Dropout(keras.layers.Layer):
         return fusion.run(drop, inputs, *seeds, training=training, rate=rate)
 
     def arguments(self, dropout_seeds, *, training: bool | None) -> tuple:
-        """Returns the arguments of `drop` besides its inputs: rate, seeds and salt.
-
-        For dropout inside of a larger function. Where nothing is dropped, the rate is 0
-        and there are neither seeds nor salt.
-        """
+        """Returns the arguments of `drop` besides its inputs, for dropout inside a
+        larger function: rate, seeds and salt. If nothing is dropped, the rate is 0 and
+        the seeds and the salt are left out."""
         if not training or self.rate == 0:
             return (0.0,)
         if dropout_seeds is None:
@@ -78,12 +68,9 @@ def drop(inputs, dropout_seeds=None, salt=None, *, rate: float):
 
     Args:
         inputs: `(batch_size, ..., size)` float.
-        dropout_seeds: see `keep_mask`; not needed if the rate is 0.
-        salt: an integer in `[0, 2 ** 32)`, or a uint32 scalar; likewise.
+        dropout_seeds: see `keep_mask`; `None` if the rate is 0.
+        salt: an integer in `[0, 2 ** 32)`, or a uint32 scalar; `None` if the rate is 0.
         rate: in `[0, 1)`.
-
-    Returns:
-        The shape and dtype of `inputs`.
     """
     if rate == 0:
         return inputs
@@ -94,20 +81,18 @@ def drop(inputs, dropout_seeds=None, salt=None, *, rate: float):
 
 
 def keep_mask(dropout_seeds, shape: tuple, *, rate: float, salt):
-    """Returns the mask of the elements of each example that stay.
+    """Returns the mask of the elements that each example keeps, `(batch_size, *shape)`
+    bool.
 
     Args:
-        dropout_seeds: `(batch_size,)` int32; for rows that hold several examples
-            `(batch_size, length, 2)`: for each token the seed of its example and its
-            place in that. A row is then `(length, size)`, numbers of each token, or
-            `(heads, length, length)`, numbers of pairs of tokens: within an example
-            its mask is that which it has alone in such a row.
+        dropout_seeds: `(batch_size,)` int32; for packed rows `(batch_size, length, 2)`:
+            for each token the seed of its example and its place in the example. A
+            packed row is `(length, size)`, numbers of each token, or `(heads, length,
+            length)`, numbers of pairs of tokens; each example's mask is the mask it has
+            alone in such a row.
         shape: shape of a row; memory runs along its last axis.
         rate: the probability of False.
         salt: an integer in `[0, 2 ** 32)`, or a uint32 scalar.
-
-    Returns:
-        `(batch_size, *shape)` bool.
     """
     *row_shape, size = shape
     if len(dropout_seeds.shape) == 1:
@@ -155,17 +140,15 @@ def _uint32(value):
 
 
 def seeds_of_parts(dropout_seeds, num_parts):
-    """Returns a dropout seed for each part of an example, from its seed alone.
+    """Returns a dropout seed for each part of an example, `(batch_size * num_parts,)`
+    int32.
 
-    The first part has the example's own. The others are far from it and from those of
-    other examples, whose seeds may be numbers in a row; sums wrap around.
+    The first part has the example's own seed. The other seeds are far from it and from
+    those of other examples, whose seeds may be consecutive numbers; sums wrap around.
 
     Args:
         dropout_seeds: `(batch_size,)` int32, one for each example.
-        num_parts: of each example, such as its endings.
-
-    Returns:
-        `(batch_size * num_parts,)` int32, example after example.
+        num_parts: parts of each example, such as its endings.
     """
     # The golden ratio of 2 ** 32, whose multiples stay far apart.
     step = ops.convert_to_tensor(0x9E3779B9, dtype="uint32")

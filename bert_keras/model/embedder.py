@@ -1,4 +1,4 @@
-"""BertEmbedder: vectors of texts, and the losses that make those of a pair alike.
+"""BertEmbedder: text vectors, and losses that make the vectors of a pair alike.
 
 `keras` and `keras.ops` only.
 """
@@ -18,16 +18,14 @@ _NEVER = -1e9
 
 
 def pool(vectors, input_mask, *, pooling: str, normalize: bool):
-    """Pools the vectors of tokens to one vector for each text.
+    """Pools token vectors to one vector for each text, `(batch_size, hidden_size)`
+    float32.
 
     Args:
-        vectors: `(batch_size, sequence_length, hidden_size)` of its tokens.
+        vectors: `(batch_size, sequence_length, hidden_size)`.
         input_mask: `(batch_size, sequence_length)`, 0 for padding.
         pooling: see `config.TextPooling`.
         normalize: whether the vectors get length 1.
-
-    Returns:
-        `(batch_size, hidden_size)` float32.
     """
     vectors = ops.cast(vectors, "float32")
     if pooling == "cls":
@@ -48,13 +46,12 @@ def unit_length(vectors):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class BertEmbedder(encoder.BertNetwork):
-    """The encoder, and of each text one vector.
+    """The encoder, and one vector for each text.
 
     Args:
-        config: sizes and shapes of the encoder.
         pooling: see `config.TextPooling`.
         normalize: whether vectors have length 1.
-        scale: of cosines in the loss.
+        scale: factor of the cosines in the loss.
         seed: of weights and dropout; `None` for random ones.
 
     Call arguments:
@@ -64,16 +61,16 @@ class BertEmbedder(encoder.BertNetwork):
 
     Returns:
         `embedding`, `(batch_size, hidden_size)` or `(batch_size, num_texts,
-        hidden_size)` float32.
+            hidden_size)` float32.
 
-    For `loss_terms`, a row has two or three texts, the second belongs to the first and
-    the third does not, and `features["text_ids"]` tells which are the same. Without
+    For `loss_terms`, a row has two or three texts: the second belongs to the first, the
+    third does not, and equal `features["text_ids"]` mark equal texts. Without
     `label_ids`, the loss is the cross entropy of the second text among the second and
-    third ones of all rows, by their cosines with the first times `scale`: that of
-    sentence-transformers' `MultipleNegativesRankingLoss`. A text that is the same as
-    one of the pair, or the second one of another row with the same first, is not
-    chosen among. With `label_ids`, `(batch_size,)` floats, it is the squared error of
-    the cosine, `CosineSimilarityLoss`.
+    third texts of all rows, by their cosines with the first times `scale`, as in
+    sentence-transformers' `MultipleNegativesRankingLoss`. The candidates exclude a text
+    that equals one of the pair, and the second text of another row with the same first
+    text. With `label_ids`, `(batch_size,)` floats, the loss is the squared error of the
+    cosine, `CosineSimilarityLoss`.
     """
 
     loss_names = ("loss",)
@@ -94,7 +91,8 @@ class BertEmbedder(encoder.BertNetwork):
         self.normalize = normalize
         self.scale = scale
         self.gather = _alone
-        """From rows of this replica to those of all, and the place of its first."""
+        """Gathers the rows of all replicas, and returns the place of this replica's
+        first row."""
         self.encoder = encoder.BertEncoder(
             config,
             seed=layers.derive_seed(seed, "encoder"),
@@ -130,7 +128,6 @@ class BertEmbedder(encoder.BertNetwork):
         return {"embedding": ops.reshape(vectors, shape)}
 
     def loss_weights(self, features) -> dict[str, Any]:
-        """Returns the weight of the loss: the number of rows."""
         return {"loss": ops.sum(_row_weights(features))}
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
@@ -153,7 +150,7 @@ class BertEmbedder(encoder.BertNetwork):
         }
 
     def _scores(self, vectors, text_ids, weights):
-        """Scores all candidates, and marks each row's own second text: `(B, A, C)`.
+        """Scores all candidates, `(B, A, C)`, and marks each row's own second text.
 
         Args:
             vectors: `(B, 1 + C, H)` of length 1.

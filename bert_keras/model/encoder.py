@@ -16,12 +16,9 @@ from bert_keras.model import layers, packed_rows, recomputation
 class BertNetwork(keras.Model):
     """Base of all networks: made from a `BertConfig`, and saved with it by Keras.
 
-    `network.save("name.keras")` and `keras.saving.load_model` work for each of them,
-    alone or as a part of another model.
-
-    Args:
-        config: sizes and shapes of the encoder.
-        seed: of weights and dropout; `None` for random ones.
+    `network.save("name.keras")` and `keras.saving.load_model` work for each network,
+    alone or as a part of another model. A `seed` decides weights and dropout; with
+    `None` they are random.
     """
 
     saved_arguments = ("seed",)
@@ -36,7 +33,6 @@ class BertNetwork(keras.Model):
 
     @property
     def initializer_range(self) -> float:
-        """Standard deviation of the initial weights."""
         return self.config.initializer_range
 
     def get_config(self) -> dict[str, Any]:
@@ -68,35 +64,36 @@ class BertNetwork(keras.Model):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class BertEncoder(BertNetwork):
-    """Embeddings, a stack of transformer layers, and the pooler.
+    """Embeddings, a stack of transformer layers, and the pooler (Figure 1 of the
+    paper).
 
-    Figure 1 of the paper. The first call creates the weights, or `encoder.build()`.
+    The first call creates the weights, or `encoder.build()`.
 
     Args:
-        config: sizes and shapes.
         seed: of weights and dropout; `None` for random ones.
 
     Call arguments:
         features: a dict of integers, each `(batch_size, sequence_length)`; other keys
-            of a batch, such as labels, are ignored, and unknown ones refused.
+            of a batch, such as labels, are ignored, and unknown keys are refused.
             `input_ids`: token ids below `config.vocab_size`.
-            `input_mask` (or `attention_mask`): 1 for a token, 0 for padding; all 1
-            if left out.
+            `input_mask` (or `attention_mask`): 1 for a token, 0 for padding; all 1 by
+                default.
             `segment_ids` (or `token_type_ids`): 0 for the first text, 1 for the second;
-            all 0 if left out.
+                all 0 by default.
             `dropout_seeds`: `(batch_size,)`, used in training: see
-            `bert_keras.model.dropout`; random if left out.
-            `instance_ids`: in place of `input_mask`, where a row holds several
-            instances: 1 for the tokens of the first, 2 for those of the second, and so
-            on; 0 for padding. Each is computed as in a row of its own, with its own
-            `dropout_seeds`, `(batch_size, slots)`: see `bert_keras.model.packed_rows`.
+                `bert_keras.model.dropout`; random by default.
+            `instance_ids`: in place of `input_mask` for packed rows: 1 for the tokens
+                of the first instance, 2 for the second, and so on; 0 for padding. Each
+                instance is computed as in a row of its own, with its own
+                `dropout_seeds`, `(batch_size, slots)`: see
+                `bert_keras.model.packed_rows`.
         return_all_layers: add `encoder_outputs`.
         return_attention: add `attention_probs`.
 
     Returns:
         A dict.
         `sequence_output`: `(batch_size, sequence_length, hidden_size)`.
-        `pooled_output`: `(batch_size, hidden_size)`, from the first token; of packed
+        `pooled_output`: `(batch_size, hidden_size)`, from the first token; for packed
             rows `(batch_size, slots, hidden_size)`, from each instance's first token.
         `encoder_outputs`: on request, a tuple of the embeddings' output and of each
             layer's, first to last, each with the shape of `sequence_output`.
@@ -104,14 +101,14 @@ class BertEncoder(BertNetwork):
             before dropout, `(batch_size, num_attention_heads, query, key)` float32.
 
     Raises:
-        ValueError: a sequence longer than `config.max_position_embeddings`, or an
-            unknown key.
+        ValueError: a sequence is longer than `config.max_position_embeddings`, or a key
+            is unknown.
     """
 
     recompute: Recompute = "none"
-    """What the backward pass of training computes again, so that it need not be kept
-    in memory: the attention of each layer, or each layer as a whole. The outputs are
-    the same, bit for bit. Set it before the first training step."""
+    """What the backward pass of training computes again to save memory: the attention
+    of each layer, or each layer as a whole. The outputs are the same, bit for bit. Set
+    it before the first training step."""
 
     def __init__(
         self, config: BertConfig, *, seed: int | None = None, **kwargs: Any
@@ -259,13 +256,11 @@ _MEANT = {
 
 
 def complete(features: dict[str, Any]) -> dict[str, Any]:
-    """Returns features under our names, with `input_mask` and `segment_ids`.
+    """Returns features under our names, with `input_mask` (default all 1) and
+    `segment_ids` (default all 0).
 
-    Hugging Face's `attention_mask` and `token_type_ids` are taken for these two. What
-    is left out is added: all 1 and all 0.
-
-    Raises:
-        ValueError: an unknown name, which would be ignored; a name twice.
+    Hugging Face's `attention_mask` and `token_type_ids` count as these two. An unknown
+    name, which would be ignored, and a repeated name raise a `ValueError`.
     """
     for theirs, ours in _HUGGING_FACE.items():
         if theirs in features:
@@ -299,17 +294,8 @@ def complete(features: dict[str, Any]) -> dict[str, Any]:
 def resolve_layers(
     layers: Sequence[int], num_hidden_layers: int, *, path: str | Path
 ) -> tuple[int, ...]:
-    """Counts layers from 0: the embeddings' output is 0, the first layer's 1.
-
-    Args:
-        layers: such numbers, or negative ones: -1 is the last layer's output, -2 the
-            one before.
-        num_hidden_layers: layers of the encoder.
-        path: its checkpoint, for errors.
-
-    Raises:
-        InputError: there is no such layer, or one is named twice.
-    """
+    """Counts layers from 0: the embeddings' output is 0, the first layer's 1. In
+    `layers`, -1 is the last layer's output and -2 the one before."""
     for layer in layers:
         if not -num_hidden_layers - 1 <= layer <= num_hidden_layers:
             raise InputError(

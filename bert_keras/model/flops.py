@@ -11,24 +11,21 @@ def pretraining_flops_per_example(
     next_sentence: bool,
     num_instances: int = 1,
 ) -> int:
-    """Counts the floating-point operations of a pre-training step an example.
+    """Counts the floating-point operations of a pre-training step for one example.
 
-    The matrix products of the encoder and of the heads, a multiplication with its
-    addition as two operations: once for the forward pass, and twice as much again for
-    the backward pass, which multiplies with the weights and with the inputs of each
-    product. This is what the model asks for, not what a device does: recomputation adds
-    nothing. Padding counts as tokens do.
+    A multiplication with its addition counts as two operations. The matrix products of
+    the encoder and of the heads count once for the forward pass, and twice as much
+    again for the backward pass, which multiplies with the weights and with the inputs
+    of each product. Recomputation adds nothing; padding counts as tokens do. The pooler
+    and the next-sentence head count only if they are trained.
 
-    Not counted: sums of embeddings and their lookup (also where it is written as a
-    product), element-wise work such as softmax, norms, activations and dropout (below
-    one percent), the loss, and the optimizer. The pooler and the next-sentence head
-    count only if they are trained.
+    Not counted are sums of embeddings and their lookup (also when it is a product),
+    element-wise work such as softmax, norms, activations and dropout (below one
+    percent), the loss, and the optimizer.
 
     Args:
-        config: sizes of the encoder.
         max_seq_length: tokens of an example, padding included.
         num_predictions: masked positions of an example, the unused slots included.
-        next_sentence: whether next-sentence prediction is trained.
         num_instances: slots for instances, if the example is a packed row.
     """
     forward = (
@@ -55,7 +52,6 @@ def num_weights(config: BertConfig, *, heads: bool) -> int:
 
 
 def _layer_flops(config: BertConfig, length: int) -> int:
-    """Operations of one transformer layer's forward pass, for one sequence."""
     hidden_size, intermediate_size = config.hidden_size, config.intermediate_size
     return (
         # Query, key, value, and the output projection.
@@ -67,5 +63,4 @@ def _layer_flops(config: BertConfig, length: int) -> int:
 
 
 def _product_flops(rows: int, inner: int, columns: int) -> int:
-    """Operations of a product of `(rows, inner)` and `(inner, columns)`."""
     return 2 * rows * inner * columns

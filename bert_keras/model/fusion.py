@@ -5,11 +5,10 @@ for the next one, which takes longer than the matrix products of a training step
 makes one loop of such a chain, but has slower matrix products. So only the chains
 between the products are compiled.
 
-Inside of a step that XLA compiles as a whole, such a chain is one pass anyway, and XLA
-chooses what it keeps for the backward pass: too much only of attention's scores.
-Elsewhere (other backends, GPUs without XLA) functions are called as they are.
-
-Outside of training, TensorFlow itself puts an activation into the product before it.
+In a step that XLA compiles as a whole, such a chain is one pass anyway, and XLA chooses
+what it keeps for the backward pass: too much only of attention's scores. Other
+backends, and GPUs without XLA, call the functions as they are. Outside of training,
+TensorFlow itself puts an activation into the product before it.
 """
 
 import functools
@@ -33,24 +32,20 @@ def run(
 ):
     """Calls a function of tensors, in training as one pass each way where that pays.
 
-    The backward pass computes the function again instead of storing its intermediate
+    The backward pass computes the function again instead of storing intermediate
     results: for elementwise functions that is faster than reading them, and takes no
-    memory.
+    memory. Numbers may differ in their last bits.
 
     Args:
         function: defined in a module; takes tensors and returns one, touches no
-            variables, and works element by element, by row, or by broadcasting
-            vectors of floats along the last axis.
-        *tensors: its arguments.
-        training: outside of training it is called as it is, so that an exported model
-            holds plain operations.
-        recompute: within XLA, too, let the backward pass compute it again. What is set
-            apart for that, XLA can no longer recompute as it sees fit: with every
-            chain, the largest batch of BERT-BASE on a TPU v5e is 344 and not 504.
-        **options: its keyword arguments, static and hashable.
-
-    Returns:
-        The function's result; numbers may differ in their last bits.
+            variables, and works element by element, by row, or by broadcasting vectors
+            of floats along the last axis.
+        training: outside of training the function is called as it is, so that an
+            exported model holds plain operations.
+        recompute: also within XLA, let the backward pass compute the function again.
+            XLA can then no longer choose what it recomputes: with every chain, the
+            largest batch of BERT-BASE on a TPU v5e is 344 and not 504.
+        **options: keyword arguments, static and hashable.
     """
     if training and recompute and recomputation.is_compiled_whole():
         chain = functools.partial(function, **options)
@@ -61,15 +56,11 @@ def run(
 
 
 def is_within_product(activation: str, product: Any, *, training: bool | None) -> bool:
-    """Whether TensorFlow computes an activation within the product that it follows.
+    """Returns whether TensorFlow computes an activation (a key of
+    `operations.ACTIVATIONS`) within the product plus bias that it follows.
 
-    For processors it does, outside of training, where both have one precision: in
+    On CPUs TensorFlow does so outside of training, if both have one precision: in
     float32, rounded once. A cast between the two would keep them apart.
-
-    Args:
-        activation: a key of `operations.ACTIVATIONS`.
-        product: what it is of, a product plus a bias.
-        training: whether this is training.
     """
     if training or keras.backend.backend() != "tensorflow" or tf.executing_eagerly():
         return False

@@ -12,14 +12,8 @@ from bert_keras.model import bilstm, layers, operations
 class MaskedLanguageModelHead(layers.Part):
     """Scores every token of the vocabulary for the masked positions.
 
-    Only the masked positions go through it: they are a seventh of the sequence, and
-    the product with the vocabulary is the model's largest.
-
-    Args:
-        vocab_size: number of tokens.
-        hidden_size: size of the encoder's output.
-        hidden_act: a key of `operations.ACTIVATIONS`.
-        initializer_range, seed: see `layers.Part`.
+    Only the masked positions go through it: they are a seventh of the sequence, and the
+    product with the vocabulary is the model's largest.
 
     Call arguments:
         sequence_output: `(batch_size, sequence_length, hidden_size)`.
@@ -75,18 +69,9 @@ class MaskedLanguageModelHead(layers.Part):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class NextSentenceHead(layers.Part):
-    """Scores whether the second text follows the first.
-
-    Args:
-        hidden_size: size of the encoder's output.
-        initializer_range, seed: see `layers.Part`.
-
-    Call arguments:
-        pooled_output: `(batch_size, hidden_size)`.
-
-    Returns:
-        Logits, `(batch_size, 2)` float32: of "follows" and of "is random".
-    """
+    """Scores whether the second text follows the first: from `pooled_output`,
+    `(batch_size, hidden_size)`, to logits, `(batch_size, 2)` float32, of "follows" and
+    of "is random"."""
 
     def __init__(self, hidden_size: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -105,31 +90,28 @@ class ClassificationHead(layers.Part):
     """Scores the classes of a text or of each of its tokens, or predicts one number.
 
     Args:
-        hidden_size: size of the encoder's output.
         num_labels: number of classes; 1 for a number.
         dropout_rate: fraction of the classifier's input that is dropped in training.
         bilstm_units: units in each direction of a BiLSTM below the classifier, as in
-            the ablation of the paper's Table 5; 0: none.
+            the ablation of the paper's Table 5; 0: no BiLSTM.
         num_bilstm_layers: BiLSTMs, one on the other; two in the paper's Table 7.
             Dropout follows each.
         num_vectors: vectors of each token. Several are put side by side, or summed.
         mixes_vectors: sum a token's vectors with learnt weights, see `LayerMix`.
         per_token: with a BiLSTM: score each token, not the text.
-        initializer_range, seed: see `layers.Part`.
 
     Call arguments:
         encoded: `(batch_size, hidden_size)`, a vector for each text, or `(batch_size,
-            sequence_length, hidden_size)`, one for each token; with a BiLSTM always
-            the latter. With several vectors or a sum `(batch_size,
-            sequence_length, num_vectors, hidden_size)`.
-        dropout_seeds: `(batch_size,)` int32, needed in training: see
-            `bert_keras.model.dropout`.
+            sequence_length, hidden_size)`, one for each token, always with a BiLSTM.
+            With several vectors or a sum `(batch_size, sequence_length, num_vectors,
+            hidden_size)`.
+        dropout_seeds: `(batch_size,)` int32, required in training.
         input_mask: `(batch_size, sequence_length)`, 1 for a token, 0 for padding;
-            needed with a BiLSTM.
+            required with a BiLSTM.
 
     Returns:
         Logits, float32: `(batch_size, num_labels)` for texts or `(batch_size,
-        sequence_length, num_labels)` for tokens.
+            sequence_length, num_labels)` for tokens.
     """
 
     def __init__(
@@ -205,14 +187,9 @@ class LayerMix(keras.layers.Layer):
     word representations", section 3.2; the BERT paper does not describe its weights. At
     first all layers weigh the same.
 
-    Args:
-        num_layers: number of vectors of a token.
-
     Call arguments:
-        vectors: `(batch_size, num_words, num_layers, hidden_size)`.
-
-    Returns:
-        `(batch_size, num_words, hidden_size)`.
+        vectors: `(batch_size, num_words, num_layers, hidden_size)`; the sum has the
+            shape `(batch_size, num_words, hidden_size)`.
     """
 
     def __init__(self, num_layers: int, **kwargs: Any) -> None:

@@ -1,9 +1,9 @@
 """Names under which Keras finds our classes in `.keras` files, without importing them.
 
-`keras.saving.load_model` knows a class of ours by its registered name only, and the
-decorator that registers it runs no earlier than its module is imported. So a stand-in
-is registered for each class as soon as Keras is there, and imports the class when a
-file has it. This module itself imports neither Keras nor TensorFlow.
+`keras.saving.load_model` knows a class only by its registered name, and the decorator
+that registers the class runs when its module is imported. So a stand-in is registered
+for each class as soon as Keras is imported, and imports the class when a file has it.
+This module itself imports neither Keras nor TensorFlow.
 """
 
 import importlib
@@ -43,7 +43,7 @@ CLASSES = {
 
 
 def register() -> None:
-    """Registers all `CLASSES`, now or when somebody imports Keras."""
+    """Registers all `CLASSES`, now or when Keras is imported."""
     if "keras" in sys.modules:
         _register_stand_ins()
     elif not any(isinstance(finder, _KerasFinder) for finder in sys.meta_path):
@@ -71,7 +71,7 @@ def _register_stand_ins() -> None:
 
 
 class _KerasFinder(importlib.abc.MetaPathFinder):
-    """Finds Keras where Python does, and registers once it has been imported."""
+    """Finds Keras where Python does, and registers `CLASSES` after its import."""
 
     def find_spec(self, fullname, path, target=None):
         if fullname != "keras":

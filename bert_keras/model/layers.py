@@ -5,7 +5,8 @@ residual sum, learned positions, GELU. `keras` and `keras.ops` only, so that the
 code runs on TensorFlow and on JAX.
 
 With a `seed`, the weights of a layer and the salts of its dropouts are a function of
-that seed and of the names of its parts, not of the order of creation.
+that seed and of the names of its parts, not of the order of creation. Dropout layers
+take `dropout_seeds`, int32, required in training: see `bert_keras.model.dropout`.
 """
 
 import functools
@@ -21,7 +22,7 @@ from bert_keras.model import dropout, fusion, operations, recomputation
 # In einsum: B batch, N head, Q query position, K key position, H size per head.
 
 ATTENTION = ("bidirectional", "left_to_right")
-"""Tokens that a token attends to: all of them, or itself and those before it."""
+"""Tokens that a token attends to: all of them, or itself and the tokens before it."""
 
 
 def derive_seed(seed: int | None, name: str) -> int | None:
@@ -69,21 +70,18 @@ class Part(keras.layers.Layer):
         self.seed = seed
 
     def make_dense(self, units: int, name: str) -> keras.layers.Dense:
-        """See `dense`."""
         options = {"seed": self.seed, "name": name, "dtype": self.dtype_policy}
         return dense(units, initializer_range=self.initializer_range, **options)
 
     def make_dropout(self, rate: float, name: str) -> dropout.Dropout:
-        """See `dropout_layer`."""
         return dropout_layer(rate, seed=self.seed, name=name, dtype=self.dtype_policy)
 
     def make_norm(self, size: int, name: str) -> "LayerNorm":
-        """Returns a layer normalisation of the last axis, of length `size`."""
         return LayerNorm(size, name=name, dtype=self.dtype_policy)
 
 
 def part_arguments(owner: Any, name: str) -> dict[str, Any]:
-    """Arguments of a `Part` that is a part of another, or of a `BertNetwork`."""
+    """Returns the arguments of a `Part` that belongs to a `Part` or a `BertNetwork`."""
     return {
         "initializer_range": owner.initializer_range,
         "seed": derive_seed(owner.seed, name),
@@ -94,16 +92,8 @@ def part_arguments(owner: Any, name: str) -> dict[str, Any]:
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class LayerNorm(keras.layers.Layer):
-    """Layer normalisation of the last axis, in float32 in every precision.
-
-    Args:
-        size: length of the last axis.
-
-    Call arguments:
-        inputs: `(..., size)`.
-
-    Returns:
-        The same shape and dtype.
+    """Layer normalisation of the last axis, of length `size`, in float32 in every
+    precision. The inputs are `(..., size)`, and the outputs have their shape and dtype.
     """
 
     def __init__(self, size: int, **kwargs: Any) -> None:
@@ -128,7 +118,6 @@ class LayerNorm(keras.layers.Layer):
         )
 
     def parameters(self) -> tuple:
-        """Returns `gamma` and `beta` as tensors, `(size,)` float32 each."""
         return ops.convert_to_tensor(self.gamma), ops.convert_to_tensor(self.beta)
 
 
@@ -137,25 +126,18 @@ class Embeddings(Part):
     """Sum of word, position and segment embeddings, normalised.
 
     Args:
-        vocab_size: number of tokens.
-        hidden_size: size of an embedding.
-        max_position_embeddings: longest sequence, in tokens.
-        type_vocab_size: number of segments.
+        max_position_embeddings: longest sequence, in tokens; a longer one raises a
+            `ValueError`.
         dropout_rate: fraction of the output that is dropped in training.
-        initializer_range, seed: see `Part`.
 
     Call arguments:
         input_ids: `(batch_size, sequence_length)` integers below `vocab_size`.
         segment_ids: the same shape, integers below `type_vocab_size`.
-        dropout_seeds: int32, needed in training: see `bert_keras.model.dropout`.
-        positions: the same shape as `input_ids`, each token's place in its instance;
-            `None`: its place in the row.
+        positions: the same shape, each token's place in its instance; `None`: its place
+            in the row.
 
     Returns:
         `(batch_size, sequence_length, hidden_size)`.
-
-    Raises:
-        ValueError: a sequence longer than `max_position_embeddings`.
     """
 
     def __init__(
@@ -199,8 +181,8 @@ class Embeddings(Part):
         table = self.position_embeddings
         if keras.backend.backend() == "tensorflow" or isinstance(length, int):
             return table[:length]
-        # In a functional model on JAX, the unknown length is a symbol, which a slice of
-        # Python would take the smaller of that and of the table's own.
+        # In a functional model on JAX, the unknown length is a symbol, and a slice of
+        # Python would take the smaller of the symbol and the table's own length.
         return ops.take(table, ops.arange(length, dtype="int32"), axis=0)
 
     def call(
@@ -240,27 +222,24 @@ class SelfAttention(Part):
     """Multi-head self-attention, up to and including the output projection.
 
     Args:
-        hidden_size: size of the input and of the output.
         num_attention_heads: number of heads, a divisor of `hidden_size`.
         attention: a member of `ATTENTION`.
         dropout_rate: fraction of the attention probabilities that is dropped.
-        initializer_range, seed: see `Part`.
 
     Call arguments:
         hidden_states: `(batch_size, sequence_length, hidden_size)`.
         input_mask: `(batch_size, sequence_length)`, 1 for a token, 0 for padding, which
             no token attends to.
-        dropout_seeds: int32, needed in training: see `bert_keras.model.dropout`.
         return_attention: return the attention probabilities too.
-        is_packed: `input_mask` has the number of each token's instance in place of 1;
-            a token attends to those of its own instance.
+        is_packed: `input_mask` has the number of each token's instance in place of 1; a
+            token attends to tokens of its own instance.
         recompute: keep neither scores nor probabilities for the backward pass, which
             computes them again.
 
     Returns:
         `(batch_size, sequence_length, hidden_size)`; on request a pair of this and the
-        attention probabilities before dropout, `(batch_size, num_attention_heads,
-        query, key)` float32.
+            attention probabilities before dropout, `(batch_size, num_attention_heads,
+            query, key)` float32.
     """
 
     def __init__(
@@ -326,16 +305,9 @@ class SelfAttention(Part):
         return 1.0 / math.sqrt(self.size_per_head)
 
     def _attend(self, query_key_value, bias, *seeds, length, rate, training):
-        """Returns weighted values of all heads, `(batch_size * length, hidden_size)`.
-
-        Args:
-            query_key_value: `(batch_size * length, 3 * hidden_size)`.
-            bias: see `_bias`.
-            *seeds: dropout's, see `Dropout.arguments`.
-            length: of the sequences.
-            rate: dropout's.
-            training: whether this is training.
-        """
+        """Returns weighted values of all heads, `(batch_size * length, hidden_size)`,
+        from `(batch_size * length, 3 * hidden_size)`; `seeds` are from
+        `Dropout.arguments`."""
         query, key, value = self._split_heads(query_key_value, length)
         probabilities = fusion.run(
             operations.attention_probabilities,
@@ -352,7 +324,6 @@ class SelfAttention(Part):
         return ops.reshape(context, (-1, self.hidden_size))
 
     def _bias(self, input_mask, *, is_packed):
-        """Bias of the scores for `operations.attention_probabilities`."""
         if is_packed and self.attention == "bidirectional":
             return ops.cast(input_mask, "int32")
         if is_packed:
@@ -364,7 +335,7 @@ class SelfAttention(Part):
         if self.attention == "left_to_right":
             positions = ops.arange(ops.shape(input_mask)[1])
             later = positions[None, :] > positions[:, None]
-            # Twice, so that a token that may attend to none sees none after it either.
+            # Twice, so that a token that may attend to none sees no later token either.
             excluded = excluded + 2.0 * ops.cast(later, "float32")
         return operations.EXCLUDED_BIAS * excluded
 
@@ -379,20 +350,9 @@ class SelfAttention(Part):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class FeedForward(Part):
-    """Two linear maps with an activation between them, applied to each position.
-
-    Args:
-        hidden_size: size of the input and of the output.
-        intermediate_size: size between the maps.
-        hidden_act: a key of `operations.ACTIVATIONS`.
-        initializer_range, seed: see `Part`.
-
-    Call arguments:
-        hidden_states: `(batch_size, sequence_length, hidden_size)`.
-
-    Returns:
-        The same shape.
-    """
+    """Two linear maps with an activation (`hidden_act`, a key of
+    `operations.ACTIVATIONS`) between them, applied to each position of `(batch_size,
+    sequence_length, hidden_size)`."""
 
     def __init__(
         self,
@@ -438,25 +398,9 @@ class FeedForward(Part):
 class TransformerLayer(Part):
     """Self-attention and feed-forward, each with dropout, residual sum and norm.
 
-    Args:
-        hidden_size: size of the input and of the output.
-        num_attention_heads: number of heads, a divisor of `hidden_size`.
-        intermediate_size: inner size of the feed-forward part.
-        hidden_act: a key of `operations.ACTIVATIONS`.
-        attention: a member of `ATTENTION`.
-        hidden_dropout_rate: fraction dropped before each residual sum.
-        attention_dropout_rate: fraction of the attention probabilities dropped.
-        initializer_range, seed: see `Part`.
-
-    Call arguments:
-        hidden_states: `(batch_size, sequence_length, hidden_size)`.
-        input_mask: `(batch_size, sequence_length)`, 1 for a token, 0 for padding.
-        dropout_seeds: int32, needed in training: see `bert_keras.model.dropout`.
-        return_attention: return the attention probabilities too.
-        is_packed: see `SelfAttention`.
-
-    Returns:
-        The shapes of `SelfAttention`.
+    `hidden_dropout_rate` is the fraction that is dropped before each residual sum. The
+    other arguments, the call arguments and the outputs are those of `SelfAttention` and
+    `FeedForward`.
     """
 
     def __init__(

@@ -1,6 +1,7 @@
 """Cross entropy and accuracy over a large vocabulary, in few passes over the logits.
 
-`keras` and `keras.ops` only.
+`keras` and `keras.ops` only. Logits are `(n, num_classes)` float32, labels `(n,)`
+integers below `num_classes`.
 """
 
 from typing import Any
@@ -11,17 +12,10 @@ from bert_keras.model import fusion
 
 
 def cross_entropy(logits, labels):
-    """Returns the negative log probability of the true class.
+    """Returns the negative log probability of the true class, `(n,)` float32 in nats.
 
-    As `keras.losses.sparse_categorical_crossentropy` from logits, but the gradient
+    Equals `keras.losses.sparse_categorical_crossentropy` from logits, but the gradient
     computes the exponentials again: on a CPU that is faster than storing them.
-
-    Args:
-        logits: `(n, num_classes)` float32.
-        labels: `(n,)` integers below `num_classes`.
-
-    Returns:
-        `(n,)` float32, in nats.
     """
     return _cross_entropy(logits, ops.cast(labels, "int32"))
 
@@ -53,21 +47,15 @@ def _logits_gradient(logits, labels, largest, total, upstream):
 
 
 def logit_of(logits, labels):
-    """Returns each label's logit: `(n, num_classes)` and `(n,)` to `(n, 1)`."""
+    """Returns each label's logit, `(n, 1)`."""
     return ops.take_along_axis(logits, labels[:, None], axis=-1)
 
 
 def is_right(logits, labels):
-    """Returns 1 where no other class scores as high as the true one.
+    """Returns 1 where no other class scores as high as the true one, else 0: `(n,)`
+    float32.
 
     A tie is wrong: constant logits are not right every time.
-
-    Args:
-        logits: `(n, num_classes)` float32.
-        labels: `(n,)` integers below `num_classes`.
-
-    Returns:
-        `(n,)` float32, 1 or 0.
     """
     # A loss is never exported, so it may be compiled outside of training too.
     return fusion.run(_is_highest, logits, labels, training=True)
@@ -82,15 +70,13 @@ def _is_highest(logits, labels):
 
 
 def classification_terms(logits, labels, weights) -> dict[str, tuple[Any, Any]]:
-    """Sums cross entropy and right answers by weight, and the weights.
+    """Returns weighted sums of `loss` and `accuracy`, each a pair of float32 scalars,
+    sum and weight.
 
     Args:
         logits: `(..., num_classes)` float32.
         labels: `(...)` integers, the true classes.
         weights: `(...)` float32, 0 for a label that does not count.
-
-    Returns:
-        `loss` and `accuracy`, each a pair of float32 scalars, sum and weight.
     """
     logits = ops.reshape(logits, (-1, logits.shape[-1]))
     labels, weights = ops.reshape(labels, (-1,)), ops.reshape(weights, (-1,))

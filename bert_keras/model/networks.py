@@ -24,36 +24,33 @@ SAVED_ARGUMENTS = ("dropout_prob", "bilstm_units", "num_bilstm_layers", "seed")
 class EncoderWithHead(encoder.BertNetwork):
     """The encoder and a head that scores each text, or each of its tokens.
 
-    Base of the networks of all fine-tuned tasks. They share the arguments and the calls
-    below; each network's docstring adds its outputs and its labels.
+    Base of the networks of all fine-tuned tasks, which share the arguments and the
+    calls below; each network's docstring adds its outputs and its labels.
 
     Args:
-        config: sizes and shapes of the encoder.
         num_labels: scores of each text or token.
         dropout_prob: fraction of the head's input that is dropped in training.
-        bilstm_units: see `heads.ClassificationHead`.
-        num_bilstm_layers: likewise.
-        num_vectors: likewise.
-        mixes_vectors: likewise.
+        bilstm_units, num_bilstm_layers, num_vectors, mixes_vectors: see
+            `heads.ClassificationHead`.
         seed: of weights and dropout; `None` for random ones.
 
     Call arguments:
         features: a dict with `input_ids`, `input_mask` and `segment_ids` as in
             `bert_keras.data.features`, and `dropout_seeds` as the encoder takes it;
             labels are ignored, and unknown keys refused. `BertClassifier` and
-            `BertTagger`, where they have no BiLSTM and attend to both sides, take
-            packed rows too.
+            `BertTagger` without a BiLSTM and with attention to both sides take packed
+            rows too.
         return_all_layers: add `encoder_outputs`, see `BertEncoder`.
 
     Returns:
         A dict of float32 logits.
 
     `loss_terms(features, outputs)` takes a batch with its labels, and its outputs. It
-    returns a dict of pairs of float32 scalars, the sum and the weight of each quantity:
-    `loss` (nats, or squared error for a number) and `accuracy`. A mean is a sum divided
-    by its weight, each added up over all replicas first. `loss_weights(features)`
-    returns the weight of `loss` alone, which is known before the batch is computed.
-    Rows whose `features["example_weights"]` is 0 are in no sum and no weight.
+    returns pairs of float32 scalars, the sum and the weight of each quantity: `loss`
+    (nats, or squared error for a number) and `accuracy`. A mean is a sum divided by its
+    weight, each added up over all replicas first. `loss_weights(features)` returns the
+    weight of `loss` alone, which is known before the batch is computed. Rows whose
+    `features["example_weights"]` is 0 are in no sum and no weight.
     """
 
     loss_names = ("loss",)
@@ -62,7 +59,7 @@ class EncoderWithHead(encoder.BertNetwork):
     saved_arguments = ("num_labels", *SAVED_ARGUMENTS)
 
     per_token = False
-    """Score each token, not the text."""
+    """Whether each token is scored, not the text."""
 
     def __init__(
         self,
@@ -112,17 +109,12 @@ class EncoderWithHead(encoder.BertNetwork):
         return {"logits": logits, **layer_outputs}
 
     def scores(self, features, training, return_all_layers):
-        """Logits of the head, and on request outputs of the encoder's layers.
+        """Returns logits of the head, and a dict to add to the outputs, with the
+        outputs of the encoder's layers on request.
 
-        Args:
-            features: as `BertEncoder` takes it.
-            training: whether to apply dropout.
-            return_all_layers: see the class.
-
-        Returns:
-            `(batch_size, num_labels)` or, of each token, `(batch_size,
-            sequence_length, num_labels)`, float32; of the instances of packed rows
-            `(batch_size, slots, num_labels)`. And a dict to add to the outputs.
+        The logits are `(batch_size, num_labels)`, per token `(batch_size,
+        sequence_length, num_labels)`, for the instances of packed rows `(batch_size,
+        slots, num_labels)`, float32.
         """
         features = encoder.complete(features)
         dropout_seeds = None
@@ -155,10 +147,10 @@ class EncoderWithHead(encoder.BertNetwork):
         return ops.reshape(logits, (-1, ops.shape(vectors)[1], self.num_labels))
 
     def _head_input(self, encoded, input_mask):
-        """Vectors of all tokens, or the pooled one, as the head needs it.
+        """Returns vectors of all tokens, or the pooled one, as the head needs it.
 
-        Where tokens attend to the left only, the first one has seen nothing of the
-        text: the last one is pooled instead, as in GPT.
+        If tokens attend to the left only, the first token has seen nothing of the text:
+        the last token is pooled instead, as in GPT.
         """
         if self.per_token or self.head.bilstms:
             return encoded["sequence_output"]
@@ -170,7 +162,6 @@ class EncoderWithHead(encoder.BertNetwork):
         return ops.tanh(self.encoder.pooler(vectors))
 
     def loss_weights(self, features) -> dict[str, Any]:
-        """Returns the weight of the loss: the number of examples."""
         return {"loss": ops.sum(example_weights(features, features["label_ids"]))}
 
 
@@ -197,27 +188,17 @@ class PartsWithHead(EncoderWithHead):
 
 
 def example_weights(features, labels):
-    """Returns each example's weight: 1, or 0 for a row that fills up a batch.
-
-    Args:
-        features: a batch, see `bert_keras.data.features.EXAMPLE_WEIGHTS`.
-        labels: `(batch_size,)` or `(batch_size, 1)`.
-
-    Returns:
-        `(batch_size,)` float32; of packed rows all slots in a list.
-    """
+    """Returns each example's weight, `(batch_size,)` float32: 1, or 0 for a row that
+    fills up a batch. For packed rows it returns all slots in a list. `labels` are
+    `(batch_size,)` or `(batch_size, 1)`."""
     if "example_weights" in features:
         return ops.cast(ops.reshape(features["example_weights"], (-1,)), "float32")
     return ops.ones_like(ops.reshape(labels, (-1,)), "float32")
 
 
 def scaled_weights(features, weights):
-    """Multiplies the weights of examples by the scales of their losses, if any.
-
-    Args:
-        features: a batch, see `bert_keras.data.features.LOSS_SCALES`.
-        weights: from `example_weights`.
-    """
+    """Multiplies the weights of examples by `features.LOSS_SCALES`, if the batch has
+    them."""
     if "loss_scales" in features:
         return weights * ops.reshape(features["loss_scales"], (-1,))
     return weights

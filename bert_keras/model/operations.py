@@ -36,7 +36,7 @@ ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "relu": ops.relu}
 
 
 def activate(inputs, *, activation: str):
-    """Applies one of `ACTIVATIONS`; shape and dtype are those of `inputs`."""
+    """Applies one of `ACTIVATIONS` and keeps shape and dtype."""
     values = ACTIVATIONS[activation](ops.cast(inputs, "float32"))
     return ops.cast(values, inputs.dtype)
 
@@ -53,19 +53,13 @@ def normalize(inputs, gamma, beta):
 def add_and_normalize(
     residual, inputs, gamma, beta, dropout_seeds=None, salt=None, *, rate: float
 ):
-    """Computes `normalize(residual + drop(inputs))` in float32.
+    """Computes `normalize(residual + drop(inputs))` in float32; see `dropout.drop`.
 
     Args:
         residual: `(batch_size, sequence_length, size)` float.
-        inputs: the same shape and dtype.
+        inputs: the shape and dtype of `residual` and of the result.
         gamma: scale, `(size,)` float32.
         beta: offset, `(size,)` float32.
-        dropout_seeds: see `dropout.drop`.
-        salt: see `dropout.drop`.
-        rate: see `dropout.drop`.
-
-    Returns:
-        The shape and dtype of `inputs`.
     """
     values = ops.cast(inputs, "float32")
     values = dropout.drop(values, dropout_seeds, salt, rate=rate)
@@ -76,19 +70,13 @@ def add_and_normalize(
 def attention_probabilities(
     scores, bias, dropout_seeds=None, salt=None, *, scale: float, rate: float
 ):
-    """Computes attention probabilities, with dropout.
+    """Computes attention probabilities, with dropout: see `dropout.drop`.
 
     Args:
-        scores: `(batch_size, heads, query, key)` float.
+        scores: `(batch_size, heads, query, key)` float, the shape and dtype of the
+            result.
         bias: float32, added to `scale * scores` and broadcast to their shape; or
             `(batch_size, length)` int32, see `bias_between`.
-        dropout_seeds: see `dropout.drop`.
-        salt: see `dropout.drop`.
-        scale: factor of the scores.
-        rate: see `dropout.drop`.
-
-    Returns:
-        The shape and dtype of `scores`.
     """
     if len(bias.shape) == 2:
         bias = bias_between(bias)
@@ -101,15 +89,11 @@ def attention_probabilities(
 
 
 def bias_between(instance_ids):
-    """Returns the bias of scores that excludes tokens of other instances.
+    """Returns the bias of scores that excludes tokens of other instances, `(batch_size,
+    1, query, key)` float32, 0 or `EXCLUDED_BIAS`.
 
-    Within a chain that is one pass over the scores, it is never in memory.
-
-    Args:
-        instance_ids: `(batch_size, length)` int32, each token's number of its instance.
-
-    Returns:
-        `(batch_size, 1, query, key)` float32, 0 or `EXCLUDED_BIAS`.
+    Within a chain that is one pass over the scores, the bias is never in memory.
+    `instance_ids` are `(batch_size, length)` int32.
     """
     is_other = ops.not_equal(
         instance_ids[:, None, :, None], instance_ids[:, None, None]
@@ -118,18 +102,12 @@ def bias_between(instance_ids):
 
 
 def take_rows(table, ids):
-    """Returns rows of a matrix; their gradient is dense and adds up repeated ids.
+    """Returns rows of a matrix, `(*ids.shape, size)`; their gradient is dense and adds
+    up repeated ids.
 
     On TensorFlow the gradient of a plain gather is a list of rows, one per id, and
     Keras' optimizers square it row by row: Adam then sees `sum(g ** 2)` instead of
     `sum(g) ** 2` for an id that occurs more than once.
-
-    Args:
-        table: `(num_rows, size)` float.
-        ids: integers of any shape, each in `[0, num_rows)`.
-
-    Returns:
-        `(*ids.shape, size)`, in the dtype of `table`.
     """
     # A tensor in place of a variable: `custom_gradient` takes no variables.
     table = ops.reshape(table, (-1, table.shape[-1]))
@@ -151,15 +129,8 @@ def _take_rows(table, ids):
 
 
 def gather_positions(sequence_output, positions):
-    """Returns the vectors at some positions of each sequence, end to end.
-
-    Args:
-        sequence_output: `(batch_size, sequence_length, hidden_size)`.
-        positions: `(batch_size, num_positions)` integers.
-
-    Returns:
-        `(batch_size * num_positions, hidden_size)`.
-    """
+    """Returns the vectors at `positions`, `(batch_size, num_positions)`, of each
+    sequence end to end: `(batch_size * num_positions, hidden_size)`."""
     batch_size, length = ops.shape(sequence_output)[:2]
     first_rows = ops.arange(batch_size, dtype="int32")[:, None] * length
     rows = ops.reshape(ops.cast(positions, "int32") + first_rows, (-1,))
@@ -168,16 +139,8 @@ def gather_positions(sequence_output, positions):
 
 
 def plain_scores(vectors, table, bias):
-    """Multiplies vectors with all rows of a matrix, and adds a number for each row.
-
-    Args:
-        vectors: `(n, size)` float.
-        table: `(num_rows, size)`, the same dtype.
-        bias: `(num_rows,)` float32.
-
-    Returns:
-        `(n, num_rows)` float32.
-    """
+    """Multiplies `vectors`, `(n, size)`, with all rows of `table`, `(num_rows, size)`,
+    and adds `bias`, `(num_rows,)` float32; returns `(n, num_rows)` float32."""
     return _add_bias(ops.matmul(vectors, ops.transpose(table)), bias)
 
 

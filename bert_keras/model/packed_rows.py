@@ -1,8 +1,8 @@
 """Rows that hold several instances, each computed as in a row of its own.
 
-A row is told by the number of each token's instance: 1, 2, ... in their order, then 0
-for padding. What the layers need follows from these numbers on the device. `keras` and
-`keras.ops` only.
+`instance_ids`, `(batch_size, sequence_length)` int32, describe a row: 1, 2, ... for the
+tokens of its instances in order, then 0 for padding. The layers compute the rest from
+these numbers on the device. `keras` and `keras.ops` only.
 """
 
 from keras import ops
@@ -14,14 +14,8 @@ from bert_keras.model import operations
 
 
 def positions(instance_ids):
-    """Returns each token's place in its instance, from 0.
-
-    Args:
-        instance_ids: `(batch_size, sequence_length)` int32.
-
-    Returns:
-        The same shape, int32.
-    """
+    """Returns each token's place in its instance, from 0, in the shape of
+    `instance_ids`."""
     length = ops.shape(instance_ids)[1]
     ids = ops.cast(instance_ids, "int32")
     is_same = ops.equal(ids[:, :, None], ids[:, None, :])  # B, S, S
@@ -31,40 +25,26 @@ def positions(instance_ids):
 
 
 def token_seeds(dropout_seeds, instance_ids, places):
-    """Returns the seed of each token's instance, and the token's place in it.
+    """Returns the seed of each token's instance and the token's place in the instance,
+    `(batch_size, sequence_length, 2)` int32: see `dropout.keep_mask`.
 
-    Args:
-        dropout_seeds: `(batch_size, slots)` int32, of each instance.
-        instance_ids: `(batch_size, sequence_length)` int32.
-        places: from `positions`.
-
-    Returns:
-        `(batch_size, sequence_length, 2)` int32, see `dropout.keep_mask`.
+    `dropout_seeds` are `(batch_size, slots)` int32, of each instance.
     """
-    # Padding has any seed: what it becomes does not count.
+    # Padding has any seed: its results do not count.
     slots = ops.maximum(ops.cast(instance_ids, "int32") - 1, 0)
     seeds = ops.take_along_axis(ops.cast(dropout_seeds, "int32"), slots, axis=1)
     return ops.stack([seeds, places], axis=-1)
 
 
 def num_slots(features):
-    """Returns the number of slots for instances in each row of a batch."""
     if "dropout_seeds" in features:
         return ops.shape(features["dropout_seeds"])[1]
     return instances_per_row(features["input_ids"].shape[1])
 
 
 def first_states(hidden_states, instance_ids, num_slots):
-    """Returns the state of the first token of each instance.
-
-    Args:
-        hidden_states: `(batch_size, sequence_length, size)`.
-        instance_ids: `(batch_size, sequence_length)` int32.
-        num_slots: see the function of this name.
-
-    Returns:
-        `(batch_size, slots, size)`; in an empty slot, that of another token.
-    """
+    """Returns the state of the first token of each instance, `(batch_size, slots,
+    size)`; in an empty slot, the state of another token."""
     length, size = ops.shape(instance_ids)[1], hidden_states.shape[-1]
     ids = ops.cast(instance_ids, "int32")[:, None]  # B, 1, S
     slots = ops.arange(num_slots, dtype="int32")[:, None]  # K, 1

@@ -14,22 +14,21 @@ class BertPretrainer(encoder.BertNetwork):
     """Masked language model and next-sentence prediction on one encoder.
 
     Args:
-        config: sizes and shapes of the encoder.
         seed: of weights and dropout; `None` for random ones.
-        next_sentence: train next-sentence prediction too. If not, its head and the
-            encoder's pooler keep their initial weights, and examples need no
+        next_sentence: whether to train next-sentence prediction. Otherwise its head and
+            the encoder's pooler keep their initial weights, and examples need no
             `next_sentence_labels`.
 
     Call arguments:
         features: a dict with `input_ids`, `input_mask`, `segment_ids` and
-            `masked_lm_positions` as in `bert_keras.data.features`, of packed rows
+            `masked_lm_positions` as in `bert_keras.data.features`, for packed rows
             `instance_ids` in place of `input_mask`; labels are ignored, and unknown
             keys refused.
 
     Returns:
         A dict.
         `masked_lm_logits`: `(batch_size, max_predictions_per_seq, vocab_size)` float32.
-        `next_sentence_logits`: `(batch_size, 2)` float32, of packed rows `(batch_size,
+        `next_sentence_logits`: `(batch_size, 2)` float32, for packed rows `(batch_size,
             slots, 2)`.
     """
 
@@ -72,7 +71,6 @@ class BertPretrainer(encoder.BertNetwork):
 
     @property
     def loss_names(self) -> tuple[str, ...]:
-        """Terms of `loss_terms` whose means add up to the loss."""
         if self.next_sentence:
             return ("masked_lm_loss", "next_sentence_loss")
         return ("masked_lm_loss",)
@@ -90,9 +88,8 @@ class BertPretrainer(encoder.BertNetwork):
         }
 
     def loss_weights(self, features) -> dict[str, Any]:
-        """Returns the weights of the terms of the loss, see `loss_terms`, and the
-        number of `tokens` without padding.
-        """
+        """Returns the weights of the loss terms and the number of `tokens` without
+        padding."""
         mask = features["instance_ids" if "instance_ids" in features else "input_mask"]
         weights = {
             "masked_lm_loss": ops.sum(
@@ -106,21 +103,14 @@ class BertPretrainer(encoder.BertNetwork):
         return weights
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
-        """Returns sum and weight of each quantity over this batch, to be divided later.
+        """Returns the sum and the weight of each quantity over this batch, float32
+        scalars.
 
         A mean over several replicas is the sum of all divided by the weight of all:
-        replicas hold different numbers of predictions.
-
-        Args:
-            features: a dict with `masked_lm_ids`, `masked_lm_weights` and, for next
-                sentences, `next_sentence_labels` as in `bert_keras.data.features`; a
-                label below 0 does not count.
-            outputs: returned by `call` for the same batch.
-
-        Returns:
-            A pair of float32 scalars, sum and weight, for `masked_lm_loss` (nats per
-            prediction), `masked_lm_accuracy` and, if next sentences are trained,
-            `next_sentence_loss` (nats per example) and `next_sentence_accuracy`.
+        replicas hold different numbers of predictions. The quantities are
+        `masked_lm_loss` (nats per prediction), `masked_lm_accuracy` and, if next
+        sentences are trained, `next_sentence_loss` (nats per example) and
+        `next_sentence_accuracy`. A next-sentence label below 0 does not count.
         """
         predictions = losses.classification_terms(
             outputs["masked_lm_logits"],
@@ -143,7 +133,6 @@ class BertPretrainer(encoder.BertNetwork):
 
 
 def _next_sentence_labels(features) -> tuple[Any, Any]:
-    """Returns labels and weights of all instances; a label below 0 weighs 0."""
     labels = ops.reshape(features["next_sentence_labels"], (-1,))
     weights = ops.cast(labels >= 0, "float32")
     return ops.maximum(labels, 0), weights

@@ -1,7 +1,7 @@
 """Backward passes that compute a part of the forward pass again.
 
-What is computed again need not be kept in memory from one pass to the other (Chen et
-al., 2016, "Training Deep Nets with Sublinear Memory Cost").
+The recomputed part need not be kept in memory between the passes (Chen et al., 2016,
+"Training Deep Nets with Sublinear Memory Cost").
 """
 
 import contextlib
@@ -23,8 +23,8 @@ _compiled_whole = contextvars.ContextVar("compiled_whole", default=False)
 def compiled_whole(is_compiled: bool = True) -> Iterator[None]:
     """Marks a trace that XLA compiles as one program.
 
-    TensorFlow does not tell, and there a barrier must keep the two computations of a
-    part apart, elsewhere a control dependency.
+    TensorFlow does not tell. In such a trace a barrier must keep the two computations
+    of a part apart, elsewhere a control dependency.
     """
     token = _compiled_whole.set(is_compiled)
     try:
@@ -34,20 +34,14 @@ def compiled_whole(is_compiled: bool = True) -> Iterator[None]:
 
 
 def is_compiled_whole() -> bool:
-    """Whether this is within `compiled_whole`."""
     return _compiled_whole.get()
 
 
 def recomputed(function: Callable, *tensors: Any):
-    """Calls a function of tensors; the backward pass computes it again.
+    """Calls a function of tensors, which the backward pass computes again, bit for bit.
 
-    Args:
-        function: returns a tensor that depends on its arguments alone: it reads no
-            variables and draws no random numbers.
-        *tensors: its arguments; integers among them have no gradient.
-
-    Returns:
-        The function's result, bit for bit.
+    The function returns a tensor that depends on its arguments alone: it reads no
+    variables and draws no random numbers. Integer tensors have no gradient.
     """
     if keras.backend.backend() != "tensorflow":
         return keras.remat(function)(*tensors)
@@ -55,13 +49,8 @@ def recomputed(function: Callable, *tensors: Any):
 
 
 def layer(called: keras.layers.Layer, *tensors: Any, **options: Any):
-    """Calls a layer; the backward pass computes it again.
-
-    Args:
-        called: built; returns a tensor; some of its variables may be frozen.
-        *tensors: its arguments that are tensors.
-        **options: others.
-    """
+    """Calls a built layer that returns a tensor; the backward pass computes it again.
+    Some of the layer's variables may be frozen."""
     variables = called.weights
 
     def with_values(*arguments):
