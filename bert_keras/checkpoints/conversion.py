@@ -269,8 +269,7 @@ def _largest_difference(
 ) -> float:
     """Returns the largest difference of any output, both as networks of one task.
 
-    `kept_ids` are the ids in the source of the result's pieces; `None`: the ids are
-    equal.
+    `kept_ids` are the ids in the source of the result's pieces; `None`: the same ids.
     """
     batch = _fixed_batch(result)
     ours = _outputs(result, result.task, batch)

@@ -1,4 +1,4 @@
-"""The formats that a model is exported in: written, and loaded again to be asked.
+"""The formats of exports: functions that write a file, and load it again to run it.
 
 A SavedModel takes strings and gives answers; LiteRT (TensorFlow Lite) and ONNX files
 take ids and give numbers. ONNX needs the extra `onnx`, whose packages are imported only
@@ -26,7 +26,6 @@ _ONNX_OPSET = 17
 
 
 def write_saved_model(model: served.ServedModel, directory: Path) -> None:
-    """Writes all signatures."""
     signatures = {
         name: tf.function(signature.answer, autograph=False).get_concrete_function(
             *signature.inputs
@@ -40,7 +39,6 @@ def write_saved_model(model: served.ServedModel, directory: Path) -> None:
 def ask_saved_model(
     directory: Path, probes: Iterable[served.Probe]
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Loads what was written and gives its answers to each probe."""
     signatures = tf.saved_model.load(str(directory)).signatures
     for probe in probes:
         outputs = signatures[probe.signature](**served.as_tensors(probe.inputs))
@@ -59,7 +57,7 @@ def numbers_of(
 
 
 def write_litert(model: served.ServedModel, directory: Path) -> None:
-    """Writes the file, with one signature and any batch size and length."""
+    """Writes a file with one signature, for any batch size and length."""
     function = tf.function(model.compute_in_order, autograph=False)
     concrete = function.get_concrete_function(*model.id_specs)
     converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], model)
@@ -67,7 +65,6 @@ def write_litert(model: served.ServedModel, directory: Path) -> None:
 
 
 def load_litert(directory: Path) -> Callable[[Mapping[str, np.ndarray]], dict]:
-    """Loads the file; what is returned gives numbers for ids."""
     with warnings.catch_warnings():
         # TensorFlow says that its interpreter goes on in a package of its own.
         warnings.simplefilter("ignore", UserWarning)
@@ -77,7 +74,6 @@ def load_litert(directory: Path) -> Callable[[Mapping[str, np.ndarray]], dict]:
 
 
 def check_onnx_installed() -> None:
-    """Looks for the packages that writing and checking need."""
     for name in ("onnx", "onnxruntime", "tf2onnx"):
         try:
             importlib.import_module(name)
@@ -89,7 +85,7 @@ def check_onnx_installed() -> None:
 
 
 def write_onnx(model: served.ServedModel, directory: Path) -> None:
-    """Writes the file, for any batch size and length."""
+    """Writes a file for any batch size and length."""
     import onnx
     import tf2onnx
 
@@ -140,7 +136,6 @@ def _name_axes(value: Any, names: Sequence[str]) -> None:
 
 
 def load_onnx(directory: Path) -> Callable[[Mapping[str, np.ndarray]], dict]:
-    """Loads the file; what is returned gives numbers for ids."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(

@@ -12,10 +12,9 @@ from bert_keras.kinds.kind import Labelled
 def load(
     checkpoint: weights.Checkpoint, *, path: Path, embedding: str | None = None
 ) -> served.Trained:
-    """Builds the network of a checkpoint, with what its graph needs besides.
+    """Builds the network of a checkpoint, with everything else that its graph needs.
 
     Args:
-        checkpoint: the model.
         path: of the checkpoint; a run's `config.yaml` has the lengths of its inputs,
             `results.json` its threshold.
         embedding: vectors to export in place of the model's own answers, see
@@ -62,10 +61,8 @@ def load(
 def input_settings(
     checkpoint: weights.Checkpoint, path: Path
 ) -> finetuning.FinetuningConfig | None:
-    """Returns how a model makes its inputs, by its run or else by its format.
-
-    `None`: the model was not tuned on a task.
-    """
+    """Returns how a model makes its inputs, by its run or else by its format; `None`:
+    the model was not tuned on a task."""
     if not isinstance(registry.find(checkpoint.task.kind), Labelled):
         return None
     settings = run_directory.read_settings(path, finetuning.FinetuningConfig)

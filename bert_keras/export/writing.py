@@ -67,34 +67,27 @@ def export_model(
     and length.
 
     The directory appears when its content has been loaded again and has answered some
-    texts as the model itself does.
+    texts as the model itself does; else a `RuntimeError` is raised.
 
     Args:
         model_dir: checkpoint of any format (see `checkpoints.conversion`).
         output_dir: directory to make; TensorFlow Serving wants a number for a name.
         to: one of `FORMS`.
         embedding: one of `served_embeddings.KINDS`, to get vectors; `None`: the answers
-            that the model was trained to give, see `Kind.served`.
+            of the model's task, see `Kind.served`.
         layers: layers of the vectors, -1 is the last; `None`: the last.
-        long_texts: what becomes of texts that are longer than an input, for vectors;
-            answers have it from training. `None`: they are cut.
+        long_texts: how to shorten texts that are longer than an input, for vectors;
+            answers have it from training. `None`: texts are cut.
         top_k: number of guesses for each `[MASK]`; `None`: 5.
         quantize: one of `quantizing.PRECISIONS[to]`; `None`: float32.
         reduce_range: whether int8 ONNX weights have 7 bits, see `quantizing.quantize`.
         dev: labelled file to compare a quantised export with the float32 one on.
         max_drop: points of the task's main metric that it may lose; `None`: 0.5.
-        serving: one of `config.ModelServer`, whose files are written too.
-        image: container image of that server, see `model_servers.server`.
+        image: container image of the server, see `model_servers.server`.
 
     Returns:
         The check of a quantised export, see `accuracy_check`, which is also in
         `quantization.json`.
-
-    Raises:
-        InputError: the model cannot be used or its kind has no answers, an option does
-            not apply to it, a package is missing, `output_dir` holds something, or a
-            quantised export loses more than `max_drop`.
-        RuntimeError: the export does not answer as the model does.
     """
     # 1. Refuse what cannot be exported, before anything is read.
     _check_quantization(
@@ -238,7 +231,6 @@ def _read_model(
     top_k: int | None,
     dtype: str = "float32",
 ) -> served.ServedModel:
-    """Reads a model that answers as asked for."""
     checkpoint = dataclasses.replace(
         starting_point.read_with_tokenizer(path), dtype=dtype
     )
@@ -280,7 +272,6 @@ def _write_smaller(
 def _quantize(
     directory: Path, to: str, dev_file: accuracy_check.DevFile, reduce_range: bool
 ) -> dict[str, Any]:
-    """Replaces an export by a quantised one; returns its check."""
     load = formats.ID_FORMATS[to][1]
     exact, num_bytes = load(directory), _num_bytes(directory, to)
     quantizing.quantize(directory, to, reduce_range=reduce_range)
@@ -382,5 +373,5 @@ def _check_close(
 
 
 def _largest(values: np.ndarray) -> float:
-    """Returns the largest absolute value; masked ones do not count."""
+    """Returns the largest absolute value; masked values do not count."""
     return float(np.ma.filled(np.ma.abs(values), 0).max(initial=0))

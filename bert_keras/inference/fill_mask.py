@@ -15,8 +15,6 @@ from bert_keras.model import pretrainer
 
 
 class Guess(NamedTuple):
-    """A token for a mask."""
-
     token: str
     probability: float
 
@@ -24,10 +22,8 @@ class Guess(NamedTuple):
 def load_pretrainer(
     path: str | Path,
 ) -> tuple[weights.Checkpoint, pretrainer.BertPretrainer]:
-    """Loads a model with a masked-LM head, in float32.
-
-    If the checkpoint lacks the weights for next sentences, they are random.
-    """
+    """Loads a model with a masked-LM head, in float32. Missing weights for next
+    sentences are random."""
     checkpoint = starting_point.read_with_tokenizer(path)
     lacking = [
         name
@@ -46,8 +42,6 @@ def load_pretrainer(
 
 
 class FillMask:
-    """A pre-trained model that fills in `[MASK]`."""
-
     def __init__(self, model_dir: str | Path):
         checkpoint, self._network = load_pretrainer(model_dir)
         self._vocabulary = checkpoint.vocabulary
@@ -55,11 +49,8 @@ class FillMask:
         self._longest = checkpoint.bert_config.max_position_embeddings
 
     def __call__(self, text: str, *, top_k: int = 5) -> list[list[Guess]]:
-        """Guesses every `[MASK]` of a text.
-
-        Returns:
-            For each mask, in order, its `top_k` most probable tokens, best first.
-        """
+        """Returns, for each `[MASK]` in order, its `top_k` most probable tokens, best
+        first."""
         input_ids = self._encode(text)
         positions = np.flatnonzero(input_ids == self._vocabulary.mask_id)
         logits = self._network(
@@ -95,7 +86,6 @@ class FillMask:
 
 
 def describe(text: str, masks: Sequence[Sequence[Guess]]) -> Iterator[str]:
-    """Yields the text, then a line of guesses with probabilities for each mask."""
     yield text
     for guesses in masks:
         best = "  ".join(f"{token} {p:.1%}" for token, p in guesses)

@@ -38,7 +38,6 @@ def build_network(
     *,
     precision: config.Precision | None,
 ) -> keras.Model:
-    """Builds the network of a checkpoint's task, with its weights."""
     network = registry.build_network(
         checkpoint.bert_config, checkpoint.task, dtype=precision or "float32"
     )
@@ -65,11 +64,9 @@ class FinetunedModel:
     def load(
         cls, directory: str | Path, *, precision: config.Precision | None = None
     ) -> Self:
-        """Loads a tuned model.
+        """Loads a run of `finetune`, or a tuned checkpoint of any format.
 
-        Args:
-            directory: made by `finetune`, or a checkpoint of any format.
-            precision: to compute in; `None`: as it was trained, else float32.
+        `precision` to compute in; `None`: as the model was trained, else float32.
         """
         if _is_third_party(directory):
             checkpoint = conversion.read(directory)
@@ -127,13 +124,8 @@ class FinetunedModel:
     def read(
         self, path: str | Path, *, has_labels: bool, task: str | None = None
     ) -> dataset.Dataset:
-        """Reads a file of the task that the model was trained on.
-
-        Args:
-            path: of the file.
-            has_labels: whether to read labels.
-            task: the data set that it belongs to; `None`: that of the training.
-        """
+        """Reads a file of the task that the model was trained on. The file belongs to
+        the data set `task`; `None`: the data set of the training."""
         settings = self.settings
         if task is not None:
             settings = settings.model_copy(update={"task": task})
@@ -146,20 +138,16 @@ class FinetunedModel:
         )
 
     def answer(self, data: dataset.Dataset) -> dataset.Answers:
-        """Answers all examples. Shows progress."""
         inputs = data.encode(self.task, self.tokenizer, self.settings)
         outputs = forward.predictor_for(self.network)(inputs, title="predicting")
         return data.answer(outputs, inputs, self.task, self.settings)
 
     def predict(self, examples: Iterable[Any]) -> list[answers.Record]:
-        """Answers texts, words, questions or endings that are Python objects.
+        """Answers Python objects: texts, words, questions or endings, see
+        `LoadedModel.predict`.
 
-        Args:
-            examples: as `load(...).predict` takes them for the model's kind of task.
-
-        Returns:
-            A record for each, in order: the example, its `prediction` and what the
-            kind of task adds, such as `probabilities`.
+        Returns a record for each, in order: the example, its `prediction` and keys of
+        the kind of task, such as `probabilities`.
         """
         answered = self.answer(
             registry.labelled(self.task.kind).from_python(examples, self.task)
@@ -175,7 +163,6 @@ def _is_third_party(path: str | Path) -> bool:
 
 
 def evaluate(model_dir: str | Path, input_path: str | Path) -> dict[str, float | int]:
-    """Scores a tuned model on a labelled file."""
     tuned = FinetunedModel.load(model_dir)
     data = tuned.read(input_path, has_labels=True)
     scores = tuned.answer(data).scores(threshold=tuned.threshold)
@@ -193,12 +180,8 @@ def predict(
     """Writes a tuned model's answers to a file, see `dataset.Answers.files`.
 
     A single file of answers becomes `output_path`, with the columns of the input;
-    several go into that directory. Labels of the input are not used.
-
-    Args:
-        model_dir: as for `FinetunedModel.load`.
-        input_path: of a file; `-`: standard input.
-        output_path: to make; `-`: standard output, in the form of the input.
+    several go into that directory. Labels of the input are not used. A path `-` means
+    standard input, or standard output in the form of the input.
     """
     is_printed = str(output_path) == "-"
     output_path = Path("-") if is_printed else _new_output(output_path)
@@ -227,10 +210,8 @@ def predict(
 
 @contextlib.contextmanager
 def _input_file(path: str | Path, kind: Labelled) -> Iterator[Path]:
-    """Yields the file of a path; for `-` a copy of standard input.
-
-    JSON lines are recognised; else it is what a file of the kind of task usually is.
-    """
+    """Yields the file of a path; for `-` a copy of standard input. JSON lines are
+    recognised; else the file is of the usual form of the kind of task."""
     if str(path) != "-":
         yield files.path(path)
         return
@@ -250,10 +231,10 @@ def _input_file(path: str | Path, kind: Labelled) -> Iterator[Path]:
 def submit_glue(
     model_dirs: Sequence[str | Path], data: str | Path, output_path: str | Path
 ) -> None:
-    """Answers GLUE's test files as the leaderboard wants them.
+    """Answers GLUE's test files in the leaderboard's format.
 
     Args:
-        model_dirs: runs on GLUE tasks, one for each at most. The MNLI run answers AX
+        model_dirs: runs on GLUE tasks, at most one for each. The MNLI run answers AX
             too.
         data: GLUE's folder.
         output_path: directory to make for the tables; or a `.zip` to upload, which

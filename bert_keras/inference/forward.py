@@ -22,15 +22,15 @@ class BatchPredictor:
     """Computes the outputs for many inputs, batch by batch.
 
     Args:
-        compute: from the features of a batch to its outputs. Their last axis, or
-            axes, are the width of an answer.
+        compute: from the features of a batch to its outputs. Their last axis, or axes,
+            are the width of an answer.
         feature_names: keys of a batch that `compute` reads, if the batch has them;
             `input_mask` is one.
         tokens_per_batch: of a replica, padding included; `None`: `TOKENS_PER_BATCH`.
-        strategy: whose replicas each compute a share of a batch, and which made the
-            variables; `None`: none did.
+        strategy: made the variables; its replicas each compute a share of a batch.
+            `None`: no strategy.
         ladder: ascending lengths to one of which each batch is padded, with as many
-            rows as fit: all shapes are fixed. Empty: they are not.
+            rows as fit: all shapes are fixed. Empty: shapes vary.
     """
 
     def __init__(
@@ -53,12 +53,8 @@ class BatchPredictor:
         """Inputs that are done, for a progress line, whose owner sets it back."""
 
     def __call__(self, inputs: dataset.Inputs, *, title: str | None) -> np.ndarray:
-        """Outputs of all inputs, `(inputs.num_answers, width)` float32.
-
-        Args:
-            inputs: one or more.
-            title: of a progress line; `None`: shows none.
-        """
+        """Returns the outputs of one or more inputs, `(inputs.num_answers, width)`
+        float32. `title` names a progress line; `None`: no line."""
         if title is None:
             return self._all_outputs(inputs)
         self.num_done = 0
@@ -85,7 +81,8 @@ class BatchPredictor:
         return outputs
 
     def _batches(self, inputs: dataset.Inputs) -> Iterator[tuple[np.ndarray, int, int]]:
-        """Yields rows of each batch, how many it is filled up to, and its tokens."""
+        """Yields the rows of each batch, the number to pad them to, and their
+        tokens."""
         # The longest first: what does not fit into memory fails at once.
         rest = np.argsort(-inputs.lengths, kind="stable")
         while len(rest):
@@ -102,7 +99,8 @@ class BatchPredictor:
             yield rows, num_rows, length
 
     def _run(self, batch: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Outputs of a batch whose rows are equally many for all replicas."""
+        """Returns the outputs of a batch that has equally many rows for each
+        replica."""
         features = {
             name: tf.constant(np.reshape(v, (self._num_replicas, -1, *v.shape[1:])))
             for name, v in batch.items()
@@ -123,7 +121,8 @@ class BatchPredictor:
             return self._traced(features).numpy()
 
     def _on_replicas(self, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Outputs of all replicas' rows, which are along the first two axes."""
+        """Returns the outputs of all replicas' rows, which are along the first two
+        axes."""
 
         def compute(features: Mapping[str, tf.Tensor]) -> tf.Tensor:
             own = tf.distribute.get_replica_context().replica_id_in_sync_group

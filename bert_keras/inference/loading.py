@@ -22,7 +22,7 @@ from bert_keras.model import encoder
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoadedModel:
-    """A network with its weights, and everything that text needs on its way into it."""
+    """A network with its weights, and everything that turns text into its inputs."""
 
     network: keras.Model
     """Built; of the class for `task`, such as `BertClassifier`."""
@@ -37,7 +37,6 @@ class LoadedModel:
 
     @property
     def config(self) -> config.BertConfig:
-        """Sizes and shapes of the encoder."""
         return self.network.config
 
     @functools.cached_property
@@ -63,21 +62,16 @@ class LoadedModel:
         max_seq_length: int | None = None,
         long_texts: str = "cut",
     ) -> dict[str, np.ndarray]:
-        """Features of texts, for a call of `network`.
+        """Returns the features of texts, for a call of `network`: `input_ids`,
+        `input_mask` and `segment_ids`, each `(len(texts), sequence_length)` int32,
+        padded to the longest.
 
         Args:
             texts: strings, or pairs of strings; at least one.
-            max_seq_length: tokens at most, special ones included. `None`: as many as
-                the encoder takes.
-            long_texts: what becomes of longer texts: `cut` or `head_tail`, see
+            max_seq_length: tokens at most, special ones included; `None`: the
+                encoder's.
+            long_texts: how to shorten longer texts: `cut` or `head_tail`, see
                 `core.settings.finetuning.FinetuningConfig`.
-
-        Returns:
-            `input_ids`, `input_mask` and `segment_ids`, each `(len(texts),
-            sequence_length)` int32, padded to the longest.
-
-        Raises:
-            InputError: no text, something else than texts, or there is no tokenizer.
         """
         if self.tokenizer is None:
             raise InputError(
@@ -102,17 +96,12 @@ class LoadedModel:
         Args:
             texts: one for each answer. For `classification` and `regression`: strings
                 or pairs of strings. For `tagging`: lists of words, or strings. For
-                `span`: questions, each with its context. For `choice`: texts, each
-                with a list of four endings.
+                `span`: questions, each with its context. For `choice`: texts, each with
+                a list of four endings.
 
         Returns:
             A record for each text: the text, its `prediction` (label, number, tags,
-            answer, number of the ending) and, where the task has them,
-            `probabilities`.
-
-        Raises:
-            InputError: the model is not tuned on a task, or a text does not have the
-                form that its task needs.
+            answer, number of the ending) and, where the task has them, `probabilities`.
         """
         if self.tuned is None:
             raise InputError(
@@ -151,9 +140,6 @@ def load(path: str | Path, *, precision: config.Precision | None = None) -> Load
             still train, or a directory of Google, Hugging Face, KerasHub or the Model
             Garden.
         precision: to compute in; `None`: as a tuned run was trained, else float32.
-
-    Raises:
-        InputError: no such checkpoint, damaged, or no BERT.
     """
     if _is_tuned_run(files.path(path)):
         model = finetuned.FinetunedModel.load(path, precision=precision)

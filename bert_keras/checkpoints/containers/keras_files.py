@@ -93,8 +93,8 @@ _SIGNS_OF_DAMAGE = (
 
 
 def _plain_datasets(file: h5py.File, path: Path) -> dict[str, h5py.Dataset]:
-    """Returns the datasets. None uses another file, or more memory than the file's
-    bytes."""
+    """Returns the datasets; refuses links to other files, and claims beyond the file's
+    size."""
     links = {}
     # h5py would replace an error that a callback raises.
     file.visititems_links(links.__setitem__)

@@ -63,8 +63,7 @@ def recognizes(path: Path) -> bool:
 
 
 def read(path: Path) -> weights.Checkpoint:
-    """Opens a checkpoint by its directory or prefix, such as `model.ckpt-6910` in
-    it."""
+    """Opens a checkpoint by its directory or prefix, such as `model.ckpt-6910`."""
     prefix = tensor_bundle.find_prefix(path)
     bundle = tensor_bundle.Bundle(prefix)
     names = bundle.shapes()

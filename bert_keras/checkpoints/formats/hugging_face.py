@@ -76,8 +76,8 @@ _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 def recognizes(path: Path) -> bool:
     """Whether there are Hugging Face weights, of any model, readable or not. A
-    directory of sentence-transformers has all these files too, but is not
-    recognized."""
+    directory of sentence-transformers is not recognized, though it has the same
+    files."""
     if (path / MODULES_NAME).is_file():
         return False
     return has_weights(path)
@@ -94,7 +94,7 @@ def has_weights(path: Path) -> bool:
 
 
 def read(path: Path) -> weights.Checkpoint:
-    """Opens a directory. Weights of other precisions become float32, which is
+    """Opens a directory; weights of other precisions become float32, which is
     logged."""
     config_path = path / hugging_face_config.NAME
     values = files.read_json(config_path)

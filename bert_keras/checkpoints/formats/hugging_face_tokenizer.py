@@ -4,10 +4,10 @@
 Text must be split here as it was for the model, so a tokenizer that differs from the
 original BERT's is refused, not approximated. A tokenizer that is read may still treat
 `[MASK]` and the like as special tokens anywhere in a text, drop private characters, and
-not know words of 101 to 200 characters; ours, like the original, does not. A tokenizer
-that is written only keeps the special tokens, which others expect in a text. Of single
-characters 809 of 1,112,064 differ, 369 in cased text: punctuation and marks that are
-new since Unicode 8 or since 14, Python's, and ideographs of extension E.
+not know words of 101 to 200 characters; ours, like the original, does not. Our written
+tokenizers do not either, except for special tokens, which others expect in a text. Of
+single characters 809 of 1,112,064 differ, 369 in cased text: punctuation and marks that
+are new since Unicode 8 or since 14, Python's, and ideographs of extension E.
 """
 
 import logging

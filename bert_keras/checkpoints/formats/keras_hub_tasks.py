@@ -80,8 +80,7 @@ def write(
 
 
 def read(directory: Path, bert_config: config.BertConfig) -> Head | None:
-    """Reads the head of a preset; `None`: there is no head, or none that has a place
-    here."""
+    """Reads the head of a preset; `None`: there is no head that has a place here."""
     if not all((directory / name).is_file() for name in (TASK, WEIGHTS)):
         return None
     described = files.read_json(directory / TASK)

@@ -115,8 +115,7 @@ def recognizes(path: Path) -> bool:
 
 
 def read(path: Path) -> weights.Checkpoint:
-    """Opens a checkpoint by its directory or prefix, such as `bert_model.ckpt-1` in
-    it."""
+    """Opens a checkpoint by its directory or prefix, such as `bert_model.ckpt-1`."""
     prefix = tensor_bundle.find_prefix(path)
     bundle = tensor_bundle.Bundle(prefix)
     shapes = bundle.shapes()

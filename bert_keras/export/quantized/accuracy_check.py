@@ -1,4 +1,4 @@
-"""A quantised export beside the float32 one, on all of a development file."""
+"""Compares a quantised export with the float32 one on all of a development file."""
 
 import json
 import logging
@@ -34,11 +34,8 @@ Run = Callable[[Mapping[str, np.ndarray]], dict]
 class DevFile:
     """A labelled file that a tuned model answers in several exports.
 
-    Args:
-        path: of the file.
-        model_dir: of the tuned run, or of a tuned model in another format, whose files
-            have the columns that a form of one's own data has unless told otherwise.
-        model: the same.
+    The files in `model_dir` name the columns that a form of one's own data has unless
+    told otherwise.
     """
 
     def __init__(self, path: Path, model_dir: Path, model: served.ServedModel):
@@ -68,7 +65,6 @@ class DevFile:
         self._inputs = self._data.encode(self._task, model.tokenizer, settings)
 
     def answer(self, run: Run, *, batch_size: int = _BATCH_SIZE) -> dataset.Answers:
-        """Answers all examples."""
         inputs, outputs = self._inputs, np.zeros(0, np.float32)
         order = np.argsort(-inputs.lengths, kind="stable")
         for start in range(0, len(order), batch_size):
@@ -128,8 +124,8 @@ class DevFile:
         }
 
     def _latency(self, runs: Mapping[str, Run], size: int) -> dict[str, float]:
-        """Median milliseconds of a batch of inputs from all over the file; in turns,
-        for what else this machine does to weigh on both."""
+        """Returns the median milliseconds of a batch of inputs from all over the file.
+        The exports take turns, so that other work of this machine slows both alike."""
         count = min(_BATCH_SIZE, len(self._inputs.lengths))
         rows = np.linspace(0, len(self._inputs.lengths) - 1, count).astype(int)
         batches = [rows] if size > 1 else [rows[i : i + 1] for i in range(count)]
@@ -156,7 +152,6 @@ def _logits(outputs: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def check_drop(check: Mapping[str, Any], *, max_drop: float) -> None:
-    """Refuses an export that loses too much."""
     scores = check["score"]
     for name, how in (("quantised", "in batches"), (_ALONE, "one at a time")):
         drop = scores["float32"] - scores[name]
@@ -169,7 +164,6 @@ def check_drop(check: Mapping[str, Any], *, max_drop: float) -> None:
 
 
 def table(check: Mapping[str, Any]) -> str:
-    """Formats a check as lines of text."""
     alone = "  one at a time"
     changed = check["changed_answers"]
     return "".join(

@@ -1,9 +1,9 @@
-"""Layer normalisation and GELU in ONNX graphs, as runtimes compute them in one pass.
+"""Rewrites layer normalisation and GELU in ONNX graphs so that runtimes fuse them.
 
 tf2onnx writes both as chains of small operators, each of which reads and writes all
-numbers. ONNX Runtime joins such chains only where they look as PyTorch's exporter
-writes them. Here a layer normalisation becomes the operator of that name (opset 17),
-and the exact GELU the chain that is known. What looks otherwise stays as it is: right,
+numbers. ONNX Runtime joins such chains only if they look like the chains of PyTorch's
+exporter. Here a layer normalisation becomes the operator of that name (opset 17), and
+the exact GELU the chain that the runtime knows. Any other chain stays as it is: right,
 and slower.
 """
 
@@ -18,11 +18,7 @@ _MEANS = ("GlobalAveragePool", "ReduceMean")
 
 
 def fuse(graph: Any) -> dict[str, int]:
-    """Rewrites a graph in place.
-
-    Returns:
-        How many were rewritten, by operator.
-    """
+    """Rewrites a graph in place; returns the number of rewritten chains by operator."""
     nodes = _Graph(graph)
     norms = [_fuse_norm(nodes, node) for node in nodes.of("Reciprocal")]
     gelus = [_rewrite_gelu(nodes, node) for node in nodes.of("Erf")]
@@ -91,7 +87,6 @@ def _rewrite_gelu(graph: "_Graph", erf: Any) -> bool:
 
 
 def _read_names(node: Any) -> Iterator[str]:
-    """Yields names of all values that a node reads, also within a loop or a branch."""
     yield from node.input
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
@@ -100,13 +95,13 @@ def _read_names(node: Any) -> Iterator[str]:
 
 
 def _other(node: Any, name: str) -> str:
-    """Returns the other one of a node's two inputs."""
     first, second = node.input
     return second if first == name else first
 
 
 class _Graph:
-    """A graph's nodes, by what they read and write; changes come with `write`."""
+    """A graph's nodes, by the values that they read and write; `write` applies the
+    changes."""
 
     def __init__(self, graph: Any):
         import onnx
@@ -123,7 +118,6 @@ class _Graph:
                 self._readers[name].append(node)
 
     def of(self, kind: str) -> list[Any]:
-        """Returns all nodes of a kind."""
         return [node for node in self._nodes if node.op_type == kind]
 
     def writer(self, name: str, *kinds: str) -> Any | None:
@@ -141,7 +135,6 @@ class _Graph:
         return None if value is None else self._onnx.numpy_helper.to_array(value)
 
     def number(self, name: str) -> float | None:
-        """Returns a constant, if it is one number."""
         array = self.constant(name)
         return None if array is None or array.size != 1 else float(array.item())
 
@@ -151,7 +144,6 @@ class _Graph:
         return others[0] if len(others) == 1 and len(node.input) == 2 else None
 
     def add_number(self, value: float) -> str:
-        """Adds a constant, unless an earlier call did; returns its name."""
         name = f"onnx_fusion/{value:.9g}"
         array = np.array(value, np.float32)
         self._constants[name] = self._onnx.numpy_helper.from_array(array, name)
@@ -160,11 +152,10 @@ class _Graph:
     def replace(
         self, last: Any, nodes: Sequence[tuple[str, Sequence[str], Mapping[str, Any]]]
     ) -> None:
-        """Puts a chain of nodes in the place of one.
+        """Replaces the node `last` by a chain with the same output.
 
-        Args:
-            last: its output is that of the chain.
-            nodes: kind, inputs and settings; an input "" is the output before.
+        `nodes` are kind, inputs and settings; an input "" is the output of the node
+        before.
         """
         chain, value = [], ""
         for number, (kind, inputs, settings) in enumerate(nodes, start=1):
@@ -176,7 +167,7 @@ class _Graph:
         self._replaced[last.output[0]] = chain
 
     def write(self) -> None:
-        """Writes all changes, without nodes and constants that nothing needs now."""
+        """Writes all changes, without the nodes and constants that became unused."""
         nodes = []
         for node in self._nodes:
             nodes += self._replaced.get(node.output[0], [node])

@@ -26,7 +26,8 @@ _QUANTISERS = {
 
 
 def check(to: str, quantize: str, *, reduce_range: bool = False) -> None:
-    """Looks for the way to quantise, and for its packages."""
+    """Checks that the format has this precision, and that its packages are
+    installed."""
     if reduce_range and (to, quantize) != ("onnx", "int8"):
         raise InputError(
             f"--reduce_range is for --to onnx --quantize int8, got --to {to} "
@@ -58,11 +59,8 @@ def check(to: str, quantize: str, *, reduce_range: bool = False) -> None:
 def quantize(directory: Path, to: str, *, reduce_range: bool = False) -> None:
     """Replaces the float32 file by one with 8-bit weights.
 
-    Args:
-        directory: of the file.
-        to: its format, `onnx` or `litert`.
-        reduce_range: whether ONNX weights have 7 bits, so that no sum overflows its 16
-            bits on x86 processors without VNNI.
+    `reduce_range`: ONNX weights have 7 bits, so that no sum overflows its 16 bits on
+    x86 processors without VNNI.
     """
     if to == "onnx":
         quantize_onnx(directory, reduce_range=reduce_range)
@@ -71,11 +69,11 @@ def quantize(directory: Path, to: str, *, reduce_range: bool = False) -> None:
 
 
 def quantize_litert(directory: Path) -> None:
-    """Replaces the float32 file by one with 8-bit weights of products.
+    """Replaces the float32 file by one whose products have 8-bit weights.
 
-    They have a scale for each output; what goes into a product gets its scale when it
-    is computed. The quantiser has no way for tables that rows are gathered from: those
-    of embeddings stay in float32.
+    Weights have a scale for each output; the inputs of a product get their scale at run
+    time. The quantiser cannot quantise tables that rows are gathered from, so the
+    embeddings stay in float32.
     """
     from ai_edge_quantizer import quantizer, recipe
 
@@ -98,8 +96,8 @@ def quantize_litert(directory: Path) -> None:
 def quantize_onnx(directory: Path, *, reduce_range: bool = False) -> None:
     """Replaces the float32 file by one with 8-bit weights, see `quantize`.
 
-    Weights of products have a scale for each column, tables of embeddings one each;
-    what goes into a product gets its scale when it is computed, from all of its batch.
+    Weights of products have a scale for each column, tables of embeddings one each; the
+    inputs of a product get their scale at run time, from the whole batch.
     """
     import onnx
     import onnxruntime

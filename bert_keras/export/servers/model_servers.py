@@ -27,8 +27,6 @@ _MAX_REQUEST_SIZE = 1024
 
 
 class Server(NamedTuple):
-    """How the server finds the model."""
-
     name: str
     """Name under which the model is asked."""
     version: str
@@ -40,7 +38,6 @@ def server(*, to: str, output_dir: Path, image: str | None) -> Server:
     """Checks that the options fit together.
 
     Args:
-        to: the format of the export.
         output_dir: a version in the model's directory, such as `exported/mine/1`.
         image: container image to run; `None`: TensorFlow Serving's own.
     """
@@ -56,7 +53,6 @@ def server(*, to: str, output_dir: Path, image: str | None) -> Server:
 
 
 def write(model: served.ServedModel, directory: Path, server: Server) -> None:
-    """Adds the server's files to a new export."""
     extra = directory / "assets.extra"
     extra.mkdir(exist_ok=True)
     warm_up.write(model, extra / warm_up.FILE_NAME)
@@ -83,7 +79,6 @@ prometheus_config { enable: true, path: "/monitoring/prometheus/metrics" }
 
 
 def _compose(server: Server) -> dict[str, Any]:
-    """Describes a service of Docker Compose, for `assets.extra/` of a version."""
     model = f"/models/{server.name}"
     monitoring = f"{model}/{server.version}/assets.extra/monitoring.config"
     return {

@@ -1,8 +1,8 @@
-"""Requests that TensorFlow Serving answers while it loads a model, before anyone asks.
+"""Requests that TensorFlow Serving answers while it loads a model.
 
 The first request of a kind is slow: kernels, threads and buffers are made for it. The
-server asks those in `assets.extra/tf_serving_warmup_requests` itself, and is ready
-when they are answered.
+server sends itself the requests in `assets.extra/tf_serving_warmup_requests` and is
+ready when they are answered.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def write(model: served.ServedModel, path: Path) -> None:
 
 
 def requests(model: served.ServedModel) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Signatures and inputs: short, longer and full inputs, alone and in batches."""
+    """Yields signatures and inputs: short, longer and full, alone and in batches."""
     longest = model.max_seq_length
     lengths = sorted({min(length, longest) for length in (*_LENGTHS, longest)})
     for name, signature in model.signatures().items():
@@ -84,7 +84,6 @@ def _string_specs(model: served.ServedModel) -> tuple[tf.TensorSpec, ...]:
 
 
 def _word(model: served.ServedModel) -> str:
-    """Returns a word that is one token."""
     tokens, encode = model.vocabulary.tokens, model.tokenizer.encode
     return next(
         (t for i, t in enumerate(tokens) if t.isalpha() and encode(t) == [i]),

@@ -22,14 +22,12 @@ integers, and a list of floats for each layer, row after row."""
 
 
 def layer_name(layer: int) -> str:
-    """Returns the name of a layer's list in a record. With `.npy` it is the name of the
-    layer's file, `(num_rows, hidden_size)` float32."""
+    """Returns the name of a layer's list in a record, or of its `.npy` file,
+    `(num_rows, hidden_size)` float32."""
     return f"layer_{layer}"
 
 
 class Writer(Protocol):
-    """A writer of the files of one directory."""
-
     def describe(self, examples: Sequence[dict[str, Any]]) -> None:
         """Takes descriptions of the examples whose vectors come next."""
 
@@ -41,8 +39,6 @@ class Writer(Protocol):
 
 
 class NumpyWriter:
-    """Writes an array for each layer, and the index."""
-
     def __init__(
         self,
         directory: Path,
@@ -89,8 +85,6 @@ class NumpyWriter:
 
 
 class RecordWriter:
-    """Writes a record for each example."""
-
     def __init__(
         self,
         directory: Path,

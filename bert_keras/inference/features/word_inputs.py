@@ -1,7 +1,5 @@
-"""Model inputs of a file of words or texts, and the word of each piece.
-
-No TensorFlow.
-"""
+"""Model inputs of a file of words or texts, and the word of each piece. No
+TensorFlow."""
 
 import functools
 import itertools
@@ -36,7 +34,7 @@ Example = text.LabelledText | ner.Sentence
 class AlignedInputs:
     """Model inputs of some examples, and the pieces that have vectors.
 
-    A row is a word or, with pooling `none`, a piece: it gets a vector. The rows of all
+    A row is a word or, with pooling `none`, a piece, and gets a vector. The rows of all
     inputs, in order, are the rows of all examples. An example can have several inputs
     (see `ner_windows`); every row belongs to one input.
     """
@@ -61,20 +59,17 @@ class AlignedInputs:
 
     @property
     def lengths(self) -> np.ndarray:
-        """`(num_inputs,)` int64: tokens of each input."""
+        """The tokens of each input, `(num_inputs,)` int64."""
         return self.inputs.lengths
 
     @property
     def num_answers(self) -> int:
-        """Pieces of all rows: each has outputs, which `pool` turns into rows."""
+        """The number of pieces of all rows, whose outputs `pool` turns into rows."""
         return int(self.num_pieces.sum())
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns some inputs, padded, and the places of their pieces with vectors.
-
-        The dict is that of `TokenizedTexts.batch` and `pieces`, `(num_pieces, 2)`
-        int32: row and position of each piece in the batch.
-        """
+        """Returns some inputs, padded: the dict of `TokenizedTexts.batch` and `pieces`,
+        `(num_pieces, 2)` int32, row and position of each piece in the batch."""
         chosen = tokenized.ranges(self._first_rows[rows], self.num_rows[rows])
         num_pieces = self.num_pieces[chosen]
         in_batch = np.repeat(np.arange(len(rows)), self.num_rows[rows])
@@ -86,7 +81,6 @@ class AlignedInputs:
         return {**self.inputs.batch(rows), "pieces": pieces}
 
     def places(self, rows: np.ndarray) -> dataset.Places:
-        """Returns the places of a batch's outputs among those of all pieces."""
         first_pieces = self._piece_ends[self._first_rows]
         counts = self._piece_ends[self._first_rows + self.num_rows] - first_pieces
         ids = tokenized.ranges(first_pieces[rows], counts[rows])
@@ -125,16 +119,12 @@ class AlignedInputs:
 
     @functools.cached_property
     def _piece_ends(self) -> np.ndarray:
-        """`(num_rows + 1,)`: pieces before each row, and their total."""
+        """Returns the pieces before each row, and their total, `(num_rows + 1,)`."""
         return np.append(0, np.cumsum(self.num_pieces))
 
 
 def form_of(path: str | Path) -> str:
-    """The form of a file, by its name.
-
-    Raises:
-        InputError: the name does not tell.
-    """
+    """Returns the form of a file by its name; refuses a name that does not tell."""
     suffix = files.path(path).suffix.lower()
     if suffix not in _FORM_OF_SUFFIX:
         raise InputError(
@@ -150,13 +140,8 @@ def read(
 ) -> Sequence[Example]:
     """Reads all examples of a file; labels and tags are ignored.
 
-    Args:
-        path: of the file; UTF-8.
-        form: one of `FORMS`. Of `lines`, a line that is empty is an empty text.
-        columns: names of the columns of `text`.
-
-    Raises:
-        InputError: see `text.read_texts` and `ner.read`; or there is no line.
+    `form` is one of `FORMS`: an empty line of `lines` is an empty text. `columns` are
+    those of `text`. A file without a line is refused.
     """
     if form == "tagging":
         return ner.read(path, has_tags=False)
@@ -169,8 +154,8 @@ def read(
 
 
 def parts(examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
-    """Yields lists of examples to encode one by one. Documents stay whole, as context
-    of their sentences."""
+    """Yields lists of examples to encode one by one. Documents stay whole, because they
+    are the context of their sentences."""
     if not isinstance(examples[0], ner.Sentence):
         for start in range(0, len(examples), _EXAMPLES_AT_A_TIME):
             yield examples[start : start + _EXAMPLES_AT_A_TIME]
@@ -186,10 +171,8 @@ def parts(examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
 
 
 class Aligner:
-    """Makes model inputs of examples, with the tokens of each word.
-
-    For `document_context` see `ner_windows.tokenize`.
-    """
+    """Makes model inputs of examples, with the tokens of each word. For
+    `document_context` see `ner_windows.tokenize`."""
 
     def __init__(
         self,
@@ -206,7 +189,6 @@ class Aligner:
         self._document_context = document_context
 
     def __call__(self, examples: Sequence[Example]) -> AlignedInputs:
-        """Encodes some examples, one or more, of `parts`."""
         if isinstance(examples[0], ner.Sentence):
             return self._encode_sentences(examples)
         return self._encode_texts(examples)
@@ -304,8 +286,8 @@ class Aligner:
     def _rows(
         self, value: str, offsets: token_offsets.TokenOffsets, num_packed: int
     ) -> tuple[np.ndarray, np.ndarray, dict[str, list]]:
-        """Returns the rows of a text: their first pieces, their numbers of pieces, and
-        their descriptions."""
+        """Returns the rows of a text: their first pieces, numbers of pieces and
+        descriptions."""
         begins_word = ~self._is_continuation[offsets.ids]
         if self._pooling == "none":
             places, counts = np.arange(num_packed), np.ones(num_packed, np.int64)

@@ -45,17 +45,10 @@ def write(
 
     Args:
         model: checkpoint of any format (see `checkpoints.conversion`).
-        input_path: file of texts or words.
-        output_dir: directory to create.
-        settings: of the encoder's inputs.
         layers: see `encoder.resolve_layers`.
         pooling: one of `word_inputs.POOLINGS`.
         to: one of `FORMATS`.
         form: one of `word_inputs.FORMS`; `None`: by the file's name.
-
-    Raises:
-        InputError: the model, the file or the directory cannot be used, or a layer does
-            not exist.
     """
     output_dir = files.path(output_dir).absolute()
     files.check_is_new(output_dir)
@@ -140,13 +133,8 @@ def _write_all(
 
 
 class LayerReader:
-    """Computes outputs of some layers of an encoder.
-
-    Args:
-        checkpoint: of any kind; its heads are not used.
-        layers: see `encoder.resolve_layers`.
-        path: of the checkpoint, for errors.
-    """
+    """Computes outputs of some layers of an encoder, see `encoder.resolve_layers`. The
+    heads of the checkpoint, which is of any kind, are not used."""
 
     def __init__(
         self, checkpoint: weights.Checkpoint, layers: Sequence[int], *, path: str | Path
@@ -164,7 +152,7 @@ class LayerReader:
         )
 
     def check_length(self, max_seq_length: int | None) -> int:
-        """Returns the maximal length of inputs; `None` becomes that of the encoder."""
+        """Returns the maximal length of inputs; `None` becomes the encoder's."""
         if max_seq_length is not None and max_seq_length > self._longest:
             raise InputError(
                 f"`max_seq_length` is {max_seq_length}, but the encoder of "
@@ -173,8 +161,8 @@ class LayerReader:
         return max_seq_length or self._longest
 
     def encode(self, aligned: word_inputs.AlignedInputs) -> Iterator[np.ndarray]:
-        """Yields the vectors of all rows in parts, `(num_rows, num_layers,
-        hidden_size)` float32."""
+        """Yields the vectors of all rows in parts,
+        `(num_rows, num_layers, hidden_size)` float32."""
         bytes_per_piece = 4 * len(self.layers) * self.hidden_size
         for part in aligned.parts(max(1, BYTES_AT_A_TIME // bytes_per_piece)):
             yield part.pool(self.forward(part, title=None))
