@@ -2,7 +2,7 @@
 
 TensorFlow itself waits for its peers without a word, holds Python's lock meanwhile and
 takes SIGTERM away: neither a thread nor Ctrl-C ends it. So workers first find each
-other here, and TensorFlow is asked only when all of them answer.
+other here, and TensorFlow is called only when all of them answer.
 """
 
 import contextlib
@@ -47,7 +47,6 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """Address of this worker."""
         return self.addresses[self.index]
 
     @property
@@ -57,7 +56,7 @@ class Cluster:
         return host == "localhost" or host == "::1" or host.startswith("127.")
 
     def named(self, tasks: Iterable[int]) -> str:
-        """Returns such as `"task 1 (10.0.0.2:4000), task 3 (10.0.0.4:4000)"`."""
+        """Returns a text such as `"task 1 (10.0.0.2:4000), task 3 (10.0.0.4:4000)"`."""
         return ", ".join(f"task {task} ({self.addresses[task]})" for task in tasks)
 
 
@@ -73,7 +72,6 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def cluster_from_workers(workers: Sequence[str], worker_index: int | None) -> Cluster:
-    """Returns the cluster of `--workers` and `--worker_index`."""
     if worker_index is None:
         raise InputError(
             f"--workers needs --worker_index, 0 to {len(workers) - 1}: "
@@ -133,8 +131,8 @@ def wait_for_peers(
     """Waits until every worker answers at its address, this one included.
 
     Meanwhile this process holds its own port, which is free for TensorFlow on return,
-    and regularly reports the missing workers. Raises `InputError` with the workers that
-    do not answer in time, or if its own address is in use or not this machine's.
+    and regularly reports the missing workers. Refuses workers that do not answer in
+    time, and an own address that is in use or not this machine's.
     """
     started = reported = time.monotonic()
     peers = [task for task in range(len(cluster.addresses)) if task != cluster.index]

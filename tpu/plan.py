@@ -38,8 +38,6 @@ _BYTES_PER_TOKEN = {
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """Steps of one kind."""
-
     name: str
     num_steps: int
     num_sequences: int
@@ -51,8 +49,6 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """A run on paper."""
-
     title: str
     num_weights: int
     stages: tuple[Stage, ...]
@@ -72,15 +68,10 @@ def pretraining(
     """Returns the work of `pretrain`.
 
     Args:
-        settings: of the run.
         lengths: tokens of the examples of each phase; empty: 128, and 512 in a second
             phase. A single length makes a single phase.
         num_words: words of text to prepare; `None`: the data are there.
         masking: of the examples that are prepared.
-
-    Raises:
-        InputError: there are fewer or more phases than lengths, or a length is too
-            small.
     """
     lengths = lengths or (128, 512)[: len(settings.phases)]
     model = settings.model.with_vocab_size(settings.model.vocab_size or _VOCAB_SIZE)
@@ -105,7 +96,6 @@ def pretraining(
 def _phases(
     settings: config.PretrainingConfig, model: config.BertConfig, lengths: Sequence[int]
 ) -> Iterator[Stage]:
-    """Yields a stage for each phase that has steps."""
     evaluate_steps = settings.evaluate_steps or settings.save_checkpoint_steps
     planned = zip(lengths, settings.planned_phases(len(lengths)), strict=True)
     for number, (length, (phase, first, last)) in enumerate(planned, start=1):
@@ -151,14 +141,7 @@ def finetuning(
     train: str | Path,
     tokenizer: tokenization.Tokenizer,
 ) -> Work:
-    """Returns the work of `finetune`: the encoder's, since heads of tasks are small.
-
-    Args:
-        settings: of the run.
-        model: the encoder.
-        train: file to train on.
-        tokenizer: of the encoder.
-    """
+    """Returns the work of `finetune`: the encoder's, since heads of tasks are small."""
     # Not at the top: they load TensorFlow, which the plan of a pre-training needs not.
     import numpy as np
 
@@ -203,12 +186,7 @@ def _batches(
     lengths: "np.ndarray",
 ) -> Iterator[tuple[int, int]]:
     """Yields rows and tokens of a row of each batch of the first epoch of training.
-
-    Args:
-        settings: of the run.
-        task: that it learns.
-        lengths: tokens of each input.
-    """
+    `lengths` are the tokens of each input."""
     from bert_keras.training.finetuning import batches
 
     fixed = settings.fixed_lengths(on_tpu=False)
@@ -234,12 +212,8 @@ def _batches(
 def rates(
     work: Work, *, sequences_per_second: Sequence[float], teraflops: float | None
 ) -> list[float] | None:
-    """Returns the operations a second of each stage; `None`: no rate is given.
-
-    Raises:
-        InputError: a rate is not positive, or their number is neither one nor that of
-            the phases.
-    """
+    """Returns the operations a second of each stage; `None`: no rate is given. One
+    positive rate serves all phases, or each phase has its own."""
     requested = [*sequences_per_second, *([] if teraflops is None else [teraflops])]
     if not requested:
         return None
@@ -265,13 +239,8 @@ def rates(
 def facts(
     work: Work, flops_per_second: Sequence[float] | None, price_per_hour: float | None
 ) -> dict[str, Any]:
-    """Returns the plan for programs.
-
-    Args:
-        work: the run.
-        flops_per_second: see `rates`.
-        price_per_hour: US dollars of the whole machine; `None`: not asked for.
-    """
+    """Returns the plan for programs. `price_per_hour` is in US dollars of the whole
+    machine; `None`: no price."""
     values = asdict(work)
     for stage in values["stages"]:
         stage["flops"] = stage["training_flops"] + stage["evaluation_flops"]
@@ -296,7 +265,6 @@ def facts(
 
 
 def lines(values: dict[str, Any]) -> Iterator[str]:
-    """Yields the lines of a plan."""
     yield f"{values['title']}: {values['num_weights'] / 1e6:,.1f} million weights"
     for stage in values["stages"]:
         length = stage["num_tokens"] / stage["num_sequences"]
@@ -329,10 +297,8 @@ def _cost(values: dict[str, Any]) -> str:
 
 
 def _checkpoint_bytes(weights: int, num_kept: int) -> dict[str, float]:
-    """Returns the bytes of checkpoints: one more exists while it is written.
-
-    Each holds the weights and two moments of each weight, as float32.
-    """
+    """Returns the bytes of checkpoints, one more while it is written. Each holds the
+    weights and two moments of each weight, as float32."""
     return {f"{num_kept + 1} checkpoints": (num_kept + 1) * 3 * 4 * weights}
 
 

@@ -34,14 +34,12 @@ def get_strategy(
             this machine or the one of that name. `multi_worker`: one of several
             processes, each with its machine's GPUs or CPU; made before TensorFlow
             computes anything. `auto`: `multi_worker` if there are `workers` or the
-            environment has `TF_CONFIG`, else the GPUs if there are any, else the CPU;
-            a TPU has to be named. Neither takes the CPU of a machine with GPUs that
-            TensorFlow cannot use.
+            environment has `TF_CONFIG`, else the GPUs if there are any, else the CPU; a
+            TPU has to be named. Neither `auto` nor `multi_worker` takes the CPU of a
+            machine with GPUs that TensorFlow cannot use.
         workers: `HOST:PORT` of every worker process, the chief first; by default those
             of `TF_CONFIG`. Their connections are neither encrypted nor authenticated:
             for private networks only.
-        worker_index: index of this process among the workers.
-        startup_timeout_seconds: time to wait for the other workers.
     """
     kind, _, tpu_name = name.partition(":")
     if kind != "tpu":
@@ -87,9 +85,9 @@ def _multi_worker_strategy(
 ) -> tf.distribute.Strategy:
     """Makes the strategy of one worker of several, once all of them answer.
 
-    A worker that later dies or stops is noticed by TensorFlow's heartbeat after about
-    ten seconds (see `bert_keras.training.step.stopping`), so communication has no
-    time-out: one would also hit the chief while it writes a large checkpoint.
+    TensorFlow's heartbeat notices after about ten seconds a worker that later dies or
+    stops (see `bert_keras.training.step.stopping`). So communication has no time-out,
+    which would also hit the chief while it writes a large checkpoint.
     """
     cluster.wait_for_peers(peers, timeout_seconds=timeout_seconds)
     if peers.is_local:
@@ -128,7 +126,7 @@ def _alive_and_killable() -> Iterator[None]:
     """Guards the making of a strategy of several workers.
 
     TensorFlow waits for a worker that died this very moment with Python locked: no
-    thread and no signal handler can run, but faulthandler's own timer ends it. And it
+    thread and no signal handler can run, but faulthandler's own timer ends it. It also
     takes over SIGTERM, for a service of its own that is not used here.
     """
     on_sigterm = signal.getsignal(signal.SIGTERM)
@@ -141,7 +139,7 @@ def _alive_and_killable() -> Iterator[None]:
 
 
 def _let_gpu_memory_grow() -> None:
-    """Takes GPU memory as it is needed, so that other processes find the rest free."""
+    """Takes GPU memory as it is needed, and leaves the rest to other processes."""
     for gpu in tf.config.list_physical_devices("GPU"):
         # In a process that has used its GPUs already, they stay as they are.
         with contextlib.suppress(RuntimeError):

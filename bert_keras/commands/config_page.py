@@ -28,10 +28,8 @@ CONFIGURATIONS: dict[str, type[strict.StrictModel]] = {
 def option_of(verb: str | None, option: str, value: str) -> str:
     """Returns `; it is a setting: --set KEY=VALUE`, or "" if there is no such key.
 
-    Args:
-        verb: one of `CONFIGURATIONS`, or `None`.
-        option: that the verb does not have, such as `--learning_rate`.
-        value: the argument after it.
+    `verb` is one of `CONFIGURATIONS`, or `None`. It has no option `option`, such as
+    `--learning_rate`; `value` is the argument after it.
     """
     model = CONFIGURATIONS.get(verb) if verb else None
     name = option.lstrip("-").replace("-", "_")
@@ -71,7 +69,8 @@ _WORDS = {
 
 
 def describe(verb: str, settings: strict.StrictModel) -> Iterator[str]:
-    """The lines of a YAML file with all settings of a verb, each below its meaning."""
+    """Yields the lines of a YAML file with a verb's settings, each below its
+    meaning."""
     yield f"# Settings of `bert-keras {verb}`. {_summary(type(settings))}"
     yield from _describe(settings, indent="")
 
@@ -121,7 +120,7 @@ def _summary(model: type[strict.StrictModel]) -> str:
 
 
 def _kind(field: FieldInfo) -> str:
-    """The values that a field takes: `integer > 0 or null`, `static or dynamic`."""
+    """Returns a field's values in words: `integer > 0 or null`, `static or dynamic`."""
     bounds = [
         f" {sign} {getattr(bound, name):g}"
         for bound in field.metadata
@@ -155,7 +154,7 @@ def _kinds(annotation: Any, bounds: str = "") -> list[str]:
 
 
 def recipes() -> Iterator[tuple[str, str, str]]:
-    """Each recipe's name, the verb that takes it, and its first line."""
+    """Yields each recipe's name, the verb that takes it, and its first line."""
     for name in loading.recipe_names():
         text = loading.recipe_text(name)
         keys = set(yaml.safe_load(text))
@@ -168,13 +167,13 @@ def recipes() -> Iterator[tuple[str, str, str]]:
 
 
 def recipe_lines() -> Iterator[str]:
-    """The lines of `bert-keras config list`."""
+    """Yields the lines of `bert-keras config list`."""
     for name, verb, summary in recipes():
         yield f"{name:24}{verb:10}{summary}"
 
 
 def page() -> Iterator[str]:
-    """The lines of docs/configuration.md."""
+    """Yields the lines of docs/configuration.md."""
     yield from _INTRODUCTION.splitlines()
     for verb, model in CONFIGURATIONS.items():
         yield from ("", f"## `{verb}`", "", _summary(model), "")
@@ -194,7 +193,8 @@ def page() -> Iterator[str]:
 
 
 def _plain(value: Any) -> Any:
-    """A default as plain values; items of a tuple only as far as they are set."""
+    """Returns a default as plain values; items of a tuple only as far as they are
+    set."""
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, strict.StrictModel):

@@ -261,7 +261,7 @@ def preflight(args: argparse.Namespace) -> None:
 
 
 def add_launch(verbs: Any, command_line: options.Parser) -> None:
-    """Adds `launch` and its targets; the command it runs is for `command_line`."""
+    """Adds `launch` and its targets; `command_line` parses the launched command."""
     launch = verbs.add_parser("launch", help="run a data job on Google's Dataflow")
     targets = launch.add_subparsers(dest="target", required=True, metavar="TARGET")
     parser = options.add_verb(

@@ -40,8 +40,8 @@ evaluate, predict, report, export. Other programs' checkpoints: convert."""
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the process's exit code.
 
-    0 when done, 2 when the user can fix the problem, 75 when a store did not answer
-    for minutes, 130 when interrupted, 143 after SIGTERM.
+    0 when done, 2 when the user can fix the problem, 75 when a store did not answer for
+    minutes, 130 when interrupted, 143 after SIGTERM.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments:
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> parser.Parser:
-    """Builds the parser of every verb; `--help` lists the verbs in this order."""
+    """Builds the parser; `--help` lists the verbs in this order."""
     command_line = parser.Parser(
         prog="bert-keras",
         description="Your own BERT, from raw text to a served model.",
@@ -119,7 +119,6 @@ def build_parser() -> parser.Parser:
 
 
 def _prepare(args: argparse.Namespace) -> None:
-    """Checks a verb's packages and backend, before the verb imports its work."""
     if args.needs is None:
         return
     requirements.check_packages(args.verb)
@@ -134,7 +133,6 @@ def _prepare(args: argparse.Namespace) -> None:
 
 
 def entry_point() -> NoReturn:
-    """The process of `bert-keras`: runs `main` and ends."""
     signals.end_this_process()
     try:
         code = main()

@@ -59,7 +59,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Splits arguments at the first `--`, which is in neither part."""
     if "--" not in arguments:
         return list(arguments), []
     position = list(arguments).index("--")
@@ -69,7 +68,7 @@ def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def add_verb(verbs: Any, name: str, summary: str) -> argparse.ArgumentParser:
     """Adds a verb, with the options that all verbs have.
 
-    Its caller sets the defaults `run`, a function of the parsed arguments, and `needs`:
+    The caller sets the defaults `run`, a function of the parsed arguments, and `needs`:
     Keras backends that the verb runs on, besides the packages of `train`; `()` for the
     packages alone, `None` for neither.
     """

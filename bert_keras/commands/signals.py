@@ -18,11 +18,11 @@ _ANSWER_SECONDS = 5.0
 
 
 def end_this_process() -> None:
-    """Has SIGTERM and Ctrl-C end this process even if a store does not answer.
+    """Makes SIGTERM and Ctrl-C end this process even if a store does not answer.
 
     Python's handlers wait for the call that the main thread is in, such as TensorFlow's
-    read of a batch, which may take minutes then. So a thread hears of the signal, asks
-    the stores, and ends the process, whose state may be in the middle of a step.
+    read of a batch, which may take minutes. So a thread receives the signal, asks the
+    stores, and ends the process, whose state may be in the middle of a step.
     """
     signal.signal(signal.SIGTERM, _stop)
     reading, writing = os.pipe()

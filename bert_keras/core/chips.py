@@ -15,8 +15,6 @@ from bert_keras.core.errors import InputError, nearest
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chip:
-    """A TPU's chip with all of its cores."""
-
     name: str
     """As devices are named in options: `v5e`."""
     device_name: str
@@ -37,22 +35,21 @@ class Chip:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Device:
-    """Some chips that train together."""
-
     name: str
     chip: Chip
     num_chips: int
 
     @property
     def num_hosts(self) -> int:
-        """Number of machines: a slice of several machines has four chips on each."""
+        """The number of machines: a slice of several machines has four chips on
+        each."""
         if self.num_chips <= self.chip.chips_per_host:
             return 1
         return -(-self.num_chips // 4)
 
     @property
     def topology(self) -> str:
-        """How the chips are connected: `2x4`."""
+        """The arrangement of the chips, such as `2x4`."""
         return self.chip.slices[self.num_chips]
 
 
@@ -99,9 +96,9 @@ driver's name, in capitals, is the GPU."""
 
 
 def peak_flops(device_name: str, dtype: str) -> float | None:
-    """Returns the highest operations a second of a device; `None`: not known.
+    """Returns the highest operations a second of a device; `None`: unknown.
 
-    The name is that of a GPU by its driver, or the type of a TPU such as `v4-32`;
+    `device_name` is that of a GPU by its driver, or the type of a TPU such as `v4-32`;
     `dtype` is that of the factors.
     """
     name = device_name.upper()
@@ -116,10 +113,8 @@ def peak_flops(device_name: str, dtype: str) -> float | None:
 
 
 def parse_device(name: str) -> Device:
-    """Returns the device of an option, a TPU slice as Google names it.
-
-    `v5e-8` or `v5litepod-8` has the number of chips, on v4 and v5p that of cores.
-    """
+    """Returns the device of an option, a TPU slice as Google names it: `v5e-8` or
+    `v5litepod-8` has the number of chips, on v4 and v5p that of cores."""
     lowered = name.lower().replace("v5litepod-", "v5e-")
     for chip in CHIPS:
         if not (match := re.fullmatch(rf"{chip.name}-(\d+)", lowered)):

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 class InputError(ValueError):
     """An input that the user can correct.
 
-    The message is one line: what was expected, what came, what to do. The command
-    line prints it without a traceback and exits with code 2. Control characters, which
-    may come from a damaged file, are shown as escapes.
+    The message is one line: what was expected, what came, what to do. The command line
+    prints it without a traceback and exits with code 2. Control characters, which may
+    come from a damaged file, are shown as escapes.
     """
 
     def __init__(self, message: str):
@@ -39,12 +39,10 @@ class NotRun(Exception):
 class Stopped(BaseException):
     """A run was asked to stop by a signal; the same command resumes it.
 
-    Not an `Exception`, as `KeyboardInterrupt` is none: a handler raises it anywhere,
-    and TensorFlow makes an error of its own of each `Exception` in the building of a
-    graph.
-
-    The command line exits with 128 plus the signal's number, as a killed process does:
-    schedulers and `&&` must not take the command for finished.
+    It is no `Exception`, like `KeyboardInterrupt`: a handler raises it anywhere, and
+    TensorFlow turns each `Exception` in the building of a graph into its own error. The
+    command line exits with 128 plus the signal's number, as a killed process does, so
+    that schedulers and `&&` do not take the command for finished.
     """
 
     def __init__(self, message: str, *, signal_number: int = signal.SIGTERM):
@@ -64,10 +62,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def check_choice(name: str, value: str, known: Iterable[str]) -> None:
-    """Raises InputError, with the nearest choice, unless `value` is a known one.
-
-    The message calls it `name`: the option or setting as the user writes it.
-    """
+    """Refuses a value that is not `known`, and suggests the nearest one. The message
+    calls it `name`, the option or setting as the user writes it."""
     known = list(known)
     if value not in known:
         raise InputError(

@@ -1,7 +1,5 @@
-"""Files of the local disk and of `scheme://` stores, such as Google Cloud Storage.
-
-Local paths go through `os`, all others through `bert_keras.core.stores`.
-"""
+"""Files of the local disk, by `os`, and of `scheme://` stores, such as Google Cloud
+Storage, by `bert_keras.core.stores`."""
 
 import contextlib
 import errno
@@ -47,14 +45,12 @@ def path(name: Path) -> pathlib.Path:
 
 
 def join(directory: Path, name: str) -> str:
-    """Returns the path of a file in a directory."""
     if is_remote(directory):
         return f"{str(directory).rstrip('/')}/{name}"
     return os.path.join(directory, name)
 
 
 def name_of(path: Path) -> str:
-    """Returns the last part of a path."""
     return (
         str(path).rstrip("/").rpartition("/")[2]
         if is_remote(path)
@@ -63,10 +59,8 @@ def name_of(path: Path) -> str:
 
 
 def open_to_read(path: Path) -> BinaryIO:
-    """Opens a file for reading bytes, with `seek` and `tell`.
-
-    Refuses pipes and devices by `InputError`, since they may never end.
-    """
+    """Opens a file for reading bytes, with `seek` and `tell`. Refuses pipes and
+    devices, since they may never end."""
     if is_remote(path):
         return stores.open_to_read(str(path))
     check_is_regular(path)
@@ -89,7 +83,6 @@ def check_is_regular(path: Path) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Reads all bytes of a file."""
     with open_to_read(path) as file:
         return file.read()
 
@@ -153,18 +146,14 @@ def parse_json(text: str) -> Any:
 
 
 def exists(path: Path) -> bool:
-    """Whether there is such a file (or local directory).
-
-    Raises:
-        OSError: the disk does not say; `os.path.exists` would take that for a no.
-    """
+    """Whether there is such a file (or local directory). Raises `OSError` if the disk
+    does not say; `os.path.exists` would return `False`."""
     if not is_remote(path):
         return pathlib.Path(path).exists()
     return stores.exists(str(path))
 
 
 def size(path: Path) -> int:
-    """Returns the bytes of a file; raises `OSError`."""
     if not is_remote(path):
         return os.path.getsize(path)
     return stores.size(str(path))
@@ -173,8 +162,8 @@ def size(path: Path) -> int:
 def fingerprint(path: Path) -> dict[str, Any]:
     """Returns JSON values that change with a file's bytes and with nothing else.
 
-    They are the size and, of a local file, a hash of its bytes, so that a copy is the
-    same file; of a remote file, the entity tag that its store keeps.
+    They are the size and, for a local file, a hash of its bytes, so that a copy is the
+    same file; for a remote file, the entity tag that its store keeps.
     """
     if is_remote(path):
         return {"bytes": size(path), "checksum": stores.checksum(str(path))}
@@ -216,7 +205,6 @@ def make_directory(directory: Path) -> None:
 
 
 def delete(path: Path) -> None:
-    """Deletes a file, if it exists."""
     if not is_remote(path):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -225,7 +213,6 @@ def delete(path: Path) -> None:
 
 
 def delete_tree(directory: Path) -> None:
-    """Deletes a directory and its content, if it exists."""
     if not is_remote(directory):
         shutil.rmtree(directory, ignore_errors=True)
         return
@@ -233,7 +220,6 @@ def delete_tree(directory: Path) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Returns the hex digest of a file's bytes."""
     with open_to_read(path) as file:
         digest = hashlib.sha256()
         while chunk := file.read(1 << 20):
@@ -242,25 +228,20 @@ def sha256(path: Path) -> str:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Writes a file, whole or not at all."""
     with open_atomically(path) as file:
         file.write(data)
 
 
 def write_json(path: Path, values: Mapping[str, Any], **layout: Any) -> None:
-    """Writes a JSON file, whole or not at all.
-
-    `layout` are options of `json.dumps`; lines are indented by 2 unless it says more.
-    """
+    """Writes a JSON file, whole or not at all. `layout` are options of `json.dumps`, by
+    default an indentation of 2."""
     layout.setdefault("indent", 2)
     write_atomically(path, (to_json(values, **layout) + "\n").encode())
 
 
 def to_json(values: Any, **layout: Any) -> str:
-    """Writes values as JSON, with null for each number that is not finite.
-
-    Python would write `NaN`, which no other reader of JSON takes.
-    """
+    """Writes values as JSON, with null for each number that is not finite: Python would
+    write `NaN`, which no other reader of JSON takes."""
     return json.dumps(_without_nan(values), allow_nan=False, **layout)
 
 
@@ -277,9 +258,8 @@ def _without_nan(values: Any) -> Any:
 def open_atomically(path: Path) -> Iterator[BinaryIO]:
     """Opens a file for writing that gets its name when the block ends without error.
 
-    Until then it has a temporary name in the same directory, or, if it is for a store,
-    on the local disk. Two writers of one path do not disturb each other: the last one
-    wins.
+    Until then it has a temporary name in the same directory, or, for a store, on the
+    local disk. Two writers of one path do not disturb each other: the last one wins.
     """
     if is_remote(path):
         # On the local disk, so that it can be sent again from its beginning.
@@ -309,10 +289,8 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _errors_of_writing(path: Path, temporary: str | None) -> Iterator[None]:
-    """Turns errors of a file that is written into an `InputError`.
-
-    Errors of files that are read meanwhile have other names.
-    """
+    """Turns errors of the written file into an `InputError`. Errors of files that are
+    read meanwhile have other names."""
     try:
         yield
     except OSError as error:
@@ -333,7 +311,7 @@ def _errors_of_writing(path: Path, temporary: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def local_copy(path: Path) -> Iterator[pathlib.Path]:
-    """Returns a local file with a file's bytes: the file, or a copy from a store.
+    """Yields a local file with a file's bytes: the file, or a copy from a store.
 
     The copy is deleted when the block ends; a file opened in the block stays readable.
     """
@@ -349,9 +327,9 @@ def local_copy(path: Path) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def written_whole(path: Path) -> Iterator[pathlib.Path]:
-    """Returns a local file to write, which then gets its name or goes to a store.
+    """Yields a local file to write, which then gets its name or goes to a store.
 
-    Only for programs that insist on a path, with the suffix of `path`; other code
+    It serves programs that insist on a path, with the suffix of `path`; other code
     writes with `open_atomically`.
     """
     if is_remote(path):
@@ -368,10 +346,8 @@ def written_whole(path: Path) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def added_to(directory: Path) -> Iterator[pathlib.Path]:
-    """Returns a local directory to write into, whose files then go to `directory`.
-
-    On a disk it is that directory itself.
-    """
+    """Yields a local directory to write into, whose files then go to `directory`. On a
+    disk it is `directory` itself."""
     if not is_remote(directory):
         yield pathlib.Path(directory)
         return
@@ -386,10 +362,8 @@ def added_to(directory: Path) -> Iterator[pathlib.Path]:
 
 
 def is_new(directory: Path) -> bool:
-    """Whether a path does not exist, or is an empty directory.
-
-    On a store, a directory that `new_directory` was sending when it was killed is new.
-    """
+    """Whether a path does not exist, or is an empty directory. On a store, a directory
+    that `new_directory` was sending when it was killed is new."""
     if is_remote(directory):
         names = list_directory(directory)
         return _UNFINISHED_NAME in names or not (names or exists(directory))
@@ -404,7 +378,6 @@ def is_new(directory: Path) -> bool:
 
 
 def check_is_new(directory: Path) -> None:
-    """Refuses a file, or a directory that is not empty."""
     if not is_new(directory):
         raise InputError(f"{directory}: exists already; choose another directory")
 
@@ -455,7 +428,6 @@ def new_directory(
 
 
 def _send(local: pathlib.Path, directory: str) -> None:
-    """Replaces the files of a remote directory by those of a local one."""
     names = {
         item.relative_to(local).as_posix(): item
         for item in sorted(local.rglob("*"), key=lambda item: item.stat().st_mtime_ns)

@@ -10,9 +10,7 @@ def visible(
     environment: Mapping[str, str] = os.environ, *, devices: Path = Path("/dev")
 ) -> list[str]:
     """Returns the GPUs that a process may use, as `CUDA_VISIBLE_DEVICES` names them.
-
-    `devices` has the driver's device files, `nvidia0` and so on.
-    """
+    The driver's device files, `nvidia0` and so on, are in `devices`."""
     text = environment.get("CUDA_VISIBLE_DEVICES")
     if text is not None:
         names = [name.strip() for name in text.split(",")]

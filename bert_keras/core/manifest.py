@@ -1,7 +1,7 @@
 """`manifest.json`: the last file written into a data directory.
 
-A directory without one is unfinished. No TensorFlow, no Beam: pipelines write it,
-training checks it.
+A directory without a manifest is unfinished. The module needs neither TensorFlow nor
+Beam: pipelines write a manifest, training checks it.
 """
 
 import json
@@ -30,8 +30,6 @@ _NUM_HASHING_THREADS = 8
 
 
 class Shard(StrictModel):
-    """One file of a data directory."""
-
     name: str
     num_records: int
     num_bytes: int
@@ -53,23 +51,17 @@ class Manifest(StrictModel):
 
     @property
     def num_records(self) -> int:
-        """Number of records in all shards."""
         return sum(shard.num_records for shard in self.shards)
 
 
 def write_manifest(directory: str | Path, manifest: Manifest) -> None:
-    """Writes `manifest.json`, whole or not at all."""
     path = files.join(directory, MANIFEST_NAME)
     values = manifest.model_dump(mode="json")
     files.write_json(path, values, indent=1, sort_keys=True)
 
 
 def read_manifest(directory: str | Path, *, kind: str, verb: str) -> Manifest:
-    """Reads the manifest of a finished directory, made by the command `verb`.
-
-    Raises:
-        InputError: the directory does not exist, is unfinished, or of another kind.
-    """
+    """Reads the manifest of a finished directory, made by the command `verb`."""
     path = files.join(directory, MANIFEST_NAME)
     if not files.exists(path):
         if not files.is_remote(directory) and os.path.isfile(directory):
@@ -95,11 +87,7 @@ def read_manifest(directory: str | Path, *, kind: str, verb: str) -> Manifest:
 def verify_shards(
     directory: str | Path, manifest: Manifest, *, hashes: bool = True
 ) -> None:
-    """Checks the size and, if requested, the hash of every shard.
-
-    Raises:
-        InputError: names the first shard that differs, and the difference.
-    """
+    """Checks the size and, if requested, the hash of every shard."""
     for shard in manifest.shards:
         path = files.join(directory, shard.name)
         try:
@@ -151,19 +139,13 @@ def claim_output_directory(
     *,
     compared: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> bool:
-    """Creates an output directory, or accepts one that has the same settings.
+    """Creates an output directory, or accepts one that has the same settings. Returns
+    whether the directory is finished already.
 
     Args:
-        directory: to create.
         settings: all that affect the bytes; `inputs.json` holds them, so that another
             run recognises an unfinished directory.
         compared: returns the settings that must not change; `dict`: all.
-
-    Returns:
-        Whether the directory is finished already.
-
-    Raises:
-        InputError: the directory holds other files, or was begun with other settings.
     """
     if os.path.isfile(directory):
         raise InputError(f"{directory}: expected a directory, found a file")
@@ -207,7 +189,6 @@ def claim_output_directory(
 def _difference(
     begun: Mapping[str, Any], requested: Mapping[str, Any], name: str = ""
 ) -> tuple[str, Any, Any] | None:
-    """Returns the name and both values of the first leaf that differs."""
     for key in sorted(requested.keys() | begun.keys()):
         was, is_now = begun.get(key), requested.get(key)
         if isinstance(was, dict) and isinstance(is_now, dict):

@@ -24,9 +24,8 @@ class JsonLines(logging.Formatter):
 def configure(*, quiet: bool = False, as_json: bool = False) -> None:
     """Sets what this process writes to stderr, and how.
 
-    Args:
-        quiet: only warnings and errors, and no progress.
-        as_json: each message is a line of JSON, also those on progress.
+    `quiet`: only warnings and errors, and no progress. `as_json`: each message is a
+    line of JSON, also those on progress.
     """
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logger = logging.getLogger(PACKAGE)
@@ -42,12 +41,10 @@ def configure(*, quiet: bool = False, as_json: bool = False) -> None:
 
 
 def is_json() -> bool:
-    """Whether messages are lines of JSON."""
     return bool(logging.getLogger(PACKAGE).handlers)
 
 
 def print_final_error(text: str, *, level: int = logging.ERROR) -> None:
-    """Writes the reason why a command ends."""
     if is_json():
         record = logging.LogRecord("bert_keras", level, "", 0, text, None, None)
         record.created = time.time()

@@ -1,10 +1,10 @@
 """Owners of output directories: one process writes into a directory at a time.
 
 The file `.owner` in it names the process. On a local disk its lock (`flock`) decides.
-Where locks do not exist (stores such as `gs://`) or do not reach other machines (some
-network disks), the heartbeat decides: the owner writes the time every ten seconds, and
-an owner that writes nothing for a minute has gone. On stores each of these writes is
-conditional: it replaces the version that this process has seen, or fails.
+Locks do not exist on stores such as `gs://` and do not reach other machines on some
+network disks. There the heartbeat decides: the owner writes the time every ten seconds,
+and an owner that writes nothing for a minute has gone. On stores each of these writes
+is conditional: it replaces the version that this process has seen, or fails.
 """
 
 import contextlib
@@ -62,20 +62,16 @@ class Owner:
         self._one_at_a_time = threading.Lock()
 
     def check(self) -> None:
-        """Checks the owner file: has another process taken the output over?
+        """Raises an `InputError` if another process has taken the output over, and
+        `OSError` or `Unavailable` if the disk or store does not answer.
 
         Called before each write that matters: this process may have been suspended.
-
-        Raises:
-            InputError: another process did.
-            OSError, Unavailable: the disk or store does not answer.
         """
         self._renew()
         if self._successor is not None:
             raise self._refusal(self._successor)
 
     def acquire(self) -> None:
-        """Takes the output; raises `InputError` with the name of another owner."""
         is_locked = self._lock()
         owner = self._read()
         if owner and not self._is_gone(owner, is_locked=is_locked):
@@ -95,7 +91,6 @@ class Owner:
                 self._renew()
 
     def release(self) -> None:
-        """Gives the output up, if it was taken."""
         with contextlib.suppress(OSError, InputError, Unavailable):
             if self._is_taken:
                 # Nobody takes it within `SILENCE_SECONDS` of this heartbeat.
@@ -106,7 +101,6 @@ class Owner:
             os.close(self.descriptor)
 
     def _renew(self) -> None:
-        """Writes the heartbeat, unless another process has taken the output over."""
         with self._one_at_a_time:
             if self._successor is not None:
                 return
@@ -197,10 +191,8 @@ class Owner:
         )
 
     def _read(self) -> dict[str, Any] | None:
-        """Reads the name of the owner; `None`: there is no owner.
-
-        A damaged file has no owner, nor a file whose owner has not written its name.
-        """
+        """Reads the name of the owner; `None`: there is no owner, or the file is
+        damaged or does not name its owner yet."""
         try:
             if files.is_remote(self._path):
                 self._tag = None
@@ -247,7 +239,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _described(owner: dict[str, Any]) -> str:
-    """Returns such as `process 4711 on gpu-3, since 2026-11-22 14:03:11`."""
+    """Returns a text such as `process 4711 on gpu-3, since 2026-11-22 14:03:11`."""
     if not owner:
         return "another process"
     pid, host, since = (owner.get(key) for key in ("pid", "host", "since"))
@@ -258,8 +250,8 @@ def _described(owner: dict[str, Any]) -> str:
 def owned(output: files.Path, *, is_file: bool = False) -> Iterator[Owner]:
     """Makes this process the only one that writes an output until the block ends.
 
-    The output is a directory, made if it is missing, or with `is_file` a file to come;
-    `.NAME.owner` is then next to it. Raises `InputError` with the name of its owner.
+    The output is a directory, made if it is missing, or with `is_file` a future file;
+    `.NAME.owner` is then next to it. An `InputError` names another owner.
     """
     directory = os.path.dirname(str(output)) if is_file else str(output)
     is_new = not is_file and not files.exists(directory)
@@ -300,9 +292,7 @@ def owns(
     after: Callable[[dict[str, Any]], None] = lambda arguments: None,
 ) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
     """Decorates a function that owns the output named by the argument `parameter`.
-
-    `after` checks the arguments, by name, before the output is touched.
-    """
+    `after` checks the arguments, by name, before the output is touched."""
 
     def decorate(
         function: Callable[_Parameters, _Result],

@@ -21,13 +21,11 @@ _WINDOW_SECONDS = 60.0
 class Progress:
     """A line on stderr with share, rate and time left, while a block runs.
 
-    On a terminal the line is rewritten every half second; in a log, a new line is
-    added every ten seconds.
+    On a terminal the line is rewritten every half second; in a log, a new line is added
+    every ten seconds.
 
     Args:
-        title: name of the work.
-        total: number of units to do.
-        unit: their name; `bytes` are shown in MB.
+        unit: name of the units; `bytes` are shown in MB.
         read: returns the number of units done.
         only_if_long: print nothing for work of less than ten seconds.
     """
@@ -84,7 +82,6 @@ class Progress:
         return time.monotonic() - self._start
 
     def line(self, done: int, seconds: float) -> str:
-        """Returns the line after `seconds`, with `done` units done."""
         if not done:
             # What loads before the first unit says nothing of the rate.
             self._seen = collections.deque([(seconds, 0)])

@@ -16,10 +16,8 @@ _PACKAGES = ("tensorflow", "keras", "tensorflow-text", "numpy")
 
 
 def describe(*, devices: str, paths: Mapping[str, Any]) -> dict[str, Any]:
-    """Describes this process; nothing in it affects a result.
-
-    `paths` are its inputs, by option; the result has them absolute.
-    """
+    """Describes this process; nothing in the description affects a result. `paths` are
+    the inputs by option, and become absolute."""
     packages = {name: installed_version(name) for name in _PACKAGES}
     return {
         "version": bert_keras.__version__,
@@ -61,7 +59,6 @@ def commit(directory: Path) -> str | None:
 
 
 def installed_version(package: str) -> str | None:
-    """Returns the version of a package; `None`: it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Before a verb loads its model: the packages, Keras's backend, TensorFlow's logs."""
+"""Steps before a verb loads its model: packages, Keras's backend, TensorFlow's logs."""
 
 import contextlib
 import ctypes
@@ -31,7 +31,6 @@ INSTALL_TRAIN = "run `pip install '.[train]' -c constraints.txt` in the checkout
 
 
 def check_packages(verb: str) -> None:
-    """Raises InputError if a package that the model verbs need is missing."""
     missing = [name for name in TRAIN if not _is_installed(name)]
     if missing:
         raise InputError(
@@ -47,11 +46,8 @@ def _is_installed(name: str) -> bool:
 
 
 def check_backend(verb: str, backends: Sequence[str]) -> None:
-    """Chooses the first backend unless the user's `KERAS_BACKEND` names another one.
-
-    Raises:
-        InputError: the backend is none of `backends`, or is not installed.
-    """
+    """Chooses the first backend unless the user's `KERAS_BACKEND` names another of
+    them."""
     backend = os.environ.get("KERAS_BACKEND") or backends[0]
     if backend not in backends:
         raise InputError(
@@ -75,11 +71,11 @@ def quiet_tensorflow() -> None:
 
 
 def quiet_native_logs() -> None:
-    """Silences what TensorFlow's libraries log before TensorFlow sets their level.
+    """Silences the logs of TensorFlow's libraries before TensorFlow sets their level.
 
-    "Compiled cluster using XLA", for instance, heeds no `TF_CPP_MIN_LOG_LEVEL`, and
-    Python has no function for that level: it is called by its name in the library of
-    TensorFlow 2.20. Does nothing where there is none.
+    "Compiled cluster using XLA", for instance, heeds no `TF_CPP_MIN_LOG_LEVEL`. Python
+    has no function for that level, so it is called by its name in the library of
+    TensorFlow 2.20; without that library the function does nothing.
     """
     spec = importlib.util.find_spec("tensorflow")
     if os.environ.get("KERAS_BACKEND") != "tensorflow" or not spec or not spec.origin:

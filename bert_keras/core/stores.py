@@ -222,7 +222,7 @@ def _retried(path: str, request: Callable[[Any, str], Result]) -> Result:
 
 
 class Version(NamedTuple):
-    """Bytes of an object, and what a conditional write must find unchanged."""
+    """Bytes of an object, and the tag that a conditional write must find unchanged."""
 
     data: bytes
     tag: dict[str, str]
@@ -233,7 +233,7 @@ def _tag(facts: Any) -> dict[str, str]:
 
 
 def read_version(path: str) -> Version:
-    """Reads a small object in one request; raises `OSError`."""
+    """Reads a small object in one request."""
 
     def read(client: Any, key: str) -> Version:
         answer = obstore.get(client, key)
@@ -246,12 +246,11 @@ def write_if_unchanged(
     path: str, data: bytes, tag: dict[str, str] | None
 ) -> dict[str, str]:
     """Writes an object if its version is still `tag`; returns the new version's tag.
-
-    `None` as a tag: the object must not exist.
+    With the tag `None`, the object must not exist.
 
     Raises:
-        FileExistsError: another process changed it; also where the answer to our own
-            write was lost, so read it then.
+        FileExistsError: another process changed it; also if the answer to our own write
+            was lost, so read it then.
         FileNotFoundError: another process deleted it.
     """
     mode: Any = tag or "create"
@@ -261,8 +260,6 @@ def write_if_unchanged(
 
 
 class _Reader(io.RawIOBase):
-    """An object's bytes, read in ranges."""
-
     def __init__(self, path: str):
         super().__init__()
         self.name = path
@@ -307,7 +304,6 @@ class _Reader(io.RawIOBase):
 
 
 def open_to_read(path: str) -> BinaryIO:
-    """Opens an object for reading, with `seek` and `tell`; raises `OSError`."""
     return io.BufferedReader(_Reader(path), CHUNK_BYTES)
 
 
@@ -327,7 +323,6 @@ def put(local: str | os.PathLike[str], path: str) -> None:
 
 
 def size(path: str) -> int:
-    """Returns the bytes of an object; raises `OSError`."""
     return _retried(path, obstore.head)["size"]
 
 
@@ -337,7 +332,6 @@ def checksum(path: str) -> str:
 
 
 def exists(path: str) -> bool:
-    """Whether there is such an object."""
     try:
         return size(path) >= 0
     except FileNotFoundError:

@@ -23,23 +23,14 @@ class Bin(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        """Share of right answers."""
         return self.num_right / self.num_answers
 
 
 def reliability_bins(
     confidences: Sequence[float], is_right: Sequence[bool], *, num_bins: int = NUM_BINS
 ) -> list[Bin]:
-    """Sorts answers into bins of equal width.
-
-    Args:
-        confidences: the probability of each answer.
-        is_right: whether it is right.
-        num_bins: from 0 to 1.
-
-    Returns:
-        The bins that are not empty.
-    """
+    """Sorts answers into `num_bins` bins of equal width from 0 to 1, by the probability
+    of each answer. Returns the bins that are not empty."""
     values, rights = np.asarray(confidences, float), np.asarray(is_right, bool)
     edges = np.linspace(0, 1, num_bins + 1)
     places = np.searchsorted(edges[1:-1], values, side="left")
@@ -59,6 +50,6 @@ def reliability_bins(
 
 
 def expected_calibration_error(bins: Sequence[Bin]) -> float:
-    """Mean distance between accuracy and confidence, bins weighted by their answers."""
+    """Returns the mean of |accuracy - confidence|, bins weighted by their answers."""
     total = sum(b.num_answers for b in bins)
     return sum(b.num_answers * abs(b.accuracy - b.confidence) for b in bins) / total

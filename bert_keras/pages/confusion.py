@@ -12,8 +12,6 @@ import sklearn.metrics
 
 
 class Confusion(NamedTuple):
-    """How often each class is answered for each."""
-
     names: tuple[str, ...]
     counts: scipy.sparse.csr_array
     """`(num_classes, num_classes)` int64: rows are right, columns were answered. Only
@@ -21,8 +19,6 @@ class Confusion(NamedTuple):
 
 
 class ClassScore(NamedTuple):
-    """Scores of a class."""
-
     name: str
     precision: float
     """Share of its answers that are right; NaN if it was never answered."""
@@ -38,13 +34,7 @@ class ClassScore(NamedTuple):
 def confusion(
     right: Sequence[str], answered: Sequence[str], names: Sequence[str]
 ) -> Confusion:
-    """Counts answers.
-
-    Args:
-        right: the class of each example.
-        answered: the model's answer for it.
-        names: all classes.
-    """
+    """Counts the answers for examples of each right class; `names` are all classes."""
     place = {name: number for number, name in enumerate(names)}
     pairs = ([place[name] for name in right], [place[name] for name in answered])
     ones = np.ones(len(right), np.int64)
@@ -56,7 +46,7 @@ def confusion(
 def class_scores(
     right: Sequence[str], answered: Sequence[str], names: Sequence[str]
 ) -> list[ClassScore]:
-    """Scores of each class; the arguments are those of `confusion`."""
+    """Returns the scores of each class, from the arguments of `confusion`."""
     precision, recall, f1, _ = sklearn.metrics.precision_recall_fscore_support(
         right, answered, labels=list(names), zero_division=np.nan
     )
@@ -67,13 +57,9 @@ def class_scores(
 
 
 def pooled(whole: Confusion, max_classes: int) -> tuple[Sequence[str], np.ndarray]:
-    """The classes with most mistakes; all others pooled as the last one.
-
-    Mistakes among the others are then on the diagonal.
-
-    Returns:
-        Names, and all counts, `(num_names, num_names)`.
-    """
+    """Returns the classes with most mistakes, all others pooled as the last one, and
+    all counts, `(num_names, num_names)`. Mistakes among the others are on the
+    diagonal."""
     names, counts = whole
     if len(names) <= max_classes:
         return names, counts.toarray()
@@ -89,7 +75,8 @@ def pooled(whole: Confusion, max_classes: int) -> tuple[Sequence[str], np.ndarra
 
 
 def commonest(whole: Confusion, limit: int) -> list[tuple[str, str, int, float]]:
-    """The commonest confusions: right and answered class, count, share of the row."""
+    """Returns the commonest confusions: right and answered class, count, share of the
+    row."""
     names, counts = whole
     totals = counts.sum(axis=1)
     pairs = counts.tocoo()

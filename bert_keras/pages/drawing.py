@@ -49,19 +49,19 @@ def as_png(draw: Callable[[], figure.Figure], *, dpi: int = 150) -> bytes:
 
 
 def placeable(values: ArrayLike) -> np.ndarray:
-    """Values as near as matplotlib can place them: it divides by their squares."""
+    """Limits values to what matplotlib can place, since it divides by their squares."""
     return np.clip(np.asarray(values, float), -LARGEST, LARGEST)
 
 
 def pixels(png: bytes) -> np.ndarray:
-    """A picture as TensorBoard takes it, `(height, width, 3)` uint8."""
+    """Returns a picture as TensorBoard takes it, `(height, width, 3)` uint8."""
     return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
 
 
 def new_plot(
     title: str, *, width: float = 8, height: float = 4.5
 ) -> tuple[figure.Figure, axes.Axes]:
-    """An empty picture with a title; sizes in inches."""
+    """Makes an empty picture with a title; sizes in inches."""
     picture = figure.Figure(figsize=(width, height), layout="constrained")
     picture.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
     plot = picture.add_subplot(title=title)
@@ -78,12 +78,11 @@ def add_legend(picture: figure.Figure, *, num_columns: int = 5) -> None:
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """Names in a form that a picture can show.
+    """Shortens names to a form that a picture can show.
 
-    Returns:
-        Each name or its beginning; or `#` and its number among them, from 1, if the
-        font lacks a character, the name runs from right to left, or another name has
-        the same beginning.
+    A name becomes its beginning; or `#` and its number among them, from 1, if the font
+    lacks a character, the name runs from right to left, or another name has the same
+    beginning.
     """
     plain = [" ".join(name.split()) for name in names]
     cut = [
@@ -104,7 +103,7 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def drawable(texts: Sequence[str]) -> list[str]:
-    """Texts with a box in place of each character that a picture cannot show."""
+    """Replaces each character that a picture cannot show by a box."""
     can_be_shown = _letters_of_the_font()
     return ["".join(c if can_be_shown(c) else "□" for c in text) for text in texts]
 

@@ -1,7 +1,5 @@
-"""Arbitrary text shown verbatim in Markdown, and tables.
-
-The result looks the same in GitHub's Markdown, CommonMark and TensorBoard.
-"""
+"""Arbitrary text shown verbatim in Markdown, and tables. The result looks the same in
+GitHub's Markdown, CommonMark and TensorBoard."""
 
 import math
 import re
@@ -34,7 +32,7 @@ class Mark(NamedTuple):
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; cells are Markdown of one line."""
+    """Formats a table, whose cells are Markdown of one line."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(
         "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |"
@@ -43,12 +41,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def percent(share: float) -> str:
-    """`0.125` as `12.5 %`; NaN, the share of nothing, as a dash."""
+    """Writes `0.125` as `12.5 %`; NaN, the share of nothing, as a dash."""
     return "–" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
 def literal(text: str, *, max_length: int = MAX_LABEL_LENGTH) -> str:
-    """A text as one line of Markdown; a long one loses its middle."""
+    """Writes a text as one line of Markdown; a long one loses its middle."""
     return excerpt(text, max_length=max_length)
 
 
@@ -63,18 +61,16 @@ def escape_signs(token: str) -> str:
 def excerpt(
     text: str, marks: Sequence[Mark] = (), *, max_length: int = MAX_TEXT_LENGTH
 ) -> str:
-    """The important parts of a text, as one line of Markdown.
+    """Returns the important parts of a text, as one line of Markdown.
 
     White space becomes single blanks, an invisible character its number, such as
     `\\x00`, and the middle of a very long word an ellipsis. A text of only white space
     is called empty.
 
     Args:
-        text: any characters.
         marks: stretches to set off and to show with their surroundings; without any,
             the beginning and the end of the text are shown.
-        max_length: characters of the text to show, approximately; more if there are
-            many marks.
+        max_length: approximate number of characters to show; more with many marks.
     """
     if not text.strip():
         return "<em>empty</em>"
@@ -138,7 +134,7 @@ def _has_right_to_left(text: str) -> bool:
 def _windows(
     text: str, marks: Sequence[Mark], max_length: int
 ) -> list[tuple[int, int]]:
-    """Stretches of the text to show, in order and apart."""
+    """Returns stretches of the text to show, in order and apart."""
     if len(text) <= max_length:
         return [(0, len(text))]
     if not marks:
@@ -160,10 +156,8 @@ def _windows(
 
 
 def _at_blank(text: str, place: int, step: int, *, limit: int | None = None) -> int:
-    """The nearest end of a word in one direction.
-
-    `place` itself if there is none near it, or none before `limit`.
-    """
+    """Returns the nearest end of a word in one direction; `place` itself if no end is
+    near it or before `limit`."""
     if place in (0, len(text)):
         return place
     for found in range(place, place + step * _NEAREST_BLANK, step):
@@ -175,7 +169,7 @@ def _at_blank(text: str, place: int, step: int, *, limit: int | None = None) -> 
 
 
 def _joined(windows: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Windows, of which those that nearly touch are one."""
+    """Merges windows that nearly touch."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(windows):
         if joined and start <= joined[-1][1] + _NEAREST_BLANK:

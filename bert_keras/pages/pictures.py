@@ -21,10 +21,8 @@ _PERCENT = ticker.PercentFormatter(xmax=1, decimals=0, symbol=" %")
 
 
 def draw_confusion(title: str, whole: confusion.Confusion) -> figure.Figure:
-    """A matrix of counts, with the share of each row as colour.
-
-    Beyond `MAX_MATRIX_CLASSES`, the classes with the fewest mistakes are pooled.
-    """
+    """Draws a matrix of counts, with the share of each row as colour. Beyond
+    `MAX_MATRIX_CLASSES`, the classes with the fewest mistakes are pooled."""
     names, counts = confusion.pooled(whole, MAX_MATRIX_CLASSES)
     size = len(names)
     cell = 0.9 if size <= 5 else 0.6 if size <= 12 else 0.36
@@ -48,7 +46,7 @@ def draw_confusion(title: str, whole: confusion.Confusion) -> figure.Figure:
 
 
 def _name_sides(plot: axes.Axes, names: Sequence[str], *, is_flat: bool) -> None:
-    """Names at the cells of a matrix, and lines between the cells."""
+    """Writes names at the cells of a matrix, and draws lines between the cells."""
     size = len(names)
     small = {"fontsize": 11 if size <= 12 else 9}
     plot.set_xticks(range(size), names, rotation=0 if is_flat else 90, **small)
@@ -83,10 +81,8 @@ def _write_counts(plot: axes.Axes, counts: np.ndarray, shares: np.ndarray) -> No
 def draw_class_scores(
     title: str, scores: Sequence[confusion.ClassScore]
 ) -> figure.Figure:
-    """Precision, recall and F1, a row for each class.
-
-    Of more than `MAX_ROWS` classes, those with the lowest F1.
-    """
+    """Draws precision, recall and F1, a row for each class; beyond `MAX_ROWS` classes
+    only those with the lowest F1."""
     if len(scores) > MAX_ROWS:
         scores = sorted(scores, key=lambda s: np.nan_to_num(s.f1, nan=2.0))[:MAX_ROWS]
         title += f": the lowest {MAX_ROWS}"
@@ -119,7 +115,7 @@ def name_rows(plot: axes.Axes, names: Sequence[str]) -> None:
 
 
 def draw_reliability(bins: Sequence[calibration.Bin]) -> figure.Figure:
-    """Accuracy by confidence, and the number of answers."""
+    """Draws accuracy by confidence, and the number of answers."""
     error = calibration.expected_calibration_error(bins)
     picture = figure.Figure(figsize=(6.5, 6.5), layout="constrained")
     picture.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
@@ -144,7 +140,7 @@ def draw_reliability(bins: Sequence[calibration.Bin]) -> figure.Figure:
 
 
 def _draw_accuracies(plot: axes.Axes, bins: Sequence[calibration.Bin]) -> None:
-    """Accuracies with intervals, as a bin may have very few answers."""
+    """Draws accuracies with intervals, as a bin may have very few answers."""
     accuracies = np.array([b.accuracy for b in bins])
     intervals = [
         scipy.stats.binomtest(b.num_right, b.num_answers).proportion_ci(method="wilson")
@@ -165,7 +161,6 @@ def _draw_accuracies(plot: axes.Axes, bins: Sequence[calibration.Bin]) -> None:
 
 
 def draw_scatter(right: Sequence[float], answered: Sequence[float]) -> figure.Figure:
-    """Answers against right numbers."""
     picture, plot = drawing.new_plot("Answers and right numbers", width=6.5, height=6.5)
     places = drawing.placeable([right, answered])
     low, high = places.min(), places.max()

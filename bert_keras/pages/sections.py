@@ -18,8 +18,6 @@ NUM_CONFUSIONS = 20
 
 
 class Section(NamedTuple):
-    """A part of a page about answers."""
-
     title: str
     name: str
     """Stem of the picture's file name and of the tags for TensorBoard."""
@@ -30,7 +28,8 @@ class Section(NamedTuple):
 
 
 def confusion_section(whole: confusion.Confusion, *, title: str, name: str) -> Section:
-    """The confusion matrix; for more than two classes the commonest confusions too."""
+    """Shows the confusion matrix; for more than two classes the commonest confusions
+    too."""
     shown = whole._replace(names=tuple(drawing.short_names(whole.names)))
     draw = functools.partial(pictures.draw_confusion, title, shown)
     texts = []
@@ -58,7 +57,6 @@ def confusion_section(whole: confusion.Confusion, *, title: str, name: str) -> S
 def scores_section(
     scores: Sequence[confusion.ClassScore], *, title: str, name: str, class_word: str
 ) -> Section:
-    """Precision, recall and F1 of each class."""
     short = drawing.short_names([score.name for score in scores])
     drawn = [s._replace(name=n) for s, n in zip(scores, short, strict=True)]
     draw = functools.partial(pictures.draw_class_scores, title, drawn)
@@ -87,12 +85,8 @@ def _score_cells(score: confusion.ClassScore) -> list[str]:
 def calibration_section(
     confidences: Sequence[float], is_right: Sequence[bool]
 ) -> Section:
-    """Calibration: whether a model is right as often as it is confident.
-
-    Args:
-        confidences: probability of each answer.
-        is_right: whether the answer is right.
-    """
+    """Shows whether a model is right as often as it is confident, by the probability of
+    each answer."""
     bins = calibration.reliability_bins(confidences, is_right)
     error = calibration.expected_calibration_error(bins)
     mean = sum(confidences) / len(confidences)
@@ -107,8 +101,6 @@ def calibration_section(
 
 
 class Column(NamedTuple):
-    """A column of a table of records."""
-
     title: str
     cell: Callable[[Any], str | None]
     """Markdown of a record; `None`: the record has no such thing."""
@@ -128,7 +120,7 @@ TEXT_PAIR = Column(
 
 
 def records_table(columns: Sequence[Column], records: Sequence[Any]) -> str:
-    """Returns a table of records, without columns that are empty for all of them."""
+    """Formats records as a table, without columns that are empty for all of them."""
     cells = {c.title: [c.cell(record) for record in records] for c in columns}
     cells = {title: column for title, column in cells.items() if any(column)}
     rows = zip(*cells.values(), strict=True)
@@ -136,7 +128,7 @@ def records_table(columns: Sequence[Column], records: Sequence[Any]) -> str:
 
 
 def most_confident_mistakes(records: Sequence[Any]) -> list[Any]:
-    """Wrong answers, the most confident first."""
+    """Returns the wrong answers, the most confident first."""
     wrong = [record for record in records if record.label != record.prediction]
     return sorted(wrong, key=lambda record: (-record.confidence, record.line))
 
@@ -144,10 +136,9 @@ def most_confident_mistakes(records: Sequence[Any]) -> list[Any]:
 def mistakes_section(
     columns: Sequence[Column], wrong: Sequence[Any], *, summary: str, order: str
 ) -> Section:
-    """A table of the worst mistakes.
+    """Shows a table of the worst mistakes.
 
     Args:
-        columns: of the table.
         wrong: all mistakes, the worst first.
         summary: sentence about their number.
         order: property of the worst.

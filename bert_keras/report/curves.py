@@ -17,8 +17,6 @@ from bert_keras.report import event_log, facts
 
 @dataclasses.dataclass(frozen=True)
 class Metric:
-    """How a metric is drawn."""
-
     title: str
     axis: str
     """Label of the y axis, with the unit."""
@@ -82,11 +80,8 @@ METRICS = {
 
 
 def draw_curves(run: facts.Facts, directory: Path) -> list[tuple[str, str]]:
-    """Draws every metric that was logged, as `<metric>.png`.
-
-    Returns:
-        Title and file name of each, in the order of `METRICS`.
-    """
+    """Draws every metric that was logged, as `<metric>.png`; returns the title and file
+    name of each, in the order of `METRICS`."""
     titles = {name: metric.title for name, metric in METRICS.items()}
     titles |= {name: name for name in _f1_of_labels(run)}
     drawn = []
@@ -102,13 +97,13 @@ def draw_curves(run: facts.Facts, directory: Path) -> list[tuple[str, str]]:
 
 
 def _f1_of_labels(run: facts.Facts) -> list[str]:
-    """Names of the F1 of one of two labels, such as `f1 of fraud`."""
+    """Returns the names of the F1 of one of two labels, such as `f1 of fraud`."""
     names = (tag.partition("/")[2] for tag in run.eval.scalars)
     return [name for name in names if name.startswith("f1 of ")]
 
 
 def draw_metric(run: facts.Facts, name: str) -> figure.Figure | None:
-    """One metric in training and evaluation; `None` if there is nothing to draw."""
+    """Draws a metric in training and evaluation; `None`: it has no values to draw."""
     metric = METRICS.get(name) or Metric(name, "F1")
     train = _finite(facts.find_curve(run.train, name))
     evaluation = _finite(facts.find_curve(run.eval, name))
@@ -150,7 +145,7 @@ def draw_metric(run: facts.Facts, name: str) -> figure.Figure | None:
 
 
 def _finite(curve: event_log.Curve | None) -> event_log.Curve | None:
-    """The curve without values that cannot be drawn, such as a skipped step's loss."""
+    """Removes values that cannot be drawn, such as a skipped step's loss."""
     if curve is None or not (finite := np.isfinite(curve.values)).any():
         return None
     values = drawing.placeable(curve.values[finite])
@@ -176,7 +171,7 @@ def _draw_training(
 
 
 def moving_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """Means over `window` neighbours, half on each side; over fewer at the ends."""
+    """Returns means over `window` neighbours, half on each side; fewer at the ends."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     index = np.arange(len(values))
     first = np.maximum(index - window // 2, 0)

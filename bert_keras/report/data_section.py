@@ -1,4 +1,4 @@
-"""The files that a run learnt and was scored on: labels, lengths, repeats."""
+"""The section on a run's training and dev files: labels, lengths, repeats."""
 
 from pathlib import Path
 
@@ -19,11 +19,8 @@ _COLOURS = (drawing.BLUE, drawing.VERMILION, drawing.GREEN, drawing.GREY)
 
 
 def read_section(run_dir: Path) -> sections.Section | None:
-    """The part of a page about the data; `None`: an earlier version made the run.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """Reads the part of a page about the data; `None`: an earlier version made the
+    run."""
     path = run_dir / run_directory.DATA_REPORT_NAME
     if not path.is_file():
         return None
@@ -34,7 +31,6 @@ def read_section(run_dir: Path) -> sections.Section | None:
 
 
 def describe(report: data_report.DataReport) -> sections.Section:
-    """The part of a page about a run's data."""
     problems = [
         f"- {markdown.literal(problem, max_length=markdown.MAX_TEXT_LENGTH)}"
         for problem in data_report.problems(report, registry.labelled(report.kind))
@@ -86,7 +82,7 @@ def _count(count: int, total: int) -> str:
 
 
 def draw(report: data_report.DataReport) -> figure.Figure:
-    """Shares of labels beside shares of lengths, a colour for each file."""
+    """Draws shares of labels beside shares of lengths, a colour for each file."""
     names = list(report.files[0].labels)[:MAX_DRAWN_LABELS]
     height = max(4.0, 1.6 + 0.3 * len(names))
     picture, *plots = _plots(bool(names), height)

@@ -1,4 +1,4 @@
-"""Reading TensorBoard's event files of a training run, without TensorFlow.
+"""Reads TensorBoard's event files of a training run, without TensorFlow.
 
 An event file is a TFRecord file of `Event` messages, which come with `tensorboard`
 (`tensorflow/core/util/event.proto`).
@@ -25,8 +25,6 @@ logger = logging.getLogger(__name__)
 
 
 class Curve(NamedTuple):
-    """The values of one tag."""
-
     steps: np.ndarray
     """`(n,)` int64, rising."""
     values: np.ndarray
@@ -34,16 +32,12 @@ class Curve(NamedTuple):
 
 
 class Text(NamedTuple):
-    """The last text of one tag."""
-
     step: int
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class EventLog:
-    """Content of the event files of one directory."""
-
     num_files: int
     scalars: dict[str, Curve]
     texts: dict[str, Text]
@@ -87,7 +81,7 @@ def read_log(directory: Path) -> EventLog:
 
 
 class _Entry(NamedTuple):
-    """One value of an event; without a tag, an event that has none."""
+    """One value of an event; an event without values has an entry without a tag."""
 
     wall_time: float
     step: int
@@ -114,7 +108,7 @@ def _first_step(process: list[_File]) -> int:
 
 
 def _joined(found: list[_File]) -> dict[str, dict[int, float | str]]:
-    """Values by tag and step, without those of repeated steps."""
+    """Returns values by tag and step, without those of repeated steps."""
     by_tag: dict[str, dict[int, float | str]] = {}
     for file in found:
         seen: set[str] = set()
@@ -149,7 +143,7 @@ _WRITER = re.compile(r"tfevents\.\d+\.(.+)\.(\d+)\.(\d+)\.v2$")
 
 
 def _processes(found: list[_File]) -> list[list[_File]]:
-    """Files with scalars, by the process that wrote them, in order."""
+    """Groups files with scalars by the process that wrote them, in order."""
     processes: list[list[_File]] = []
     last = None
     for file in found:
@@ -185,7 +179,7 @@ def _read_file(path: Path) -> _File:
 
 
 def read_records(path: Path) -> Iterator[bytes]:
-    """Records of an event file, up to a damaged one or one that is not finished."""
+    """Yields the records of an event file, up to a damaged or unfinished one."""
     with files.open_to_read(path) as file:
         try:
             yield from tfrecords.read_frames(file)
@@ -197,7 +191,7 @@ def read_records(path: Path) -> Iterator[bytes]:
 
 
 def _decode(value: Any, plugin: str) -> float | str | None:
-    """A scalar or a text; `None` for images, histograms and the like."""
+    """Returns a scalar or a text; `None` for images, histograms and the like."""
     kind = value.WhichOneof("value")
     if kind == "simple_value":
         return float(value.simple_value)

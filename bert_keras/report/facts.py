@@ -19,8 +19,6 @@ from bert_keras.report import event_log
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """A run, finished or not."""
-
     name: str
     """Name of its directory."""
     task: config.Task
@@ -44,7 +42,6 @@ class Facts:
 
     @property
     def is_tuned(self) -> bool:
-        """Whether the run has learnt from labelled examples."""
         return isinstance(registry.find(self.task.kind), Labelled)
 
     @property
@@ -57,7 +54,6 @@ class Facts:
 
     @property
     def num_phases(self) -> int:
-        """Number of directories of examples, for pre-training."""
         hashes = self.inputs.get("examples_sha256")
         return len(hashes) if isinstance(hashes, list) else 1
 
@@ -99,11 +95,7 @@ class Facts:
 
 
 def read_facts(directory: Path) -> Facts:
-    """Reads a run directory.
-
-    Raises:
-        InputError: it is none, damaged, or holds no scalars yet.
-    """
+    """Reads a run directory, which must have scalars already."""
     task = read_task(directory)
     train, evaluation, panels = (
         event_log.read_log(directory / run_directory.LOGS_NAME / name)
@@ -133,18 +125,14 @@ def read_facts(directory: Path) -> Facts:
 
 
 def read_task(directory: Path) -> config.Task:
-    """Reads the `task.json` of a run directory.
-
-    Raises:
-        InputError: there is none, it is damaged, or no run that is trained has it.
-    """
+    """Reads a run's `task.json`; refuses tasks for which no run is trained."""
     return run_directory.read_task(
         directory, kinds=config.TASK_KINDS, verb=run_directory.VERBS
     )
 
 
 def changed_settings(task: config.Task, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of a run that differ from the defaults, by dotted key."""
+    """Returns settings that differ from the defaults, by dotted key."""
     is_pretraining = task.kind == "pretraining"
     settings_type = (
         config.PretrainingConfig if is_pretraining else finetuning.FinetuningConfig
@@ -158,7 +146,8 @@ def changed_settings(task: config.Task, settings: Mapping[str, Any]) -> dict[str
 
 
 def find_curve(log: event_log.EventLog, name: str) -> event_log.Curve | None:
-    """The curve of the tag `name`, or of the shortest `.../name`; `None`: neither."""
+    """Returns the curve of the tag `name`, or of the shortest `.../name`; `None`:
+    neither."""
     tags = [tag for tag in log.scalars if f"/{tag}".endswith(f"/{name}")]
     return log.scalars[min(tags, key=len)] if tags else None
 
@@ -166,7 +155,7 @@ def find_curve(log: event_log.EventLog, name: str) -> event_log.Curve | None:
 def _tokens_per_example(
     sequences: event_log.Curve, tokens: event_log.Curve, first: int, last: int
 ) -> int | None:
-    """Ratio of two rates logged together, in steps `(first, last]`."""
+    """Returns the ratio of two rates logged together, in steps `(first, last]`."""
     steps, here, there = np.intersect1d(
         sequences.steps, tokens.steps, return_indices=True
     )

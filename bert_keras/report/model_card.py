@@ -1,8 +1,9 @@
 """A model card: what a trained model is, from the files of its run alone.
 
-Markdown under the metadata that the Hugging Face Hub reads (`library_name`,
-`pipeline_tag`, `model-index`). What the run's files do not say is called "not stated".
-Names of files are in it, never their places, nor the machine's name, nor a text.
+It is Markdown under the metadata that the Hugging Face Hub reads (`library_name`,
+`pipeline_tag`, `model-index`). Facts that the run's files do not have are called "not
+stated". The card has names of files, but neither directories, nor the machine's name,
+nor a text.
 """
 
 import json
@@ -104,15 +105,12 @@ class _Source(NamedTuple):
 
 
 def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
-    """The card of a finished run; `None`: the model is no such run, nothing is known.
+    """Returns the card of a finished run; `None`: the model is no such run.
 
     Args:
-        model_dir: run directory, or anything else that a model is read from.
-        name: of the model, its title.
+        model_dir: run directory, or any other checkpoint.
+        name: title of the model.
         form: of the files beside the card, a key of `USES`.
-
-    Raises:
-        InputError: a file of the run is damaged.
     """
     directory = files.path(model_dir)
     if not (directory / run_directory.TASK_NAME).is_file():
@@ -156,7 +154,6 @@ def _transformers_use(task: config.Task) -> str:
 
 
 def _with_call(use: str, run: run_directory.Run) -> str:
-    """Fills the arguments of a call in."""
     usage = registry.find(run.task.kind).usage(run.task)
     call = f"text=tf.constant([{usage.text or _TEXT}])"
     if run.task.has_text_pair:
@@ -169,7 +166,7 @@ def _with_call(use: str, run: run_directory.Run) -> str:
 
 
 def _metadata(source: _Source, *, name: str, library: str) -> str:
-    """YAML; JSON's strings and numbers are YAML's."""
+    """Returns YAML; JSON's strings and numbers are valid in YAML."""
     metrics = [
         line
         for metric, value in source.results["eval"].items()
@@ -217,7 +214,8 @@ def _first_lines(source: _Source) -> str:
 
 
 def _spread(values: Sequence[float], num_runs: int) -> str:
-    """Mean and deviation of the runs that have a score: one that diverged has none."""
+    """Returns mean and deviation of the runs that have a score: a diverged run has
+    none."""
     if not values:
         return "–"
     text = f"{statistics.fmean(values):.4f}"
@@ -227,7 +225,8 @@ def _spread(values: Sequence[float], num_runs: int) -> str:
 
 
 def _scores(source: _Source) -> str:
-    """A table: this run, and the mean of runs that differ from it in the seed alone."""
+    """Formats scores: this run's, and the mean of runs that differ in the seed
+    alone."""
     runs = [found["eval"] for found in _seeds(source.directory)]
     baseline = source.results.get("eval_baseline") or {}
     header = ["score", "this model"]
@@ -274,10 +273,8 @@ def _thresholds(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _seeds(directory: Path) -> list[Mapping[str, Any]]:
-    """Results of this run and of those beside it with another seed, as in a sweep.
-
-    None if the run does not say what it was made from.
-    """
+    """Returns the results of this run and of its neighbours with another seed, as in a
+    sweep; [] if the run does not record its inputs."""
     if not (directory / run_directory.INPUTS_NAME).is_file():
         return []
     inputs = _but_seed(directory)
@@ -340,7 +337,7 @@ def _file_line(file: data_report.FileReport, max_seq_length: int) -> str:
 
 
 def _corpus_counts(place: str) -> dict[str, int]:
-    """Documents, words and examples of a directory of examples, if it is there."""
+    """Counts documents, words and examples of a directory of examples, if it exists."""
     try:
         made = manifest.read_manifest(place, kind="examples", verb="examples")
     except (OSError, InputError):
@@ -391,7 +388,7 @@ def _limits(source: _Source) -> Iterator[str]:
 
 
 def _name(place: str) -> str:
-    """The last part of a path: the rest is the maker's own business."""
+    """Returns the last part of a path: the rest is the maker's own business."""
     return markdown.literal(os.path.basename(place.rstrip("/")))
 
 

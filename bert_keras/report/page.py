@@ -53,10 +53,9 @@ def render(
     *,
     data: sections.Section | None = None,
 ) -> str:
-    """The whole page.
+    """Renders the whole page.
 
     Args:
-        run: to describe.
         pictures: title and file name of each curve, next to the page.
         parts: about the answers of a fine-tuned run; `None`: there are none.
         data: about its files; `None`: unknown.
@@ -92,7 +91,7 @@ def _state(run: facts.Facts) -> str:
 
 
 def _evaluation(run: facts.Facts) -> str:
-    """A table of the last and the best value of each metric, and of a mere guess."""
+    """Formats the last and the best value of each metric, and the baseline's."""
     rows = []
     metric_of = registry.find(run.task.kind).metric
     for name, curve in _evaluation_curves(run).items():
@@ -121,7 +120,8 @@ def _evaluation(run: facts.Facts) -> str:
 
 
 def _best(metric: Metric, curve: event_log.Curve) -> int | None:
-    """Index of the best value; `None` if none is finite, or the metric is no score."""
+    """Returns the index of the best value; `None`: none is finite, or it is no
+    score."""
     finite = np.flatnonzero(np.isfinite(curve.values))
     if metric.better is None or not len(finite):
         return None
@@ -136,7 +136,8 @@ def _value_and_step(curve: event_log.Curve, index: int | None) -> tuple[str, str
 
 
 def _evaluation_curves(run: facts.Facts) -> dict[str, event_log.Curve]:
-    """Curves by metric, with derived ones, of the last phase that was evaluated."""
+    """Returns curves by metric, with derived ones, of the last phase that was
+    evaluated."""
     names = {tag.rpartition("/")[2] for tag in run.eval.scalars}
     curves = {
         name: _of_last_phase(run, curve)
@@ -155,7 +156,8 @@ def _evaluation_curves(run: facts.Facts) -> dict[str, event_log.Curve]:
 
 
 def _of_last_phase(run: facts.Facts, curve: event_log.Curve) -> event_log.Curve:
-    """The last phase's values: those for examples of another length do not compare."""
+    """Returns the last phase's values: values for other lengths of examples do not
+    compare."""
     begin = max((end for end in run.phase_ends if end < curve.steps[-1]), default=-1)
     return event_log.Curve(*(part[curve.steps > begin] for part in curve))
 
@@ -176,7 +178,6 @@ _SPEEDS = ("sequences_per_second", "tokens_per_second", "real_tokens_per_second"
 
 
 def _figures(run: facts.Facts) -> Iterator[tuple[str, str]]:
-    """Time, speed and events of the run."""
     # Summed over processes; results.json has only the time of the last one.
     yield "training time, loading left out", progress.duration(run.train.seconds)
     if (tokens := run.num_tokens) is not None:
@@ -222,7 +223,7 @@ def _model_and_data(run: facts.Facts) -> Iterator[tuple[str, str]]:
 
 
 def _command(run: facts.Facts) -> str:
-    """The command of the run, with the settings that differ from the defaults."""
+    """Returns the run's command, with the settings that differ from the defaults."""
     verb, data = "pretrain", "--examples EXAMPLES"
     changed = dict(run.changed_settings)
     if not run.is_pretraining:
@@ -242,21 +243,22 @@ def _command(run: facts.Facts) -> str:
 
 
 def _yaml(value: Any) -> str:
-    """A value as `--set` reads it: JSON is YAML, and a plain word needs no quotes."""
+    """Writes a value as `--set` reads it: JSON is YAML, and a plain word needs no
+    quotes."""
     if isinstance(value, list):
         value = [_without_nulls(item) for item in value]
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def _without_nulls(value: Any) -> Any:
-    """A phase, for instance, without the settings that it leaves to the run."""
+    """Removes the settings that a phase, for instance, leaves to the run."""
     if not isinstance(value, dict):
         return value
     return {key: v for key, v in value.items() if v is not None}
 
 
 def _predictions(run: facts.Facts) -> Iterator[str]:
-    """The model's last guesses for the masked words of some sentences."""
+    """Yields the model's last guesses for the masked words of some sentences."""
     guesses = {
         tag: text for tag, text in run.panels.texts.items() if tag.startswith("masked")
     }

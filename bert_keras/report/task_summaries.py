@@ -13,14 +13,8 @@ from bert_keras.report import facts
 
 
 def read_sections(run_dir: Path) -> list[sections.Section]:
-    """Parts of a page about the answers of a fine-tuned run.
-
-    Args:
-        run_dir: contains `task.json` and `dev_answers.jsonl`.
-
-    Raises:
-        InputError: a file is missing or damaged, or the two are not of the same run.
-    """
+    """Reads a fine-tuned run's `task.json` and `dev_answers.jsonl`; returns the parts
+    of a page about the answers. Refuses files of two different runs."""
     task = facts.read_task(run_dir)
     records = answers.read_answers(
         run_dir / run_directory.ANSWERS_NAME, registry.labelled(task.kind).record
@@ -31,15 +25,8 @@ def read_sections(run_dir: Path) -> list[sections.Section]:
 def describe(
     records: Sequence[answers.Record], task: config.Task
 ) -> list[sections.Section]:
-    """Parts of a page about answers.
-
-    Args:
-        records: of the kind of the task, at least one.
-        task: of the run.
-
-    Raises:
-        InputError: a record has a label that is none of the task's.
-    """
+    """Returns parts of a page about answers, at least one, of the kind of the task;
+    refuses labels that the task does not have."""
     if not answers.are_finite(records):
         text = (
             "The model computes numbers that are not finite, so its answers mean "
@@ -52,14 +39,8 @@ def describe(
 def write(run_dir: str | Path, *, step: int) -> None:
     """Shows the answers of a fine-tuned run in TensorBoard, as pictures and text.
 
-    They go to `logs/panels`: pictures as `answers/*`, text as `answers/*/text`.
-
-    Args:
-        run_dir: with `task.json` and `dev_answers.jsonl`.
-        step: the run's last.
-
-    Raises:
-        InputError: as `read_sections`.
+    They go to `logs/panels`: pictures as `answers/*`, text as `answers/*/text`. `step`
+    is the run's last.
     """
     run_dir = files.path(run_dir)
     parts = read_sections(run_dir)

@@ -14,21 +14,11 @@ PAGE_NAME = "report.md"
 
 
 def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> Path:
-    """Writes the report of a run: `report.md` and pictures.
+    """Writes `report.md` and pictures: the curves of a run, finished or not, and the
+    answers of a finished fine-tuning. Returns the report's directory.
 
-    It shows the run's curves and, for a finished fine-tuning run, its answers.
-
-    Args:
-        run_dir: of `pretrain` or `finetune`, finished or not.
-        output_dir: to write; `None`: `report` in the run directory. An earlier report
-            there is replaced.
-
-    Returns:
-        The report's directory.
-
-    Raises:
-        InputError: `run_dir` is no run, is damaged or has logged nothing yet, or
-            `output_dir` holds something else than a report or cannot be written.
+    `output_dir` is `None` for `report` in the run directory. An earlier report there is
+    replaced, but no other content.
     """
     run_dir = files.path(run_dir)
     run = facts.read_facts(run_dir)

@@ -8,10 +8,8 @@ from bert_keras.tpu.doctor.findings import Finding
 
 
 def examine(purpose: str, paths: Sequence[str] = ()) -> Iterator[Finding]:
-    """Looks at this machine; loads no TensorFlow here, and changes nothing that stays.
-
-    `paths` are directories that a run will read or write, local or remote.
-    """
+    """Examines this machine; loads no TensorFlow here, and changes nothing that stays.
+    `paths` are directories, local or remote, that a run will read or write."""
     yield from packages.examine(purpose)
     if purpose == "gpu":
         yield from accelerators.examine_gpus()

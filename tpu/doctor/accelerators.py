@@ -21,7 +21,7 @@ _MIN_DRIVER = (525, 60, 13)
 
 
 def examine_tpu(root: Path = Path("/")) -> Iterator[Finding]:
-    """The TPU's device files, and who holds it."""
+    """Examines the TPU's device files, and finds the process that holds it."""
     yield _tpu_devices(root)
     yield _lock(root)
 
@@ -71,7 +71,7 @@ def _lock(root: Path) -> Finding:
 
 
 def examine_gpus(root: Path = Path("/")) -> Iterator[Finding]:
-    """GPUs that TensorFlow can use, or the reason why it cannot."""
+    """Lists GPUs that TensorFlow can use, or says why it cannot."""
     found = [_gpu_devices(root), _driver(root), _cuda()]
     yield from found
     # It takes seconds: asked only where nothing simpler is wrong.
@@ -80,7 +80,7 @@ def examine_gpus(root: Path = Path("/")) -> Iterator[Finding]:
 
 
 def gpus_of_tensorflow() -> Finding:
-    """GPUs that TensorFlow lists, in a process of its own, or its own reason."""
+    """Lists TensorFlow's GPUs in a process of its own, or returns its own reason."""
     program = (
         "import tensorflow as tf; "
         "print('GPUS', len(tf.config.list_physical_devices('GPU')))"
@@ -141,7 +141,7 @@ def _driver(root: Path) -> Finding:
 
 
 def _cuda() -> Finding:
-    """CUDA's libraries as packages; TensorFlow's own metadata names them."""
+    """Finds CUDA's libraries as packages; TensorFlow's own metadata names them."""
     folder = _folder("tensorflow")
     built = folder and folder / "python/platform/build_info.py"
     if built and "'is_cuda_build', True" not in built.read_text(encoding="utf-8"):

@@ -6,8 +6,6 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's table."""
-
     name: str
     """Of what was looked at; the same on every machine, for programs."""
     state: Literal["ok", "warning", "problem"]

@@ -1,4 +1,4 @@
-"""Python and its packages: versions against those that this package asks for."""
+"""Versions of Python and its packages, compared with this package's requirements."""
 
 import importlib.metadata
 import importlib.util
@@ -30,7 +30,7 @@ _BUILDS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")
 
 
 def examine(purpose: str) -> Iterator[Finding]:
-    """Python's version, the packages, and which build of TensorFlow there is."""
+    """Examines Python's version, the packages, and the build of TensorFlow."""
     yield _python(purpose)
     yield _versions(purpose)
     if purpose != "dataflow":
@@ -79,7 +79,7 @@ def _versions(purpose: str) -> Finding:
 
 
 def _wanted(extras: tuple[str, ...]) -> list[requirements.Requirement]:
-    """What this package needs with some extras, from its own metadata."""
+    """Returns this package's requirements with some extras, from its own metadata."""
     lines = importlib.metadata.requires(_US) or []
     found: dict[str, requirements.Requirement] = {}
     pending = list(extras)
@@ -96,7 +96,6 @@ def _wanted(extras: tuple[str, ...]) -> list[requirements.Requirement]:
 
 
 def installed_version(package: str) -> str | None:
-    """Version of an installed package; `None`: it is not there."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

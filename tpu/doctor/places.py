@@ -19,7 +19,7 @@ _MIN_DISK = 5e9
 
 
 def examine_disk(path: str) -> Finding:
-    """Checks room and the right to write at a local path, or where it would be made."""
+    """Checks room and the right to write at a local path, or in its nearest parent."""
     there = os.path.abspath(path)
     while not os.path.exists(there):
         there = os.path.dirname(there)
@@ -40,11 +40,11 @@ _ANSWERS_SECONDS = 120
 
 
 def examine_store(path: str, *, is_trained_on: bool) -> Iterator[Finding]:
-    """Checks the rights in a directory of a remote store.
+    """Writes, lists, reads and deletes a small file in a directory of a remote store,
+    with the credentials that a run would use.
 
-    Writes a small file, lists, reads and deletes it again, with the credentials that a
-    run would use. On `gs://` training reads its examples with TensorFlow, which looks
-    for credentials, certificates and proxies in other places.
+    On `gs://` training reads its examples with TensorFlow, which looks for credentials,
+    certificates and proxies in other places.
     """
     yield rights(path)
     if (
@@ -88,7 +88,6 @@ def _reading_of_tensorflow(path: str) -> Finding:
 
 
 def rights(path: str) -> Finding:
-    """Checks what this process may do in a directory of a store."""
     name, probe = f"rights {path}", files.join(path, f".doctor-{uuid.uuid4().hex}")
     doing = "reach"
     try:

@@ -10,7 +10,6 @@ from bert_keras.tpu.doctor.findings import Finding
 
 
 def examine() -> Iterator[Finding]:
-    """Yields findings on the workers of `TF_CONFIG`, if it is set."""
     text = os.environ.get("TF_CONFIG")
     if not text:
         return

@@ -1,4 +1,5 @@
-"""Whether our steps compile for a TPU and fit, and how fast they can be, without it.
+"""Checks without a TPU whether our steps compile for it and fit, and how fast they can
+be.
 
 Each step of a run (training, evaluation; of pre-training or of a task) is lowered as
 one chip of the slice would run it and compiled by libtpu for that chip. Figures are the
@@ -23,7 +24,7 @@ class Row:
 
     @property
     def fits(self) -> bool:
-        """Whether it compiles into the chip's memory."""
+        """Whether the step compiles into the chip's memory."""
         compiled = self.compiled
         return not (compiled.refused or compiled.is_too_large) and (
             compiled.memory <= self.chip.usable_memory
@@ -31,14 +32,14 @@ class Row:
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """Least time of a step, by its arithmetic and by the bytes that it moves."""
+        """The least time of a step, by its arithmetic and by the bytes that it
+        moves."""
         return (
             self.compiled.flops / self.chip.flops,
             self.compiled.moved_bytes / self.chip.bandwidth,
         )
 
     def facts(self) -> dict[str, Any]:
-        """Returns the row for programs."""
         return {
             "step": self.step.name,
             "batch_size": self.step.batch_size,
@@ -53,11 +54,6 @@ class Row:
 
 
 def check(request: steps.Request) -> list[Row]:
-    """Compiles the steps of a run for a device.
-
-    Raises:
-        InputError: see `steps.plan` and `compiling.compile_step`.
-    """
     return [_compile(step, request.device) for step in steps.plan(request)]
 
 
@@ -67,7 +63,6 @@ def _compile(step: steps.Step, device: chips.Device) -> Row:
 
 
 def report(device: chips.Device, rows: Sequence[Row]) -> dict[str, Any]:
-    """Returns the rows of a run for programs."""
     return {
         "device": device.name,
         "num_chips": device.num_chips,

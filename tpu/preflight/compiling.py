@@ -55,7 +55,6 @@ class Compiled:
 
     @property
     def memory(self) -> float:
-        """Bytes of the chip's memory that a step needs."""
         if self.whole_bytes is not None:
             return self.whole_bytes
         arguments = max(self.argument_bytes, self.state_bytes)
@@ -98,11 +97,7 @@ def install_command(directory: Path) -> str:
 
 
 def compile_step(step: steps.Step, device: chips.Device) -> Compiled:
-    """Lowers a step and compiles it for a chip, or reads the result of an earlier time.
-
-    Raises:
-        InputError: there is no compiler, or it ended without an answer.
-    """
+    """Lowers a step and compiles it for a chip, or reads an earlier result."""
     directory = cache_directory()
     path = directory / "results" / f"{_key(step, device)}.json"
     if (result := _read_result(path)) is not None:
@@ -125,10 +120,10 @@ def compile_step(step: steps.Step, device: chips.Device) -> Compiled:
 def scaled_to_all_parts(compiled: Compiled, step: steps.Step) -> Compiled:
     """Scales the figures of a step to all parts of its batch.
 
-    The first part stands before a loop over the others, and the compiler counts what is
-    in a loop once: two parts of how many there are. The update of a training step comes
-    once: it reads weights, moments and gradients, these for their norm too, and writes
-    weights and moments.
+    The first part stands before a loop over the others, and the compiler counts the
+    content of a loop once: two parts are counted, however many there are. The update of
+    a training step comes once: it reads weights, moments and gradients, these for their
+    norm too, and writes weights and moments.
     """
     if step.num_parts <= 2:
         return compiled
@@ -253,10 +248,8 @@ def topology_words(device: chips.Device) -> dict[str, Any]:
 
 
 def _ask(python: str, request: Mapping[str, Any], *, title: str) -> dict[str, Any]:
-    """Runs the compiler and returns its answer.
-
-    The compiler watches its input, so it ends with this process, whatever ends it.
-    """
+    """Runs the compiler and returns its answer. The compiler watches its input, so it
+    ends with this process, whatever ends it."""
     command = [python, str(_TPU / "libtpu_compiler.py")]
     with (
         tempfile.TemporaryFile("w+") as errors,

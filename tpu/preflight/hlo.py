@@ -1,4 +1,4 @@
-"""Programs of XLA as text: what they hold, and what compilers say about them."""
+"""Reads programs of XLA as text, and the messages of their compilers."""
 
 import re
 from typing import NamedTuple
@@ -11,19 +11,13 @@ _GIGA = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 class AllReduces(NamedTuple):
-    """Sums over chips of a program."""
-
     count: int
     bytes: int
     """Of all their results, in the memory of a chip."""
 
 
 def all_reduces(text: str) -> AllReduces:
-    """The sums over chips of an optimised program.
-
-    Args:
-        text: HLO, after the compiler combined what it could.
-    """
+    """Counts the sums over chips in HLO after the compiler combined what it could."""
     # `%name = (f32[8,128]{1,0:T(8,128)}, f32[]) all-reduce(`; one in two halves has
     # its operands' and its results' shapes at its beginning.
     found = re.findall(r"^.*? = (.*?) all-reduce(-start)?\(", text, re.MULTILINE)
@@ -36,7 +30,7 @@ def all_reduces(text: str) -> AllReduces:
 
 
 def bytes_of_shapes(text: str) -> int:
-    """Bytes of all arrays whose shapes are in a text, padding left out."""
+    """Returns the bytes of all arrays whose shapes are in a text, padding left out."""
     total = 0
     for dtype, sides in re.findall(r"\b([a-z]+\d*)\[([\d,]*)\]", text):
         if dtype in _BYTES:
@@ -48,7 +42,7 @@ def bytes_of_shapes(text: str) -> int:
 
 
 def without_mhlo_copies(text: str) -> str:
-    """StableHLO in which TensorFlow's `mhlo.copy`, which jaxlib does not read, are
+    """Replaces TensorFlow's `mhlo.copy` in StableHLO, which jaxlib does not read, by
     reshapes to the same shape."""
     text = re.sub(
         r"mhlo\.copy (%[\w#]+) : (tensor<[^>]*>)",
@@ -64,7 +58,8 @@ def without_mhlo_copies(text: str) -> str:
 
 
 def refused_operations(message: str) -> tuple[steps.Refused, ...]:
-    """The operations that TensorFlow names in an error of lowering; maybe none."""
+    """Returns the operations that TensorFlow names in an error of lowering; maybe
+    none."""
     found = [
         steps.Refused(
             operation=operation,
@@ -89,21 +84,19 @@ def refused_operations(message: str) -> tuple[steps.Refused, ...]:
 
 
 def scope_in(message: str) -> str | None:
-    """The name of the operation at whose place a compiler says that it failed."""
+    """Returns the name of the operation at which a compiler failed."""
     found = re.search(r'(?:fused|loc)[\[(]\\?"([^"\\]+)', message)
     return found[1] if found else None
 
 
 class Shortage(NamedTuple):
-    """Memory that a program needs, in bytes."""
-
     needed: float
     is_temporaries: bool
     """Variables, batch and code come on top."""
 
 
 def memory_shortage(message: str) -> Shortage | None:
-    """What libtpu says about a program that is too large; `None`: another error."""
+    """Reads libtpu's message on a program that is too large; `None`: another error."""
     size = r"([\d.]+)([KMGT]?)"
     forms = {
         rf"HLO temporaries \({size}\) exceeds available": True,

@@ -1,8 +1,8 @@
 """Compiles StableHLO for a TPU with libtpu: run by the compiler's own Python.
 
-Reads a request, a line of JSON, from standard input and writes the answer to standard
-output, JSON too. Needs jax and libtpu, nothing of ours: TensorFlow and libtpu share
-symbols and cannot be in one process. No TPU is needed.
+The script reads a request, a line of JSON, from standard input and writes its answer,
+JSON too, to standard output. It needs jax and libtpu, nothing of ours: TensorFlow and
+libtpu share symbols and cannot be in one process. No TPU is needed.
 """
 
 import json
@@ -23,15 +23,11 @@ MEMORY = ("argument", "output", "alias", "temp", "generated_code")
 
 
 def compile_step(request: dict) -> dict:
-    """Compiles a module for one chip of a topology.
+    """Compiles a module for one chip; returns `memory` by kind, `bytes` moved and
+    `flops`.
 
-    Args:
-        request: `module`, a file of StableHLO; `topology`, the words of
-            `get_topology_desc`; `num_replicas`; `hlo`, a file to write the optimised
-            program to.
-
-    Returns:
-        `memory` by kind and `bytes` that it moves, `flops`, of one chip.
+    `request` has `module`, a file of StableHLO; `topology`, the words of
+    `get_topology_desc`; `num_replicas`; `hlo`, a file for the optimised program.
     """
     from jax._src import compiler
     from jax._src.interpreters import mlir
@@ -65,11 +61,8 @@ def compile_step(request: dict) -> dict:
 
 
 def end_with_caller(folder: str) -> None:
-    """Ends this process when the caller's end of standard input closes.
-
-    Args:
-        folder: the request's, which the caller can no longer delete.
-    """
+    """Ends this process when the caller's end of standard input closes, and deletes the
+    request's folder, which the caller can no longer delete."""
     sys.stdin.read()
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)

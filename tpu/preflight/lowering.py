@@ -2,7 +2,7 @@
 
 The learner is built and traced under a strategy that says it is a chip of several: the
 batch is one chip's share, sums over replicas are XLA's all-reduce over all chips.
-Nothing is trained, and nothing runs on any device but the making of the variables.
+Nothing is trained, and only the making of the variables runs on a device.
 """
 
 import dataclasses
@@ -27,8 +27,8 @@ from bert_keras.training.step import learner, optimization
 class OneOfManyChips(tf.distribute.Strategy):
     """A strategy of one chip of a data-parallel slice, for tracing only.
 
-    Its variables live on the processor; its devices are said to be TPUs, so that code
-    which suits processors alone stays out.
+    Its variables live on the processor; its devices are named as TPUs, so that code for
+    processors alone stays out.
     """
 
     def __init__(self, num_chips: int):
@@ -71,8 +71,6 @@ class _Replica(distribute_lib.ReplicaContext):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Lowered:
-    """A step as XLA takes it."""
-
     text: str
     """StableHLO. Results that are variables live in their argument's memory."""
     num_parameters: int
@@ -81,11 +79,8 @@ class Lowered:
 
 
 def lower(step: steps.Step) -> Lowered | tuple[steps.Refused, ...]:
-    """Builds and traces a step, and lowers it to StableHLO.
-
-    Returns:
-        The operations that cannot be compiled, if there are some.
-    """
+    """Builds and traces a step, and lowers it to StableHLO; returns the operations that
+    cannot be compiled, if there are some."""
     try:
         with trace_registry.custom_gradients_end():
             return _lower(step)
@@ -128,10 +123,10 @@ def _lower(step: steps.Step) -> Lowered | tuple[steps.Refused, ...]:
 
 
 def of_unknown_shape(graph: tf.Graph) -> Iterator[steps.Refused]:
-    """Operations with which an unknown shape begins: all that they are given is known.
+    """Yields the operations whose shape is unknown although all their inputs are known.
 
-    What follows them has an unknown shape, too; it is not named. Bodies of loops and
-    branches are looked at as well.
+    Later operations, whose shape is unknown as well, are left out. Bodies of loops and
+    branches are searched too.
     """
     bodies = [
         function_def_to_graph.function_def_to_graph(function)

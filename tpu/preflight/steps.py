@@ -1,4 +1,4 @@
-"""Steps to compile before a TPU is rented: what they compute, of which sizes."""
+"""The steps to compile before a TPU is rented, with the sizes of their inputs."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -48,14 +48,12 @@ class Step:
 
     @property
     def name(self) -> str:
-        """For people: `pretraining, training`."""
+        """A name for people: `pretraining, training`."""
         return f"{self.task.kind}, {self.purpose}"
 
     def batch(self) -> dict[str, Feature]:
-        """Shape and dtype of each feature of a chip's batch.
-
-        Tuned models are evaluated by their outputs: no labels.
-        """
+        """Shape and dtype of each feature of a chip's batch. Tuned models are evaluated
+        by their outputs, so their batches have no labels."""
         rows, length = self.batch_size, self.max_seq_length
         kind = registry.find(self.task.kind)
         is_training = self.purpose == "training"
@@ -85,8 +83,6 @@ class Step:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Refused:
-    """An operation that cannot be compiled."""
-
     operation: str
     scope: str
     """Its name, with those of the layers that it is in."""
@@ -111,11 +107,7 @@ class Request:
 
 
 def plan(request: Request) -> list[Step]:
-    """Returns the steps of a run: one that trains and one that evaluates.
-
-    Raises:
-        InputError: the examples are unusable, or the batch cannot be shared equally.
-    """
+    """Returns the steps of a run: one that trains and one that evaluates."""
     settings, device = request.settings, request.device
     examples, vocab_size = _examples(request)
     tuned = finetuning.FinetuningConfig(task=request.task or "text")

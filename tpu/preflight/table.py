@@ -38,7 +38,6 @@ def _refusals(row: preflight.Row) -> Iterator[str]:
 
 
 def table(rows: Sequence[preflight.Row]) -> Iterator[str]:
-    """Yields the lines of a table with a column for each step."""
     columns = [["", *_FIGURES], *([row.step.name, *_figures(row)] for row in rows)]
     widths = [max(map(len, column)) for column in columns]
     for number, (name, *figures) in enumerate(zip(*columns, strict=True)):
@@ -79,5 +78,4 @@ def _figures(row: preflight.Row) -> Iterator[str]:
 
 
 def gigabytes(number: float) -> str:
-    """Writes bytes for people."""
     return f"{number / 1e9:.2f} GB" if number >= 1e7 else f"{number / 1e6:.3f} MB"

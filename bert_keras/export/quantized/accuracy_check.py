@@ -34,8 +34,8 @@ Run = Callable[[Mapping[str, np.ndarray]], dict]
 class DevFile:
     """A labelled file that a tuned model answers in several exports.
 
-    The files in `model_dir` name the columns that a form of one's own data has unless
-    told otherwise.
+    If `model_dir` is no run but a tuned model in another format, the file has the
+    default columns of its form.
     """
 
     def __init__(self, path: Path, model_dir: Path, model: served.ServedModel):
