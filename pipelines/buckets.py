@@ -1,7 +1,7 @@
 """The documents of one bucket -> the records of one shard, without Beam.
 
 `instances` chooses the sentences of each instance, `masking` the hidden tokens. Here
-instances become matrices, some thousand tokens at a time, which are masked, checked and
+instances become matrices of some thousand tokens, which are masked, checked and
 serialised as a whole.
 """
 
@@ -35,12 +35,9 @@ def tokenize_documents(
     tokenizer: batch_tokenizer.BatchTokenizer,
     counts: Counter[str],
 ) -> Iterator[instances.Document]:
-    """Text -> ids; a sentence without any token is left out.
+    """Yields documents of `corpus` as ids, without sentences that have no token.
 
-    Args:
-        found: documents of `corpus`: `id`, `source`, `paragraphs` of sentences.
-        counts: incremented: `documents`, `sentences`, `tokens`, `unknown_tokens`,
-            `empty_documents`.
+    Increments `documents`, `sentences`, `tokens`, `unknown_tokens`, `empty_documents`.
     """
     gathered, sentences, ends = [], [], []
     num_characters = 0
@@ -68,7 +65,7 @@ def _tokenize(
     tokenizer: batch_tokenizer.BatchTokenizer,
     counts: Counter[str],
 ) -> Iterator[instances.Document]:
-    """Documents, whose sentences are those up to each of `ends`."""
+    """Yields documents; the sentences of each go up to its number in `ends`."""
     ids, sizes = tokenizer.encode(sentences)
     is_unknown = ids == tokenizer.tokenizer.vocabulary.unk_id
     counts["documents"] += len(found)
@@ -91,14 +88,13 @@ def _tokenize(
 
 
 def pack(document: instances.Document) -> bytes:
-    """A tokenised document as bytes, for a shuffle."""
+    """Returns a tokenised document as bytes, for a shuffle."""
     token_ids = bytes(document.token_ids)
     head = json.dumps([document.id, document.source, len(token_ids)])
     return b"".join((head.encode(), b"\n", token_ids, bytes(document.sentence_ends)))
 
 
 def unpack(packed: bytes, *, vocab_size: int) -> instances.Document:
-    """The document that was packed."""
     head, _, numbers = packed.partition(b"\n")
     document_id, source, num_bytes = json.loads(head)
     return instances.Document(
@@ -122,14 +118,12 @@ def encode_bucket(
     vocabulary: masking.MaskingVocabulary,
     counts: Counter[str],
 ) -> Iterator[bytes]:
-    """All examples of a bucket, serialised, in the order of the shard.
+    """Yields all examples of a bucket, serialised, in the order of the shard.
 
-    Args:
-        vocabulary: WordPieces to mask with.
-        counts: incremented: `duplicate_documents`, `pairs_without_partner`,
-            `dropped_single_sentences`, `dropped_unbalanced_pairs`,
-            `other_source_partners`, `examples`, `example_tokens`, `masked_tokens`,
-            `random_next_examples`; of packed rows `rows` too.
+    Increments `duplicate_documents`, `pairs_without_partner`,
+    `dropped_single_sentences`, `dropped_unbalanced_pairs`, `other_source_partners`,
+    `examples`, `example_tokens`, `masked_tokens`, `random_next_examples`, and for
+    packed rows `rows`.
 
     Raises:
         RuntimeError: an example breaks a rule, which is a mistake of this program.
@@ -162,7 +156,7 @@ def encode_bucket(
 def _batches(
     spans: instances.Spans, order: np.ndarray, config: ExamplesConfig
 ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    """Indices of the instances of each batch; for packed rows the row of each too."""
+    """Yields the indices of each batch, and for packed rows the rows."""
     num_rows = max(1, TOKENS_PER_BATCH // config.max_seq_length)
     if not config.pack_instances:
         for first in range(0, len(order), num_rows):
@@ -188,7 +182,6 @@ def _plan(
     vocabulary: masking.MaskingVocabulary,
     counts: Counter[str],
 ) -> tuple[np.ndarray, instances.Spans]:
-    """All tokens, and the spans of them for each example."""
     dtype = np.dtype(tokenization.typecode_for(vocabulary.size))
     if config.packing == "full_sentences":
         return instances.make_full_sentence_spans(
@@ -211,7 +204,6 @@ class Batch(NamedTuple):
     first_lengths: np.ndarray
     """`(n,)` tokens of `[CLS] A [SEP]`."""
     is_random_next: np.ndarray
-    """`(n,)` bool."""
     masked: masking.MaskedBatch | None
     """`None`: masks are made when the records are loaded."""
 
@@ -223,7 +215,6 @@ def make_batch(
     vocabulary: masking.MaskingVocabulary,
     config: ExamplesConfig,
 ) -> Batch:
-    """Copies spans of tokens into the rows of a matrix, then masks it."""
     first_lengths, lengths = spans.a_ends - spans.a_starts + 2, _lengths(spans)
     columns = np.arange(config.max_seq_length)
     is_first = columns < first_lengths[:, np.newaxis]
@@ -245,7 +236,6 @@ def make_batch(
 
 
 def _lengths(spans: instances.Spans) -> np.ndarray:
-    """`(n,)` tokens of each instance, `[CLS]` and `[SEP]` included."""
     b_lengths = spans.b_ends - spans.b_starts
     return spans.a_ends - spans.a_starts + 2 + b_lengths + (b_lengths > 0)
 
@@ -255,8 +245,7 @@ def encode_batch(
 ) -> list[bytes]:
     """Serialises a batch, with the features listed in `features`.
 
-    Args:
-        row_of: with `config.pack_instances`, the row of each, ascending from 0.
+    With `config.pack_instances`, `row_of` is the row of each, ascending from 0.
     """
     labels = batch.is_random_next[:, np.newaxis].astype(np.int64)
     columns = np.arange(config.max_seq_length)
@@ -309,8 +298,7 @@ def check_batch(
     """Checks the invariants of every example, whatever came before.
 
     Raises:
-        RuntimeError: a mistake of this program, with the first broken rule and the
-            first example that breaks it.
+        RuntimeError: a mistake of this program; has the first broken rule.
     """
     # In order: a later rule may rely on the earlier ones.
     rules = _rules_of_tokens(batch, vocabulary, config)
@@ -332,7 +320,7 @@ def check_batch(
 def _rules_of_tokens(
     batch: Batch, vocabulary: masking.MaskingVocabulary, config: ExamplesConfig
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Faults that an example must not have, each with `(n,)` bool: free of it."""
+    """Yields faults, each with `(n,)` bool: the example does not have the fault."""
     ids, lengths, first_lengths = batch[:3]
     yield "is too long", lengths <= min(config.max_seq_length, ids.shape[1])
     holds = (ids.max(axis=1) < vocabulary.size) & (ids.min(axis=1) >= 0)

@@ -44,7 +44,7 @@ _BYTES_PER_PARTITION = 100_000_000
 
 _MAX_SOURCES = 100
 """Sources that the counters name, of each shard and of all; the documents of the
-smaller ones are counted together."""
+smaller sources are counted together."""
 _OTHER_SOURCES = "other sources"
 
 _SHARED_ID = "dropped/id of another document"
@@ -74,18 +74,16 @@ def build_corpus(
     An empty bucket has no file, so shard numbers may be missing.
 
     Args:
-        output_dir: created; must be new, or made by the same command, which goes on.
+        output_dir: new, or left by the same command, which then resumes.
         sources: paths or patterns by kind: `wikipedia` (MediaWiki dumps: `.xml`,
-            `.xml.bz2`, `.xml.gz`),
-            `books` (plain text, one or many in a file), `sentences` (a sentence on each
-            line; a blank line or a new file begins a document), `jsonl` (lines of
-            `{"id": ..., "text": ...}`, optionally `title` and `source`; blank lines in
-            the text divide paragraphs).
-        config: rules for leaving documents out.
-        exclude_overlap_with: evaluation files; documents that contain one of their
-            lines are left out.
+            `.xml.bz2`, `.xml.gz`), `books` (plain text, one or many in a file),
+            `sentences` (a sentence on each line; a blank line or a new file begins a
+            document), `jsonl` (lines of `{"id": ..., "text": ...}`, optionally `title`
+            and `source`; blank lines in the text divide paragraphs).
+        exclude_overlap_with: evaluation files; a document with one of their lines is
+            left out.
         max_bad_fraction: largest share of items that may be unreadable, and of
-            documents that may have the id of another one with other text.
+            documents that may have the id of another document with other text.
         allow_cut_dumps: read plain dumps without `</mediawiki>` at their end.
         encoding: of books and lines that are not UTF-8; `None`: detect it.
     """
@@ -141,19 +139,17 @@ class CorpusJob:
     """Hash of the evaluation lines to keep out. There may be many, so workers read
     them from `overlap_path` instead of the job's graph."""
     encoding: str | None
-    """Of books and lines that are not UTF-8; `None`: detect it."""
+    """Encoding of books and lines that are not UTF-8; `None`: detect it."""
     num_shards: int
     num_partitions: int
-    """Partitions of the paragraph hashes."""
 
     @property
     def work_dir(self) -> str:
-        """Directory for intermediate files."""
         return files.join(self.output_dir, manifest.WORK_NAME)
 
     @property
     def overlap_path(self) -> str:
-        """File with the `filters.Overlap`."""
+        """Returns the path of the file with the `filters.Overlap`."""
         return files.join(self.work_dir, "overlap.npz")
 
 
@@ -241,7 +237,7 @@ def _steps(job: CorpusJob, heartbeat: steps.Heartbeat) -> list[steps.Step]:
 
 
 def _name_largest(counters: Mapping[str, int]) -> dict[str, int]:
-    """Returns counters that name the sources with the most documents alone."""
+    """Returns counters that name only the sources with the most documents."""
     prefix = "documents/"
     names = [n.removeprefix(prefix) for n in counters if n.startswith(prefix)]
     names = [name for name in names if name != _OTHER_SOURCES]
@@ -319,7 +315,7 @@ def _drops(
     config: CorpusConfig,
     groups: Collection[str] = ("dropped", "rejected"),
 ) -> str:
-    """The reasons why documents are left out, each with its key and number."""
+    """Returns the reasons why documents are left out, each with its key and number."""
     reasons = []
     for name, amount in sorted(counters.items()):
         group, _, reason = name.partition("/")
@@ -356,7 +352,7 @@ def _log(result: manifest.Manifest, config: CorpusConfig) -> None:
 
 
 class _Read(steps.Worker):
-    """A range of a file -> its documents, and the hashes of their paragraphs."""
+    """Reads a range of a file: documents, and the hashes of their paragraphs."""
 
     def setup(self) -> None:
         self._overlap = None
@@ -402,10 +398,10 @@ def _tagged(
 
 
 class _FindNewest(steps.Worker):
-    """Hashes of paragraphs by document -> those of its newest version, by paragraph.
+    """Hashes of paragraphs by document -> hashes of its newest version, by paragraph.
 
-    An older version must not keep a paragraph for others. Of versions of the same rank
-    with other texts none counts, so all of their paragraphs stay.
+    An older version must not keep a paragraph for others. If versions of the same rank
+    have different texts, none counts, so all of their paragraphs stay.
     """
 
     def process(self, element: tuple[int, Any]) -> Iterator[steps.Send]:
@@ -495,7 +491,7 @@ class _Write(steps.Worker):
         keeps: bool,
         counts: Counter[str],
     ) -> document_records.Record | None:
-        """A document without the paragraphs that others keep, if enough is left.
+        """Returns a document without `marked` paragraphs; `None` if it is too short.
 
         A document that `keeps` a paragraph for others stays whole instead.
         """

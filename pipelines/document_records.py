@@ -1,6 +1,6 @@
 """Documents on their way to their shards: trimmed, packed, the newest of each id.
 
-Pure functions of `corpus`, without Beam and without files.
+The functions are pure: they use neither Beam nor files.
 """
 
 import hashlib
@@ -15,8 +15,6 @@ from bert_keras.pipelines.sources import source
 
 
 class Record(NamedTuple):
-    """A document on its way to its shard."""
-
     id: str
     rank: str
     """Among documents with the same id, the greatest rank wins."""
@@ -27,13 +25,11 @@ class Record(NamedTuple):
     """The document as a line of JSON, compressed."""
 
     def to_bytes(self) -> bytes:
-        """For a shuffle."""
         head, line = self[:-1], self[-1]
         return json.dumps(head).encode() + b"\n" + line
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Record":
-        """The record that `to_bytes` packed."""
         head, _, line = data.partition(b"\n")
         return cls._make([*json.loads(head), line])
 
@@ -49,19 +45,16 @@ class Version(NamedTuple):
 
     @classmethod
     def of(cls, record: Record, kept: "Kept") -> "Version":
-        """Returns the version that `record` is, with the hashes of its paragraphs."""
         line = zlib.decompress(record.line)
         digest = hashlib.blake2b(line, digest_size=16).hexdigest()
         rows = duplicates.paragraph_block(0, kept.hashes)
         return cls(record.id, record.rank, digest, rows[:, 0].tobytes())
 
     def to_bytes(self) -> bytes:
-        """For a shuffle."""
         return json.dumps(self[:-1]).encode() + b"\n" + self.hashes
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Version":
-        """The version that `to_bytes` packed."""
         head, _, hashes = data.partition(b"\n")
         return cls._make([*json.loads(head), hashes])
 
@@ -71,7 +64,7 @@ class Kept(NamedTuple):
 
     paragraphs: Sequence[duplicates.Paragraph]
     hashes: list[int | None]
-    """See `duplicates.paragraph_hashes`; empty if they are not asked for."""
+    """Hashes from `duplicates.paragraph_hashes`; empty if they are not needed."""
     num_words: int
 
 
@@ -82,7 +75,7 @@ def keep_paragraphs(
     overlap: filters.Overlap | None,
     count: Callable[..., object],
 ) -> Kept | None:
-    """What stays of a document; `None` if all of it is dropped.
+    """Returns the paragraphs that stay of a document; `None` if all of it is dropped.
 
     `count` is called with the name of a counter, and with the amount if it is not 1.
     """
@@ -128,7 +121,6 @@ def make_record(document: source.SourceDocument, kept: Kept) -> Record:
 
 
 def pack(document: Mapping[str, Any], *, rank: str, num_words: int) -> Record:
-    """Returns the record of a document."""
     line = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     paragraphs = document["paragraphs"]
     return Record(
@@ -142,16 +134,15 @@ def pack(document: Mapping[str, Any], *, rank: str, num_words: int) -> Record:
 
 
 def num_words_of(texts: Iterable[str]) -> int:
-    """Returns the number of words of all texts."""
     return sum(map(words.count_words, texts))
 
 
 def newest(records: Iterable[Record]) -> tuple[list[Record], int, list[str]]:
-    """Keeps one record per id: that of the greatest rank, then the first by text.
+    """Keeps one record per id: the record of the greatest rank, then the first by text.
 
     Returns:
-        The records in the order of their ids, the number left out, and the ids of those
-        left out that have the rank of the record before them but other text.
+        The records in the order of their ids, the number left out, and the ids left out
+        although they have the rank of the record before them but other text.
     """
     kept: dict[str, Record] = {}
     num_read = 0

@@ -33,7 +33,7 @@ def write_shard(path: str | Path, lines: Iterable[bytes]) -> manifest.Shard:
 
 
 def shard_items(directory: str | Path, corpus: manifest.Manifest) -> list[steps.Item]:
-    """The items of a job that reads a corpus: (path, bytes) of each shard."""
+    """Returns the items of a job that reads a corpus: (path, bytes) of each shard."""
     return [
         steps.Item(
             value=(files.join(directory, shard.name), shard.num_bytes),
@@ -44,7 +44,7 @@ def shard_items(directory: str | Path, corpus: manifest.Manifest) -> list[steps.
 
 
 def read_shard(path: str | Path) -> Iterator[dict[str, Any]]:
-    """The documents of a shard, in order.
+    """Yields the documents of a shard, in order.
 
     Raises:
         OSError, Unavailable: the disk or store does not answer.

@@ -9,16 +9,14 @@ Four steps, with shuffles of only 16 bytes for each paragraph:
 2. In each partition: `find` gives the rows (document hash, paragraph hash) to drop, and
    the rows that a document keeps for others: the document with the smallest hash keeps
    the paragraph. `partition` packs these rows again, now by document: a partition's
-   number is that of the document's bucket, where buckets are
-   `floor(hash * num_buckets / 2**64)`.
+   number is that of the document's bucket, `floor(hash * num_buckets / 2**64)`.
 3. Where documents are written: `marks_by_document` reads the rows of a bucket, and
    `kept_places` leaves out the marked paragraphs of one document, and repeats within
-   it.
+   the document.
 4. A document that would be too short after that, but keeps a paragraph for others,
    stays whole: no paragraph vanishes from all documents.
 
-The result depends on the set of rows alone, not on their order nor on their
-distribution over blocks and partitions.
+The result depends on the set of rows alone, not on their order or distribution.
 
 A hash has 64 bits, so two different paragraphs among n are taken for one with a
 probability of about n * n / 2**65: for the 10**8 paragraphs of the English Wikipedia,
@@ -40,7 +38,7 @@ _ROW_TYPE = np.dtype("<u8")
 
 
 def paragraph_hash(paragraph: Paragraph) -> int:
-    """64 bits that tell paragraphs apart, regardless of white space."""
+    """Returns 64 bits that tell paragraphs apart, regardless of white space."""
     # All white space goes: Chinese has none between sentences.
     text = text_of(paragraph)
     # Most text is printable, with no white space but blanks.
@@ -54,22 +52,23 @@ def _hash(encoded: bytes) -> int:
 
 
 def is_long(paragraph: Paragraph, min_words: int) -> bool:
-    """Whether a paragraph has so many words; shorter ones may repeat."""
+    """Whether a paragraph has at least `min_words` words; shorter ones may repeat."""
     return words.has_words(text_of(paragraph), min_words)
 
 
 def paragraph_hashes(
     paragraphs: Iterable[Paragraph], are_long: Iterable[bool]
 ) -> list[int | None]:
-    """The hash of each paragraph that is long; others have none."""
+    """Returns the hash of each long paragraph, `None` for the others."""
     pairs = zip(paragraphs, are_long, strict=True)
     return [paragraph_hash(one) if counts else None for one, counts in pairs]
 
 
 def words_and_hash(paragraph: Paragraph, min_words: int) -> tuple[int, int | None]:
-    """The number of a paragraph's words, and its hash if it has so many or more.
+    """Returns the number of words, and the hash, `None` below `min_words` words.
 
-    As `words.count_words` and `paragraph_hash`, but most text is read only once.
+    The function equals `words.count_words` and `paragraph_hash`, but reads most text
+    only once.
     """
     paragraph = text_of(paragraph)
     if (
@@ -89,14 +88,13 @@ def words_and_hash(paragraph: Paragraph, min_words: int) -> tuple[int, int | Non
 
 
 def paragraph_block(document_hash: int, hashes: Iterable[int | None]) -> np.ndarray:
-    """Rows for the paragraphs of a document.
+    """Returns the rows of a document, each once.
 
     Args:
         document_hash: 64 bits, the same for all versions of a document.
-        hashes: of its paragraphs, from `paragraph_hashes`.
 
     Returns:
-        `(num_rows, 2)` uint64: paragraph hash, document hash; each row once.
+        `(num_rows, 2)` uint64: paragraph hash, document hash.
     """
     unique = sorted({value for value in hashes if value is not None})
     rows = np.empty((len(unique), 2), _ROW_TYPE)
@@ -106,15 +104,14 @@ def paragraph_block(document_hash: int, hashes: Iterable[int | None]) -> np.ndar
 
 
 def partition(rows: np.ndarray, num_partitions: int) -> dict[int, bytes]:
-    """Packs rows by the partition of their first column.
+    """Packs rows, `(num_rows, 2)` uint64, by the partition of their first column.
 
     Args:
-        rows: `(num_rows, 2)` uint64.
         num_partitions: at most 2 ** 32.
 
     Returns:
-        Blocks for `find` or `marks_by_document`, by partition:
-        `floor(first column * num_partitions / 2**64)`. Empty ones are left out.
+        Blocks for `find` or `marks_by_document`, without empty ones, by partition:
+        `floor(first column * num_partitions / 2**64)`.
     """
     numbers = _partition_numbers(rows[:, 0], num_partitions)
     parts = _grouped(rows, numbers)
@@ -124,7 +121,6 @@ def partition(rows: np.ndarray, num_partitions: int) -> dict[int, bytes]:
 def _grouped(
     values: np.ndarray, numbers: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Values by their number, in order."""
     order = np.argsort(numbers, kind="stable")
     found, starts = np.unique(numbers[order], return_index=True)
     # Of no values, there is one part but no number.
@@ -132,7 +128,7 @@ def _grouped(
 
 
 def _partition_numbers(hashes: np.ndarray, num_partitions: int) -> np.ndarray:
-    """Exactly `floor(hash * num_partitions / 2**64)`, without 128-bit numbers."""
+    """Returns `floor(hash * num_partitions / 2**64)`, exact without 128-bit numbers."""
     hashes, count = hashes.astype(np.uint64), np.uint64(num_partitions)
     half = np.uint64(32)
     low = hashes & np.uint64(0xFFFFFFFF)
@@ -142,11 +138,8 @@ def _partition_numbers(hashes: np.ndarray, num_partitions: int) -> np.ndarray:
 def find(blocks: Iterable[bytes]) -> tuple[np.ndarray, np.ndarray]:
     """Finds the paragraphs to drop among all rows of a partition.
 
-    A paragraph of several documents stays in the one with the smallest hash. A repeated
-    row makes no duplicate.
-
-    Args:
-        blocks: from `partition`, in any order.
+    A paragraph of several documents stays in the document with the smallest hash.
+    A repeated row makes no duplicate, and the order of `blocks` does not matter.
 
     Returns:
         Two arrays `(num_rows, 2)` uint64 of document hash and paragraph hash, in
@@ -172,18 +165,14 @@ def _by_document(rows: np.ndarray) -> np.ndarray:
 
 
 def marks_by_document(blocks: Iterable[bytes]) -> dict[int, frozenset[int]]:
-    """Hashes of the paragraphs to drop, by document hash.
-
-    Args:
-        blocks: from `partition`, of rows from `find`.
-    """
+    """Returns the hashes to drop, by document hash, from packed rows of `find`."""
     rows = _unpack(blocks)
     parts = _grouped(rows[:, 1], rows[:, 0])
     return {document: frozenset(part.tolist()) for document, part in parts}
 
 
 def kept_places(hashes: Iterable[int | None], marks: Collection[int]) -> list[int]:
-    """Places of the paragraphs that are neither marked nor repeats in the document.
+    """Returns the places of paragraphs that are neither marked nor repeats.
 
     Args:
         hashes: of the paragraphs of one document, from `paragraph_hashes`.

@@ -30,7 +30,7 @@ DOCUMENTS_PER_SHARD = 500
 """Random next sentences come from the same shard: these are enough to choose from."""
 
 MIN_SHARDS = 20
-"""Training keeps the last of them for evaluation: no more than a twentieth."""
+"""Training keeps the last shard for evaluation: no more than a twentieth."""
 MIN_DOCUMENTS_PER_SHARD = 5
 """Fewer are hardly a choice: of 20 documents in 20 shards, 8 would be alone."""
 
@@ -45,10 +45,10 @@ RARE = 10
 """Documents of a source for each shard: with fewer, some are alone in their shard."""
 
 FEW = 4
-"""Documents of a source, two in each of two shards, of which one is evaluated on: of
-fewer, each is cut into parts."""
+"""Documents of a source, two in each of two shards, one of them for evaluation: the
+documents of a source with fewer are cut into parts."""
 SENTENCES_PER_PART = 100
-"""At least."""
+"""Smallest number of sentences of a part."""
 
 _DOCUMENTS = "documents"
 
@@ -64,12 +64,12 @@ class ExamplesJob:
     num_parts: Mapping[str, int] = field(default_factory=dict)
     """Parts of the documents that are cut, by id."""
     moves: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """By source, see `instances.join_lone`."""
+    """Moves from bucket to bucket, by source, from `instances.join_lone`."""
 
     def by_shard(
         self, document: instances.Document
     ) -> Iterator[tuple[int, instances.Document]]:
-        """Returns a document, or each part of it, with the number of its shard."""
+        """Yields a document, or each part of it, with the number of its shard."""
         parts = [document]
         if num_parts := self.num_parts.get(document.id):
             parts = instances.parts_of(document, num_parts)
@@ -80,7 +80,6 @@ class ExamplesJob:
 
     @property
     def vocab_path(self) -> str:
-        """The vocabulary's copy."""
         return files.join(self.output_dir, records.VOCABULARY_NAME)
 
 
@@ -104,10 +103,8 @@ def build_examples(
     An empty bucket has no file, so shard numbers may be missing.
 
     Args:
-        corpus_dir: made by `corpus`.
         vocab_path: one WordPiece per line; copied into `output_dir`.
-        output_dir: created; must be new, or made by the same command, which goes on.
-        config: lengths, masks and seed.
+        output_dir: new, or left by the same command, which then resumes.
         do_lower_case: lower-case words and strip accents.
         num_shards: buckets, on which the bytes depend; `None`: `default_num_shards`.
     """
@@ -156,9 +153,9 @@ def build_examples(
 
 
 def default_num_shards(corpus: manifest.Manifest) -> int:
-    """Number of shards for a corpus; depends on nothing else.
+    """Returns the number of shards, which depends on the corpus alone.
 
-    At least `MIN_SHARDS` where these have enough documents to choose from.
+    The number is at least `MIN_SHARDS` if the shards have enough documents then.
     """
     num_documents = corpus.num_records
     num_bytes = sum(shard.num_bytes for shard in corpus.shards)
@@ -173,12 +170,9 @@ def default_num_shards(corpus: manifest.Manifest) -> int:
 def _find_rare(
     corpus_dir: str | Path, corpus: manifest.Manifest, num_shards: int
 ) -> dict[str, dict[str, int]]:
-    """Returns the documents of sources that have few for so many shards.
+    """Returns the sentences of each document of rare sources, by source and id.
 
-    Reads the corpus if it has such a source.
-
-    Returns:
-        By source and id, the number of sentences.
+    The corpus is read only if a source has few documents for so many shards.
     """
     sizes: dict[str, dict[str, int]] = {
         name.removeprefix("documents/"): {}
@@ -200,8 +194,8 @@ def _spread_rare(
 ) -> ExamplesJob:
     """Places the documents of rare sources so that none is alone in its shard.
 
-    Depends on the corpus and the number of shards alone, so that examples of every
-    length have the same documents in a shard.
+    The places depend on the corpus and the number of shards alone, so that examples of
+    every length have the same documents in a shard.
     """
     num_parts: dict[str, int] = {}
     moves: dict[str, dict[int, int]] = {}
@@ -238,7 +232,7 @@ def _spread_rare(
 def _settings(
     job: ExamplesJob, corpus: manifest.Manifest, vocabulary: tokenization.Vocabulary
 ) -> dict[str, Any]:
-    """Everything that the bytes depend on."""
+    """Returns everything that the bytes depend on."""
     digests = "".join(f"{shard.sha256}\n" for shard in corpus.shards)
     return {
         **job.config.model_dump(mode="json"),
@@ -282,7 +276,7 @@ def _steps(job: ExamplesJob, heartbeat: steps.Heartbeat) -> list[steps.Step]:
 
 
 class _Tokenize(steps.Worker):
-    """A shard of documents -> each of them packed, by bucket."""
+    """A shard of documents -> each document packed, by bucket."""
 
     def setup(self) -> None:
         tokenizer = tokenization.Tokenizer(

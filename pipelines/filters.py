@@ -113,7 +113,7 @@ _SWITCH = "__DISAMBIG__"
 
 
 def page_reason(title: str, wikitext: str) -> str | None:
-    """Why a page is no article: `DISAMBIGUATION_PAGE`, `LIST_PAGE` or `None`."""
+    """Returns `DISAMBIGUATION_PAGE` or `LIST_PAGE`; `None` for an article."""
     reason = title_reason(title)
     if reason is None and _marks_disambiguation(wikitext):
         # Again without hidden parts, which are rarely there.
@@ -123,7 +123,7 @@ def page_reason(title: str, wikitext: str) -> str | None:
 
 
 def title_reason(title: str) -> str | None:
-    """`page_reason` by the title alone."""
+    """Returns the `page_reason` by the title alone."""
     note = _TITLE_NOTE.search(title)
     if note and note[1].strip().lower() in _DISAMBIGUATION_TITLES:
         return DISAMBIGUATION_PAGE
@@ -173,7 +173,7 @@ _UNSPACED = re.compile(
 
 
 class _Normalise(dict[int, str]):
-    """For `str.translate`: the form in which a character is compared, filled lazily."""
+    """For `str.translate`: the form to compare of each character, filled lazily."""
 
     def __missing__(self, code_point: int) -> str:
         char = chr(code_point)
@@ -191,7 +191,7 @@ _NORMALISE = _Normalise()
 
 
 def normalise(text: str) -> list[str]:
-    """Words as they are compared: case folded, without punctuation.
+    """Returns words as they are compared: case folded, without punctuation.
 
     Punctuation divides words, so that tokenised text (`doesn 't`) equals other text
     (`doesn't`). Each character of a script without spaces is a word.
@@ -206,7 +206,7 @@ _ARRAYS = ("heads", "lengths", "digests", "may_be_head")
 class Overlap:
     """Lines of evaluation files as hashes: about 40 bytes per line of any length.
 
-    Made by `make_overlap`. The arrays are sorted by `heads`, then `lengths`.
+    The arrays from `make_overlap` are sorted by `heads`, then `lengths`.
     """
 
     word_ids: dict[str, int]
@@ -224,10 +224,10 @@ class Overlap:
     """Hash of the set of lines: the same for the same lines in any order."""
 
     def find(self, paragraphs: Iterable[str]) -> str | None:
-        """The first line, normalised, that occurs as a run of words in a document.
+        """Returns the first line, normalised, that occurs as a run of words.
 
         Args:
-            paragraphs: of the document, or its sentences; a run may span several.
+            paragraphs: of one document, or its sentences; a run may span several.
         """
         words = list(itertools.chain.from_iterable(map(normalise, paragraphs)))
         if len(words) < MIN_WORDS or not len(self.heads):
@@ -242,7 +242,7 @@ class Overlap:
         return None
 
     def to_bytes(self) -> bytes:
-        """Content of a file for workers, without anything that could be executed."""
+        """Returns the content of a file for workers, without anything executable."""
         buffer = io.BytesIO()
         words = "\n".join(self.word_ids).encode("utf-8", "surrogatepass")
         np.savez(
@@ -256,7 +256,6 @@ class Overlap:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Overlap":
-        """The overlap that `to_bytes` packed."""
         with np.load(io.BytesIO(data), allow_pickle=False) as stored:
             words = stored["words"].tobytes().decode("utf-8", "surrogatepass")
             return cls(
@@ -318,7 +317,7 @@ def make_overlap(lines: Iterable[str]) -> Overlap:
 
 
 def _window_hashes(ids: Sequence[int]) -> np.ndarray:
-    """Hashes of all runs of `MIN_WORDS` words, like the heads of `make_overlap`."""
+    """Returns hashes of all runs of `MIN_WORDS` words, as the heads of an `Overlap`."""
     numbers = np.array(ids, np.uint64)
     num_windows = len(numbers) - MIN_WORDS + 1
     hashes = np.zeros(num_windows, np.uint64)
@@ -328,7 +327,7 @@ def _window_hashes(ids: Sequence[int]) -> np.ndarray:
 
 
 def _first_bits(hashes: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """The first k bits of hashes: indices for a table of 2**k entries."""
+    """Returns the first k bits of hashes: indices for a table of 2**k entries."""
     return hashes >> np.uint64(65 - len(table).bit_length())
 
 
@@ -340,16 +339,13 @@ def _digest(line: str) -> int:
 def read_overlap(paths: Sequence[str]) -> Overlap:
     """Reads evaluation files, whose text must stay out of a corpus.
 
-    Lines of at least `MIN_WORDS` words count, which are:
+    Lines of at least `MIN_WORDS` words count. A line is:
 
-    - `.txt`: each line.
-    - `.tsv`, as in GLUE (no quoting), and `.csv`: each field of each row.
-    - `.json` and `.jsonl`: each line of each string, at any depth, except ids and
+    - in `.txt`: each line.
+    - in `.tsv`, as in GLUE (no quoting), and `.csv`: each field of each row.
+    - in `.json` and `.jsonl`: each line of each string, at any depth, except ids and
       answers. In `context`, as in SQuAD, each sentence, since a paragraph of Wikipedia
       rarely stays the same as a whole.
-
-    Args:
-        paths: files or patterns, local or remote.
     """
     found: list[str] = []
     for pattern in paths:
@@ -361,7 +357,7 @@ def read_overlap(paths: Sequence[str]) -> Overlap:
 
 
 def read_lines(path: str) -> list[str]:
-    """The lines of one evaluation file, as `read_overlap` defines them."""
+    """Returns the lines of one evaluation file, as `read_overlap` defines them."""
     name = files.name_of(path)
     read = _READERS.get(name[name.rfind(".") :].lower())
     if read is None:
@@ -410,7 +406,7 @@ _READERS = {
 
 
 def _strings(value: Any, key: str = "") -> Iterator[str]:
-    """Lines or sentences of all strings in a JSON value."""
+    """Yields the lines or sentences of all strings in a JSON value."""
     if isinstance(value, dict):
         for inner_key, inner in value.items():
             if inner_key not in _IGNORED_KEYS:

@@ -1,8 +1,7 @@
 """Tokenised documents -> training instances, as in google-research/bert; without Beam.
 
 An instance is one or two spans of a bucket's tokens: nothing is copied before a batch
-of instances is made, so that all instances of a bucket can be shuffled in little
-memory.
+is made, so that all instances of a bucket can be shuffled in little memory.
 
 The pairs equal those of the original's `create_instances_from_document` in
 distribution, except that
@@ -66,9 +65,9 @@ class Pair(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """Content of `n` instances, as spans of one array of tokens.
+    """`n` instances, each `[CLS] A [SEP] B [SEP]`, or `[CLS] A [SEP]` where B is empty.
 
-    An instance is `[CLS] A [SEP] B [SEP]`, or `[CLS] A [SEP]` where B is empty.
+    A and B are spans of one array of tokens.
     """
 
     a_starts: np.ndarray
@@ -82,7 +81,6 @@ class Spans(NamedTuple):
     """`(n,)` uint64, which determine the masks."""
 
     def take(self, indices: np.ndarray) -> "Spans":
-        """Spans of the instances at `indices`."""
         return Spans(*(values[indices] for values in self))
 
 
@@ -90,35 +88,34 @@ class Spans(NamedTuple):
 
 
 def document_hash(document_id: str) -> int:
-    """64 bits that place a document, from its id alone."""
+    """Returns 64 bits that place a document, from its id alone."""
     digest = hashlib.blake2b(document_id.encode(), digest_size=8, person=b"bucket")
     return int.from_bytes(digest.digest(), "big")
 
 
 def bucket_of(document_id: str, num_buckets: int) -> int:
-    """The bucket of a document: equal ranges of its hash."""
+    """Returns the bucket of a document: buckets are equal ranges of its hash."""
     return document_hash(document_id) * num_buckets >> 64
 
 
 def source_name(source: str) -> str:
     """Returns the name by which documents of a source are counted and put together.
 
-    A URL, which may be another one for each document, gives the name of its host.
+    A URL, which may differ for each document, gives the name of its host.
     """
     site = _SITE.match(source)
     return site[1].lower() if site else source
 
 
 def part_id(document_id: str, part: int) -> str:
-    """Returns the id of a part of a document."""
     return f"{document_id}#{part}"
 
 
 def parts_of(document: Document, num_parts: int) -> Iterator[Document]:
     """Cuts a document into parts of about as many sentences, each a document.
 
-    For sources with hardly another document: a sentence of another part is not the
-    next one either, but for the first of the part that follows.
+    This is for sources with hardly another document: a sentence of another part is not
+    the next sentence either, except for the first of the part that follows.
     """
     ends = document.sentence_ends
     limits = [len(ends) * part // num_parts for part in range(num_parts + 1)]
@@ -136,10 +133,10 @@ def parts_of(document: Document, num_parts: int) -> Iterator[Document]:
 def join_lone(counts: Mapping[int, int]) -> dict[int, int]:
     """Returns another bucket for documents that are alone in theirs.
 
-    Two that are alone share the later bucket of both; the last of an odd number joins
-    the fewest, so that random next sentences can come from another document. A document
-    that is the only one of its source stays. `counts` has the documents of one source
-    by bucket.
+    Two lone documents share the later bucket of both; the last of an odd number joins
+    the bucket with the fewest, so that random next sentences can come from another
+    document. The only document of a source stays. `counts` has the documents of one
+    source by bucket.
     """
     # From the end on: the last buckets are those that models are evaluated on.
     lone = sorted((b for b, number in counts.items() if number == 1), reverse=True)
@@ -154,17 +151,15 @@ def join_lone(counts: Mapping[int, int]) -> dict[int, int]:
 
 
 def document_rng(seed: int, document_id: str, duplicate_index: int) -> random.Random:
-    """The random generator for one use of one document."""
     return _content_rng(f"{seed}:{duplicate_index}:{document_id}", person=b"document")
 
 
 def bucket_rng(seed: int, bucket: int) -> random.Random:
-    """The random generator that shuffles the examples of one bucket."""
     return _content_rng(f"{seed}:{bucket}", person=b"order")
 
 
 def shuffled(number: int, *, seed: int, bucket: int, purpose: int = 0) -> np.ndarray:
-    """`0` to `number - 1` in random order: the order of the examples of a bucket.
+    """Returns `0` to `number - 1` in random order: the order of a bucket's examples.
 
     Another `purpose` gives an unrelated order.
     """
@@ -179,7 +174,7 @@ def _content_rng(content: str, *, person: bytes) -> random.Random:
 
 
 def below(limit: int, rng: random.Random) -> int:
-    """A number from 0 to `limit - 1`.
+    """Returns a number from 0 to `limit - 1`.
 
     Only the numbers of `random()` are guaranteed to stay the same in later Pythons.
     """
@@ -192,8 +187,8 @@ def below(limit: int, rng: random.Random) -> int:
 class PartnerChooser:
     """Draws the document for a random B, given the document of A.
 
-    Uniform among the other documents of the same source; if there are none, among all
-    others; a document alone in its bucket has no partner.
+    The draw is uniform among the other documents of the same source; if there are none,
+    among all others; a document alone in its bucket has no partner.
     """
 
     def __init__(self, sources: Sequence[str]):
@@ -208,11 +203,10 @@ class PartnerChooser:
 
     @property
     def has_partners(self) -> bool:
-        """Whether there is more than one document."""
         return len(self._all) > 1
 
     def draw(self, document: int, rng: random.Random) -> int:
-        """The index of a partner; `has_partners` must hold."""
+        """Returns the index of a partner; `has_partners` must hold."""
         peers, rank = self._peers[document], self._ranks[document]
         if len(peers) == 1:
             peers, rank = self._all, document
@@ -246,7 +240,6 @@ def make_pairs(
     Args:
         documents: of the bucket, with at least one token in each sentence.
         max_seq_length: tokens of a pair, `[CLS]` and both `[SEP]` included.
-        short_seq_prob: chance of a shorter target.
         counts: incremented: `pairs_without_partner`, `dropped_single_sentences` (both
             for documents alone in their bucket), and `other_source_partners`.
     """
@@ -294,9 +287,9 @@ def _start(ends: Sequence[int], sentence: int) -> int:
 def _chunk_end(
     ends: Sequence[int], first: int, target_length: int, *, at_least: int = 1
 ) -> int:
-    """The sentence after the one with which a chunk reaches the target length.
+    """Returns the sentence after the chunk that reaches the target length.
 
-    `at_least`: sentences to take in any case, if there are so many.
+    The chunk has `at_least` sentences in any case, if there are so many.
     """
     wanted = (ends[first - 1] if first else 0) + target_length
     last = bisect.bisect_left(ends, wanted, first) + 1
@@ -309,7 +302,7 @@ def _chunk_end(
 def _random_span(
     ends: Sequence[int], target_length: int, rng: random.Random
 ) -> tuple[int, int]:
-    """Whole sentences from a random one on, at least one, up to the target length."""
+    """Returns whole sentences from a random one on, at least one, up to the target."""
     first = below(len(ends), rng)
     return _start(ends, first), ends[_chunk_end(ends, first, target_length) - 1]
 
@@ -338,10 +331,10 @@ def _cut_ends(span: tuple[int, int], kept: int, rng: random.Random) -> tuple[int
 
 
 def unique_documents(documents: Iterable[Document]) -> list[Document]:
-    """Documents in the order of their ids, one per id.
+    """Returns documents in the order of their ids, one per id.
 
-    Of several with the same id, the one with the smallest tokens stays: a choice that
-    does not depend on their order.
+    Among documents with the same id, the smallest tokens win: a choice that does not
+    depend on the order of `documents`.
     """
     by_id: dict[str, Document] = {}
     for document in documents:
@@ -356,14 +349,11 @@ def unique_documents(documents: Iterable[Document]) -> list[Document]:
 def make_pair_spans(
     documents: Sequence[Document], *, config: ExamplesConfig, counts: Counter[str]
 ) -> Spans:
-    """The pairs of every use of every document of a bucket, in that order.
+    """Returns the pairs of every use of every document of a bucket, in that order.
 
     Args:
         documents: of the bucket, from `unique_documents`.
         counts: incremented, see `make_pairs`.
-
-    Returns:
-        Offsets in the tokens of all documents, one after the other.
     """
     is_any = config.partner == "any_source"
     partners = PartnerChooser(["" if is_any else d.source for d in documents])
@@ -388,10 +378,10 @@ def make_pair_spans(
 
 
 def balanced(spans: Spans, *, seed: int, bucket: int) -> Spans:
-    """As many pairs with a random B as with the real one, in the same order.
+    """Keeps as many pairs with a random B as with the real one, in the same order.
 
-    All pairs of the rarer kind stay, and a random choice of as many of the commoner,
-    usually those with a random B: a single sentence left of a document has no other.
+    All pairs of the rarer kind stay, and a random choice of as many of the commoner
+    kind, usually a random B: a single sentence left of a document has no real next one.
     """
     order = shuffled(len(spans.seeds), seed=seed, bucket=bucket, purpose=1)
     kinds = [order[spans.is_random_next[order] == kind] for kind in (False, True)]
@@ -400,7 +390,7 @@ def balanced(spans: Spans, *, seed: int, bucket: int) -> Spans:
 
 
 def locate_pairs(documents: Sequence[Document], fields: array) -> Spans:
-    """Spans of tokens of a bucket, from spans of tokens of its documents.
+    """Turns spans in the documents of a bucket into spans in all of its tokens.
 
     `fields` holds all `Pair`s, one after the other, of typecode `Q`.
     """
@@ -420,7 +410,6 @@ def locate_pairs(documents: Sequence[Document], fields: array) -> Spans:
 
 
 def join_tokens(documents: Sequence[Document], dtype: np.dtype) -> np.ndarray:
-    """The tokens of all documents, one after the other."""
     joined = [np.asarray(document.token_ids, dtype) for document in documents]
     return np.concatenate([np.empty(0, dtype), *joined])
 
@@ -438,17 +427,16 @@ def make_full_sentence_spans(
     """Packs consecutive sentences, across documents, once for each duplicate.
 
     RoBERTa's FULL-SENTENCES (Liu et al., 2019, section 4.2): as many whole sentences as
-    fit, with one separator between documents. The order of the documents is random,
-    and another one for each duplicate. Nothing is left out: a sentence longer than an
-    instance continues in the next one. As in RoBERTa, `short_seq_prob` is not used.
+    fit, with one separator between documents. Each duplicate has another random order
+    of the documents. Nothing is left out: a sentence longer than an instance continues
+    in the next instance. As in RoBERTa, `short_seq_prob` is not used.
 
     Args:
         documents: of the bucket, from `unique_documents`.
         separator: id of `[SEP]`.
 
     Returns:
-        The tokens of all duplicates, separators included, and the instances, in which B
-        is empty.
+        The tokens of all duplicates, with separators, and instances with an empty B.
     """
     limit = config.max_seq_length - 2  # [CLS] A [SEP]
     num_tokens = sum(len(document.token_ids) + 1 for document in documents)
@@ -488,8 +476,7 @@ def _join(
 ) -> tuple[np.ndarray, list[tuple[int, int]]]:
     """Fills `stream` with documents, a separator after each.
 
-    Returns:
-        The start of each document; start and end of each sentence.
+    Returns the start of each document, and the start and end of each sentence.
     """
     firsts, sentences = [], []
     first = 0
@@ -509,7 +496,7 @@ def _join(
 def _pack_sentences(
     sentences: Sequence[tuple[int, int]], limit: int
 ) -> list[tuple[int, int]]:
-    """Spans of at most `limit` tokens: whole sentences, unless these are longer."""
+    """Returns spans of at most `limit` tokens: whole sentences, unless longer."""
     spans = []
     ends = [end for _, end in sentences]
     index = 0  # of the sentence in which the next span begins

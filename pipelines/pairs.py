@@ -29,7 +29,7 @@ sentence of a paragraph and the rest of it, which is the inverse cloze task (Lee
 2019)."""
 
 MIN_WORDS = 5
-"""Of each text but a title."""
+"""Smallest length of each text but a title."""
 
 TRAIN_NAME, DEV_NAME = "train.tsv", "dev.tsv"
 _HEADER = "text\ttext_pair\n"
@@ -43,18 +43,17 @@ def write_pairs(
     per_document: int = 4,
     dev_percent: float = 5.0,
 ) -> dict[str, int]:
-    """Writes `train.tsv` and `dev.tsv`, of documents of their own.
+    """Writes `train.tsv` and `dev.tsv`, each from its own documents.
 
     A held-out pair with a text of a training pair is left out.
 
     Args:
-        corpus_dir: made by `corpus`.
         kind: one of `KINDS`.
-        per_document: pairs at most; which ones, their hashes say.
+        per_document: largest number of pairs, chosen by their hashes.
         dev_percent: share of the documents whose pairs are held out.
 
     Returns:
-        Pairs of each file.
+        Number of pairs of each file.
     """
     check_choice("--of", kind, KINDS)
     if per_document < 1:
@@ -125,7 +124,7 @@ def _write(
 
 
 def _is_in(numbers: Sequence[int], number: int) -> bool:
-    """Whether ascending numbers have one."""
+    """Whether ascending `numbers` contain `number`."""
     place = bisect.bisect_left(numbers, number)
     return place < len(numbers) and numbers[place] == number
 
@@ -133,12 +132,9 @@ def _is_in(numbers: Sequence[int], number: int) -> bool:
 def pairs_of(
     document: Mapping[str, Any], *, kind: str, per_document: int
 ) -> list[tuple[str, str]]:
-    """Pairs of a document, in its order.
+    """Returns at most `per_document` pairs of a document, in its order.
 
-    Args:
-        document: see `documents.read_shard`.
-        kind: one of `KINDS`.
-        per_document: how many at most.
+    `document` is as from `documents.read_shard`; `kind` is one of `KINDS`.
     """
     found = list(_READERS[kind](document))
     place = {pair: number for number, pair in enumerate(found)}
@@ -175,7 +171,7 @@ _READERS = {"titles": _titles, "neighbours": _neighbours, "sentences": _sentence
 
 
 def _line(sentences: Sequence[str]) -> str:
-    """Sentences as one line without tabs."""
+    """Returns sentences as one line without tabs."""
     return " ".join(" ".join(sentences).split())
 
 
@@ -184,6 +180,6 @@ def _is_long(text: str) -> bool:
 
 
 def _number(text: str) -> int:
-    """A number below 2^64 that any text is as likely to have as another."""
+    """Returns a hash: each number below 2^64 is equally likely."""
     digest = hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big")

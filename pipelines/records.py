@@ -19,7 +19,6 @@ from bert_keras.core.errors import InputError
 from bert_keras.data import tfrecords
 
 VOCABULARY_NAME = "vocab.txt"
-"""The vocabulary's copy in a directory of examples."""
 
 # Keys of protobuf fields: field number << 3 | wire type; 2 is length-delimited.
 _FIELD_1, _FIELD_2, _FIELD_3 = b"\x0a", b"\x12", b"\x1a"
@@ -31,7 +30,6 @@ _FIELD_1, _FIELD_2, _FIELD_3 = b"\x0a", b"\x12", b"\x1a"
 # dropped, because a varint takes as few bytes as it can.
 
 Compression = Literal["none", "gzip"]
-"""Compression of a file of records."""
 
 
 class _Columns(NamedTuple):
@@ -42,7 +40,7 @@ class _Columns(NamedTuple):
     is_kept: np.ndarray
     """`(n, width)` bool: the other bytes are dropped, without a gap."""
     sizes: np.ndarray | int
-    """`(n,)` int64: number of bytes of each row that are kept; one for all rows."""
+    """`(n,)` int64: bytes of each row that are kept; an int holds for all rows."""
 
 
 def encode_examples(
@@ -59,7 +57,7 @@ def encode_examples(
 
     Returns:
         The bytes of `SerializeToString(deterministic=True)`: map entries by rising name
-        (if none begins another: there protobuf's implementations differ).
+        (if no name begins another: there protobuf's implementations differ).
     """
     lengths = lengths or {}
     entries = []
@@ -82,7 +80,7 @@ def encode_examples(
 
 
 def _nested(key: bytes, columns: list[_Columns]) -> list[_Columns]:
-    """A field of a message that holds the message `columns`."""
+    """Returns a field of a message that holds the message `columns`."""
     num_rows, size = len(columns[0].data), _total_size(columns)
     if isinstance(size, int):
         # The same in all rows: most of a message need not be computed.
@@ -105,7 +103,7 @@ def _all_kept(data: np.ndarray) -> _Columns:
 
 
 def _varints(values: np.ndarray, lengths: np.ndarray | None = None) -> _Columns:
-    """`(n, values)` integers, 7 bits a byte, the lowest first, 1 to 10 bytes each."""
+    """Encodes `(n, values)` integers: 7 bits a byte, lowest first, 1 to 10 bytes."""
     # As protobuf has it, a negative number is a large one of 64 bits.
     numbers = values.astype(np.uint64) if _is_wide(values) else values.astype(np.uint32)
     num_rows, num_values = numbers.shape
@@ -191,10 +189,9 @@ class _HashedFile:
 def read_records(
     path: str | Path, *, compression: Compression | None = None
 ) -> Iterator[bytes]:
-    """The records of a TFRecord file, each checked against its CRC.
+    """Yields the records of a TFRecord file, each checked against its CRC.
 
-    Args:
-        compression: `None`: gzip if the name ends in `.gz`.
+    If `compression` is `None`, a file is gzip if its name ends in `.gz`.
     """
     if compression is None:
         compression = "gzip" if str(path).endswith(".gz") else "none"

@@ -67,11 +67,9 @@ _CONTINUES_QUOTE = "とっのがをにはもでな、，"
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """Splits running text on one line into its sentences.
+    """Splits running text on one line into its sentences, stripped, in order.
 
-    Returns:
-        The sentences in order, stripped; joined, they are the paragraph without the
-        white space between them.
+    Joined, the sentences are the paragraph without the white space between them.
     """
     sentences = []
     start = 0
@@ -124,7 +122,7 @@ def _is_end(text: str, start: int, boundary: re.Match[str]) -> bool:
 
 
 def _last_word(text: str, start: int, point: int) -> tuple[str, bool]:
-    """The word before a point, and whether the sentence begins with it."""
+    """Returns the word before a point, and whether the sentence begins with it."""
     earliest = max(start, point - _MAX_WORD)
     word_start = text.rfind(" ", earliest, point) + 1 or earliest
     word = text[word_start:point]

@@ -40,7 +40,7 @@ MAX_WORDS = 1_000_000
 
 MAX_PARTITIONS = 256
 BYTES_PER_PARTITION = 16_000_000
-"""Compressed documents."""
+"""Compressed bytes of documents."""
 
 _COUNTS = "counts"
 _MAX_CHUNKS_IN_MEMORY = 1_000_000
@@ -64,7 +64,6 @@ class VocabularyJob:
     do_lower_case: bool
 
     def words_path(self, partition: int) -> str:
-        """File with a partition's words."""
         return files.join(self.work_dir, f"words-{partition:05d}.bin")
 
 
@@ -87,10 +86,8 @@ def build_vocabulary(
     `wordpiece.assemble`.
 
     Args:
-        corpus_dir: made by `corpus`.
-        output_path: file to write; must not exist, or be this command's. Until it is
-            written, counts lie next to it, from which the same command resumes if it
-            was interrupted.
+        output_path: new, or left by the same command. Until the file is written, counts
+            lie next to it, from which an interrupted command resumes.
         vocab_size: entries, reserved ones included.
         do_lower_case: lower-case words and strip accents.
     """
@@ -149,13 +146,12 @@ def build_vocabulary(
 
 
 def _digest(corpus: manifest.Manifest, vocab_size: int, do_lower_case: bool) -> str:
-    """A hash of everything that the vocabulary depends on."""
     settings = [vocab_size, do_lower_case, *(shard.sha256 for shard in corpus.shards)]
     return hashlib.sha256(repr(settings).encode()).hexdigest()
 
 
 def _beside(output_path: str | Path, suffix: str) -> str:
-    """A hidden path next to the output."""
+    """Returns a hidden path next to the output."""
     directory = os.path.dirname(str(output_path))
     return files.join(directory, f".{files.name_of(output_path)}.{suffix}")
 
@@ -221,7 +217,7 @@ class _Merge(steps.Worker):
 def count_documents(
     records: Iterable[Mapping[str, Any]], *, do_lower_case: bool
 ) -> Iterator[dict[str, int]]:
-    """Word counts of documents; of many documents in several parts, to be summed."""
+    """Yields counts of words; many documents give several, to be summed."""
     # Distinct stretches are few: splitting each of them only once saves time.
     chunks: Counter[str] = Counter()
     for record in records:
@@ -234,7 +230,7 @@ def count_documents(
 
 
 def count_words(chunks: Mapping[str, int], *, do_lower_case: bool) -> dict[str, int]:
-    """Counts of stretches between white space -> counts of words."""
+    """Turns counts of stretches between white space into counts of words."""
     words: defaultdict[str, int] = defaultdict(int)
     for chunk, count in chunks.items():
         for word in tokenization.basic_tokenize(chunk, do_lower_case=do_lower_case):
@@ -252,7 +248,6 @@ def partition(words: Mapping[str, int], num_partitions: int) -> dict[int, bytes]
 
 
 def merge(blocks: Iterable[bytes]) -> dict[str, int]:
-    """Sums of counts by word."""
     sums: defaultdict[str, int] = defaultdict(int)
     for block in blocks:
         for word, count in unpack(block):
@@ -261,9 +256,9 @@ def merge(blocks: Iterable[bytes]) -> dict[str, int]:
 
 
 def top_words(sums: Mapping[str, int], num_words: int) -> list[WordCount]:
-    """The most frequent words, by falling count, then by the word.
+    """Returns the most frequent words, by falling count, then by the word.
 
-    Together, those of all partitions contain the most frequent words of the text.
+    The results of all partitions contain the most frequent words of the text.
     """
     words = sorted(sums)
     # A stable sort keeps equal counts in the order of the words, without memory for
@@ -273,7 +268,6 @@ def top_words(sums: Mapping[str, int], num_words: int) -> list[WordCount]:
 
 
 def count_characters(sums: Mapping[str, int]) -> dict[str, int]:
-    """Counts of the characters of the text whose words were counted."""
     counts: defaultdict[str, int] = defaultdict(int)
     for word, count in sums.items():
         for char in word:
@@ -290,14 +284,13 @@ def _rank(item: WordCount) -> tuple[int, str]:
 
 
 def pack(items: Sequence[WordCount]) -> bytes:
-    """Words without white space, and their counts, as bytes."""
+    """Returns words without white space, and their counts, as bytes."""
     counts = np.array([count for _, count in items], "<u8").tobytes()
     text = "\n".join([word for word, _ in items]).encode("utf-8", "surrogatepass")
     return _LENGTH.pack(len(items)) + zlib.compress(counts + text, 1)
 
 
 def unpack(block: bytes) -> Iterator[WordCount]:
-    """The words and counts that were packed, in their order."""
     (num_words,) = _LENGTH.unpack_from(block)
     data = zlib.decompress(memoryview(block)[_LENGTH.size :])
     counts = np.frombuffer(data, "<u8", num_words).tolist()
@@ -306,7 +299,7 @@ def unpack(block: bytes) -> Iterator[WordCount]:
 
 
 def pack_blocks(items: Sequence[WordCount]) -> bytes:
-    """Content of a file of words: blocks that can be unpacked one at a time."""
+    """Packs words into blocks that can be unpacked one at a time."""
     blocks = []
     for first in range(0, len(items), _WORDS_PER_BLOCK):
         block = pack(items[first : first + _WORDS_PER_BLOCK])
@@ -315,7 +308,6 @@ def pack_blocks(items: Sequence[WordCount]) -> bytes:
 
 
 def unpack_blocks(data: bytes) -> Iterator[WordCount]:
-    """The words of a file, one block at a time."""
     start = 0
     while start < len(data):
         (length,) = _LENGTH.unpack_from(data, start)
@@ -328,7 +320,7 @@ def unpack_blocks(data: bytes) -> Iterator[WordCount]:
 
 
 def most_frequent(job: VocabularyJob, partitions: Iterable[int]) -> list[WordCount]:
-    """The `job.num_words` most frequent words of all partitions."""
+    """Returns the `job.num_words` most frequent words of all partitions."""
     sorted_words = [
         unpack_blocks(files.read_bytes(job.words_path(number))) for number in partitions
     ]

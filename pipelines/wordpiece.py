@@ -1,9 +1,9 @@
 """Word counts -> WordPiece vocabulary; without Beam.
 
 At a given threshold, the pieces are those of tensorflow-text's learner
-(`wordpiece_tokenizer_learner_lib`). That counts all substrings of all words, then
-subtracts from each the counts of its extensions, which leaves those that end a word.
-Here only these are counted, in a fraction of the time and memory.
+(`wordpiece_tokenizer_learner_lib`). That learner counts all substrings of all words,
+then subtracts from each the counts of its extensions, which leaves those that end a
+word. Here only these are counted, in a fraction of the time and memory.
 """
 
 import logging
@@ -51,8 +51,7 @@ def learn_vocabulary(
     """Learns a vocabulary of exactly `vocab_size` entries from counts of words.
 
     Args:
-        words: the most frequent ones with their counts, by falling count, then by the
-            word.
+        words: the most frequent words, by falling count, then by the word.
         vocab_size: entries, reserved ones included.
         do_lower_case: whether the text was lower-cased.
     """
@@ -73,12 +72,12 @@ def learn_vocabulary(
 
 
 def alphabet(character_counts: Mapping[str, int], *, do_lower_case: bool) -> set[str]:
-    """The characters of a vocabulary, and their forms inside words.
+    """Returns the characters of a vocabulary, and their forms inside words.
 
-    All of printable ASCII, since later text may have signs that running text lacks, and
-    `check_casing` needs the letters; and the most frequent characters that together
-    make up `CHARACTER_COVERAGE` of the text. Punctuation and ideographs are always
-    words of their own, so they have no form with `##`.
+    They are all of printable ASCII, since later text may have signs that running text
+    lacks, and `check_casing` needs the letters; and the most frequent characters that
+    together make up `CHARACTER_COVERAGE` of the text. Punctuation and ideographs are
+    always words of their own, so they have no form with `##`.
     """
     characters = {chr(code_point) for code_point in range(ord("!"), ord("~") + 1)}
     if do_lower_case:
@@ -104,7 +103,7 @@ def _by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def _pieces(words: Sequence[tuple[str, int]], *, num_pieces: int) -> list[str]:
-    """`find_pieces` with progress, in words split."""
+    """Calls `find_pieces` with progress, in words split."""
     if not words or not num_pieces:
         return []
     learner = PieceLearner(words)
@@ -129,13 +128,11 @@ class PieceLearner:
         """Words split so far, for progress."""
 
     def learn(self, threshold: int) -> list[str]:
-        """All pieces longer than a character that occur at least `threshold` times.
+        """Returns all pieces of several characters and a count of at least `threshold`.
 
-        The first iteration takes all endings of words, each further one those that
-        follow a piece of the previous iteration, as in tokenisation.
-
-        Returns:
-            The pieces with their `##`, most frequent first.
+        The first iteration takes all endings of words, each further one the endings
+        that follow a piece of the previous iteration, as in tokenisation. The pieces
+        have their `##`, and the most frequent comes first.
         """
         whole = {word: count for word, count in self._words if count >= threshold}
         inner = {
@@ -166,7 +163,7 @@ class PieceLearner:
 
 
 def count_endings(words: Iterable[tuple[str, int]], *, least: int) -> dict[str, int]:
-    """Counts of all proper endings of words that occur at least `least` times."""
+    """Counts all proper endings of words that occur at least `least` times."""
     by_last: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
     for word, count in words:
         by_last[word[-1]].append((word, count))
@@ -213,11 +210,10 @@ def find_pieces(
     """Finds the threshold at which the learner gives just enough pieces.
 
     The search in tensorflow-text's learner starts from a count of ten million, takes
-    many more steps and ends less close to the wanted size.
+    many more steps and ends less close to the requested size.
 
     Args:
         learn: threshold -> all pieces that occur that often, most frequent first.
-        num_pieces: number of pieces wanted.
         counts: of the words, descending, for a first guess.
 
     Returns:
@@ -248,9 +244,9 @@ def find_pieces(
 def _next_threshold(
     enough: tuple[int, int] | None, short: tuple[int, int] | None, num_pieces: int
 ) -> int:
-    """The next threshold to try, given the closest (threshold, pieces) on both sides.
+    """Returns the threshold between the closest (threshold, pieces) on both sides.
 
-    It interpolates between two: by Zipf's law, the logarithm of the number of pieces
+    The logarithm is interpolated: by Zipf's law, the logarithm of the number of pieces
     falls about linearly with the logarithm of the threshold.
     """
     if enough is None:
@@ -273,9 +269,9 @@ def assemble(
 ) -> list[str]:
     """Sorts entries, and cuts or fills them to exactly `vocab_size`.
 
-    In order: reserved tokens, characters by code point, those with `##`, pieces by
-    falling frequency. If these are too few, whole words follow, the most frequent
-    first, and then more `[unusedN]`.
+    The order is: reserved tokens, characters by code point, characters with `##`,
+    pieces by falling frequency. If these are too few, whole words follow, the most
+    frequent first, and then more `[unusedN]`.
     """
     prefix = tokenization.CONTINUATION_PREFIX
     spelling = sorted(characters, key=lambda entry: (entry.startswith(prefix), entry))

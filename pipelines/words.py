@@ -52,14 +52,14 @@ def has_unspaced(text: str) -> bool:
 
 
 def count_words(text: str) -> int:
-    """Words of a text, in time linear in its length."""
+    """Counts the words of a text, in time linear in its length."""
     if not has_unspaced(text):
         return len(text.split())
     return sum(1 for _ in _WORD.finditer(text))
 
 
 def has_words(text: str, at_least: int) -> bool:
-    """Whether a text has so many words; reads no further than these."""
+    """Whether a text has at least `at_least` words; reads no further than these."""
     if not has_unspaced(text):
         return len(text.split(maxsplit=at_least)) >= at_least
     words = itertools.islice(_WORD.finditer(text), at_least)

@@ -15,7 +15,6 @@ from bert_keras.pipelines import sources
 from bert_keras.pipelines.engine import runner_options
 
 VERBS = ("corpus", "vocab", "examples")
-"""The verbs that run on Beam."""
 
 MACHINE_TYPES = {
     "corpus": "n2-standard-4",
@@ -27,18 +26,15 @@ MACHINE_TYPES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Dataflow:
-    """Place and machines of a job."""
-
     project: str
     """Id, not number."""
     region: str
-    """Such as `europe-west4`; that of the bucket, or reading costs money."""
+    """Such as `europe-west4`; the bucket's region, or reading costs money."""
     temp_location: str
     """`gs://` folder for staged files."""
     machine_type: str | None = None
     """`None`: by the verb, see `MACHINE_TYPES`."""
     max_num_workers: int = 16
-    """Largest number of machines."""
     number_of_worker_harness_threads: int = 2
     """Threads of each process, of which there is one per core. Python computes in one
     thread at a time: the second works while the first waits for files, and more would
@@ -50,7 +46,7 @@ class Dataflow:
 def dataflow_command(
     arguments: Sequence[str], settings: Dataflow, *, wheel: str | None
 ) -> list[str]:
-    """The command that runs a verb on Dataflow and waits for its end.
+    """Returns the command that runs a verb on Dataflow and waits for its end.
 
     Args:
         arguments: a verb and its arguments, and after a `--` more options for Beam,
@@ -92,7 +88,7 @@ def dataflow_command(
 
 
 def check_paths(parsed: Mapping[str, Any]) -> None:
-    """Checks that Dataflow's workers see what a verb reads and writes."""
+    """Checks that Dataflow's workers see the paths that a verb reads and writes."""
     options = runner_options.parse(parsed["beam_arguments"])
     inputs = [path for kind in sources.SOURCES for path in parsed.get(kind, ())]
     others = [parsed[name] for name in ("corpus", "output") if name in parsed]
@@ -100,7 +96,7 @@ def check_paths(parsed: Mapping[str, Any]) -> None:
 
 
 def job_name(verb: str, verb_arguments: Sequence[str]) -> str:
-    """A name derived from the job's output.
+    """Returns a name derived from the job's output.
 
     Dataflow refuses a second running job of the same name, so two jobs can never write
     to one directory at the same time.
@@ -113,7 +109,7 @@ def job_name(verb: str, verb_arguments: Sequence[str]) -> str:
 
 
 def _split(arguments: Sequence[str]) -> tuple[str, list[str], list[str]]:
-    """A verb, its arguments, and those after its own `--`."""
+    """Returns a verb, its arguments, and the arguments after its own `--`."""
     if not arguments:
         raise InputError(
             "give the command to run after `--`, such as -- corpus --wikipedia gs://..."

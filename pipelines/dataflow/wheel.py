@@ -1,8 +1,8 @@
 """This package as a wheel, for remote workers.
 
-Made from the files that are imported here, from a checkout or installed, so that the
-same code runs there. Needs no build tool and no network; the same files give the same
-bytes.
+The wheel holds the files that are imported here, from a checkout or installed, so that
+the same code runs there. It needs no build tool and no network; the same files give the
+same bytes.
 """
 
 import base64

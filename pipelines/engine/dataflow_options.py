@@ -71,7 +71,6 @@ def _location_problems(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def check_paths(paths: Iterable[str | os.PathLike[str]]) -> None:
-    """Refuses paths that Dataflow's workers cannot see."""
     for path in map(str, paths):
         if not _BUCKET.match(path + "/"):
             what = (

@@ -17,8 +17,8 @@ def make_engine(
     """Makes the engine for a command line.
 
     Args:
-        arguments: Beam's options. If there are any, the job is one graph for the runner
-            that they name; if not, it runs in passes on this machine.
+        arguments: Beam's options: the job is one graph for the runner that they name.
+            Without options, it runs in passes on this machine.
         num_workers: local processes.
         memory_limit: bytes for all passes together.
     """

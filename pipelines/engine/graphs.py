@@ -20,19 +20,14 @@ _RESULTS_NAME = "results.json"
 
 @dataclass(frozen=True)
 class BeamRunner:
-    """Engine that gives a whole job to one Beam runner."""
-
     options: pipeline_options.PipelineOptions
     """The runner and its settings, from `runner_options.parse`."""
 
     def run(self, job: steps.Job) -> dict[str, list[steps.Result]]:
-        """See `steps.Engine`.
+        """Runs a job; raises `NotRun` as `runners.run` does.
 
         A graph that ran to its end is not run again, even if the process that started
         it did not live to see that.
-
-        Raises:
-            NotRun: see `runners.run`.
         """
         path = files.join(job.work_dir, _RESULTS_NAME)
         if not files.exists(path):
@@ -47,7 +42,6 @@ class BeamRunner:
         return files.read_json(path)
 
     def check_paths(self, *paths: str | os.PathLike[str]) -> None:
-        """See `steps.Engine` and `runner_options.check_paths`."""
         runner_options.check_paths(self.options, paths)
 
 

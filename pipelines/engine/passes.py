@@ -70,7 +70,6 @@ class Pass:
     """The step's, for markers and spilled files."""
 
     def path(self, suffix: str) -> str:
-        """A path that is this pass's own."""
         return f"{self.directory}/{self.units[0]:06d}-{self.units[-1]:06d}{suffix}"
 
 
@@ -81,7 +80,7 @@ class Marker:
     units: list[int]
     results: list[steps.Result]
     spilled: dict[str, list[str]]
-    """Files that it wrote, by shuffle."""
+    """Files that the pass wrote, by shuffle."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,7 +102,6 @@ class Passes:
             raise InputError(f"--workers must be at least 1, got {self.num_workers}")
 
     def run(self, job: steps.Job) -> dict[str, list[steps.Result]]:
-        """See `steps.Engine`."""
         budget = _memory_of_a_pass(self.num_workers, self.memory_limit)
         files_of_job = _JobFiles(job)
         for step in job.steps(steps.Heartbeat(None)):
@@ -128,7 +126,7 @@ class Passes:
         return files_of_job.results
 
     def check_paths(self, *paths: str | os.PathLike[str]) -> None:
-        """See `steps.Engine`: this machine sees all paths."""
+        """Does nothing: this machine sees all paths."""
 
 
 def _memory_of_a_pass(num_workers: int, memory_limit: int) -> int:
@@ -199,11 +197,10 @@ class _JobFiles:
         self.results: dict[str, list[steps.Result]] = {}
 
     def delete(self) -> None:
-        """Deletes the markers and the files of the finished passes."""
         shutil.rmtree(self._root, ignore_errors=True)
 
     def remaining_sizes(self, step: steps.Step) -> dict[int, int]:
-        """Bytes of each item or key of a step that no finished pass covers."""
+        """Returns the bytes of each item or key that no finished pass covers."""
         directory = self._directory(step)
         directory.mkdir(parents=True, exist_ok=True)
         if step.reads:
@@ -219,7 +216,6 @@ class _JobFiles:
         return sizes
 
     def plan(self, step: steps.Step, units: tuple[int, ...]) -> Pass:
-        """A pass over some units of a step."""
         items = tuple(self._job.items[unit].value for unit in units if not step.reads)
         return Pass(
             make_steps=self._job.steps,

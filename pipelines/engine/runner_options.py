@@ -40,12 +40,7 @@ _NO_DASK = (
 def parse(
     arguments: Sequence[str] = (), *, num_workers: int = 1
 ) -> pipeline_options.PipelineOptions:
-    """Parses and checks the options after `--`.
-
-    Args:
-        arguments: Beam's own options.
-        num_workers: local worker processes; 1 = inside this process.
-    """
+    """Parses and checks Beam's options; 1 worker runs inside this process."""
     if num_workers < 1:
         raise InputError(f"--workers must be at least 1, got {num_workers}")
     _check_known(arguments)
@@ -77,9 +72,9 @@ def parse(
 def check_paths(
     options: pipeline_options.PipelineOptions, paths: Iterable[str | os.PathLike[str]]
 ) -> None:
-    """Checks that the runner's workers can see everything that a job reads and writes.
+    """Checks that the runner's workers see all paths of a job.
 
-    Only Dataflow's are known to be unable to.
+    Only Dataflow's workers are known to be unable to.
     """
     if _runner(options) == dataflow_options.RUNNER:
         dataflow_options.check_paths(paths)

@@ -35,17 +35,13 @@ def run(
     total: int,
     unit: str,
 ) -> dict[str, int]:
-    """Builds and runs a pipeline to its end, showing progress on stderr.
+    """Runs a pipeline to its end, showing progress on stderr; returns Beam's counters.
 
     Args:
         build: adds the transforms to a pipeline, with the heartbeat for its DoFns.
-        options: Beam's.
         title: product of the job, for the progress line.
         total: amount of work, as the heartbeat counts it.
         unit: of `total`, such as `bytes`.
-
-    Returns:
-        Beam's committed counters, by name.
 
     Raises:
         NotRun: only a template, or a dry run on Dataflow, was asked for.

@@ -33,7 +33,7 @@ def write_spill(path: str, values: dict[int, list[bytes]], *, num_keys: int) -> 
 
 
 def spilled_bytes(path: str) -> np.ndarray:
-    """Bytes that a file holds for each key: `(num_keys,)` int64."""
+    """Returns the bytes that a file holds for each key: `(num_keys,)` int64."""
     with open(path, "rb") as file:
         file.seek(-_FOOTER.size, 2)
         (num_keys,) = _FOOTER.unpack(file.read())
@@ -45,8 +45,7 @@ def spilled_bytes(path: str) -> np.ndarray:
 class SpilledValues(Iterable[bytes]):
     """The values of one key in several files, read again by each iteration.
 
-    Args:
-        advance: called with the number of bytes just read.
+    `advance` is called with the number of bytes just read.
     """
 
     def __init__(
@@ -91,7 +90,6 @@ class SpillWriter:
         self._paths: list[str] = []
 
     def add(self, key: int, value: bytes) -> None:
-        """Adds a value."""
         self._values[key].append(value)
         self._num_bytes += len(value) + _VALUE_OVERHEAD
         if self._num_bytes >= self._flush_bytes:

@@ -43,8 +43,7 @@ Result = dict[str, Any]
 class Worker(abc.ABC):
     """The work of a step: picklable; its output depends on the element alone.
 
-    Args:
-        heartbeat: counts the bytes that a step without shuffles has read.
+    `heartbeat` counts the bytes that a step without shuffles has read.
     """
 
     def __init__(self, job: Any, heartbeat: "Heartbeat"):
@@ -58,10 +57,8 @@ class Worker(abc.ABC):
     def process(self, element: Any) -> Iterable[Send | Result]:
         """Turns one element into values for shuffles and results.
 
-        Args:
-            element: the value of an item, for a step that reads no shuffle; else
-                `(key, {name of shuffle: iterable of bytes})`, for each key that has
-                values.
+        `element` is the value of an item or, for a step that reads shuffles,
+        `(key, {name of shuffle: iterable of bytes})` for each key that has values.
         """
 
 
@@ -79,7 +76,7 @@ class Step:
 
     @property
     def title(self) -> str:
-        """The name for people: `find duplicates`."""
+        """Returns the name for people: `find duplicates`."""
         return re.sub(r"(?<=.)(?=[A-Z])", " ", self.name).lower()
 
 
@@ -87,10 +84,8 @@ class Heartbeat:
     """Work done by one process, counted where the driver can see it.
 
     No local runner has live metrics, so each process writes its running total into a
-    file of its own. Picklable; the file is made on first use in the worker.
-
-    Args:
-        directory: holds these files; `None`: nobody reads them.
+    file of its own in `directory`; with `None`, nobody reads the totals. Picklable; the
+    file is made on first use in the worker.
     """
 
     _totals: ClassVar[dict[str, int]] = {}
@@ -100,7 +95,6 @@ class Heartbeat:
         self._directory = directory
 
     def add(self, amount: int) -> None:
-        """Adds `amount` to this process's total."""
         if self._directory is None:
             return
         self._totals[self._directory] = self._totals.get(self._directory, 0) + amount
@@ -119,7 +113,7 @@ class Heartbeat:
 
 
 def sum_of_heartbeats(directory: str | Path) -> int:
-    """The total of all processes that write into a directory."""
+    """Returns the total of all processes that write into a directory."""
     total = 0
     # The directory of a failed process may be deleted meanwhile.
     with contextlib.suppress(OSError):
@@ -130,8 +124,6 @@ def sum_of_heartbeats(directory: str | Path) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """Everything that an engine needs."""
-
     title: str
     """Product of the job, for the progress line."""
     items: Sequence[Item]
@@ -146,13 +138,8 @@ class Job:
 
 
 class Engine(Protocol):
-    """Runs jobs."""
-
     def run(self, job: Job) -> dict[str, list[Result]]:
-        """Runs a job to its end, showing progress on stderr.
-
-        Returns:
-            The results of each step by its name, in no particular order.
+        """Runs a job, with progress on stderr; returns each step's results, unordered.
 
         Raises:
             InputError: raised unchanged from a worker, or a worker died.
@@ -160,18 +147,14 @@ class Engine(Protocol):
         ...
 
     def check_paths(self, *paths: str | os.PathLike[str]) -> None:
-        """Checks that workers can see the files that a job reads and writes.
-
-        Raises:
-            InputError: the first path that they cannot see.
-        """
+        """Checks that workers can see the files that a job reads and writes."""
 
 
 COUNTERS = "counters"
 
 
 def counted(counts: Mapping[str, int], /, **result: Any) -> Result:
-    """A result with counters.
+    """Returns a result with counters.
 
     The manifest's counters are summed from results: not every Beam runner has metrics,
     and a retried bundle may count twice in them.
@@ -180,7 +163,7 @@ def counted(counts: Mapping[str, int], /, **result: Any) -> Result:
 
 
 def sum_counters(results: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Sums of the counters of all results, sorted by name."""
+    """Returns the sums of the counters of all results, sorted by name."""
     total: dict[str, int] = {}
     for result in results:
         for name, amount in result.get(COUNTERS, {}).items():
@@ -189,6 +172,6 @@ def sum_counters(results: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def shards_of(results: Iterable[Mapping[str, Any]]) -> tuple[manifest.Shard, ...]:
-    """The shards that results name, sorted by name."""
+    """Returns the shards that results name, sorted by name."""
     shards = [manifest.Shard(**r["shard"]) for r in results if "shard" in r]
     return tuple(sorted(shards, key=lambda shard: shard.name))

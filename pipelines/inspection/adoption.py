@@ -1,8 +1,8 @@
 """`adopt`: third-party records become a directory of examples.
 
-Reads the `tf.train.Example`s of google-research/bert and tf-models-official (older or
-newer names), checks every record, and adds the files that `examples` would have written
-next to them: the vocabulary and a manifest.
+The records are `tf.train.Example`s of google-research/bert and tf-models-official
+(older or newer names). Every record is checked; the vocabulary and a manifest, as
+`examples` would have written them, are added.
 """
 
 import logging
@@ -34,12 +34,12 @@ def adopt_examples(
 
     Args:
         directory: holds files whose names match `*.tfrecord*`, plain or gzip.
-        vocab_path: the vocabulary that they were made with; copied next to them.
+        vocab_path: the vocabulary of the records; copied next to them.
         do_lower_case: whether the text was lower-cased when they were made.
 
     Returns:
-        The manifest, which is written last. It lacks facts that the records do not
-        tell, such as how often each document was used.
+        The manifest, which is written last, without facts that the records do not tell,
+        such as how often each document was used.
     """
     if files.exists(files.join(directory, manifest.MANIFEST_NAME)):
         raise InputError(
@@ -104,7 +104,7 @@ def _load_vocabulary(
 
 
 def _find_format(paths: list[str]) -> ExamplesConfig:
-    """Names, lengths and compression, from the first record."""
+    """Finds names, lengths and compression in the first record."""
     for path in paths:
         compression = _compression_of(path)
         for message in records.read_records(path, compression=compression):
@@ -159,8 +159,6 @@ def _known_names() -> list[str]:
 
 @dataclass(kw_only=True)
 class _Totals:
-    """Sums over all records."""
-
     num_examples: int = 0
     num_tokens: int = 0
     num_masked: int = 0
@@ -171,7 +169,7 @@ class _Totals:
     """Bytes of files, for the progress line."""
 
     def counters(self) -> dict[str, int]:
-        """Counters, named as by `examples`."""
+        """Returns counters, named as by `examples`."""
         return {
             "examples": self.num_examples,
             "example_tokens": self.num_tokens,
@@ -216,7 +214,7 @@ def _scan(
 def _read_messages(
     path: str, compression: records.Compression, totals: _Totals
 ) -> Iterator[bytes]:
-    """The records of a file; counts its bytes as they are read."""
+    """Yields the records of a file; counts its bytes as they are read."""
     size = files.size(path)
     if size and (actual := _compression_of(path)) != compression:
         raise InputError(
@@ -239,7 +237,7 @@ def _settings(
     vocabulary: tokenization.Vocabulary,
     do_lower_case: bool,
 ) -> dict[str, Any]:
-    """The known settings with which the records were made."""
+    """Returns the known settings with which the records were made."""
     # Without second segments, the labels are all alike and teach nothing.
     has_pairs = totals.num_second_tokens > 0 and format_.packing == "sentence_pairs"
     return {

@@ -34,13 +34,11 @@ class Counts:
     num_masked: int = 0
     """Hidden tokens shown as `[MASK]`."""
     num_kept: int = 0
-    """Hidden tokens shown as they are, on purpose or because the random token is the
-    same."""
+    """Hidden tokens shown as they are, on purpose or by a random choice."""
     num_random_next: int = 0
 
     @classmethod
     def empty(cls, config: ExamplesConfig, *, vocab_size: int) -> "Counts":
-        """Counts of no examples."""
         return cls(
             by_length=np.zeros(config.max_seq_length + 1, np.int64),
             by_predictions=np.zeros(config.num_predictions + 1, np.int64),
@@ -86,9 +84,9 @@ def make_card(
     config: ExamplesConfig,
     vocabulary: tokenization.Vocabulary,
 ) -> dict[str, Any]:
-    """The card as plain values, for JSON.
+    """Returns the card as plain values, for JSON.
 
-    Adopted examples lack the values that only their maker knows.
+    The card of adopted examples lacks the values that only their maker knows.
     """
     num_tokens = int(counts.by_token.sum())
     num_hidden = _weighted_sum(counts.by_predictions)
@@ -140,7 +138,7 @@ def _weighted_sum(histogram: np.ndarray) -> int:
 
 
 def _distribution(histogram: np.ndarray) -> dict[str, Any]:
-    """Mean, quantiles, and the number of examples of each value from 0."""
+    """Returns the mean, quantiles, and the number of examples of each value from 0."""
     total = int(histogram.sum())
     cumulative = np.cumsum(histogram)
     quantiles = {
@@ -192,7 +190,7 @@ class _Corpus(StrictModel):
 
 
 def _corpus_card(summary: manifest.Manifest) -> dict[str, Any]:
-    """Facts about the documents, from the manifests of examples and corpus.
+    """Returns facts about the documents, from the manifests of examples and corpus.
 
     Counters of a corpus are `name`, `name/source`, `dropped/reason`, `rejected/reason`,
     `dropped_paragraphs/reason`, `cleaned/rule` and `encoding/name`; those of examples
@@ -232,7 +230,6 @@ def _corpus_card(summary: manifest.Manifest) -> dict[str, Any]:
 
 
 def card_text(card: Mapping[str, Any], *, width: int = 100) -> Iterator[str]:
-    """Lines for a terminal."""
     for title, rows in _sections(card):
         yield title
         label_width = max(len(label) for label, _ in rows)
@@ -334,7 +331,7 @@ _BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
 def _bars(histogram: list[int], *, width: int) -> Iterator[str]:
-    """A line for each range of values, with a bar for the share of examples."""
+    """Yields a line for each range of values, with a bar for the share of examples."""
     step = -(-len(histogram) // _MAX_BARS)
     starts = range(0, len(histogram), step)
     sums = [sum(histogram[start : start + step]) for start in starts]

@@ -21,8 +21,6 @@ from bert_keras.pipelines.inspection import data_card, example_reading
 
 @dataclass(frozen=True, kw_only=True)
 class _Examples:
-    """An opened directory of examples."""
-
     directory: str
     summary: manifest.Manifest
     config: ExamplesConfig
@@ -36,9 +34,9 @@ class _Examples:
         limit: int | None = None,
         seen: Counter[str] | None = None,
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Batches of the examples in the first `limit` records of a shard.
+        """Yields batches of the examples in the first `limit` records of a shard.
 
-        `records` of `seen` is raised by the number of those that were read.
+        `records` of `seen` is raised by the number of records read.
         """
         shards = self.summary.shards
         before = shards[: shards.index(shard)]
@@ -97,12 +95,11 @@ def describe_all(
     vocab_path: str | Path | None,
     json_path: str | Path | None,
 ) -> Iterator[str]:
-    """Lines of the data card, for which every example is read.
+    """Yields the lines of the data card, for which every example is read.
 
     Args:
-        examples_dir: made by `examples` or `adopt`.
         vocab_path: `None`: the vocabulary kept with the examples.
-        json_path: file for the card as JSON; `None`: none.
+        json_path: file for the card as JSON; `None`: no file.
     """
     examples = _open_examples(examples_dir, vocab_path)
     counts = _count_all(examples)
@@ -149,15 +146,10 @@ def _count_all(examples: _Examples) -> data_card.Counts:
 def describe_examples(
     examples_dir: str | Path, *, vocab_path: str | Path | None, limit: int
 ) -> Iterator[str]:
-    """Lines about the settings of a directory, then its first examples.
+    """Yields lines about the settings of a directory, then its first `limit` examples.
 
     A hidden token is shown as `[MASK→capital]`, as `capital→capital` if it was kept and
-    as `harbour→capital` if a random one replaces it.
-
-    Args:
-        examples_dir: made by `examples` or `adopt`.
-        vocab_path: `None`: the vocabulary kept with the examples.
-        limit: number of examples to show.
+    as `harbour→capital` if a random one replaces it. `vocab_path`: see `describe_all`.
     """
     if limit < 1:
         raise InputError(f"--limit must be at least 1, got {limit}")
@@ -243,11 +235,9 @@ def describe_example(
     title: str,
     width: int,
 ) -> Iterator[str]:
-    """Lines of one example: a title, segment A, segment B if it has one.
+    """Yields the lines of one example: a title, segment A, segment B if it has one.
 
-    Args:
-        example: the features of `features.batch_features`, one row of each.
-        width: columns of a line.
+    `example` has one row of each of `features.batch_features`; `width` is in columns.
     """
     length = int(sum(example["input_mask"]))
     ids = [int(token) for token in example["input_ids"][:length]]
@@ -285,7 +275,6 @@ def describe_example(
 
 
 def _labels(example: Mapping[str, Sequence[float] | np.ndarray]) -> dict[int, int]:
-    """True ids by position."""
     slots = zip(
         example["masked_lm_positions"],
         example["masked_lm_ids"],
@@ -308,7 +297,7 @@ class _Piece(NamedTuple):
         return "kept" if self.shown == self.true else "random"
 
     def text(self, *, is_target: bool) -> str:
-        """The piece, after a blank unless the true piece continues a word."""
+        """Returns the piece, after a blank unless the true piece continues a word."""
         prefix = tokenization.CONTINUATION_PREFIX
         blank = "" if self.true.startswith(prefix) else " "
         if not is_target:

@@ -22,10 +22,7 @@ class Ragged(NamedTuple):
 
 
 def decode_examples(messages: Sequence[bytes]) -> dict[str, Ragged]:
-    """Features of serialised `tf.train.Example`s, by name.
-
-    The length of a feature is 0 for an example that lacks it.
-    """
+    """Returns features by name; an example without the feature has length 0."""
     payloads: dict[str, list[bytes]] = {}
     kinds: dict[str, int] = {}
     for row, message in enumerate(messages):
@@ -57,7 +54,7 @@ class _Unusual(Exception):
 
 
 def _features_of(message: bytes) -> list[tuple[str, int, bytes]]:
-    """Name, kind and packed numbers of each feature."""
+    """Returns the name, kind and packed numbers of each feature."""
     try:
         return list(_usual_features(message))
     except (_Unusual, IndexError, UnicodeDecodeError):
@@ -92,7 +89,7 @@ def _usual_features(message: bytes) -> Iterator[tuple[str, int, bytes]]:
 
 
 def _packed(message: bytes, start: int, end: int, kind: int) -> bytes:
-    """The numbers of a FloatList or an Int64List from `start` to `end`."""
+    """Returns the numbers of a FloatList or an Int64List from `start` to `end`."""
     if start == end:
         return b""
     content, content_end = _content(message, start)
@@ -106,7 +103,7 @@ def _packed(message: bytes, start: int, end: int, kind: int) -> bytes:
 
 
 def _content(message: bytes, at: int) -> tuple[int, int]:
-    """Begin and end of the content of the length-delimited field at `at`."""
+    """Returns where the length-delimited field at `at` begins and ends."""
     size = message[at + 1]
     if size < 0x80:
         return at + 2, at + 2 + size

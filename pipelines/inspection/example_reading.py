@@ -12,28 +12,23 @@ from bert_keras.data import dynamic_masking, features, masking, packing
 from bert_keras.pipelines.inspection import example_decoding
 
 BATCH_SIZE = 512
-"""Records to decode together."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reader:
-    """Turns the records of a directory into the model's inputs."""
-
     config: ExamplesConfig
-    """Settings of the examples."""
     vocabulary: masking.MaskingVocabulary
 
     def read(
         self, messages: Iterable[bytes], *, path: str, first_record: int
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Batches of the examples of a shard, in order.
+        """Yields batches of the examples of a shard, in order.
 
-        Args:
-            first_record: index of the shard's first record among all shards.
+        `first_record` is the index of the shard's first record among all shards.
 
         Returns:
             `features.pretraining_features`, each `(n, length)`, integers or float32,
-            and no `next_sentence_labels` where there are none; a packed row gives
+            without `next_sentence_labels` if there are none; a packed row gives
             several. Plain examples are masked as in the first epoch of a run with the
             seed of the examples.
         """
@@ -49,7 +44,7 @@ class Reader:
     def _load(
         self, messages: Sequence[bytes], *, path: str, start: int
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Examples, and their places: in packed rows there are some for each slot."""
+        """Returns examples and their places: packed rows have some for each slot."""
         try:
             decoded = example_decoding.decode_examples(messages)
             arrays = self._to_arrays(decoded, len(messages))
@@ -70,7 +65,7 @@ class Reader:
     def _to_arrays(
         self, decoded: Mapping[str, example_decoding.Ragged], num_rows: int
     ) -> dict[str, np.ndarray]:
-        """Matrices by the model's names; plain `input_ids` are padded."""
+        """Returns matrices by the model's names; plain `input_ids` are padded."""
         arrays = {}
         nothing = example_decoding.Ragged(np.empty(0), np.zeros(num_rows, np.int64))
         names = {

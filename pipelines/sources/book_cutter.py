@@ -1,9 +1,9 @@
 """Text file of one book or many -> the books in it, in bounded memory; without Beam.
 
 Project Gutenberg marks where a book starts and where it ends. A file of many books is
-cut after each end; what stands before the next start is that book's header. A long
-stretch without marks is a book of its own, and a book that is too long to be held in
-memory is cut into parts.
+cut after each end; text before the next start is that book's header. A long stretch
+without marks is a book of its own, and a book that is too long to be held in memory is
+cut into parts.
 """
 
 import bisect
@@ -63,17 +63,16 @@ class _Mark(NamedTuple):
 
 
 def encoding_of(file: BinaryIO) -> str | None:
-    """`utf-16-le` or `utf-16-be` if the file begins with such a byte-order mark."""
+    """Returns `utf-16-le` or `utf-16-be` if the file begins with such a mark."""
     file.seek(0)
     marks = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
     return marks.get(file.read(2))
 
 
 def find_pieces(file: BinaryIO, num_bytes: int) -> list[Piece]:
-    """The pieces of a file in order; together they are the file.
+    """Returns the pieces of a file in order; together they are the file.
 
-    Args:
-        file: text in UTF-16 with a byte-order mark, or with the letters of ASCII.
+    The text is in UTF-16 with a byte-order mark, or has the letters of ASCII.
     """
     text = _Letters(file)
     marks = _ended(list(_marks(text, num_bytes)), num_bytes)
@@ -95,7 +94,7 @@ class _Letters:
         self._file = file
 
     def read(self, start: int, stop: int) -> bytes:
-        """The bytes for the file's from `start` to `stop`."""
+        """Returns the bytes for the file's from `start` to `stop`."""
         self._file.seek(start)
         data = self._file.read(stop - start)
         if self._type is None:
@@ -109,7 +108,6 @@ class _Letters:
 
 
 def _marks(text: _Letters, num_bytes: int) -> Iterator[_Mark]:
-    """All marks of a file, in order."""
     overlap = _MAX_LINE_BYTES * text.width
     seen = 0
     for begin in range(0, num_bytes, _CHUNK_BYTES):
@@ -128,7 +126,7 @@ def _marks(text: _Letters, num_bytes: int) -> Iterator[_Mark]:
 
 
 def _lines_with_landmarks(chunk: bytes) -> list[int]:
-    """First bytes of the lines that hold a landmark."""
+    """Returns the first bytes of the lines that hold a landmark."""
     lines = set()
     for landmark in _LANDMARKS:
         found = chunk.find(landmark)
@@ -142,7 +140,7 @@ def _lines_with_landmarks(chunk: bytes) -> list[int]:
 
 
 def _ended(marks: list[_Mark], num_bytes: int) -> list[_Mark]:
-    """Marks with small print that no book follows as a mark of the end."""
+    """Turns small print that no book follows into marks of the end."""
     borders = [mark.start for mark in marks if mark.kind != "notice"] + [num_bytes]
     return [
         mark._replace(kind="end")
@@ -154,7 +152,7 @@ def _ended(marks: list[_Mark], num_bytes: int) -> list[_Mark]:
 
 
 def _books(marks: list[_Mark], num_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Start of the header, end of the text and stop of each book.
+    """Yields the start of the header, end of the text and stop of each book.
 
     A book stops where the next one's header starts, and the last one with the file.
     """
@@ -166,7 +164,7 @@ def _books(marks: list[_Mark], num_bytes: int) -> Iterator[tuple[int, int, int]]
 
 
 def _texts(marks: list[_Mark], num_bytes: int) -> list[tuple[int, int]]:
-    """Texts, marked or not, each with the header before it."""
+    """Returns texts, marked or not, each with the header before it."""
     texts: list[tuple[int, int]] = []
     outside = 0  # the byte after the last mark of an end
     is_open = False
@@ -205,7 +203,7 @@ def _parts(text: _Letters, start: int, end: int, stop: int) -> Iterator[Piece]:
 
 
 def _cut_before(text: _Letters, first: int, last: int) -> int:
-    """The last place where a text may be cut: a blank line, an end of line, a blank."""
+    """Returns the last place to cut a text: a blank line, an end of line, a blank."""
     window = text.read(first, last)
     blank_lines = [match.end() for match in _BLANK_LINE.finditer(window)]
     lines, words = window.rfind(b"\n") + 1, window.rfind(b" ") + 1

@@ -17,8 +17,6 @@ from bert_keras.pipelines.sources import encodings
 
 @dataclass(frozen=True, kw_only=True)
 class Book:
-    """One book."""
-
     title: str
     paragraphs: tuple[str, ...]
     """In order, each on one line."""
@@ -39,7 +37,7 @@ def decode(
         The text, with line ends as `\\n`, and the name of the encoding.
 
     Raises:
-        UnknownEncodingError: it cannot be detected for sure.
+        UnknownEncodingError: the encoding cannot be detected for sure.
     """
     encoding = encoding or "utf-8-sig"
     text = data.decode(encoding, errors="replace").removeprefix("\ufeff")
@@ -69,8 +67,7 @@ def parse_book(
     Args:
         text: decoded, with `\\n` as line end, with header and licence.
         name: title to use if the text has none.
-        is_later_part: another part of the book comes before, so that there is no front
-            matter.
+        is_later_part: another part comes before, so there is no front matter.
         counts: incremented, for each rule that drops something: `notes`, `page marks`
             and `line notes`; all others are blocks between blank lines, a licence one.
     """
@@ -132,7 +129,7 @@ _TITLE_LINE = re.compile(
 
 
 def title_of(header: str) -> str | None:
-    """The title of a book in its header, if it is there."""
+    """Returns the title of a book in its header, if it is there."""
     match = _TITLE.search(header) or _TITLE_LINE.search(header)
     return " ".join(match[1].split()) if match else None
 
@@ -208,7 +205,7 @@ _COLUMNS = re.compile(
 
 
 def _sections(body: str) -> list[list[list[str]]]:
-    """Sections, between three or more blank lines, of blocks of lines between fewer."""
+    """Returns sections, between three or more blank lines, of blocks between fewer."""
     return [
         [block.split("\n") for block in _BLANK_LINES.split(section) if block.strip()]
         for section in _SECTION_BREAK.split(body)
@@ -290,7 +287,7 @@ def _is_prose(block: list[str]) -> bool:
 
 
 def _running_text(blocks: list[list[str]], counts: Counter[str]) -> Iterator[list[str]]:
-    """The blocks of running text; verse without the notes to its lines."""
+    """Yields the blocks of running text; verse without the notes to its lines."""
     for block in blocks:
         lines = [line.strip() for line in block if line.strip()]
         reason = _reason_to_drop(lines)
@@ -304,7 +301,7 @@ def _running_text(blocks: list[list[str]], counts: Counter[str]) -> Iterator[lis
 
 
 def _reason_to_drop(lines: list[str]) -> str | None:
-    """Why lines are no running text; `None`: they are."""
+    """Returns why lines are no running text; `None`: they are."""
     text = " ".join(lines)
     start = text[:400]
     num_letters = len(_NO_LETTERS.sub("", start))
@@ -325,7 +322,7 @@ def _reason_to_drop(lines: list[str]) -> str | None:
 
 
 def _without_line_notes(lines: list[str]) -> list[str] | None:
-    """Verse without the notes and numbers in a column beside it; `None`: no verse."""
+    """Returns verse without the column of notes and numbers; `None`: no verse."""
     rows = [_GAP.split(line) for line in lines]
     notes = [row[1] for row in rows if len(row) == 2]
     is_verse = all(

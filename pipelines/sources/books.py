@@ -23,7 +23,7 @@ class Books:
     description: ClassVar[str] = "plain-text books, one or many in a file"
 
     def check(self, path: str, options: source.Options) -> str:
-        """See `Source`; a file like BookCorpus's is read by `sentences`."""
+        """Checks a file; a file like BookCorpus's is read by `sentences`."""
         from bert_keras.pipelines.sources import sentence_lines
 
         with files.open_to_read(path) as file:
@@ -39,7 +39,7 @@ class Books:
         return "sentences"
 
     def split(self, item: source.Input, max_bytes: int) -> list[source.Range]:
-        """See `Source`: ranges of whole pieces, each of about as many bytes.
+        """Returns ranges of whole pieces, each of about as many bytes.
 
         Reads a long file to find where its books begin, 270 MB in a second.
         """
@@ -72,7 +72,6 @@ class Books:
         advance: source.Advance,
         count: source.Count,
     ) -> Iterator[source.SourceDocument | source.Reject]:
-        """See `Source`."""
         from bert_keras.pipelines.sources import book_cutter
 
         with files.open_to_read(part.path) as file:

@@ -43,8 +43,6 @@ _DEFAULT_NAMESPACES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """A dump's wiki."""
-
     wiki: str
     namespaces: Mapping[str, int]
     """Namespace number by lower-case name."""
@@ -88,7 +86,7 @@ _ELEMENT = re.compile(rb"<([A-Za-z_][\w.:-]*)([\s/>])?")
 
 
 def _root_element(text: bytes) -> tuple[bytes | None, int]:
-    """The name of the first element, and its offset.
+    """Returns the name of the first element, and its offset.
 
     The name is empty if there can be none, `None` if the text ends too early. A comment
     before the root may contain anything, even a page.
@@ -149,7 +147,7 @@ def _parse_site(head: bytes) -> Site:
 
 
 def number_of(text: str | None) -> int | None:
-    """The integer of up to 18 digits that a text consists of; else `None`."""
+    """Returns the integer of up to 18 digits that a text consists of; else `None`."""
     return int(text) if text and _NUMBER.fullmatch(text) else None
 
 
@@ -165,7 +163,7 @@ _HTML = re.compile(r"\s*<(?:!doctype html|html[\s>])", re.IGNORECASE)
 
 
 def wiki_of(url: str) -> str:
-    """`enwiki` for a page of en.wikipedia.org; `wiki` for one of no known host."""
+    """Returns `enwiki` for a page of en.wikipedia.org; `wiki` for an unknown host."""
     host = (_HOST.match(url) or ["", ""])[1].lower().split(".")
     if len(host) == 3 and host[1].startswith("wik"):
         family = "wiki" if host[1] == "wikipedia" else host[1]

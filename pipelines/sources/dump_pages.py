@@ -46,7 +46,7 @@ class Page:
 
     @property
     def reason_to_drop(self) -> str | None:
-        """Why a page is no article; `None`: it is one."""
+        """Returns why a page is no article; `None`: it is one."""
         if self.namespace != 0:
             return "other namespace"
         if self.is_redirect:
@@ -56,8 +56,6 @@ class Page:
 
 @dataclass(frozen=True, kw_only=True)
 class BadPage:
-    """An unreadable page."""
-
     page_id: int | None
     title: str | None
     reason: str
@@ -72,12 +70,9 @@ def read_pages(
 ) -> Iterator[Page | BadPage]:
     """Reads the pages of a dump that begin in a range of the file.
 
-    Args:
-        path: a `.xml`, `.xml.bz2` or `.xml.gz` file (told apart by content).
-        start: in bytes of the file, that is, compressed.
-        stop: likewise; `None`: the end of the file. Adjacent ranges hold each page
-            once.
-        advance: called with the number of bytes of the range just consumed.
+    `start` and `stop` are in bytes of the file, that is, compressed; `None` is its end.
+    Adjacent ranges hold each page once. `advance` is called with the number of bytes of
+    the range just consumed. The form of the file is told by its content.
     """
     stop = files.size(path) if stop is None else stop
     with files.open_to_read(path) as file:
@@ -93,8 +88,7 @@ def read_pages(
 def check_dump(path: str, *, allow_cut: bool = False) -> None:
     """Finds at once what would otherwise stop the job later.
 
-    Args:
-        allow_cut: whether a plain file may end before `</mediawiki>`.
+    `allow_cut` allows a plain file to end before `</mediawiki>`.
     """
     with files.open_to_read(path) as file:
         dump_head.read_head(file, path)
@@ -120,7 +114,6 @@ def is_splittable(path: str) -> bool:
 
 
 def parse_page(xml: bytes, site: dump_head.Site) -> Page | BadPage:
-    """Parses one `<page>...</page>`, in UTF-8."""
     try:
         page = ElementTree.fromstring(xml)
     except ElementTree.ParseError as error:

@@ -43,7 +43,6 @@ class UnknownEncodingError(ValueError):
 
 
 def check_name(name: str) -> None:
-    """Checks the value of `--encoding`."""
     try:
         "a".encode(name)
     except (LookupError, UnicodeError):
@@ -87,7 +86,7 @@ _UNKNOWN = (
 
 
 def _score(sample: bytes, encoding: str) -> float:
-    """The share of letters beyond ASCII that the language that fits best has."""
+    """Returns the share of letters beyond ASCII that the best fitting language has."""
     text = sample.decode(encoding, errors="replace").lower()
     letters = [letter for letter in text if letter > "\x7f" and letter not in _MARKS]
     fits = (sum(letter in one for letter in letters) for one in _LANGUAGES)

@@ -15,7 +15,6 @@ class JsonLines:
     description: ClassVar[str] = 'JSON lines of {"id": ..., "text": ...}'
 
     def check(self, path: str, options: source.Options) -> str:
-        """See `Source`."""
         start = text_lines.check_packing(path)
         if start.lstrip().startswith(b"<doc "):
             raise InputError(
@@ -27,7 +26,7 @@ class JsonLines:
         return self.name
 
     def split(self, item: source.Input, max_bytes: int) -> list[source.Range]:
-        """See `Source`: files that are not compressed are divided."""
+        """Divides only files that are not compressed."""
         return text_lines.split(item, max_bytes)
 
     def read(
@@ -37,7 +36,6 @@ class JsonLines:
         advance: source.Advance,
         count: source.Count,
     ) -> Iterator[source.SourceDocument | source.Reject]:
-        """See `Source`."""
         with text_lines.open_range(part, advance) as (file, stop, progress):
             lines = text_lines.read_lines(file, part.path, part.start)
             for number, (offset, line) in enumerate(lines, 1):
@@ -61,10 +59,7 @@ class JsonLines:
 
 
 def parse_line(line: bytes | None) -> source.SourceDocument | None:
-    """Reads one line of JSON; `None` if its text is blank.
-
-    Args:
-        line: `None` if it is too long to read.
+    """Reads a line of JSON (`None`: too long to read); returns `None` for blank text.
 
     Raises:
         ValueError: not an object with an `id` (a string or integer) and a `text`.

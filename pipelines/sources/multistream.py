@@ -35,7 +35,7 @@ class StreamStart(NamedTuple):
 
 
 def compression(file: BinaryIO) -> str | None:
-    """`bz2`, `gz` or `None`, by a file's first bytes; moves to its beginning."""
+    """Returns `bz2`, `gz` or `None`, by the first bytes; moves to the beginning."""
     file.seek(0)
     magic = file.read(3)
     file.seek(0)
@@ -55,15 +55,9 @@ def read_streams(
 ) -> Iterator[StreamStart | bytes]:
     """Unpacks a bzip2 file, from the first stream that begins at `start` or later.
 
-    Continues past `stop` while the caller asks for more, since a page may end there.
-
-    Args:
-        file: any bzip2 file.
-        start: in bytes of the file.
-
-    Yields:
-        The start of each stream, then its content. Bytes after the last stream are
-        ignored, as by bunzip2.
+    Yields the start of each stream, then its content. Reading goes on past `stop` while
+    the caller asks for more, since a page may end there. Bytes after the last stream
+    are ignored, as by bunzip2.
     """
     try:
         yield from _streams(file, start, stop)
@@ -92,7 +86,6 @@ def _streams(file: BinaryIO, start: int, stop: int) -> Iterator[StreamStart | by
 
 
 def read_all(file: BinaryIO, path: str) -> Iterator[bytes]:
-    """Reads a whole file, unpacked if it is packed."""
     read = {"bz2": _bz2_chunks, "gz": _gzip_chunks, None: _plain_chunks}
     try:
         yield from read[compression(file)](file)
@@ -103,7 +96,7 @@ def read_all(file: BinaryIO, path: str) -> Iterator[bytes]:
 
 
 def truncated(path: str) -> InputError:
-    """Error for a compressed file that ends too early."""
+    """Returns an error for a compressed file that ends too early."""
     return InputError(
         f"{path}: the compressed file ends in the middle (truncated); copy or "
         "download it again"
@@ -111,7 +104,7 @@ def truncated(path: str) -> InputError:
 
 
 def damaged(path: str, reason: str) -> InputError:
-    """Error for a compressed file of which nothing can be saved."""
+    """Returns an error for a compressed file of which nothing can be saved."""
     return InputError(
         f"{path}: the compressed file is damaged ({reason}); copy or download it again"
     )
@@ -145,12 +138,10 @@ def check_end(file: BinaryIO, path: str) -> None:
 
 
 class Progress:
-    """Reports how much of a range of a file has been read.
+    """Reports how much of a range of a file, in bytes, has been read.
 
-    Args:
-        start: in bytes.
-        stop: in bytes; reading beyond it does not count.
-        advance: called with the number of bytes since the last call.
+    Reading beyond `stop` does not count. `advance` is called with the number of bytes
+    since the last call.
     """
 
     def __init__(
@@ -162,11 +153,9 @@ class Progress:
         self._advance = advance
 
     def update(self) -> None:
-        """Reports the bytes read since the last call."""
         self._move(min(self._file.tell(), self._stop))
 
     def finish(self) -> None:
-        """Reports the rest of the range."""
         self._move(self._stop)
 
     def _move(self, position: int) -> None:
@@ -197,12 +186,10 @@ class _Window:
         return data
 
     def give_back(self, data: bytes) -> None:
-        """Returns the last bytes taken."""
         self._ahead = data + self._ahead
         self.offset -= len(data)
 
     def is_stream(self) -> bool:
-        """Whether a stream begins here."""
         while len(self._ahead) < _MAGIC_BYTES and (more := self._read()):
             self._ahead += more
         return _MAGIC.match(self._ahead) is not None
@@ -292,7 +279,7 @@ _GZIP = 31  # Window bits of zlib for gzip's header.
 
 
 def _next_member(file: BinaryIO, data: bytes) -> bytes:
-    """The bytes of the next gzip member; none if only zeros or other bytes follow."""
+    """Returns bytes of the next gzip member, empty if only zeros or others follow."""
     data = data.lstrip(b"\0")
     while len(data) < 2 and (more := file.read(CHUNK_BYTES)):
         data = (data + more).lstrip(b"\0")

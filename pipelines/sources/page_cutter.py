@@ -12,9 +12,8 @@ Cut = tuple[bytes, str | None]
 class PageCutter:
     """Cuts `<page>...</page>` out of text that comes in chunks.
 
-    Args:
-        skip: no page begins before this offset.
-        stop: pages that begin at this offset or later are not taken.
+    No page begins before the offset `skip`; pages that begin at `stop` or later are not
+    taken.
     """
 
     def __init__(self, *, offset: int = 0, skip: int = 0, stop: int | None = None):
@@ -27,7 +26,7 @@ class PageCutter:
 
     @property
     def offset(self) -> int:
-        """Offset of the next chunk."""
+        """Returns the offset of the next chunk."""
         return self._begin + len(self._buffer)
 
     @property
@@ -43,7 +42,6 @@ class PageCutter:
         return self.stop is not None and not self.is_open
 
     def feed(self, chunk: bytes) -> Iterator[Cut]:
-        """Cuts the next chunk."""
         buffer = self._buffer
         # A tag may lie across two chunks.
         position = max(len(buffer) - len(_CLOSE) + 1, self._scanned)

@@ -18,11 +18,7 @@ from bert_keras.pipelines.sources import SOURCES, source
 def find_inputs(
     patterns: Mapping[str, Sequence[str]], options: source.Options = source.DEFAULTS
 ) -> list[source.Input]:
-    """Expands patterns into files, each once, and checks the beginning of each.
-
-    Args:
-        patterns: by name of the source; paths or patterns, local or `gs://`.
-    """
+    """Expands patterns, by source, into files, each once; checks how each begins."""
     if not any(patterns.values()):
         raise InputError(
             f"nothing to read: give at least one of --{', --'.join(SOURCES)}"
@@ -39,8 +35,8 @@ def find_inputs(
 def fingerprints(inputs: Sequence[source.Input]) -> dict[str, dict[str, Any]]:
     """Returns facts that change with each file, see `files.fingerprint`.
 
-    By kind and name, not by path, so that the files may be moved; files of the same
-    name are numbered.
+    The keys are kind and name, not path, so that the files may be moved; files of the
+    same name are numbered.
     """
     by_name: dict[str, dict[str, Any]] = {}
     seen: Counter[str] = Counter()
@@ -61,7 +57,6 @@ def fingerprints(inputs: Sequence[source.Input]) -> dict[str, dict[str, Any]]:
 
 
 def split_input(item: source.Input, *, max_bytes: int = 32 << 20) -> list[source.Range]:
-    """Divides a file into ranges that workers can read independently."""
     return SOURCES[item.kind].split(item, max_bytes)
 
 

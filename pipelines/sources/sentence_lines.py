@@ -55,12 +55,9 @@ def read_blocks(file: BinaryIO, path: str, start: int, stop: int) -> Iterator[Bl
     """Reads the documents of a range; adjacent ranges hold each line once.
 
     The first blank line at or after each multiple of `PART_BYTES` is where a range may
-    begin; without one before the next multiple, the first line there.
-
-    Args:
-        file: plain, or packed with bzip2 or gzip.
-        start: in bytes of the text; 0 or a multiple of `PART_BYTES`.
-        stop: a multiple of `PART_BYTES`, or the end of the file.
+    begin; without one before the next multiple, the first line there. So `start`, in
+    bytes of the text, is 0 or such a multiple, and `stop` a multiple or the end of the
+    file, which is plain, or packed with bzip2 or gzip.
     """
     lines: list[bytes | None] = []
     begin, passed = start, start

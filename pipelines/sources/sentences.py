@@ -18,13 +18,12 @@ class Sentences:
     )
 
     def check(self, path: str, options: source.Options) -> str:
-        """See `Source`."""
         start = text_lines.check_packing(path)
         source.check_no_html(start, path, expected="lines of text")
         return self.name
 
     def split(self, item: source.Input, max_bytes: int) -> list[source.Range]:
-        """See `Source`: files that are not compressed are divided."""
+        """Divides only files that are not compressed."""
         return text_lines.split(item, max_bytes, step=sentence_lines.PART_BYTES)
 
     def read(
@@ -34,7 +33,6 @@ class Sentences:
         advance: source.Advance,
         count: source.Count,
     ) -> Iterator[source.SourceDocument | source.Reject]:
-        """See `Source`."""
         name = files.name_of(part.path)
         with text_lines.open_range(part, advance) as (file, stop, progress):
             blocks = sentence_lines.read_blocks(file, part.path, part.start, stop)

@@ -19,8 +19,6 @@ Count = Callable[..., object]
 
 @dataclass(frozen=True, kw_only=True)
 class Input:
-    """One file to read."""
-
     kind: str
     """Name of a source."""
     path: str
@@ -37,7 +35,7 @@ class Range:
     """In bytes of the file, that is, compressed."""
     stop: int
     pieces: tuple[tuple[int, int, int], ...] = ()
-    """Of books: the `book_cutter.Piece`s in this part. Empty: `read` finds them."""
+    """The `book_cutter.Piece`s of books in this part. Empty: `read` finds them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +47,7 @@ class Options:
     drop_lists: bool = True
     """Whether disambiguation and list pages of Wikipedia are left out."""
     encoding: str | None = None
-    """Of books and lines that are not UTF-8; `None`: detect it."""
+    """Encoding of books and lines that are not UTF-8; `None`: detect it."""
 
 
 DEFAULTS = Options()
@@ -68,8 +66,6 @@ class SourceDocument(NamedTuple):
 
 
 class Reject(NamedTuple):
-    """An unreadable item."""
-
     file: str
     item: str
     """Page id, place in the file or nothing."""
@@ -88,11 +84,7 @@ class Source(Protocol):
     def check(self, path: str, options: Options) -> str:
         """Finds at once what would otherwise stop the job later.
 
-        Returns:
-            The name of the source that reads the file: nearly always its own.
-
-        Raises:
-            InputError: the file belongs to no source like this, or is truncated.
+        Returns the name of the source that reads the file: nearly always its own.
         """
         ...
 

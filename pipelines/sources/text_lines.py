@@ -46,15 +46,9 @@ def open_range(
 def read_lines(
     file: BinaryIO, path: str, start: int
 ) -> Iterator[tuple[int, bytes | None]]:
-    """Reads the lines that begin at a byte or later.
+    """Yields offset and line, without its end, from `start` on; packed files from 0.
 
-    Args:
-        file: plain, or packed with bzip2 or gzip.
-        start: in bytes. Packed files can only be read from 0.
-
-    Yields:
-        The offset of each line in the text, and the line without its end, or `None` if
-        it is longer than 64 MiB.
+    A line longer than 64 MiB is `None`. Offsets are bytes of the text.
     """
     if start == 0:
         return _split(multistream.read_all(file, path), 0)
@@ -65,7 +59,7 @@ def read_lines(
 
 
 def problem_of(text: str) -> str | None:
-    """Why a string cannot be part of a document; `None`: it can."""
+    """Returns why a string cannot be part of a document; `None`: it can."""
     if "\0" in text:
         return "not plain text: it holds NUL characters"
     try:

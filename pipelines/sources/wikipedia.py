@@ -15,20 +15,17 @@ _LONG_BYTES = 1 << 29
 
 
 class Wikipedia:
-    """Dumps of Wikipedia and other wikis."""
-
     name: ClassVar[str] = "wikipedia"
     description: ClassVar[str] = "MediaWiki dumps (.xml, .xml.bz2, .xml.gz)"
 
     def check(self, path: str, options: source.Options) -> str:
-        """See `Source`."""
         from bert_keras.pipelines.sources import dump_pages
 
         dump_pages.check_dump(path, allow_cut=options.allow_cut_dumps)
         return self.name
 
     def split(self, item: source.Input, max_bytes: int) -> list[source.Range]:
-        """See `Source`: plain dumps and those of many bzip2 streams are divided.
+        """Divides plain dumps and dumps of many bzip2 streams.
 
         Warns of a long dump that only one worker can read.
         """
@@ -55,7 +52,6 @@ class Wikipedia:
         advance: source.Advance,
         count: source.Count,
     ) -> Iterator[source.SourceDocument | source.Reject]:
-        """See `Source`."""
         from bert_keras.pipelines import filters, wikitext
         from bert_keras.pipelines.sources import dump_pages
 

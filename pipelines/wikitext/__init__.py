@@ -35,15 +35,10 @@ RULES = {
 
 
 def clean(wikitext: str, counts: Counter[str] | None = None) -> list[str]:
-    """The running text of a page.
+    """Returns the running text of a page: paragraphs in order, each on one line.
 
-    Args:
-        wikitext: source of the page.
-        counts: incremented whenever a rule drops something, by the names in `RULES`.
-
-    Returns:
-        Paragraphs in order, each on one line, without markup; none is empty or a mere
-        fragment.
+    No paragraph is empty or a mere fragment. `counts` is incremented whenever a rule
+    drops something, by the names in `RULES`.
     """
     counts = Counter() if counts is None else counts
     found = lines.paragraphs(markup.resolve(wikitext, counts), counts)

@@ -12,9 +12,7 @@ from bert_keras.pipelines.wikitext import markup
 def paragraphs(text: str, counts: Counter[str]) -> list[str]:
     """Joins lines to paragraphs and tidies each; none is empty.
 
-    Args:
-        text: lines whose only markup is bold and italic, entities and line prefixes.
-        counts: incremented whenever a rule drops a line or a paragraph.
+    The only markup of `text` is bold and italic, entities and line prefixes.
     """
     # All at once: a call for each paragraph would cost more than the work.
     decoded = _decode("\n".join(_blocks(text, counts)))
@@ -43,8 +41,6 @@ def is_fragment(paragraph: str) -> bool:
 
 
 class _Blocks:
-    """Collects lines of text into paragraphs."""
-
     def __init__(self, counts: Counter[str]) -> None:
         self.ended: list[str] = []
         self._lines: list[str] = []
@@ -52,11 +48,9 @@ class _Blocks:
         self._counts = counts
 
     def add(self, line: str) -> None:
-        """Adds a line to the paragraph."""
         self._lines.append(_drop_quotes(line) if "''" in line else line)
 
     def end(self) -> None:
-        """Ends the paragraph, if there is one."""
         if self._lines:
             self.ended.append(" ".join(self._lines))
             self._lines = []
@@ -112,7 +106,7 @@ _DROPPED_BEFORE = "dropped before"
 
 
 def _kind(line: str) -> str:
-    """The kind of a line: "text", "blank" or the rule that drops it."""
+    """Returns the kind of a line: "text", "blank" or the rule that drops it."""
     first = line[:1]
     if not first or line.isspace():
         return "blank"
@@ -252,7 +246,7 @@ def _shown_word(word: re.Match[str]) -> str:
 
 
 def _close_gaps(text: str, mark: re.Pattern[str], gap: str) -> Iterator[str]:
-    """Pieces of a text, without the characters of `gap` before each `mark`."""
+    """Yields pieces of a text, without the characters of `gap` before each `mark`."""
     start = 0
     for found in mark.finditer(text):
         yield text[start : found.start()].rstrip(gap)

@@ -92,13 +92,7 @@ FORMULA = "\0"
 def resolve(wikitext: str, counts: Counter[str]) -> str:
     """Resolves or drops all markup but bold and italic, entities and line prefixes.
 
-    Args:
-        wikitext: source of a page.
-        counts: incremented whenever a rule drops something.
-
-    Returns:
-        Lines of text, in which a table or list leaves a line with a bar, and a formula
-        a `FORMULA`.
+    A table or list leaves a line with a bar, and a formula a `FORMULA`.
     """
     scan = _Scan("\n" + wikitext, counts)
     position = 0
@@ -126,11 +120,9 @@ class _Scan:
             self._num_open[kind] = self._num_open.get(kind, 0) + 1
 
     def innermost(self) -> str | None:
-        """Kind of the construct opened last."""
         return self._opened[-1][0] if self._opened else None
 
     def is_open(self, kind: str) -> bool:
-        """Whether a construct of a kind is open, at any depth."""
         return self._num_open.get(kind, 0) > 0
 
     def close(self, kind: str) -> str:
@@ -168,11 +160,7 @@ class _Scan:
 
 
 def _take_tokens(scan: _Scan, position: int) -> int:
-    """Takes tokens until one makes the scan continue elsewhere.
-
-    Returns:
-        The position to continue at: after a comment, say, or the end of the text.
-    """
+    """Takes tokens until one makes the scan continue elsewhere; returns where."""
     text, keep = scan.text, scan.kept.append
     for token in _TOKEN.finditer(text, position):
         start, end = token.span()
@@ -296,7 +284,7 @@ def _after_raw(scan: _Scan, position: int, name: str) -> int:
 
 
 def _resolve_link(content: str, counts: Counter[str]) -> str:
-    """The text that `[[content]]` shows."""
+    """Returns the text that `[[content]]` shows."""
     target, bar, label = content.partition("|")
     prefix, colon, rest = target.partition(":")
     if colon:

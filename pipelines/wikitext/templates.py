@@ -19,7 +19,7 @@ def _first_given(arguments: list[str]) -> str:
 
 
 def _label(arguments: list[str]) -> str:
-    """The label of {{target|label}}, as in a link."""
+    """Returns the label of {{target|label}}, as in a link."""
     return _first_given([*arguments[1:2], *arguments[:1]])
 
 
@@ -48,7 +48,7 @@ def _ship_class(arguments: list[str]) -> str:
 
 
 def _convert(arguments: list[str]) -> str:
-    """The value as it was given: {{convert|10|km|mi}}, {{convert|6|ft|2|in|m}}."""
+    """Returns the given value: {{convert|10|km|mi}}, {{convert|6|ft|2|in|m}}."""
     count = 2
     if len(arguments) > 3 and arguments[1] in _RANGE_WORDS:
         count = 4
@@ -58,7 +58,7 @@ def _convert(arguments: list[str]) -> str:
 
 
 def _unit(arguments: list[str]) -> str:
-    """{{unité|12|km|2}} is 12 km²."""
+    """Returns 12 km² for {{unité|12|km|2}}."""
     power = _POWERS.get(arguments[2], "") if len(arguments) > 2 else ""
     return " ".join(arguments[:2]) + power
 
@@ -154,7 +154,7 @@ _NUMBERED = re.compile(r"^(?:\d{1,3}|texte?)\s*+=\s*+")
 
 
 def expand(content: str) -> str:
-    """The words that a known template stands for; else an empty string."""
+    """Returns the words that a known template stands for; else an empty string."""
     own_name, _, rest = content.partition("|")
     name = own_name.strip().lower()
     words = _INLINE_TEMPLATES.get(name)
