@@ -31,30 +31,24 @@ def finetune(
     """Trains the encoder of a checkpoint, and a new head, on a task.
 
     The head of a checkpoint is kept if it means the same on any data: in a `span` run
-    that starts from another (SQuAD after TriviaQA, as in the paper), and in `choice`.
-    Called again with the same arguments, resumes an unfinished run after its last
-    checkpoint and leaves a finished one as it is.
+    that starts from another (SQuAD after TriviaQA, as in the paper), and in `choice`. A
+    second call with the same arguments resumes an unfinished run after its last
+    checkpoint and leaves a finished run as it is. Returns the content of
+    `results.json`.
 
     Args:
-        settings: the run's configuration, which names the task.
-        train: file to train on (see `bert_keras.kinds.catalogue`).
-        dev: files to evaluate on, the main one first, which may be a part of `train`
-            that is not trained on (`bert_keras.kinds.held_out_parts`). The scores of
-            the others have their file's name before them.
-        init: checkpoint of any format (see `checkpoints.conversion`): gives encoder,
-            vocabulary and casing.
+        dev: files to evaluate on, the main one first; a part of `train` that is held
+            out is possible, too (`bert_keras.kinds.held_out_parts`). The scores of the
+            other files have the file's name before them.
+        init: checkpoint of any format (see `checkpoints.conversion`), which gives
+            encoder, vocabulary and casing.
         from_scratch: take the sizes of that encoder, but random weights.
-        output_dir: run directory to make; several workers must share it.
-        strategy: to train and to evaluate under.
-        is_chief: whether this process, of several that train together, writes files.
-
-    Returns:
-        Content of `results.json`: steps, seconds, examples, the scores of the weights.
+        output_dir: run directory, which several workers must share.
+        is_chief: whether this process writes files.
 
     Raises:
-        InputError: a file, the checkpoint or the directory cannot be used, the loss or
-            gradients do not stay finite, devices add up wrong (see `self_check`), or a
-            worker is lost.
+        InputError: an input is unusable, the loss or gradients do not stay finite,
+            devices add up wrong (see `self_check`), or a worker is lost.
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
     settings = tuning.resolved(settings, strategy)
@@ -136,7 +130,7 @@ def _read_examples(
     settings: finetuning.FinetuningConfig,
     tokenizer: tokenization.Tokenizer,
 ) -> tuple[config.Task, list[tuning.Examples]]:
-    """The task that the first file teaches, and the examples of all files."""
+    """Returns the task that the first file defines, and the examples of all files."""
     train, *dev = paths
     task, names, data = held_out_parts.read(train, dev, settings)
     head = ("bilstm_units", "num_bilstm_layers", "feature_layers")

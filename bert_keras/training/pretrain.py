@@ -1,5 +1,4 @@
-"""Pre-training: examples in, a run directory out, under any strategy, resumable after
-any step."""
+"""Pre-training: examples in, a run directory out, resumable after any step."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,30 +26,25 @@ def pretrain(
 ) -> dict[str, Any]:
     """Pre-trains a model with masked LM and next sentence prediction.
 
-    Called again with the same arguments, resumes an unfinished run after its last
-    checkpoint and leaves a finished one as it is.
+    A second call with the same arguments resumes an unfinished run after its last
+    checkpoint and leaves a finished run as it is. Returns the content of
+    `results.json`.
 
     Args:
-        settings: the run's configuration.
         examples_dirs: made by `bert-keras examples`, one for each phase.
-        output_dir: run directory; several workers must share it.
-        strategy: to train under.
+        output_dir: run directory, which several workers must share.
         vocab_path: vocabulary to check the examples against; they bring their own.
         init: checkpoint of any format (see `checkpoints.conversion`) whose weights and
             architecture are trained further by a new schedule; `None`: new weights. The
             examples have its vocabulary or one that extends it (see
             `data.vocabulary_extension`).
-        is_chief: whether this process, of several that train together, writes files.
+        is_chief: whether this process writes files.
         verify: hash the examples even if this machine did so for this run before.
 
-    Returns:
-        Contents of `results.json`: steps, seconds, and the last evaluation.
-
     Raises:
-        InputError: the examples, the vocabulary, the checkpoint or the directory are
-            unusable, another process writes into the directory, the loss or gradients
-            do not stay finite, devices add up wrong (see `self_check`), or a worker is
-            lost.
+        InputError: an input is unusable, another process writes into the directory, the
+            loss or gradients do not stay finite, devices add up wrong (see
+            `self_check`), or a worker is lost.
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
 

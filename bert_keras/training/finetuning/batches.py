@@ -17,17 +17,17 @@ from bert_keras.training.step import replicas
 
 @dataclass(frozen=True, kw_only=True)
 class BatchShapes:
-    """How long the rows of batches are, how many there are, and what shares one."""
+    """The lengths and numbers of the rows of batches, and what shares a row."""
 
     ladder: Sequence[int] = ()
-    """Ascending lengths to one of which each batch is padded, with rows of no weight
-    where it lacks some: all shapes are fixed. Empty: they are not."""
+    """Ascending lengths. Each batch is padded to one of them, and missing rows are
+    filled with rows of weight 0, so all shapes are fixed. Empty: shapes vary."""
     padded_length: Callable[[int], int] | None = None
-    """Without a ladder, see `example_batches`."""
+    """Used without a ladder; see `example_batches`."""
     row_lengths: Sequence[int] = ()
     """Tokens that a row of several examples may have, see `packed_batches.Packer`; with
-    a ladder its last length is the only one, and few numbers of rows. Empty: each
-    example has a row of its own."""
+    a ladder only its last length, and few numbers of rows. Empty: one example per
+    row."""
 
     @classmethod
     def of(cls, settings: finetuning.FinetuningConfig) -> "BatchShapes":
@@ -50,7 +50,8 @@ class BatchShapes:
     def packer(
         self, batch_size: int, num_replicas: int, num_parts: int
     ) -> packed_batches.Packer | None:
-        """`packer` of `example_batches`; its numbers as for `fixed_multiple`."""
+        """Returns `packer` of `example_batches`; for the numbers see
+        `fixed_multiple`."""
         if not self.row_lengths:
             return None
         if not self.ladder:
@@ -88,23 +89,23 @@ def example_batches(
     packer: packed_batches.Packer | None = None,
     redraw: Callable[[int], dataset.Inputs] | None = None,
 ) -> tf.data.Dataset:
-    """Endless batches of the rows of a data set.
+    """Returns endless batches of the rows of a data set.
 
-    `features.DROPOUT_SEEDS`, `(rows,)` int32, of (seed, epoch, row), are added to the
-    arrays of each batch, and `features.EXAMPLE_WEIGHTS` and `features.BATCH_LENGTHS`
-    where it is a share. Seeds of packed batches have the shape of their weights.
+    `features.DROPOUT_SEEDS`, `(rows,)` int32, of (seed, epoch, row), are added to each
+    batch, and with a `share` also `features.EXAMPLE_WEIGHTS` and
+    `features.BATCH_LENGTHS`. Seeds of packed batches have the shape of their weights.
 
     Args:
-        lengths: `(num_examples,)` tokens of each.
+        lengths: `(num_examples,)` tokens.
         make_batch: makes a batch from the numbers of its rows.
-        batch_size: rows of a batch; the last of an epoch may have fewer.
+        batch_size: rows of a batch; the last batch of an epoch may have fewer.
         by_length: see `epoch_batches`.
         seed: for the order; batch N is a function of (seed, N).
         start_step: number of the first batch, from 0.
-        padded_length: from a batch's longest example to its tokens; `None`: no more.
-        share: which rows of each batch there are, one element for each replica; `None`:
-            one element with all of them. With a packer, of the rows that it makes.
-        packer: puts several rows of the data set into one; `None`: none does.
+        padded_length: from a batch's longest example to its tokens; `None`: no padding.
+        share: the rows of each batch (with a packer, of the packed rows) that each
+            replica gets as an element; `None`: one element has all rows.
+        packer: packs several rows of the data set into one; `None`: no packing.
         redraw: `RedrawnInputs.of_epoch`; `None`: epochs have the same inputs.
     """
     parts_with = functools.partial(
@@ -154,8 +155,6 @@ def _parts_of(
     share: shapes.ReplicaShare | None,
     packer: packed_batches.Packer | None,
 ) -> Callable[[np.ndarray], Iterator[dict[str, np.ndarray]]]:
-    """From the rows of a batch to its elements; see `example_batches`."""
-
     def parts_of(rows: np.ndarray) -> Iterator[dict[str, np.ndarray]]:
         longest = int(lengths[rows].max())
         parts = [(rows, None)] if share is None else share.rows(rows)
@@ -185,7 +184,7 @@ def batch_spec(
     num_rows: int,
     length: int,
 ) -> dict[str, tf.TensorSpec]:
-    """Returns what a replica is given where all shapes are fixed, by name."""
+    """Returns the specs, by name, of a replica's batch where all shapes are fixed."""
     arrays = make_batch(np.arange(1))
     mask_shape = arrays["input_mask"].shape
 
@@ -216,7 +215,7 @@ def specs_of_steps(
 ) -> Callable[[int], dict[str, tf.TensorSpec]]:
     """Returns a function from the number of a batch, from 0, to its `batch_spec`.
 
-    For the arguments see `example_batches`; `num_rows` are a replica's, not packed.
+    `num_rows` are a replica's, not packed; see `example_batches` for the rest.
     """
     num_batches = -(-len(lengths) // batch_size)
     order = {"batch_size": batch_size, "by_length": by_length, "seed": seed}
@@ -246,7 +245,6 @@ def _packed_spec(
     num_rows: int,
     length: int,
 ) -> dict[str, tf.TensorSpec]:
-    """`batch_spec` of packed rows."""
     packer = packed_batches.Packer(lengths=[length])
     batch = packer.batch(make_batch, np.arange(1), np.ones(1, int))
     seeds = batch.pop(packed_batches.ROW_NUMBERS)
@@ -265,12 +263,12 @@ _MAX_BATCHES_SORTED_TOGETHER = 50
 def epoch_batches(
     lengths: np.ndarray, *, batch_size: int, by_length: bool, seed: int, epoch: int
 ) -> list[np.ndarray]:
-    """Row numbers of each batch of an epoch; every row comes once.
+    """Returns the row numbers of each batch of an epoch; every row comes once.
 
     The rows are shuffled and cut into batches. If `by_length`, they are cut into chunks
-    of many batches, sorted by length within a chunk, and the batches shuffled; there
-    are at least four chunks if there are four batches, so that no two epochs have the
-    same batches.
+    of many batches and sorted by length within a chunk, and the batches are shuffled.
+    Four batches or more make at least four chunks, so that no two epochs have the same
+    batches.
     """
     rng = np.random.default_rng([seed, epoch])
     order = rng.permutation(len(lengths))

@@ -1,4 +1,4 @@
-"""Which evaluation of a fine-tuning is best, whether it ends, what it resumes with."""
+"""The best evaluation of a fine-tuning, its early end, and what it resumes with."""
 
 import json
 import logging
@@ -17,13 +17,13 @@ from bert_keras.training.run import Loop
 logger = logging.getLogger(__name__)
 
 PENDING_NAME = "pending_evaluation.json"
-"""File next to the checkpoints of a run that was interrupted in an evaluation: `step`
-that it had reached, `train` scalars of that step, and `kept_step`, of the weights that
-are evaluated after the last step (null before that)."""
+"""File next to the checkpoints of a run that was interrupted in an evaluation: the
+`step` reached, the `train` scalars of that step, and `kept_step`, the step of the
+weights that are evaluated after the last step (null before that)."""
 
 
 def read_pending(path: Path) -> dict[str, Any]:
-    """Contents of a file named `PENDING_NAME`; empty if it is missing or damaged."""
+    """Returns the contents of `PENDING_NAME`; empty if it is missing or damaged."""
     try:
         pending = json.loads(files.read_bytes(path))
         # Numbers that were not finite are null in the file.
@@ -34,13 +34,11 @@ def read_pending(path: Path) -> dict[str, Any]:
 
 
 class CheckpointPolicy:
-    """Remembers the best evaluation of a fine-tuning, and what it was interrupted in.
+    """Remembers the best evaluation of a fine-tuning, and the interrupted one.
 
-    A resumed run ends with the same bits as one that was never interrupted, wherever
-    its checkpoints are.
-
-    Of the scores that `metric` names, the highest is best; in the checkpoints there is
-    its negative. `steps_per_evaluation` are counted from step 0.
+    A resumed run ends with the same bits as a run that was never interrupted, wherever
+    its checkpoints are. The highest score named `metric` is best; checkpoints hold its
+    negative. `steps_per_evaluation` are counted from step 0.
     """
 
     def __init__(
@@ -77,31 +75,29 @@ class CheckpointPolicy:
 
     @property
     def evaluation_is_pending(self) -> bool:
-        """Whether the evaluation of the restored state was interrupted."""
         return "step" in self._pending and not self.steps_are_done
 
     @property
     def steps_are_done(self) -> bool:
-        """Whether only the evaluation of the best weights was interrupted."""
         return bool(self._pending.get("kept_step"))
 
     def last_step(self, loop: Loop) -> int:
-        """Step that the training has reached."""
+        """Returns the step that the training has reached."""
         return self._pending.get("step") or loop.step
 
     def train_logs(self, loop: Loop) -> dict[str, float]:
-        """Scalars of that step."""
+        """Returns the scalars of `last_step`."""
         return loop.train_logs or self._pending.get("train", {})
 
     def note_pending(self, loop: Loop, *, kept_step: int | None = None) -> None:
-        """Writes down that an evaluation follows, which may be interrupted."""
+        """Records that an evaluation follows, which may be interrupted."""
         step, logs = self.last_step(loop), self.train_logs(loop)
         self._pending = {"step": step, "kept_step": kept_step, "train": logs}
         if self._is_chief:
             files.write_json(self._path, self._pending)
 
     def note_evaluation(self, loop: Loop, scores: Mapping[str, float]) -> None:
-        """Has the best evaluation saved; ends a training without gain."""
+        """Has the best evaluation saved; ends a training that no longer improves."""
         logs, self._pending = self.train_logs(loop), {}
         loop.train_logs = logs
         patience, step = self._settings.early_stopping, loop.step
@@ -121,7 +117,7 @@ class CheckpointPolicy:
             loop.is_over = True
 
     def save(self, loop: Loop) -> None:
-        """Saves a checkpoint, with the score if it is the best evaluation's."""
+        """Saves a checkpoint, with the score if this evaluation is the best."""
         score, step = self._best
         if step == loop.step:
             loop.save(score=score)
@@ -129,11 +125,8 @@ class CheckpointPolicy:
             loop.save_as_due()
 
     def restore_best(self, loop: Loop, state: Mapping[str, keras.Variable]) -> int:
-        """Restores the weights of the best evaluation if they are to be kept.
-
-        Returns:
-            The step of the weights.
-        """
+        """Restores the best evaluation's weights, if wanted; returns the weights'
+        step."""
         last_step, step = self.last_step(loop), self._best[1]
         if self._settings.keep == "last" or step == last_step:
             return last_step

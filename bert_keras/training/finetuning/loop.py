@@ -26,7 +26,7 @@ from bert_keras.training.tensorboard import curves, progress_line
 
 
 class Settings(Protocol):
-    """Training on labelled examples that memory holds: part of a configuration."""
+    """The part of a configuration that is about training on examples in memory."""
 
     batch_size: int
     num_train_epochs: float
@@ -38,7 +38,7 @@ class Settings(Protocol):
 
 
 def num_steps(settings: Settings, num_inputs: int) -> tuple[int, int]:
-    """Updates of an epoch and of the whole run."""
+    """Returns the updates of an epoch and of the whole run."""
     steps_per_epoch = -(-num_inputs // settings.batch_size)
     total = max(1, round(settings.num_train_epochs * steps_per_epoch))
     return min(steps_per_epoch, total), total
@@ -54,16 +54,11 @@ def build_learner(
     steps_per_execution: int | None = None,
     **options: Any,
 ) -> learner.Learner:
-    """Builds a learner that trains a network on labelled examples.
+    """Builds a learner that trains a network on labelled `inputs`.
 
-    Args:
-        settings: how it is trained.
-        make_network: makes the network.
-        inputs: of all examples, with labels.
-        strategy: to train under.
-        optimizer_settings: other fields of `config.OptimizerConfig`.
-        steps_per_execution: at most, all of one shape; `None`: as suits the devices.
-        **options: see `learner.Learner`.
+    `optimizer_settings` are other fields of `config.OptimizerConfig`; `options` are
+    those of `learner.Learner`. `steps_per_execution` is a maximum, and all these steps
+    have one shape; `None`: the devices decide.
     """
     _, num_train_steps = num_steps(settings, len(inputs.lengths))
     optimizer = config.OptimizerConfig(
@@ -99,8 +94,8 @@ def build_stretch(
 ) -> run.Stretch:
     """Builds the steps of a whole training, for a tuner of the same arguments.
 
-    `seed` is that of the order of examples and of dropout; for `by_length` see
-    `batches.epoch_batches`, for `watch` `run.Stretch`.
+    `seed` is for the order of examples and dropout; see `batches.epoch_batches` for
+    `by_length` and `run.Stretch` for `watch`.
     """
     strategy = tuner.distribute_strategy
     total = strategy.num_replicas_in_sync
@@ -158,7 +153,7 @@ def open_watchers(
     repeats_evaluation: bool = False,
     is_chief: bool = True,
 ) -> list[watcher.Watcher]:
-    """Opens what follows a training: curves, the line of progress, a limit."""
+    """Opens the watchers of a training: curves, the progress line, a limit."""
     limit = stopping.SkipLimit(
         tuner,
         # A short run must not end well without a single update.
@@ -187,7 +182,7 @@ def open_watchers(
 def train(
     tuner: learner.Learner, settings: Settings, stretch: run.Stretch, *, logs: Path
 ) -> dict[str, float]:
-    """Trains from the first step to the last, without evaluations and checkpoints.
+    """Trains to the last step, without evaluations and checkpoints.
 
     Deletes earlier curves in `logs`; returns the scalars of the last step.
     """

@@ -60,36 +60,33 @@ class Inputs(NamedTuple):
     """The validated inputs of a run."""
 
     bert_config: config.BertConfig
-    """Of the encoder to train."""
     vocabulary: tokenization.Vocabulary
     do_lower_case: bool
     task: config.Task
     num_train_examples: int
     dev: Sequence[Examples]
-    """Files to evaluate on, perhaps none."""
+    """Files to evaluate on; may be empty."""
     recorded: dict[str, Any]
-    """Digests, in the run's directory: a resumed run has the same."""
+    """Digests in the run's directory, which a resumed run must match."""
     data_report: data_report.DataReport | None
 
 
 class Trained(NamedTuple):
-    """A network to train, and the inputs to train it on."""
-
     tuner: learner.Learner
     network: keras.Model
-    """What its directory keeps: all that the tuner trains, or the part to be used."""
+    """The network whose weights are kept: all that is trained, or the part to be
+    used."""
     inputs: dataset.Inputs
 
 
 Build = Callable[[run_directory.Run], Trained]
-"""Makes what is trained, with its initial weights."""
 
 
 class TuningJob:
     """A run on labelled or plain texts; see `training.run.Job`.
 
-    The settings are `resolved`; `read` gives the inputs, and the function that builds
-    what is trained; `paths` are those of the inputs, for `results.json`.
+    The settings are `resolved`. `read` returns the inputs and the function that builds
+    the network; `paths` are those of the inputs, for `results.json`.
     """
 
     def __init__(
@@ -219,7 +216,7 @@ class TuningJob:
         )
 
     def _events(self, interval: int) -> list[training_run.Event]:
-        """The table of events.
+        """Returns the table of events.
 
         Steps are evaluated before they are saved: the best evaluation is saved with its
         score. The last step has no checkpoint: the run's weights follow it at once.
@@ -259,7 +256,8 @@ class TuningJob:
 
     @property
     def _seconds_so_far(self) -> float:
-        """Seconds of training, those before the last checkpoint included."""
+        """Returns the seconds of training, including those before the last
+        checkpoint."""
         return float(self._seconds.numpy()) + time.monotonic() - self._began_at
 
     def _before_save(self, under_way: training_run.Loop) -> None:
@@ -269,7 +267,7 @@ class TuningJob:
             self._policy.note_pending(under_way)
 
     def results(self, under_way: training_run.Loop) -> dict[str, Any]:
-        """Keeps the weights that are to be kept, and gives the results."""
+        """Writes the final weights, and returns the results."""
         policy, evaluation = self._policy, self._evaluation
         num_steps, seconds = policy.last_step(under_way), self._seconds_so_far
         kept_step = policy.restore_best(under_way, self._state)
@@ -331,7 +329,7 @@ class TuningJob:
 
 
 def _report_data(run: run_directory.Run, report: data_report.DataReport) -> None:
-    """Logs what the data is like, and writes it down once."""
+    """Logs the description of the data, and writes it once."""
     for line in data_report.lines(report, registry.labelled(report.kind)):
         logger.info("%s", line)
     path = run.directory / run_directory.DATA_REPORT_NAME
@@ -385,7 +383,7 @@ def describe_data(
 def build_network(
     settings: finetuning.FinetuningConfig, run: run_directory.Run
 ) -> keras.Model:
-    """Makes the network of a run, its weights from the seed."""
+    """Builds the network of a run, with weights from the seed."""
     network = registry.build_network(
         run.bert_config,
         run.task,
@@ -405,10 +403,10 @@ def build_tuner(
     inputs: dataset.Inputs,
     strategy: tf.distribute.Strategy,
 ) -> learner.Learner:
-    """Builds a learner as the `resolved` settings say.
+    """Builds a learner from `resolved` settings.
 
-    `make_network` makes its weights from `settings.seed`; `inputs` have all that the
-    loss reads.
+    `make_network` draws weights from `settings.seed`; `inputs` have all that the loss
+    reads.
     """
     keras.utils.set_random_seed(settings.seed)
     return loop.build_learner(
@@ -441,7 +439,7 @@ def _write_answers(
 
 
 class _Evaluation:
-    """The evaluations of a run: scores of all files, answers to the main one."""
+    """The evaluations of a run: scores of all files, answers to the main file."""
 
     def __init__(
         self,
@@ -457,9 +455,9 @@ class _Evaluation:
         )
         self._task, self._settings, self._examples = task, settings, examples
         self.scores: dict[str, float] = {}
-        """Last scores, of all files."""
+        """Scores of all files in the last evaluation."""
         self.answers: dataset.Answers | None = None
-        """Last answers, to the main file."""
+        """Answers to the main file in the last evaluation."""
 
     def evaluate(self) -> None:
         self.scores = {}

@@ -1,4 +1,4 @@
-"""Settings of a fine-tuning that mean nothing for its task: they are refused."""
+"""Refuses settings of a fine-tuning that mean nothing for its task."""
 
 import functools
 from typing import Any
@@ -20,13 +20,7 @@ def check(
     task: config.Task,
     bert_config: config.BertConfig,
 ) -> None:
-    """Raises an `InputError` if a setting means nothing for the task.
-
-    Args:
-        settings: of the run.
-        task: that it learns.
-        bert_config: of the encoder.
-    """
+    """Raises an `InputError` if a setting means nothing for the task."""
     learnt, usual = registry.labelled(task.kind), finetuning.FinetuningConfig()
     learnt.check(settings, task, bert_config)
     for key, option, use in _NEEDS:

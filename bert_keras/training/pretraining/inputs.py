@@ -33,7 +33,7 @@ CHANGEABLE = (
     "save_checkpoint_steps",
     "steps_per_execution",
 )
-"""Settings that may change when a run is resumed: its result is the same, up to the
+"""Settings that may change when a run is resumed: the result is the same, up to the
 last bits of sums where batches are cut into other parts or compiled."""
 
 
@@ -42,7 +42,7 @@ class Inputs:
     """The validated inputs of a run."""
 
     settings: config.PretrainingConfig
-    """Completed: precision and architecture are decided."""
+    """Precision and architecture are decided."""
     planned: Sequence[phases.Phase]
     start: starting_point.Start | None
     """First weights; `None`: new ones."""
@@ -116,9 +116,8 @@ def check_hosts(
 ) -> None:
     """Checks that all hosts of a TPU can read the examples.
 
-    Raises:
-        InputError: there are several, and masks are made while examples are read: that
-            is done by Python, and only this process has it.
+    Several hosts cannot if masks are made while examples are read: Python does that,
+    and only this process has Python.
     """
     is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
     num_hosts = strategy.extended.num_hosts if is_tpu else 1
@@ -139,9 +138,9 @@ def create_run(
     is_chief: bool,
     verified: Collection[str] | None,
 ) -> run_directory.Run:
-    """Makes or checks the directory, once all workers were given the same.
+    """Makes or checks the directory, once all workers were given the same inputs.
 
-    Notes which examples this machine has hashed; `verified` as for `read_inputs`.
+    Notes which examples this machine has hashed; for `verified` see `read_inputs`.
     """
     planned, start = inputs.planned, inputs.start
     hashes = [phase.manifest_sha256 for phase in planned]

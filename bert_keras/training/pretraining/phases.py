@@ -26,10 +26,10 @@ _VERB = "bert-keras examples"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Phase:
-    """Stretch of steps on one directory of examples, read and checked."""
+    """A stretch of steps on one directory of examples, read and checked."""
 
     directory: str
-    """On disk or on `gs://`."""
+    """A path on disk or on `gs://`."""
     vocabulary: tokenization.Vocabulary
     do_lower_case: bool
     examples: config.ExamplesConfig
@@ -48,7 +48,9 @@ class Phase:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Examples of a part of a batch, over all replicas, and their length."""
+        """Returns the examples of a part of a batch, over all replicas, and their
+        length.
+        """
         return self.batch_size // self.num_parts, self.examples.max_seq_length
 
     @property
@@ -71,13 +73,10 @@ def read_phases(
     """Reads and checks all directories, one for each phase.
 
     Args:
-        settings: the run's.
-        directories: made by `bert-keras examples`.
         vocab_path: vocabulary to check the examples against; they bring their own.
-        num_replicas: number of replicas that share each batch.
         verified: SHA-256 of manifests whose shards this machine hashed before: only
-            their sizes are checked, as are those of remote shards, which would be
-            downloaded for it; `None`: all shards are hashed.
+            sizes of these are checked, and of remote shards, which would have to be
+            downloaded; `None`: all shards are hashed.
     """
     planned = settings.planned_phases(len(directories))
     every = [
@@ -274,9 +273,8 @@ def _batches(
 def placeholder_batches(
     settings: config.PretrainingConfig, phase: Phase, strategy: tf.distribute.Strategy
 ) -> list[tf.data.Dataset | tf.distribute.DistributedDataset]:
-    """Returns endless zeros, shaped as batches to train on and to evaluate on.
-
-    No record is read for them.
+    """Returns endless zeros, shaped as training and evaluation batches, read from no
+    record.
     """
 
     def zeros_like(make_batches: Callable[[record_batches.Worker], tf.data.Dataset]):
@@ -301,8 +299,9 @@ def placeholder_batches(
 def largest(planned: Sequence[Phase], model: config.ModelConfig) -> Phase:
     """Returns the phase whose steps need the most memory; the first of equals.
 
-    The numbers that a layer keeps for its gradients, after Korthikanti et al. (2022),
-    "Reducing Activation Recomputation in Large Transformer Models", equation 2.
+    The numbers that a layer keeps for its gradients are counted after Korthikanti et
+    al. (2022), "Reducing Activation Recomputation in Large Transformer Models",
+    equation 2.
     """
 
     def num_activations(phase: Phase) -> int:
@@ -314,7 +313,7 @@ def largest(planned: Sequence[Phase], model: config.ModelConfig) -> Phase:
 
 
 def out_of_memory_message(phase: Phase, *, num_replicas: int) -> str:
-    """Returns a line about a device that has no memory for a step of a phase."""
+    """Returns a message about a device without the memory for a step of a phase."""
     num_rows = phase.batch_size // num_replicas
     more = [n for n in range(phase.num_parts + 1, num_rows + 1) if num_rows % n == 0]
     return (
@@ -333,7 +332,7 @@ def out_of_memory_message(phase: Phase, *, num_replicas: int) -> str:
 def describe_data(
     settings: config.PretrainingConfig, phase: Phase, first_step: int, last_step: int
 ) -> str:
-    """Returns names of the shards that the batches of some steps came from."""
+    """Returns the names of the shards that the batches of some steps came from."""
     names = _batches(settings, phase).shards_of_steps(
         phase.train_shards,
         start_step=first_step - 1 - phase.first_step,

@@ -1,12 +1,12 @@
-"""Positions that no phase has trained yet, continued from those that one has.
+"""Continues trained rows of the position table at positions that no phase has trained.
 
-Where a run goes on with longer sequences, the rows of the position table beyond the
-earlier length are as they were initialised, and attention that has learnt to look at
-neighbours finds noise there. Trained rows follow one another nearly by a rotation:
-heads that attend to the token before or after need that a row tells the next one in the
-same way everywhere. The same rotation gives rows that go on. (A repetition, as in
-Beltagy et al., 2020, "Longformer", 5, keeps neighbours, too, but has each position
-several times: in Longformer a window tells them apart, here nothing does.)
+Where a run goes on with longer sequences, the rows beyond the earlier length are as
+they were initialised, and attention that has learnt to look at neighbours finds noise
+there. Trained rows follow one another nearly by a rotation: heads that attend to the
+token before or after need that a row tells the next one in the same way everywhere. The
+same rotation gives the rows that follow. (A repetition, as in Beltagy et al., 2020,
+"Longformer", 5, keeps neighbours, too, but has each position several times: a window
+tells them apart in Longformer, and nothing does here.)
 """
 
 import logging
@@ -23,22 +23,18 @@ logger = logging.getLogger(__name__)
 VARIANCE = 0.95
 """Share of the rows' variance that is rotated; the rest is noise of single rows."""
 NUM_ROWS = 8
-"""Last rows whose mean, each rotated to the end, is gone on from."""
+"""Last rows that are each rotated to the end; the new rows start from their mean."""
 
 
 def extrapolated(table: np.ndarray, *, num_trained: int, num_rows: int) -> np.ndarray:
-    """A copy of a table whose rows from `num_trained - 1` to `num_rows - 1` are new.
+    """Returns a copy of a table with new rows from `num_trained - 1` to `num_rows - 1`.
 
-    They go on from rows 1 to `num_trained - 2` by the rotation that turns each of these
-    into the next with the least squared error (Schönemann, 1966), within the principal
-    components that hold `VARIANCE`. `[CLS]` is always at the first position of an
-    example, and `[SEP]` nearly always at the last trained one, so neither tells the
-    others anything.
-
-    Args:
-        table: `(max_position_embeddings, hidden_size)`.
-        num_trained: rows that have been trained, at least 4.
-        num_rows: rows that are needed.
+    The new rows continue rows 1 to `num_trained - 2` by the rotation that turns each of
+    these into the next with the least squared error (Schönemann, 1966), within the
+    principal components that hold `VARIANCE`. `[CLS]` is always at the first position
+    of an example, and `[SEP]` nearly always at the last trained one, so neither tells
+    the others anything. The table is `(max_position_embeddings, hidden_size)`, and
+    `num_trained` at least 4.
     """
     trained = table[1 : num_trained - 1].astype(np.float64)
     mean = trained.mean(axis=0)
@@ -62,7 +58,7 @@ def extrapolated(table: np.ndarray, *, num_trained: int, num_rows: int) -> np.nd
 
 
 def _nearest_rotation(matrix: np.ndarray) -> np.ndarray:
-    """The orthogonal factor of a polar decomposition."""
+    """Returns the orthogonal factor of a polar decomposition."""
     left, _, right = np.linalg.svd(matrix)
     return left @ right
 
@@ -74,19 +70,15 @@ def grow(
     num_trained: int,
     num_rows: int,
 ) -> None:
-    """Continues the position table of a training, on all replicas.
+    """Continues the position table of a training, on all replicas; see `extrapolated`.
 
-    All workers take the first one's rows: other processors round otherwise.
+    All workers take the first worker's rows, because other processors round otherwise.
+    A repetition before the next step changes nothing: other rows are read than written.
 
     In the new rows the optimizer's mean of squared gradients becomes the mean of the
     trained ones: an estimate that begins at 0 so late in a run, where no optimizer
     corrects its bias any more, makes the first updates up to six times too long. The
-    mean of gradients stays as it is: in rows that never had one, 0.
-
-    Reads and writes different rows, so doing it again before the next step changes
-    nothing.
-
-    For the numbers of rows see `extrapolated`.
+    mean of gradients stays 0, as in rows that never had a gradient.
     """
     new = slice(num_trained - 1, num_rows)
     for name, variable in state.items():

@@ -20,16 +20,14 @@ from bert_keras.training.step import replicas
 
 
 class Shard(NamedTuple):
-    """File of examples."""
-
     path: str
     first_record: int
-    """Place of its first record among those of all shards of the directory."""
+    """Position of its first record among the records of all shards."""
     num_records: int
 
 
 def read_shards(directory: files.Path, contents: manifest.Manifest) -> list[Shard]:
-    """Shards of a directory of examples, in the manifest's order."""
+    """Returns the shards of a directory of examples, in the manifest's order."""
     starts = itertools.accumulate((s.num_records for s in contents.shards), initial=0)
     return [
         Shard(files.join(directory, shard.name), start, shard.num_records)
@@ -40,11 +38,11 @@ def read_shards(directory: files.Path, contents: manifest.Manifest) -> list[Shar
 def split_shards(
     shards: Sequence[Shard], num_eval_shards: int | None
 ) -> tuple[list[Shard], list[Shard]]:
-    """Splits off the last shards for evaluation; returns those to train on first.
+    """Returns the shards to train on and, from the end, those to evaluate on.
 
     A shard is a bucket of documents, and random next sentences come from within it, so
-    no document is both trained and evaluated on (of a source with fewer than four, no
-    part of a document). `None`: one in fifty, at least one if there are two.
+    no document is in both (of a source with fewer than four documents, no part of a
+    document). `None`: one shard in fifty, at least one if there are two.
     """
     if num_eval_shards is None:
         num_eval_shards = max(1, len(shards) // 50) if len(shards) > 1 else 0
@@ -59,15 +57,15 @@ def split_shards(
 
 
 class Worker(NamedTuple):
-    """Place of a process among those that read parts of every batch."""
+    """The position of a process among those that read parts of every batch."""
 
     index: int = 0
     num_workers: int = 1
     num_replicas: int = 1
-    """Replicas of this worker; all workers have as many."""
+    """Replicas of this worker; all workers have equally many."""
     sharding: Literal["record", "file"] = "record"
     """`record`: each worker takes its rows of batches that are the same for any number
-    of workers. `file`: each reads its own shards only."""
+    of workers. `file`: each worker reads only its own shards."""
 
 
 ONLY_WORKER = Worker()
@@ -80,13 +78,12 @@ class RecordBatches:
 
     Args:
         config: settings that the examples were made with.
-        vocabulary: the examples' vocabulary.
         batch_size: examples per step, over all workers, whose replicas need equal
             shares.
         seed: for order, masks and dropout.
         shuffle_buffer_size: records that are shuffled among themselves.
-        attention: with `left_to_right`, nothing is masked and every token is to be
-            predicted from those before it (paper, 5.1).
+        attention: with `left_to_right`, nothing is masked and every token is predicted
+            from the tokens before it (paper, 5.1).
     """
 
     config: ExamplesConfig
@@ -103,18 +100,18 @@ class RecordBatches:
         start_step: int = 0,
         worker: Worker = ONLY_WORKER,
     ) -> tf.data.Dataset:
-        """Endless shuffled batches; batch N is a function of `seed` and N alone.
+        """Returns endless shuffled batches; batch N is a function of `seed` and N
+        alone.
 
         An epoch has every record once: the shards in another order each time, several
         read at a time, their records shuffled in buffers. A batch may span two epochs.
         Records that are not masked yet get other masks in every epoch. A resumed run
-        passes its step as `start_step`: little of what was drawn before is read again.
+        passes its step as `start_step`, and rereads little of the earlier data.
 
-        Returns:
-            One element for each replica of the worker and step, in turn, all of static
-            shape `{name: (rows, length)}`, integers as int32: `features.batch_features`
-            (with `left_to_right`, see `record_parsing.next_tokens`), and
-            `features.DROPOUT_SEEDS`, int32, of (seed, epoch, record).
+        Each step has one element for each replica of the worker, in turn, of static
+        shape `{name: (rows, length)}`, integers as int32: `features.batch_features`
+        (with `left_to_right`, see `record_parsing.next_tokens`) and
+        `features.DROPOUT_SEEDS`, int32, of (seed, epoch, record).
         """
         batch_size = self.batch_size
         if worker.sharding == "file":
@@ -135,7 +132,7 @@ class RecordBatches:
     def shards_of_steps(
         self, shards: Sequence[Shard], *, start_step: int, num_steps: int
     ) -> list[str]:
-        """Files that batches of `to_train` come from, shared by record."""
+        """Returns the files that batches of `to_train` come from, shared by record."""
         records = self._shuffled(shards, start_step * self.batch_size)
         records = records.take(num_steps * self.batch_size)
         numbers = [int(number) for number, _ in records.as_numpy_iterator()]
@@ -150,18 +147,16 @@ class RecordBatches:
         num_batches: int,
         worker: Worker = ONLY_WORKER,
     ) -> tuple[tf.data.Dataset, int]:
-        """First `num_batches` batches of the shards, or all, over and over.
+        """Returns the first `num_batches` batches, or all, over and over, and their
+        number.
 
-        The shards take turns, record by record, so that few batches show something of
-        all of them. Endless, because Keras takes a phantom step when data ends
+        The shards take turns, record by record, so that few batches sample all of them.
+        The batches are endless because Keras takes a phantom step when data ends
         unforeseen, and a strategy forgets a cardinality that was stated. Records that
-        are not masked yet get the same masks in every round. The last batch is filled
-        up with examples that do not count: a `[CLS]`, padding, `masked_lm_weights` 0
-        and `next_sentence_labels` -1.
-
-        Returns:
-            Batches as in `to_train`, without dropout and shared by record, and the
-            number of them in one round, in which no record comes twice.
+        are not masked yet get the same masks in every round. Batches are as in
+        `to_train`, without dropout and shared by record; no record comes twice in a
+        round. The last batch is filled up with examples that do not count: a `[CLS]`,
+        padding, `masked_lm_weights` 0 and `next_sentence_labels` -1.
         """
         num_batches = self.num_evaluation_batches(shards, num_batches)
         records = tf.data.Dataset.from_tensor_slices(_shard_table(shards)).interleave(
@@ -180,19 +175,19 @@ class RecordBatches:
         return self._parsed(shares, has_dropout=False), num_batches
 
     def num_evaluation_batches(self, shards: Sequence[Shard], num_batches: int) -> int:
-        """Batches of a round of `to_evaluate`."""
+        """Returns the number of batches in a round of `to_evaluate`."""
         num_records = sum(shard.num_records for shard in shards)
         return min(num_batches, -(-num_records // self.batch_size))
 
     def _numbered_records(
         self, path: tf.Tensor, first_record: tf.Tensor
     ) -> tf.data.Dataset:
-        """Number and bytes of each record of a shard."""
+        """Yields the number and bytes of each record of a shard."""
         records = tf.data.TFRecordDataset(path, _COMPRESSIONS[self.config.compression])
         return records.enumerate(first_record)
 
     def _blocks(self, path: tf.Tensor, first_record: tf.Tensor) -> tf.data.Dataset:
-        """As `_numbered_records`, block by block."""
+        """Yields the same as `_numbered_records`, block by block."""
         records = tf.data.TFRecordDataset(path, _COMPRESSIONS[self.config.compression])
 
         def with_numbers(index: tf.Tensor, block: tf.Tensor) -> tuple:
@@ -202,7 +197,7 @@ class RecordBatches:
         return records.batch(_BLOCK_LENGTH).enumerate().map(with_numbers)
 
     def _padding(self) -> tf.data.Dataset:
-        """A record in which nothing counts."""
+        """Returns a record in which nothing counts."""
         record = record_parsing.padding_record(self.config, self.vocabulary.cls_id)
         # Any number will do: nothing in it is drawn by chance.
         return tf.data.Dataset.from_tensors((tf.constant(-1, tf.int64), record))
@@ -266,7 +261,7 @@ _COMPRESSIONS = {"none": "", "gzip": "GZIP"}
 _MAX_SHARDS_PER_STRETCH = 64
 _SHARDS_AT_A_TIME = 16
 _BLOCK_LENGTH = 64
-"""Records that are read from one shard before the next has its turn."""
+"""Records that are read from one shard before the next shard has its turn."""
 
 
 def _own_shards(shards: Sequence[Shard], worker: Worker) -> Sequence[Shard]:
@@ -294,24 +289,25 @@ def _shard_table(shards: Sequence[Shard]) -> tuple[tf.Tensor, tf.Tensor]:
 class _ShuffledReader:
     """Reads all records once in each epoch, in an order of (seed, epoch).
 
-    The shards of an epoch are shuffled and cut into stretches. Those of a stretch are
-    read several at a time, block by block, and `shuffle_buffer_size` records at a time
-    are shuffled among themselves. To start within an epoch, one stretch at most has to
-    be read.
+    The shards of an epoch are shuffled and cut into stretches. The shards of a stretch
+    are read several at a time, block by block, and `shuffle_buffer_size` records at a
+    time are shuffled. A start within an epoch reads one stretch at most.
 
-    All chance is in stateless operations: `Dataset.shuffle` would also depend on the
-    global seed of the process.
+    All randomness is in stateless operations: `Dataset.shuffle` would also depend on
+    the global seed of the process.
     """
 
     shards: Sequence[Shard]
     blocks: Callable[[tf.Tensor, tf.Tensor], tf.data.Dataset]
-    """Gives numbers and bytes of the records of a shard, block by block, from its path
-    and the number of its first record."""
+    """Yields numbers and bytes of a shard's records, block by block, from its path and
+    the number of its first record."""
     shuffle_buffer_size: int
     seed: int
 
     def records(self, start: int) -> tf.data.Dataset:
-        """Number and bytes of each record, endlessly, from the `start`-th on."""
+        """Yields the number and bytes of each record, endlessly, from the `start`-th
+        on.
+        """
         sizes = np.array([shard.num_records for shard in self.shards])
         epoch, num_passed = divmod(start, int(sizes.sum()))
         order = self._order(tf.constant(epoch, tf.int64)).numpy()
@@ -330,7 +326,7 @@ class _ShuffledReader:
         return range(0, len(self.shards), math.ceil(len(self.shards) / num_stretches))
 
     def _order(self, epoch: tf.Tensor) -> tf.Tensor:
-        """Indices of the shards in the order of an epoch."""
+        """Returns the indices of the shards in the order of an epoch."""
         return tf.random.experimental.stateless_shuffle(
             tf.range(len(self.shards)), self._seeds(epoch)
         )
@@ -339,7 +335,8 @@ class _ShuffledReader:
         return tf.stack([tf.constant(self.seed, tf.int64), number])
 
     def _stretch(self, number: tf.Tensor) -> tf.data.Dataset:
-        """Shuffled buffers of a stretch; its number counts through all epochs."""
+        """Returns shuffled buffers of a stretch; its number counts through all
+        epochs."""
         starts = self._stretch_starts
         start = number % len(starts) * starts.step
         order = self._order(number // len(starts))[start : start + starts.step]
@@ -363,7 +360,7 @@ class _ShuffledReader:
 
 
 def _shares(batches: tf.data.Dataset, worker: Worker) -> tf.data.Dataset:
-    """This worker's rows of every batch, an element for each of its replicas."""
+    """Yields this worker's rows of every batch, an element for each of its replicas."""
 
     def rows(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
         shape = [worker.num_workers, worker.num_replicas, -1]

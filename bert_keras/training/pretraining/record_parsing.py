@@ -1,6 +1,6 @@
 """Parsing of records into the features of a batch, all of static shape.
 
-Chance is a function of (seed of the run, epoch, number of the record): see
+Random choices are a function of (seed of the run, epoch, number of the record): see
 `dynamic_masking`.
 """
 
@@ -26,7 +26,9 @@ NO_LABEL = -1
 
 
 def feature_spec(config: ExamplesConfig) -> dict[str, Any]:
-    """Specification for `tf.io.parse_example` of records made with `config`."""
+    """Returns the specification for `tf.io.parse_example` of records made with
+    `config`.
+    """
     return {
         feature.name: tf.io.RaggedFeature(feature.dtype)
         if feature.length is None
@@ -36,7 +38,9 @@ def feature_spec(config: ExamplesConfig) -> dict[str, Any]:
 
 
 def padding_record(config: ExamplesConfig, cls_id: int) -> bytes:
-    """Record of a `[CLS]` alone, stored as `config` says, in which nothing counts."""
+    """Returns a record of a `[CLS]` alone, stored as `config` says; nothing in it
+    counts.
+    """
     example = tf.train.Example()
     for feature in features.record_features(config):
         stored = example.features.feature[feature.name]
@@ -66,12 +70,10 @@ class Parser(abc.ABC):
     def __call__(
         self, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Returns the features of records.
+        """Returns the features of `(rows,)` records, as bytes.
 
-        Args:
-            epochs: `(rows,)` int64.
-            numbers: `(rows,)` int64, places of the records in the data.
-            records: `(rows,)` bytes.
+        `epochs` and `numbers`, the places of the records in the data, are `(rows,)`
+        int64.
         """
         parsed = self._parsed(epochs, numbers, records)
         if self.attention == "left_to_right":
@@ -85,7 +87,7 @@ class Parser(abc.ABC):
     def _parsed(
         self, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Features of the records, masked and with dropout's seeds."""
+        """Returns the records' features, masked, with the seeds of dropout."""
 
     def _with_seeds(
         self, parsed: dict[str, tf.Tensor], epochs: tf.Tensor, numbers: tf.Tensor
@@ -96,7 +98,7 @@ class Parser(abc.ABC):
         return parsed
 
     def _stored(self, records: tf.Tensor) -> dict[str, Any]:
-        """Stored features by the names that the model knows, ids checked."""
+        """Returns stored features by the names that the model knows; checks ids."""
         stored = tf.io.parse_example(records, feature_spec(self.config))
         parsed = {}
         for feature in features.batch_features(self.config):
@@ -116,7 +118,7 @@ class Parser(abc.ABC):
         return parsed
 
     def _masked(self, parsed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Records that were masked when they were made, as the attention needs them."""
+        """Adapts records that were masked when they were made to the attention."""
         if self.attention == "left_to_right":
             parsed["input_ids"] = _unmasked(parsed)
         return parsed
@@ -176,7 +178,7 @@ class PlainParser(Parser):
 class PackedParser(Parser):
     """Records of several instances, one after the other; see `data.packing`.
 
-    Each slot of a row has a number of its own, so that chance differs within a row.
+    Each slot of a row has a number of its own, so that random choices differ in a row.
     """
 
     @property
@@ -227,7 +229,7 @@ class PackedParser(Parser):
     def _joined(
         self, parsed: dict[str, tf.Tensor], row_of: tf.Tensor, *, num_rows: int
     ) -> dict[str, tf.Tensor]:
-        """Rows of instances: see `packing.join_rows`."""
+        """Joins instances into rows; see `packing.join_rows`."""
         lengths = {f.name: f.length for f in features.batch_features(self.config)}
         lengths[features.DROPOUT_SEEDS] = self._num_slots
         sources = sorted(parsed)
@@ -260,7 +262,7 @@ def _check_below(limit: int, ids: tf.Tensor | tf.RaggedTensor, message: str) -> 
 
 
 def _unmasked(parsed: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """`input_ids` with the true ids where tokens were masked."""
+    """Returns `input_ids` with the true ids where tokens were masked."""
     slots = tf.where(parsed["masked_lm_weights"] > 0)
     columns = tf.gather_nd(parsed["masked_lm_positions"], slots)
     return tf.tensor_scatter_nd_update(
@@ -271,17 +273,15 @@ def _unmasked(parsed: Mapping[str, tf.Tensor]) -> tf.Tensor:
 
 
 def next_tokens(parsed: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """Predictions of a left-to-right model: at each place the token after it.
+    """Returns the predictions of a left-to-right model: at each place the next token.
 
-    Args:
-        parsed: `input_ids`, nothing masked, and `input_mask`, or of packed rows
-            `instance_ids`; `(n, L)` integers each.
+    `parsed` has `input_ids`, nothing masked, and `input_mask`, or of packed rows
+    `instance_ids`; `(n, L)` integers each. The results are
 
-    Returns:
-        `masked_lm_positions`: `(n, L - 1)`, each row 0 to L - 2.
-        `masked_lm_ids`: `(n, L - 1)`, the tokens at 1 to L - 1.
-        `masked_lm_weights`: `(n, L - 1)` float32, 1.0 for a token, 0.0 for padding and
-            for the first token of another instance.
+    - `masked_lm_positions`: `(n, L - 1)`, each row 0 to L - 2;
+    - `masked_lm_ids`: `(n, L - 1)`, the tokens at 1 to L - 1;
+    - `masked_lm_weights`: `(n, L - 1)` float32, 1.0 for a token, 0.0 for padding and
+      for the first token of another instance.
     """
     next_ids = parsed["input_ids"][:, 1:]
     mask = parsed["instance_ids" if "instance_ids" in parsed else "input_mask"]
@@ -301,17 +301,11 @@ _DROPOUT_SALT = 0x64726F706F757473
 def dropout_seeds(
     seed: int, epochs: tf.Tensor | np.ndarray, records: tf.Tensor | np.ndarray
 ) -> tf.Tensor:
-    """Seeds of the examples' dropout: the low halves of `dynamic_masking.record_seeds`.
+    """Returns `(n,)` int32 seeds of dropout: low halves of
+    `dynamic_masking.record_seeds`.
 
-    Operations of TensorFlow, so that any host may compute them.
-
-    Args:
-        seed: the run's.
-        epochs: `(n,)` integers, from 0.
-        records: `(n,)` integers: places of the examples in the data.
-
-    Returns:
-        `(n,)` int32.
+    They are operations of TensorFlow, so that any host may compute them. `epochs`, from
+    0, and `records`, the places of the examples in the data, are `(n,)` integers.
     """
     first = np.array([(seed ^ _DROPOUT_SALT) % 2**64], np.uint64)
     state = tf.constant(seeded_hash.mix(first + seeded_hash.INCREMENT))
@@ -322,7 +316,7 @@ def dropout_seeds(
 
 
 def _mix(numbers: tf.Tensor) -> tf.Tensor:
-    """`seeded_hash.mix` as operations of TensorFlow."""
+    """Computes `seeded_hash.mix` by operations of TensorFlow."""
     for shift, factor in seeded_hash.MIX_ROUNDS:
         shifted = tf.bitwise.right_shift(numbers, tf.constant(shift))
         numbers = tf.bitwise.bitwise_xor(numbers, shifted) * tf.constant(factor)

@@ -107,10 +107,10 @@ class PretrainingJob:
         )
 
     def _events(self) -> list[Event]:
-        """The table of events.
+        """Returns the table of events.
 
-        Steps are saved before they are evaluated: whatever happens in that, they are
-        not lost. Pictures come last: they never cost an evaluation.
+        Steps are saved before they are evaluated, so a failing evaluation does not lose
+        them. Pictures come last: they never cost an evaluation.
         """
         settings = self._settings
         save_steps = settings.save_checkpoint_steps
@@ -160,7 +160,7 @@ class PretrainingJob:
         )
 
     def _unfinished(self, loop: Loop) -> list[str]:
-        """Evaluation and drawing of a restored step that an earlier process left."""
+        """Lists the evaluation and drawing that an earlier process left at a step."""
         if (step := loop.step) == 0:
             return []
         last_step = next(p.last_step for p in self._planned if step <= p.last_step)
@@ -174,7 +174,8 @@ class PretrainingJob:
     def _begin(self) -> None:
         """Assigns the first weights, and tries the largest phase if it comes later.
 
-        A device without the memory for it would stop the run when it comes to that.
+        A device without the memory for that phase would stop the run only when it
+        begins.
         """
         if self._start is not None:
             network, start = self._learner.network, self._start
@@ -226,7 +227,7 @@ class PretrainingJob:
     def _grow_positions(self, phase: phases.Phase) -> None:
         """Makes the change of `position_growth`, which depends on the state alone.
 
-        No checkpoint comes between it and the next step.
+        No checkpoint comes between the change and the next step.
         """
         earlier = [p for p in self._planned if p.last_step <= phase.first_step]
         num_trained = max((p.examples.max_seq_length for p in earlier), default=0)
@@ -247,7 +248,7 @@ class PretrainingJob:
     def _evaluate(self, loop: Loop) -> None:
         """Evaluates, and notes the loss when it is in the curves.
 
-        An interrupted evaluation is made again until it is there.
+        An interrupted evaluation is repeated until its loss is there.
         """
         if self._evaluation is not None:
             self._last_evaluation = loop.evaluate(self._evaluation)
@@ -342,11 +343,12 @@ class PretrainingJob:
         return provenance.describe(devices=devices, paths=self._paths)
 
     def finish(self, run, results, stop_signal) -> None:
-        """Nothing follows a pre-training."""
+        """Does nothing: a pre-training has no last act."""
 
     @contextlib.contextmanager
     def errors_for_people(self) -> Iterator[None]:
-        """Turns errors about records, workers, memory and disks into such errors."""
+        """Turns errors about records, workers, memory and disks into an
+        `InputError`."""
         try:
             yield
         except OSError as error:
@@ -394,7 +396,7 @@ def build_learner(
     phase: phases.Phase,
     strategy: tf.distribute.Strategy,
 ) -> learner.Learner:
-    """Makes the pre-trainer with new weights, built for a phase's batches."""
+    """Builds the pre-trainer with new weights for a phase's batches."""
     keras.utils.set_random_seed(settings.seed)
     zeros = {
         feature.name: tf.zeros(
@@ -437,7 +439,7 @@ def build_learner(
 def _baseline(
     settings: config.PretrainingConfig, phase: phases.Phase
 ) -> dict[str, Any] | None:
-    """Score of always guessing the commonest masked token."""
+    """Returns the score of always guessing the commonest masked token."""
     if not phase.has_evaluation:
         return None
     batches, num_batches = phases.whole_evaluation_batches(settings, phase)
