@@ -2,15 +2,15 @@
 
 The texts become one array of UTF-8 bytes, in which NumPy finds the words. A word of at
 most 16 bytes is two numbers of 64 bits, and a table maps these to the ids that the
-tokenizer gave when the word was first met: so no word that was met before becomes a
-Python object.
+tokenizer gave at the word's first occurrence: a known word never becomes a Python
+object.
 
-What makes it exact: the tokenizer treats a character that it always makes a word of its
-own (ASCII signs, most other punctuation, ideographs) and the text on either side of it
-independently, as it does white space. So the text may be cut there before anything
-else, and whatever is between two cuts is left to the tokenizer itself. One rule looks
-further than a character: a capital sigma becomes a final one by what stands around it,
-beyond an apostrophe too. Texts that hold one are lower-cased first.
+The ids are exact because the tokenizer treats a character that it always makes a word
+of its own (ASCII signs, most other punctuation, ideographs) and the text on either side
+of it independently, as it does white space. So the text may be cut there first, and the
+tokenizer itself splits the stretches between two cuts. One rule looks further than a
+character: a capital sigma becomes a final one by the characters around it, beyond an
+apostrophe too. Texts that hold a capital sigma are lower-cased first.
 """
 
 from array import array
@@ -45,10 +45,8 @@ _KINDS = bytes(map(_kind, range(256)))
 
 
 def _alone_of_three_bytes() -> np.ndarray:
-    """Marks common characters of 3 bytes in UTF-8 that are words: `(65536,)` bool.
-
-    The tokenizer itself recognises the others.
-    """
+    """Marks common characters of 3 bytes in UTF-8 that are words: `(65536,)` bool. The
+    tokenizer itself recognises the others."""
     is_alone = np.zeros(1 << 16, bool)
     for first, last in ((0x2010, 0x205E), (0x3001, 0x303F), (0xFF01, 0xFF65)):
         for code_point in range(first, last + 1):
@@ -76,12 +74,9 @@ class BatchTokenizer:
         return BatchTokenizer, (self.tokenizer,)
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Encodes texts; no special tokens are added.
-
-        Returns:
-            The ids of all texts, end to end, of the tokenizer's `typecode`; and
-            `(texts,)` int64: the number of ids of each.
-        """
+        """Encodes texts without special tokens. Returns the ids of all texts, end to
+        end, of the tokenizer's `typecode`; and `(texts,)` int64: the number of ids of
+        each."""
         ids = [np.empty(0, self.tokenizer.typecode)]
         numbers = [np.empty(0, np.int64)]
         for block in _blocks(texts):
@@ -121,14 +116,15 @@ class BatchTokenizer:
     def _encode_words(
         self, data: bytes, starts: np.ndarray, ends: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the ids of the words `data[start:end]`, and how many each has."""
+        """Returns the ids of the words `data[start:end]`, and the number of ids of
+        each."""
         sizes = ends - starts
         is_long = sizes > _LONGEST
         short = np.flatnonzero(~is_long)
         keys = _keys(data, starts[short], sizes[short])
         slots, missing = self._table.find(keys)
         if self._table.is_full(len(missing)):
-            # The table forgets all words: the common ones are back at once.
+            # The table forgets all words: common words return at once.
             self._table.clear()
             del self._pool[:]
             slots, missing = self._table.find(keys)
@@ -202,7 +198,6 @@ def _isolate(kinds: np.ndarray, characters: np.ndarray) -> np.ndarray:
 def _cut(
     data: bytes, starts: np.ndarray, ends: np.ndarray, chosen: np.ndarray
 ) -> Iterator[bytes]:
-    """Cuts the chosen words `data[start:end]`."""
     borders = zip(starts[chosen].tolist(), ends[chosen].tolist(), strict=True)
     return (data[start:end] for start, end in borders)
 
@@ -250,7 +245,7 @@ class _WordTable:
         self._low = np.zeros(num_slots, np.uint64)  # 0: the slot is free
         self._high = np.zeros(num_slots, np.uint64)
         self.values = np.zeros(num_slots, np.int64)
-        """`(slots,)`: set by the caller."""
+        """`(slots,)`, set by the caller."""
         self._claims = np.zeros(num_slots, np.int64)
         self._num_kept = 0
 
@@ -264,12 +259,11 @@ class _WordTable:
         return self._num_kept + num_words > self.MOST_KEPT
 
     def clear(self) -> None:
-        """Forgets all words."""
         self._low[:] = 0
         self._num_kept = 0
 
     def find(self, keys: _Keys) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the slots of words, and the places of words missing from theirs."""
+        """Returns the slots of words, and the places of words missing from their slots."""
         slots = self._home(keys)
         return slots, np.flatnonzero(~self._holds(slots, keys))
 
@@ -277,11 +271,8 @@ class _WordTable:
         return (self._low[slots] == keys[0]) & (self._high[slots] == keys[1])
 
     def add(self, keys: _Keys, slots: np.ndarray, missing: np.ndarray) -> np.ndarray:
-        """Finds the slots of the words at `missing`, and adds words without a slot.
-
-        Returns:
-            The places of the words that were added; of equal words, one place.
-        """
+        """Finds the slots of the words at `missing`, adds words without a slot, and
+        returns the places of the added words; of equal words, one place."""
         low, high = keys
         added = [np.empty(0, np.intp)]
         left = missing

@@ -2,7 +2,8 @@
 
 The masks of an example are a function of (seed of the run, epoch, number of the
 record): the same in a batch of any size, from any number of workers, and in a resumed
-run.
+run. Token ids are `(n, max_seq_length)` int32, padded with 0; lengths are `(n,)` tokens
+that are not padding.
 """
 
 import numpy as np
@@ -17,19 +18,15 @@ _64_BITS = (1 << 64) - 1
 
 
 def record_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndarray:
-    """Returns the seeds of the examples' masks.
+    """Returns the seeds of the examples' masks, `(n,)` uint64.
 
     `mix(mix(mix(seed + c) ^ epoch + c) ^ record + c)` modulo 2 ** 64, where `mix` is
     the last step of SplitMix64 and `c` its increment, 0x9E3779B97F4A7C15.
 
     Args:
-        seed: the run's.
         epochs: `(n,)` integers, from 0.
-        records: `(n,)` integers: places of the records in all shards of the
-            directory, in the manifest's order.
-
-    Returns:
-        `(n,)` uint64.
+        records: `(n,)` integers: places of the records in all shards of the directory,
+            in the manifest's order.
     """
     states = np.full(len(records), seed & _64_BITS, np.uint64)
     step = seeded_hash.INCREMENT
@@ -39,7 +36,6 @@ def record_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndarr
 
 
 PLAIN_FEATURES = ("input_ids", "input_mask", "segment_ids")
-"""Features that `plain_examples` makes."""
 
 
 def plain_examples(
@@ -49,17 +45,8 @@ def plain_examples(
     vocabulary: masking.MaskingVocabulary,
     config: ExamplesConfig,
 ) -> dict[str, np.ndarray]:
-    """Returns the features of plain records without masks.
-
-    Args:
-        input_ids: `(n, max_seq_length)` int32, padded with 0.
-        lengths: `(n,)` tokens that are not padding.
-        vocabulary: ids of `[CLS]`, `[SEP]` and `[MASK]`.
-        config: of the examples.
-
-    Returns:
-        The `PLAIN_FEATURES`, `(n, max_seq_length)` int32.
-    """
+    """Returns the `PLAIN_FEATURES` of records without masks, `(n, max_seq_length)`
+    int32."""
     is_token = np.arange(input_ids.shape[1]) < lengths[:, np.newaxis]
     return {
         "input_ids": input_ids,
@@ -76,18 +63,10 @@ def mask_examples(
     vocabulary: masking.MaskingVocabulary,
     config: ExamplesConfig,
 ) -> dict[str, np.ndarray]:
-    """Masks plain records and returns their features.
+    """Masks plain records with seeds from `record_seeds` and returns their features.
 
-    Args:
-        input_ids: `(n, max_seq_length)` int32, padded with 0.
-        lengths: `(n,)` tokens that are not padding.
-        seeds: from `record_seeds`.
-        vocabulary: as for `plain_examples`.
-        config: chances and lengths of the masks.
-
-    Returns:
-        `features.pretraining_features` without `next_sentence_labels`: int32, and
-        `masked_lm_weights` float32.
+    The result is `features.pretraining_features` without `next_sentence_labels`: int32,
+    and `masked_lm_weights` float32.
     """
     masked = masking.mask_batch(
         input_ids, lengths, seeds, vocabulary=vocabulary, config=config

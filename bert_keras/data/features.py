@@ -1,8 +1,8 @@
 """Name, shape and dtype of every feature of a pre-training record.
 
-The contract between the pipelines, which write records, and training, which reads
-them. Names are google-research/bert's (`create_pretraining_data.py`); `V2_NAMES` has
-those of tf-models-official's newer loader.
+The pipelines write these records and training reads them. Names are
+google-research/bert's (`create_pretraining_data.py`); `V2_NAMES` has those of
+tf-models-official's newer loader.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ SPECIAL_TOKENS = (PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN)
 
 @dataclass(frozen=True, kw_only=True)
 class Feature:
-    """Feature of a record: a vector of `length` numbers."""
+    """A feature of a record: a vector of `length` numbers."""
 
     name: str
     length: int | None
@@ -63,8 +63,8 @@ def packed_features(
 ) -> tuple[Feature, ...]:
     """Returns the features of a row that holds several masked examples.
 
-    As `pretraining_features`, the instances end to end and padding at the end of all,
-    with these differences.
+    They are `pretraining_features`, the instances end to end and padding at the end of
+    the row, with these differences.
 
     - `instance_ids`, in place of `input_mask`: 1 for the tokens of the first instance,
       2 for those of the second, and so on; 0 for padding.
@@ -81,54 +81,51 @@ def packed_features(
 
 DROPOUT_SEEDS = "dropout_seeds"
 """Seeds of each example's dropout, `(batch_size,)` int32, or `(batch_size, slots)` for
-the instances of packed rows: in batches to train on, never in records."""
+packed rows: in batches to train on, never in records."""
 
 EXAMPLE_WEIGHTS = "example_weights"
 """`(batch_size,)` float32 in batches of labelled examples: the weight of each in the
-loss, and 0.0 for a row that fills up a batch of a fixed number of rows. Without them
-all rows count alike."""
+loss, and 0.0 for a row that fills up a batch; if absent, all rows count alike."""
 
 LOSS_SCALES = "loss_scales"
-"""`(batch_size,)` float32 in batches of windows of texts: factors of the losses, beside
-`EXAMPLE_WEIGHTS`. The mean divides by the weights alone, so that a batch of scales
-below 1 counts for less than others."""
+"""`(batch_size,)` float32 in batches of windows of texts: factors of the losses. The
+mean divides by `EXAMPLE_WEIGHTS` alone, so that a batch of scales below 1 counts less.
+"""
 
 LABEL_TARGETS = "label_targets"
 """`(batch_size, 1, num_labels)` float32 in batches of labelled texts: the right answers
-as numbers from 0 to 1. Of several labels of a text each has its own; of classes they
-stand beside the classes themselves, and add up to 1 unless classes have weights: each
-is then times the class's weight over the true class's."""
+from 0 to 1. Each of several labels of a text has its own. Targets of classes stand
+beside the classes and add up to 1 unless classes have weights: each target is then
+times the class's weight over the true class's."""
 
 LABEL_WEIGHTS = "label_weights"
-"""`(batch_size, 1, num_labels)` float32, beside `LABEL_TARGETS` of several labels: how
-much each label that holds counts, in proportion to its target."""
+"""`(batch_size, 1, num_labels)` float32, beside `LABEL_TARGETS` of several labels: the
+weight of each true label, in proportion to its target."""
 
 TEXT_IDS = "text_ids"
-"""`(batch_size, num_texts)` int32 in batches of texts whose vectors are compared: a
-number for each, the same for the same text."""
+"""`(batch_size, num_texts)` int32 in batches of texts whose vectors are compared: equal
+numbers mark equal texts."""
 
 TEACHER_LOGITS = "teacher_logits"
-"""Float32 logits that a teacher gave: `(batch_size, 1, num_labels)` of texts,
-`(batch_size, sequence_length, num_labels)` of tokens."""
+"""Float32 logits of a teacher: `(batch_size, 1, num_labels)` for texts, `(batch_size,
+sequence_length, num_labels)` for tokens."""
 
 TEACHER_MASK = "teacher_mask"
 """`(batch_size, sequence_length)` int32, beside `TEACHER_LOGITS` of tokens: 1 for a
-token that has some."""
+token that has logits."""
 
 BATCH_LENGTHS = "batch_lengths"
-"""`(batch_size,)` int32, beside `EXAMPLE_WEIGHTS`: tokens of the longest of the batch.
-What follows is there for the shape alone."""
+"""`(batch_size,)` int32, beside `EXAMPLE_WEIGHTS`: tokens of the batch's longest
+example. All columns beyond this length only fill up the shape."""
 
 V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 """tf-models-official's names where they differ from the original's."""
 
 
 def batch_features(config: ExamplesConfig) -> tuple[Feature, ...]:
-    """Returns the features that the model receives, for examples of `config`.
-
-    All `pretraining_features`, or `packed_features`; examples of `full_sentences` have
-    no second segment and so no `next_sentence_labels`.
-    """
+    """Returns the features that the model receives: all `pretraining_features`, or
+    `packed_features`. Examples of `full_sentences` have no second segment and so no
+    `next_sentence_labels`."""
     make = packed_features if config.pack_instances else pretraining_features
     return tuple(
         feature
@@ -141,10 +138,10 @@ def record_features(config: ExamplesConfig) -> tuple[Feature, ...]:
     """Returns the features of every record, under their stored names.
 
     A record for dynamic masking holds only the tokens, not padded, and
-    `next_sentence_labels`; in a packed one each instance begins with the next `[CLS]`.
-    A packed record has a label for each instance, and none for empty slots. Static
-    records of `full_sentences` may hold meaningless `next_sentence_labels`, which are
-    left out here.
+    `next_sentence_labels`; in a packed record each instance begins with the next
+    `[CLS]`. A packed record has a label for each instance, but not for empty slots.
+    Static records of `full_sentences` may hold meaningless `next_sentence_labels`,
+    which are left out here.
     """
     stored = batch_features(config)
     if config.masking == "dynamic":
@@ -164,22 +161,15 @@ def record_features(config: ExamplesConfig) -> tuple[Feature, ...]:
 
 
 def stored_name(name: str, config: ExamplesConfig) -> str:
-    """Returns the name in the records of the feature `name` of the model."""
+    """Returns the stored name of the model's feature `name`."""
     return V2_NAMES.get(name, name) if config.feature_names == "v2" else name
 
 
 def examples_config(
     settings: Mapping[str, Any], *, origin: str | Path
 ) -> ExamplesConfig:
-    """Returns the configuration that the examples of a directory were made with.
-
-    Args:
-        settings: `config` of the manifest; keys of the whole job are ignored.
-        origin: the manifest, for errors.
-
-    Raises:
-        InputError: a value is invalid.
-    """
+    """Returns the configuration in a manifest's `config`; keys of the whole job are
+    ignored."""
     known = ExamplesConfig.model_fields
     values = {key: value for key, value in settings.items() if key in known}
     return build_config(ExamplesConfig, values, origin=origin)

@@ -1,9 +1,9 @@
 """Masked-LM inputs and targets of many sequences of token ids at a time.
 
-One rule for masks made once (`bert-keras examples`) and masks made whenever examples
-are loaded (`dynamic_masking`). Chance is a hash of (seed of the sequence, place,
-purpose), see `chance`: a sequence with the same seed gets the same masks in any batch,
-padded to any length, on any version of NumPy.
+Masks made once (`bert-keras examples`) and masks made at loading (`dynamic_masking`)
+follow one rule. Chance is a hash of (seed of the sequence, place, purpose), see
+`seeded_hash`: a sequence with the same seed gets the same masks in any batch, padded to
+any length, on any version of NumPy.
 """
 
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from bert_keras.data import ngram_masking, seeded_hash, tokenization
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MaskingVocabulary:
-    """Facts about a vocabulary that masking needs."""
+    """A vocabulary's size, pieces and special ids, as masking needs them."""
 
     size: int
-    """Random replacements are drawn from all ids below it, special ones included."""
+    """Random replacements are drawn from all ids below it, special ids included."""
     cls_id: int
     sep_id: int
     mask_id: int
@@ -34,7 +34,6 @@ class MaskingVocabulary:
 
 
 def masking_vocabulary(vocabulary: tokenization.Vocabulary) -> MaskingVocabulary:
-    """Returns the facts about a vocabulary that masking needs."""
     prefix = tokenization.CONTINUATION_PREFIX
     return MaskingVocabulary(
         size=len(vocabulary),
@@ -46,7 +45,7 @@ def masking_vocabulary(vocabulary: tokenization.Vocabulary) -> MaskingVocabulary
 
 
 class MaskedBatch(NamedTuple):
-    """Batch of `n` sequences with some tokens hidden, `P` of each at most."""
+    """A batch of `n` sequences of `L` tokens with at most `P` hidden tokens each."""
 
     input_ids: np.ndarray
     """`(n, L)` int32: all tokens, with the replacements."""
@@ -76,29 +75,23 @@ def mask_batch(
     vocabulary: MaskingVocabulary,
     config: ExamplesConfig,
 ) -> MaskedBatch:
-    """Hides a random part of each sequence, as google-research/bert has it.
+    """Hides a random part of each sequence, as google-research/bert does.
 
-    Positions are drawn without replacement from all but `[CLS]` and `[SEP]`. Each
-    drawn token becomes `[MASK]` (by default in 80 % of the cases), a random id of the
-    whole vocabulary (10 %), or stays.
+    Positions are drawn without replacement from all but `[CLS]` and `[SEP]`. Each drawn
+    token becomes `[MASK]` (by default in 80 % of the cases), a random id of the whole
+    vocabulary (10 %), or stays.
 
     With `config.do_whole_word_mask`, whole words are drawn (a piece and the `##` pieces
     after it); a word that would exceed the number of predictions is passed over, so
-    fewer tokens than that number, even none, may be hidden. What a hidden token becomes
-    is still chosen for each piece. With `config.max_ngram_size` above 1, runs of whole
-    words are drawn, and what becomes of it is chosen once for a run, as in
+    fewer tokens than that number, even none, may be hidden. The replacement is still
+    chosen for each piece. With `config.max_ngram_size` above 1, runs of whole words are
+    drawn, and the kind of replacement is chosen once for a run, as in
     tf-models-official (each token of a randomly replaced run gets its own random id).
 
     Args:
-        input_ids: `(n, L)` ids, padded with 0.
+        input_ids: `(n, L)` ids, padded with 0; the result holds a copy.
         lengths: `(n,)` tokens that are not padding.
-        seeds: `(n,)` uint64, which alone decide the masks. Any numbers, consecutive
-            ones too.
-        vocabulary: of the ids.
-        config: chances and lengths of the masks.
-
-    Returns:
-        See `MaskedBatch`; `P` is `config.num_predictions`. `input_ids` is a copy.
+        seeds: `(n,)` uint64, which alone decide the masks. They may be consecutive.
     """
     columns = np.arange(input_ids.shape[1])
     is_candidate = columns < lengths[:, np.newaxis]
@@ -150,7 +143,7 @@ def _replacements(
     """Returns the ids to show in place of `labels`, `(n, P)`.
 
     `decided_at`, `(n, P)`, is for each position the place whose hash decides between
-    `[MASK]`, a random id and the label; it is one place for a whole run.
+    `[MASK]`, a random id and the label; a whole run has one such place.
     """
     choice = seeded_hash.fractions(
         seeded_hash.hash_places(seeds, decided_at, purpose=seeded_hash.REPLACE)

@@ -36,8 +36,8 @@ def draw(
         wanted: `(n,)` tokens to cover at most.
         seeds: `(n,)` uint64.
         is_continuation: `(vocab_size,)` bool, true for `##` pieces.
-        max_ngram_size: words of the longest runs. A run of k words is drawn with a
-            probability that is proportional to 1 / k.
+        max_ngram_size: words of the longest runs. The probability of a run of k words
+            is proportional to 1 / k.
 
     Returns:
         `(n, L)` int64: for each column the start of the run that covers it, or -1.
@@ -55,8 +55,8 @@ def _word_starts(
 ) -> np.ndarray:
     """Marks the columns where a word starts, `(n, L)` bool.
 
-    A `##` piece right after a special token (its word was cut in two) is a word of
-    its own: google-research/bert would join it to the word before the special token.
+    A `##` piece right after a special token (its word was cut in two) is a word of its
+    own: google-research/bert would join it to the word before the special token.
     """
     goes_on = is_continuation[input_ids]
     goes_on[:, :1] = False
@@ -67,13 +67,9 @@ def _word_starts(
 def _run_ends(
     is_start: np.ndarray, is_candidate: np.ndarray, max_ngram_size: int
 ) -> np.ndarray:
-    """Returns the ends of all runs; no run has a special token within.
-
-    Returns:
-        `(max_ngram_size, n, L + 1)` int64: for each number of words, less one, and each
-        column, the column after the run that starts there; 0 if none does, as in the
-        last column.
-    """
+    """Returns the ends of all runs, `(max_ngram_size, n, L + 1)` int64: for each number
+    of words, less one, and each column, the column after the run that starts there; 0
+    if no run starts there, as in the last column. No run has a special token within."""
     num_rows, num_columns = is_start.shape
     borders = np.full((num_rows, num_columns + 1), num_columns)
     is_border = is_start | ~is_candidate
@@ -91,8 +87,8 @@ def _run_ends(
 class _Drawing:
     """Drawing from shuffled piles, one pile for each sequence and number of words.
 
-    All sequences go in step: a step draws one run in each that is not done. `rows` are
-    the sequences in question, and `sizes` the numbers of words of their runs, less one.
+    All sequences go in step: a step draws one run in each unfinished sequence. `rows`
+    are these sequences, and `sizes` the numbers of words of their runs, less one.
     Arrays that begin with `sizes` have `max_ngram_size` entries there.
 
     Args:
@@ -111,12 +107,9 @@ class _Drawing:
         self._owners = np.full(run_ends.shape[1:], -1)
 
     def owners_of_words(self) -> np.ndarray:
-        """Draws until nothing fits any more.
-
-        Returns:
-            `(n, L + 1)` int64: for each column where a word starts, the start of the
-            run that covers the word; -1 elsewhere.
-        """
+        """Draws until nothing fits any more. Returns for each column where a word
+        starts the start of the run that covers the word, -1 elsewhere: `(n, L + 1)`
+        int64."""
         shares = 1 / np.arange(1, len(self._run_ends) + 1)
         limits = np.cumsum(shares)[:-1] / shares.sum()
         rows = np.arange(len(self._seeds))
@@ -135,7 +128,7 @@ class _Drawing:
             self._draw_one(rows, sizes)
 
     def _draw_one(self, rows: np.ndarray, sizes: np.ndarray) -> None:
-        """Draws one run in each row, and takes those that fit."""
+        """Draws one run in each row, and takes the runs that fit."""
         # With more words than there is room for tokens, no run of the pile can fit.
         is_hopeless = sizes + 1 > self._room[rows]
         self._num_left[sizes[is_hopeless], rows[is_hopeless]] = 0
@@ -154,10 +147,8 @@ class _Drawing:
     def _words(
         self, rows: np.ndarray, starts: np.ndarray, sizes: np.ndarray
     ) -> np.ndarray:
-        """Returns the columns `(sizes, rows)` where the words of runs start.
-
-        Runs of fewer words have their last word several times.
-        """
+        """Returns the columns `(sizes, rows)` where the words of runs start. Runs of
+        fewer words have their last word several times."""
         words = [starts]
         for number in range(1, len(self._run_ends)):
             following = self._run_ends[0, rows, words[-1]]
@@ -166,10 +157,8 @@ class _Drawing:
 
 
 def _shuffled_starts(run_ends: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-    """Shuffles the starts of the runs of each size, `(sizes, n, L + 1)`.
-
-    Columns where no run of that size starts come last.
-    """
+    """Shuffles the starts of the runs of each size, `(sizes, n, L + 1)`. Columns where
+    no run of that size starts come last."""
     columns = np.arange(run_ends.shape[2], dtype=np.uint64)
     starts = np.empty(run_ends.shape, np.int64)
     for size, ends in enumerate(run_ends):

@@ -1,8 +1,8 @@
-"""Several instances in one row: which ones, and their features end to end.
+"""Several instances in one row: which instances, and their features end to end.
 
 `plan_rows` chooses by lengths alone, so the same instances in the same order fill the
-same rows wherever that is done. `join_rows` lays their features out; what the model
-makes of a row is in `model.packed_rows`.
+same rows everywhere. `join_rows` lays their features out; `model.packed_rows` has the
+model's part. `row_of` is `(n,)` the row of each instance, ascending.
 """
 
 from collections.abc import Mapping
@@ -25,19 +25,17 @@ def plan_rows(
     lengths: np.ndarray, num_masked: np.ndarray, config: ExamplesConfig
 ) -> np.ndarray:
     """Distributes a window of instances over rows: best fit, the longest ones first.
+    Returns the row of each instance, `(n,)`; rows are numbered in the order of their
+    first instances.
 
     Args:
         lengths: `(n,)` tokens of each instance, at most `config.max_seq_length`.
         num_masked: `(n,)` predictions of each, at most `config.num_predictions`.
-        config: of the examples.
-
-    Returns:
-        `(n,)` the row of each instance; rows are numbered in the order of their first
-        instances.
     """
     room = config.max_seq_length
     num_slots, num_predictions = instances_per_row(room), config.num_row_predictions
-    # Rows with as many tokens of room; bit `r` of `has_room` is set if there is one.
+    # Rows with equally many tokens of room; bit `r` of `has_room` is set if there is
+    # one.
     rows_by_room: list[list[int]] = [[] for _ in range(room + 1)]
     has_room = 0
     counts: list[int] = []
@@ -74,19 +72,13 @@ def plan_rows(
 def join_rows(
     instances: Mapping[str, np.ndarray], row_of: np.ndarray, config: ExamplesConfig
 ) -> dict[str, np.ndarray]:
-    """Joins the features of instances to those of their rows.
+    """Joins the features of instances to `features.packed_features` of their rows.
 
     Args:
-        instances: `features.pretraining_features`, `(n, length)` each, those per token
-            padded at their end, and those of masked tokens or
-            `next_sentence_labels` only where there are any. More with a number for
-            each instance are joined too.
-        row_of: `(n,)` the row of each instance, ascending.
-        config: of the examples.
-
-    Returns:
-        See `features.packed_features`; `(rows, slots)` of what has one number for each
-        instance, -1 for an empty slot.
+        instances: `features.pretraining_features`, `(n, length)` each, features per
+            token padded at their end. The features of masked tokens and
+            `next_sentence_labels` are optional. Additional features with a number for
+            each instance become `(rows, slots)`, -1 for an empty slot.
     """
     num_rows = int(row_of[-1]) + 1 if len(row_of) else 0
     others = {
@@ -108,13 +100,13 @@ def join_tokens(
 
     Args:
         instances: `input_mask`, `(n, length)`; arrays of this shape have a number for
-            each token, others, `(n, ...)` or `(n, 1, ...)`, are of each instance.
-        row_of: `(n,)` the row of each instance, ascending.
+            each token, others, `(n, ...)` or `(n, 1, ...)`, a value for each instance.
         shape: rows, perhaps more than hold an instance, and tokens of a row.
 
     Returns:
-        `instance_ids` and the numbers of tokens, all of `shape`; those of instances,
-        `(rows, slots, ...)`. Where there is none it is 0 for ids and -1 for all else.
+        `instance_ids` and the numbers of tokens, all of `shape`; the values of
+            instances, `(rows, slots, ...)`. Empty places are 0 for ids and -1
+            otherwise.
     """
     is_token = instances["input_mask"] > 0
     slots = places_in_rows(row_of)
@@ -143,19 +135,12 @@ def join_tokens(
 def split_rows(
     rows: Mapping[str, np.ndarray], config: ExamplesConfig
 ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """Splits packed rows into instances with the features of rows of their own.
+    """Splits packed rows, some or all `features.packed_features`, into instances.
 
-    Args:
-        rows: `features.packed_features`, or some of them.
-        config: of the examples.
-
-    Returns:
-        `features.pretraining_features` of the instances, row by row; the row of each,
-        and its slot in that, `(n,)` each.
-
-    Raises:
-        InputError: a prediction is outside of every instance, or an instance has more
-            than `config.num_predictions`.
+    Returns `features.pretraining_features` of the instances, row by row; the row of
+    each, and its slot in the row, `(n,)` each. An `InputError` says that a prediction
+    is outside of every instance, or that an instance has more than
+    `config.num_predictions`.
     """
     ids = rows["instance_ids"]
     is_first = (ids > 0) & (np.diff(ids, axis=1, prepend=0) != 0)
@@ -232,15 +217,8 @@ def _join_predictions(
 
 
 def places_in_rows(row_of: np.ndarray, sizes: np.ndarray | int = 1) -> np.ndarray:
-    """Sums the sizes before each instance in its row.
-
-    Args:
-        row_of: `(n,)` the row of each, ascending.
-        sizes: `(n,)` its size, or that of all; 1: the place is the slot.
-
-    Returns:
-        `(n,)`.
-    """
+    """Sums the `sizes` before each instance in its row, `(n,)`. If every size is 1, the
+    sum is the instance's slot."""
     ends = np.cumsum(np.broadcast_to(sizes, row_of.shape))
     starts = ends - sizes
     is_first = np.diff(row_of, prepend=-1) > 0

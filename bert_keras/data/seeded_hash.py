@@ -29,15 +29,13 @@ def mix(numbers: np.ndarray) -> np.ndarray:
 
 
 def hash_places(seeds: np.ndarray, places: np.ndarray, *, purpose: int) -> np.ndarray:
-    """Returns 64 random bits for each place of each sequence.
+    """Returns 64 random bits for each place of each sequence, `(n, places)` uint64,
+    from SplitMix64 with one stream for each (seed, purpose).
 
     Args:
         seeds: `(n,)` uint64.
         places: `(places,)` or `(n, places)`, counted from 0.
-        purpose: below 2 ** 31; another one gives unrelated numbers.
-
-    Returns:
-        `(n, places)` uint64. SplitMix64 with one stream for each (seed, purpose).
+        purpose: below 2 ** 31; different purposes give unrelated numbers.
     """
     streams = mix(seeds.astype(np.uint64) + INCREMENT)
     streams = mix(streams ^ (np.uint64(purpose) << np.uint64(32)))
@@ -66,12 +64,7 @@ LAST_KEY = ~np.uint64(0)
 
 def sort_keys(seeds: np.ndarray, columns: np.ndarray, *, purpose: int) -> np.ndarray:
     """Returns keys, `(n, columns)` uint64, whose sorted order is a random order.
-
-    Args:
-        seeds: `(n,)` uint64.
-        columns: `(columns,)` uint64 places, below 2 ** 20.
-        purpose: as for `hash_places`.
-    """
+    `columns` are `(columns,)` uint64 places, below 2 ** 20."""
     keys = hash_places(seeds, columns, purpose=purpose)
     keys &= ~_PLACE_BITS
     keys |= columns
@@ -79,5 +72,4 @@ def sort_keys(seeds: np.ndarray, columns: np.ndarray, *, purpose: int) -> np.nda
 
 
 def places(keys: np.ndarray) -> np.ndarray:
-    """Returns the places of keys from `sort_keys`, int64."""
     return (keys & _PLACE_BITS).astype(np.int64)

@@ -1,8 +1,7 @@
-"""TFRecord files, without TensorFlow: records between their length and checksums.
+"""TFRecord files, without TensorFlow.
 
-A record is its length in 8 bytes, the masked CRC of these, the data, and the masked
-CRC of the data. `tf.data.TFRecordDataset` reads what this writes, and the other way
-round.
+A record is its length in 8 bytes, the masked CRC of these, the data, and the masked CRC
+of the data. `tf.data.TFRecordDataset` reads and writes the same format.
 """
 
 import functools
@@ -16,7 +15,7 @@ _READ_AT_ONCE = 1 << 18
 
 
 class DamagedRecord(Exception):
-    """Place in a file where a whole record was expected and not found."""
+    """An error for a file without a whole record, with its CRC, where one was expected."""
 
     def __init__(self, offset: int, reason: str, *, is_cut: bool = False):
         super().__init__(f"at byte {offset}, {reason}")
@@ -28,7 +27,6 @@ class DamagedRecord(Exception):
 
 
 def frame(data: bytes) -> bytes:
-    """Frames data as one record of a file."""
     return b"".join((_header(len(data)), data, _masked_crc(data)))
 
 
@@ -39,11 +37,7 @@ def _header(length: int) -> bytes:
 
 
 def read_frames(file: BinaryIO) -> Iterator[bytes]:
-    """Yields the data of a file's records, each checked against its CRC.
-
-    Raises:
-        DamagedRecord: a record is cut, or has another CRC.
-    """
+    """Yields the data of a file's records, each checked against its CRC."""
     offset = 0
     while header := file.read(12):
         is_cut = len(header) < 12

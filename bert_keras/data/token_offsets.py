@@ -2,7 +2,7 @@
 
 The ids are those of `tokenization.Tokenizer`. Its steps (dropping control characters,
 lower-casing, stripping accents, splitting) are repeated here with each character's
-place, so that an answer can be cut out of the text as it was written.
+place, so that an answer can be cut out of the original text.
 """
 
 import functools
@@ -34,10 +34,8 @@ class TokenOffsets(NamedTuple):
 
 
 class OffsetTokenizer:
-    """Tokenizer that gives the pieces' offsets too.
-
-    Like `Tokenizer`, it remembers short stretches between white spaces.
-    """
+    """A tokenizer that gives the pieces' offsets too. It remembers short stretches
+    between white spaces, as `Tokenizer` does."""
 
     def __init__(self, tokenizer: tokenization.Tokenizer):
         self.tokenizer = tokenizer
@@ -49,7 +47,6 @@ class OffsetTokenizer:
         self._located = tokenization.Memo(self._pieces, most_kept=1 << 17)
 
     def encode(self, text: str) -> TokenOffsets:
-        """Splits a text into pieces; no special tokens are added."""
         ids: list[int] = []
         starts: list[int] = []
         ends: list[int] = []
@@ -122,9 +119,10 @@ def _places(kinds: list[str]) -> tuple[list[int], list[int]]:
 def _kinds(char: str, do_lower_case: bool) -> str:
     """Returns the kinds of the characters that a character becomes, one by one.
 
-    `.` a word of its own, `w` part of a word, a space, `m` a mark that is stripped;
-    empty if it is dropped. The characters around it never change this, though they
-    change which letter a sigma becomes, and the order of marks.
+    `.` is a word of its own, `w` part of a word, a space a space, `m` a mark that is
+    stripped; the result is empty if the character is dropped. The characters around it
+    never change the kinds, though they change which letter a sigma becomes, and the
+    order of marks.
     """
     if tokenization.is_dropped(char):
         return ""

@@ -1,7 +1,7 @@
 """Vocabulary and WordPiece tokenizer, exact to google-research/bert's.
 
 Pipelines and fine-tuning use it, and the tokenizer of exported models
-(`export/graph_tokenizer.py`) must agree with it. Character classes are those of the
+(`graphs/graph_tokenizer.py`) must agree with it. Character classes are those of the
 running Python's `unicodedata`.
 """
 
@@ -67,9 +67,6 @@ class Vocabulary:
         Lines end in LF or CRLF; blanks around an entry are dropped, as in the original.
         Other Unicode separators do not end a line: the published Chinese vocabulary has
         U+2028 as an entry.
-
-        Raises:
-            InputError: the file is unreadable, not UTF-8, or no vocabulary.
         """
         text = files.read_text(path, expected="a vocabulary")
         lines = text.removesuffix("\n").split("\n") if text else []
@@ -94,10 +91,8 @@ class Vocabulary:
 
     @functools.cached_property
     def sha256(self) -> str:
-        """Hex digest of the bytes that `save` writes: equal for equal entries.
-
-        It is the digest of the file that was read if its lines end in LF.
-        """
+        """Hex digest of the bytes that `save` writes: equal for equal entries, and
+        equal to the digest of the loaded file if its lines end in LF."""
         return hashlib.sha256(self._file_bytes()).hexdigest()
 
     def _file_bytes(self) -> bytes:
@@ -132,8 +127,8 @@ def typecode_for(vocab_size: int) -> Literal["H", "I"]:
 class Tokenizer:
     """Turns text into WordPiece ids, as google-research/bert's `FullTokenizer` does.
 
-    Fast because a stretch between two white spaces gives the same ids whatever is
-    around it: they are remembered, but not pickled.
+    A stretch between two white spaces gives the same ids in any context: the tokenizer
+    remembers stretches, but does not pickle them.
     """
 
     def __init__(self, vocabulary: Vocabulary, *, do_lower_case: bool):
@@ -167,14 +162,11 @@ class Tokenizer:
         return [self.vocabulary.tokens[i] for i in self.encode(text)]
 
     def encode(self, text: str) -> list[int]:
-        """Returns the ids of the entries that `tokenize` gives."""
         return memoryview(self.encode_packed(text)).cast(self.typecode).tolist()
 
     def encode_packed(self, text: str) -> bytes:
-        """Returns ids as the bytes of an array of `typecode`.
-
-        Several times faster than `encode`: no number becomes an object.
-        """
+        """Returns ids as the bytes of an array of `typecode`. This is several times
+        faster than `encode`: no number becomes an object."""
         # In C from end to end when every chunk has been seen before.
         return b"".join(map(self._remembered.__getitem__, split_at_white_space(text)))
 
@@ -190,7 +182,8 @@ class Tokenizer:
         return self._spell(word, self._first) or self._unknown
 
     def encode_continuation(self, text: str) -> list[int]:
-        """Returns ids of `##` entries that spell a text within a word, if any do."""
+        """Returns ids of `##` entries that spell a text within a word, or an empty
+        list."""
         return memoryview(self._spell(text, self._inner)).cast(self.typecode).tolist()
 
     def _spell(self, text: str, entries: Mapping[str, bytes]) -> bytes:
@@ -210,11 +203,8 @@ class Tokenizer:
 class Memo(dict[Any, Any]):
     """Encodings of stretches of text, made when a stretch is first met.
 
-    When `most_kept` is reached, all are forgotten: the common ones are back at once.
-
-    Args:
-        encode: makes an encoding.
-        most_kept: 2 ** 18 packed encodings take about 35 MB.
+    At `most_kept` encodings the memo is cleared: common stretches return at once. 2 **
+    18 packed encodings take about 35 MB.
     """
 
     # Text repeats short stretches; long ones are URLs or scripts without spaces.
@@ -307,12 +297,12 @@ CJK_RANGES = (
 
 _ASCII_WORDS = re.compile("[0-9A-Za-z]+|[^0-9A-Za-z ]")
 
-# The original deletes these, but `str.split` takes them for white space.
+# The original deletes these controls, but `str.split` takes them for white space.
 _SPLITTING_CONTROLS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 
 
 class _Table(dict[int, str | None]):
-    """Table for `str.translate`, with entries made when a character is first met."""
+    """A table for `str.translate` that makes an entry when a character is first met."""
 
     def __init__(self, translate: Any):
         super().__init__()
@@ -356,9 +346,6 @@ def check_casing(vocabulary: Vocabulary, do_lower_case: bool) -> None:
     A vocabulary holds its alphabet as single characters, so one capital letter there
     means cased; small letters without any capital mean uncased. Scripts without case
     pass either way.
-
-    Raises:
-        InputError: the vocabulary is cased and the text lower-cased, or vice versa.
     """
     letters = [t.removeprefix(CONTINUATION_PREFIX) for t in vocabulary.tokens]
     letters = [letter for letter in letters if len(letter) == 1]
@@ -378,11 +365,6 @@ def check_casing(vocabulary: Vocabulary, do_lower_case: bool) -> None:
 
 
 def load_vocabulary(path: files.Path, *, do_lower_case: bool) -> Vocabulary:
-    """Reads a vocabulary and checks its casing.
-
-    Raises:
-        InputError: see `Vocabulary.load` and `check_casing`.
-    """
     vocabulary = Vocabulary.load(path)
     try:
         check_casing(vocabulary, do_lower_case)
@@ -401,18 +383,18 @@ def pack_pair(
 ) -> tuple[list[int], list[int]]:
     """Packs one or two texts into one input, as `run_classifier.py` does.
 
+    If two texts are too long together, the longer one loses tokens, the second if both
+    are equally long.
+
     Args:
-        ids_a: ids of the first text.
-        ids_b: ids of the second; `None` or empty: there is none.
+        ids_b: ids of the second text; `None` or empty: there is no second text.
         max_seq_length: most tokens, special tokens included; at least 3.
-        vocabulary: gives the special tokens.
         keeps_tail: whether a text that is too long loses tokens from its middle, see
             `head_length`, instead of from its end.
 
     Returns:
         `input_ids` (`[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`) and `segment_ids` (0 up
-        to the first `[SEP]`, then 1), not padded. Where two are too long together, the
-        longer one loses tokens, the second if both are equally long.
+            to the first `[SEP]`, then 1), not padded.
     """
     if max_seq_length < 3:
         raise ValueError(f"`max_seq_length` must be at least 3, got {max_seq_length}")
@@ -436,13 +418,11 @@ def shortened(ids: Sequence[int], length: int, *, keeps_tail: bool) -> Sequence[
 
 
 def head_length(length: Any) -> Any:
-    """Returns how many of the tokens kept of a long text are from its beginning.
+    """Returns how many of the `length` tokens kept of a long text, an integer or an
+    integer tensor, are from its beginning.
 
-    128 of 510, as in Sun et al. (2019), "How to Fine-Tune BERT for Text
+    The share is 128 of 510, as in Sun et al. (2019), "How to Fine-Tune BERT for Text
     Classification?", section 5.3.1, and in proportion for other lengths.
-
-    Args:
-        length: tokens that are kept, a whole number or an integer tensor.
     """
     return length * 128 // 510
 

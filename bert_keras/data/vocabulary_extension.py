@@ -1,7 +1,7 @@
 """New words for a trained model's vocabulary, in `[unusedN]` entries or at its end.
 
-No row moves, so the model computes what it did. The weights of a new entry are the mean
-of those of the pieces that the word was split into before.
+No row moves, so the model's results stay the same. The weights of a new entry are the
+mean of the weights of the pieces into which the word was split before.
 """
 
 import logging
@@ -28,13 +28,11 @@ def extend(
     do_lower_case: bool,
     into_unused: bool = True,
 ) -> tokenization.Vocabulary:
-    """Adds words to a vocabulary.
+    """Adds words to a trained model's vocabulary.
 
     Args:
-        vocabulary: the trained model's.
         words: as they stand in text, or with `##` in front if they continue a word;
             existing entries are skipped.
-        do_lower_case: whether the model's text is lower-cased.
         into_unused: replace `[unusedN]` entries, the first ones first, so that the
             embedding keeps its size. Words beyond these, or all words if false, go
             after the last entry.
@@ -70,11 +68,8 @@ def write_extended(
     do_lower_case: bool,
     into_unused: bool = True,
 ) -> None:
-    """Writes a vocabulary extended by the words of a file, which has one a line.
-
-    Raises:
-        InputError: see `extend`; or a file cannot be read, or the output exists.
-    """
+    """Writes a vocabulary extended by the words of a file, which has one word a line.
+    The output must not exist."""
     if files.path(output_path).exists():
         raise InputError(f"{output_path}: exists already; choose another name")
     vocabulary = tokenization.load_vocabulary(vocab_path, do_lower_case=do_lower_case)
@@ -105,20 +100,11 @@ def sources(
     do_lower_case: bool,
     path: str | Path,
 ) -> dict[int, tuple[int, ...]]:
-    """Returns entries whose weights give those of each new entry, by their mean.
+    """Returns for the id of every new entry the old ids whose mean weights it gets.
 
-    Args:
-        old: the trained model's vocabulary.
-        new: the vocabulary that it shall have.
-        do_lower_case: whether text is lower-cased.
-        path: the model's, for errors.
-
-    Returns:
-        For the id of every new entry, ids in `old` of the pieces that `old` splits it
-        into, without `[UNK]`; of all entries in use if no piece is left.
-
-    Raises:
-        InputError: `new` is no vocabulary that `extend` makes from `old`.
+    The old ids belong to the pieces into which `old` splits the new entry, without
+    `[UNK]`; if no piece is left, they are the ids of all entries in use. `path` is the
+    model's, for errors: `new` must be a vocabulary that `extend` makes from `old`.
     """
     _check_extended(old, new, path)
     used = tuple(
@@ -168,15 +154,12 @@ def _pieces(token: str, tokenizer: tokenization.Tokenizer) -> tuple[int, ...]:
 def extend_rows(
     rows: np.ndarray, means: Mapping[int, Sequence[int]], *, num_rows: int
 ) -> np.ndarray:
-    """Copies an array with a row for each entry, with rows for the new entries.
+    """Copies an array with a row for each entry and adds rows for the new entries; rows
+    of old entries are unchanged.
 
     Args:
-        rows: `(old number of rows, ...)` float32.
+        rows: `(old number of rows, ...)` float32; the result is `(num_rows, ...)`.
         means: from `sources`; has every row of the result beyond the old ones.
-        num_rows: rows of the result.
-
-    Returns:
-        `(num_rows, ...)` float32; rows of old entries are unchanged.
     """
     extended = np.zeros((num_rows, *rows.shape[1:]), np.float32)
     extended[: len(rows)] = rows

@@ -1,15 +1,14 @@
 """The entries of a vocabulary that texts need, in their old order.
 
-Words of the texts are split into the same pieces by what is kept. The tokenizer takes
-the longest entry that fits next. A word's first piece is the longest of all entries
-that fit; it is kept, and of the kept ones, which are some of all, none is longer. So it
-is first again, and the next piece begins at the same place: the same holds for it, and
-so on to the end. Where nothing fits, the word is `[UNK]`, though entries began it. They
-are kept too: without `ab`, where `abxq` ends, `a`, `##bx` and `##q` might spell it.
+The kept entries split the words of the texts into the same pieces as before. The
+tokenizer takes the longest entry that fits next. The longest of all entries that fit is
+a word's first piece and is kept, and no kept entry is longer. So it is first again, the
+next piece begins at the same place, and the same holds for it, and so on to the end. If
+nothing fits, the word is `[UNK]`, though entries began it. These entries are kept too:
+without `ab`, where `abxq` ends, `a`, `##bx` and `##q` might spell it.
 
-What other text consists of stays possible: single characters, alone and with `##`, are
-kept if they are ASCII or in the texts, in either case. Of them any word can be spelled
-that has no other characters.
+Other text stays possible: single characters, alone and with `##`, are kept if they are
+ASCII or in the texts, in either case. They spell any word that has no other characters.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,17 +21,9 @@ _MOST_REMEMBERED = 1 << 18
 def kept_ids(
     vocabulary: tokenization.Vocabulary, texts: Iterable[str], *, do_lower_case: bool
 ) -> list[int]:
-    """Returns the ids of entries that texts need, special tokens and single
-    characters among them.
-
-    Args:
-        vocabulary: the model's.
-        texts: of any length, consumed one by one.
-        do_lower_case: whether the model's text is lower-cased.
-
-    Returns:
-        The ids in rising order, so `[PAD]` stays first; empty if there are no words.
-    """
+    """Returns the ids of entries that texts need, special tokens and single characters
+    among them. The ids rise, so `[PAD]` stays first; without any words the result is
+    empty. The texts may have any length and are consumed one by one."""
     kept, characters = set[int](), set[str]()
     longest = max(map(len, vocabulary.tokens))
     for word in _words(texts, do_lower_case):

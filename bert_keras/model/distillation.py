@@ -324,7 +324,7 @@ def _relations(vectors, bias, num_heads: int):
 
 
 def _query_key_value(network: encoder.BertEncoder, states: Sequence, layer: int):
-    """Returns a layer's (from 1) query, key, value: `(batch_size, length, 3 * size)`."""
+    """Returns a layer's (from 1) query, key, value: `(batch, length, 3 * size)`."""
     inputs = states[layer - 1]
     length, size = ops.shape(inputs)[1], network.config.hidden_size
     attention = network.transformer_layers[layer - 1].self_attention
