@@ -263,7 +263,7 @@ class _WordTable:
         self._num_kept = 0
 
     def find(self, keys: _Keys) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the slots of words, and the places of words missing from their slots."""
+        """Returns the slots of words, and the places of words without a slot."""
         slots = self._home(keys)
         return slots, np.flatnonzero(~self._holds(slots, keys))
 

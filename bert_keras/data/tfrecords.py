@@ -15,7 +15,7 @@ _READ_AT_ONCE = 1 << 18
 
 
 class DamagedRecord(Exception):
-    """An error for a file without a whole record, with its CRC, where one was expected."""
+    """A file without a whole, undamaged record where one was expected."""
 
     def __init__(self, offset: int, reason: str, *, is_cut: bool = False):
         super().__init__(f"at byte {offset}, {reason}")
