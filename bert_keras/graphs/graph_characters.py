@@ -27,18 +27,16 @@ _BLOCK_SIZE = 128
 
 
 class Characters(NamedTuple):
-    """All characters of a batch, one after another."""
+    """All characters of a batch, end to end: `(num_characters,)` int32 arrays."""
 
     code_points: tf.Tensor
-    """`(num_characters,)` int32."""
     flags: tf.Tensor
-    """`(num_characters,)` int32."""
     text: tf.Tensor
-    """`(num_characters,)` int64: number of its text in the batch, ascending."""
+    """int64: number of the character's text in the batch, ascending."""
     starts: tf.Tensor
-    """`(num_characters,)` int32: its place in the batch before any change."""
+    """The character's place in the batch before any change."""
     ends: tf.Tensor
-    """`(num_characters,)` int32: the place after it and its stripped marks."""
+    """The place after the character and its stripped marks."""
 
     def has(self, flag: int) -> tf.Tensor:
         return tf.bitwise.bitwise_and(self.flags, flag) != 0
@@ -50,15 +48,15 @@ class Characters(NamedTuple):
         return self._replace(code_points=tf.where(mask, code_point, self.code_points))
 
     def begins_text(self) -> tf.Tensor:
-        """Whether each character is the first one of its text."""
+        """Marks the first character of each text."""
         return self.text != tf.concat([[-1], self.text[:-1]], 0)
 
 
 class CharacterTable(tf.Module):
     """Cleans characters and, if asked, makes them small letters without accents.
 
-    As `tokenization.basic_tokenize` does, but spaces and isolated characters, where it
-    cuts, are only marked.
+    It follows `tokenization.basic_tokenize`, but only marks spaces and isolated
+    characters, where the original cuts.
     """
 
     def __init__(self, *, do_lower_case: bool):
@@ -72,11 +70,7 @@ class CharacterTable(tf.Module):
         self._expansions = tf.constant(tables.expansions)
 
     def __call__(self, code_points: tf.RaggedTensor) -> Characters:
-        """Changes the characters of texts.
-
-        Args:
-            code_points: `(batch_size, None)` int32.
-        """
+        """Changes the characters of texts, `(batch_size, None)` int32 code points."""
         flat = code_points.flat_values
         flags, offsets = self._look_up(flat)
         places = tf.range(tf.size(flat))
@@ -90,7 +84,7 @@ class CharacterTable(tf.Module):
         return self._lower_and_strip(characters, tf.boolean_mask(offsets, is_kept))
 
     def _look_up(self, code_points: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Flags of code points, and the distances to the ones that they become."""
+        """Returns flags of code points, and their distances to the results."""
         block = tf.gather(self._blocks, code_points // _BLOCK_SIZE)
         entry = block * _BLOCK_SIZE + code_points % _BLOCK_SIZE
         return tf.gather(self._flags, entry), tf.gather(self._offsets, entry)
@@ -98,7 +92,8 @@ class CharacterTable(tf.Module):
     def _lower_and_strip(
         self, characters: Characters, offsets: tf.Tensor
     ) -> Characters:
-        """`strip_accents(text.lower())`; the rare parts run only when they occur."""
+        """Computes `strip_accents(text.lower())`; the rare parts run only when they
+        occur."""
         sources = characters
         characters = characters._replace(code_points=sources.code_points + offsets)
         characters = tf.cond(
@@ -124,10 +119,8 @@ class CharacterTable(tf.Module):
         return characters._replace(starts=starts, ends=ends)
 
     def _expand(self, characters: Characters, offsets: tf.Tensor) -> Characters:
-        """Puts the whole decomposition where one character cannot hold it.
-
-        The offset of such a character is its row in the table of expansions.
-        """
+        """Puts the whole decomposition where one character cannot hold it. The offset
+        of such a character is its row in the table of expansions."""
         is_expanded = characters.has(_EXPANDED)
         parts = tf.gather(self._expansions, tf.where(is_expanded, offsets, 0))
         flags, _ = self._look_up(parts)
@@ -148,8 +141,9 @@ class CharacterTable(tf.Module):
 def _final_sigmas(characters: Characters) -> tf.Tensor:
     """Marks capital sigmas that end a word.
 
-    By Unicode's rule, as `str.lower` has it: after a cased letter and not before one,
-    whatever case-ignorable characters (accents, apostrophes) lie between.
+    By Unicode's rule, as in `str.lower`, such a sigma stands after a cased letter and
+    not before one, whatever case-ignorable characters (accents, apostrophes) lie
+    between.
     """
     is_relevant = ~characters.has(_CASE_IGNORABLE)
     relevant = characters.only(is_relevant)
@@ -166,8 +160,8 @@ def _final_sigmas(characters: Characters) -> tf.Tensor:
 def _order_marks(characters: Characters) -> Characters:
     """Sorts each run of combining marks by class, as canonical ordering asks.
 
-    Most such marks are stripped as accents; of the others hardly any two that differ
-    in class ever meet.
+    Most such marks are stripped as accents; among the others two marks of different
+    classes hardly ever meet.
     """
     combining_class = tf.bitwise.bitwise_and(characters.flags, _COMBINING_CLASS)
     begins_run = (combining_class == 0) | characters.begins_text()
@@ -181,10 +175,8 @@ def _order_marks(characters: Characters) -> Characters:
 
 
 def _places_with_marks(characters: Characters) -> tuple[tf.Tensor, tf.Tensor]:
-    """Starts and ends of the characters that stay when accents are stripped.
-
-    An accent belongs to what is before it, in its text.
-    """
+    """Returns starts and ends of the characters that stay when accents are stripped. An
+    accent belongs to the character before it in its text."""
     is_kept = ~characters.has(_STRIPPED)
     begins = tf.where(is_kept | characters.begins_text())[:, 0]
     next_begins = tf.concat([begins, [tf.size(is_kept, tf.int64)]], 0)[1:]

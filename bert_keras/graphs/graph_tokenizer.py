@@ -6,7 +6,8 @@ and counts a word's length in bytes), so characters go through tables made from
 `unicodedata`, and tensorflow-text only splits words into pieces. An exported graph
 therefore keeps the Unicode version of the Python that exported it.
 
-It also says which characters a piece stands for, as `token_offsets` does.
+It also says which characters a piece stands for, as `token_offsets` does. Code points
+and ids are `(batch_size, None)` ragged int32.
 """
 
 from typing import NamedTuple
@@ -19,11 +20,7 @@ from bert_keras.graphs import graph_characters
 
 
 class Pieces(NamedTuple):
-    """Pieces of texts, and the characters `text[start:end]` that they stand for.
-
-    The same as `token_offsets.TokenOffsets` for each text. All are `(batch_size,
-    None)` ragged int32.
-    """
+    """`token_offsets.TokenOffsets` for each text, `(batch_size, None)` ragged int32."""
 
     ids: tf.RaggedTensor
     starts: tf.RaggedTensor
@@ -33,9 +30,9 @@ class Pieces(NamedTuple):
 class GraphTokenizer(tf.Module):
     """Strings to WordPiece ids, inside a graph.
 
-    Calling it with a `(batch_size,)` string tensor gives a `(batch_size, None)` ragged
-    int32 tensor: what `Tokenizer.encode` gives for each string. Bytes that are not
-    UTF-8 are skipped. The vocabulary is part of the graph.
+    A call with `(batch_size,)` strings gives `(batch_size, None)` ragged int32: the
+    result of `Tokenizer.encode` for each string. Bytes that are not UTF-8 are skipped.
+    The vocabulary is part of the graph.
     """
 
     def __init__(self, vocabulary: tokenization.Vocabulary, *, do_lower_case: bool):
@@ -60,11 +57,7 @@ class GraphTokenizer(tf.Module):
         return self.locate(decode(texts)).ids
 
     def locate(self, code_points: tf.RaggedTensor) -> Pieces:
-        """Cuts texts into pieces that know where they are.
-
-        Args:
-            code_points: `(batch_size, None)` int32, as from `decode`.
-        """
+        """Cuts texts, code points from `decode`, into pieces with their places."""
         words = _find_words(self._characters(code_points))
         pieces = self._wordpiece.tokenize(words.spell())
         nested = tf.RaggedTensor.from_value_rowids(
@@ -80,8 +73,8 @@ class GraphTokenizer(tf.Module):
         code_points: tf.RaggedTensor,
         ids: tf.RaggedTensor,
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Starts and ends of pieces. They cover the characters of words without gaps:
-        nothing is between words, and no word has a rest."""
+        """Returns starts and ends of pieces. They cover the characters of words without
+        gaps: nothing is between words, and no word has a rest."""
         word_lengths = tf.gather(words.lengths(), pieces.value_rowids())
         lengths = tf.where(
             # No word is spelled [UNK]: brackets are words of their own.
@@ -111,14 +104,8 @@ class WordSplitter(tf.Module):
     def __call__(
         self, code_points: tf.RaggedTensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Starts and ends of words, in characters of their text.
-
-        Args:
-            code_points: `(batch_size, None)` int32, as from `decode`.
-
-        Returns:
-            Two `(batch_size, None)` ragged int64.
-        """
+        """Returns starts and ends of words in characters of their text, two
+        `(batch_size, None)` ragged int64."""
         words = _find_words(self._characters(code_points))
         texts = words.texts()
         first_of_text = tf.gather(code_points.row_starts(), texts)
@@ -137,31 +124,18 @@ class WordSplitter(tf.Module):
 
 
 def decode(texts: tf.Tensor) -> tf.RaggedTensor:
-    """The characters of texts, as Python counts them.
-
-    Args:
-        texts: `(batch_size,)` strings. Bytes that are not UTF-8 become U+FFFD, as
-            `bytes.decode(errors="replace")` has it.
-
-    Returns:
-        `(batch_size, None)` ragged int32 code points.
-    """
+    """Returns the characters of `(batch_size,)` strings, as Python counts them. Bytes
+    that are not UTF-8 become U+FFFD, as with `bytes.decode(errors="replace")`."""
     return tf.strings.unicode_decode(texts, "UTF-8")
 
 
 def cut(
     code_points: tf.RaggedTensor, texts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
 ) -> tf.Tensor:
-    """Parts of texts, `text[start:end]`.
+    """Returns parts of texts, `text[start:end]`, `(num_parts,)` strings.
 
-    Args:
-        code_points: `(batch_size, None)` int32, as from `decode`.
-        texts: `(num_parts,)` int64: number of each part's text.
-        starts: `(num_parts,)` int64, in characters.
-        ends: the same shape.
-
-    Returns:
-        `(num_parts,)` strings.
+    `texts` are `(num_parts,)` int64 numbers of the parts' texts. `starts` and `ends`
+    have the same shape and count characters.
     """
     first_of_text = tf.gather(code_points.row_starts(), texts)
     places = tf.ragged.range(first_of_text + starts, first_of_text + ends)
@@ -178,19 +152,17 @@ def pack_pairs(
     pad_to_max_seq_length: bool = False,
     keeps_tail: bool = False,
 ) -> dict[str, tf.Tensor]:
-    """Packs texts or pairs of texts into model inputs: `pack_pair` for a batch.
+    """Packs texts or pairs of texts into model inputs: `tokenization.pack_pair` for a
+    batch.
 
     Args:
-        ids_a: `(batch_size, None)` int32, ids of the first texts.
         ids_b: ids of the second texts; an empty row has no second text.
         max_seq_length: tokens at most, special tokens included; at least 3.
-        vocabulary: gives the special tokens.
         pad_to_max_seq_length: pad to this length, not to the longest of the batch.
-        keeps_tail: see `tokenization.pack_pair`.
 
     Returns:
         `input_ids`, `input_mask` (1 for a token, 0 for padding) and `segment_ids`, each
-        `(batch_size, sequence_length)` int32.
+            `(batch_size, sequence_length)` int32.
     """
     if max_seq_length < 3:
         raise ValueError(f"`max_seq_length` must be at least 3, got {max_seq_length}")
@@ -218,18 +190,9 @@ def pack_windows(
     *,
     vocabulary: tokenization.Vocabulary,
 ) -> dict[str, tf.Tensor]:
-    """Packs questions with parts of their contexts, as `tasks.squad.featurize` does.
-
-    Unlike a second text of `pack_pairs`, a window is there even when it is empty.
-
-    Args:
-        queries: `(batch_size, None)` int32 ids.
-        windows: `(batch_size, None)` int32 ids.
-        vocabulary: gives the special tokens.
-
-    Returns:
-        The same as `pack_pairs`, padded to the longest of the batch.
-    """
+    """Packs questions with parts of their contexts, as `squad.featurize` does, padded
+    to the longest of the batch. Unlike a second text of `pack_pairs`, an empty window
+    still gets its `[SEP]`."""
     return _pack(
         queries, windows, tf.ones_like(queries.row_lengths()), vocabulary=vocabulary
     )
@@ -303,14 +266,14 @@ def _shortened(
 
 
 class _Words(NamedTuple):
-    """Words in order, with nothing between them."""
+    """Words end to end."""
 
     characters: graph_characters.Characters
     first: tf.Tensor
-    """`(num_words,)` int64: first character of each."""
+    """`(num_words,)` int64: first character of each word."""
 
     def texts(self) -> tf.Tensor:
-        """`(num_words,)` int64: number of its text in the batch."""
+        """`(num_words,)` int64: number of the word's text in the batch."""
         return tf.gather(self.characters.text, self.first)
 
     def lengths(self) -> tf.Tensor:
@@ -320,7 +283,6 @@ class _Words(NamedTuple):
         return tf.cast(after - self.first, tf.int32)
 
     def spell(self) -> tf.Tensor:
-        """`(num_words,)` strings."""
         words = tf.RaggedTensor.from_row_starts(
             self.characters.code_points, self.first, validate=False
         )

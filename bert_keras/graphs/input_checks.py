@@ -1,8 +1,8 @@
 """Checks of requests inside an exported graph, which answer with a sentence.
 
-A server passes on what it is sent: without these a request that does not fit fails
-somewhere in the network, with the names of operations, or is answered wrongly. They
-look at shapes and ids only, which costs nothing beside a layer.
+A server passes requests on: without these checks an unfit request fails somewhere in
+the network, with the names of operations, or gets a wrong answer. The checks look at
+shapes and ids only, which costs nothing beside a layer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,7 @@ PLACES = ("masked_lm_positions", "word_positions")
 def rows(
     specs: Sequence[tf.TensorSpec], values: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Inputs of a signature, if each has its rank and all have as many rows.
-
-    Args:
-        specs: of the signature's inputs.
-        values: in their order.
-    """
+    """Returns a signature's inputs, if each has its rank and all have as many rows."""
     checked = _checked(
         values,
         [
@@ -41,10 +36,10 @@ def rows(
 
 
 def _hide_shape(value: tf.Tensor) -> tf.Tensor:
-    """The same value, whose rank is not known before it comes.
+    """Returns the same value with an unknown static rank.
 
     A signature's inputs have their ranks in the graph, where a look at them is answered
-    at once; but a session takes others too.
+    at once; but a session takes values of other ranks too.
     """
     return tf.raw_ops.PlaceholderWithDefault(input=value, shape=tf.TensorShape(None))
 
@@ -57,13 +52,8 @@ def _of_rank(spec: tf.TensorSpec) -> str:
 def ids(
     values: Mapping[str, tf.Tensor], bert_config: config.BertConfig
 ) -> dict[str, tf.Tensor]:
-    """Inputs in ids, by name, if the network can take them.
-
-    Args:
-        values: `input_ids`, `input_mask`, `segment_ids` and maybe one of `PLACES`,
-            int32.
-        bert_config: sizes of the network's tables.
-    """
+    """Returns int32 inputs (`input_ids`, `input_mask`, `segment_ids` and maybe one of
+    `PLACES`) by name, if the network's tables can take them."""
     shape = tf.shape(values["input_ids"])
     length, longest = shape[-1], bert_config.max_position_embeddings
     checks = [
@@ -98,7 +88,8 @@ def ids(
 def _checked(
     values: Sequence[tf.Tensor], checks: Sequence[tuple[Any, str, tf.Tensor]]
 ) -> list[tf.Tensor]:
-    """The same values, once all conditions hold: else a sentence, and what came."""
+    """Returns the same values if all conditions hold, else fails with a sentence and
+    the received value."""
     asserted = [
         tf.debugging.Assert(condition, [f"{sentence}, got", found], summarize=12)
         for condition, sentence, found in checks

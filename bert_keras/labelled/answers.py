@@ -1,7 +1,7 @@
-"""A tuned model's answer to one example: a record for each kind of task.
+"""A fine-tuned model's answer to one example: a record for each kind of task.
 
-`finetune` writes those to its development file into the run directory when it ends,
-with the right answers: `dev_answers.jsonl`, an object a line.
+At its end `finetune` writes the records of its development file, with the right
+answers, into the run directory: `dev_answers.jsonl`, an object a line.
 """
 
 import math
@@ -21,27 +21,20 @@ Computed = Annotated[
 
 
 class Record(pydantic.BaseModel):
-    """One example and its answer; unknown keys are passed over when it is read."""
+    """One example and its answer; unknown keys are ignored when it is read."""
 
     model_config = pydantic.ConfigDict(frozen=True)
     truth_name: ClassVar[str] = "label"
-    """The field with the right answer; `None` if nobody has said it."""
+    """The field with the right answer, which is `None` if the answer is unknown."""
 
     def numbers(self) -> Iterable[float]:
-        """Numbers that the model computed."""
+        """Returns the numbers that the model computed."""
         return ()
 
 
 def read_answers(path: Path, record_type: type[Record]) -> list[Record]:
-    """Reads all records of a file, which must have the right answers.
-
-    Args:
-        path: `dev_answers.jsonl` of a run.
-        record_type: of the kind of its task.
-
-    Raises:
-        InputError: with file and line: unreadable, no record, not such a record.
-    """
+    """Reads `dev_answers.jsonl` of a run; every record must have the right answer.
+    Errors name the file and the line."""
     records = [
         _parse(row, record_type, place=f"{path}: line {number}")
         for number, row in reading.read_jsonl(path, expected=_EXPECTED)
@@ -73,5 +66,5 @@ def _parse(
 
 
 def are_finite(records: Iterable[Record]) -> bool:
-    """Whether the model has computed numbers, not overflowed."""
+    """Whether all computed numbers are finite: the model has not overflowed."""
     return all(math.isfinite(n) for record in records for n in record.numbers())

@@ -1,6 +1,6 @@
 """A report on labelled files before a model learns them: labels, lengths, repeats.
 
-It is made of what was read and tokenized anyway, in one pass. No TensorFlow.
+The report takes one pass over the texts and tokens of the run. No TensorFlow.
 """
 
 import collections
@@ -14,22 +14,22 @@ from bert_keras.core.settings import config, strict
 from bert_keras.labelled import dataset
 
 FEW = 5
-"""A label with fewer examples is named."""
+"""Labels with fewer examples are named."""
 
 NOTABLE_SHARE = 0.01
-"""Share of repeated or too long examples from which on it is a problem."""
+"""Share of repeated or too long examples from which on the share is a problem."""
 
 MAX_LABELS = 500
-"""Labels whose counts are kept; the rest is one sum."""
+"""Number of labels with counts of their own; all others share one sum."""
 
 
 class Wording(Protocol):
-    """Facts of a kind of task that a report is told with."""
+    """Words and facts of a kind of task for the report."""
 
     examples: ClassVar[str]
     """Examples in words, such as `texts`."""
     no_label: ClassVar[str | None]
-    """Name under which examples without a label are counted; `None`: there are none."""
+    """Name for examples without a label; `None`: every example has a label."""
     always_windows: ClassVar[bool]
     """Whether longer inputs are read in overlapping windows, whatever the settings."""
 
@@ -40,7 +40,7 @@ _NUM_BINS = 40
 
 
 class Lengths(strict.StrictModel):
-    """Tokens of examples as one input, had nothing been cut off."""
+    """Lengths of whole examples as one input, in tokens, before anything is cut off."""
 
     median: int
     percentile_95: int
@@ -53,8 +53,6 @@ class Lengths(strict.StrictModel):
 
 
 class Numbers(strict.StrictModel):
-    """Numbers to predict."""
-
     least: float
     mean: float
     deviation: float
@@ -62,12 +60,10 @@ class Numbers(strict.StrictModel):
 
 
 class FileReport(strict.StrictModel):
-    """Examples of one file."""
-
     file: str
     num_examples: int
     labels: dict[str, int] = {}
-    """How often each occurs, the commonest first: of words in `tagging`."""
+    """Occurrences by label, the commonest first; `tagging` counts words."""
     num_other_labels: int = 0
     """Occurrences of the labels that are not listed."""
     num_unlisted: int = 0
@@ -84,15 +80,15 @@ class FileReport(strict.StrictModel):
     num_contradicted: int
     """Examples whose text is elsewhere in the file with another label."""
     contradicted: tuple[str, ...] = ()
-    """Beginnings of some such texts."""
+    """Beginnings of some contradicted texts."""
     num_in_training: int | None = None
     """Examples whose text is in the training file; `None`: this is that file."""
     in_training: tuple[str, ...] = ()
-    """Beginnings of some such texts."""
+    """Beginnings of some texts that are in the training file."""
 
 
 class DataReport(strict.StrictModel):
-    """Files that a run learns and is evaluated on."""
+    """The report on all files of a run."""
 
     kind: config.TaskKind
     max_seq_length: int
@@ -108,14 +104,8 @@ def describe(
     max_seq_length: int,
     long_texts: config.LongTexts = "cut",
 ) -> DataReport:
-    """Looks at all files of a run.
-
-    Args:
-        examples: name, examples and inputs of each file, the training file first.
-        kind: of the task.
-        max_seq_length: tokens of an input at most.
-        long_texts: what becomes of longer ones.
-    """
+    """Returns the report on all files of a run: name, examples and inputs of each, the
+    training file first."""
     known: Mapping[Any, int] | None = None
     reports = []
     for name, data, inputs in examples:
@@ -146,8 +136,7 @@ def describe(
 
 
 def _first_rows(texts: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], int]:
-    """The first row of each text."""
-    # The last to come stays in a dictionary.
+    # A dictionary keeps the last value of a key.
     return dict(zip(reversed(texts), reversed(range(len(texts))), strict=True))
 
 
@@ -206,7 +195,7 @@ def _numbers(values: Sequence[float]) -> Numbers | None:
 
 def _lengths(lengths: np.ndarray, max_seq_length: int) -> Lengths:
     longest = int(lengths.max())
-    # The last bin has all that is far too long.
+    # The last bin has all texts that are far too long.
     width = max(1, -(-min(longest, 4 * max_seq_length) // _NUM_BINS))
     places = np.minimum((lengths - 1) // width, _NUM_BINS - 1)
     return Lengths(
@@ -236,13 +225,8 @@ def lines(report: DataReport, kind: Wording) -> list[str]:
 
 
 def problems(report: DataReport, kind: Wording, *, quotes: bool = True) -> list[str]:
-    """Returns what may spoil a model or its scores, the training file's first.
-
-    Args:
-        report: of all files.
-        kind: of the task.
-        quotes: whether a text of the files may be told as an example.
-    """
+    """Returns problems that may spoil a model or its scores, the training file's first.
+    `quotes` decides whether the messages quote texts of the files."""
     return [p for file in report.files for p in _problems(file, report, kind, quotes)]
 
 
@@ -297,7 +281,7 @@ def _training_problems(file: FileReport, kind: Wording) -> Iterator[str]:
 
 
 def _labels_alike(labels: Iterable[str]) -> list[list[str]]:
-    """Labels that a person would take for one, as " Yes" and "yes"."""
+    """Groups labels that a person would take for one, such as " Yes" and "yes"."""
     groups: dict[str, list[str]] = {}
     for label in labels:
         groups.setdefault("".join(label.split()).casefold(), []).append(label)
@@ -305,7 +289,7 @@ def _labels_alike(labels: Iterable[str]) -> list[list[str]]:
 
 
 def _rare_labels(file: FileReport, no_label: str | None) -> str:
-    """Labels with few examples, for people; empty if there are none."""
+    """Lists labels with few examples for people; empty if there are none."""
     labels = file.labels.items()
     rare = [name for name, count in labels if count < FEW and name != no_label]
     shown = ", ".join(map(repr, rare[:_NUM_SHOWN]))

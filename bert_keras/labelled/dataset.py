@@ -13,10 +13,7 @@ from bert_keras.labelled import answers
 
 
 class Places(NamedTuple):
-    """Places of a batch's answers among all answers.
-
-    `all_outputs[ids] = outputs_of_batch[index]`.
-    """
+    """Places of a batch's answers: `all_outputs[ids] = outputs_of_batch[index]`."""
 
     ids: np.ndarray
     """`(num_answers,)` numbers among all answers of a file."""
@@ -28,15 +25,16 @@ class Contents(NamedTuple):
     """All examples of a file, for comparisons with one another."""
 
     texts: Sequence[tuple[str, ...]]
-    """All parts of each, equal where a model is given the same."""
+    """All parts of each example; equal parts mean equal model inputs."""
     answers: Sequence[Any]
     """The right answers, hashable, equal where they mean the same; `None`: unknown."""
     labels: Sequence[Any] = ()
-    """Labels in the answers, as often as they occur; empty: unknown, or numbers."""
+    """Labels in the answers, with repetitions; empty: unknown, or numbers."""
     numbers: Sequence[float] = ()
     """Answers that are numbers; empty: unknown, or labels."""
     needs_all_texts: bool = True
-    """Whether an example lacks a text if one of its first two is blank, not both."""
+    """Whether one blank text among the first two makes an example empty, or only both.
+    """
 
 
 class Inputs(Protocol):
@@ -53,17 +51,17 @@ class Inputs(Protocol):
         ...
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Some inputs with their labels, padded to the longest of them."""
+        """Returns some inputs with their labels, padded to the longest of them."""
         ...
 
     def places(self, rows: np.ndarray) -> Places:
-        """Places of the outputs for a batch of these inputs."""
+        """Returns the places of the outputs for a batch of these inputs."""
         ...
 
 
 @runtime_checkable
 class RedrawnInputs(Inputs, Protocol):
-    """Model inputs to learn from, each a part of its example that every epoch draws."""
+    """Inputs for training; every epoch draws a part of each example."""
 
     def of_epoch(self, epoch: int) -> Inputs:
         """Returns the inputs of an epoch, counted from 0, of the same `lengths`."""
@@ -71,12 +69,9 @@ class RedrawnInputs(Inputs, Protocol):
 
 
 class EncodedInputs(Inputs, Protocol):
-    """Model inputs that a dataset makes of its examples."""
-
     @property
     def whole_lengths(self) -> np.ndarray:
-        """`(num_examples,)` tokens of each example as one input, had nothing been cut
-        off or divided into windows."""
+        """`(num_examples,)` tokens of each example as one whole, undivided input."""
         ...
 
 
@@ -91,37 +86,30 @@ class Dataset(abc.ABC):
 
     @abc.abstractmethod
     def keys(self) -> list[str]:
-        """What each example is about: those with the same key are trained on, or held
-        out, together."""
+        """Returns the subject of each example: examples with the same key are trained
+        on, or held out, together."""
 
     @abc.abstractmethod
     def contents(self) -> Contents:
-        """All that a model is given of each example, and the right answers."""
+        """Returns each example's model input and right answer."""
 
     @abc.abstractmethod
     def subset(self, rows: Sequence[int]) -> Self:
-        """Some of the examples, by their numbers from 0, in this order."""
+        """Returns the examples `rows`, numbered from 0, in this order."""
 
     def for_training(self) -> Self:
-        """The examples that can be trained on."""
+        """Returns the examples that can be trained on."""
         return self
 
     def with_columns(self, answers: str, *, suffix: str) -> str:
-        """The only file of answers, with the columns of the input where it has some.
-
-        Args:
-            answers: from `Answers.files`.
-            suffix: of the file to write, see `tables.joined`.
-        """
+        """Returns the only file of `Answers.files`, with the columns of the input where
+        it has some; see `tables.joined`."""
         return answers
 
     @abc.abstractmethod
     def describe(self) -> config.Task:
-        """The task that a model can learn from this file.
-
-        Raises:
-            InputError: all examples have the same label.
-        """
+        """Returns the task that a model can learn from this file. An `InputError` says
+        that all examples have the same label."""
 
     @abc.abstractmethod
     def encode(
@@ -130,11 +118,8 @@ class Dataset(abc.ABC):
         tokenizer: tokenization.Tokenizer,
         settings: finetuning.FinetuningConfig,
     ) -> EncodedInputs:
-        """Makes model inputs, with labels if the file was read with them.
-
-        Raises:
-            InputError: a label that the task does not have.
-        """
+        """Makes model inputs, with labels if the file was read with them. A label that
+        the task does not have raises an `InputError`."""
 
     @abc.abstractmethod
     def answer(
@@ -144,47 +129,34 @@ class Dataset(abc.ABC):
         task: config.Task,
         settings: finetuning.FinetuningConfig,
     ) -> "Answers":
-        """Makes answers of a model's outputs.
-
-        Args:
-            outputs: `(inputs.num_answers, width)` float32.
-            inputs: from `encode`.
-            task: the same as for `encode`.
-            settings: the same as for `encode`.
-        """
+        """Makes answers from a model's outputs, `(inputs.num_answers, width)` float32.
+        The task and the settings are those of `encode`."""
 
 
 Threshold = float | Mapping[str, float] | None
-"""Odds above which a question has no answer; probabilities, by label, from which on it
-holds, where a text may have several; `None`: the usual ones. For the rest it means
-nothing."""
+"""For questions, the odds above which a question has no answer. For texts with several
+labels, the probabilities, by label, from which on a label holds. `None`: the usual
+thresholds. Other tasks ignore it."""
 
 
 class Answers(abc.ABC):
     """A model's answers to a file."""
 
     def best_threshold(self) -> Threshold:
-        """The best threshold for a file that was read with labels; `None`: the scores
-        have it, or there is none."""
+        """Returns the best threshold for a file that was read with labels; `None`: the
+        scores need no threshold, or the task has no threshold."""
         return None
 
     @abc.abstractmethod
     def scores(self, *, threshold: Threshold = None) -> dict[str, float]:
-        """Scores by the official metrics, of a file that was read with labels.
-
-        Args:
-            threshold: as for `files`.
-        """
+        """Computes official scores of a file that was read with labels."""
 
     @abc.abstractmethod
     def files(self, *, threshold: Threshold = None) -> dict[str, str]:
-        """Files to write: their contents by name.
-
-        Args:
-            threshold: that was chosen on a development file.
-        """
+        """Returns the contents of the files to write, by name, with a threshold that
+        was chosen on a development file."""
 
     @abc.abstractmethod
     def records(self, *, threshold: Threshold = None) -> Iterator[answers.Record]:
-        """Examples with their answers, and with the right ones if the file was read
-        with labels."""
+        """Yields examples with their answers, and with the right answers if the file
+        was read with labels."""

@@ -1,6 +1,6 @@
 """Runs that learnt nothing: they end at the majority class.
 
-On small data that happens with some seeds and not with others (paper, section 4.1).
+On small data some seeds end so and others do not (paper, section 4.1).
 """
 
 import collections
@@ -12,17 +12,15 @@ import numpy as np
 import sklearn.metrics
 
 SHARE = 0.99
-"""Share of equal answers from which on they are suspicious."""
+"""Share of equal answers from which on the answers are suspicious."""
 
 
 def guessing(answers: Sequence[Mapping[str, Any]] | None) -> str | None:
     """Returns the sign that answers are not better than one answer for all.
 
     All or nearly all answers are the same and no more often right than the commonest
-    label, or the Matthews correlation is 0.
-
-    Args:
-        answers: with `label` and `prediction`; `None`: unknown.
+    label, or the Matthews correlation is 0. The answers have `label` and `prediction`;
+    `None` means unknown.
     """
     if not answers:
         return None
@@ -30,7 +28,7 @@ def guessing(answers: Sequence[Mapping[str, Any]] | None) -> str | None:
     predictions = [answer["prediction"] for answer in answers]
     num_right = sum(a == b for a, b in zip(labels, predictions, strict=True))
     sign = sameness(predictions)
-    # If nearly all labels are the same, so are right answers.
+    # If nearly all labels are the same, right answers are too.
     if sign is not None and num_right <= max(collections.Counter(labels).values()):
         return sign
     # With a single label in dev the correlation is 0, whatever was learnt.

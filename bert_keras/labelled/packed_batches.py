@@ -1,8 +1,7 @@
 """Batches of labelled examples, several of them in a row.
 
-A batch has the examples that it would have alone, in fewer rows: what the model makes
-of a row is in `model.packed_rows`, how examples share rows in `data.packing`. No
-TensorFlow.
+A packed batch has the examples of an unpacked one in fewer rows: `data.packing` says
+how examples share rows, and `model.packed_rows` has the model's part. No TensorFlow.
 """
 
 import functools
@@ -26,12 +25,10 @@ _MAX_SHAPES = 8
 
 
 class Plan(NamedTuple):
-    """Rows of a batch."""
-
     row_of: np.ndarray
     """`(examples,)` the row of each."""
     num_rows: int
-    """With empty ones, so that replicas have equally many."""
+    """Rows with the empty rows that give every replica the same number."""
     length: int
     """Tokens of a row."""
 
@@ -41,19 +38,16 @@ class Packer:
     """Distributes the examples of a batch over rows, alike in every process."""
 
     lengths: Sequence[int]
-    """Tokens that a row may have, ascending: those are taken that make the least
-    positions in all, the shortest of equally good ones."""
+    """Possible tokens of a row, ascending. The length with the fewest positions in all
+    is taken, the shortest of equally good ones."""
     num_replicas: int = 1
-    """Of all processes: each computes equally many rows."""
+    """Replicas of all processes; each computes equally many rows."""
     row_multiple: int = 1
-    """Each replica's rows are a multiple of it."""
+    """Each replica's number of rows is a multiple of this number."""
 
     def plan(self, lengths: np.ndarray) -> Plan:
-        """Rows for the examples of a batch.
-
-        Args:
-            lengths: `(examples,)` tokens of each, at most the last of `self.lengths`.
-        """
+        """Plans rows for a batch. `lengths` are `(examples,)` tokens, at most the last
+        of `self.lengths`."""
         multiple = self.num_replicas * self.row_multiple
         plans = []
         for length in (n for n in self.lengths if n >= lengths.max()):
@@ -69,16 +63,16 @@ class Packer:
         rows: np.ndarray,
         lengths: np.ndarray,
     ) -> dict[str, np.ndarray]:
-        """Rows of the examples of a batch.
+        """Makes the rows of a batch from `make_batch`, see `dataset.Inputs.batch`.
 
         Args:
-            make_batch: see `dataset.Inputs.batch`.
             rows: `(examples,)` numbers of the examples.
             lengths: `(examples,)` their tokens.
 
         Returns:
             The arrays of `make_batch` as from `packing.join_tokens`; `ROW_NUMBERS` and
-            `features.EXAMPLE_WEIGHTS`, `(rows, slots)`, the latter 0 in empty slots.
+                `features.EXAMPLE_WEIGHTS`, `(rows, slots)`, the latter 0 in empty
+                slots.
         """
         plan = self.plan(lengths)
         in_order = np.argsort(plan.row_of, kind="stable")
@@ -92,19 +86,15 @@ class Packer:
 
 
 def row_lengths(max_length: int) -> tuple[int, ...]:
-    """`Packer.lengths` where shapes need not be fixed: powers of 2 up to a length."""
+    """Returns `Packer.lengths` for free shapes: powers of 2 up to a length."""
     powers = (SHORTEST << power for power in range(max_length.bit_length()))
     return (*(length for length in powers if length < max_length), max_length)
 
 
 def fixed_multiple(batch_size: int, num_replicas: int, num_parts: int) -> int:
-    """`Packer.row_multiple` of which batches have few different numbers of rows.
-
-    Args:
-        batch_size: examples of a batch, over all replicas.
-        num_replicas: of all processes.
-        num_parts: equal parts in which a replica computes its rows.
-    """
+    """Returns the `Packer.row_multiple` for which batches of `batch_size` examples over
+    all replicas have few different numbers of rows. `num_parts` are the equal parts in
+    which a replica computes its rows."""
     return -(-batch_size // (_MAX_SHAPES * num_replicas * num_parts)) * num_parts
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from bert_keras.core.errors import InputError
 
 PATH = Path("examples in Python")
-"""What stands for the path of their file."""
+"""The name in place of a path of their file."""
 
 Row = TypeVar("Row")
 
@@ -15,16 +15,11 @@ Row = TypeVar("Row")
 def read(
     examples: Iterable[Any], row: Callable[[Any, int], Row], *, expected: str
 ) -> list[Row]:
-    """Returns a row for each example.
+    """Returns a row for each of one or more examples; `expected` describes one in
+    errors.
 
-    Args:
-        examples: one or more.
-        row: makes a row of an example and its number, from 1; it raises a `TypeError`
-            or `ValueError` for an example of another shape.
-        expected: describes an example, for the error.
-
-    Raises:
-        InputError: an example has another shape, or there is no example.
+    `row` makes a row from an example and its number, from 1, and raises a `TypeError`
+    or `ValueError` for an example of another shape.
     """
     rows = []
     for number, example in enumerate(examples, start=1):
@@ -40,11 +35,7 @@ def read(
 
 
 def strings(values: Any) -> tuple[str, ...]:
-    """Returns several strings as a tuple.
-
-    Raises:
-        TypeError: `values` is a string itself, or a value is no string.
-    """
+    """Returns several strings as a tuple; a single string raises a `TypeError`."""
     if isinstance(values, str) or not all(isinstance(value, str) for value in values):
         raise TypeError
     return tuple(values)

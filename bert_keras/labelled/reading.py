@@ -18,11 +18,8 @@ Rows = Iterator[tuple[int, dict[str, Any]]]
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """The lines of a file without their ends, LF or CRLF; the last one may lack it.
-
-    Raises:
-        InputError: see `files.read_text`.
-    """
+    """Returns the lines of a file without their ends, LF or CRLF; the last end is
+    optional."""
     return list(_lines(path)) or [""]
 
 
@@ -33,12 +30,10 @@ def _lines(path: str | Path) -> Iterator[str]:
 
 
 def read_tsv(path: Path) -> Rows:
-    """The rows of a `.tsv` file with a line of column names; quotes are ordinary.
+    """Yields the rows of a `.tsv` file with a line of column names; quotes are
+    ordinary.
 
-    A blank line is no row, but in a file of one column it is an empty text.
-
-    Raises:
-        InputError: see `tasks.text.read_texts`.
+    Blank lines are skipped, but in a file of one column a blank line is an empty text.
     """
     lines = _lines(path)
     header = _checked_header(path, next(lines, "").split("\t"), separator="\t")
@@ -49,11 +44,8 @@ def read_tsv(path: Path) -> Rows:
 
 
 def read_csv(path: Path) -> Rows:
-    """The rows of a `.csv` file with standard quoting and a line of column names.
-
-    Raises:
-        InputError: see `tasks.text.read_texts`.
-    """
+    """Yields the rows of a `.csv` file with standard quoting and a line of column
+    names."""
     # A text may be longer than the module's limit of 131,072 characters.
     csv.field_size_limit(2**31 - 1)
     reader = csv.reader(io.StringIO(files.read_text(path), newline=""), strict=True)
@@ -74,15 +66,8 @@ def read_csv(path: Path) -> Rows:
 
 
 def read_jsonl(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
-    """The objects of a file of JSON lines; blank lines are skipped.
-
-    Args:
-        path: of the file.
-        expected: an example of a row, for errors.
-
-    Raises:
-        InputError: see `tasks.text.read_texts`.
-    """
+    """Yields the objects of a file of JSON lines; blank lines are skipped. `expected`
+    is an example of a row, for errors."""
     for number, line in enumerate(files.read_lines(path), start=1):
         if not line.strip():
             continue
@@ -98,11 +83,8 @@ def read_jsonl(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
 
 
 def read_jsonl_to_copy(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
-    """As `read_jsonl`, for rows that are written again beside their answers.
-
-    Raises:
-        InputError: see there; or half of a surrogate pair, which no file can hold.
-    """
+    """Yields rows like `read_jsonl`, to be written again beside their answers. Half of
+    a surrogate pair, which no file can hold, is an error."""
     for number, row in read_jsonl(path, expected=expected):
         if _SURROGATE.search(json.dumps(row, ensure_ascii=False)):
             raise InputError(
@@ -148,17 +130,11 @@ def _row(path: Path, line: int, header: list[str], fields: list[str]) -> dict[st
 
 
 def read_strings(patterns: Iterable[str]) -> Iterator[str]:
-    """All text in files, in pieces whose ends are ends of words.
+    """Yields all text in files, in pieces whose ends are ends of words.
 
-    Of `.jsonl` and `.json` it is every string that is no key. Other files, such as
-    `.txt`, `.tsv` and `.csv`, are read line by line: what separates columns there also
-    separates words.
-
-    Args:
-        patterns: paths, or patterns of them.
-
-    Raises:
-        InputError: nothing matches; a file cannot be read, or is not UTF-8 or JSON.
+    `.jsonl` and `.json` files give every string that is not a key. Other files, such as
+    `.txt`, `.tsv` and `.csv`, are read line by line: column separators also separate
+    words there. The patterns are paths, or patterns of paths.
     """
     for pattern in patterns:
         paths = files.match(pattern)

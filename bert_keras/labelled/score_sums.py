@@ -20,7 +20,7 @@ _TINY = 1e-12
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreSums:
-    """Numbers of each example, and the score that their sums have."""
+    """Numbers of each example, and the score of their sums."""
 
     rows: Any
     """`(num_examples, num_sums)`, NumPy's or SciPy's."""
@@ -66,11 +66,8 @@ def macro_f1(
 def classes(
     truth: Sequence[str], answered: Sequence[str], labels: Sequence[str], metric: str
 ) -> ScoreSums:
-    """Returns `accuracy`, `matthews`, or `f1` of the second of two labels as in GLUE.
-
-    Raises:
-        KeyError: another metric.
-    """
+    """Returns `accuracy`, `matthews`, or `f1` of the second of two labels as in GLUE;
+    another metric is a `KeyError`."""
     score = {"accuracy": _accuracy, "matthews": _matthews, "f1": _second_f1}[metric]
     counts = _label_counts([[t] for t in truth], [[a] for a in answered], labels)
     return ScoreSums(rows=counts, score=lambda sums: score(*np.split(sums, 3, axis=-1)))
@@ -98,7 +95,8 @@ def _label_counts(
     answered: Sequence[Sequence[str]],
     labels: Sequence[str],
 ) -> Any:
-    """Right, true and answered labels of each example, in `3 * num_labels` columns."""
+    """Returns right, true and answered labels of each example, in `3 * num_labels`
+    columns."""
     places = {label: place for place, label in enumerate(labels)}
     rows, columns = [], []
     for row, (true, given) in enumerate(zip(truth, answered, strict=True)):
@@ -115,11 +113,11 @@ def correlation(
     """Returns Pearson's correlation, or with `by_rank` Spearman's."""
     x, y = np.asarray(truth, float), np.asarray(answered, float)
     if by_rank:
-        # Ranks among all examples, also in a resample: ranking each again would cost
-        # a sort of each.
+        # The ranks are those among all examples, also in a resample: ranking each
+        # resample again would cost a sort of each.
         x, y = scipy.stats.rankdata(x), scipy.stats.rankdata(y)
-    # Without the means, whose squares would leave no digits, and in units that make no
-    # product tiny.
+    # The means are subtracted, because their squares would leave no digits, and the
+    # units make no product tiny.
     x, y = x - x.mean(), y - y.mean()
     x, y = x / (np.abs(x).max() or 1.0), y / (np.abs(y).max() or 1.0)
     products = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=-1)

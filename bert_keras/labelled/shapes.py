@@ -8,13 +8,8 @@ import numpy as np
 
 
 def padded(batch: dict[str, np.ndarray], length: int) -> dict[str, np.ndarray]:
-    """A batch with more padding.
-
-    Args:
-        batch: arrays whose shape begins like that of `input_mask` have something for
-            each token.
-        length: tokens of the new batch; one that has more stays as it is.
-    """
+    """Pads arrays whose shape begins like `input_mask`'s to `length` tokens. A batch
+    that has more tokens stays as it is."""
     *axes, now = shape = batch["input_mask"].shape
     more = [*((0, 0) for _ in axes), (0, max(0, length - now))]
 
@@ -22,14 +17,15 @@ def padded(batch: dict[str, np.ndarray], length: int) -> dict[str, np.ndarray]:
         if array.shape[: len(shape)] != shape:
             return array
         widths = more + [(0, 0)] * (array.ndim - len(shape))
-        # Below 0: a label that does not count.
+        # A label below 0 does not count.
         return np.pad(array, widths, constant_values=-(name == "label_ids"))
 
     return {name: pad(name, array) for name, array in batch.items()}
 
 
 def multiple_length(multiple: int, max_length: int) -> Callable[[int], int] | None:
-    """`padded_length` that raises to a multiple, up to a length; `None`: none does."""
+    """Returns a `padded_length` that raises to a multiple, up to a length; `None`: no
+    length is raised."""
 
     def padded_length(longest: int) -> int:
         return longest + min(-longest % multiple, max(0, max_length - longest))
@@ -38,12 +34,12 @@ def multiple_length(multiple: int, max_length: int) -> Callable[[int], int] | No
 
 
 def ladder_length(ladder: Sequence[int]) -> Callable[[int], int]:
-    """`padded_length` that gives the least of ascending lengths that is enough."""
+    """Returns a `padded_length` that gives the least sufficient length."""
     return lambda longest: ladder[bisect.bisect_left(ladder, longest)]
 
 
 def pad_rows(rows: np.ndarray, num_rows: int) -> np.ndarray:
-    """Returns the rows of a batch, and its first one again up to `num_rows`."""
+    """Returns the rows of a batch, and its first row again up to `num_rows`."""
     return np.append(rows, np.repeat(rows[:1], num_rows - len(rows)))
 
 
@@ -51,26 +47,22 @@ def pad_rows(rows: np.ndarray, num_rows: int) -> np.ndarray:
 class ReplicaShare:
     """The rows of every batch that one process computes, where all batches are alike.
 
-    A batch that lacks rows is filled up with its first one, which then has no weight.
-    It is cut into equal parts, one for each replica of all processes.
+    A batch with too few rows is filled up with its first row, which then has no weight.
+    The batch is cut into equal parts, one for each replica of all processes.
     """
 
     num_rows: int
     """Rows of a replica."""
     num_replicas: int = 1
-    """Of all processes."""
+    """Replicas of all processes."""
     begin: int = 0
     """Number of this process's first replica."""
     end: int = 1
-    """After that of its last one."""
+    """Number after this process's last replica."""
 
     def rows(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Rows and their weights for each replica of this process, in turn.
-
-        Args:
-            rows: `(n,)` numbers of the rows of a batch, `num_rows * num_replicas` at
-                most.
-        """
+        """Yields rows and their weights for each replica of this process, in turn. A
+        batch has `(n,)` numbers of rows, `num_rows * num_replicas` at most."""
         every = pad_rows(rows, self.num_rows * self.num_replicas)
         weights = (np.arange(len(every)) < len(rows)).astype(np.float32)
         for replica in range(self.begin, self.end):
@@ -78,7 +70,8 @@ class ReplicaShare:
             yield every[part], weights[part]
 
     def cut(self, batch: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
-        """Parts of a batch whose rows are equally many for all replicas, in turn."""
+        """Yields parts of a batch whose rows are equally many for all replicas, in
+        turn."""
         for replica in range(self.begin, self.end):
             yield {
                 name: np.split(values, self.num_replicas)[replica]

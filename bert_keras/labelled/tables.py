@@ -15,18 +15,17 @@ def joined(
     suffix: str,
     separator: str | None = None,
 ) -> str:
-    """Rows of an input, each with its answer.
+    """Joins the rows of an input with their answers.
 
-    Columns of the input that are named like one of the answers, such as those of an
-    earlier answer, are replaced.
+    An answer replaces a column of the input with the same name, such as an earlier
+    answer.
 
     Args:
-        rows: of the input, by column.
         answers: tab-separated, with a line of names, a line for each row.
-        suffix: of the file: `.csv` or `.jsonl`; any other is tab-separated, and there
-            white space in a value becomes single spaces.
-        separator: between the labels of a `prediction`, of which there may be several,
-            which JSON lines have as a list; `None`: it is one.
+        suffix: `.csv` or `.jsonl`; any other file is tab-separated, and there white
+            space in a value becomes single spaces.
+        separator: between the several labels of a `prediction`, which are a list in
+            JSON lines; `None`: a prediction is one label.
     """
     header, *lines = (
         line.split("\t") for line in answers.removesuffix("\n").split("\n")
@@ -37,13 +36,13 @@ def joined(
         found.append({**kept, **dict(zip(header, line, strict=True))})
     if suffix == ".jsonl":
         for row in found:
-            # All but a predicted class is a number, or a list of them.
+            # Every value but a predicted class is a number, or a list of numbers.
             row.update({name: _numbers(row[name]) for name in header[1:] or header})
             if separator is not None:
                 labels = row[header[0]]
                 row[header[0]] = labels.split(separator) if labels else []
         return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in found)
-    # In JSON lines one row may lack what another has.
+    # In JSON lines rows may have different keys.
     names = list(dict.fromkeys(name for row in found for name in row))
     names = [name for name in names if name not in header] + header
     table = [names, *([_text(row.get(name, "")) for name in names] for row in found)]

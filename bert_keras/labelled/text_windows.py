@@ -34,7 +34,7 @@ class TextWindows:
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
     def pool(self, outputs: np.ndarray, how: config.LongTexts) -> np.ndarray:
-        """Outputs of texts, `(num_texts, width)`, from those of their windows."""
+        """Pools outputs of windows to outputs of texts, `(num_texts, width)`."""
         firsts = np.cumsum(self.counts) - self.counts
         if how == "windows_max":
             return np.maximum.reduceat(outputs, firsts)
@@ -48,14 +48,8 @@ def cut(
     max_seq_length: int,
     stride: int | None,
 ) -> TextWindows:
-    """Makes model inputs, `[CLS] window [SEP]`.
-
-    Args:
-        texts: read once.
-        tokenizer: of the model.
-        max_seq_length: tokens of an input at most.
-        stride: see `config.window_stride`.
-    """
+    """Makes model inputs, `[CLS] window [SEP]`, of texts that are read once. `stride`
+    is from `config.window_stride`."""
     room = max_seq_length - 2
     step = config.window_stride(max_seq_length, stride)
     counts, whole_lengths = array.array("q"), array.array("q")
@@ -84,12 +78,12 @@ def cut(
 
 @dataclass(frozen=True, kw_only=True)
 class WindowedInputs:
-    """Inputs of texts in windows, of which each has a row of outputs."""
+    """Inputs of texts in windows; each window has a row of outputs."""
 
     windows: TextWindows
     labels: Mapping[str, np.ndarray]
-    """Features `(num_texts, ...)` that the loss reads; none where labels were not
-    read."""
+    """Features `(num_texts, ...)` that the loss reads; empty if labels were not read.
+    """
 
     @property
     def lengths(self) -> np.ndarray:
@@ -107,8 +101,9 @@ class WindowedInputs:
         batch = self.windows.inputs.batch(rows)
         texts = self.windows.texts[rows]
         labels = {name: values[texts] for name, values in self.labels.items()}
-        # All windows of a text together weigh what any other text does, whatever else
-        # is in their batches: no weights, for a mean over a batch divides by these.
+        # All windows of a text together weigh as much as any other text, whatever else
+        # is in their batches. Weights would not do that, for a mean over a batch
+        # divides by weights.
         counts = self.windows.counts
         scales = counts.mean() / counts[texts]
         return batch | labels | {features.LOSS_SCALES: scales.astype(np.float32)}

@@ -24,12 +24,12 @@ class TokenizedTexts:
     lengths: np.ndarray
     """`(num_texts,)` int64: tokens of each text."""
     uncut_lengths: np.ndarray | None = None
-    """`(num_texts,)` int64: as `lengths`, had nothing been cut off; `None`: nothing
-    was."""
+    """`(num_texts,)` int64: `lengths` before anything was cut off; `None`: nothing was
+    cut off."""
 
     @property
     def whole_lengths(self) -> np.ndarray:
-        """`(num_texts,)` int64: tokens of each text, had nothing been cut off."""
+        """`(num_texts,)` int64: tokens of each text before anything was cut off."""
         return self.lengths if self.uncut_lengths is None else self.uncut_lengths
 
     @classmethod
@@ -52,12 +52,8 @@ class TokenizedTexts:
         return len(self.lengths)
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """The texts of some rows, padded to the longest of them.
-
-        Returns:
-            `input_ids`, `input_mask` and `segment_ids`, int32, each `(len(rows),
-            longest)`.
-        """
+        """Returns some texts padded to the longest of them: `input_ids`, `input_mask`
+        and `segment_ids`, int32, each `(len(rows), longest)`."""
         tokens, mask = self.tokens(rows)
         return {
             "input_ids": np.where(mask, self.input_ids[tokens], 0),
@@ -66,7 +62,7 @@ class TokenizedTexts:
         }
 
     def part(self, begin: int, end: int) -> Self:
-        """Texts `begin` up to `end`."""
+        """Returns the texts from `begin` up to `end`."""
         tokens = slice(self.starts[begin], self.starts[end - 1] + self.lengths[end - 1])
         return type(self)(
             input_ids=self.input_ids[tokens],
@@ -76,7 +72,8 @@ class TokenizedTexts:
         )
 
     def tokens(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Places of some texts' tokens among all tokens, see `padded_ranges`."""
+        """Returns the places of some texts' tokens among all tokens, see
+        `padded_ranges`."""
         return padded_ranges(self.starts[rows], self.lengths[rows])
 
     @functools.cached_property
@@ -88,15 +85,11 @@ class TokenizedTexts:
 def padded_ranges(
     starts: np.ndarray, lengths: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Runs of whole numbers, one to a row.
+    """Returns runs of whole numbers, one to a row: `(num_rows, longest)` numbers, 0 for
+    padding, and a bool mask of the same shape.
 
-    Args:
-        starts: `(num_rows,)`, the first number of each.
-        lengths: `(num_rows,)`, how many numbers each has.
-
-    Returns:
-        `(num_rows, longest)` numbers, 0 for padding, and a bool mask of the same
-        shape. With both, `all_logits[tokens[mask]] = logits_of_batch[mask]`.
+    `starts` has the first number of each row, `lengths` the count. With both results,
+    `all_logits[tokens[mask]] = logits_of_batch[mask]`.
     """
     columns = np.arange(lengths.max())
     mask = columns < lengths[:, None]
@@ -104,7 +97,7 @@ def padded_ranges(
 
 
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The runs of `padded_ranges`, end to end: `(sum(lengths),)`."""
+    """Returns the runs of `padded_ranges`, end to end: `(sum(lengths),)`."""
     within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return np.repeat(starts, lengths) + within
 
@@ -112,15 +105,11 @@ def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 def window_spans(
     num_tokens: int, window_length: int, stride: int
 ) -> list[tuple[int, int]]:
-    """First token of each window over a text, and the one after its last.
+    """Returns the first token of each window over a text, and the token after its last.
 
-    A single empty window if there are no tokens; the last may be shorter than others.
-
-    Args:
-        num_tokens: of the text.
-        window_length: tokens of a window at most.
-        stride: tokens from the beginning of a window to that of the next; never more
-            than a window has.
+    A text without tokens has a single empty window; the last window may be shorter than
+    others. `stride` counts tokens from the beginning of a window to the beginning of
+    the next, at most `window_length`.
     """
     spans = [(0, min(num_tokens, window_length))]
     while spans[-1][1] < num_tokens:
@@ -136,14 +125,8 @@ def tokenize(
     max_seq_length: int,
     keeps_tail: bool = False,
 ) -> TokenizedTexts:
-    """Makes model inputs: `[CLS] text [SEP]` or `[CLS] text [SEP] text_pair [SEP]`.
-
-    Args:
-        pairs: each text, and its second text or `None`.
-        tokenizer: of the model.
-        max_seq_length: tokens of an input at most; see `tokenization.pack_pair`.
-        keeps_tail: see there.
-    """
+    """Makes model inputs: `[CLS] text [SEP]` or `[CLS] text [SEP] text_pair [SEP]`. A
+    pair has `None` in place of a missing second text; see `tokenization.pack_pair`."""
     uncut = []
 
     def inputs() -> Iterator[tuple[list[int], list[int]]]:
@@ -164,7 +147,7 @@ def tokenize(
 
 
 def encode_with_masks(text: str, tokenizer: tokenization.Tokenizer) -> list[int]:
-    """The ids of a text in which every literal `[MASK]` is one token.
+    """Returns the ids of a text in which every literal `[MASK]` is one token.
 
     The tokenizer takes `[MASK]` apart like any text, so the token is put in between.
     """
@@ -180,10 +163,10 @@ class LabelledInputs:
     """Inputs with one row of outputs each."""
 
     texts: Any
-    """Tokens of the inputs: `TokenizedTexts`, or what has its methods."""
+    """Tokens of the inputs: `TokenizedTexts`, or an object with its methods."""
     labels: Mapping[str, np.ndarray]
-    """Features `(num_inputs, ...)` that the loss reads; none where labels were not
-    read."""
+    """Features `(num_inputs, ...)` that the loss reads; empty if labels were not read.
+    """
 
     @property
     def lengths(self) -> np.ndarray:
