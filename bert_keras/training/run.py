@@ -1,7 +1,7 @@
-"""One run of training, from its directory to its results, told once for all kinds.
+"""One run of training, from its directory to its results, for all kinds of runs.
 
-`run` tells the story. Its `Job` says what pre-training or fine-tuning is made from; a
-`Training` has the table of events. Steps are made by an `Engine`, which knows neither.
+`run` has the steps in order. A `Job` says what pre-training or fine-tuning starts from;
+a `Training` has the table of events. An `Engine` makes steps and knows neither.
 """
 
 import contextlib
@@ -34,10 +34,11 @@ class Engine(Protocol):
 
     @property
     def step(self) -> int:
-        """Steps made so far."""
+        """Returns the steps made so far."""
 
     def state(self) -> Mapping[str, keras.Variable]:
-        """Everything that a step depends on, by name; assigned to when restored."""
+        """Returns everything that a step depends on, by name; a restore assigns to
+        it."""
 
     def make_steps(
         self,
@@ -49,8 +50,8 @@ class Engine(Protocol):
     ) -> None:
         """Makes steps to the schedule's last one, or until `after` returns true.
 
-        Both are called around each execution of some steps, `after` with the scalars
-        of its last one.
+        Both are called around each execution of some steps, `after` with the last's
+        scalars.
         """
 
     def evaluate(
@@ -62,7 +63,7 @@ class Engine(Protocol):
         """Raises a request, which all workers see in the scalars of their next step."""
 
     def differing(self, values: Mapping[str, Any]) -> list[str]:
-        """Returns the names of values that are not the same in all workers."""
+        """Returns the names of values that differ between workers."""
 
     def checksums(self, state: Mapping[str, keras.Variable]) -> Mapping[str, list[int]]:
         """Returns sums of the bits of each variable in this process."""
@@ -73,18 +74,18 @@ class Engine(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that is done between two steps, when it is due."""
+    """An action between two steps, done when it is due."""
 
     name: str
     what: Callable[["Loop"], None]
     every_steps: int | None = None
     """Due at the multiples; `None`: at none."""
     every_minutes: float | None = None
-    """Due when this time has passed since it was done last; `None`: never."""
+    """Due when this time has passed since the last time; `None`: never."""
     at_end: bool = True
     """Whether it is due at the last step of a stretch; else it never comes there."""
     is_long: bool = True
-    """Whether a signal interrupts it: it is done again when the run is resumed."""
+    """Whether a signal interrupts it; a resumed run then repeats it."""
 
     def is_due(self, step: int, last_step: int) -> bool:
         """Whether it comes at this step in every run, resumed or not."""
@@ -101,38 +102,36 @@ class Stretch:
     enter: Callable[["Loop"], None] = lambda loop: None
     """Called when the loop comes to the stretch, perhaps in its middle."""
     watch: Callable[["Loop"], Sequence[watcher.Watcher]]
-    """Opens the watchers."""
     stream_from: Callable[[int], Any]
-    """Opens the batches of the steps after a step; has `close`."""
+    """Opens the batches of the steps after a step; they have a `close`."""
     schedule_to: Callable[[int], Any]
     """Makes the engine's schedule up to a step."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
-    """What a job trains, and what comes between its steps."""
+    """The network that a job trains, and the events between its steps."""
 
     directory: Path
-    """Of the run."""
     engine: Engine
     network: keras.Model
-    """Whose weights are written at the end."""
+    """The network whose weights are written at the end."""
     state: Mapping[str, keras.Variable]
     checkpoints: training_state.CheckpointDirectory
     events: Sequence[Event]
-    """In the order in which those of one step are done."""
+    """In the order in which the events of one step are done."""
     stretches: Sequence[Stretch]
     unfinished: Callable[["Loop"], list[str]]
-    """Names of the events that were due at a restored step and did not end."""
+    """Returns the names of events that were due at a restored step and did not end."""
     begin: Callable[[], None]
     """Called before the first step of a run, and not when it is resumed."""
     before_save: Callable[["Loop"], None] = lambda loop: None
     data: Sequence[str | Path] = ()
-    """Directories that batches are read from while training goes on."""
+    """Directories that batches are read from during the training."""
 
 
 class Job(Protocol):
-    """What a kind of training says about its run."""
+    """The parts of a run that its kind of training defines."""
 
     is_alone: bool
 
@@ -151,10 +150,10 @@ class Job(Protocol):
         """Makes what is trained, with its first weights."""
 
     def results(self, loop: "Loop") -> dict[str, Any]:
-        """Content of `results.json`, and the weights that are to be kept."""
+        """Writes the final weights, and returns the content of `results.json`."""
 
     def environment(self) -> dict[str, Any]:
-        """Circumstances of the run, for its results."""
+        """Returns circumstances of the run, for its results."""
 
     def finish(
         self,
@@ -169,7 +168,6 @@ def run(job: Job, output_dir: str | Path, *, is_chief: bool) -> dict[str, Any]:
     """Makes or resumes a run, leaves a finished one, and returns its results.
 
     Raises:
-        InputError: inputs or directory are unusable, or the training failed.
         Stopped: a signal came; a checkpoint of the step reached was written.
     """
     with contextlib.ExitStack() as stack:
@@ -215,14 +213,9 @@ def run(job: Job, output_dir: str | Path, *, is_chief: bool) -> dict[str, Any]:
 class Loop:
     """A training under way.
 
-    With several workers all do the same at the same step: a request of one of them,
-    after a signal or after some minutes, travels with the sums of the next step. Only
-    the chief's clock counts.
-
-    Args:
-        training: what is trained.
-        stop_signal: ends the run with `Stopped`, after a checkpoint.
-        is_chief: whether this process is the one that writes.
+    Several workers all do the same at the same step: a worker's request, after a signal
+    or some minutes, travels with the sums of the next step. Only the chief's clock
+    counts. `stop_signal` ends the run with `Stopped`, after a checkpoint.
     """
 
     def __init__(
@@ -238,7 +231,6 @@ class Loop:
         self.unfinished: list[str] = []
         """Names of the events that are due and not done, in order."""
         self.train_logs: dict[str, float] = {}
-        """Scalars of the last step."""
         self.is_over = False
         """Whether training ends early."""
         self._training = training
@@ -259,7 +251,6 @@ class Loop:
 
     @property
     def last_step(self) -> int:
-        """Last step of the whole run."""
         return self._training.stretches[-1].last_step
 
     def resume(self) -> None:
@@ -279,10 +270,10 @@ class Loop:
         self._signal.ends_at_once = self.engine.is_alone
 
     def train(self) -> None:
-        """Makes the steps that are left, and what is due between them.
+        """Makes the remaining steps, and does the events that are due between them.
 
-        If a store does not give the data, goes on in memory when it does again: a
-        batch is a function of seed and step.
+        If a store does not give the data, training waits and goes on in memory: a batch
+        is a function of seed and step.
         """
         backoff = None
         with self._checkpoints_are_written():
@@ -305,7 +296,6 @@ class Loop:
                     backoff = self._wait_for_data(error, backoff)
 
     def save(self, *, score: float | None = None, is_interim: bool = False) -> None:
-        """Writes a checkpoint; see `CheckpointDirectory.save`."""
         self._training.before_save(self)
         step = self.step
         self.checkpoints.save(step, self.state, score=score, is_interim=is_interim)
@@ -313,7 +303,8 @@ class Loop:
         self._signal.ends_at_once = self.engine.is_alone
 
     def save_as_due(self) -> None:
-        """Saves; the next checkpoint replaces one that comes by the clock alone."""
+        """Saves; the next checkpoint replaces this one if only the clock asked for
+        it."""
         last_step = self._stretch.last_step if self._stretch else self.last_step
         is_due = self._events["save"].is_due(self.step, last_step)
         self.save(is_interim=not is_due)
@@ -324,20 +315,19 @@ class Loop:
             self.unfinished.append(name)
 
     def evaluate(self, evaluation: Any) -> dict[str, float]:
-        """Evaluates by the engine, and tells the watchers."""
+        """Evaluates with the engine, and tells the watchers."""
         after_test_batch = self._stop_within_evaluation
         metrics = self.engine.evaluate(evaluation, after_test_batch=after_test_batch)
         self.show(metrics)
         return metrics
 
     def show(self, metrics: Mapping[str, float]) -> None:
-        """Tells the watchers the metrics of an evaluation."""
         for each in self._watchers:
             each.evaluated(self.step, metrics)
 
     @contextlib.contextmanager
     def interruptible(self) -> Iterator[None]:
-        """Within it a signal ends the run at once, and the state is saved.
+        """Lets a signal end the run at once inside the block, and saves the state.
 
         Several workers go on, and agree within their evaluation or in their next step.
         """
@@ -365,9 +355,10 @@ class Loop:
         self.checkpoints.wait()
 
     def _current_stretch(self) -> Stretch | None:
-        """Leaves a stretch that is done, and enters the next one; `None`: none is left.
+        """Leaves a finished stretch, and enters the next one; `None`: none is left.
 
-        A step that ends a stretch is of that stretch until nothing is due any more.
+        A step that ends a stretch belongs to that stretch until nothing is due any
+        more.
         """
         step = self.step + (not self.unfinished)
         left = (s for s in self._training.stretches if step <= s.last_step)
@@ -407,8 +398,7 @@ class Loop:
     def _after_steps(self, step: int, logs: dict[str, float]) -> bool:
         """Notes the steps that were made; returns whether an event is requested.
 
-        Raises:
-            InputError: an earlier checkpoint could not be written, or a watcher does.
+        Raises the error of an earlier checkpoint's writer, or of a watcher.
         """
         self._signal.ends_at_once = False
         self.checkpoints.check()
@@ -439,7 +429,7 @@ class Loop:
         ]
 
     def _do_what_is_due(self) -> None:
-        """Does the events in their order, and stops if that is requested."""
+        """Does the due events in order, and stops if requested."""
         while self.unfinished and not self.is_over:
             event = self._events[self.unfinished[0]]
             if event.is_long:
@@ -477,7 +467,7 @@ class Loop:
     def _wait_for_data(
         self, error: Exception, backoff: stores.Backoff | None
     ) -> stores.Backoff:
-        """Waits after an error of reading examples; raises any other one again."""
+        """Waits after an error of reading examples; raises any other error again."""
         self._close_batches()
         places = [str(path) for path in self._training.data if files.is_remote(path)]
         schemes = {place.partition("://")[0] for place in places}
@@ -500,7 +490,7 @@ class Loop:
 
 
 def compare_workers(loop: Loop) -> None:
-    """Ends workers whose states differ, before that is saved.
+    """Ends workers whose states differ, before a state is saved.
 
     They make the same updates from the same sums: a difference is a fault of a device
     or of its memory.

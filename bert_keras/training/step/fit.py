@@ -18,8 +18,6 @@ Logs = dict[str, float]
 
 
 class _Follow(keras.callbacks.Callback):
-    """Calls functions between executions, and between the batches of an evaluation."""
-
     def __init__(
         self,
         before: Callable[[int], None] = lambda step: None,
@@ -49,17 +47,11 @@ def fit(
     schedule: Schedule,
     **follow: Callable,
 ) -> Logs:
-    """Trains until the optimizer has made `schedule.last_step` steps.
+    """Trains to `schedule.last_step`; returns its scalars, empty if there are no steps.
 
-    Args:
-        learner: built; its optimizer may have made steps already.
-        batches: endless, from the first one to train on; a stream stays open.
-        schedule: the steps.
-        **follow: `before(step)` and `after(step, logs)`, called around each execution;
-            `after` returns whether to end the training early.
-
-    Returns:
-        Scalars of the last step; empty if there was nothing to do.
+    The optimizer may have made steps already: `batches` begin with the first one to
+    train on, and a stream stays open. `before(step)` and `after(step, logs)` are called
+    around each execution; `after` returns whether to end the training early.
     """
     callback = _Follow(**follow)
     if replicas.optimizer_step(learner) < schedule.last_step:
@@ -73,10 +65,7 @@ def evaluate(
 ) -> Logs:
     """Returns the metrics of one round of batches, by name.
 
-    Args:
-        learner: built.
-        evaluation: see `Evaluation`.
-        **follow: `after_test_batch(stop_is_requested)`, called after each execution.
+    `after_test_batch(stop_is_requested)` is called after each execution.
     """
     batches, num_batches = evaluation
     metrics = learner.evaluate(
@@ -96,7 +85,7 @@ def trial_step(learner: Learner, batches: Batches, evaluation: Evaluation) -> No
 
 
 class KerasEngine:
-    """`training.run.Engine` of a learner under a strategy of TensorFlow."""
+    """The engine of a learner under a strategy of TensorFlow."""
 
     errors = (tf.errors.OpError,)
 

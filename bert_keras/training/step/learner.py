@@ -2,10 +2,9 @@
 
 A network states its loss as sums and weights: `loss_terms(features, outputs)` gives
 `{name: (sum, weight)}` over its examples, `loss_names` the terms that add up to the
-loss, and `loss_weights(features)` the weights of these before anything is computed,
-and perhaps `tokens`, for the log.
-Summed over replicas and over parts of a batch, they give the mean that one device would
-compute over the whole batch.
+loss, and `loss_weights(features)` the weights of these before anything is computed, and
+perhaps `tokens`, for the log. Summed over replicas and parts of a batch, these give the
+mean that one device would compute over the whole batch.
 """
 
 import functools
@@ -29,21 +28,20 @@ MIN_WEIGHT = 1e-5
 class Learner(replicas.ReplicatedModel):
     """Trains a network on batches of features, labels included.
 
-    In a step the gradients of each part of each replica's batch are summed over parts
-    and replicas, clipped, and applied once. If the loss or a gradient is not finite,
-    weights and moments keep their values, but the step counts, so that step N always
-    has batch N.
+    A step sums the gradients of all parts of all replicas' batches, clips and applies
+    them once. If the loss or a gradient is not finite, weights and moments keep their
+    values, but the step counts, so that step N always has batch N.
 
     Args:
         network: has `loss_terms`, `loss_names` and `loss_weights` (see the module).
         max_grad_norm: global norm to clip gradients to; `None`: no clipping.
-        num_parts: parts in which a replica computes its batch, one after the other,
-            in training and in evaluation.
+        num_parts: parts in which a replica computes its batch, one after the other, in
+            training and in evaluation.
         compile_step: compile each replica's forward and backward pass with XLA.
         scales_loss: multiply the loss by an adaptive scale, for float16.
-        branches: go around what a step need not do, clipping and updates that are not
-            finite. Elsewhere than on a CPU the host would have to wait for the device
-            at each branch, so there all is computed, in one program.
+        branches: skip clipping and updates that are not finite or not needed. At a
+            branch the host would have to wait for any device but a CPU, so others
+            compute all.
     """
 
     def __init__(
@@ -108,7 +106,7 @@ class Learner(replicas.ReplicatedModel):
         self.built = True
 
     def use_parts(self, num_parts: int) -> None:
-        """Changes the number of parts; graphs that were built for another one stay."""
+        """Changes the number of parts; graphs of other numbers stay."""
         self._graphs[self.num_parts] = self.train_function, self.test_function
         self.num_parts = num_parts
         self.train_function, self.test_function = self._graphs.get(
@@ -116,7 +114,7 @@ class Learner(replicas.ReplicatedModel):
         )
 
     def request(self, name: str, value: float = 1.0) -> None:
-        """Raises one of `REQUESTS` in all workers, or with 0 takes this one's back.
+        """Raises one of `REQUESTS` in all workers, or withdraws this worker's with 0.
 
         All see it in the logs of their next step, and `stop_requested` in the next
         batch of an evaluation, too.
@@ -139,7 +137,7 @@ class Learner(replicas.ReplicatedModel):
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """Running means of the current evaluation."""
+        """Returns the running means of the current evaluation."""
         return list(self._means.values())
 
     def train_step(self, batch):
@@ -169,7 +167,7 @@ class Learner(replicas.ReplicatedModel):
         }
 
     def _gradients(self, batch, weights, scale):
-        """Gradients and sums of this replica's batch, computed part by part."""
+        """Returns gradients and sums of this replica's batch, computed part by part."""
         compute = self._forward_backward
         if self._compile_step:
             # One for each replica: a compiled function reads the variables of one
@@ -178,7 +176,7 @@ class Learner(replicas.ReplicatedModel):
         return self._over_parts(batch, lambda part: compute(part, weights, scale))
 
     def _over_parts(self, batch, compute):
-        """Sums of what `compute` gives for the parts of a batch, one by one."""
+        """Sums the results of `compute` over the parts of a batch, one by one."""
         if self.num_parts == 1:
             return compute(batch)
         num_parts, part = _parts(batch, self.num_parts)
@@ -213,7 +211,7 @@ class Learner(replicas.ReplicatedModel):
         return replicas.dense_gradients(gradients), terms | {"loss": (loss, 0.0)}
 
     def _summed(self, gradients, sums):
-        """Gradients and sums added up over all replicas, in one exchange."""
+        """Sums gradients and sums over all replicas, in one exchange."""
         flat = tf.nest.flatten(sums)
         num_sums = len(flat)
         if replicas.is_multi_worker(self.distribute_strategy):
@@ -263,7 +261,8 @@ class Learner(replicas.ReplicatedModel):
         return gradient_norm
 
     def _update(self, gradients, loss, num_updates):
-        """Clips and applies gradients; their norm, and whether all is finite."""
+        """Clips and applies gradients; returns their norm, and whether all is
+        finite."""
         gradients, norm = optimization.clip_by_global_norm(
             gradients, self._max_grad_norm, branches=self._branches
         )
@@ -280,7 +279,7 @@ class Learner(replicas.ReplicatedModel):
     def test_step(self, batch):
         """Adds a batch to the running means, computed in as many parts as a step.
 
-        The sums of several parts may differ from those of the whole in the last bits.
+        Sums of several parts may differ from the sum of the whole in the last bits.
         """
         terms = self._over_parts(batch, self._forward)
         for name, (total, weight) in terms.items():
@@ -294,7 +293,7 @@ class Learner(replicas.ReplicatedModel):
         return results
 
     def get_metrics_result(self) -> dict[str, Any]:
-        """Means so far; the loss is the sum of its terms' means."""
+        """Returns the means so far; the loss is the sum of its terms' means."""
         results = {name: mean.result() for name, mean in self._means.items()}
         results["loss"] = sum(results[name] for name in self.network.loss_names)
         return results
@@ -303,7 +302,7 @@ class Learner(replicas.ReplicatedModel):
 def _parts(
     batch: Mapping[str, Any], num_parts: int
 ) -> tuple[Any, Callable[[Any], dict[str, Any]]]:
-    """The number of parts of a batch, and a function from their numbers to them."""
+    """Returns the number of parts of a batch, and a function from numbers to parts."""
     first = next(iter(batch.values()))
     if first.shape[0] is not None:
         parts = {
@@ -335,17 +334,11 @@ def build_learner(
     recompute: config.Recompute = "none",
     **options: Any,
 ) -> Learner:
-    """Builds and compiles a learner inside a strategy's scope; see `Learner`.
+    """Builds and compiles a `Learner` inside a strategy's scope, with its `options`.
 
-    Args:
-        make_network: makes the network to train.
-        batch: any batch; its shapes determine the variables'.
-        optimizer: makes the optimizer.
-        strategy: to train under.
-        max_grad_norm: see `Learner`, as for `options`.
-        steps_per_execution: steps between two calls of the callbacks, at most.
-        recompute: see `BertEncoder.recompute`.
-        **options: see `Learner`.
+    The shapes of `batch`, any batch, determine those of the variables. Callbacks are
+    called every `steps_per_execution` steps at most; see `BertEncoder.recompute` for
+    `recompute`.
     """
     options = {"branches": replicas.are_cpus(strategy)} | options
     with strategy.scope():

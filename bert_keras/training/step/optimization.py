@@ -1,11 +1,9 @@
-"""BERT's optimizers and clipping.
+"""BERT's optimizers and clipping, for TensorFlow only.
 
 BERT's own Adam is that of the original's optimization.py (paper, A.2); LAMB is
 algorithm 2 of You et al. (2020), "Large Batch Optimization for Deep Learning"; Muon is
-Jordan et al.'s (2024).
-
-All are Keras optimizers that can also be applied within a replica: see
-`ReplicaOptimizer.apply_in_replica`. TensorFlow only.
+Jordan et al.'s (2024). All are Keras optimizers that can also be applied within a
+replica: see `ReplicaOptimizer.apply_in_replica`.
 """
 
 import math
@@ -32,10 +30,8 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
     """Base of optimizers with two moments that can be applied within a replica.
 
     A subclass writes `updated`, and `update_variable` too if it has a faster way.
-
-    `learning_rate` may be a schedule; `beta_1` decays the mean of gradients, `beta_2`
-    that of their squares, and `epsilon` is added to the root. The paths of variables
-    without decay match one of the regular expressions `not_decayed`.
+    `learning_rate` may be a schedule; `epsilon` is added to the root. Variables are not
+    decayed if their paths match one of the regular expressions `not_decayed`.
     """
 
     def __init__(
@@ -68,7 +64,6 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
         return tuple(self.add_optimizer_variables(variables, ["m", "v"]))
 
     def decays(self, path: str) -> bool:
-        """Whether the variable with this path is decayed."""
         return not any(re.search(pattern, path) for pattern in self.not_decayed)
 
     def apply_in_replica(
@@ -76,19 +71,19 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
     ) -> None:
         """Updates this replica's copy of each variable; `iterations` stays.
 
-        For use where every replica has the same gradients: replicas do not
-        communicate, so the call may stand within a `tf.cond`. Other options of Keras's
-        `apply` (clipping, averages of weights) have no effect here.
+        Every replica must have the same gradients: replicas do not communicate, so the
+        call may stand within a `tf.cond`. Other options of Keras's `apply` (clipping,
+        averages of weights) have no effect here.
 
         Args:
-            gradients: dense, one for each variable given to `build`, in that order;
-                summed over replicas, unscaled and clipped.
-            num_updates: scalar, number of updates before this one; corrects the bias
-                of the moments. The learning rate follows `iterations`, which also
-                counts steps without an update.
+            gradients: dense, in the order of `build`; summed over replicas, unscaled
+                and clipped.
+            num_updates: scalar, number of updates before this one; corrects the bias of
+                the moments. The learning rate follows `iterations`, which also counts
+                steps without an update.
             only_if: boolean scalar: if it is false, all values stay, though the
-                gradients may not be finite. Nothing depends on it but the values
-                written, so the device needs not tell the host. `None`: true.
+                gradients may not be finite. Only the written values depend on it, so
+                the device need not tell the host. `None`: true.
         """
         if len(gradients) != len(self._trainable_variables):
             raise ValueError(
@@ -107,11 +102,10 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
                 assign_local(variable, tf.where(only_if, value, old))
 
     def _copies(self, index: int) -> tuple[keras.Variable, ...]:
-        """A variable and its moments."""
         return self._trainable_variables[index], self._m[index], self._v[index]
 
     def update_step(self, gradient, variable, learning_rate):
-        """One update of one variable, for Keras's own `apply`."""
+        """Makes one update of one variable, for Keras's own `apply`."""
         self.update_variable(
             self._get_variable_index(variable),
             # A sparse gradient has a slice for each occurrence of a row; the moments
@@ -128,13 +122,10 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
             assign_local(variable, value)
 
     def updated(self, index: int, gradient, learning_rate, num_updates) -> tuple:
-        """New values of a variable and of its moments `m` and `v`.
+        """Returns new values of variable `index` and of its moments `m` and `v`.
 
-        Args:
-            index: the variable's, among those given to `build`.
-            gradient: dense, with the variable's shape.
-            learning_rate: float32 scalar.
-            num_updates: float32 scalar, number of updates before this one.
+        `gradient` is dense; `learning_rate` and `num_updates`, the number of updates
+        before this one, are float32 scalars.
         """
         raise NotImplementedError
 
@@ -154,10 +145,9 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
 class BertAdamW(ReplicaOptimizer):
     """Adam with decoupled weight decay, as BERT was trained or as it was published.
 
-    With `mode="google"` the moments' bias is not corrected, as in the original:
-    `w -= lr * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)`. With `"corrected"`
-    `m` and `v` are divided by `1 - beta ** t` first (Loshchilov and Hutter, 2019).
-    Variables whose path matches one of `not_decayed` are not decayed.
+    With `mode="google"` the moments' bias is not corrected, as in the original: `w -=
+    lr * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)`. With `"corrected"` `m` and
+    `v` are divided by `1 - beta ** t` first (Loshchilov and Hutter, 2019).
 
     tf-models-official's `AdamWeightDecay` is neither: it corrects the bias without
     correcting `epsilon` (the "epsilon hat" of the Adam paper). It equals `"google"`
@@ -212,7 +202,7 @@ class BertAdamW(ReplicaOptimizer):
         return weights - rate * m / (tf.sqrt(v) + epsilon), m, v
 
     def _bias_terms(self, num_updates) -> tuple:
-        """Powers of the betas and the epsilon for the kernel's formula."""
+        """Returns powers of the betas and the epsilon for the kernel's formula."""
         if self.mode == "google":
             return 0.0, 0.0, self.epsilon
         beta_1_power = self.beta_1 ** (num_updates + 1.0)
@@ -229,11 +219,11 @@ class BertAdamW(ReplicaOptimizer):
 class Lamb(ReplicaOptimizer):
     """LAMB: Adam's update of each variable, rescaled to the variable's own norm.
 
-    `r = m_hat / (sqrt(v_hat) + epsilon) + weight_decay_rate * w`, then
-    `w -= lr * (norm(w) / norm(r)) * r`: algorithm 2 of the paper with the identity for
-    its phi. The ratio is 1 where either norm is 0. As in tf-models-official, variables
-    whose path matches one of `not_decayed` are neither decayed nor rescaled: a bias
-    starts at 0, and its own norm would keep it near there.
+    `r = m_hat / (sqrt(v_hat) + epsilon) + weight_decay_rate * w`, then `w -= lr *
+    (norm(w) / norm(r)) * r`: algorithm 2 of the paper with the identity for its phi.
+    The ratio is 1 where either norm is 0. As in tf-models-official, variables that
+    match `not_decayed` are neither decayed nor rescaled: a bias starts at 0, and its
+    own norm would keep it near there.
     """
 
     def __init__(self, learning_rate=1e-4, *, name: str = "lamb", **kwargs):
@@ -263,17 +253,15 @@ class Muon(BertAdamW):
     networks"; scaled after Liu et al. (2025), "Muon is scalable for LLM training", so
     that the update's root mean square is 0.2, about Adam's, and both share a rate.
 
-    Equal to `keras.optimizers.Muon` but for the query, key and value kernels, which lie
-    in one matrix here and are three to this optimizer, and for Adam's epsilon.
+    `keras.optimizers.Muon` differs in Adam's epsilon, and in the query, key and value
+    kernels, which lie in one matrix here and are three to this optimizer.
 
     Args:
-        learning_rate: a float or a schedule.
         momentum: decay of the sum of gradients of hidden matrices.
         hidden: regular expression, found in the paths of the matrices that Muon moves.
         products: number format of the iteration's matrix products. "bfloat16" as in
             Jordan et al.'s code: the iteration forgives rounding, and the products are
             the cost of a step.
-        **kwargs: see `ReplicaOptimizer`.
     """
 
     def __init__(
@@ -292,7 +280,6 @@ class Muon(BertAdamW):
         self.products = products
 
     def is_hidden(self, variable: keras.Variable) -> bool:
-        """Whether Muon moves this variable."""
         return re.search(self.hidden, variable.path) is not None
 
     def _make_moments(self, variables) -> tuple[list, list]:
@@ -337,9 +324,10 @@ class Muon(BertAdamW):
 
 
 def orthogonalized(matrix, products: str = "float32"):
-    """The nearest matrix whose singular values are 1, roughly: they become 0.7 to 1.2.
+    """Moves all singular values of a matrix near 1, to between 0.7 and 1.2.
 
-    Five steps of a quintic Newton-Schulz iteration, with the factors of Jordan et al.
+    This takes five steps of a quintic Newton-Schulz iteration, with the factors of
+    Jordan et al.
     """
     is_high = matrix.shape[0] > matrix.shape[1]
     x = tf.transpose(matrix) if is_high else matrix
@@ -354,14 +342,14 @@ def orthogonalized(matrix, products: str = "float32"):
 
 
 def _bias(beta: float, num_updates):
-    """`1 - beta ** (num_updates + 1)`, exact in float32 even near 0."""
+    """Returns `1 - beta ** (num_updates + 1)`, exact in float32 even near 0."""
     if not beta:
         return 1.0
     return -tf.math.expm1((num_updates + 1.0) * math.log(beta))
 
 
 def trust_ratio(weights, update):
-    """`norm(weights) / norm(update)`, 1 where either is 0."""
+    """Returns `norm(weights) / norm(update)`, 1 where either is 0."""
     weights_norm, update_norm = tf.norm(weights), tf.norm(update)
     both = tf.logical_and(weights_norm > 0, update_norm > 0)
     return tf.where(both, weights_norm / tf.where(both, update_norm, 1.0), 1.0)
@@ -372,8 +360,7 @@ def build_optimizer(
 ) -> ReplicaOptimizer:
     """Builds the optimizer of a run of `num_train_steps` steps.
 
-    All weights and moments are float32; with `precision` "mixed_bfloat16" Muon
-    multiplies in bfloat16.
+    Weights and moments are float32; "mixed_bfloat16" makes Muon multiply in bfloat16.
     """
     schedule = schedules.WarmupDecay(
         config.learning_rate,
@@ -402,16 +389,11 @@ def clip_by_global_norm(
 ) -> tuple[list, tf.Tensor]:
     """Scales gradients down to a global norm of at most `max_norm`.
 
-    Args:
-        gradients: dense tensors.
-        max_norm: `None`: only compute the norm.
-        branches: leave the gradients alone where the norm is small enough. Most steps
-            of a long run are not clipped, and the product is one more pass over all
-            gradients; but an accelerator has to wait for the host to decide.
-
-    Returns:
-        The gradients, and their global norm before clipping, a float32 scalar. If it is
-        not finite, the gradients are useless.
+    Returns the gradients, dense, and their norm before clipping, a float32 scalar; if
+    it is not finite, the gradients are useless. `max_norm` `None`: only computes the
+    norm. With `branches` small gradients are left alone: most steps of a long run are
+    not clipped, and the product is one more pass over all gradients; but an accelerator
+    has to wait for the host to decide.
     """
     halves = [tf.nn.l2_loss(tf.cast(gradient, tf.float32)) for gradient in gradients]
     norm = tf.sqrt(2.0 * tf.add_n(halves))
@@ -437,7 +419,7 @@ def _handle(variable: keras.Variable):
 
 
 def local_value(variable: keras.Variable) -> tf.Tensor:
-    """Value now of a replica's own copy of a variable."""
+    """Returns the current value of a replica's own copy of a variable."""
     dtype = tf.as_dtype(variable.dtype)
     return tf.raw_ops.ReadVariableOp(resource=_handle(variable), dtype=dtype)
 

@@ -19,8 +19,8 @@ def of_strategy(
 ) -> float | None:
     """Returns the operations a second of all devices, from the makers' data sheets.
 
-    `None` for processors and for devices without a data sheet here: the speed of a
-    product that is measured on a busy machine is no upper limit.
+    `None` for processors and devices without a data sheet here: the speed of a product
+    measured on a busy machine is no upper limit.
     """
     names = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
     dtype = names.get(precision, "float32")
@@ -43,7 +43,7 @@ def of_device(name: str, dtype: str) -> float | None:
 
 
 def _device_names(strategy: tf.distribute.Strategy) -> Sequence[str]:
-    """Names of the accelerators; none where processors train."""
+    """Returns the names of the accelerators; empty where processors train."""
     if isinstance(strategy, tf.distribute.TPUStrategy):
         # TPU machines have it; TensorFlow does not know the generation.
         return [os.environ.get("TPU_ACCELERATOR_TYPE", "")]

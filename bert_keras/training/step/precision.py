@@ -18,8 +18,8 @@ def resolve(
 ) -> config.Precision:
     """Replaces `auto` by the precision that suits the devices of the strategy.
 
-    bfloat16 on TPUs, on GPUs from compute capability 8.0 on, and on processors that
-    multiply in it, else float32; never float16.
+    This is bfloat16 on TPUs, on GPUs from compute capability 8.0 on, and on processors
+    that multiply in bfloat16, else float32; never float16.
     """
     if precision != "auto":
         return precision
@@ -40,7 +40,7 @@ def _multiplies_in_bfloat16(strategy: tf.distribute.Strategy) -> bool:
 
 
 def processor_multiplies_in_bfloat16(cpuinfo: str | Path = "/proc/cpuinfo") -> bool:
-    """Whether the processor has instructions for it; `False` if that is unknown."""
+    """Whether the processor has bfloat16 instructions; `False` if that is unknown."""
     try:
         text = Path(cpuinfo).read_text(encoding="utf-8")
     except OSError:
@@ -52,9 +52,8 @@ class LossScale(NamedTuple):
     """Factor of the loss, which keeps small float16 gradients from becoming 0."""
 
     scale: tf.Tensor
-    """Scalar, float32."""
     good_steps: tf.Tensor
-    """Scalar, int32: steps since the scale last changed."""
+    """Steps since the scale last changed, an int32 scalar."""
 
 
 def next_loss_scale(now: LossScale, is_finite: tf.Tensor) -> LossScale:

@@ -4,13 +4,12 @@ Stock Keras on TensorFlow clips each replica's gradients before they are summed,
 averages weighted losses per replica, squares the slices of a sparse gradient one by
 one, begins the data of `fit` twice, wraps XLA around the strategy, cannot run several
 steps per call under `MirroredStrategy`, cannot `fit` under
-`MultiWorkerMirroredStrategy` at all, leaves its iterators to the garbage collector,
-and TensorFlow keeps each network traced for the life of the process.
-`benchmarks/upstream/` shows each fault. Here are the sums over replicas and the loop
-that `fit` calls; `learner.py` holds the step.
+`MultiWorkerMirroredStrategy` at all, and leaves its iterators to the garbage collector.
+TensorFlow keeps each network traced for the life of the process. `benchmarks/upstream/`
+shows each fault. This module has the sums over replicas and the loop that `fit` calls;
+`learner.py` has the step.
 
-This module leans on private names of Keras 3.15 and TensorFlow 2.20 (pinned in
-setup.cfg).
+Private names of Keras 3.15 and TensorFlow 2.20 (pinned in setup.cfg) are used here.
 """
 
 import contextlib
@@ -43,9 +42,9 @@ def sum_over_replicas(value):
 
 
 def rows_of_all(rows) -> tuple[Any, Any]:
-    """Rows of all replicas, one after the other, and the place of the own first.
+    """Returns the rows of all replicas, in order, and the place of this one's first.
 
-    A gradient goes back to the replica whose rows they are. All have equally many.
+    All have equally many rows. A row's gradient goes back to its own replica.
     """
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
@@ -64,10 +63,10 @@ def rows_of_all(rows) -> tuple[Any, Any]:
 def on_replicas(
     strategy: tf.distribute.Strategy, compute: Callable
 ) -> tf.types.experimental.PolymorphicFunction:
-    """A graph function that has the strategy's devices compute what they hold.
+    """Returns a graph function that computes on the strategy's devices.
 
-    Each replica of this process is given the same tensors, and computes the same. The
-    result is the first one's. Other processes need not take part.
+    Each replica of this process gets the same tensors and computes the same; the first
+    one's result is returned. Other processes need not take part.
     """
 
     @tf.function(autograph=False)
@@ -81,7 +80,7 @@ def on_replicas(
 
 
 def dense_gradients(gradients: Sequence) -> list:
-    """Gradients as dense tensors.
+    """Returns gradients as dense tensors.
 
     `tf.IndexedSlices` hold one slice for each occurrence of a row; Adam and a global
     norm need the rows' sums.
@@ -90,41 +89,37 @@ def dense_gradients(gradients: Sequence) -> list:
 
 
 def optimizer_step(model: keras.Model) -> int:
-    """Steps made so far, also where the counter is mirrored over replicas."""
+    """Returns the steps so far, also where the counter is mirrored over replicas."""
     return int(keras.ops.convert_to_numpy(model.optimizer.iterations))
 
 
 def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
-    """Whether other processes train with this one."""
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
 def are_gpus(strategy: tf.distribute.Strategy) -> bool:
-    """Whether replicas of this strategy are on GPUs."""
     return any("GPU" in device.upper() for device in _devices(strategy))
 
 
 def are_tpus(strategy: tf.distribute.Strategy) -> bool:
-    """Whether replicas of this strategy are on TPUs, or are said to be."""
+    """Whether replicas are on TPUs, or are said to be."""
     is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
     return is_tpu or any("TPU" in device.upper() for device in _devices(strategy))
 
 
 def are_cpus(strategy: tf.distribute.Strategy) -> bool:
-    """Whether all replicas of this strategy are on processors."""
     is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
     return not is_tpu and all("CPU" in device.upper() for device in _devices(strategy))
 
 
 def steps_per_execution(strategy: tf.distribute.Strategy) -> int:
-    """Steps that suit the devices: the faster they are, the more Python costs."""
+    """Returns the steps that suit the devices: the faster, the more Python costs."""
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return 50
     return 1 if are_cpus(strategy) else 10
 
 
 def _devices(strategy: tf.distribute.Strategy) -> Sequence[str]:
-    """Names of the devices that replicas are on."""
     if strategy is not tf.distribute.get_strategy() or tf.distribute.has_strategy():
         return strategy.extended.worker_devices
     # The default strategy does not say: TensorFlow takes the first GPU.
@@ -150,15 +145,14 @@ def describe_devices(strategy: tf.distribute.Strategy) -> str:
 
 
 def wait_for_all(strategy: tf.distribute.Strategy) -> None:
-    """Waits until every worker process has reached this point."""
     _sum_over_workers(strategy, np.zeros(1))
 
 
 def differing(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> list[str]:
-    """Returns the names of values that are not the same in all worker processes.
+    """Returns the names of values that differ between worker processes.
 
     All workers call it at the same point, with the same names, and get the same answer.
-    Values that JSON can say are compared by their SHA-256.
+    Values, as JSON, are compared by their SHA-256.
     """
     digests = [
         hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()
@@ -181,11 +175,7 @@ def differing(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> li
 
 
 def check_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> None:
-    """Compares the inputs of all workers by `differing`.
-
-    Raises:
-        InputError: on all workers, names what differs.
-    """
+    """Raises an `InputError` on all workers that names the inputs that differ."""
     if names := differing(strategy, values):
         here = "; ".join(
             f"{name} is {values[name]!r} on this one" for name in names[:3]
@@ -240,7 +230,7 @@ def of_first_worker(
 def _sum_over_workers(
     strategy: tf.distribute.Strategy, numbers: np.ndarray
 ) -> np.ndarray:
-    """Sums of each process's numbers, counted once for each of its replicas."""
+    """Sums each process's numbers, counted once for each of its replicas."""
     if not is_multi_worker(strategy):
         return numbers * strategy.num_replicas_in_sync
     return _sum(strategy, numbers, lambda own: own)
@@ -251,7 +241,7 @@ def _sum(
     numbers: np.ndarray,
     share: Callable[[tf.Tensor], tf.Tensor],
 ) -> np.ndarray:
-    """Sums over all replicas, in float64, what `share` makes of each one's numbers."""
+    """Sums `share` of each replica's numbers over all replicas, in float64."""
 
     @tf.function
     def total():
@@ -279,7 +269,8 @@ def without_autotune(batches: tf.data.Dataset) -> tf.data.Dataset:
 
 @contextlib.contextmanager
 def _device_iterators_without_autotune() -> Iterator[None]:
-    """Makes what a strategy puts between batches and devices `without_autotune`."""
+    """Applies `without_autotune` to the datasets that a strategy adds to feed
+    devices."""
     create = multi_device_iterator_ops._create_device_dataset
     multi_device_iterator_ops._create_device_dataset = lambda *args: without_autotune(
         create(*args)
@@ -315,20 +306,18 @@ def distribute(
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """Steps of one call of `ReplicatedModel.make_steps`."""
-
     last_step: int
     """Step at which the call and its last execution end."""
     spec_of_step: Callable[[int], Mapping[str, tf.TensorSpec]] | None = None
-    """Gives the fixed shapes of a replica's batch in the step after the step given.
-    An execution has steps of one shape, and each shape is traced by itself. `None`: the
-    data state their shapes."""
+    """Returns the fixed shapes of a replica's batch in the step after the given step.
+    All steps of an execution have one shape, and each shape is traced by itself.
+    `None`: the data state their shapes."""
 
 
 class Stream:
-    """Endless batches, and the place in them that several calls have reached.
+    """Endless batches, and the position in them that several calls have reached.
 
-    A new iterator would read the shuffled records of the place again.
+    A new iterator would read the shuffled records before the position again.
     """
 
     def __init__(self, batches: tf.data.Dataset | tf.distribute.DistributedDataset):
@@ -341,18 +330,18 @@ class Stream:
 
 
 class ReplicatedModel(keras.Model):
-    """Model whose `make_steps` is correct under any strategy.
+    """A model whose `make_steps` is correct under any strategy, once it is built.
 
-    It is built before that. `train_step` returns scalars that are the same on every
-    replica; callbacks get replica 0's, with `steps_per_execution` above 1 those of the
-    last step. `input_wait` is added: seconds for which the steps waited for data.
+    `train_step` returns scalars that are the same on every replica; callbacks get
+    replica 0's, with `steps_per_execution` above 1 those of the last step. `input_wait`
+    is added: seconds for which the steps waited for data.
     """
 
     _schedule: Schedule
     _stream: Stream
     _epoch_iterator = None
     stop_requested_in_test: Any = 0.0
-    """`stop_requested` of an evaluation's last batch, which is none of its metrics."""
+    """`stop_requested` of an evaluation's last batch; it is no metric."""
 
     def make_steps(
         self,
@@ -363,7 +352,7 @@ class ReplicatedModel(keras.Model):
     ) -> None:
         """Makes the steps up to the last one by Keras's `fit`, as a single epoch.
 
-        A callback ends them earlier by `stop_training`.
+        A callback ends the steps earlier by `stop_training`.
         """
         self._schedule, self._stream = schedule, stream
         with self._iterators_end(), trace_registry.custom_gradients_end():
@@ -399,7 +388,7 @@ class ReplicatedModel(keras.Model):
                 self.optimizer.build(self.trainable_variables)
 
     def make_train_function(self, force=False):
-        """Replaces Keras's, which compiles and reduces around the strategy."""
+        """Replaces Keras's method, which compiles and reduces around the strategy."""
         epoch = self._epoch_iterator
         epoch._enumerate_iterator = lambda: self._executions_of(epoch)
         if self.train_function is None or force:
@@ -417,10 +406,9 @@ class ReplicatedModel(keras.Model):
         return self.train_function
 
     def _executions_of(self, epoch: Any) -> Iterator[tuple[int, int, Any]]:
-        """Replaces Keras's, which takes all executions for equally long.
+        """Replaces Keras's method, which takes all executions for equally long.
 
-        Args:
-            epoch: Keras's iterator over the executions of an epoch.
+        `epoch` is Keras's iterator over the executions of an epoch.
         """
         stream = self._stream
         if stream.iterator is None:
@@ -429,7 +417,7 @@ class ReplicatedModel(keras.Model):
             yield step, step, stream.iterator
 
     def make_test_function(self, force=False):
-        """Replaces Keras's for `evaluate`."""
+        """Replaces Keras's method for `evaluate`."""
         if self.test_function is None or force:
             execute = self._execution(self.test_step)
 
@@ -446,13 +434,13 @@ class ReplicatedModel(keras.Model):
         return self.test_function
 
     def evaluate(self, *args, steps: int, **kwargs):
-        """Keras's, over exactly `steps` batches for any `steps_per_execution`."""
+        """Evaluates exactly `steps` batches for any `steps_per_execution`."""
         self._test_steps_left = steps
         with self._iterators_end(), trace_registry.custom_gradients_end():
             return super().evaluate(*args, steps=steps, **kwargs)
 
     def _num_steps_from(self, step: int) -> int:
-        """Steps of the execution that begins after `step`: all of one shape."""
+        """Returns the steps of the execution after `step`: all of one shape."""
         if self.steps_per_execution == 1:
             return 1
         end = min(step + self.steps_per_execution, self._schedule.last_step)
@@ -471,7 +459,8 @@ class ReplicatedModel(keras.Model):
     ) -> Callable:
         """Returns a function from an iterator and a number of steps to the logs.
 
-        `step_function` makes a step on a replica of `spec`, or as the data state it.
+        `step_function` makes a replica's step, of shape `spec` or of the data's own
+        shape.
         """
         execute, names = self._traced_execution(step_function, spec)
 
@@ -490,7 +479,8 @@ class ReplicatedModel(keras.Model):
         """Returns the graph function of an execution, and the names of its numbers.
 
         The names are known once it is traced. The step is traced once, in a loop or by
-        itself: twice would be as long again, and two programs for a device.
+        itself: a second trace would double the time, and be a second program for a
+        device.
         """
         strategy = self.distribute_strategy
         has_loop = self.steps_per_execution > 1
@@ -536,14 +526,14 @@ class ReplicatedModel(keras.Model):
 
 
 def _with_shape(value, shape):
-    """A tensor, or those of the replicas, of a shape that is checked."""
+    """Sets and checks the shape of a tensor, or of each replica's tensor."""
     return tf.nest.map_structure(
         lambda tensor: tf.ensure_shape(tensor, shape), value, expand_composites=True
     )
 
 
 def _timed_next(iterator) -> tuple[Any, tf.Tensor]:
-    """Next batch, and seconds that it took to come."""
+    """Returns the next batch, and the seconds that it took to come."""
     # Without the dependencies TensorFlow reads the clock twice at once.
     start = tf.timestamp()
     with tf.control_dependencies([start]):

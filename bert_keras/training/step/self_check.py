@@ -1,8 +1,8 @@
 """A check that devices add up right, before a training trusts their sums.
 
-With a wrong sum over devices a training goes on with wrong gradients, or into NaN: seen
-with several GPUs in tensorflow#90686 and #105552. Here devices add known numbers, and
-train a tiny network as one of them does alone.
+After a wrong sum over devices a training goes on with wrong gradients, or into NaN:
+seen with several GPUs in tensorflow#90686 and #105552. The check has devices add known
+numbers, and train a tiny network whose result one device alone must match.
 """
 
 import logging
@@ -23,14 +23,13 @@ from bert_keras.training.step import fit, learner, optimization, replicas
 logger = logging.getLogger(__name__)
 
 _SIZES = (1, 1000, 65_536)
-"""Numbers of each device in the sums of the check: libraries add few and many up in
-different ways."""
+"""Numbers of each device in the sums: libraries add few and many in different ways."""
 
 _MAX_LOSS_DIFFERENCE = 1e-3
 _MAX_UPDATE_DIFFERENCE = 0.1
-"""Of two steps' update of the weights, as a fraction of its norm. Rounding makes some
-1e-6 of it, in the reduced precision of GPUs up to 0.03; without one device of a hundred
-the directions of Adam's steps differ by 0.3."""
+"""Greatest difference after two steps, as a fraction of the norm of the weights'
+update. Rounding makes some 1e-6 of it, in the reduced precision of GPUs up to 0.03;
+without one device of a hundred the directions of Adam's steps differ by 0.3."""
 
 _ADVICE = (
     "a device, its link to the others or its driver is faulty: set NCCL_P2P_DISABLE=1, "
@@ -46,11 +45,8 @@ def is_due(strategy: tf.distribute.Strategy) -> bool:
 
 
 def check(strategy: tf.distribute.Strategy) -> None:
-    """Checks sums and training steps of all replicas, all workers at once, in seconds.
-
-    Raises:
-        InputError: a sum is wrong, or two training steps are not those of one device.
-    """
+    """Checks sums and training steps of all replicas, all workers at once, in
+    seconds."""
     start = time.monotonic()
     check_sums(strategy)
     check_steps(strategy)
@@ -62,7 +58,7 @@ def check(strategy: tf.distribute.Strategy) -> None:
 
 
 def check_sums(strategy: tf.distribute.Strategy) -> None:
-    """Has all replicas add numbers that tell which replica each is of.
+    """Has all replicas add numbers that identify each replica.
 
     An error names the replica with a wrong sum, and whose numbers are wrong.
     """
@@ -98,7 +94,7 @@ def check_sums(strategy: tf.distribute.Strategy) -> None:
 
 
 def _faults(rows: np.ndarray, known: np.ndarray) -> Iterator[str]:
-    """What is wrong with a sum; row N of it has the numbers of device N alone."""
+    """Yields the faults of a sum; row N of `rows` has the numbers of device N alone."""
     for sender, row in enumerate(rows):
         times = row / (known * (sender + 1))
         if np.all(times == 1):
@@ -110,7 +106,7 @@ def _faults(rows: np.ndarray, known: np.ndarray) -> Iterator[str]:
 
 
 def _named(strategy: tf.distribute.Strategy) -> str:
-    """The devices of this process: `device 0 is GPU:0, device 1 is GPU:1`."""
+    """Returns the devices of this process: `device 0 is GPU:0, device 1 is GPU:1`."""
     devices = strategy.extended.worker_devices
     first = 0
     if replicas.is_multi_worker(strategy):
@@ -122,7 +118,7 @@ def _named(strategy: tf.distribute.Strategy) -> str:
 
 
 def check_steps(strategy: tf.distribute.Strategy) -> None:
-    """Compares two steps of a tiny network on all replicas with those of one."""
+    """Compares two steps of a tiny network on all replicas with one device's steps."""
     alone = tf.distribute.OneDeviceStrategy(strategy.extended.worker_devices[0])
     num_rows = 2 * strategy.num_replicas_in_sync
     before, together, loss = _two_steps(strategy, num_rows)
@@ -143,7 +139,7 @@ def check_steps(strategy: tf.distribute.Strategy) -> None:
 def _two_steps(
     strategy: tf.distribute.Strategy, num_rows: int
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """All weights before and after two steps, and the loss of the second."""
+    """Returns weights before and after two steps, and the loss of the second."""
     random = np.random.default_rng(0)
     batch = {
         "ids": random.integers(0, _Probe.num_words, (num_rows, 4)).astype(np.int32),
@@ -179,7 +175,7 @@ def _weights(model: keras.Model) -> np.ndarray:
 
 
 class _Probe(keras.Model):
-    """Words, one layer and a few classes: a network that is built in no time."""
+    """A network of words, one layer and a few classes, which is built in no time."""
 
     loss_names = ("loss",)
     num_words, num_classes = 50, 5

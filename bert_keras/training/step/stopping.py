@@ -19,9 +19,9 @@ logger = logging.getLogger(__name__)
 
 
 class Timer:
-    """Tells whether some minutes have passed since something was done.
+    """Tells whether some minutes have passed since the start or the last `restart`.
 
-    `minutes` `None`: they never pass. The timer runs at once.
+    `minutes` `None`: they never pass.
     """
 
     def __init__(self, minutes: float | None):
@@ -29,7 +29,6 @@ class Timer:
         self.restart()
 
     def restart(self) -> None:
-        """Notes that it was done now."""
         self._begin = time.monotonic()
 
     @property
@@ -40,16 +39,16 @@ class Timer:
 class StopSignal:
     """Context manager that notes SIGTERM, which cloud machines get, and Ctrl-C.
 
-    Within it these signals do not end the process, or only where nothing is lost; a
-    second Ctrl-C ends it at once. Outside of the main thread, where Python delivers no
-    signals, it notes nothing.
+    Inside the block these signals do not end the process, or only where nothing is
+    lost; a second Ctrl-C ends it at once. Outside of the main thread, where Python
+    delivers no signals, it notes nothing.
     """
 
     _NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
     def __init__(self) -> None:
         self.number: int | None = None
-        """The first signal that came; `None`: none did."""
+        """The first signal that came; `None`: no signal came."""
         self.ends_at_once = False
         """Whether the signal raises `Stopped` wherever the process is: it may take
         minutes to build a graph or to evaluate."""
@@ -88,7 +87,7 @@ class StopSignal:
     def _restore_reason(self, error: BaseException | None) -> None:
         """Raises `Stopped` again where TensorFlow has made an error of it.
 
-        It does so where the handler is called while an error of C++ becomes one of
+        TensorFlow does so if the handler is called while an error of C++ becomes one of
         Python, such as that of a read that failed after minutes.
         """
         if self._has_raised and isinstance(error, Exception):
@@ -107,7 +106,7 @@ class StopSignal:
 
     @contextlib.contextmanager
     def ending_at_once(self) -> Iterator[None]:
-        """Within it a signal raises `Stopped`; so does one that came before it."""
+        """Makes a signal raise `Stopped` inside the block, also an earlier signal."""
         before, self.ends_at_once = self.ends_at_once, True
         try:
             if self.received:
@@ -121,13 +120,10 @@ class StopSignal:
 
 
 class SkipLimit(watcher.Watcher):
-    """Ends a run that has skipped too many updates in a row.
+    """Ends a run that has skipped more than `max_skipped_steps` updates in a row.
 
-    Args:
-        learner: counts them.
-        max_skipped_steps: steps in a row; one more is an error.
-        describe: says where the batches of steps came from and what to try, given the
-            first and the last step, counted from 1.
+    `learner` counts these. `describe` says where batches came from and what to try,
+    given the first and the last step, counted from 1.
     """
 
     def __init__(
@@ -170,7 +166,8 @@ _LOST_WORKER_SIGNS = (
 
 
 def lost_worker_message(error: BaseException) -> str | None:
-    """One line about the worker that `error` reports as lost; `None`: another error.
+    """Returns a line about the worker that `error` reports as lost; `None`: another
+    error.
 
     A worker that is killed, hangs or ends early breaks the next sum over replicas of
     all others: at once if the connection breaks, else when TensorFlow misses its

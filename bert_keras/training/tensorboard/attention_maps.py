@@ -1,4 +1,5 @@
-"""Pictures of attention: which token looks at which in one sentence, head by head."""
+"""Pictures of attention: the tokens that each token of a sentence attends to, by
+head."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +10,8 @@ from matplotlib import colors, figure
 from bert_keras.pages import drawing
 
 HEADS_PER_PICTURE = 4
-"""As many as TensorBoard's cards, 400 to 600 pixels wide, show with words to read."""
+"""The most that TensorBoard's cards, 400 to 600 pixels wide, show with legible
+words."""
 HEADS_PER_ROW = 2
 _GAP = 2
 """Cells between two heads."""
@@ -19,8 +21,8 @@ _CELL_INCHES = 0.14
 def draw(heads: np.ndarray, tokens: Sequence[str], *, first: int = 0) -> figure.Figure:
     """Draws some heads of a layer, two in a row: dark is much attention.
 
-    `heads` are `(num_heads, num_tokens, num_tokens)` probabilities: rows are the tokens
-    that attend, columns those that are attended to. `first` numbers the first head.
+    `heads` are `(num_heads, num_tokens, num_tokens)` probabilities: rows attend to
+    columns. `first` numbers the first head.
     """
     num_columns = min(len(heads), HEADS_PER_ROW)
     num_rows = math.ceil(len(heads) / num_columns)

@@ -18,20 +18,18 @@ class Curves(watcher.Watcher):
     of `every_steps`: which ones does not depend on where a run was resumed.
 
     `loss/*` and `accuracy/*` show what is learnt, `optimizer/*` how (see `scalar_tag`),
-    `speed/*` how fast since the last step that was written, without saving and
-    evaluating: `sequences_per_second`, `tokens_per_second`, padding included,
+    `speed/*` how fast since the last written step, without saving and evaluating:
+    `sequences_per_second`, `tokens_per_second`, padding included,
     `real_tokens_per_second`, without it, `model_flop_utilization` (share of
     `peak_flops`), `input_wait` (seconds per step spent waiting for data) and
     `input_wait_share` (share of all time).
 
     Args:
-        directory: for the event files; `train` and `eval` are made in it.
-        step: that training goes on after.
+        step: the training continues after this step.
         batch_size: examples per step, for the rates.
         tokens_per_example: padding included; `None`: no rate of tokens.
         flops_per_example: forward and backward pass, see `bert_keras.model.flops`.
         peak_flops: per second, all devices together; `None`: no utilization.
-        every_steps: steps between two points.
         repeats_evaluation: an interrupted process may have written the evaluation of
             this step already.
     """
@@ -67,7 +65,6 @@ class Curves(watcher.Watcher):
         self._begin_window()
 
     def _begin_window(self) -> None:
-        """Begins to measure the speed of the steps to come."""
         self._window_step, self._window_start = self._step, time.monotonic()
         self._seconds_waited = self._num_tokens = 0.0
 
@@ -115,10 +112,9 @@ class Curves(watcher.Watcher):
 
 
 def seconds_so_far(directory: Path) -> float:
-    """Time of all earlier processes of a run, from start to last event.
+    """Returns the time of all earlier processes, from start to last event.
 
-    Args:
-        directory: of the event files, as for `Curves`.
+    `directory` has the event files, as for `Curves`.
     """
     return event_log.read_log(files.path(directory) / "train").seconds
 
@@ -134,13 +130,14 @@ def _tagged(metrics: Mapping[str, float]) -> dict[str, float]:
 def is_logged(previous_step: int, step: int, *, every_steps: int) -> bool:
     """Whether an execution that went from `previous_step` to `step` is written.
 
-    Step 1 is, and every execution that reached or passed a multiple of `every_steps`.
+    This holds for step 1 and for executions that reach or pass a multiple of
+    `every_steps`.
     """
     return step == 1 or step // every_steps > previous_step // every_steps
 
 
 def scalar_tag(name: str) -> str:
-    """Tag in TensorBoard of a number that a step or an evaluation has.
+    """Returns the tag in TensorBoard of a number of a step or an evaluation.
 
     The part before the slash is a section of TensorBoard's page.
     """
@@ -155,4 +152,4 @@ def scalar_tag(name: str) -> str:
 _OPTIMIZER_SCALARS = ("learning_rate", "gradient_norm", "loss_scale", "skipped_steps")
 
 _NOT_DRAWN = ("input_wait", "tokens")
-"""`speed/` has their sums."""
+"""`speed/` has the sums of these."""

@@ -17,21 +17,19 @@ from bert_keras.data import tfrecords
 from bert_keras.report import event_log
 
 _SEND_SECONDS = 60.0
-"""Time between two sendings of an event file to a store, but for those before a
-checkpoint: an object cannot grow, so all of it is sent."""
+"""Time between two uploads of an event file to a store, besides those before a
+checkpoint: an object cannot grow, so each upload sends the whole file."""
 
 _MAX_SENT_BYTES = 16 << 20
 """Size from which an event file on a store is followed by a new one."""
 
 
 class EventWriter:
-    """Writer of event files; on a store, of local ones that are sent at times.
+    """Writes event files in `directory`; for a store, local files that are sent at
+    times.
 
-    On a store a file that has grown to `_MAX_SENT_BYTES` is sent for the last time, and
-    the next one is begun: a long run does not send all of its history again and again.
-
-    Args:
-        directory: for the files.
+    A file that has grown to `_MAX_SENT_BYTES` is sent for the last time, and the next
+    one is begun: a long run does not send all of its history again and again.
     """
 
     def __init__(self, directory: Path):
@@ -56,7 +54,7 @@ class EventWriter:
 
     @contextlib.contextmanager
     def as_default(self, step: int) -> Iterator[None]:
-        """Within it, summaries go to this file."""
+        """Directs summaries inside the block to this file."""
         with self._writer.as_default(step):
             yield
 
@@ -81,10 +79,8 @@ class EventWriter:
             self.send()
 
     def send(self) -> None:
-        """Sends what was written since the last time to the store.
-
-        Raises:
-            OSError, Unavailable: the store does not take it.
+        """Sends new events to the store; raises `OSError` or `Unavailable` if it
+        refuses.
         """
         with self._lock:
             # The thread that writes checkpoints may send while this one is closed.
@@ -108,7 +104,6 @@ class EventWriter:
             self._sent_at = time.monotonic()
 
     def close(self) -> None:
-        """Writes and sends what is left."""
         with self._lock:
             self._is_closed = True
             self._writer.close()
@@ -124,14 +119,12 @@ class EventWriter:
 
 
 _OF_STORES: weakref.WeakSet[EventWriter] = weakref.WeakSet()
-"""Open writers of stores."""
 
 
 def send_all() -> None:
     """Sends all events to their stores, so that a checkpoint has none behind it.
 
-    Raises:
-        OSError, Unavailable: a store does not take them.
+    Raises `OSError` or `Unavailable` if a store does not take them.
     """
     for writer in list(_OF_STORES):
         writer.send()
@@ -146,7 +139,7 @@ def _send_print_final_error() -> None:
 
 
 def open_writer(directory: Path, step: int) -> EventWriter:
-    """Opens a new event file for a run that goes on after `step`.
+    """Opens a new event file for a run that continues after `step`.
 
     A killed run may have written events of steps beyond its last checkpoint. These
     steps come again, so their first events are removed: TensorBoard itself drops only

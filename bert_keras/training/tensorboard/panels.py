@@ -1,7 +1,7 @@
 """TensorBoard panels that need the network itself; scalars of the steps are `curves`.
 
-At intervals: guesses for masked words and attention maps. Once: the graph, and a
-profile of the device.
+Panels at intervals: guesses for masked words and attention maps. Panels once: the
+graph, and a profile of the device.
 """
 
 import contextlib
@@ -26,7 +26,6 @@ from bert_keras.training.tensorboard import event_files
 logger = logging.getLogger(__name__)
 
 PANELS_NAME = "panels"
-"""Directory of the event files."""
 
 NUM_SENTENCES = 10
 """Examples whose masked words are guessed."""
@@ -40,7 +39,7 @@ MAX_ATTENTION_TOKENS = 16
 
 @contextlib.contextmanager
 def _panels_only() -> Iterator[None]:
-    """What fails within it costs panels, not the training."""
+    """Turns errors of panels into warnings, so that they do not end the training."""
     try:
         yield
     except Exception as error:  # of TensorBoard, matplotlib, the device's memory, disks
@@ -58,12 +57,9 @@ class EvaluationPanels(watcher.Watcher):
     - the graph of the network, once.
 
     Args:
-        directory: for the run's event files.
-        step: that training goes on after.
-        learner: has the `network`.
-        tokenizer: the run's.
-        batch: features of a batch, see `bert_keras.data.features`; the first
-            `NUM_SENTENCES` examples are used. The same in every session of a run.
+        step: the training continues after this step.
+        batch: features of a batch, the same in every session of a run, see
+            `bert_keras.data.features`; its first `NUM_SENTENCES` examples are used.
         repeats_drawing: an interrupted process may have drawn this step in part.
     """
 
@@ -169,14 +165,9 @@ def are_drawn(directory: Path, step: int, config: BertConfig) -> bool:
 class Profile(watcher.Watcher):
     """Runs TensorFlow's profiler from one step to another, both included.
 
-    For TensorBoard's Profile tab (package `tensorboard-plugin-profile`). A session that
-    begins after the first of these steps records nothing.
-
-    Args:
-        directory: for the profile; `plugins/profile` is made in it.
-        learner: knows how many steps an execution has.
-        steps: first and last step, counted from 1; with several steps per execution,
-            whole executions around them.
+    The profile is for TensorBoard's Profile tab (package `tensorboard-plugin-profile`).
+    Several steps per execution: whole executions are profiled. A session that begins
+    after the first of `steps`, counted from 1, records nothing.
     """
 
     def __init__(self, directory: Path, learner: keras.Model, steps: tuple[int, int]):
@@ -214,7 +205,7 @@ class Profile(watcher.Watcher):
 
 
 def unmasked_ids(example: Mapping[str, np.ndarray]) -> np.ndarray:
-    """`input_ids` of an example with its true tokens."""
+    """Returns `input_ids` of an example with its true tokens."""
     ids = np.array(example["input_ids"])
     is_real = example["masked_lm_weights"] > 0
     ids[example["masked_lm_positions"][is_real]] = example["masked_lm_ids"][is_real]
@@ -240,18 +231,14 @@ def guesses_markdown(
     top_k: int,
     is_masked: bool = True,
 ) -> str:
-    """Text of an example with numbered gaps, and a table of guesses for the gaps.
+    """Returns an example's text with numbered gaps, and a table of guesses for the
+    gaps.
 
     The table has the token that the model read (some of the chosen ones are replaced or
     left as they are), the true token, and the likeliest ones; a right guess is bold.
-    For a left-to-right model the true token is the next one, and the text has no gaps.
-
-    Args:
-        example: features of one example or packed row, without a batch dimension.
-        probabilities: `(max_predictions_per_seq, vocab_size)`.
-        tokens: the vocabulary's.
-        top_k: guesses to show.
-        is_masked: whether a guess is for its own position, not for the next one.
+    With `is_masked` false, for a left-to-right model, the true token is the next one,
+    and the text has no gaps. The example has no batch dimension; `probabilities` are
+    `(max_predictions_per_seq, vocab_size)`.
     """
     mask = example["instance_ids" if "instance_ids" in example else "input_mask"]
     pieces = [tokens[i] for i in example["input_ids"][mask > 0]]
@@ -278,12 +265,7 @@ def _guess(token: str, probability: float, *, is_right: bool) -> str:
 
 
 def readable_text(pieces: Sequence[str], replaced: Mapping[int, str]) -> str:
-    """Joins word pieces into words, as markdown.
-
-    Args:
-        pieces: entries of a vocabulary.
-        replaced: markdown to show in place of some pieces, by position.
-    """
+    """Joins word pieces into words, with markdown `replaced` by position."""
     prefix = tokenization.CONTINUATION_PREFIX
     text = ""
     # A segment may begin within a word: its first piece keeps the prefix.

@@ -16,12 +16,9 @@ class ProgressLine(watcher.Watcher):
     """Logs a line with the first step, every ten seconds and with the last step.
 
     Evaluations have a line each. The rate is that of the last minute, see `Rate`.
-
-    Args:
-        num_train_steps: steps of the whole run, for the time left.
-        batch_size: examples per step, for the rate.
-        tokens_per_example: padding included, for the share of it; `None`: not said.
-        start_line: logged while the graph is built, which may take a minute or two.
+    `tokens_per_example` includes padding, whose share is shown; `None`: it is not
+    shown. `start_line` is logged while the graph is built, which may take a minute or
+    two.
     """
 
     LINE_SECONDS = 10.0
@@ -89,7 +86,6 @@ class Rate:
             self._idle += now - self._last_end
 
     def note(self, step: int, now: float) -> None:
-        """Notes that an execution has reached `step`."""
         self._last_end, seconds = now, now - self._idle
         self._seen.append((seconds, step))
         while len(self._seen) > 2 and (
@@ -98,13 +94,13 @@ class Rate:
             self._seen.popleft()
 
     def steps_per_second(self) -> float | None:
-        """`None` after the first execution, which says nothing."""
+        """Returns the rate; `None` after the first execution, which says nothing."""
         (begin, before), (end, step) = self._seen[0], self._seen[-1]
         return (step - before) / max(end - begin, 1e-9) if step > before else None
 
 
 def metrics_text(metrics: Mapping[str, float]) -> str:
-    """`loss 6.4123  masked_lm_accuracy 0.1312`."""
+    """Returns `loss 6.4123  masked_lm_accuracy 0.1312`."""
     return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
 
 
@@ -117,9 +113,9 @@ def step_line(
     batch_size: int,
     tokens_per_example: int | None = None,
 ) -> str:
-    """`step 1200/100000  loss 6.412  ...  lr 1.2e-05  812 seq/s  1:02:03 left`.
+    """Returns `step 1200/100000  loss 6.412  ...  lr 1.2e-05  812 seq/s  1:02:03 left`.
 
-    With `tokens_per_example` and `tokens` of a step, `3% padding` too: the rest are
+    With `tokens_per_example` and `tokens` of a step, adds `3% padding`: the rest are
     word pieces, `[CLS]` and `[SEP]` included.
     """
     scores = [
