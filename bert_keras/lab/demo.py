@@ -1,8 +1,8 @@
-"""Life cycle of a model, in minutes, on text that is already on the machine.
+"""The life cycle of a model, in minutes, on text that is already on the machine.
 
-The text is the documentation in the installed packages: docstrings, read as text
-without importing anything. The stages are the commands that a user would type, each in
-a process of its own.
+The text is the documentation in the installed packages: docstrings, read without
+importing anything. The stages are the commands that a user would type, each in a
+process of its own.
 """
 
 import ast
@@ -32,7 +32,6 @@ LIBRARIES = ("apache_beam", "keras", "numpy", "scipy", "sklearn", "tensorflow")
 ROWS_PER_LIBRARY = {"train": 50, "dev": 100, "test": 100}
 """Labelled paragraphs: few to tune on, so that the gain of pre-training shows."""
 COMPARED = "compared"
-"""Directory of the comparison."""
 
 SENTENCES = (
     "returns a [MASK] with the same shape as the input.",
@@ -87,16 +86,12 @@ command whose output exists is skipped; `None`: it looks at its own output."""
 
 
 class Document(NamedTuple):
-    """One docstring."""
-
     id: str
     library: str
     paragraphs: tuple[str, ...]
 
 
 class Command(NamedTuple):
-    """A `bert-keras` command of the demo."""
-
     words: list[str]
     output: Path | None
     """See `_COMMANDS`."""
@@ -106,10 +101,7 @@ class Command(NamedTuple):
     "output_dir", after=lambda given: files.check_is_local(given["output_dir"], "demo")
 )
 def run(output_dir: str | Path) -> None:
-    """Runs the demo and prints its table; an interrupted one resumes.
-
-    Args:
-        output_dir: directory to create; everything is written into it.
+    """Runs the demo in `output_dir` and prints its table; an interrupted one resumes.
 
     Raises:
         InputError: the directory holds something else, a package is missing or a
@@ -196,7 +188,7 @@ def table(directory: Path) -> Iterator[str]:
 def write_texts(directory: Path) -> None:
     """Writes the demo's raw text: an unlabelled corpus and labelled paragraphs.
 
-    One docstring in ten is not in the corpus. Labelled paragraphs come from these, each
+    One docstring in ten is not in the corpus and gives labelled paragraphs, for each
     file from docstrings of its own. Paragraphs that name a library are skipped, because
     the question is which library they are about.
     """
@@ -222,11 +214,7 @@ def write_texts(directory: Path) -> None:
 
 
 def read_docstrings(libraries: Iterable[str]) -> Iterator[Document]:
-    """Reads the docstrings of installed packages, each distinct text once.
-
-    Raises:
-        InputError: a package is not installed.
-    """
+    """Reads the docstrings of installed packages, each distinct text once."""
     seen = set()
     sources = [(library, path) for library in libraries for path in _sources(library)]
     done = 0

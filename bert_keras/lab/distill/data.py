@@ -1,4 +1,4 @@
-"""The data of a distillation: its settings made whole, and its texts."""
+"""The data of a distillation: its settings, completed, and its texts."""
 
 import gzip
 import json
@@ -31,7 +31,7 @@ INHERITED_SETTINGS = (
     "document_context",
     "span",
 )
-"""Settings of a task's inputs: those that are not set are the teacher's."""
+"""Settings of a task's inputs that are the teacher's unless they are set."""
 
 _TASK_SETTINGS = (
     *(k for k in INHERITED_SETTINGS if k not in ("columns", "max_seq_length")),
@@ -74,7 +74,7 @@ class DistillationData(NamedTuple):
 
     task: config.Task
     inputs: dataset.Inputs
-    """Of the training file, with labels if the student learns from them."""
+    """Inputs of the training file, with labels if the student learns from them."""
     num_train_examples: int
     dev: Sequence[tuning.Examples]
     recorded: dict[str, Any]
@@ -96,16 +96,10 @@ def complete(
     *,
     has_labels: bool,
 ) -> finetuning.FinetuningConfig:
-    """Returns the settings with the teacher's where they are not set.
+    """Returns the settings, with the teacher's `INHERITED_SETTINGS` where they are not
+    set.
 
-    Args:
-        settings: of the user.
-        teacher: the source of `INHERITED_SETTINGS`.
-        path: of the teacher.
-        has_labels: whether the student learns from labels, too.
-
-    Raises:
-        InputError: a setting does nothing, or the student learns nothing.
+    Raises an `InputError` if a setting does nothing, or the student learns nothing.
     """
     has_answers = is_tuned(teacher)
     if teacher.task.feature_layers:
@@ -161,7 +155,8 @@ _DEFAULTS = finetuning.FinetuningConfig()
 
 
 def _input_settings(settings: finetuning.FinetuningConfig) -> dict[str, Any]:
-    """Settings that decide what the teacher reads, and in which precision."""
+    """Returns the settings that decide what the teacher reads, and in which
+    precision."""
     names = (*INHERITED_SETTINGS, "precision", "lengths", "train_fraction")
     # Which share it is depends on the seed.
     names += () if settings.train_fraction == 1 else ("seed",)
@@ -212,7 +207,7 @@ def find_files(
 ) -> tuple[str | Path, Sequence[str | Path]]:
     """Returns the files to train on and to evaluate on; plain texts have no latter.
 
-    For `train`, `dev` and `data` see `catalogue.find_training_files`.
+    See `catalogue.find_training_files` for `train`, `dev` and `data`.
     """
     if is_tuned(teacher):
         return catalogue.find_training_files(
@@ -237,16 +232,8 @@ def read_data(
 ) -> DistillationData:
     """Reads the data that a student learns from and is evaluated on.
 
-    Args:
-        settings: from `complete`.
-        teacher: whose tokenizer and task are used.
-        path: of the teacher, for errors.
-        train: file or directory to train on.
-        dev: files to evaluate on.
-        has_labels: whether the student learns from labels of `train`, too.
-
-    Raises:
-        InputError: a file cannot be read, or belongs to another task.
+    The `settings` are from `complete`. With `has_labels` the student learns from labels
+    of `train`, too. `path` is the teacher's, for errors.
     """
     is_plain = not is_tuned(teacher)
     recorded = {
@@ -307,7 +294,7 @@ def _read_files(
     dev: Sequence[str | Path],
     has_labels: bool,
 ) -> tuple[Sequence[str], Sequence[dataset.Dataset]]:
-    """Names and examples of the training file, then of those to evaluate on."""
+    """Returns the names and examples of the training file, then of the dev files."""
     theirs = teacher.task
     if has_labels:
         described, names, data = held_out_parts.read(train, dev, settings)
@@ -337,7 +324,7 @@ def _read_files(
 
 
 def _check_pairs(data: dataset.Dataset, theirs: config.Task, path: str | Path) -> bool:
-    """Whether texts to train on are pairs, as those of the teacher must be."""
+    """Whether texts to train on are pairs, as the teacher's must be."""
     has_pairs = _have_pairs(data, theirs)
     if native.recognizes(files.path(path)) and has_pairs != theirs.has_text_pair:
         kinds = ("single texts", "pairs of texts")
@@ -353,11 +340,7 @@ def _plain_inputs(
     teacher: weights.Checkpoint,
     settings: finetuning.FinetuningConfig,
 ) -> text_windows.WindowedInputs:
-    """Returns the tokens of plain texts; the texts themselves are not held in memory.
-
-    Raises:
-        InputError: see `plain_texts`; or there is no text.
-    """
+    """Returns the tokens of plain texts, which are not held in memory themselves."""
     texts = plain_texts(path, settings)
     if settings.train_fraction != 1:
         keys = (f"{text}\0" for text in plain_texts(path, settings))
@@ -381,13 +364,10 @@ def _plain_inputs(
 def plain_texts(
     path: str | Path, settings: finetuning.FinetuningConfig
 ) -> Iterator[str]:
-    """Reads plain texts one by one.
+    """Yields plain texts one by one.
 
     They are the lines of a `.txt` file, a column of a table (which is read whole), or
     the paragraphs of a directory that `bert-keras corpus` made.
-
-    Raises:
-        InputError: they cannot be read.
     """
     if _is_corpus(path):
         yield from _paragraphs(path)
@@ -413,7 +393,9 @@ def _manifest_path(directory: str | Path) -> str:
 
 
 def _listing(path: str | Path) -> str | Path:
-    """Returns the file whose hash stands for plain texts: it may list the others'."""
+    """Returns the file whose hash stands for plain texts: it may list the hashes of
+    others.
+    """
     return _manifest_path(path) if _is_corpus(path) else path
 
 

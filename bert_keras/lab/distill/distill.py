@@ -1,7 +1,7 @@
 """Distillation: a trained model teaches a smaller one, which becomes a run.
 
 A tuned teacher's answers are computed once, before the training: neither its inputs nor
-its weights change. Its layers are read in every step, where they are compared.
+its weights change. Where its layers are compared, it runs in every step.
 """
 
 import math
@@ -44,31 +44,27 @@ def distill(
     strategy: tf.distribute.Strategy,
     is_chief: bool = True,
 ) -> dict[str, Any]:
-    """Trains a student to be like its teacher.
+    """Trains a student to be like its teacher, and returns the content of
+    `results.json`.
 
-    Of a tuned teacher the student learns the answers, and is a run for the same task.
-    Of any other it learns the relations between tokens of plain texts, and is an
-    encoder to tune. Called again with the same arguments, resumes an unfinished run
-    after its last checkpoint and leaves a finished one as it is.
+    From a tuned teacher the student learns the answers, and is a run for the same task.
+    From any other it learns the relations between tokens of plain texts, and is an
+    encoder to tune. A second call with the same arguments resumes an unfinished run
+    after its last checkpoint and leaves a finished run as it is.
 
     Args:
-        settings: the run's configuration; what it does not set about inputs is as the
-            teacher has it.
+        settings: settings of inputs that are not set are the teacher's.
         teacher: run directory or checkpoint of any format, with its vocabulary.
-        student: sizes or a checkpoint, see `students.read_student`; `None`: as
-            `distillation.init_layers` says.
+        student: sizes or a checkpoint, see `students.read_student`; `None`: see
+            `distillation.init_layers`.
         train: file of the task, or of plain texts (see `distill_data.plain_texts`).
         dev: labelled files to evaluate on, as for `finetune`; `None` for plain texts.
         data: in place of both, the folder of the task's data set.
         has_labels: learn from labels of `train`, too.
         answers: file that keeps the teacher's answers, for other students of the same
-            texts; `None`: none does.
-        output_dir: run directory to make; several workers must share it.
-        strategy: to train and to evaluate under.
-        is_chief: whether this process, of several that train together, writes files.
-
-    Returns:
-        Content of `results.json`.
+            texts; `None`: no file.
+        output_dir: run directory, which several workers must share.
+        is_chief: whether this process writes files.
 
     Raises:
         InputError: as `finetune`; teacher and student do not fit together, the teacher
@@ -206,11 +202,7 @@ def _losses(
     teacher: weights.Checkpoint,
     student: config.BertConfig,
 ) -> distillation.Losses:
-    """Returns the losses, with layers and heads chosen by the sizes of both.
-
-    Raises:
-        InputError: a layer does not exist, or the heads do not divide the sizes.
-    """
+    """Returns the losses, with layers and heads chosen by the sizes of both."""
     theirs = teacher.bert_config
     num_layers = theirs.num_hidden_layers
     layers = settings.hidden_layers

@@ -10,8 +10,6 @@ from bert_keras.labelled import dataset
 
 @dataclass(frozen=True, kw_only=True)
 class InputsWithTeacherLogits:
-    """Inputs of a task, each with the logits that a teacher gave it."""
-
     inputs: dataset.Inputs
     logits: np.ndarray
     """`(num_answers, width)` float32."""

@@ -32,15 +32,13 @@ def read_student(
 
     Args:
         student: a checkpoint of any format; or sizes: a recipe of `pretrain`, a YAML
-            file like it, or a `bert_config.json`. `None`: the teacher's sizes, with
-            the layers that it begins with.
+            file like it, or a `bert_config.json`. `None`: the teacher's sizes, with the
+            layers that it begins with.
         teacher: the source of `distillation.init_layers` and `init_embeddings`.
-        settings: of the run.
-        teacher_path: of the teacher, for errors.
 
     Raises:
-        InputError: the student cannot be read, has another vocabulary than the teacher,
-            takes too short inputs, or has no place for the teacher's layers.
+        InputError: the student has another vocabulary than the teacher, takes too short
+            inputs, or has no place for the teacher's layers.
     """
     init_layers = settings.distillation.init_layers
     arrays = {}

@@ -32,15 +32,10 @@ def compute(
 
     Args:
         network: of the teacher, built under `strategy`.
-        inputs: of all examples.
         path: file that keeps the logits; it is read if it exists. `None`: no file.
         facts: everything that the logits depend on; a file of other facts is refused.
         ladder: see `forward.BatchPredictor`.
-        is_chief: whether this process, of several that train together, writes.
-
-    Raises:
-        InputError: the file is of another teacher or of other texts, or cannot be read
-            or written; or an answer is not finite.
+        is_chief: whether this process writes the file.
     """
     text = json.dumps(facts, sort_keys=True, default=str)
     key = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)

@@ -39,8 +39,8 @@ REGULARISATION = 10.0
 default), 10 and 100 the best on most shares of SST-2, CoLA and MRPC."""
 
 MAX_TERMS = 1_000_000
-"""Counted words and pairs of words, the commonest. Each label has a weight for each of
-them, and their number would grow with the texts."""
+"""Counted words and pairs of words, the commonest. Each label has a weight for each
+term, and their number would grow with the texts."""
 
 DESCRIPTIONS = {
     COMMONEST: (
@@ -61,22 +61,13 @@ _LEAST = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """A way to predict, learnt from examples."""
-
     predict: Callable[[dataset.Dataset], np.ndarray]
-    """Logits `(num_answers, width)` for examples."""
+    """Returns logits `(num_answers, width)` for examples."""
     seconds: float
-    """Time of learning."""
 
 
 def learn(name: str, train: dataset.Dataset, task: config.Task) -> Baseline:
-    """Learns a baseline.
-
-    Args:
-        name: one of `NAMES`.
-        train: labelled examples.
-        task: with all labels, also labels that no example has.
-    """
+    """Learns a baseline, one of `NAMES`, for all labels of the task."""
     start = time.perf_counter()
     if isinstance(train, tagging_data.TaggingDataset):
         learnt = _learn_tags(train, task, by_word=name == EACH_WORD)
@@ -124,13 +115,13 @@ def _logit(shares: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Linear:
-    """Texts to TF-IDF, each part of a pair with its own words, to logits."""
+    """A map from texts to TF-IDF, each part of a pair with its own words, to logits."""
 
     vectorizers: Sequence[sklearn.feature_extraction.text.TfidfVectorizer]
     columns: Sequence[tuple[Sequence[int], object]]
     """Columns of the logits, and the regression that gives them."""
     base: np.ndarray
-    """`(width,)`: the logits of all other columns."""
+    """The logits of all other columns, `(width,)`."""
 
     def __call__(self, data: dataset.Dataset) -> np.ndarray:
         features = _features(self.vectorizers, data)

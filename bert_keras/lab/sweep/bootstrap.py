@@ -1,7 +1,7 @@
 """Paired bootstrap: differences of scores on the same examples, with intervals.
 
-Scores are functions of sums over examples, see `score_sums`: scikit-learn would take
-1 to 16 s for 2,000 resamples of one run, and a page has 45 runs.
+Scores are functions of sums over examples, see `score_sums`: scikit-learn would take 1
+to 16 s for 2,000 resamples of one run, and a page has 45 runs.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,15 +40,9 @@ def resample(
     seed: int,
     num_resamples: int = NUM_RESAMPLES,
 ) -> dict[Any, np.ndarray]:
-    """Returns the scores of all runs in the same resamples of the examples.
+    """Returns by run `(num_resamples,)` scores in the same resamples of the examples.
 
-    Args:
-        runs: on the same examples in the same order.
-        seed: of the resamples.
-        num_resamples: examples are drawn as often, with replacement.
-
-    Returns:
-        By run `(num_resamples,)` scores.
+    All `runs` are on the same examples in the same order.
     """
     (num_examples,) = {run.rows.shape[0] for run in runs.values()}
     parts: dict[Any, list[np.ndarray]] = {key: [] for key in runs}
@@ -86,17 +80,11 @@ def difference(
     resampled examples give for the mean, and `t_E` has `num_examples - 1` degrees. The
     chance of examples is in `S`, too, so the interval is rather too wide.
 
-    Args:
-        first: the score of each seed, and its scores in the resamples.
-        second: likewise, of the other model.
-        num_examples: of the dev file.
-        num_comparisons: pairs of models that a page may call different. The interval of
-            each is so much wider that all hold at once (Bonferroni), also the one of a
-            model that was picked because it is best.
-
-    Returns:
-        `None`: the models have fewer than two seeds in common, which say nothing about
-        the chance of training.
+    `first` and `second` have the score of each seed, and its scores in the resamples.
+    With `num_comparisons`, the pairs of models that a page may call different, each
+    interval is so much wider that all hold at once (Bonferroni), also that of a model
+    picked because it is best. `None`: the models have fewer than two seeds in common,
+    which say nothing about the chance of training.
     """
     common = sorted(first.keys() & second.keys())
     if len(common) < 2:

@@ -29,14 +29,11 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The models to compare, and how."""
-
     command: planning.Command
     """The common part of all runs, without models."""
     models: Sequence[str]
-    """Checkpoints of any format."""
     from_scratch: bool = False
-    """Whether to train the first one from random weights, too."""
+    """Whether to train the first model from random weights, too."""
     fractions: Sequence[float] = (0.01, 0.1, 1.0)
     """Shares of the training file."""
     num_seeds: int = 3
@@ -51,22 +48,17 @@ def run_comparison(
 ) -> list[str]:
     """Fine-tunes all models on each share of the labels, and writes one page.
 
-    Called again with the same directory, it makes only what is missing; models, shares
-    and seeds may be added.
+    A second call with the same directory makes only what is missing; models, shares and
+    seeds may be added. Returns the sentences that the figures support.
 
     Args:
-        comparison: the models, and how to compare them.
         output_dir: directory to create or to resume: that of a sweep, with
             `comparison.json`, and the baselines among `runs`.
         num_jobs: fine-tunings at the same time.
-        runner: their program.
-
-    Returns:
-        Sentences on what the figures allow to say.
+        runner: the program for a fine-tuning.
 
     Raises:
-        InputError: the settings, data, a model or the directory cannot be used, or no
-            run of a model has a score.
+        InputError: an input cannot be used, or no run of a model has a score.
         Stopped: SIGTERM or SIGHUP came.
     """
     # 1. Refuse what cannot be compared, before anything is written.
@@ -130,11 +122,7 @@ def run_comparison(
 def _make_grid(
     comparison: Comparison, base: finetuning.FinetuningConfig
 ) -> sweeps.SweepConfig:
-    """Returns the shares and the number of seeds.
-
-    Raises:
-        InputError: they, or the task, cannot be compared.
-    """
+    """Returns the shares and the number of seeds; refuses what cannot be compared."""
     for fraction in comparison.fractions:
         if not 0 < fraction <= 1:
             raise InputError(
@@ -254,11 +242,7 @@ def _learn_baseline(run: planning.Run, path: Path, data: held_out_parts.Files) -
 def _group(
     outcomes: Sequence[scores.Outcome], *, is_baseline: bool
 ) -> list[ranking.Candidate]:
-    """Groups outcomes by model and share of the labels.
-
-    Raises:
-        InputError: no run of a model has a score.
-    """
+    """Groups outcomes by model and share; each model needs a run with a score."""
 
     def order(outcome: scores.Outcome) -> tuple[float, int]:
         return outcome.run.settings.train_fraction, outcome.run.settings.seed

@@ -25,12 +25,9 @@ _FACTS_NAME = "comparison.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A finished comparison."""
-
     task: str
     metric: str
     num_dev: int
-    """Examples of the dev file."""
     candidates: tuple[rankings.Candidate, ...]
     """Baselines, then models."""
     rankings: tuple[rankings.Ranking, ...]
@@ -46,7 +43,6 @@ class Report:
 
 
 def write(report: Report, directory: Path) -> None:
-    """Writes page, picture and figures."""
     keys = (planning.MODEL_KEY, drawings.FRACTION_KEY)
     points = [point for c in report.candidates for point in c.points.values()]
     image = drawing.as_png(
@@ -198,7 +194,7 @@ def _table(
     corner: str,
     cell: Callable[[rankings.Candidate, rankings.Ranking], str],
 ) -> str:
-    """Returns a table with a row for each candidate, a column for each share."""
+    """Returns a table with a row for each candidate and a column for each share."""
     rows = [
         [
             markdown.literal(candidate.name),

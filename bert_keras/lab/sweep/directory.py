@@ -21,7 +21,6 @@ _PLAN_NAME = "plan.json"
 
 
 def run_path(directory: Path, name: str) -> Path:
-    """Returns the directory of a run."""
     return directory / "runs" / name
 
 
@@ -35,10 +34,6 @@ def claim(directory: Path, command: planning.Command) -> None:
 
     All runs share the data and the settings outside of the grid, and the checkpoint
     unless models are compared; grids, models and seeds may change.
-
-    Raises:
-        InputError: the directory holds something else, or another sweep; or a file of
-            the data cannot be read.
     """
     settings: dict[str, Any] = {
         "made_by": f"bert-keras {'compare' if command.models else 'sweep'}",
@@ -73,8 +68,6 @@ def _hash_data(command: planning.Command) -> dict[str, Any]:
 
 
 class _Plan(strict.StrictModel):
-    """Content of the plan's file."""
-
     keys: tuple[str, ...] = ()
     """Keys of all grids so far."""
     runs: tuple[planning.Run, ...] = ()
@@ -95,7 +88,6 @@ def read_plan(directory: Path) -> _Plan:
 def write_plan(
     directory: Path, keys: Sequence[str], runs: Sequence[planning.Run]
 ) -> None:
-    """Writes the plan for `read_plan`."""
     plan = _Plan(keys=tuple(keys), runs=tuple(runs))
     files.write_json(directory / _PLAN_NAME, plan.model_dump(mode="json"), indent=1)
 
@@ -108,11 +100,7 @@ def has_begun(directory: Path, name: str) -> bool:
 def read_outcome(
     directory: Path, run: planning.Run, *, metric: str
 ) -> scores.Outcome | None:
-    """Returns the outcome of a run; `None`: it is not finished.
-
-    Raises:
-        InputError: it has no such metric, or a damaged file.
-    """
+    """Returns the outcome of a run; `None`: it is not finished."""
     path = run_path(directory, run.name)
     results = run_directory.read_results(path)
     if results is None:
@@ -131,9 +119,6 @@ def check_same_inputs(directory: Path, runs: Iterable[planning.Run]) -> None:
 
     The directory was claimed for the same paths; their contents may have changed since.
     Runs of one fold have the same data, runs of one model the same weights.
-
-    Raises:
-        InputError: the first two that differ, and the difference.
     """
     first: dict[tuple[str, str | None], tuple[str, Any]] = {}
     for run in runs:

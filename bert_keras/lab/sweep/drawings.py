@@ -21,7 +21,6 @@ FRACTION_KEY = "train_fraction"
 """Setting whose values make a learning curve."""
 
 MAX_NAME_LENGTH = 40
-"""Characters of a line's name."""
 
 _COLOURS = (
     *(drawing.BLUE, drawing.VERMILION, drawing.GREEN, "#CC79A7", "#E69F00"),
@@ -40,7 +39,7 @@ def draw_points(
 ) -> figure.Figure:
     """Draws the scores of all runs, a row for each point, with mean and deviation.
 
-    Of more than `MAX_POINTS` points, the picture has the best.
+    The best points are drawn if there are more than `MAX_POINTS`.
     """
     if len(points) > MAX_POINTS:
         title += f": the best {MAX_POINTS} of {len(points):,} points"
@@ -150,11 +149,7 @@ def draw_curve(
 ) -> figure.Figure:
     """Draws means with deviations, and each seed as a dot, over a logarithmic axis.
 
-    Args:
-        lines: of models and baselines.
-        metric: of the scores.
-        title: of the picture.
-        baselines: names of the lines that are not of models.
+    `baselines` are names of `lines`.
     """
     image, plot = drawing.new_plot(title, width=9, height=5.4)
     greys, colours = itertools.cycle(_BASELINE_COLOURS), itertools.cycle(_COLOURS)

@@ -9,7 +9,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.kinds import catalogue, held_out_parts
 
 PLACE = "{fold}"
-"""Stands for the name of a fold in the names of files."""
+"""The placeholder for the name of a fold in the names of files."""
 
 
 class Fold(NamedTuple):
@@ -30,13 +30,10 @@ def find_folds(
 ) -> tuple[Fold, ...]:
     """Returns the requested folds; none for a single training and dev file.
 
-    Args:
-        task: name of the task.
-        train: file to train on; with `PLACE` in its name, one for each fold.
-        dev: files to evaluate on, likewise.
-        data: folder of a data set in place of `train` and `dev`, likewise.
-        num_folds: parts of the training file, by a hash of what its examples are about
-            (see `kinds.held_out_parts`), of which each is held out in turn.
+    `train`, `dev` and `data`, a data set's folder in place of both, name a file for
+    each fold if they contain `PLACE`. `num_folds` are parts of the training file, by a
+    hash of what its examples are about (see `kinds.held_out_parts`), each held out in
+    turn.
     """
     if any(PLACE in path for path in (train, data, *(dev or ())) if path):
         if num_folds is not None:

@@ -24,8 +24,6 @@ _FIXED_KEYS = ("task", "columns", "regression", "multi_label", "embedding.metric
 
 
 class Model(strict.StrictModel):
-    """A model of a comparison."""
-
     name: str
     init: str
     from_scratch: bool = False
@@ -82,7 +80,6 @@ class Command:
         return arguments
 
     def settings(self, overrides: Iterable[str] = ()) -> finetuning.FinetuningConfig:
-        """Returns the configuration of such a run."""
         task = [] if self.task is None else [f"task={self.task}"]
         return loading.load(
             finetuning.FinetuningConfig,
@@ -92,8 +89,6 @@ class Command:
 
 
 class Run(strict.StrictModel):
-    """One run of a sweep, finished or not."""
-
     # The pattern keeps a name from leading out of the sweep's directory.
     name: Annotated[
         str,
@@ -109,7 +104,6 @@ class Run(strict.StrictModel):
     """`None`: all runs start from the sweep's `--init`."""
 
     def value(self, key: str) -> Any:
-        """Returns the value of a key of the grid."""
         if key == MODEL_KEY:
             return self.model and self.model.name
         return _setting(self.settings, key)
@@ -127,10 +121,6 @@ def plan_runs(settings: sweeps.SweepConfig, command: Command) -> list[Run]:
 
     With each seed, the grid runs on the first fold, then on the next one; each point of
     the grid with the first model, then with the next one.
-
-    Raises:
-        InputError: a key or value that `FinetuningConfig` refuses, a repeated one, or a
-            key whose values cannot be compared.
     """
     for key in settings.grid:
         _check_key(key)
@@ -206,9 +196,7 @@ def show(value: Any) -> str:
 def varied_names(points: Sequence[Sequence[Any]], *, without: int = -1) -> list[str]:
     """Returns a name for each grid point, from the values that vary among them.
 
-    Args:
-        points: the values of each.
-        without: index of a key whose values are in no name; -1: none.
+    `without` is the index of a key whose values are in no name; -1: no such key.
     """
     varied = [
         index
@@ -226,12 +214,9 @@ def merge_plans(
 ) -> tuple[list[Run], list[Run]]:
     """Reuses the runs of an earlier grid in the same directory.
 
-    Returns:
-        `planned`, with the earlier run wherever one has the same fold, model and
-        configuration; and the other earlier runs.
-
-    Raises:
-        InputError: another model's run has the name of a new run.
+    Returns `planned`, with the earlier run wherever one has the same fold, model and
+    configuration; and the other earlier runs. Another model's run must not have the
+    name of a new run.
     """
 
     def identity(run: Run) -> tuple[Any, ...]:

@@ -22,8 +22,6 @@ GRACE_SECONDS = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """A running or finished command."""
-
     name: str
     process: subprocess.Popen
     log: Path
@@ -34,7 +32,8 @@ class Job:
 
     @property
     def ending(self) -> str:
-        """Reason for the end of the process, with the last line of its log."""
+        """Returns the reason for the end of the process, with the last line of its
+        log."""
         code = self.process.returncode
         how = f"exit code {code}" if code >= 0 else f"ended by {signal_name(-code)}"
         return f"{how}: {last_line(read_tail(self.log))}"
@@ -43,16 +42,12 @@ class Job:
 class Processes:
     """Running jobs; a context manager that ends them when it is left.
 
-    Inside it, Ctrl-C, SIGTERM and SIGHUP are only noted, so that no process is lost
-    between its start and its entry here; outside of the main thread, where Python
-    delivers no signals, they are not.
+    Inside the block, Ctrl-C, SIGTERM and SIGHUP are only noted, so that no process is
+    lost between its start and its entry here; outside of the main thread, where Python
+    delivers no signals, they are not. If this process is killed, Linux ends the jobs
+    with SIGTERM.
 
-    If this process is killed, Linux ends the jobs with SIGTERM.
-
-    Args:
-        runner: program for the arguments of each job.
-        num_slots: jobs at the same time.
-        lock: a descriptor that the processes keep open until they end, if any.
+    `lock` is a descriptor that the processes keep open until they end, if any.
     """
 
     def __init__(self, runner: Sequence[str], *, num_slots: int, lock: int | None):
@@ -60,9 +55,7 @@ class Processes:
         self._num_slots = num_slots
         self._lock = lock
         self.received: int | None = None
-        """The last signal."""
         self.jobs: list[Job] = []
-        """Running jobs."""
 
     def __enter__(self) -> "Processes":
         self._previous: dict[int, Any] = {}
@@ -156,7 +149,7 @@ def job_environment(
     """Returns the environment of one of several jobs.
 
     Each gets its share of the cores, and in turn one of the GPUs in `devices`; jobs on
-    one GPU take memory as needed. A single job has all of them. Numbers of threads that
+    one GPU take memory as needed. A single job has all GPUs. Numbers of threads that
     the user has set stay.
     """
     if num_slots == 1:
@@ -175,7 +168,6 @@ def job_environment(
 
 
 def read_tail(log: Path) -> str:
-    """Returns the end of a command's output."""
     with open(log, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
         return file.read().decode("utf-8", "replace")
@@ -195,7 +187,6 @@ def last_line(output: str) -> str:
 
 
 def signal_name(number: int) -> str:
-    """Returns the name of a signal, such as `SIGTERM`."""
     try:
         return signal.Signals(number).name
     except ValueError:

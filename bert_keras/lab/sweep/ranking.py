@@ -18,8 +18,6 @@ _SEED = 12345
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A model or a baseline, with its runs."""
-
     name: str
     is_baseline: bool
     points: Mapping[float, scores.Point]
@@ -31,22 +29,22 @@ class Candidate:
 
     @property
     def num_majority(self) -> int:
-        """Runs that learnt nothing; one answer for all is no sign for a baseline."""
+        """Counts runs that learnt nothing; one answer for all is no sign for a
+        baseline.
+        """
         num_runs = sum(point.num_majority for point in self.points.values())
         return 0 if self.is_baseline else num_runs
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """The candidates at one share of the labels."""
-
     fraction: float
     num_examples: int
     best: Candidate
     """The candidate with the best mean, a baseline or a model."""
     others: tuple[tuple[Candidate, bootstrap.Interval | None], ...]
-    """The rest, best first, and how much better the best is; `None`: fewer than
-    two seeds in common, or than `bootstrap.MIN_EXAMPLES` dev examples."""
+    """The rest, best first, and how much better the best is; `None`: fewer than two
+    seeds in common, or than `bootstrap.MIN_EXAMPLES` dev examples."""
 
     @property
     def model_is_worth_it(self) -> bool:
@@ -65,11 +63,7 @@ def rank(
     metric: str,
     labels: Sequence[str],
 ) -> Ranking | None:
-    """Ranks the candidates that learnt a share of the labels; `None`: none did.
-
-    Raises:
-        InputError: a file of answers is damaged or is of other examples.
-    """
+    """Ranks the candidates that learnt a share of the labels; `None`: none did."""
     present = [c for c in candidates if c.points[fraction].finished]
     if not present:
         return None

@@ -23,7 +23,6 @@ RUNNER = (sys.executable, "-P", "-m", "bert_keras.commands.main")
 current directory."""
 
 PROGRESS_SECONDS = 30.0
-"""Time between progress lines."""
 
 _POLL_SECONDS = 0.1
 
@@ -40,21 +39,17 @@ def run_sweep(
 
     A failed run does not stop the others; the next command tries it again. Each run
     adds to results.tsv and report.md; scores.png, best.json and `best` come at the end.
+    Returns all runs, of which one at least has a score.
 
     Args:
-        settings: the grid, and how to choose.
         command: the common part of all runs.
         output_dir: directory to create or to resume. Finished runs of another grid in
             it are compared too.
         num_jobs: processes at the same time.
-        runner: their program.
-
-    Returns:
-        All runs, of which one at least has a score.
 
     Raises:
-        InputError: the settings, the data or the directory cannot be used, the first
-            run was refused, or no run has a score.
+        InputError: an input cannot be used, the first run was refused, or no run has a
+            score.
         Stopped: SIGTERM or SIGHUP came; the processes were ended.
         KeyboardInterrupt: Ctrl-C came; the processes were ended.
     """
@@ -99,8 +94,6 @@ def _make_criterion(
 
 
 class Sweep:
-    """The runs of a directory, ended or not."""
-
     def __init__(self, directory: Path, criterion: scores.Criterion):
         self.directory = directory
         self.criterion = criterion
@@ -108,15 +101,13 @@ class Sweep:
         self.runs: dict[str, planning.Run] = {}
         """All runs by name, in their order."""
         self.outcomes: dict[str, scores.Outcome] = {}
-        """Outcomes of the ended runs by name."""
 
     def resume(
         self, keys: Sequence[str], planned: Sequence[planning.Run]
     ) -> list[planning.Run]:
         """Finds the finished runs, and writes the plan.
 
-        Returns:
-            `planned`, with the earlier run wherever one has the same settings.
+        Returns `planned`, with the earlier run wherever one has the same settings.
         """
         earlier = sweep_directory.read_plan(self.directory)
         planned, others = planning.merge_plans(earlier.runs, planned)
@@ -178,9 +169,8 @@ class Sweep:
     def _end(self, job: processes.Job) -> None:
         """Records the outcome of a run.
 
-        Raises:
-            InputError: the run was refused before it began, and no run of its model has
-                finished: the others would be refused, too.
+        Raises an `InputError` if the run was refused before it began, and no run of its
+        model has finished: the others would be refused, too.
         """
         run = self.runs[job.name]
         if job.process.returncode == 0:
@@ -274,11 +264,8 @@ def progress_line(
 ) -> str:
     """Returns the progress of a sweep in one line.
 
-    Args:
-        num_ended: runs that have ended since the first began.
-        num_runs: runs that this command makes.
-        share: trained part of all their epochs.
-        seconds: since the first began.
+    `num_ended` and `seconds` count since the first run of this command began; `share`
+    is the trained part of all its epochs.
     """
     ended = f"sweep: {share:4.0%}  {num_ended}/{num_runs} runs"
     if not share:

@@ -16,8 +16,6 @@ LARGEST = 1e100
 
 @dataclass(frozen=True, kw_only=True)
 class Criterion:
-    """How runs are measured and chosen."""
-
     metric: str
     """Name of a metric in `eval` of results.json."""
     goal: Literal["max", "min"]
@@ -25,7 +23,7 @@ class Criterion:
     """See `core.settings.sweeps.SweepConfig`."""
 
     def key(self, score: float | None) -> float:
-        """Greater for better scores."""
+        """Returns a number that is greater for better scores."""
         value = cast(float, score)  # Of a run that has one.
         return value if self.goal == "max" else -value
 
@@ -39,11 +37,7 @@ def make_criterion(
 ) -> Criterion:
     """Returns the metric, goal and choice of a sweep, with the task's defaults.
 
-    Args:
-        settings: of the sweep.
-        base: settings of its runs.
-        labels: of the training file; `None`: see `catalogue.main_metric`.
-        has_folds: whether runs are scored on several folds.
+    `base` are settings of its runs; `labels` `None`: see `catalogue.main_metric`.
     """
     metric = settings.metric or catalogue.main_metric(base, labels)
     kind = registry.labelled(catalogue.task_kind(base))
@@ -63,11 +57,9 @@ class Outcome:
     evaluation: Mapping[str, float]
     """All metrics on dev."""
     seconds: float | None = None
-    """Time of training."""
     num_train_examples: int | None = None
     """Labelled examples that it learnt from."""
     failure: str | None = None
-    """Reason for the missing score."""
     majority: str | None = None
     """Sign that the run learnt nothing."""
 
@@ -87,14 +79,8 @@ def judge(
 ) -> Outcome:
     """Returns the outcome of a finished run, failed if a loss or score is not finite.
 
-    Args:
-        run: the run.
-        results: content of its results.json.
-        answers: content of its dev_answers.jsonl; `None`: the run has no such file.
-        metric: the metric to choose by.
-
-    Raises:
-        InputError: the results have no such metric.
+    `results` and `answers` are the contents of its results.json and dev_answers.jsonl;
+    `answers` `None`: the run has no such file.
     """
     evaluation = results.get("eval", {})
     if metric not in evaluation:
@@ -133,12 +119,10 @@ class Point:
     """A point of the grid, with the outcomes of its runs."""
 
     values: tuple[Any, ...]
-    """Values of the sweep's keys."""
     outcomes: tuple[Outcome, ...]
 
     @property
     def finished(self) -> list[Outcome]:
-        """Outcomes with a score."""
         return [outcome for outcome in self.outcomes if outcome.score is not None]
 
     @property
@@ -151,7 +135,8 @@ class Point:
 
     @property
     def deviation(self) -> float | None:
-        """Deviation of the sample, with n - 1; `None` for fewer than two runs."""
+        """Returns the sample's deviation, with n - 1; `None` for fewer than two
+        runs."""
         return statistics.stdev(self.scores) if len(self.scores) > 1 else None
 
     @property
@@ -163,7 +148,9 @@ class Point:
         return sum(outcome.majority is not None for outcome in self.outcomes)
 
     def best(self, criterion: Criterion) -> Outcome | None:
-        """The first run with the best score; runs that learnt nothing come last."""
+        """Returns the first run with the best score; runs that learnt nothing come
+        last.
+        """
         return max(self.finished, key=lambda o: _rank(o, criterion), default=None)
 
     @property
@@ -195,8 +182,8 @@ def choose(
     """Returns the chosen point and its best run; `None` if no run has a score.
 
     `best`: the point of the best single run. `mean`: the point with the best mean among
-    the points with the fewest failed runs, as a lucky run is no mean. Of equals, the
-    first is chosen. A run at the majority class, which learnt nothing, is chosen only
+    the points with the fewest failed runs, as a lucky run is no mean. The first of
+    equals is chosen. A run at the majority class, which learnt nothing, is chosen only
     if all runs are.
     """
     point = next(iter(best_points(points, criterion, 1)), None)

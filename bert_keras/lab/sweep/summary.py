@@ -17,17 +17,13 @@ _CURVE_NAME = "learning_curve.png"
 
 @dataclass(frozen=True, kw_only=True)
 class State:
-    """A sweep, finished or not."""
-
     directory: Path
     task: str
     keys: tuple[str, ...]
-    """Keys of the grid."""
     criterion: scores.Criterion
     outcomes: tuple[scores.Outcome, ...]
     """Outcomes of the ended runs, in the order of the plan."""
     num_runs: int
-    """Planned runs."""
 
     @property
     def is_finished(self) -> bool:
@@ -39,7 +35,9 @@ class State:
 
     @property
     def curve(self) -> list[drawings.Line]:
-        """Lines of a learning curve; none without two values of `train_fraction`."""
+        """Returns lines of a learning curve; none without two values of
+        `train_fraction`.
+        """
         if drawings.FRACTION_KEY not in self.keys:
             return []
         lines = drawings.curve_lines(self.points, self.keys)
@@ -47,7 +45,7 @@ class State:
 
     @property
     def num_folds(self) -> int:
-        """Folds of the ended runs; 0: all were scored on the same files."""
+        """Returns the folds of the ended runs; 0: all were scored on the same files."""
         return len({o.run.fold for o in self.outcomes} - {None})
 
     @property
@@ -62,7 +60,7 @@ def write_tables(state: State) -> None:
 
 
 def write_pictures(state: State) -> None:
-    """Draws the scores of all runs; of several fractions, a learning curve too."""
+    """Draws the scores of all runs, and with several fractions a learning curve."""
     metric = f"{state.criterion.metric} on dev"
     image = drawing.as_png(
         lambda: drawings.draw_points(
@@ -179,7 +177,6 @@ def chosen_line(state: State) -> str:
 
 
 def page(state: State) -> str:
-    """Returns report.md."""
     states = [outcome.state for outcome in state.outcomes]
     parts = [
         f"# Sweep: {state.task}",
