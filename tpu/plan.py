@@ -67,11 +67,9 @@ def pretraining(
 ) -> Work:
     """Returns the work of `pretrain`.
 
-    Args:
-        lengths: tokens of the examples of each phase; empty: 128, and 512 in a second
-            phase. A single length makes a single phase.
-        num_words: words of text to prepare; `None`: the data are there.
-        masking: of the examples that are prepared.
+    `lengths` are the tokens of examples by phase; empty: 128, and 512 in a second
+    phase. A single length makes a single phase. `num_words` of text are prepared with
+    this `masking`; `None`: the data are there.
     """
     lengths = lengths or (128, 512)[: len(settings.phases)]
     model = settings.model.with_vocab_size(settings.model.vocab_size or _VOCAB_SIZE)
@@ -239,8 +237,7 @@ def rates(
 def facts(
     work: Work, flops_per_second: Sequence[float] | None, price_per_hour: float | None
 ) -> dict[str, Any]:
-    """Returns the plan for programs. `price_per_hour` is in US dollars of the whole
-    machine; `None`: no price."""
+    """Returns the plan for programs; `price_per_hour`: dollars of the whole machine."""
     values = asdict(work)
     for stage in values["stages"]:
         stage["flops"] = stage["training_flops"] + stage["evaluation_flops"]

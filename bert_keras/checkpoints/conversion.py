@@ -121,11 +121,8 @@ _EXPORTED = {
 
 
 def read(path: str | Path) -> weights.Checkpoint:
-    """Reads and checks a checkpoint: a directory, or a TensorFlow checkpoint's prefix,
-    such as `model.ckpt-6910`.
-
-    The vocabulary tells whether text is lower-cased, if nothing else does.
-    """
+    """Reads and checks a checkpoint: a directory, or a TensorFlow checkpoint's prefix.
+    The vocabulary tells whether text is lower-cased, if nothing else does."""
     path = files.path(path)
     checkpoint = FORMATS[recognize(path)].read(path)
     weights.check(checkpoint, path=path)
@@ -268,9 +265,7 @@ def _largest_difference(
     kept_ids: np.ndarray | None,
 ) -> float:
     """Returns the largest difference of any output, both as networks of one task.
-
-    `kept_ids` are the ids in the source of the result's pieces; `None`: the same ids.
-    """
+    `kept_ids`: ids in the source of the result's pieces; `None`: the same ids."""
     batch = _fixed_batch(result)
     ours = _outputs(result, result.task, batch)
     if kept_ids is not None:

@@ -35,10 +35,8 @@ def _is_state(path: Path) -> bool:
 
 def read(path: Path) -> weights.Checkpoint:
     """Opens a finished run, or reads one `checkpoints/step-....npz` of a pre-training.
-
-    Untrained weights are left out: weights that a conversion initialized, and weights
-    for next sentences if none were predicted.
-    """
+    Weights that a conversion initialized are left out, and weights for next sentences
+    if none were predicted."""
     if _is_state(path):
         run = run_directory.read_run(
             path.absolute().parents[1],

@@ -95,11 +95,9 @@ def create_run(
 ) -> Run:
     """Creates a run directory, or resumes an unfinished one of the same run.
 
-    Args:
-        inputs: everything else that affects the result (hashes of data and of initial
-            weights).
-        changeable: keys of `settings` that do not affect the result and may differ when
-            the run is resumed; `phases.*.KEY` for a key of each item of a list.
+    `inputs` are all else that affects the result: hashes of data and of initial
+    weights. `changeable` keys of `settings` do not affect the result and may differ
+    when the run is resumed; `phases.*.KEY` means a key of each item of a list.
     """
     run = Run(
         directory=files.path(directory),
@@ -181,11 +179,9 @@ def read_results(directory: str | Path) -> dict[str, Any] | None:
 
 
 def threshold_of(results: Mapping[str, Any]) -> float | dict[str, float] | None:
-    """Returns the threshold of a finished run, chosen on the main dev file.
-
-    It belongs to questions without an answer, or to each label where a text may have
-    several. `None`: the task has no threshold.
-    """
+    """Returns the threshold of a finished run, chosen on the main dev file: for
+    questions without an answer, or for each label where a text may have several.
+    `None`: the task has no threshold."""
     return results.get(THRESHOLDS, results.get("eval", {}).get("best_f1_thresh"))
 
 

@@ -130,8 +130,8 @@ def assign(
 def model_config(
     model: config.ModelConfig, checkpoint: weights.Checkpoint, *, path: str | Path
 ) -> config.ModelConfig:
-    """Configures a model with the architecture of a checkpoint. The checkpoint supplies
-    the keys of `ARCHITECTURE` that `model` leaves out."""
+    """Configures a model with the architecture of a checkpoint, which supplies the keys
+    of `ARCHITECTURE` that `model` leaves out."""
     architecture = {
         name: getattr(checkpoint.bert_config, name) for name in ARCHITECTURE
     }

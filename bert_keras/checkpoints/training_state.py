@@ -39,8 +39,7 @@ def named_variables(
 
     A name is the variable's role and path, so it depends neither on the order in which
     layers are made nor on other objects of the process. The model, its layers, its seed
-    generators and the optimizer must have explicit names, else a `ValueError` is
-    raised.
+    generators and the optimizer must have explicit names, or a `ValueError` is raised.
     """
     named = {}
     for prefix, variables in (
@@ -146,9 +145,8 @@ def _differences(
 
 
 def steps_to_keep(facts: Mapping[int, Facts], *, keep: int, keep_best: int) -> set[int]:
-    """Returns the steps of the checkpoints that stay.
-
-    An interrupted and resumed run ends with the same steps as an uninterrupted run.
+    """Returns the steps of the checkpoints that stay, equal for an interrupted and
+    resumed run and for an uninterrupted one.
 
     Args:
         keep: number of the newest that stay, at least 1. Interim ones do not count and
@@ -246,14 +244,12 @@ class CheckpointDirectory:
         return {step: facts[step].score for step in _best_first(facts)}
 
     def forget_scores(self) -> None:
-        """Excludes the scores so far from later comparisons. The boundary, the last
-        step saved or restored, is stored in later checkpoints, so it survives this
-        process."""
+        """Excludes the scores so far from later comparisons. Later checkpoints store
+        the boundary, the last step saved or restored, so it survives this process."""
         self._scores_since = self._step
 
     @property
     def step(self) -> int:
-        """The step that was saved or restored last; 0: none was."""
         return self._step
 
     def has_score(self, step: int) -> bool:
@@ -357,7 +353,6 @@ class CheckpointDirectory:
         self._delete_old(step)
 
     def _read_scores(self) -> dict[int, float | None]:
-        """Returns the recorded scores by step; `None` for one that is no number."""
         if self._scores is None:
             try:
                 self._scores = _scores_of(files.read_bytes(self._scores_path))
@@ -373,13 +368,9 @@ class CheckpointDirectory:
         return self._directory / SCORES_NAME
 
     def restore_latest(self, variables: Mapping[str, keras.Variable]) -> int:
-        """Restores the newest undamaged checkpoint and returns its step; 0: there is
-        none.
-
-        Raises:
-            InputError: all are damaged, the newest undamaged one belongs to another
-                model, or the disk does not answer.
-        """
+        """Restores the newest undamaged checkpoint and returns its step; 0: no
+        checkpoint. Raises `InputError` if all are damaged, that one belongs to another
+        model, or the disk does not answer."""
         reasons, unreadable = [], []
         for step in reversed(self._steps()):
             try:

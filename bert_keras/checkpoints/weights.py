@@ -48,15 +48,12 @@ def rows(
     *,
     kernels: Literal["as_is", "transposed", "heads"] = "as_is",
 ) -> list[Row]:
-    """Makes the table of a format from the names of its layers.
+    """Makes the table of a format from our names of layers and theirs; also of single
+    weights (`..._embeddings`, `output_bias`).
 
-    Args:
-        names: our names of layers, and theirs; also of single weights
-            (`..._embeddings`, `output_bias`).
-        variables: their suffixes for the `kernel`, `bias`, `gamma` and `beta` of a
-            layer.
-        kernels: layout of their kernels: ours, transposed, or with a separate axis for
-            attention heads.
+    `variables` are their suffixes for the `kernel`, `bias`, `gamma` and `beta` of a
+    layer. Their `kernels` are as ours, transposed, or with a separate axis for
+    attention heads.
     """
     table = []
     for ours, theirs in names.items():
@@ -220,7 +217,6 @@ def write_rows(
     arrays: Mapping[str, np.ndarray],
     bert_config: config.BertConfig,
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields their names and arrays for all rows whose weight is present."""
     for row in rows:
         if row.ours in arrays:
             array = arrays[row.ours]

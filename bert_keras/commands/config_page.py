@@ -69,8 +69,7 @@ _WORDS = {
 
 
 def describe(verb: str, settings: strict.StrictModel) -> Iterator[str]:
-    """Yields the lines of a YAML file with a verb's settings, each below its
-    meaning."""
+    """Yields the lines of a YAML file, a verb's settings below their meanings."""
     yield f"# Settings of `bert-keras {verb}`. {_summary(type(settings))}"
     yield from _describe(settings, indent="")
 
@@ -167,13 +166,11 @@ def recipes() -> Iterator[tuple[str, str, str]]:
 
 
 def recipe_lines() -> Iterator[str]:
-    """Yields the lines of `bert-keras config list`."""
     for name, verb, summary in recipes():
         yield f"{name:24}{verb:10}{summary}"
 
 
 def page() -> Iterator[str]:
-    """Yields the lines of docs/configuration.md."""
     yield from _INTRODUCTION.splitlines()
     for verb, model in CONFIGURATIONS.items():
         yield from ("", f"## `{verb}`", "", _summary(model), "")
@@ -193,8 +190,7 @@ def page() -> Iterator[str]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a default as plain values; items of a tuple only as far as they are
-    set."""
+    """Returns a default as plain values, without the unset keys of a tuple's items."""
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, strict.StrictModel):

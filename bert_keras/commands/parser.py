@@ -218,7 +218,6 @@ def add_encoder(parser: argparse.ArgumentParser) -> None:
 
 
 def finetuning_settings(args: argparse.Namespace) -> finetuning.FinetuningConfig:
-    """Loads the settings of `finetune`, with the task of `--task`."""
     overrides = [f"task={args.task}"] if args.task else []
     settings = load_settings(finetuning.FinetuningConfig, args, *overrides)
     from bert_keras.kinds import catalogue

@@ -41,8 +41,7 @@ class Device:
 
     @property
     def num_hosts(self) -> int:
-        """The number of machines: a slice of several machines has four chips on
-        each."""
+        """The number of machines; several have four chips each."""
         if self.num_chips <= self.chip.chips_per_host:
             return 1
         return -(-self.num_chips // 4)
@@ -96,11 +95,8 @@ driver's name, in capitals, is the GPU."""
 
 
 def peak_flops(device_name: str, dtype: str) -> float | None:
-    """Returns the highest operations a second of a device; `None`: unknown.
-
-    `device_name` is that of a GPU by its driver, or the type of a TPU such as `v4-32`;
-    `dtype` is that of the factors.
-    """
+    """Returns the highest operations a second of a device, a GPU by its driver's name
+    or a TPU by a type such as `v4-32`, with factors of `dtype`; `None`: unknown."""
     name = device_name.upper()
     if dtype in ("float32", "bfloat16"):
         for chip in CHIPS:

@@ -68,7 +68,6 @@ def open_to_read(path: Path) -> BinaryIO:
 
 
 def check_is_regular(path: Path) -> None:
-    """Refuses a local pipe, device or socket."""
     try:
         mode = os.stat(path).st_mode
     except OSError:
@@ -233,8 +232,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, values: Mapping[str, Any], **layout: Any) -> None:
-    """Writes a JSON file, whole or not at all. `layout` are options of `json.dumps`, by
-    default an indentation of 2."""
+    """Writes a JSON file, whole or not at all, with options of `json.dumps`."""
     layout.setdefault("indent", 2)
     write_atomically(path, (to_json(values, **layout) + "\n").encode())
 
@@ -311,10 +309,8 @@ def _errors_of_writing(path: Path, temporary: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def local_copy(path: Path) -> Iterator[pathlib.Path]:
-    """Yields a local file with a file's bytes: the file, or a copy from a store.
-
-    The copy is deleted when the block ends; a file opened in the block stays readable.
-    """
+    """Yields a local file with a file's bytes: the file, or a store's copy, deleted
+    when the block ends. A file opened in the block stays readable."""
     if not is_remote(path):
         yield pathlib.Path(path)
         return
@@ -327,11 +323,8 @@ def local_copy(path: Path) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def written_whole(path: Path) -> Iterator[pathlib.Path]:
-    """Yields a local file to write, which then gets its name or goes to a store.
-
-    It serves programs that insist on a path, with the suffix of `path`; other code
-    writes with `open_atomically`.
-    """
+    """Yields a local file to write, which then gets its name or goes to a store. It has
+    the suffix of `path` and serves programs that insist on a path."""
     if is_remote(path):
         with tempfile.TemporaryDirectory(prefix="bert_keras_") as directory:
             local = pathlib.Path(directory, name_of(path))
@@ -346,8 +339,8 @@ def written_whole(path: Path) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def added_to(directory: Path) -> Iterator[pathlib.Path]:
-    """Yields a local directory to write into, whose files then go to `directory`. On a
-    disk it is `directory` itself."""
+    """Yields a local directory to write into: `directory` itself, or on a store one
+    whose files then go to `directory`."""
     if not is_remote(directory):
         yield pathlib.Path(directory)
         return

@@ -22,11 +22,8 @@ class JsonLines(logging.Formatter):
 
 
 def configure(*, quiet: bool = False, as_json: bool = False) -> None:
-    """Sets what this process writes to stderr, and how.
-
-    `quiet`: only warnings and errors, and no progress. `as_json`: each message is a
-    line of JSON, also those on progress.
-    """
+    """Sets what this process writes to stderr. `quiet`: only warnings and errors, and
+    no progress. `as_json`: each message, also on progress, is a line of JSON."""
     logging.basicConfig(format="%(message)s", stream=sys.stderr)
     logger = logging.getLogger(PACKAGE)
     logger.setLevel(logging.WARNING if quiet else logging.INFO)

@@ -19,10 +19,8 @@ _WINDOW_SECONDS = 60.0
 
 
 class Progress:
-    """A line on stderr with share, rate and time left, while a block runs.
-
-    On a terminal the line is rewritten every half second; in a log, a new line is added
-    every ten seconds.
+    """A line on stderr with share, rate and time left, while a block runs: on a
+    terminal rewritten every half second, in a log a new line every ten seconds.
 
     Args:
         unit: name of the units; `bytes` are shown in MB.

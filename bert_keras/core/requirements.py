@@ -46,8 +46,7 @@ def _is_installed(name: str) -> bool:
 
 
 def check_backend(verb: str, backends: Sequence[str]) -> None:
-    """Chooses the first backend unless the user's `KERAS_BACKEND` names another of
-    them."""
+    """Chooses the first of `backends` unless `KERAS_BACKEND` names another of them."""
     backend = os.environ.get("KERAS_BACKEND") or backends[0]
     if backend not in backends:
         raise InputError(

@@ -155,7 +155,6 @@ def _reason(error: BaseException) -> str:
 
 
 def _as_os_error(error: Exception, path: str) -> OSError:
-    """Returns the `OSError` that a local file would raise."""
     if isinstance(error, FileNotFoundError):
         return FileNotFoundError(errno.ENOENT, "No such file or bucket", path)
     if isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError):
@@ -233,8 +232,6 @@ def _tag(facts: Any) -> dict[str, str]:
 
 
 def read_version(path: str) -> Version:
-    """Reads a small object in one request."""
-
     def read(client: Any, key: str) -> Version:
         answer = obstore.get(client, key)
         return Version(bytes(answer.bytes()), _tag(answer.meta))

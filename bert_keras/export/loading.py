@@ -14,11 +14,9 @@ def load(
 ) -> served.Trained:
     """Builds the network of a checkpoint, with everything else that its graph needs.
 
-    Args:
-        path: of the checkpoint; a run's `config.yaml` has the lengths of its inputs,
-            `results.json` its threshold.
-        embedding: vectors to export in place of the model's own answers, see
-            `served_embeddings.KINDS`; `None`: its own answers.
+    A run's `config.yaml` in `path` has the lengths of inputs, `results.json` its
+    threshold. `embedding` is a vector to export, see `served_embeddings.KINDS`; `None`:
+    the model's own answers.
     """
     kind = registry.find(checkpoint.task.kind)
     network_task, purpose = kind.served_network(checkpoint.task), kind.purpose

@@ -67,7 +67,8 @@ def export_model(
     and length.
 
     The directory appears when its content has been loaded again and has answered some
-    texts as the model itself does; else a `RuntimeError` is raised.
+    texts as the model itself does; else a `RuntimeError` is raised. Returns the check
+    of a quantised export, see `accuracy_check`, which is also in `quantization.json`.
 
     Args:
         model_dir: checkpoint of any format (see `checkpoints.conversion`).
@@ -76,18 +77,14 @@ def export_model(
         embedding: one of `served_embeddings.KINDS`, to get vectors; `None`: the answers
             of the model's task, see `Kind.served`.
         layers: layers of the vectors, -1 is the last; `None`: the last.
-        long_texts: how to shorten texts that are longer than an input, for vectors;
-            answers have it from training. `None`: texts are cut.
+        long_texts: how to shorten long texts for vectors; `None`: they are cut. For
+            answers the training decides.
         top_k: number of guesses for each `[MASK]`; `None`: 5.
         quantize: one of `quantizing.PRECISIONS[to]`; `None`: float32.
         reduce_range: whether int8 ONNX weights have 7 bits, see `quantizing.quantize`.
         dev: labelled file to compare a quantised export with the float32 one on.
         max_drop: points of the task's main metric that it may lose; `None`: 0.5.
         image: container image of the server, see `model_servers.server`.
-
-    Returns:
-        The check of a quantised export, see `accuracy_check`, which is also in
-        `quantization.json`.
     """
     # 1. Refuse what cannot be exported, before anything is read.
     _check_quantization(
@@ -259,7 +256,6 @@ def _write_smaller(
     small: served.ServedModel,
     dev_file: accuracy_check.DevFile,
 ) -> dict[str, Any]:
-    """Writes a SavedModel in half precision; returns its check."""
     check = dev_file.compare(formats.numbers_of(exact), formats.numbers_of(small))
     with tempfile.TemporaryDirectory(dir=directory) as other:
         _write_and_check(exact, Path(other), "saved_model")
@@ -311,7 +307,6 @@ def _write_and_check(model: served.ServedModel, directory: Path, to: str) -> Non
 
 
 def _describe_inputs(model: served.ServedModel, directory: Path) -> None:
-    """Writes the files that make ids of text."""
     model.vocabulary.save(directory / "vocab.txt")
     tokenizer_config = {
         "do_lower_case": model.do_lower_case,

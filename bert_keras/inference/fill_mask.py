@@ -22,8 +22,7 @@ class Guess(NamedTuple):
 def load_pretrainer(
     path: str | Path,
 ) -> tuple[weights.Checkpoint, pretrainer.BertPretrainer]:
-    """Loads a model with a masked-LM head, in float32. Missing weights for next
-    sentences are random."""
+    """Loads a masked LM in float32; missing weights for next sentences are random."""
     checkpoint = starting_point.read_with_tokenizer(path)
     lacking = [
         name
@@ -49,8 +48,7 @@ class FillMask:
         self._longest = checkpoint.bert_config.max_position_embeddings
 
     def __call__(self, text: str, *, top_k: int = 5) -> list[list[Guess]]:
-        """Returns, for each `[MASK]` in order, its `top_k` most probable tokens, best
-        first."""
+        """Returns the `top_k` most probable tokens of each `[MASK]`, best first."""
         input_ids = self._encode(text)
         positions = np.flatnonzero(input_ids == self._vocabulary.mask_id)
         logits = self._network(

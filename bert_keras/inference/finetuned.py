@@ -64,10 +64,8 @@ class FinetunedModel:
     def load(
         cls, directory: str | Path, *, precision: config.Precision | None = None
     ) -> Self:
-        """Loads a run of `finetune`, or a tuned checkpoint of any format.
-
-        `precision` to compute in; `None`: as the model was trained, else float32.
-        """
+        """Loads a run of `finetune`, or a tuned checkpoint of any format, to compute in
+        `precision`; `None`: as the model was trained, else float32."""
         if _is_third_party(directory):
             checkpoint = conversion.read(directory)
             model = cls.from_checkpoint(checkpoint, directory, precision=precision)
@@ -143,12 +141,9 @@ class FinetunedModel:
         return data.answer(outputs, inputs, self.task, self.settings)
 
     def predict(self, examples: Iterable[Any]) -> list[answers.Record]:
-        """Answers Python objects: texts, words, questions or endings, see
-        `LoadedModel.predict`.
-
-        Returns a record for each, in order: the example, its `prediction` and keys of
-        the kind of task, such as `probabilities`.
-        """
+        """Answers Python objects, in the forms that `LoadedModel.predict` takes.
+        Returns a record for each: the example, its `prediction` and, for instance,
+        `probabilities`."""
         answered = self.answer(
             registry.labelled(self.task.kind).from_python(examples, self.task)
         )
@@ -231,12 +226,10 @@ def _input_file(path: str | Path, kind: Labelled) -> Iterator[Path]:
 def submit_glue(
     model_dirs: Sequence[str | Path], data: str | Path, output_path: str | Path
 ) -> None:
-    """Answers GLUE's test files in the leaderboard's format.
+    """Answers GLUE's test files, in the folder `data`, in the leaderboard's format.
 
     Args:
-        model_dirs: runs on GLUE tasks, at most one for each. The MNLI run answers AX
-            too.
-        data: GLUE's folder.
+        model_dirs: runs, at most one for each task. The MNLI run answers AX too.
         output_path: directory to make for the tables; or a `.zip` to upload, which
             needs a run for every task.
     """

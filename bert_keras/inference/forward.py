@@ -22,13 +22,10 @@ class BatchPredictor:
     """Computes the outputs for many inputs, batch by batch.
 
     Args:
-        compute: from the features of a batch to its outputs. Their last axis, or axes,
-            are the width of an answer.
-        feature_names: keys of a batch that `compute` reads, if the batch has them;
-            `input_mask` is one.
+        compute: from features to outputs, whose last axes are an answer's width.
+        feature_names: keys that `compute` reads if a batch has them, also `input_mask`.
         tokens_per_batch: of a replica, padding included; `None`: `TOKENS_PER_BATCH`.
-        strategy: made the variables; its replicas each compute a share of a batch.
-            `None`: no strategy.
+        strategy: made the variables; its replicas share a batch. `None`: no strategy.
         ladder: ascending lengths to one of which each batch is padded, with as many
             rows as fit: all shapes are fixed. Empty: shapes vary.
     """
@@ -81,8 +78,7 @@ class BatchPredictor:
         return outputs
 
     def _batches(self, inputs: dataset.Inputs) -> Iterator[tuple[np.ndarray, int, int]]:
-        """Yields the rows of each batch, the number to pad them to, and their
-        tokens."""
+        """Yields the rows of each batch, the number to pad them to, and the tokens."""
         # The longest first: what does not fit into memory fails at once.
         rest = np.argsort(-inputs.lengths, kind="stable")
         while len(rest):
@@ -99,8 +95,7 @@ class BatchPredictor:
             yield rows, num_rows, length
 
     def _run(self, batch: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Returns the outputs of a batch that has equally many rows for each
-        replica."""
+        """Returns the outputs of a batch with equally many rows for each replica."""
         features = {
             name: tf.constant(np.reshape(v, (self._num_replicas, -1, *v.shape[1:])))
             for name, v in batch.items()
@@ -121,8 +116,7 @@ class BatchPredictor:
             return self._traced(features).numpy()
 
     def _on_replicas(self, features: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        """Returns the outputs of all replicas' rows, which are along the first two
-        axes."""
+        """Returns the outputs of all replicas' rows, along the first two axes."""
 
         def compute(features: Mapping[str, tf.Tensor]) -> tf.Tensor:
             own = tf.distribute.get_replica_context().replica_id_in_sync_group

@@ -68,8 +68,7 @@ class LoadedModel:
 
         Args:
             texts: strings, or pairs of strings; at least one.
-            max_seq_length: tokens at most, special ones included; `None`: the
-                encoder's.
+            max_seq_length: tokens at most, with special ones; `None`: the encoder's.
             long_texts: how to shorten longer texts: `cut` or `head_tail`, see
                 `core.settings.finetuning.FinetuningConfig`.
         """
@@ -133,13 +132,11 @@ def _are_pairs(texts: list[Any]) -> bool:
 
 
 def load(path: str | Path, *, precision: config.Precision | None = None) -> LoadedModel:
-    """Loads a trained model.
+    """Loads a trained model, to compute in `precision`; `None`: as a tuned run was
+    trained, else float32.
 
-    Args:
-        path: a finished run directory, a `checkpoints/step-....npz` of one that may
-            still train, or a directory of Google, Hugging Face, KerasHub or the Model
-            Garden.
-        precision: to compute in; `None`: as a tuned run was trained, else float32.
+    `path` is a finished run directory, a `checkpoints/step-....npz` of one that may
+    still train, or a directory of Google, Hugging Face, KerasHub or the Model Garden.
     """
     if _is_tuned_run(files.path(path)):
         model = finetuned.FinetunedModel.load(path, precision=precision)

@@ -58,7 +58,7 @@ def class_scores(
 
 def pooled(whole: Confusion, max_classes: int) -> tuple[Sequence[str], np.ndarray]:
     """Returns the classes with most mistakes, all others pooled as the last one, and
-    all counts, `(num_names, num_names)`. Mistakes among the others are on the
+    all counts, `(num_names, num_names)`; mistakes among the others are on the
     diagonal."""
     names, counts = whole
     if len(names) <= max_classes:
@@ -75,8 +75,7 @@ def pooled(whole: Confusion, max_classes: int) -> tuple[Sequence[str], np.ndarra
 
 
 def commonest(whole: Confusion, limit: int) -> list[tuple[str, str, int, float]]:
-    """Returns the commonest confusions: right and answered class, count, share of the
-    row."""
+    """Returns the commonest confusions: right and answered class, count, row share."""
     names, counts = whole
     totals = counts.sum(axis=1)
     pairs = counts.tocoo()

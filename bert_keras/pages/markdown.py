@@ -156,8 +156,7 @@ def _windows(
 
 
 def _at_blank(text: str, place: int, step: int, *, limit: int | None = None) -> int:
-    """Returns the nearest end of a word in one direction; `place` itself if no end is
-    near it or before `limit`."""
+    """Returns a word's nearest end, or `place` if none is near or before `limit`."""
     if place in (0, len(text)):
         return place
     for found in range(place, place + step * _NEAREST_BLANK, step):

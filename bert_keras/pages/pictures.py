@@ -81,8 +81,7 @@ def _write_counts(plot: axes.Axes, counts: np.ndarray, shares: np.ndarray) -> No
 def draw_class_scores(
     title: str, scores: Sequence[confusion.ClassScore]
 ) -> figure.Figure:
-    """Draws precision, recall and F1, a row for each class; beyond `MAX_ROWS` classes
-    only those with the lowest F1."""
+    """Draws precision, recall and F1 of the `MAX_ROWS` classes with the lowest F1."""
     if len(scores) > MAX_ROWS:
         scores = sorted(scores, key=lambda s: np.nan_to_num(s.f1, nan=2.0))[:MAX_ROWS]
         title += f": the lowest {MAX_ROWS}"
@@ -115,7 +114,6 @@ def name_rows(plot: axes.Axes, names: Sequence[str]) -> None:
 
 
 def draw_reliability(bins: Sequence[calibration.Bin]) -> figure.Figure:
-    """Draws accuracy by confidence, and the number of answers."""
     error = calibration.expected_calibration_error(bins)
     picture = figure.Figure(figsize=(6.5, 6.5), layout="constrained")
     picture.get_layout_engine().set(w_pad=0.1, h_pad=0.1)

@@ -28,8 +28,7 @@ class Section(NamedTuple):
 
 
 def confusion_section(whole: confusion.Confusion, *, title: str, name: str) -> Section:
-    """Shows the confusion matrix; for more than two classes the commonest confusions
-    too."""
+    """Shows the confusion matrix; beyond two classes also the commonest confusions."""
     shown = whole._replace(names=tuple(drawing.short_names(whole.names)))
     draw = functools.partial(pictures.draw_confusion, title, shown)
     texts = []
@@ -85,8 +84,7 @@ def _score_cells(score: confusion.ClassScore) -> list[str]:
 def calibration_section(
     confidences: Sequence[float], is_right: Sequence[bool]
 ) -> Section:
-    """Shows whether a model is right as often as it is confident, by the probability of
-    each answer."""
+    """Shows whether a model is right as often as it is confident."""
     bins = calibration.reliability_bins(confidences, is_right)
     error = calibration.expected_calibration_error(bins)
     mean = sum(confidences) / len(confidences)
@@ -128,7 +126,6 @@ def records_table(columns: Sequence[Column], records: Sequence[Any]) -> str:
 
 
 def most_confident_mistakes(records: Sequence[Any]) -> list[Any]:
-    """Returns the wrong answers, the most confident first."""
     wrong = [record for record in records if record.label != record.prediction]
     return sorted(wrong, key=lambda record: (-record.confidence, record.line))
 
@@ -136,13 +133,8 @@ def most_confident_mistakes(records: Sequence[Any]) -> list[Any]:
 def mistakes_section(
     columns: Sequence[Column], wrong: Sequence[Any], *, summary: str, order: str
 ) -> Section:
-    """Shows a table of the worst mistakes.
-
-    Args:
-        wrong: all mistakes, the worst first.
-        summary: sentence about their number.
-        order: property of the worst.
-    """
+    """Shows a table of the worst mistakes. `wrong` has all of them, the worst first;
+    `summary` is a sentence about their number, `order` the property of the worst."""
     text = f"{summary}."
     if worst := wrong[:NUM_MISTAKES]:
         table = records_table(columns, worst)

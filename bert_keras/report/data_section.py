@@ -19,8 +19,7 @@ _COLOURS = (drawing.BLUE, drawing.VERMILION, drawing.GREEN, drawing.GREY)
 
 
 def read_section(run_dir: Path) -> sections.Section | None:
-    """Reads the part of a page about the data; `None`: an earlier version made the
-    run."""
+    """Reads the section on the data; `None`: an earlier version made the run."""
     path = run_dir / run_directory.DATA_REPORT_NAME
     if not path.is_file():
         return None

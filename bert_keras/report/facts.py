@@ -146,8 +146,7 @@ def changed_settings(task: config.Task, settings: Mapping[str, Any]) -> dict[str
 
 
 def find_curve(log: event_log.EventLog, name: str) -> event_log.Curve | None:
-    """Returns the curve of the tag `name`, or of the shortest `.../name`; `None`:
-    neither."""
+    """Returns the curve of the tag `name`, or of the shortest `.../name`, if any."""
     tags = [tag for tag in log.scalars if f"/{tag}".endswith(f"/{name}")]
     return log.scalars[min(tags, key=len)] if tags else None
 

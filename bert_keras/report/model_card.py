@@ -2,8 +2,7 @@
 
 It is Markdown under the metadata that the Hugging Face Hub reads (`library_name`,
 `pipeline_tag`, `model-index`). Facts that the run's files do not have are called "not
-stated". The card has names of files, but neither directories, nor the machine's name,
-nor a text.
+stated". The card names files, but neither directories, nor the machine, nor a text.
 """
 
 import json
@@ -105,13 +104,8 @@ class _Source(NamedTuple):
 
 
 def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
-    """Returns the card of a finished run; `None`: the model is no such run.
-
-    Args:
-        model_dir: run directory, or any other checkpoint.
-        name: title of the model.
-        form: of the files beside the card, a key of `USES`.
-    """
+    """Returns the card of a finished run; `None`: the model is no such run. `form` is
+    that of the files beside the card, a key of `USES`."""
     directory = files.path(model_dir)
     if not (directory / run_directory.TASK_NAME).is_file():
         return None
@@ -214,8 +208,7 @@ def _first_lines(source: _Source) -> str:
 
 
 def _spread(values: Sequence[float], num_runs: int) -> str:
-    """Returns mean and deviation of the runs that have a score: a diverged run has
-    none."""
+    """Returns mean and deviation of the runs with a score: diverged runs have none."""
     if not values:
         return "–"
     text = f"{statistics.fmean(values):.4f}"
@@ -225,8 +218,7 @@ def _spread(values: Sequence[float], num_runs: int) -> str:
 
 
 def _scores(source: _Source) -> str:
-    """Formats scores: this run's, and the mean of runs that differ in the seed
-    alone."""
+    """Formats this run's scores, and the mean of runs that differ in the seed alone."""
     runs = [found["eval"] for found in _seeds(source.directory)]
     baseline = source.results.get("eval_baseline") or {}
     header = ["score", "this model"]

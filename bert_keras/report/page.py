@@ -53,13 +53,9 @@ def render(
     *,
     data: sections.Section | None = None,
 ) -> str:
-    """Renders the whole page.
-
-    Args:
-        pictures: title and file name of each curve, next to the page.
-        parts: about the answers of a fine-tuned run; `None`: there are none.
-        data: about its files; `None`: unknown.
-    """
+    """Renders the whole page. `pictures` are title and file name of each curve, next to
+    the page; `parts` the answers of a fine-tuned run, if any; `data` its files, if
+    known."""
     blocks = [
         f"{MARK}\n# {run.name}",
         _state(run),
@@ -120,8 +116,7 @@ def _evaluation(run: facts.Facts) -> str:
 
 
 def _best(metric: Metric, curve: event_log.Curve) -> int | None:
-    """Returns the index of the best value; `None`: none is finite, or it is no
-    score."""
+    """Returns the best value's index; `None`: none is finite, or it is no score."""
     finite = np.flatnonzero(np.isfinite(curve.values))
     if metric.better is None or not len(finite):
         return None
@@ -136,8 +131,7 @@ def _value_and_step(curve: event_log.Curve, index: int | None) -> tuple[str, str
 
 
 def _evaluation_curves(run: facts.Facts) -> dict[str, event_log.Curve]:
-    """Returns curves by metric, with derived ones, of the last phase that was
-    evaluated."""
+    """Returns curves by metric, with derived ones, of the last phase evaluated."""
     names = {tag.rpartition("/")[2] for tag in run.eval.scalars}
     curves = {
         name: _of_last_phase(run, curve)
@@ -156,8 +150,7 @@ def _evaluation_curves(run: facts.Facts) -> dict[str, event_log.Curve]:
 
 
 def _of_last_phase(run: facts.Facts, curve: event_log.Curve) -> event_log.Curve:
-    """Returns the last phase's values: values for other lengths of examples do not
-    compare."""
+    """Returns the last phase's values: values for other lengths do not compare."""
     begin = max((end for end in run.phase_ends if end < curve.steps[-1]), default=-1)
     return event_log.Curve(*(part[curve.steps > begin] for part in curve))
 
@@ -243,8 +236,7 @@ def _command(run: facts.Facts) -> str:
 
 
 def _yaml(value: Any) -> str:
-    """Writes a value as `--set` reads it: JSON is YAML, and a plain word needs no
-    quotes."""
+    """Writes a value as `--set` reads it: as JSON, but a plain word without quotes."""
     if isinstance(value, list):
         value = [_without_nulls(item) for item in value]
     return value if isinstance(value, str) else json.dumps(value)

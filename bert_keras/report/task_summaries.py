@@ -37,11 +37,8 @@ def describe(
 
 
 def write(run_dir: str | Path, *, step: int) -> None:
-    """Shows the answers of a fine-tuned run in TensorBoard, as pictures and text.
-
-    They go to `logs/panels`: pictures as `answers/*`, text as `answers/*/text`. `step`
-    is the run's last.
-    """
+    """Shows the answers of a fine-tuned run, at its last `step`, in TensorBoard.
+    Pictures go to `answers/*` in `logs/panels`, text to `answers/*/text`."""
     run_dir = files.path(run_dir)
     parts = read_sections(run_dir)
     with files.added_to(run_dir / run_directory.LOGS_NAME / "panels") as directory:

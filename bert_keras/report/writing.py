@@ -15,11 +15,8 @@ PAGE_NAME = "report.md"
 
 def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> Path:
     """Writes `report.md` and pictures: the curves of a run, finished or not, and the
-    answers of a finished fine-tuning. Returns the report's directory.
-
-    `output_dir` is `None` for `report` in the run directory. An earlier report there is
-    replaced, but no other content.
-    """
+    answers of a finished fine-tuning. Returns the report's directory: `output_dir`, or
+    `report` in the run directory. Only an earlier report there is replaced."""
     run_dir = files.path(run_dir)
     run = facts.read_facts(run_dir)
     output = files.path(output_dir or run_dir / run_directory.REPORT_NAME).resolve()

@@ -1,5 +1,4 @@
-"""Checks without a TPU whether our steps compile for it and fit, and how fast they can
-be.
+"""Checks without a TPU whether our steps compile for it and fit, and their least time.
 
 Each step of a run (training, evaluation; of pre-training or of a task) is lowered as
 one chip of the slice would run it and compiled by libtpu for that chip. Figures are the
@@ -32,8 +31,7 @@ class Row:
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """The least time of a step, by its arithmetic and by the bytes that it
-        moves."""
+        """The least time of a step, by its arithmetic and by the bytes moved."""
         return (
             self.compiled.flops / self.chip.flops,
             self.compiled.moved_bytes / self.chip.bandwidth,

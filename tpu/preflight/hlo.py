@@ -42,8 +42,7 @@ def bytes_of_shapes(text: str) -> int:
 
 
 def without_mhlo_copies(text: str) -> str:
-    """Replaces TensorFlow's `mhlo.copy` in StableHLO, which jaxlib does not read, by
-    reshapes to the same shape."""
+    """Replaces TensorFlow's `mhlo.copy`, which jaxlib does not read, by reshapes."""
     text = re.sub(
         r"mhlo\.copy (%[\w#]+) : (tensor<[^>]*>)",
         r"stablehlo.reshape \1 : (\2) -> \2",
@@ -58,8 +57,7 @@ def without_mhlo_copies(text: str) -> str:
 
 
 def refused_operations(message: str) -> tuple[steps.Refused, ...]:
-    """Returns the operations that TensorFlow names in an error of lowering; maybe
-    none."""
+    """Returns the operations that TensorFlow names in an error of lowering, if any."""
     found = [
         steps.Refused(
             operation=operation,

@@ -25,11 +25,9 @@ from bert_keras.training.step import learner, optimization
 
 
 class OneOfManyChips(tf.distribute.Strategy):
-    """A strategy of one chip of a data-parallel slice, for tracing only.
-
-    Its variables live on the processor; its devices are named as TPUs, so that code for
-    processors alone stays out.
-    """
+    """A strategy of one chip of a data-parallel slice, for tracing only. Its variables
+    live on the processor; its devices are called TPUs, so that processors' code stays
+    out."""
 
     def __init__(self, num_chips: int):
         super().__init__(_Extended(self, num_chips))
@@ -123,11 +121,8 @@ def _lower(step: steps.Step) -> Lowered | tuple[steps.Refused, ...]:
 
 
 def of_unknown_shape(graph: tf.Graph) -> Iterator[steps.Refused]:
-    """Yields the operations whose shape is unknown although all their inputs are known.
-
-    Later operations, whose shape is unknown as well, are left out. Bodies of loops and
-    branches are searched too.
-    """
+    """Yields operations of unknown shape whose inputs are all known, without their
+    followers. Bodies of loops and branches are searched too."""
     bodies = [
         function_def_to_graph.function_def_to_graph(function)
         for function in graph.as_graph_def(add_shapes=True).library.function

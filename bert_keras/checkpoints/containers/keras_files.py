@@ -1,8 +1,5 @@
-"""Arrays of a Keras weights file, `*.weights.h5`, read with h5py alone.
-
-No link leads out of the file, and no memory is allocated before claims were checked
-against its size.
-"""
+"""Arrays of a Keras weights file, `*.weights.h5`, read with h5py alone. No link leads
+out of the file, and claims are checked against its size before memory is allocated."""
 
 import contextlib
 import math
@@ -93,8 +90,7 @@ _SIGNS_OF_DAMAGE = (
 
 
 def _plain_datasets(file: h5py.File, path: Path) -> dict[str, h5py.Dataset]:
-    """Returns the datasets; refuses links to other files, and claims beyond the file's
-    size."""
+    """Returns the datasets; refuses links to other files, and impossible sizes."""
     links = {}
     # h5py would replace an error that a callback raises.
     file.visititems_links(links.__setitem__)

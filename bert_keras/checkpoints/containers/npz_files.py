@@ -35,10 +35,7 @@ class ArrayHeader:
 
 def write_arrays(path: str | Path, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
     """Writes an archive, whole or not at all, from arrays that are consumed one by one.
-
-    Equal arrays give equal bytes. Once the function has returned, the file survives a
-    power failure.
-    """
+    Equal arrays give equal bytes. Afterwards the file survives a power failure."""
     with files.open_atomically(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays:
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -127,7 +124,6 @@ _HARMLESS_FLAGS = 0x808
 def _read_headers(
     archive: zipfile.ZipFile, names: Collection[str] | None = None
 ) -> dict[str, ArrayHeader]:
-    """Returns headers of members, each checked against the member's size."""
     headers = {}
     for member in archive.infolist():
         name = member.filename.removesuffix(".npy")

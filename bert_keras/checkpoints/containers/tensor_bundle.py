@@ -25,8 +25,6 @@ _STATE_NAME = "checkpoint"
 
 
 class Bundle:
-    """An opened checkpoint: a `weights.Source`, whose tensors are read on demand."""
-
     def __init__(self, prefix: Path):
         self.prefix = prefix
         with self._errors():
@@ -198,9 +196,7 @@ def _latest(directory: Path) -> Path | None:
 
 def names_at(path: Path) -> frozenset[str] | None:
     """Returns the names of tensors in the checkpoint of a path, or else in the first.
-
-    `None`: there is no checkpoint. Empty: its index is unreadable.
-    """
+    `None`: there is no checkpoint. Empty: its index is unreadable."""
     with contextlib.suppress(OSError):
         candidates = prefixes(path) if path.is_dir() else []
         try:

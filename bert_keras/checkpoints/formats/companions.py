@@ -72,8 +72,7 @@ def check_casing_is_known(
 
 
 def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
-    """Writes both files, and `tokenizer_config.json` if the letters do not show the
-    casing."""
+    """Writes both files, and `tokenizer_config.json` if the letters leave a doubt."""
     values = checkpoint.bert_config.model_dump(exclude={"attention"})
     values["hidden_act"] = ACTIVATIONS[checkpoint.bert_config.hidden_act]
     files.write_json(directory / CONFIG_NAME, values, sort_keys=True)

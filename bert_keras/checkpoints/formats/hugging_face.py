@@ -1,5 +1,4 @@
-"""Hugging Face's directories of a BERT: `config.json`, `model.safetensors` or its
-shards, and a tokenizer.
+"""Hugging Face's BERTs: `config.json`, `model.safetensors` or its shards, a tokenizer.
 
 Only their package safetensors is used; nothing that the files name is imported or run.
 `config.json` names the model's class; otherwise the tensors tell as far as they can.
@@ -75,9 +74,8 @@ _BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
 def recognizes(path: Path) -> bool:
-    """Whether there are Hugging Face weights, of any model, readable or not. A
-    directory of sentence-transformers is not recognized, though it has the same
-    files."""
+    """Whether there are Hugging Face weights, of any model, readable or not. The same
+    files in a directory of sentence-transformers do not count."""
     if (path / MODULES_NAME).is_file():
         return False
     return has_weights(path)
@@ -94,8 +92,7 @@ def has_weights(path: Path) -> bool:
 
 
 def read(path: Path) -> weights.Checkpoint:
-    """Opens a directory; weights of other precisions become float32, which is
-    logged."""
+    """Opens a directory; logs that weights of other precisions become float32."""
     config_path = path / hugging_face_config.NAME
     values = files.read_json(config_path)
     hugging_face_config.check_model(values, config_path)
@@ -178,12 +175,8 @@ def _spellings(theirs: str) -> list[str]:
 def _resolve(
     rows: Iterable[weights.Row], theirs: Iterable[str]
 ) -> tuple[list[weights.Row], dict[str, str]]:
-    """Replaces names in the table by names in a file.
-
-    Returns:
-        Rows with a tensor, and names of tensors that must be copies of these, each with
-        the name of its original.
-    """
+    """Replaces names in the table by names in a file; returns the rows with a tensor,
+    and the originals by the names of tensors that must be copies."""
     theirs, resolved, copies = set(theirs), [], {}
     for row in rows:
         first, *others = [n for n in _spellings(row.theirs) if n in theirs] or [None]

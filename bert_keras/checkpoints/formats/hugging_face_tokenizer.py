@@ -75,11 +75,9 @@ def read(directory: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
 
 
 def read_longest_input(directory: Path, num_positions: int) -> int | None:
-    """Returns the tokens to which inputs are cut; `None`: as many as positions.
-
-    A published model has as many as `num_positions` or, for "no limit", a number of 30
-    digits; only a lower number was chosen.
-    """
+    """Returns the tokens to which inputs are cut; `None`: as many as positions. A
+    published model has as many as `num_positions` or, for "no limit", a number of 30
+    digits; only a lower number was chosen."""
     path = directory / _CONFIG
     length = files.read_json(path).get("model_max_length") if path.is_file() else None
     is_chosen = isinstance(length, int) and 4 <= length < num_positions

@@ -240,12 +240,9 @@ def _read_lowercase(path: Path) -> bool:
 
 
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
-    """Writes a preset for `BertBackbone.from_preset`, or for
-    `BertTextClassifier.from_preset` if the model classifies texts or gives them a
-    number.
-
-    A backbone always has a pooler: a missing one is initialized.
-    """
+    """Writes a preset for `BertBackbone.from_preset`, or
+    `BertTextClassifier.from_preset` for texts' classes or numbers. A backbone always
+    has a pooler: a missing one is initialized."""
     if checkpoint.vocabulary is not None:
         companions.check_casing_is_known(checkpoint)
     bert_config = checkpoint.bert_config

@@ -195,11 +195,9 @@ def _find_encoder(
 
 
 def _name_layers(graph: tensor_bundle.ObjectGraph, encoder: int) -> None:
-    """Gives the layers of an encoder of 2020 today's names.
-
-    They have only numbers, in the order of computation, and the output of attention
-    belongs to the transformer layer.
-    """
+    """Gives the layers of an encoder of 2020 today's names. They have only numbers, in
+    the order of computation, and the output of attention belongs to the transformer
+    layer."""
     children = graph.children[encoder]
     layers: dict[str, int] = {}
     while graph.key(encoder, f"layer_with_weights-{len(layers) + 4}/{_QUERY}"):
@@ -368,11 +366,9 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     `tf.train.Checkpoint(encoder=...)` restores it into an encoder,
     `tf.train.Checkpoint(model=...)` into the model of its task: `BertPretrainerV2`,
     `BertClassifier`, `BertTokenClassifier` or `BertSpanLabeler`. The pooler is stored
-    twice, because pre-training models and classifiers have their own.
-
-    Returns:
-        The reasons by our names of weights without a place: Model Garden has no model
-        for multiple choice.
+    twice, because pre-training models and classifiers have their own. Returns the
+    reasons by our names of weights without a place: Model Garden has no multiple
+    choice.
     """
     kind = checkpoint.task.kind
     companions.write(checkpoint, directory)

@@ -32,11 +32,8 @@ Run = Callable[[Mapping[str, np.ndarray]], dict]
 
 
 class DevFile:
-    """A labelled file that a tuned model answers in several exports.
-
-    If `model_dir` is no run but a tuned model in another format, the file has the
-    default columns of its form.
-    """
+    """A labelled file that a tuned model answers in several exports. It has its form's
+    default columns if `model_dir` is not one of our runs."""
 
     def __init__(self, path: Path, model_dir: Path, model: served.ServedModel):
         settings = loading.input_settings(

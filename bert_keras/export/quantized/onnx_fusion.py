@@ -3,8 +3,7 @@
 tf2onnx writes both as chains of small operators, each of which reads and writes all
 numbers. ONNX Runtime joins such chains only if they look like the chains of PyTorch's
 exporter. Here a layer normalisation becomes the operator of that name (opset 17), and
-the exact GELU the chain that the runtime knows. Any other chain stays as it is: right,
-and slower.
+the exact GELU the chain that the runtime knows. Other chains stay: right, and slower.
 """
 
 import math
@@ -100,8 +99,7 @@ def _other(node: Any, name: str) -> str:
 
 
 class _Graph:
-    """A graph's nodes, by the values that they read and write; `write` applies the
-    changes."""
+    """A graph's nodes, by the values they read and write; `write` applies changes."""
 
     def __init__(self, graph: Any):
         import onnx
@@ -152,11 +150,8 @@ class _Graph:
     def replace(
         self, last: Any, nodes: Sequence[tuple[str, Sequence[str], Mapping[str, Any]]]
     ) -> None:
-        """Replaces the node `last` by a chain with the same output.
-
-        `nodes` are kind, inputs and settings; an input "" is the output of the node
-        before.
-        """
+        """Replaces the node `last` by a chain with the same output. `nodes` are kind,
+        inputs and settings; an input "" is the output of the previous node."""
         chain, value = [], ""
         for number, (kind, inputs, settings) in enumerate(nodes, start=1):
             inputs = [name or value for name in inputs]

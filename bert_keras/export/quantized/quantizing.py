@@ -26,8 +26,7 @@ _QUANTISERS = {
 
 
 def check(to: str, quantize: str, *, reduce_range: bool = False) -> None:
-    """Checks that the format has this precision, and that its packages are
-    installed."""
+    """Checks that the format has this precision and its packages are installed."""
     if reduce_range and (to, quantize) != ("onnx", "int8"):
         raise InputError(
             f"--reduce_range is for --to onnx --quantize int8, got --to {to} "
@@ -57,11 +56,8 @@ def check(to: str, quantize: str, *, reduce_range: bool = False) -> None:
 
 
 def quantize(directory: Path, to: str, *, reduce_range: bool = False) -> None:
-    """Replaces the float32 file by one with 8-bit weights.
-
-    `reduce_range`: ONNX weights have 7 bits, so that no sum overflows its 16 bits on
-    x86 processors without VNNI.
-    """
+    """Replaces the float32 file by one with 8-bit weights. `reduce_range`: ONNX weights
+    have 7 bits, so that no sum overflows its 16 bits on x86 processors without VNNI."""
     if to == "onnx":
         quantize_onnx(directory, reduce_range=reduce_range)
     else:
@@ -72,8 +68,8 @@ def quantize_litert(directory: Path) -> None:
     """Replaces the float32 file by one whose products have 8-bit weights.
 
     Weights have a scale for each output; the inputs of a product get their scale at run
-    time. The quantiser cannot quantise tables that rows are gathered from, so the
-    embeddings stay in float32.
+    time. Tables that rows are gathered from, the embeddings, stay in float32, since the
+    quantiser does not support them.
     """
     from ai_edge_quantizer import quantizer, recipe
 

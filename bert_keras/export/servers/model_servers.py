@@ -35,12 +35,8 @@ class Server(NamedTuple):
 
 
 def server(*, to: str, output_dir: Path, image: str | None) -> Server:
-    """Checks that the options fit together.
-
-    Args:
-        output_dir: a version in the model's directory, such as `exported/mine/1`.
-        image: container image to run; `None`: TensorFlow Serving's own.
-    """
+    """Checks that the options fit together. `output_dir` is a version in the model's
+    directory, such as `exported/mine/1`; `image` is `None` for TensorFlow Serving's."""
     if to != "saved_model":
         raise InputError(f"--serving tf needs --to saved_model, got --to {to}")
     name, version = output_dir.parent.name, output_dir.name

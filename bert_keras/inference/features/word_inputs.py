@@ -1,5 +1,4 @@
-"""Model inputs of a file of words or texts, and the word of each piece. No
-TensorFlow."""
+"""Model inputs of a file of words or texts, and each piece's word. No TensorFlow."""
 
 import functools
 import itertools
@@ -119,7 +118,6 @@ class AlignedInputs:
 
     @functools.cached_property
     def _piece_ends(self) -> np.ndarray:
-        """Returns the pieces before each row, and their total, `(num_rows + 1,)`."""
         return np.append(0, np.cumsum(self.num_pieces))
 
 
@@ -138,11 +136,8 @@ def form_of(path: str | Path) -> str:
 def read(
     path: str | Path, *, form: str, columns: finetuning.TextColumns
 ) -> Sequence[Example]:
-    """Reads all examples of a file; labels and tags are ignored.
-
-    `form` is one of `FORMS`: an empty line of `lines` is an empty text. `columns` are
-    those of `text`. A file without a line is refused.
-    """
+    """Reads all examples of a file; labels and tags are ignored. An empty line of the
+    form `lines` is an empty text, but a file without a line is refused."""
     if form == "tagging":
         return ner.read(path, has_tags=False)
     if form == "text":
@@ -286,8 +281,7 @@ class Aligner:
     def _rows(
         self, value: str, offsets: token_offsets.TokenOffsets, num_packed: int
     ) -> tuple[np.ndarray, np.ndarray, dict[str, list]]:
-        """Returns the rows of a text: their first pieces, numbers of pieces and
-        descriptions."""
+        """Returns a text's rows: first pieces, numbers of pieces, descriptions."""
         begins_word = ~self._is_continuation[offsets.ids]
         if self._pooling == "none":
             places, counts = np.arange(num_packed), np.ones(num_packed, np.int64)

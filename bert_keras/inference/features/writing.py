@@ -41,14 +41,9 @@ def write(
     """Writes the outputs of some layers for each word of a file.
 
     The directory appears when it is finished. Memory depends on `BYTES_AT_A_TIME` and
-    on the text, not on the number of vectors.
-
-    Args:
-        model: checkpoint of any format (see `checkpoints.conversion`).
-        layers: see `encoder.resolve_layers`.
-        pooling: one of `word_inputs.POOLINGS`.
-        to: one of `FORMATS`.
-        form: one of `word_inputs.FORMS`; `None`: by the file's name.
+    on the text, not on the number of vectors. For the choices see
+    `encoder.resolve_layers`, `word_inputs.POOLINGS`, `FORMATS` and `word_inputs.FORMS`;
+    a `form` of `None` is guessed by the file's name.
     """
     output_dir = files.path(output_dir).absolute()
     files.check_is_new(output_dir)
@@ -101,7 +96,6 @@ def _write_all(
     *,
     to: str,
 ) -> dict[str, int]:
-    """Writes all files but the facts, and returns the counts among the facts."""
     num_rows = num_cut = num_done = 0
     # In the part that is being encoded.
     examples_per_input = 0.0
@@ -152,7 +146,6 @@ class LayerReader:
         )
 
     def check_length(self, max_seq_length: int | None) -> int:
-        """Returns the maximal length of inputs; `None` becomes the encoder's."""
         if max_seq_length is not None and max_seq_length > self._longest:
             raise InputError(
                 f"`max_seq_length` is {max_seq_length}, but the encoder of "
