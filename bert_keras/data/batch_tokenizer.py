@@ -45,8 +45,7 @@ _KINDS = bytes(map(_kind, range(256)))
 
 
 def _alone_of_three_bytes() -> np.ndarray:
-    """Marks common characters of 3 bytes in UTF-8 that are words: `(65536,)` bool. The
-    tokenizer itself recognises the others."""
+    """Marks common words of 3 bytes, `(65536,)` bool; the tokenizer finds the others."""
     is_alone = np.zeros(1 << 16, bool)
     for first, last in ((0x2010, 0x205E), (0x3001, 0x303F), (0xFF01, 0xFF65)):
         for code_point in range(first, last + 1):
@@ -116,8 +115,6 @@ class BatchTokenizer:
     def _encode_words(
         self, data: bytes, starts: np.ndarray, ends: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the ids of the words `data[start:end]`, and the number of ids of
-        each."""
         sizes = ends - starts
         is_long = sizes > _LONGEST
         short = np.flatnonzero(~is_long)
@@ -184,7 +181,6 @@ def _find_words(data: bytes, characters: np.ndarray) -> tuple[np.ndarray, np.nda
 
 
 def _isolate(kinds: np.ndarray, characters: np.ndarray) -> np.ndarray:
-    """Marks characters of three bytes that are words of their own."""
     first = np.flatnonzero((characters >= 0xE0) & (characters < 0xF0))
     code_points = (characters[first] & 15).astype(np.intp) << 12
     code_points |= (characters[first + 1] & 63).astype(np.intp) << 6
@@ -231,10 +227,8 @@ def _ranges(pool: np.ndarray, firsts: np.ndarray, sizes: np.ndarray) -> np.ndarr
 
 
 class _WordTable:
-    """Words of at most 16 bytes, none of them 0, and a number for each.
-
-    A hash table with open addressing; all words of a call are looked up at once.
-    """
+    """A hash table with open addressing: words of at most 16 bytes, none of them 0, and
+    a number for each. All words of a call are looked up at once."""
 
     _BITS = 18
     MOST_KEPT = 1 << 17

@@ -45,8 +45,7 @@ def plain_examples(
     vocabulary: masking.MaskingVocabulary,
     config: ExamplesConfig,
 ) -> dict[str, np.ndarray]:
-    """Returns the `PLAIN_FEATURES` of records without masks, `(n, max_seq_length)`
-    int32."""
+    """Returns the `PLAIN_FEATURES` of records without masks, each int32."""
     is_token = np.arange(input_ids.shape[1]) < lengths[:, np.newaxis]
     return {
         "input_ids": input_ids,
@@ -63,11 +62,9 @@ def mask_examples(
     vocabulary: masking.MaskingVocabulary,
     config: ExamplesConfig,
 ) -> dict[str, np.ndarray]:
-    """Masks plain records with seeds from `record_seeds` and returns their features.
-
-    The result is `features.pretraining_features` without `next_sentence_labels`: int32,
-    and `masked_lm_weights` float32.
-    """
+    """Masks plain records with seeds from `record_seeds`. Returns
+    `features.pretraining_features` without `next_sentence_labels`: int32, and
+    `masked_lm_weights` float32."""
     masked = masking.mask_batch(
         input_ids, lengths, seeds, vocabulary=vocabulary, config=config
     )

@@ -23,7 +23,7 @@ SPECIAL_TOKENS = (PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN)
 
 @dataclass(frozen=True, kw_only=True)
 class Feature:
-    """A feature of a record: a vector of `length` numbers."""
+    """A vector of `length` numbers in a record."""
 
     name: str
     length: int | None
@@ -89,8 +89,7 @@ loss, and 0.0 for a row that fills up a batch; if absent, all rows count alike."
 
 LOSS_SCALES = "loss_scales"
 """`(batch_size,)` float32 in batches of windows of texts: factors of the losses. The
-mean divides by `EXAMPLE_WEIGHTS` alone, so that a batch of scales below 1 counts less.
-"""
+mean divides by `EXAMPLE_WEIGHTS` alone, so that scales below 1 weigh less."""
 
 LABEL_TARGETS = "label_targets"
 """`(batch_size, 1, num_labels)` float32 in batches of labelled texts: the right answers
@@ -161,15 +160,14 @@ def record_features(config: ExamplesConfig) -> tuple[Feature, ...]:
 
 
 def stored_name(name: str, config: ExamplesConfig) -> str:
-    """Returns the stored name of the model's feature `name`."""
     return V2_NAMES.get(name, name) if config.feature_names == "v2" else name
 
 
 def examples_config(
     settings: Mapping[str, Any], *, origin: str | Path
 ) -> ExamplesConfig:
-    """Returns the configuration in a manifest's `config`; keys of the whole job are
-    ignored."""
+    """Returns the configuration in a manifest's `config`, without keys of the whole
+    job."""
     known = ExamplesConfig.model_fields
     values = {key: value for key, value in settings.items() if key in known}
     return build_config(ExamplesConfig, values, origin=origin)

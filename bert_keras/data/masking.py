@@ -59,10 +59,8 @@ class MaskedBatch(NamedTuple):
 
 def num_predictions(lengths: np.ndarray, config: ExamplesConfig) -> np.ndarray:
     """Returns how many tokens to hide in sequences of `lengths` tokens, with specials.
-
     Halves are rounded to even, as in the original: 0.15 x 10 gives 2, and 0.15 x 30 =
-    4.5 gives 4.
-    """
+    4.5 gives 4."""
     wanted = np.rint(lengths * config.masked_lm_prob).astype(np.int64)
     return np.minimum(np.maximum(wanted, 1), config.num_predictions)
 
@@ -140,11 +138,9 @@ def _replacements(
     vocabulary: MaskingVocabulary,
     config: ExamplesConfig,
 ) -> np.ndarray:
-    """Returns the ids to show in place of `labels`, `(n, P)`.
-
-    `decided_at`, `(n, P)`, is for each position the place whose hash decides between
-    `[MASK]`, a random id and the label; a whole run has one such place.
-    """
+    """Returns the ids to show in place of `labels`, `(n, P)`. For each position the
+    hash of the place `decided_at`, one place for a whole run, decides between `[MASK]`,
+    a random id and the label."""
     choice = seeded_hash.fractions(
         seeded_hash.hash_places(seeds, decided_at, purpose=seeded_hash.REPLACE)
     )

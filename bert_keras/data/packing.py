@@ -98,15 +98,13 @@ def join_tokens(
 ) -> dict[str, np.ndarray]:
     """Joins arrays of tokens and arrays of instances, end to end in rows.
 
+    Returns `instance_ids` and the numbers of tokens, all of `shape`; the values of
+    instances, `(rows, slots, ...)`. Empty places are 0 for ids and -1 otherwise.
+
     Args:
         instances: `input_mask`, `(n, length)`; arrays of this shape have a number for
             each token, others, `(n, ...)` or `(n, 1, ...)`, a value for each instance.
         shape: rows, perhaps more than hold an instance, and tokens of a row.
-
-    Returns:
-        `instance_ids` and the numbers of tokens, all of `shape`; the values of
-            instances, `(rows, slots, ...)`. Empty places are 0 for ids and -1
-            otherwise.
     """
     is_token = instances["input_mask"] > 0
     slots = places_in_rows(row_of)
@@ -138,9 +136,8 @@ def split_rows(
     """Splits packed rows, some or all `features.packed_features`, into instances.
 
     Returns `features.pretraining_features` of the instances, row by row; the row of
-    each, and its slot in the row, `(n,)` each. An `InputError` says that a prediction
-    is outside of every instance, or that an instance has more than
-    `config.num_predictions`.
+    each, and its slot in the row, `(n,)` each. Fails if a prediction is outside of
+    every instance, or an instance has more than `config.num_predictions`.
     """
     ids = rows["instance_ids"]
     is_first = (ids > 0) & (np.diff(ids, axis=1, prepend=0) != 0)

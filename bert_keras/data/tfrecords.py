@@ -1,7 +1,5 @@
-"""TFRecord files, without TensorFlow.
-
-A record is its length in 8 bytes, the masked CRC of these, the data, and the masked CRC
-of the data. `tf.data.TFRecordDataset` reads and writes the same format.
+"""TFRecord files, without TensorFlow: `tf.data.TFRecordDataset` has the same format. A
+record is its length in 8 bytes, the masked CRC of these, the data, and its masked CRC.
 """
 
 import functools

@@ -29,12 +29,9 @@ CONTINUATION_PREFIX = "##"
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Entries of a `vocab.txt`; the id of an entry is its place, from 0.
-
-    Raises:
-        InputError: there are no entries or duplicates, an entry does not fit a line, a
-            special token is missing, or `[PAD]` is not first.
-    """
+    """Entries of a `vocab.txt`; the id of an entry is its place, from 0. Duplicates,
+    entries that do not fit a line, a missing special token, and a `[PAD]` that is not
+    first are errors."""
 
     tokens: tuple[str, ...]
 
@@ -66,7 +63,7 @@ class Vocabulary:
 
         Lines end in LF or CRLF; blanks around an entry are dropped, as in the original.
         Other Unicode separators do not end a line: the published Chinese vocabulary has
-        U+2028 as an entry.
+        U+2028.
         """
         text = files.read_text(path, expected="a vocabulary")
         lines = text.removesuffix("\n").split("\n") if text else []
@@ -125,11 +122,9 @@ def typecode_for(vocab_size: int) -> Literal["H", "I"]:
 
 
 class Tokenizer:
-    """Turns text into WordPiece ids, as google-research/bert's `FullTokenizer` does.
-
-    A stretch between two white spaces gives the same ids in any context: the tokenizer
-    remembers stretches, but does not pickle them.
-    """
+    """Turns text into WordPiece ids, as google-research/bert's `FullTokenizer` does. A
+    stretch between two white spaces gives the same ids in any context: the tokenizer
+    remembers stretches, but does not pickle them."""
 
     def __init__(self, vocabulary: Vocabulary, *, do_lower_case: bool):
         self.vocabulary = vocabulary
@@ -154,11 +149,9 @@ class Tokenizer:
         return (build, (self.vocabulary,))
 
     def tokenize(self, text: str) -> list[str]:
-        """Splits text into entries of the vocabulary; no special tokens are added.
-
-        A word that no entries spell out is `[UNK]` as a whole. `[MASK]` and the like
-        are plain text: brackets and a word.
-        """
+        """Splits text into entries of the vocabulary, without special tokens. A word
+        that no entries spell out is `[UNK]`; `[MASK]` and the like are plain text:
+        brackets and a word."""
         return [self.vocabulary.tokens[i] for i in self.encode(text)]
 
     def encode(self, text: str) -> list[int]:
@@ -182,8 +175,7 @@ class Tokenizer:
         return self._spell(word, self._first) or self._unknown
 
     def encode_continuation(self, text: str) -> list[int]:
-        """Returns ids of `##` entries that spell a text within a word, or an empty
-        list."""
+        """Returns ids of `##` entries that spell a text within a word, or no ids."""
         return memoryview(self._spell(text, self._inner)).cast(self.typecode).tolist()
 
     def _spell(self, text: str, entries: Mapping[str, bytes]) -> bytes:
@@ -201,11 +193,9 @@ class Tokenizer:
 
 
 class Memo(dict[Any, Any]):
-    """Encodings of stretches of text, made when a stretch is first met.
-
-    At `most_kept` encodings the memo is cleared: common stretches return at once. 2 **
-    18 packed encodings take about 35 MB.
-    """
+    """Encodings of stretches of text, made when a stretch is first met. At `most_kept`
+    encodings the memo is cleared: common stretches return at once. 2 ** 18 packed
+    encodings take about 35 MB."""
 
     # Text repeats short stretches; long ones are URLs or scripts without spaces.
     _LONGEST_KEPT = 40
@@ -233,11 +223,9 @@ def split_at_white_space(text: str) -> list[str]:
 
 
 def basic_tokenize(text: str, *, do_lower_case: bool) -> list[str]:
-    """Splits text into words and punctuation, as the original's `BasicTokenizer` does.
-
-    Drops control characters, isolates CJK ideographs and punctuation and, if asked,
-    lower-cases and strips accents.
-    """
+    """Splits text into words and punctuation, as the original's `BasicTokenizer` does:
+    drops control characters, isolates CJK ideographs and punctuation and, if asked,
+    lower-cases and strips accents."""
     if text.isascii() and text.isprintable():
         # The same result for most text, several times faster.
         return _ASCII_WORDS.findall(text.lower() if do_lower_case else text)

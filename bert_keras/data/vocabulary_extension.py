@@ -154,12 +154,8 @@ def _pieces(token: str, tokenizer: tokenization.Tokenizer) -> tuple[int, ...]:
 def extend_rows(
     rows: np.ndarray, means: Mapping[int, Sequence[int]], *, num_rows: int
 ) -> np.ndarray:
-    """Copies an array with a row for each entry and adds rows for the new entries; rows
-    of old entries are unchanged.
-
-    Args:
-        rows: `(old number of rows, ...)` float32; the result is `(num_rows, ...)`.
-        means: from `sources`; has every row of the result beyond the old ones.
+    """Copies `(old number of rows, ...)` float32 to `(num_rows, ...)`, with the mean
+    rows of the new entries; `means`, from `sources`, has every row beyond the old ones.
     """
     extended = np.zeros((num_rows, *rows.shape[1:]), np.float32)
     extended[: len(rows)] = rows

@@ -53,11 +53,9 @@ class Characters(NamedTuple):
 
 
 class CharacterTable(tf.Module):
-    """Cleans characters and, if asked, makes them small letters without accents.
-
-    It follows `tokenization.basic_tokenize`, but only marks spaces and isolated
-    characters, where the original cuts.
-    """
+    """Cleans characters and, if asked, makes them small letters without accents. It
+    follows `tokenization.basic_tokenize`, but only marks spaces and isolated
+    characters, where the original cuts."""
 
     def __init__(self, *, do_lower_case: bool):
         super().__init__(name="characters")
@@ -92,8 +90,7 @@ class CharacterTable(tf.Module):
     def _lower_and_strip(
         self, characters: Characters, offsets: tf.Tensor
     ) -> Characters:
-        """Computes `strip_accents(text.lower())`; the rare parts run only when they
-        occur."""
+        """Computes `strip_accents(text.lower())`; rare parts run only when they occur."""
         sources = characters
         characters = characters._replace(code_points=sources.code_points + offsets)
         characters = tf.cond(
@@ -139,12 +136,9 @@ class CharacterTable(tf.Module):
 
 
 def _final_sigmas(characters: Characters) -> tf.Tensor:
-    """Marks capital sigmas that end a word.
-
-    By Unicode's rule, as in `str.lower`, such a sigma stands after a cased letter and
-    not before one, whatever case-ignorable characters (accents, apostrophes) lie
-    between.
-    """
+    """Marks capital sigmas that end a word. By Unicode's rule, as in `str.lower`, such
+    a sigma stands after a cased letter and not before one, whatever case-ignorable
+    characters (accents, apostrophes) lie between."""
     is_relevant = ~characters.has(_CASE_IGNORABLE)
     relevant = characters.only(is_relevant)
     is_cased, begins = relevant.has(_CASED), relevant.begins_text()
@@ -158,10 +152,8 @@ def _final_sigmas(characters: Characters) -> tf.Tensor:
 
 
 def _order_marks(characters: Characters) -> Characters:
-    """Sorts each run of combining marks by class, as canonical ordering asks.
-
-    Most such marks are stripped as accents; among the others two marks of different
-    classes hardly ever meet.
+    """Sorts each run of combining marks by class, as canonical ordering asks. Most such
+    marks are stripped as accents; the others hardly ever meet a mark of another class.
     """
     combining_class = tf.bitwise.bitwise_and(characters.flags, _COMBINING_CLASS)
     begins_run = (combining_class == 0) | characters.begins_text()

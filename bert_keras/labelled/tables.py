@@ -15,10 +15,8 @@ def joined(
     suffix: str,
     separator: str | None = None,
 ) -> str:
-    """Joins the rows of an input with their answers.
-
-    An answer replaces a column of the input with the same name, such as an earlier
-    answer.
+    """Joins the rows of an input with their answers, which replace equally named
+    columns.
 
     Args:
         answers: tab-separated, with a line of names, a line for each row.

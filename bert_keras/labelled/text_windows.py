@@ -82,8 +82,7 @@ class WindowedInputs:
 
     windows: TextWindows
     labels: Mapping[str, np.ndarray]
-    """Features `(num_texts, ...)` that the loss reads; empty if labels were not read.
-    """
+    """Features `(num_texts, ...)` for the loss; empty if labels were not read."""
 
     @property
     def lengths(self) -> np.ndarray:

@@ -72,8 +72,7 @@ class TokenizedTexts:
         )
 
     def tokens(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the places of some texts' tokens among all tokens, see
-        `padded_ranges`."""
+        """Returns some texts' tokens' places among all tokens, see `padded_ranges`."""
         return padded_ranges(self.starts[rows], self.lengths[rows])
 
     @functools.cached_property
@@ -85,8 +84,7 @@ class TokenizedTexts:
 def padded_ranges(
     starts: np.ndarray, lengths: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns runs of whole numbers, one to a row: `(num_rows, longest)` numbers, 0 for
-    padding, and a bool mask of the same shape.
+    """Returns `(num_rows, longest)` runs of numbers, 0 for padding, and a bool mask.
 
     `starts` has the first number of each row, `lengths` the count. With both results,
     `all_logits[tokens[mask]] = logits_of_batch[mask]`.
@@ -147,10 +145,8 @@ def tokenize(
 
 
 def encode_with_masks(text: str, tokenizer: tokenization.Tokenizer) -> list[int]:
-    """Returns the ids of a text in which every literal `[MASK]` is one token.
-
-    The tokenizer takes `[MASK]` apart like any text, so the token is put in between.
-    """
+    """Returns the ids of a text in which every literal `[MASK]` is one token, inserted
+    after tokenizing: the tokenizer takes `[MASK]` apart like any text."""
     first, *others = text.split(features.MASK_TOKEN)
     ids = tokenizer.encode(first)
     for part in others:
@@ -165,8 +161,7 @@ class LabelledInputs:
     texts: Any
     """Tokens of the inputs: `TokenizedTexts`, or an object with its methods."""
     labels: Mapping[str, np.ndarray]
-    """Features `(num_inputs, ...)` that the loss reads; empty if labels were not read.
-    """
+    """Features `(num_inputs, ...)` for the loss; empty if labels were not read."""
 
     @property
     def lengths(self) -> np.ndarray:

@@ -14,7 +14,7 @@ class BiLSTM(keras.layers.Layer):
     """Reads each sequence forwards and backwards.
 
     Keras runs the loop over the tokens. One product over all tokens computes the
-    input's share of the gates before the loop: within, every token would cost a small
+    input's share of the gates first: within the loop, every token would cost a small
     product, and a sum over the gradients of the whole kernel. cuDNN is not used, so
     that an exported model runs without a GPU. The states add up over the sequence and
     are float32 in every precision.
@@ -23,7 +23,6 @@ class BiLSTM(keras.layers.Layer):
         units: cells in each direction.
         return_sequences: whether to return the outputs of all tokens, not only the last
             output of each direction.
-        seed: of the weights; `None` for random weights.
 
     Call arguments:
         inputs: `(batch_size, sequence_length, input_size)`.
@@ -32,8 +31,8 @@ class BiLSTM(keras.layers.Layer):
 
     Returns:
         `(batch_size, sequence_length, 2 * units)`, forward before backward, meaningless
-            at padding; or `(batch_size, 2 * units)`: forward after the last token,
-            backward after the first.
+        at padding; or `(batch_size, 2 * units)`: forward after the last token, backward
+        after the first.
     """
 
     def __init__(
@@ -91,13 +90,10 @@ class BiLSTM(keras.layers.Layer):
 class _Cell(keras.layers.Layer):
     """One step of an LSTM, for the loop of `keras.layers.RNN`.
 
-    The columns of its weights belong to the input gate, the forget gate, the candidate
-    and the output gate, in Keras's order and with Keras's initial values.
-
-    Call arguments:
-        projected: `(batch_size, 4 * units)`, one token of `project`'s result.
-        states: output and cell state after the previous token, `(batch_size, units)`
-            each.
+    Weights have columns for the input gate, the forget gate, the candidate and the
+    output gate, in Keras's order and with Keras's initial values. `projected` is
+    `(batch_size, 4 * units)`, one token of `project`'s result; `states` are the output
+    and the cell state after the previous token, `(batch_size, units)` each.
     """
 
     def __init__(

@@ -56,16 +56,14 @@ _INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
 class Distillation(encoder.BertNetwork):
-    """Trains a student with the losses of `Losses`.
+    """Trains a student, the network of a task or an encoder, with the losses of
+    `Losses`.
 
     Batches have `teacher_logits` (see `data.features`) if there is a `soft_weight`, and
     the labels of the student's task if there is a `hard_weight`. `loss_terms` are the
     losses that have a weight, as means without the weight: `soft_loss`, `hard_loss`
-    with the other terms of the student's task, `hidden_loss`, `relation_loss`.
-
-    Args:
-        student: the network of a task, or an encoder.
-        teacher: read by `hidden_loss` and `relation_loss`; `None`: both have no weight.
+    with the other terms of the student's task, `hidden_loss`, `relation_loss`. The last
+    two need a teacher; a teacher of `None` means that both have no weight.
     """
 
     def __init__(
@@ -138,11 +136,9 @@ class Distillation(encoder.BertNetwork):
         return self.student(features, training=training, return_all_layers=reads_layers)
 
     def loss_weights(self, features) -> dict[str, Any]:
-        """Returns the weights of the sums, divided by the weights of the losses.
-
-        The training divides by the result, so that the losses add up with their
-        weights; the log shows means without these weights.
-        """
+        """Returns the weights of the sums, divided by the weights of the losses. The
+        training divides by the result, so that the losses add up with their weights;
+        the log shows means without these weights."""
         return {
             name: self._count(name, features) / weight
             for name, weight in self._own_weights.items()
@@ -247,19 +243,14 @@ def _token_weights(features):
 def soft_losses(
     students, teachers, *, temperature: float, kind: TaskKind = "classification"
 ):
-    """Returns the distance of the student's answers from its teacher's, `(...)`
-    float32.
+    """Returns the distance of the student's answers from its teacher's.
 
-    The distance is the Kullback-Leibler divergence of the student's probabilities from
-    the teacher's, both of logits divided by the temperature, times its square, so that
-    gradients are as large at every temperature (Hinton et al., 2015, section 2). Its
-    gradient is the gradient of the cross entropy; equal answers have a divergence of 0.
-    For several labels the result is their mean; for numbers it is the squared
-    difference.
-
-    Args:
-        students: `(..., width)` float32 logits.
-        teachers: the same shape.
+    From `(..., width)` float32 logits of both, `(...)` float32: the Kullback-Leibler
+    divergence of the student's probabilities from the teacher's, both of logits divided
+    by the temperature, times its square, so that gradients are as large at every
+    temperature (Hinton et al., 2015, section 2). Its gradient is the gradient of the
+    cross entropy; equal answers have a divergence of 0. For several labels the result
+    is their mean; for numbers it is the squared difference.
     """
     if kind == "regression":
         return ops.mean(ops.square(students - teachers), axis=-1)
@@ -281,17 +272,14 @@ def _divergence(students, teachers):
 
 
 def hidden_losses(students, teachers):
-    """Returns the mean squared difference of `(..., size)` vectors, `(...)` float32.
-
-    In TinyBERT's equations 8 and 9 a matrix multiplies the student's vectors first.
-    """
+    """Returns the mean squared difference of `(..., size)` vectors, `(...)` float32. In
+    TinyBERT's equations 8 and 9 a matrix multiplies the student's vectors first."""
     difference = ops.cast(students, "float32") - ops.cast(teachers, "float32")
     return ops.mean(ops.square(difference), axis=-1)
 
 
 def relation_losses(students, teachers, input_mask, *, num_heads: int):
-    """Returns the distance of relations between tokens from the teacher's relations,
-    `(batch_size, length)` float32.
+    """Returns the distance between relations of tokens, `(batch_size, length)` float32.
 
     MiniLMv2, section 3.1: the queries of all heads are put end to end and cut into
     relation heads; their scaled dot products with one another become probabilities over
@@ -300,10 +288,9 @@ def relation_losses(students, teachers, input_mask, *, num_heads: int):
     teacher's.
 
     Args:
-        students: `(batch_size, length, 3 * hidden_size)`: query, key, value.
-        teachers: the same with another hidden size.
+        students: `(batch_size, length, 3 * hidden_size)`: query, key, value. The
+            teacher's may have another hidden size; `num_heads` divides both.
         input_mask: `(batch_size, length)`, 1 for a token, 0 for padding.
-        num_heads: relation heads, a divisor of both sizes.
     """
     excluded = 1.0 - ops.cast(input_mask, "float32")
     bias = operations.EXCLUDED_BIAS * excluded[:, None, None, None, :]

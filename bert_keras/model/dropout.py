@@ -50,8 +50,8 @@ class Dropout(keras.layers.Layer):
 
     def arguments(self, dropout_seeds, *, training: bool | None) -> tuple:
         """Returns the arguments of `drop` besides its inputs, for dropout inside a
-        larger function: rate, seeds and salt. If nothing is dropped, the rate is 0 and
-        the seeds and the salt are left out."""
+        larger function: rate, seeds and salt, or only a rate of 0 if nothing is
+        dropped."""
         if not training or self.rate == 0:
             return (0.0,)
         if dropout_seeds is None:
@@ -64,14 +64,9 @@ class Dropout(keras.layers.Layer):
 
 
 def drop(inputs, dropout_seeds=None, salt=None, *, rate: float):
-    """Sets elements to 0 with probability `rate` and divides the rest by `1 - rate`.
-
-    Args:
-        inputs: `(batch_size, ..., size)` float.
-        dropout_seeds: see `keep_mask`; `None` if the rate is 0.
-        salt: an integer in `[0, 2 ** 32)`, or a uint32 scalar; `None` if the rate is 0.
-        rate: in `[0, 1)`.
-    """
+    """Sets elements of `(batch_size, ..., size)` to 0 with probability `rate`, in `[0,
+    1)`, and divides the rest by `1 - rate`. Seeds and salt, see `keep_mask`, may be
+    `None` if the rate is 0."""
     if rate == 0:
         return inputs
     keep = keep_mask(dropout_seeds, ops.shape(inputs)[1:], rate=rate, salt=salt)
@@ -81,8 +76,7 @@ def drop(inputs, dropout_seeds=None, salt=None, *, rate: float):
 
 
 def keep_mask(dropout_seeds, shape: tuple, *, rate: float, salt):
-    """Returns the mask of the elements that each example keeps, `(batch_size, *shape)`
-    bool.
+    """Returns the mask of kept elements, `(batch_size, *shape)` bool.
 
     Args:
         dropout_seeds: `(batch_size,)` int32; for packed rows `(batch_size, length, 2)`:
@@ -140,15 +134,10 @@ def _uint32(value):
 
 
 def seeds_of_parts(dropout_seeds, num_parts):
-    """Returns a dropout seed for each part of an example, `(batch_size * num_parts,)`
-    int32.
+    """Returns dropout seeds for parts of examples, `(batch_size * num_parts,)` int32.
 
     The first part has the example's own seed. The other seeds are far from it and from
     those of other examples, whose seeds may be consecutive numbers; sums wrap around.
-
-    Args:
-        dropout_seeds: `(batch_size,)` int32, one for each example.
-        num_parts: parts of each example, such as its endings.
     """
     # The golden ratio of 2 ** 32, whose multiples stay far apart.
     step = ops.convert_to_tensor(0x9E3779B9, dtype="uint32")

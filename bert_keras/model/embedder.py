@@ -1,7 +1,5 @@
-"""BertEmbedder: text vectors, and losses that make the vectors of a pair alike.
-
-`keras` and `keras.ops` only.
-"""
+"""BertEmbedder: text vectors, and losses that make the vectors of a pair alike. `keras`
+and `keras.ops` only."""
 
 # B rows, A rows of all replicas, C second and third texts of a row, H vector size.
 
@@ -18,15 +16,9 @@ _NEVER = -1e9
 
 
 def pool(vectors, input_mask, *, pooling: str, normalize: bool):
-    """Pools token vectors to one vector for each text, `(batch_size, hidden_size)`
-    float32.
-
-    Args:
-        vectors: `(batch_size, sequence_length, hidden_size)`.
-        input_mask: `(batch_size, sequence_length)`, 0 for padding.
-        pooling: see `config.TextPooling`.
-        normalize: whether the vectors get length 1.
-    """
+    """Pools token vectors, `(batch_size, sequence_length, hidden_size)`, to one vector
+    for each text, `(batch_size, hidden_size)` float32, see `config.TextPooling`.
+    `normalize` scales the vectors to length 1; the mask is 0 for padding."""
     vectors = ops.cast(vectors, "float32")
     if pooling == "cls":
         pooled = vectors[:, 0]
@@ -52,7 +44,6 @@ class BertEmbedder(encoder.BertNetwork):
         pooling: see `config.TextPooling`.
         normalize: whether vectors have length 1.
         scale: factor of the cosines in the loss.
-        seed: of weights and dropout; `None` for random ones.
 
     Call arguments:
         features: as `BertEncoder` takes them, of texts `(batch_size, sequence_length)`,
@@ -60,8 +51,8 @@ class BertEmbedder(encoder.BertNetwork):
             `dropout_seeds` are `(batch_size,)`, see `dropout.seeds_of_parts`.
 
     Returns:
-        `embedding`, `(batch_size, hidden_size)` or `(batch_size, num_texts,
-            hidden_size)` float32.
+        `embedding`, float32: `(batch_size, hidden_size)` or `(batch_size, num_texts,
+        hidden_size)`.
 
     For `loss_terms`, a row has two or three texts: the second belongs to the first, the
     third does not, and equal `features["text_ids"]` mark equal texts. Without
@@ -151,12 +142,8 @@ class BertEmbedder(encoder.BertNetwork):
 
     def _scores(self, vectors, text_ids, weights):
         """Scores all candidates, `(B, A, C)`, and marks each row's own second text.
-
-        Args:
-            vectors: `(B, 1 + C, H)` of length 1.
-            text_ids: `(B, 1 + C)`.
-            weights: `(B,)`.
-        """
+        `vectors` are `(B, 1 + C, H)` of length 1, `text_ids` `(B, 1 + C)`, `weights`
+        `(B,)`."""
         all_vectors, first = self.gather(vectors)
         all_ids, _ = self.gather(text_ids)
         all_weights, _ = self.gather(weights)

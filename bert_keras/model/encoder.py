@@ -64,24 +64,19 @@ class BertNetwork(keras.Model):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class BertEncoder(BertNetwork):
-    """Embeddings, a stack of transformer layers, and the pooler (Figure 1 of the
-    paper).
+    """Embeddings, a stack of transformer layers, and the pooler (the paper's Figure 1).
 
     The first call creates the weights, or `encoder.build()`.
-
-    Args:
-        seed: of weights and dropout; `None` for random ones.
 
     Call arguments:
         features: a dict of integers, each `(batch_size, sequence_length)`; other keys
             of a batch, such as labels, are ignored, and unknown keys are refused.
             `input_ids`: token ids below `config.vocab_size`.
-            `input_mask` (or `attention_mask`): 1 for a token, 0 for padding; all 1 by
-                default.
+            `input_mask` (or `attention_mask`): 1 for a token, 0 for padding; default 1.
             `segment_ids` (or `token_type_ids`): 0 for the first text, 1 for the second;
-                all 0 by default.
-            `dropout_seeds`: `(batch_size,)`, used in training: see
-                `bert_keras.model.dropout`; random by default.
+                default 0.
+            `dropout_seeds`: `(batch_size,)`, used in training, random by default: see
+                `bert_keras.model.dropout`.
             `instance_ids`: in place of `input_mask` for packed rows: 1 for the tokens
                 of the first instance, 2 for the second, and so on; 0 for padding. Each
                 instance is computed as in a row of its own, with its own
@@ -101,8 +96,7 @@ class BertEncoder(BertNetwork):
             before dropout, `(batch_size, num_attention_heads, query, key)` float32.
 
     Raises:
-        ValueError: a sequence is longer than `config.max_position_embeddings`, or a key
-            is unknown.
+        ValueError: a sequence exceeds `config.max_position_embeddings`.
     """
 
     recompute: Recompute = "none"
@@ -256,12 +250,10 @@ _MEANT = {
 
 
 def complete(features: dict[str, Any]) -> dict[str, Any]:
-    """Returns features under our names, with `input_mask` (default all 1) and
-    `segment_ids` (default all 0).
-
-    Hugging Face's `attention_mask` and `token_type_ids` count as these two. An unknown
-    name, which would be ignored, and a repeated name raise a `ValueError`.
-    """
+    """Returns features under our names, with a default `input_mask` (1) and
+    `segment_ids` (0). Hugging Face's `attention_mask` and `token_type_ids` count as
+    these two. An unknown name, which would be ignored, and a repeated name raise a
+    `ValueError`."""
     for theirs, ours in _HUGGING_FACE.items():
         if theirs in features:
             if ours in features:

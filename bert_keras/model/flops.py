@@ -16,17 +16,13 @@ def pretraining_flops_per_example(
     A multiplication with its addition counts as two operations. The matrix products of
     the encoder and of the heads count once for the forward pass, and twice as much
     again for the backward pass, which multiplies with the weights and with the inputs
-    of each product. Recomputation adds nothing; padding counts as tokens do. The pooler
-    and the next-sentence head count only if they are trained.
+    of each product. Recomputation adds nothing; padding and unused slots of predictions
+    count as tokens do. The pooler and the next-sentence head count only if they are
+    trained. A packed row has `num_instances` slots.
 
     Not counted are sums of embeddings and their lookup (also when it is a product),
     element-wise work such as softmax, norms, activations and dropout (below one
     percent), the loss, and the optimizer.
-
-    Args:
-        max_seq_length: tokens of an example, padding included.
-        num_predictions: masked positions of an example, the unused slots included.
-        num_instances: slots for instances, if the example is a packed row.
     """
     forward = (
         config.num_hidden_layers * _layer_flops(config, max_seq_length)

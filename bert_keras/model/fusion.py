@@ -56,8 +56,7 @@ def run(
 
 
 def is_within_product(activation: str, product: Any, *, training: bool | None) -> bool:
-    """Returns whether TensorFlow computes an activation (a key of
-    `operations.ACTIVATIONS`) within the product plus bias that it follows.
+    """Returns whether TensorFlow computes an activation within the product before it.
 
     On CPUs TensorFlow does so outside of training, if both have one precision: in
     float32, rounded once. A cast between the two would keep them apart.

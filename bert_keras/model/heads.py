@@ -17,8 +17,7 @@ class MaskedLanguageModelHead(layers.Part):
 
     Call arguments:
         sequence_output: `(batch_size, sequence_length, hidden_size)`.
-        masked_lm_positions: `(batch_size, max_predictions_per_seq)` integers below
-            `sequence_length`.
+        masked_lm_positions: `(batch_size, max_predictions_per_seq)` integers.
         word_embeddings: `(vocab_size, hidden_size)`, the encoder's table, which is this
             head's last matrix too.
 
@@ -111,7 +110,7 @@ class ClassificationHead(layers.Part):
 
     Returns:
         Logits, float32: `(batch_size, num_labels)` for texts or `(batch_size,
-            sequence_length, num_labels)` for tokens.
+        sequence_length, num_labels)` for tokens.
     """
 
     def __init__(

@@ -55,12 +55,9 @@ def dropout_layer(
 
 
 class Part(keras.layers.Layer):
-    """Base of layers made of layers: passes seed, spread and precision to its parts.
-
-    Args:
-        initializer_range: standard deviation of the initial weights.
-        seed: of weights and dropout; `None` for random ones.
-    """
+    """Base of layers made of layers: passes seed (of weights and dropout; `None`:
+    random), spread (standard deviation of the initial weights) and precision to its
+    parts."""
 
     def __init__(
         self, *, initializer_range: float = 0.02, seed: int | None = None, **kwargs: Any
@@ -93,8 +90,7 @@ def part_arguments(owner: Any, name: str) -> dict[str, Any]:
 @keras.saving.register_keras_serializable(package="bert_keras")
 class LayerNorm(keras.layers.Layer):
     """Layer normalisation of the last axis, of length `size`, in float32 in every
-    precision. The inputs are `(..., size)`, and the outputs have their shape and dtype.
-    """
+    precision; the outputs have the shape and dtype of the inputs, `(..., size)`."""
 
     def __init__(self, size: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -123,15 +119,11 @@ class LayerNorm(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class Embeddings(Part):
-    """Sum of word, position and segment embeddings, normalised.
-
-    Args:
-        max_position_embeddings: longest sequence, in tokens; a longer one raises a
-            `ValueError`.
-        dropout_rate: fraction of the output that is dropped in training.
+    """Sum of word, position and segment embeddings, normalised, with dropout.
 
     Call arguments:
-        input_ids: `(batch_size, sequence_length)` integers below `vocab_size`.
+        input_ids: `(batch_size, sequence_length)` integers below `vocab_size`; a
+            sequence longer than `max_position_embeddings` raises a `ValueError`.
         segment_ids: the same shape, integers below `type_vocab_size`.
         positions: the same shape, each token's place in its instance; `None`: its place
             in the row.
@@ -222,7 +214,7 @@ class SelfAttention(Part):
     """Multi-head self-attention, up to and including the output projection.
 
     Args:
-        num_attention_heads: number of heads, a divisor of `hidden_size`.
+        num_attention_heads: a divisor of `hidden_size`.
         attention: a member of `ATTENTION`.
         dropout_rate: fraction of the attention probabilities that is dropped.
 
@@ -238,8 +230,8 @@ class SelfAttention(Part):
 
     Returns:
         `(batch_size, sequence_length, hidden_size)`; on request a pair of this and the
-            attention probabilities before dropout, `(batch_size, num_attention_heads,
-            query, key)` float32.
+        attention probabilities before dropout, `(batch_size, num_attention_heads,
+        query, key)` float32.
     """
 
     def __init__(
@@ -306,8 +298,7 @@ class SelfAttention(Part):
 
     def _attend(self, query_key_value, bias, *seeds, length, rate, training):
         """Returns weighted values of all heads, `(batch_size * length, hidden_size)`,
-        from `(batch_size * length, 3 * hidden_size)`; `seeds` are from
-        `Dropout.arguments`."""
+        from `(batch_size * length, 3 * hidden_size)`."""
         query, key, value = self._split_heads(query_key_value, length)
         probabilities = fusion.run(
             operations.attention_probabilities,
@@ -350,9 +341,8 @@ class SelfAttention(Part):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class FeedForward(Part):
-    """Two linear maps with an activation (`hidden_act`, a key of
-    `operations.ACTIVATIONS`) between them, applied to each position of `(batch_size,
-    sequence_length, hidden_size)`."""
+    """Two linear maps with the activation `hidden_act` between them, applied to each
+    position of `(batch_size, sequence_length, hidden_size)`."""
 
     def __init__(
         self,
@@ -399,8 +389,8 @@ class TransformerLayer(Part):
     """Self-attention and feed-forward, each with dropout, residual sum and norm.
 
     `hidden_dropout_rate` is the fraction that is dropped before each residual sum. The
-    other arguments, the call arguments and the outputs are those of `SelfAttention` and
-    `FeedForward`.
+    call arguments (`hidden_states` of `(batch_size, sequence_length, hidden_size)`, the
+    mask, and so on) and the outputs are those of `SelfAttention`.
     """
 
     def __init__(

@@ -13,10 +13,8 @@ from bert_keras.model import fusion
 
 def cross_entropy(logits, labels):
     """Returns the negative log probability of the true class, `(n,)` float32 in nats.
-
-    Equals `keras.losses.sparse_categorical_crossentropy` from logits, but the gradient
-    computes the exponentials again: on a CPU that is faster than storing them.
-    """
+    Unlike `keras.losses.sparse_categorical_crossentropy`, the gradient computes the
+    exponentials again: on a CPU that is faster than storing them."""
     return _cross_entropy(logits, ops.cast(labels, "int32"))
 
 
@@ -52,11 +50,8 @@ def logit_of(logits, labels):
 
 
 def is_right(logits, labels):
-    """Returns 1 where no other class scores as high as the true one, else 0: `(n,)`
-    float32.
-
-    A tie is wrong: constant logits are not right every time.
-    """
+    """Returns 1 where no class scores as high as the true one, else 0: `(n,)` float32.
+    A tie is wrong: constant logits are not right every time."""
     # A loss is never exported, so it may be compiled outside of training too.
     return fusion.run(_is_highest, logits, labels, training=True)
 
@@ -70,14 +65,9 @@ def _is_highest(logits, labels):
 
 
 def classification_terms(logits, labels, weights) -> dict[str, tuple[Any, Any]]:
-    """Returns weighted sums of `loss` and `accuracy`, each a pair of float32 scalars,
-    sum and weight.
-
-    Args:
-        logits: `(..., num_classes)` float32.
-        labels: `(...)` integers, the true classes.
-        weights: `(...)` float32, 0 for a label that does not count.
-    """
+    """Returns `loss` and `accuracy`, each a pair of float32 scalars: weighted sum and
+    weight. Logits are `(..., num_classes)` float32, labels `(...)` integers, weights
+    `(...)` float32, 0 for a label that does not count."""
     logits = ops.reshape(logits, (-1, logits.shape[-1]))
     labels, weights = ops.reshape(labels, (-1,)), ops.reshape(weights, (-1,))
     weight = ops.sum(weights)

@@ -1,7 +1,5 @@
-"""Networks of the tasks: the encoder and a head; `build` makes the right one.
-
-`keras` and `keras.ops` only.
-"""
+"""Networks of the tasks: the encoder and a head; `build` makes the right one. `keras`
+and `keras.ops` only."""
 
 from typing import Any
 
@@ -32,7 +30,6 @@ class EncoderWithHead(encoder.BertNetwork):
         dropout_prob: fraction of the head's input that is dropped in training.
         bilstm_units, num_bilstm_layers, num_vectors, mixes_vectors: see
             `heads.ClassificationHead`.
-        seed: of weights and dropout; `None` for random ones.
 
     Call arguments:
         features: a dict with `input_ids`, `input_mask` and `segment_ids` as in
@@ -109,13 +106,9 @@ class EncoderWithHead(encoder.BertNetwork):
         return {"logits": logits, **layer_outputs}
 
     def scores(self, features, training, return_all_layers):
-        """Returns logits of the head, and a dict to add to the outputs, with the
-        outputs of the encoder's layers on request.
-
-        The logits are `(batch_size, num_labels)`, per token `(batch_size,
-        sequence_length, num_labels)`, for the instances of packed rows `(batch_size,
-        slots, num_labels)`, float32.
-        """
+        """Returns logits and a dict to add to the outputs. The logits are `(batch_size,
+        num_labels)`, per token `(batch_size, sequence_length, num_labels)`, for the
+        instances of packed rows `(batch_size, slots, num_labels)`, float32."""
         features = encoder.complete(features)
         dropout_seeds = None
         if training:
@@ -147,11 +140,9 @@ class EncoderWithHead(encoder.BertNetwork):
         return ops.reshape(logits, (-1, ops.shape(vectors)[1], self.num_labels))
 
     def _head_input(self, encoded, input_mask):
-        """Returns vectors of all tokens, or the pooled one, as the head needs it.
-
-        If tokens attend to the left only, the first token has seen nothing of the text:
-        the last token is pooled instead, as in GPT.
-        """
+        """Returns vectors of all tokens, or the pooled one, as the head needs it. If
+        tokens attend to the left only, the first token has seen nothing of the text:
+        the last token is pooled instead, as in GPT."""
         if self.per_token or self.head.bilstms:
             return encoded["sequence_output"]
         if self.config.attention == "bidirectional":
@@ -188,17 +179,15 @@ class PartsWithHead(EncoderWithHead):
 
 
 def example_weights(features, labels):
-    """Returns each example's weight, `(batch_size,)` float32: 1, or 0 for a row that
-    fills up a batch. For packed rows it returns all slots in a list. `labels` are
-    `(batch_size,)` or `(batch_size, 1)`."""
+    """Returns each example's weight, `(batch_size,)` float32 (for packed rows all slots
+    in a list): 1, or 0 for a row that fills up a batch."""
     if "example_weights" in features:
         return ops.cast(ops.reshape(features["example_weights"], (-1,)), "float32")
     return ops.ones_like(ops.reshape(labels, (-1,)), "float32")
 
 
 def scaled_weights(features, weights):
-    """Multiplies the weights of examples by `features.LOSS_SCALES`, if the batch has
-    them."""
+    """Multiplies the weights of examples by `features.LOSS_SCALES`, if there are any."""
     if "loss_scales" in features:
         return weights * ops.reshape(features["loss_scales"], (-1,))
     return weights

@@ -53,14 +53,9 @@ def normalize(inputs, gamma, beta):
 def add_and_normalize(
     residual, inputs, gamma, beta, dropout_seeds=None, salt=None, *, rate: float
 ):
-    """Computes `normalize(residual + drop(inputs))` in float32; see `dropout.drop`.
-
-    Args:
-        residual: `(batch_size, sequence_length, size)` float.
-        inputs: the shape and dtype of `residual` and of the result.
-        gamma: scale, `(size,)` float32.
-        beta: offset, `(size,)` float32.
-    """
+    """Computes `normalize(residual + drop(inputs))` in float32. Residual, inputs and
+    result are `(batch_size, sequence_length, size)`, `gamma` and `beta` `(size,)`
+    float32."""
     values = ops.cast(inputs, "float32")
     values = dropout.drop(values, dropout_seeds, salt, rate=rate)
     values = values + ops.cast(residual, "float32")
@@ -70,14 +65,9 @@ def add_and_normalize(
 def attention_probabilities(
     scores, bias, dropout_seeds=None, salt=None, *, scale: float, rate: float
 ):
-    """Computes attention probabilities, with dropout: see `dropout.drop`.
-
-    Args:
-        scores: `(batch_size, heads, query, key)` float, the shape and dtype of the
-            result.
-        bias: float32, added to `scale * scores` and broadcast to their shape; or
-            `(batch_size, length)` int32, see `bias_between`.
-    """
+    """Computes attention probabilities, with dropout, from `(batch_size, heads, query,
+    key)` scores. The bias is float32, added to `scale * scores` and broadcast to their
+    shape; or `(batch_size, length)` int32, see `bias_between`."""
     if len(bias.shape) == 2:
         bias = bias_between(bias)
     # The bias comes from the mask and has no weights. XLA would sum its gradient over
@@ -89,12 +79,9 @@ def attention_probabilities(
 
 
 def bias_between(instance_ids):
-    """Returns the bias of scores that excludes tokens of other instances, `(batch_size,
-    1, query, key)` float32, 0 or `EXCLUDED_BIAS`.
-
-    Within a chain that is one pass over the scores, the bias is never in memory.
-    `instance_ids` are `(batch_size, length)` int32.
-    """
+    """Returns the bias, 0 or `EXCLUDED_BIAS`, that excludes tokens of other instances:
+    `(batch_size, 1, query, key)` float32 from `(batch_size, length)` int32. Within a
+    chain that is one pass over the scores, the bias is never in memory."""
     is_other = ops.not_equal(
         instance_ids[:, None, :, None], instance_ids[:, None, None]
     )
@@ -102,8 +89,8 @@ def bias_between(instance_ids):
 
 
 def take_rows(table, ids):
-    """Returns rows of a matrix, `(*ids.shape, size)`; their gradient is dense and adds
-    up repeated ids.
+    """Returns `(*ids.shape, size)` rows; their gradient is dense and adds up repeated
+    ids.
 
     On TensorFlow the gradient of a plain gather is a list of rows, one per id, and
     Keras' optimizers square it row by row: Adam then sees `sum(g ** 2)` instead of

@@ -14,8 +14,7 @@ from bert_keras.model import operations
 
 
 def positions(instance_ids):
-    """Returns each token's place in its instance, from 0, in the shape of
-    `instance_ids`."""
+    """Returns each token's place in its instance, from 0, shaped as `instance_ids`."""
     length = ops.shape(instance_ids)[1]
     ids = ops.cast(instance_ids, "int32")
     is_same = ops.equal(ids[:, :, None], ids[:, None, :])  # B, S, S
@@ -25,11 +24,8 @@ def positions(instance_ids):
 
 
 def token_seeds(dropout_seeds, instance_ids, places):
-    """Returns the seed of each token's instance and the token's place in the instance,
-    `(batch_size, sequence_length, 2)` int32: see `dropout.keep_mask`.
-
-    `dropout_seeds` are `(batch_size, slots)` int32, of each instance.
-    """
+    """Returns the seed of each token's instance and the token's place in it, see
+    `dropout.keep_mask`: `(batch_size, sequence_length, 2)` int32."""
     # Padding has any seed: its results do not count.
     slots = ops.maximum(ops.cast(instance_ids, "int32") - 1, 0)
     seeds = ops.take_along_axis(ops.cast(dropout_seeds, "int32"), slots, axis=1)

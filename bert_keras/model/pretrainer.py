@@ -13,11 +13,8 @@ from bert_keras.model import encoder, heads, layers, losses
 class BertPretrainer(encoder.BertNetwork):
     """Masked language model and next-sentence prediction on one encoder.
 
-    Args:
-        seed: of weights and dropout; `None` for random ones.
-        next_sentence: whether to train next-sentence prediction. Otherwise its head and
-            the encoder's pooler keep their initial weights, and examples need no
-            `next_sentence_labels`.
+    Without `next_sentence`, its head and the encoder's pooler keep their initial
+    weights, and examples need no `next_sentence_labels`.
 
     Call arguments:
         features: a dict with `input_ids`, `input_mask`, `segment_ids` and
@@ -88,8 +85,7 @@ class BertPretrainer(encoder.BertNetwork):
         }
 
     def loss_weights(self, features) -> dict[str, Any]:
-        """Returns the weights of the loss terms and the number of `tokens` without
-        padding."""
+        """Returns the weights of the loss terms and the number of `tokens` but padding."""
         mask = features["instance_ids" if "instance_ids" in features else "input_mask"]
         weights = {
             "masked_lm_loss": ops.sum(
@@ -103,8 +99,7 @@ class BertPretrainer(encoder.BertNetwork):
         return weights
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
-        """Returns the sum and the weight of each quantity over this batch, float32
-        scalars.
+        """Returns the sum and the weight of each quantity, float32 scalars.
 
         A mean over several replicas is the sum of all divided by the weight of all:
         replicas hold different numbers of predictions. The quantities are

@@ -1,8 +1,5 @@
-"""Backward passes that compute a part of the forward pass again.
-
-The recomputed part need not be kept in memory between the passes (Chen et al., 2016,
-"Training Deep Nets with Sublinear Memory Cost").
-"""
+"""Backward passes that compute a part of the forward pass again, which need not be kept
+in memory (Chen et al., 2016, "Training Deep Nets with Sublinear Memory Cost")."""
 
 import contextlib
 import contextvars
@@ -21,11 +18,9 @@ _compiled_whole = contextvars.ContextVar("compiled_whole", default=False)
 
 @contextlib.contextmanager
 def compiled_whole(is_compiled: bool = True) -> Iterator[None]:
-    """Marks a trace that XLA compiles as one program.
-
-    TensorFlow does not tell. In such a trace a barrier must keep the two computations
-    of a part apart, elsewhere a control dependency.
-    """
+    """Marks a trace that XLA compiles as one program, which TensorFlow does not tell.
+    Such a trace needs a barrier to keep the two computations of a part apart, any other
+    trace a control dependency."""
     token = _compiled_whole.set(is_compiled)
     try:
         yield
@@ -39,10 +34,8 @@ def is_compiled_whole() -> bool:
 
 def recomputed(function: Callable, *tensors: Any):
     """Calls a function of tensors, which the backward pass computes again, bit for bit.
-
-    The function returns a tensor that depends on its arguments alone: it reads no
-    variables and draws no random numbers. Integer tensors have no gradient.
-    """
+    The returned tensor depends on the arguments alone: the function reads no variables
+    and draws no random numbers. Integer tensors have no gradient."""
     if keras.backend.backend() != "tensorflow":
         return keras.remat(function)(*tensors)
     return _recomputed(function)(*tensors)
@@ -81,9 +74,7 @@ def _recomputed(function: Callable) -> Callable:
 
 def _afterwards(tensors: tuple, upstream) -> tuple[list, Any]:
     """Returns the same tensors, available only once the backward pass reaches them.
-
-    Otherwise compilers find the repeated computation and keep its first result.
-    """
+    Otherwise compilers find the repeated computation and keep its first result."""
     if is_compiled_whole():
         # XLA follows no control dependencies, but its own barriers.
         *again, upstream = xla.optimization_barrier(*tensors, upstream)
