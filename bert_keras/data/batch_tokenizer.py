@@ -45,7 +45,7 @@ _KINDS = bytes(map(_kind, range(256)))
 
 
 def _alone_of_three_bytes() -> np.ndarray:
-    """Marks common words of 3 bytes, `(65536,)` bool; the tokenizer finds the others."""
+    """Marks common words of 3 bytes, `(65536,)` bool; the tokenizer finds others."""
     is_alone = np.zeros(1 << 16, bool)
     for first, last in ((0x2010, 0x205E), (0x3001, 0x303F), (0xFF01, 0xFF65)):
         for code_point in range(first, last + 1):

@@ -90,7 +90,7 @@ class CharacterTable(tf.Module):
     def _lower_and_strip(
         self, characters: Characters, offsets: tf.Tensor
     ) -> Characters:
-        """Computes `strip_accents(text.lower())`; rare parts run only when they occur."""
+        """Computes `strip_accents(text.lower())`; rare parts run only if they occur."""
         sources = characters
         characters = characters._replace(code_points=sources.code_points + offsets)
         characters = tf.cond(

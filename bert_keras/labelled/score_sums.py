@@ -66,7 +66,7 @@ def macro_f1(
 def classes(
     truth: Sequence[str], answered: Sequence[str], labels: Sequence[str], metric: str
 ) -> ScoreSums:
-    """Returns `accuracy`, `matthews`, or `f1` of the second of two labels as in GLUE."""
+    """Returns `accuracy`, `matthews`, or `f1` of the second of two labels (GLUE)."""
     score = {"accuracy": _accuracy, "matthews": _matthews, "f1": _second_f1}[metric]
     counts = _label_counts([[t] for t in truth], [[a] for a in answered], labels)
     return ScoreSums(rows=counts, score=lambda sums: score(*np.split(sums, 3, axis=-1)))

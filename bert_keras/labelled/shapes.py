@@ -24,7 +24,7 @@ def padded(batch: dict[str, np.ndarray], length: int) -> dict[str, np.ndarray]:
 
 
 def multiple_length(multiple: int, max_length: int) -> Callable[[int], int] | None:
-    """Returns a `padded_length` that raises to a multiple, or `None` if it raises none."""
+    """Returns a `padded_length` that raises to a multiple, or `None` for 1."""
 
     def padded_length(longest: int) -> int:
         return longest + min(-longest % multiple, max(0, max_length - longest))

@@ -145,8 +145,8 @@ def tokenize(
 
 
 def encode_with_masks(text: str, tokenizer: tokenization.Tokenizer) -> list[int]:
-    """Returns the ids of a text in which every literal `[MASK]` is one token, inserted
-    after tokenizing: the tokenizer takes `[MASK]` apart like any text."""
+    """Returns the ids of a text in which every literal `[MASK]` is one token, put in
+    between the parts: the tokenizer takes `[MASK]` apart like any text."""
     first, *others = text.split(features.MASK_TOKEN)
     ids = tokenizer.encode(first)
     for part in others:

@@ -187,7 +187,7 @@ def example_weights(features, labels):
 
 
 def scaled_weights(features, weights):
-    """Multiplies the weights of examples by `features.LOSS_SCALES`, if there are any."""
+    """Multiplies the weights of examples by their `features.LOSS_SCALES`, if any."""
     if "loss_scales" in features:
         return weights * ops.reshape(features["loss_scales"], (-1,))
     return weights

@@ -85,7 +85,7 @@ class BertPretrainer(encoder.BertNetwork):
         }
 
     def loss_weights(self, features) -> dict[str, Any]:
-        """Returns the weights of the loss terms and the number of `tokens` but padding."""
+        """Returns the weights of the loss terms and the number of real `tokens`."""
         mask = features["instance_ids" if "instance_ids" in features else "input_mask"]
         weights = {
             "masked_lm_loss": ops.sum(
