@@ -35,10 +35,7 @@ def tokenize_documents(
     tokenizer: batch_tokenizer.BatchTokenizer,
     counts: Counter[str],
 ) -> Iterator[instances.Document]:
-    """Yields documents of `corpus` as ids, without sentences that have no token.
-
-    Increments `documents`, `sentences`, `tokens`, `unknown_tokens`, `empty_documents`.
-    """
+    """Yields documents of `corpus` as ids; leaves out sentences without a token."""
     gathered, sentences, ends = [], [], []
     num_characters = 0
     for document in found:
@@ -88,7 +85,6 @@ def _tokenize(
 
 
 def pack(document: instances.Document) -> bytes:
-    """Returns a tokenised document as bytes, for a shuffle."""
     token_ids = bytes(document.token_ids)
     head = json.dumps([document.id, document.source, len(token_ids)])
     return b"".join((head.encode(), b"\n", token_ids, bytes(document.sentence_ends)))
@@ -120,13 +116,7 @@ def encode_bucket(
 ) -> Iterator[bytes]:
     """Yields all examples of a bucket, serialised, in the order of the shard.
 
-    Increments `duplicate_documents`, `pairs_without_partner`,
-    `dropped_single_sentences`, `dropped_unbalanced_pairs`, `other_source_partners`,
-    `examples`, `example_tokens`, `masked_tokens`, `random_next_examples`, and for
-    packed rows `rows`.
-
-    Raises:
-        RuntimeError: an example breaks a rule, which is a mistake of this program.
+    Increments the counters of the manifest, `rows` too for packed rows.
     """
     arrived = list(documents)
     kept = instances.unique_documents(arrived)
@@ -243,10 +233,7 @@ def _lengths(spans: instances.Spans) -> np.ndarray:
 def encode_batch(
     batch: Batch, config: ExamplesConfig, row_of: np.ndarray | None = None
 ) -> list[bytes]:
-    """Serialises a batch, with the features listed in `features`.
-
-    With `config.pack_instances`, `row_of` is the row of each, ascending from 0.
-    """
+    """Serialises a batch; `row_of` is the packed row of each, ascending from 0."""
     labels = batch.is_random_next[:, np.newaxis].astype(np.int64)
     columns = np.arange(config.max_seq_length)
     is_token = columns < batch.lengths[:, np.newaxis]
@@ -295,11 +282,7 @@ def encode_batch(
 def check_batch(
     batch: Batch, *, vocabulary: masking.MaskingVocabulary, config: ExamplesConfig
 ) -> None:
-    """Checks the invariants of every example, whatever came before.
-
-    Raises:
-        RuntimeError: a mistake of this program; has the first broken rule.
-    """
+    """Checks every example; a broken rule (`RuntimeError`) is our own mistake."""
     # In order: a later rule may rely on the earlier ones.
     rules = _rules_of_tokens(batch, vocabulary, config)
     if batch.masked is not None:

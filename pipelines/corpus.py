@@ -1,7 +1,7 @@
 """Pipeline 1: dumps, books and JSON lines -> sentence-split documents.
 
-A hash of its id sends a document to a bucket, which is sorted and written as one shard,
-so the bytes depend on the input alone. A second shuffle, of paragraph hashes, finds the
+A hash of its id sends a document to a bucket, sorted and written as one shard, so the
+bytes depend on the input alone. A second shuffle, of paragraph hashes, finds the
 paragraphs that several documents share.
 """
 
@@ -71,17 +71,16 @@ def build_corpus(
 ) -> manifest.Manifest:
     """Reads sources and writes documents, rejects and, last, the manifest.
 
-    An empty bucket has no file, so shard numbers may be missing.
+    An empty bucket has no file, so shard numbers may be missing. The `output_dir` is
+    new, or left by the same command, which then resumes.
 
     Args:
-        output_dir: new, or left by the same command, which then resumes.
         sources: paths or patterns by kind: `wikipedia` (MediaWiki dumps: `.xml`,
             `.xml.bz2`, `.xml.gz`), `books` (plain text, one or many in a file),
             `sentences` (a sentence on each line; a blank line or a new file begins a
             document), `jsonl` (lines of `{"id": ..., "text": ...}`, optionally `title`
             and `source`; blank lines in the text divide paragraphs).
-        exclude_overlap_with: evaluation files; a document with one of their lines is
-            left out.
+        exclude_overlap_with: evaluation files; documents with their lines are left out.
         max_bad_fraction: largest share of items that may be unreadable, and of
             documents that may have the id of another document with other text.
         allow_cut_dumps: read plain dumps without `</mediawiki>` at their end.
@@ -131,8 +130,6 @@ def build_corpus(
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusJob:
-    """Settings for the workers."""
-
     output_dir: str
     config: CorpusConfig
     overlap_sha256: str | None
@@ -149,7 +146,6 @@ class CorpusJob:
 
     @property
     def overlap_path(self) -> str:
-        """Returns the path of the file with the `filters.Overlap`."""
         return files.join(self.work_dir, "overlap.npz")
 
 

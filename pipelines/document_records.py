@@ -1,7 +1,4 @@
-"""Documents on their way to their shards: trimmed, packed, the newest of each id.
-
-The functions are pure: they use neither Beam nor files.
-"""
+"""Documents on their way to their shards: pure functions without Beam or files."""
 
 import hashlib
 import json
@@ -75,10 +72,7 @@ def keep_paragraphs(
     overlap: filters.Overlap | None,
     count: Callable[..., object],
 ) -> Kept | None:
-    """Returns the paragraphs that stay of a document; `None` if all of it is dropped.
-
-    `count` is called with the name of a counter, and with the amount if it is not 1.
-    """
+    """Returns the paragraphs to keep of a document; `None` if all of it is dropped."""
     paragraphs = document.paragraphs
     if not config.deduplicate_paragraphs:
         texts = map(duplicates.text_of, paragraphs)
@@ -140,9 +134,8 @@ def num_words_of(texts: Iterable[str]) -> int:
 def newest(records: Iterable[Record]) -> tuple[list[Record], int, list[str]]:
     """Keeps one record per id: the record of the greatest rank, then the first by text.
 
-    Returns:
-        The records in the order of their ids, the number left out, and the ids left out
-        although they have the rank of the record before them but other text.
+    Returns the records in the order of their ids, the number left out, and the ids left
+    out although they have the rank of the record before them but other text.
     """
     kept: dict[str, Record] = {}
     num_read = 0

@@ -39,7 +39,7 @@ _ROW_TYPE = np.dtype("<u8")
 
 def paragraph_hash(paragraph: Paragraph) -> int:
     """Returns 64 bits that tell paragraphs apart, regardless of white space."""
-    # All white space goes: Chinese has none between sentences.
+    # All white space goes: Chinese has no space between sentences.
     text = text_of(paragraph)
     # Most text is printable, with no white space but blanks.
     text = text.replace(" ", "") if text.isprintable() else "".join(text.split())
@@ -67,8 +67,7 @@ def paragraph_hashes(
 def words_and_hash(paragraph: Paragraph, min_words: int) -> tuple[int, int | None]:
     """Returns the number of words, and the hash, `None` below `min_words` words.
 
-    The function equals `words.count_words` and `paragraph_hash`, but reads most text
-    only once.
+    Most text is read only once; `count_words` and `paragraph_hash` would read it twice.
     """
     paragraph = text_of(paragraph)
     if (
@@ -88,13 +87,10 @@ def words_and_hash(paragraph: Paragraph, min_words: int) -> tuple[int, int | Non
 
 
 def paragraph_block(document_hash: int, hashes: Iterable[int | None]) -> np.ndarray:
-    """Returns the rows of a document, each once.
+    """Returns the rows of a document, `(num_rows, 2)` uint64, each once.
 
-    Args:
-        document_hash: 64 bits, the same for all versions of a document.
-
-    Returns:
-        `(num_rows, 2)` uint64: paragraph hash, document hash.
+    A row is paragraph hash, document hash; the latter has 64 bits, the same for all
+    versions of a document.
     """
     unique = sorted({value for value in hashes if value is not None})
     rows = np.empty((len(unique), 2), _ROW_TYPE)
@@ -106,12 +102,8 @@ def paragraph_block(document_hash: int, hashes: Iterable[int | None]) -> np.ndar
 def partition(rows: np.ndarray, num_partitions: int) -> dict[int, bytes]:
     """Packs rows, `(num_rows, 2)` uint64, by the partition of their first column.
 
-    Args:
-        num_partitions: at most 2 ** 32.
-
-    Returns:
-        Blocks for `find` or `marks_by_document`, without empty ones, by partition:
-        `floor(first column * num_partitions / 2**64)`.
+    A partition is `floor(first column * num_partitions / 2**64)`; there are at most
+    2 ** 32. Empty partitions are left out.
     """
     numbers = _partition_numbers(rows[:, 0], num_partitions)
     parts = _grouped(rows, numbers)
@@ -123,7 +115,7 @@ def _grouped(
 ) -> Iterator[tuple[int, np.ndarray]]:
     order = np.argsort(numbers, kind="stable")
     found, starts = np.unique(numbers[order], return_index=True)
-    # Of no values, there is one part but no number.
+    # Without values, there is one part but no number.
     return zip(found.tolist(), np.split(values[order], starts[1:]), strict=False)
 
 
@@ -138,13 +130,10 @@ def _partition_numbers(hashes: np.ndarray, num_partitions: int) -> np.ndarray:
 def find(blocks: Iterable[bytes]) -> tuple[np.ndarray, np.ndarray]:
     """Finds the paragraphs to drop among all rows of a partition.
 
-    A paragraph of several documents stays in the document with the smallest hash.
-    A repeated row makes no duplicate, and the order of `blocks` does not matter.
-
-    Returns:
-        Two arrays `(num_rows, 2)` uint64 of document hash and paragraph hash, in
-        ascending order: the paragraphs that documents lose, and those that documents
-        keep for others.
+    A paragraph of several documents stays in the document with the smallest hash; a
+    repeated row makes no duplicate. Returns two ascending arrays `(num_rows, 2)` uint64
+    of document hash and paragraph hash: the paragraphs that documents lose, and those
+    that documents keep for others.
     """
     rows = _unpack(blocks)
     rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
@@ -172,12 +161,7 @@ def marks_by_document(blocks: Iterable[bytes]) -> dict[int, frozenset[int]]:
 
 
 def kept_places(hashes: Iterable[int | None], marks: Collection[int]) -> list[int]:
-    """Returns the places of paragraphs that are neither marked nor repeats.
-
-    Args:
-        hashes: of the paragraphs of one document, from `paragraph_hashes`.
-        marks: hashes of paragraphs, a set from `marks_by_document`.
-    """
+    """Returns the places of paragraphs that are neither in `marks` nor repeats."""
     seen: set[int] = set()
     kept = []
     for place, value in enumerate(hashes):

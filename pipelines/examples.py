@@ -55,8 +55,6 @@ _DOCUMENTS = "documents"
 
 @dataclass(frozen=True, kw_only=True)
 class ExamplesJob:
-    """Settings for the workers."""
-
     output_dir: str
     config: ExamplesConfig
     do_lower_case: bool
@@ -100,13 +98,9 @@ def build_examples(
 ) -> manifest.Manifest:
     """Makes `examples-00017-of-01024.tfrecord` and a manifest from documents.
 
-    An empty bucket has no file, so shard numbers may be missing.
-
-    Args:
-        vocab_path: one WordPiece per line; copied into `output_dir`.
-        output_dir: new, or left by the same command, which then resumes.
-        do_lower_case: lower-case words and strip accents.
-        num_shards: buckets, on which the bytes depend; `None`: `default_num_shards`.
+    An empty bucket has no file, so shard numbers may be missing. The `output_dir` is
+    new, or left by the same command, which then resumes. The bytes depend on
+    `num_shards`; `None` stands for `default_num_shards`.
     """
     if num_shards is not None and num_shards < 1:
         raise InputError(f"--num_shards must be at least 1, got {num_shards}")

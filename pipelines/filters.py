@@ -123,7 +123,6 @@ def page_reason(title: str, wikitext: str) -> str | None:
 
 
 def title_reason(title: str) -> str | None:
-    """Returns the `page_reason` by the title alone."""
     note = _TITLE_NOTE.search(title)
     if note and note[1].strip().lower() in _DISAMBIGUATION_TITLES:
         return DISAMBIGUATION_PAGE
@@ -226,8 +225,7 @@ class Overlap:
     def find(self, paragraphs: Iterable[str]) -> str | None:
         """Returns the first line, normalised, that occurs as a run of words.
 
-        Args:
-            paragraphs: of one document, or its sentences; a run may span several.
+        A run may span several paragraphs, or sentences, of the document.
         """
         words = list(itertools.chain.from_iterable(map(normalise, paragraphs)))
         if len(words) < MIN_WORDS or not len(self.heads):

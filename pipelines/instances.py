@@ -36,8 +36,6 @@ _SITE = re.compile(r"[a-z][a-z0-9+.-]*://([^/?#]+)", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """A tokenised document."""
-
     id: str
     source: str
     """Origin, such as `wikipedia`, `books` or `en.wikipedia.org`; see `source_name`."""
@@ -159,10 +157,7 @@ def bucket_rng(seed: int, bucket: int) -> random.Random:
 
 
 def shuffled(number: int, *, seed: int, bucket: int, purpose: int = 0) -> np.ndarray:
-    """Returns `0` to `number - 1` in random order: the order of a bucket's examples.
-
-    Another `purpose` gives an unrelated order.
-    """
+    """Returns `0` to `number - 1` in a random order that depends on `purpose` too."""
     base = np.array([bucket_rng(seed, bucket).getrandbits(64)], np.uint64)
     hashes = seeded_hash.hash_places(base, np.arange(number), purpose=purpose)[0]
     return np.argsort(hashes, kind="stable")
@@ -230,18 +225,13 @@ def make_pairs(
     `short_seq_prob` a random shorter one for the whole document. A random number of
     them, from the first on, are A. Half of the time the rest is B; otherwise, and
     always when there is no rest, B starts at a random sentence of a partner and the
-    rest is used again. Pairs that are too long are cut at random ends of the longer
-    segment.
+    rest is used again. Pairs longer than `max_seq_length`, `[CLS]` and both `[SEP]`
+    included, are cut at random ends of the longer segment.
 
     A document alone in its bucket gives only real next pairs (of at least two
     sentences, whatever the target), and a single remaining sentence gives nothing:
-    calling any of its own text random would teach a lie.
-
-    Args:
-        documents: of the bucket, with at least one token in each sentence.
-        max_seq_length: tokens of a pair, `[CLS]` and both `[SEP]` included.
-        counts: incremented: `pairs_without_partner`, `dropped_single_sentences` (both
-            for documents alone in their bucket), and `other_source_partners`.
+    calling any of its own text random would teach a lie. These are counted as
+    `pairs_without_partner` and `dropped_single_sentences`.
     """
     max_num_tokens = max_seq_length - 3  # [CLS] A [SEP] B [SEP]
     target_length = max_num_tokens
@@ -287,9 +277,9 @@ def _start(ends: Sequence[int], sentence: int) -> int:
 def _chunk_end(
     ends: Sequence[int], first: int, target_length: int, *, at_least: int = 1
 ) -> int:
-    """Returns the sentence after the chunk that reaches the target length.
+    """Returns the sentence after the one that reaches the target length.
 
-    The chunk has `at_least` sentences in any case, if there are so many.
+    The chunk has at least `at_least` sentences, if there are so many.
     """
     wanted = (ends[first - 1] if first else 0) + target_length
     last = bisect.bisect_left(ends, wanted, first) + 1
@@ -331,10 +321,9 @@ def _cut_ends(span: tuple[int, int], kept: int, rng: random.Random) -> tuple[int
 
 
 def unique_documents(documents: Iterable[Document]) -> list[Document]:
-    """Returns documents in the order of their ids, one per id.
+    """Returns documents in the order of their ids; of equal ids, the smallest tokens.
 
-    Among documents with the same id, the smallest tokens win: a choice that does not
-    depend on the order of `documents`.
+    This choice does not depend on the order of `documents`.
     """
     by_id: dict[str, Document] = {}
     for document in documents:
@@ -349,12 +338,7 @@ def unique_documents(documents: Iterable[Document]) -> list[Document]:
 def make_pair_spans(
     documents: Sequence[Document], *, config: ExamplesConfig, counts: Counter[str]
 ) -> Spans:
-    """Returns the pairs of every use of every document of a bucket, in that order.
-
-    Args:
-        documents: of the bucket, from `unique_documents`.
-        counts: incremented, see `make_pairs`.
-    """
+    """Returns the pairs of every use of every document of a bucket, in that order."""
     is_any = config.partner == "any_source"
     partners = PartnerChooser(["" if is_any else d.source for d in documents])
     # Lists are much faster to read than views of bytes.
@@ -390,10 +374,7 @@ def balanced(spans: Spans, *, seed: int, bucket: int) -> Spans:
 
 
 def locate_pairs(documents: Sequence[Document], fields: array) -> Spans:
-    """Turns spans in the documents of a bucket into spans in all of its tokens.
-
-    `fields` holds all `Pair`s, one after the other, of typecode `Q`.
-    """
+    """Turns `Pair`s, an array of typecode `Q`, into spans in all tokens of a bucket."""
     table = np.frombuffer(fields, np.uint64).reshape(-1, len(Pair._fields)).T
     pairs = Pair._make([*table[:-1].view(np.int64), table[-1]])
     lengths = [len(document.token_ids) for document in documents]
@@ -429,14 +410,8 @@ def make_full_sentence_spans(
     RoBERTa's FULL-SENTENCES (Liu et al., 2019, section 4.2): as many whole sentences as
     fit, with one separator between documents. Each duplicate has another random order
     of the documents. Nothing is left out: a sentence longer than an instance continues
-    in the next instance. As in RoBERTa, `short_seq_prob` is not used.
-
-    Args:
-        documents: of the bucket, from `unique_documents`.
-        separator: id of `[SEP]`.
-
-    Returns:
-        The tokens of all duplicates, with separators, and instances with an empty B.
+    in the next instance. As in RoBERTa, `short_seq_prob` is not used. Returns the
+    tokens of all duplicates, with separators, and instances with an empty B.
     """
     limit = config.max_seq_length - 2  # [CLS] A [SEP]
     num_tokens = sum(len(document.token_ids) + 1 for document in documents)

@@ -43,17 +43,11 @@ def write_pairs(
     per_document: int = 4,
     dev_percent: float = 5.0,
 ) -> dict[str, int]:
-    """Writes `train.tsv` and `dev.tsv`, each from its own documents.
+    """Writes `train.tsv` and `dev.tsv`; returns the number of pairs of each.
 
-    A held-out pair with a text of a training pair is left out.
-
-    Args:
-        kind: one of `KINDS`.
-        per_document: largest number of pairs, chosen by their hashes.
-        dev_percent: share of the documents whose pairs are held out.
-
-    Returns:
-        Number of pairs of each file.
+    `dev_percent` is the share of the documents whose pairs are held out; a held-out
+    pair with a text of a training pair is left out. At most `per_document` pairs of a
+    document are chosen, by their hashes.
     """
     check_choice("--of", kind, KINDS)
     if per_document < 1:
@@ -124,7 +118,6 @@ def _write(
 
 
 def _is_in(numbers: Sequence[int], number: int) -> bool:
-    """Whether ascending `numbers` contain `number`."""
     place = bisect.bisect_left(numbers, number)
     return place < len(numbers) and numbers[place] == number
 
@@ -132,10 +125,7 @@ def _is_in(numbers: Sequence[int], number: int) -> bool:
 def pairs_of(
     document: Mapping[str, Any], *, kind: str, per_document: int
 ) -> list[tuple[str, str]]:
-    """Returns at most `per_document` pairs of a document, in its order.
-
-    `document` is as from `documents.read_shard`; `kind` is one of `KINDS`.
-    """
+    """Returns at most `per_document` pairs of a document, in its order."""
     found = list(_READERS[kind](document))
     place = {pair: number for number, pair in enumerate(found)}
     chosen = sorted(place, key=lambda pair: _number(f"{document['id']}\0{pair}"))

@@ -48,16 +48,12 @@ def encode_examples(
     *,
     lengths: Mapping[str, np.ndarray] | None = None,
 ) -> list[bytes]:
-    """Serialises `n` `tf.train.Example`s.
+    """Serialises `n` `tf.train.Example`s like `SerializeToString(deterministic=True)`.
 
-    Args:
-        features: by name, `(n, values)` integers or float32 numbers.
-        lengths: by name, `(n,)`: number of values in each example, for integer features
-            of varying length.
-
-    Returns:
-        The bytes of `SerializeToString(deterministic=True)`: map entries by rising name
-        (if no name begins another: there protobuf's implementations differ).
+    The `features` are `(n, values)` integers or float32 numbers. The optional
+    `lengths`, `(n,)`, are the numbers of values of integer features of varying length.
+    Map entries rise by name (if no name begins another: there protobuf's
+    implementations differ).
     """
     lengths = lengths or {}
     entries = []

@@ -67,10 +67,7 @@ _CONTINUES_QUOTE = "とっのがをにはもでな、，"
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """Splits running text on one line into its sentences, stripped, in order.
-
-    Joined, the sentences are the paragraph without the white space between them.
-    """
+    """Splits running text on one line into its sentences, stripped, in order."""
     sentences = []
     start = 0
     size = len(paragraph)

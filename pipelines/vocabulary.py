@@ -55,8 +55,6 @@ WordCount = tuple[str, int]
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyJob:
-    """Settings for the workers."""
-
     work_dir: str
     num_words: int
     """Words that a partition keeps."""
@@ -80,16 +78,12 @@ def build_vocabulary(
     do_lower_case: bool,
     engine: steps.Engine,
 ) -> None:
-    """Writes a vocabulary of exactly `vocab_size` entries, learnt from documents.
+    """Writes a vocabulary of exactly `vocab_size` entries, reserved ones included.
 
-    The same documents give the same bytes on any engine. For the order of entries, see
-    `wordpiece.assemble`.
-
-    Args:
-        output_path: new, or left by the same command. Until the file is written, counts
-            lie next to it, from which an interrupted command resumes.
-        vocab_size: entries, reserved ones included.
-        do_lower_case: lower-case words and strip accents.
+    The same documents give the same bytes on any engine; the order of entries is that
+    of `wordpiece.assemble`. The file must be new or this command's. Until it is
+    written, counts lie next to it, from which an interrupted command resumes.
+    `do_lower_case` also strips accents.
     """
     corpus = manifest.read_manifest(
         corpus_dir, kind="documents", verb="bert-keras corpus"
@@ -151,7 +145,6 @@ def _digest(corpus: manifest.Manifest, vocab_size: int, do_lower_case: bool) -> 
 
 
 def _beside(output_path: str | Path, suffix: str) -> str:
-    """Returns a hidden path next to the output."""
     directory = os.path.dirname(str(output_path))
     return files.join(directory, f".{files.name_of(output_path)}.{suffix}")
 
@@ -320,7 +313,6 @@ def unpack_blocks(data: bytes) -> Iterator[WordCount]:
 
 
 def most_frequent(job: VocabularyJob, partitions: Iterable[int]) -> list[WordCount]:
-    """Returns the `job.num_words` most frequent words of all partitions."""
     sorted_words = [
         unpack_blocks(files.read_bytes(job.words_path(number))) for number in partitions
     ]

@@ -48,12 +48,9 @@ def learn_vocabulary(
     vocab_size: int,
     do_lower_case: bool,
 ) -> list[str]:
-    """Learns a vocabulary of exactly `vocab_size` entries from counts of words.
+    """Learns a vocabulary of exactly `vocab_size` entries, reserved ones included.
 
-    Args:
-        words: the most frequent words, by falling count, then by the word.
-        vocab_size: entries, reserved ones included.
-        do_lower_case: whether the text was lower-cased.
+    The words come by falling count, then by the word.
     """
     characters = alphabet(character_counts, do_lower_case=do_lower_case)
     least = len(RESERVED_TOKENS) + len(characters)
@@ -103,7 +100,6 @@ def _by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def _pieces(words: Sequence[tuple[str, int]], *, num_pieces: int) -> list[str]:
-    """Calls `find_pieces` with progress, in words split."""
     if not words or not num_pieces:
         return []
     learner = PieceLearner(words)
@@ -187,10 +183,8 @@ def add_inner_counts(
 ) -> None:
     """Splits words into pieces and counts the ending after each piece but the last.
 
-    Args:
-        counts: incremented.
-        whole: pieces at the beginning of words, besides all single characters.
-        inner: pieces within words, likewise.
+    All single characters are pieces, besides the pieces `whole` at the beginning of
+    words and `inner` within words.
     """
     for word, count in words:
         start = 0 if word not in whole else len(word)
@@ -210,14 +204,10 @@ def find_pieces(
     """Finds the threshold at which the learner gives just enough pieces.
 
     The search in tensorflow-text's learner starts from a count of ten million, takes
-    many more steps and ends less close to the requested size.
-
-    Args:
-        learn: threshold -> all pieces that occur that often, most frequent first.
-        counts: of the words, descending, for a first guess.
-
-    Returns:
-        At least `num_pieces` pieces and few more, or all if there are fewer.
+    many more steps and ends less close to the requested size. Here the descending
+    `counts` of words give a first guess. `learn` gives all pieces that occur as often
+    as a threshold, most frequent first. Returns at least `num_pieces` pieces and few
+    more, or all if there are fewer.
     """
     if not counts:
         return []
@@ -244,10 +234,10 @@ def find_pieces(
 def _next_threshold(
     enough: tuple[int, int] | None, short: tuple[int, int] | None, num_pieces: int
 ) -> int:
-    """Returns the threshold between the closest (threshold, pieces) on both sides.
+    """Returns a threshold to try, from the closest (threshold, pieces) on both sides.
 
-    The logarithm is interpolated: by Zipf's law, the logarithm of the number of pieces
-    falls about linearly with the logarithm of the threshold.
+    Between two, the function interpolates: by Zipf's law, the logarithm of the number
+    of pieces falls about linearly with the logarithm of the threshold.
     """
     if enough is None:
         return short[0] // 2 if short else 0

@@ -88,7 +88,6 @@ def dataflow_command(
 
 
 def check_paths(parsed: Mapping[str, Any]) -> None:
-    """Checks that Dataflow's workers see the paths that a verb reads and writes."""
     options = runner_options.parse(parsed["beam_arguments"])
     inputs = [path for kind in sources.SOURCES for path in parsed.get(kind, ())]
     others = [parsed[name] for name in ("corpus", "output") if name in parsed]

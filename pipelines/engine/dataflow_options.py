@@ -20,7 +20,7 @@ def check(options: pipeline_options.PipelineOptions) -> None:
     """Refuses options that the service would refuse, or replace by a guess."""
     for problem in _problems(options):
         raise InputError(problem)
-    # Of the two places for files, one that is not given is the other.
+    # Either of the two places for files serves as the other if that is not given.
     cloud = options.view_as(pipeline_options.GoogleCloudOptions)
     cloud.temp_location = cloud.temp_location or cloud.staging_location
     cloud.staging_location = cloud.staging_location or cloud.temp_location
@@ -85,7 +85,6 @@ def check_paths(paths: Iterable[str | os.PathLike[str]]) -> None:
 
 
 def job_page(options: pipeline_options.PipelineOptions, job_id: str) -> str:
-    """Returns the URL of a job in Google's console."""
     cloud = options.view_as(pipeline_options.GoogleCloudOptions)
     return (
         f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{job_id}"

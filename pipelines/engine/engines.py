@@ -16,11 +16,8 @@ def make_engine(
 ) -> steps.Engine:
     """Makes the engine for a command line.
 
-    Args:
-        arguments: Beam's options: the job is one graph for the runner that they name.
-            Without options, it runs in passes on this machine.
-        num_workers: local processes.
-        memory_limit: bytes for all passes together.
+    With Beam's options, a job is one graph for the runner that they name. Without
+    options, a job runs in passes here, with `memory_limit` bytes for all of them.
     """
     if not arguments:
         return passes.Passes(num_workers=num_workers, memory_limit=memory_limit)

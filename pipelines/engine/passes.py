@@ -75,8 +75,6 @@ class Pass:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Marker:
-    """Record of a finished pass."""
-
     units: list[int]
     results: list[steps.Result]
     spilled: dict[str, list[str]]
@@ -85,8 +83,6 @@ class Marker:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Passes:
-    """Engine that runs a job on this machine."""
-
     num_workers: int
     """Passes that run at the same time."""
     memory_limit: int
@@ -228,7 +224,6 @@ class _JobFiles:
         )
 
     def collect(self, step: steps.Step) -> None:
-        """Reads the results and files of a step's finished passes."""
         self.results[step.name] = []
         for marker in _read_markers(self._directory(step)):
             self.results[step.name] += marker.results
@@ -270,7 +265,7 @@ def _read_markers(directory: Path) -> list[Marker]:
 def _supervise(passes: Sequence[Pass], num_workers: int, module: str) -> None:
     """Runs passes, some at a time, and retries those whose process dies.
 
-    All of them import `module`, so it is loaded once before they are forked.
+    `module`, which all passes import, is loaded once before they are forked.
     """
     context = multiprocessing.get_context("forkserver")
     # Only heeded by the first job of this process; later ones import it in each pass.

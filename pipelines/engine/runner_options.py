@@ -72,10 +72,7 @@ def parse(
 def check_paths(
     options: pipeline_options.PipelineOptions, paths: Iterable[str | os.PathLike[str]]
 ) -> None:
-    """Checks that the runner's workers see all paths of a job.
-
-    Only Dataflow's workers are known to be unable to.
-    """
+    """Checks that workers see all paths; only Dataflow's are known to miss some."""
     if _runner(options) == dataflow_options.RUNNER:
         dataflow_options.check_paths(paths)
 

@@ -37,14 +37,9 @@ def run(
 ) -> dict[str, int]:
     """Runs a pipeline to its end, showing progress on stderr; returns Beam's counters.
 
-    Args:
-        build: adds the transforms to a pipeline, with the heartbeat for its DoFns.
-        title: product of the job, for the progress line.
-        total: amount of work, as the heartbeat counts it.
-        unit: of `total`, such as `bytes`.
-
-    Raises:
-        NotRun: only a template, or a dry run on Dataflow, was asked for.
+    `build` adds the transforms, with the heartbeat for its DoFns; the progress line has
+    `title`, the job's product, and `total`, the work in `unit`, such as `bytes`. Raises
+    `NotRun` if only a template, or a dry run on Dataflow, was asked for.
     """
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as directory:
         pipeline = beam.Pipeline(options=options)

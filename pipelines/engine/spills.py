@@ -43,10 +43,7 @@ def spilled_bytes(path: str) -> np.ndarray:
 
 
 class SpilledValues(Iterable[bytes]):
-    """The values of one key in several files, read again by each iteration.
-
-    `advance` is called with the number of bytes just read.
-    """
+    """The values of one key in several files, read again by each iteration."""
 
     def __init__(
         self, paths: Sequence[str], key: int, *, advance: Callable[[int], object]
@@ -76,10 +73,7 @@ def _values_of(path: str, key: int) -> Iterator[bytes]:
 
 
 class SpillWriter:
-    """Writes values by key into files, a new one whenever enough have come.
-
-    No other writer may use `prefix`.
-    """
+    """Writes values by key into files of a `prefix` that no other writer may use."""
 
     def __init__(self, prefix: str, *, num_keys: int, flush_bytes: int = _FLUSH_BYTES):
         self._prefix = prefix

@@ -20,8 +20,6 @@ from bert_keras.core import manifest
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """A part of the input that one worker reads."""
-
     value: Any
     """Element for the first step."""
     num_bytes: int
@@ -41,10 +39,7 @@ Result = dict[str, Any]
 
 
 class Worker(abc.ABC):
-    """The work of a step: picklable; its output depends on the element alone.
-
-    `heartbeat` counts the bytes that a step without shuffles has read.
-    """
+    """The work of a step: picklable; its output depends on the element alone."""
 
     def __init__(self, job: Any, heartbeat: "Heartbeat"):
         self._job = job
@@ -64,8 +59,6 @@ class Worker(abc.ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """A worker, and the shuffles that it reads and writes."""
-
     name: str
     """Verb in camel case, such as `FindDuplicates`."""
     do: Worker
@@ -113,7 +106,6 @@ class Heartbeat:
 
 
 def sum_of_heartbeats(directory: str | Path) -> int:
-    """Returns the total of all processes that write into a directory."""
     total = 0
     # The directory of a failed process may be deleted meanwhile.
     with contextlib.suppress(OSError):
@@ -141,8 +133,7 @@ class Engine(Protocol):
     def run(self, job: Job) -> dict[str, list[Result]]:
         """Runs a job, with progress on stderr; returns each step's results, unordered.
 
-        Raises:
-            InputError: raised unchanged from a worker, or a worker died.
+        A worker's `InputError` is raised unchanged; a dead worker raises one too.
         """
         ...
 
@@ -154,16 +145,14 @@ COUNTERS = "counters"
 
 
 def counted(counts: Mapping[str, int], /, **result: Any) -> Result:
-    """Returns a result with counters.
+    """Returns a result with counters, from which the manifest's are summed.
 
-    The manifest's counters are summed from results: not every Beam runner has metrics,
-    and a retried bundle may count twice in them.
+    Not every Beam runner has metrics, and a retried bundle may count twice in them.
     """
     return {COUNTERS: dict(counts), **result}
 
 
 def sum_counters(results: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Returns the sums of the counters of all results, sorted by name."""
     total: dict[str, int] = {}
     for result in results:
         for name, amount in result.get(COUNTERS, {}).items():
@@ -172,6 +161,5 @@ def sum_counters(results: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def shards_of(results: Iterable[Mapping[str, Any]]) -> tuple[manifest.Shard, ...]:
-    """Returns the shards that results name, sorted by name."""
     shards = [manifest.Shard(**r["shard"]) for r in results if "shard" in r]
     return tuple(sorted(shards, key=lambda shard: shard.name))

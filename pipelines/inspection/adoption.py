@@ -32,14 +32,9 @@ def adopt_examples(
 ) -> manifest.Manifest:
     """Makes `pretrain --examples DIRECTORY` possible, without changing a record.
 
-    Args:
-        directory: holds files whose names match `*.tfrecord*`, plain or gzip.
-        vocab_path: the vocabulary of the records; copied next to them.
-        do_lower_case: whether the text was lower-cased when they were made.
-
-    Returns:
-        The manifest, which is written last, without facts that the records do not tell,
-        such as how often each document was used.
+    Files that match `*.tfrecord*` are read, plain or gzip; `vocab_path` is copied next
+    to the files. The manifest is written last, without facts that the records do not
+    tell, such as how often each document was used.
     """
     if files.exists(files.join(directory, manifest.MANIFEST_NAME)):
         raise InputError(
@@ -169,7 +164,6 @@ class _Totals:
     """Bytes of files, for the progress line."""
 
     def counters(self) -> dict[str, int]:
-        """Returns counters, named as by `examples`."""
         return {
             "examples": self.num_examples,
             "example_tokens": self.num_tokens,
@@ -237,7 +231,6 @@ def _settings(
     vocabulary: tokenization.Vocabulary,
     do_lower_case: bool,
 ) -> dict[str, Any]:
-    """Returns the known settings with which the records were made."""
     # Without second segments, the labels are all alike and teach nothing.
     has_pairs = totals.num_second_tokens > 0 and format_.packing == "sentence_pairs"
     return {

@@ -52,7 +52,6 @@ class Counts:
     def add(
         self, batch: Mapping[str, np.ndarray], vocabulary: masking.MaskingVocabulary
     ) -> None:
-        """Adds a batch from `example_reading.Reader`."""
         is_token = batch["input_mask"] == 1
         is_hidden = batch["masked_lm_weights"] == 1
         rows, slots = np.nonzero(is_hidden)
@@ -84,10 +83,7 @@ def make_card(
     config: ExamplesConfig,
     vocabulary: tokenization.Vocabulary,
 ) -> dict[str, Any]:
-    """Returns the card as plain values, for JSON.
-
-    The card of adopted examples lacks the values that only their maker knows.
-    """
+    """Returns the card, for JSON; adopted examples have fewer values."""
     num_tokens = int(counts.by_token.sum())
     num_hidden = _weighted_sum(counts.by_predictions)
     num_random = num_hidden - counts.num_masked - counts.num_kept

@@ -34,10 +34,7 @@ class _Examples:
         limit: int | None = None,
         seen: Counter[str] | None = None,
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yields batches of the examples in the first `limit` records of a shard.
-
-        `records` of `seen` is raised by the number of records read.
-        """
+        """Yields batches of a shard's first `limit` records, counted in `seen`."""
         shards = self.summary.shards
         before = shards[: shards.index(shard)]
         path = files.join(self.directory, shard.name)
@@ -97,9 +94,8 @@ def describe_all(
 ) -> Iterator[str]:
     """Yields the lines of the data card, for which every example is read.
 
-    Args:
-        vocab_path: `None`: the vocabulary kept with the examples.
-        json_path: file for the card as JSON; `None`: no file.
+    The vocabulary kept with the examples is used if `vocab_path` is `None`. If
+    `json_path` is not `None`, the card is written there as JSON.
     """
     examples = _open_examples(examples_dir, vocab_path)
     counts = _count_all(examples)
@@ -235,10 +231,7 @@ def describe_example(
     title: str,
     width: int,
 ) -> Iterator[str]:
-    """Yields the lines of one example: a title, segment A, segment B if it has one.
-
-    `example` has one row of each of `features.batch_features`; `width` is in columns.
-    """
+    """Yields the lines of one example: a title, segment A, segment B if it has one."""
     length = int(sum(example["input_mask"]))
     ids = [int(token) for token in example["input_ids"][:length]]
     segment_ids = example["segment_ids"]

@@ -24,13 +24,10 @@ class Reader:
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yields batches of the examples of a shard, in order.
 
-        `first_record` is the index of the shard's first record among all shards.
-
-        Returns:
-            `features.pretraining_features`, each `(n, length)`, integers or float32,
-            without `next_sentence_labels` if there are none; a packed row gives
-            several. Plain examples are masked as in the first epoch of a run with the
-            seed of the examples.
+        They are `features.pretraining_features`, each `(n, length)`, integers or
+        float32, without `next_sentence_labels` if there are none; a packed row gives
+        several. Plain examples are masked as in the first epoch of a run with the seed
+        of the examples.
         """
         messages, start = iter(messages), 0
         while chunk := list(itertools.islice(messages, BATCH_SIZE)):

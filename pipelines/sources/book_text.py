@@ -25,19 +25,11 @@ class Book:
 def decode(
     data: bytes, encoding: str | None = None, *, otherwise: str | None = None
 ) -> tuple[str, str]:
-    """Decodes a text: UTF-8, or else another encoding, which is detected.
+    """Decodes a text; returns it, with `\\n` as line end, and its encoding's name.
 
-    Text that is mostly UTF-8 is decoded as UTF-8, its other bytes as U+FFFD.
-
-    Args:
-        encoding: of the file, from `book_cutter.encoding_of`.
-        otherwise: encoding of text that is not UTF-8; `None`: detect it.
-
-    Returns:
-        The text, with line ends as `\\n`, and the name of the encoding.
-
-    Raises:
-        UnknownEncodingError: the encoding cannot be detected for sure.
+    `encoding` comes from `book_cutter.encoding_of`. Text that is mostly UTF-8 is
+    decoded as UTF-8, its other bytes as U+FFFD; other text is in the encoding
+    `otherwise`. `None` detects it, or raises `UnknownEncodingError`.
     """
     encoding = encoding or "utf-8-sig"
     text = data.decode(encoding, errors="replace").removeprefix("\ufeff")
@@ -62,14 +54,11 @@ def parse_book(
     is_later_part: bool = False,
     counts: Counter[str] | None = None,
 ) -> Book:
-    """Extracts title and running text.
+    """Extracts title (`name` if the text has none) and running text.
 
-    Args:
-        text: decoded, with `\\n` as line end, with header and licence.
-        name: title to use if the text has none.
-        is_later_part: another part comes before, so there is no front matter.
-        counts: incremented, for each rule that drops something: `notes`, `page marks`
-            and `line notes`; all others are blocks between blank lines, a licence one.
+    Line ends are `\\n`; a later part has no front matter. `counts` is incremented for
+    each rule that drops something: `notes`, `page marks` and `line notes`; all others
+    are blocks between blank lines, a licence one.
     """
     counts = Counter() if counts is None else counts
     header, body = split_header(text)
@@ -129,7 +118,6 @@ _TITLE_LINE = re.compile(
 
 
 def title_of(header: str) -> str | None:
-    """Returns the title of a book in its header, if it is there."""
     match = _TITLE.search(header) or _TITLE_LINE.search(header)
     return " ".join(match[1].split()) if match else None
 

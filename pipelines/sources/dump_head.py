@@ -58,7 +58,6 @@ class Head:
 
 
 def read_head(file: BinaryIO, path: str) -> Head:
-    """Reads a dump up to its site information."""
     chunks = multistream.read_all(file, path)
     first = next(chunks, b"")
     # `>` ends the declaration of the encoding; the first bzip2 streams may be short.
@@ -155,7 +154,6 @@ _NUMBER = re.compile(r"\s*-?[0-9]{1,18}\s*")
 
 
 def is_html(text: str) -> bool:
-    """Whether a file that begins like this is a web page."""
     return _HTML.match(text) is not None
 
 

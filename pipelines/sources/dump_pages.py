@@ -68,11 +68,11 @@ def read_pages(
     stop: int | None = None,
     advance: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Page | BadPage]:
-    """Reads the pages of a dump that begin in a range of the file.
+    """Reads the pages of a dump, of any compression, that begin in a range of the file.
 
-    `start` and `stop` are in bytes of the file, that is, compressed; `None` is its end.
+    `start` and `stop` (`None`: the end) are in bytes of the file, that is, compressed.
     Adjacent ranges hold each page once. `advance` is called with the number of bytes of
-    the range just consumed. The form of the file is told by its content.
+    the range just consumed.
     """
     stop = files.size(path) if stop is None else stop
     with files.open_to_read(path) as file:
@@ -86,10 +86,7 @@ def read_pages(
 
 
 def check_dump(path: str, *, allow_cut: bool = False) -> None:
-    """Finds at once what would otherwise stop the job later.
-
-    `allow_cut` allows a plain file to end before `</mediawiki>`.
-    """
+    """Finds early what would stop the job, such as a missing `</mediawiki>`."""
     with files.open_to_read(path) as file:
         dump_head.read_head(file, path)
         kind = multistream.compression(file)

@@ -53,11 +53,7 @@ def check_name(name: str) -> None:
 
 
 def detect(data: bytes) -> str:
-    """Returns the encoding of a text that is not UTF-8, by Python's name.
-
-    Raises:
-        UnknownEncodingError: no encoding fits, or more than one may.
-    """
+    """Returns Python's name of the encoding of a text, if exactly one fits."""
     lines = [line for line in data.split(b"\n") if _NOT_ASCII.search(line[:1000])]
     sample = b"\n".join(lines)[:_SAMPLE_BYTES] or data[:_SAMPLE_BYTES]
     if b"\n" in sample:
@@ -94,11 +90,7 @@ def _score(sample: bytes, encoding: str) -> float:
 
 
 def decode(data: bytes, encoding: str) -> str:
-    """Returns the text of `data`, with a few damaged bytes as U+FFFD.
-
-    Raises:
-        UnknownEncodingError: more than a few bytes are not in the encoding.
-    """
+    """Returns text with a few damaged bytes as U+FFFD; refuses text with more."""
     text = data.decode(encoding, errors="replace")
     # Windows-1252 leaves five bytes undefined, and always counted as a last resort.
     if encoding != _LATIN[0] and text.count("\ufffd") * 100 > len(text):

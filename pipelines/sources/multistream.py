@@ -28,8 +28,6 @@ logger = logging.getLogger(__name__)
 
 
 class StreamStart(NamedTuple):
-    """The beginning of a bzip2 stream."""
-
     offset: int
     """Its first byte in the file."""
 
@@ -96,7 +94,6 @@ def read_all(file: BinaryIO, path: str) -> Iterator[bytes]:
 
 
 def truncated(path: str) -> InputError:
-    """Returns an error for a compressed file that ends too early."""
     return InputError(
         f"{path}: the compressed file ends in the middle (truncated); copy or "
         "download it again"
@@ -111,10 +108,7 @@ def damaged(path: str, reason: str) -> InputError:
 
 
 def check_end(file: BinaryIO, path: str) -> None:
-    """Finds at once whether the end of a bzip2 file is missing.
-
-    Warns of bytes after the last stream, which are ignored.
-    """
+    """Refuses a bzip2 file without its end; warns of bytes after the last stream."""
     size = file.seek(0, 2)
     file.seek(max(size - _SEARCHED_END_BYTES, 0))
     tail = file.read()
@@ -138,11 +132,7 @@ def check_end(file: BinaryIO, path: str) -> None:
 
 
 class Progress:
-    """Reports how much of a range of a file, in bytes, has been read.
-
-    Reading beyond `stop` does not count. `advance` is called with the number of bytes
-    since the last call.
-    """
+    """Reports how much of a range of a file, in bytes, has been read."""
 
     def __init__(
         self, file: BinaryIO, start: int, stop: int, advance: Callable[[int], object]
@@ -227,7 +217,6 @@ class _Window:
 
 
 def _unpack(window: _Window) -> Iterator[bytes]:
-    """Unpacks the stream at the window, and moves past it."""
     decompressor = bz2.BZ2Decompressor()
     while not decompressor.eof:
         data = b""

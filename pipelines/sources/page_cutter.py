@@ -26,7 +26,6 @@ class PageCutter:
 
     @property
     def offset(self) -> int:
-        """Returns the offset of the next chunk."""
         return self._begin + len(self._buffer)
 
     @property

@@ -66,11 +66,7 @@ def read_range(
     count: source.Count,
     options: source.Options = source.DEFAULTS,
 ) -> Iterator[source.SourceDocument | source.Reject]:
-    """Reads the documents that begin in a range, see `Source.read`.
-
-    Raises:
-        OSError: the file cannot be read; the error has its name.
-    """
+    """Reads the documents that begin in a range; an `OSError` has the file's name."""
     try:
         yield from SOURCES[part.kind].read(part, options, advance, count)
         num_bytes = files.size(part.path)

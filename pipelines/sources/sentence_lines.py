@@ -54,10 +54,9 @@ def is_one_sentence_a_line(file: BinaryIO) -> bool:
 def read_blocks(file: BinaryIO, path: str, start: int, stop: int) -> Iterator[Block]:
     """Reads the documents of a range; adjacent ranges hold each line once.
 
-    The first blank line at or after each multiple of `PART_BYTES` is where a range may
-    begin; without one before the next multiple, the first line there. So `start`, in
-    bytes of the text, is 0 or such a multiple, and `stop` a multiple or the end of the
-    file, which is plain, or packed with bzip2 or gzip.
+    A range begins at the first blank line at or after a multiple of `PART_BYTES`, in
+    bytes of the text; without a blank line before the next multiple, at the first line.
+    `start` and `stop` are such multiples, or the end of the file.
     """
     lines: list[bytes | None] = []
     begin, passed = start, start

@@ -98,10 +98,7 @@ class Source(Protocol):
         """Reads the documents that begin in a range.
 
         Counts `items_read` for each item, and `dropped/` with the reason for each item
-        that is left out on purpose.
-
-        Raises:
-            InputError: the file is too damaged for a `Reject`.
+        left out on purpose. A file too damaged for a `Reject` raises `InputError`.
         """
         ...
 

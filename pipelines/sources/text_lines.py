@@ -46,9 +46,9 @@ def open_range(
 def read_lines(
     file: BinaryIO, path: str, start: int
 ) -> Iterator[tuple[int, bytes | None]]:
-    """Yields offset and line, without its end, from `start` on; packed files from 0.
+    """Yields the offset, in the text, and each line, `None` if longer than 64 MiB.
 
-    A line longer than 64 MiB is `None`. Offsets are bytes of the text.
+    The lines have no ends. A packed file can only be read from 0.
     """
     if start == 0:
         return _split(multistream.read_all(file, path), 0)

@@ -25,10 +25,7 @@ class Wikipedia:
         return self.name
 
     def split(self, item: source.Input, max_bytes: int) -> list[source.Range]:
-        """Divides plain dumps and dumps of many bzip2 streams.
-
-        Warns of a long dump that only one worker can read.
-        """
+        """Divides plain dumps and many bzip2 streams; warns of other long dumps."""
         from bert_keras.pipelines.sources import dump_pages
 
         num_ranges = max(-(-item.num_bytes // max_bytes), 1)

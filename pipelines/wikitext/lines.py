@@ -10,10 +10,7 @@ from bert_keras.pipelines.wikitext import markup
 
 
 def paragraphs(text: str, counts: Counter[str]) -> list[str]:
-    """Joins lines to paragraphs and tidies each; none is empty.
-
-    The only markup of `text` is bold and italic, entities and line prefixes.
-    """
+    """Joins lines to paragraphs and tidies each; none is empty."""
     # All at once: a call for each paragraph would cost more than the work.
     decoded = _decode("\n".join(_blocks(text, counts)))
     found = []
