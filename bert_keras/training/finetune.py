@@ -32,23 +32,16 @@ def finetune(
 
     The head of a checkpoint is kept if it means the same on any data: in a `span` run
     that starts from another (SQuAD after TriviaQA, as in the paper), and in `choice`. A
-    second call with the same arguments resumes an unfinished run after its last
-    checkpoint and leaves a finished run as it is. Returns the content of
-    `results.json`.
+    second call resumes an unfinished run and leaves a finished one as it is.
 
     Args:
-        dev: files to evaluate on, the main one first; a part of `train` that is held
-            out is possible, too (`bert_keras.kinds.held_out_parts`). The scores of the
-            other files have the file's name before them.
-        init: checkpoint of any format (see `checkpoints.conversion`), which gives
-            encoder, vocabulary and casing.
+        dev: files to evaluate on, the main one first; see `kinds.held_out_parts` for
+            parts of `train`. The scores of the others have the file's name before them.
+        init: checkpoint of any format, which gives encoder, vocabulary and casing.
         from_scratch: take the sizes of that encoder, but random weights.
         output_dir: run directory, which several workers must share.
-        is_chief: whether this process writes files.
 
     Raises:
-        InputError: an input is unusable, the loss or gradients do not stay finite,
-            devices add up wrong (see `self_check`), or a worker is lost.
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
     settings = tuning.resolved(settings, strategy)
@@ -130,7 +123,6 @@ def _read_examples(
     settings: finetuning.FinetuningConfig,
     tokenizer: tokenization.Tokenizer,
 ) -> tuple[config.Task, list[tuning.Examples]]:
-    """Returns the task that the first file defines, and the examples of all files."""
     train, *dev = paths
     task, names, data = held_out_parts.read(train, dev, settings)
     head = ("bilstm_units", "num_bilstm_layers", "feature_layers")

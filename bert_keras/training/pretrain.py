@@ -26,25 +26,18 @@ def pretrain(
 ) -> dict[str, Any]:
     """Pre-trains a model with masked LM and next sentence prediction.
 
-    A second call with the same arguments resumes an unfinished run after its last
-    checkpoint and leaves a finished run as it is. Returns the content of
-    `results.json`.
+    A second call resumes an unfinished run and leaves a finished one as it is.
 
     Args:
         examples_dirs: made by `bert-keras examples`, one for each phase.
         output_dir: run directory, which several workers must share.
         vocab_path: vocabulary to check the examples against; they bring their own.
-        init: checkpoint of any format (see `checkpoints.conversion`) whose weights and
-            architecture are trained further by a new schedule; `None`: new weights. The
-            examples have its vocabulary or one that extends it (see
-            `data.vocabulary_extension`).
-        is_chief: whether this process writes files.
+        init: checkpoint of any format whose weights and architecture are trained
+            further by a new schedule; `None`: new weights. The examples have its
+            vocabulary or one that extends it (see `data.vocabulary_extension`).
         verify: hash the examples even if this machine did so for this run before.
 
     Raises:
-        InputError: an input is unusable, another process writes into the directory, the
-            loss or gradients do not stay finite, devices add up wrong (see
-            `self_check`), or a worker is lost.
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
 

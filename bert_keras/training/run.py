@@ -37,8 +37,7 @@ class Engine(Protocol):
         """Returns the steps made so far."""
 
     def state(self) -> Mapping[str, keras.Variable]:
-        """Returns everything that a step depends on, by name; a restore assigns to
-        it."""
+        """Returns all that a step depends on, by name; a restore assigns to it."""
 
     def make_steps(
         self,
@@ -48,10 +47,9 @@ class Engine(Protocol):
         before: Callable[[int], None],
         after: Callable[[int, dict[str, float]], bool],
     ) -> None:
-        """Makes steps to the schedule's last one, or until `after` returns true.
+        """Makes steps to the schedule's last, or until `after` returns true.
 
-        Both are called around each execution of some steps, `after` with the last's
-        scalars.
+        `before` and `after` surround each execution of some steps.
         """
 
     def evaluate(
@@ -74,8 +72,6 @@ class Engine(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Event:
-    """An action between two steps, done when it is due."""
-
     name: str
     what: Callable[["Loop"], None]
     every_steps: int | None = None
@@ -100,12 +96,10 @@ class Stretch:
 
     last_step: int
     enter: Callable[["Loop"], None] = lambda loop: None
-    """Called when the loop comes to the stretch, perhaps in its middle."""
     watch: Callable[["Loop"], Sequence[watcher.Watcher]]
     stream_from: Callable[[int], Any]
     """Opens the batches of the steps after a step; they have a `close`."""
     schedule_to: Callable[[int], Any]
-    """Makes the engine's schedule up to a step."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,7 +113,6 @@ class Training:
     state: Mapping[str, keras.Variable]
     checkpoints: training_state.CheckpointDirectory
     events: Sequence[Event]
-    """In the order in which the events of one step are done."""
     stretches: Sequence[Stretch]
     unfinished: Callable[["Loop"], list[str]]
     """Returns the names of events that were due at a restored step and did not end."""
@@ -167,8 +160,7 @@ class Job(Protocol):
 def run(job: Job, output_dir: str | Path, *, is_chief: bool) -> dict[str, Any]:
     """Makes or resumes a run, leaves a finished one, and returns its results.
 
-    Raises:
-        Stopped: a signal came; a checkpoint of the step reached was written.
+    Raises `Stopped` after a signal, when a checkpoint of the step reached is written.
     """
     with contextlib.ExitStack() as stack:
         # 1. Claim the directory: one process writes into it.
@@ -215,7 +207,7 @@ class Loop:
 
     Several workers all do the same at the same step: a worker's request, after a signal
     or some minutes, travels with the sums of the next step. Only the chief's clock
-    counts. `stop_signal` ends the run with `Stopped`, after a checkpoint.
+    counts.
     """
 
     def __init__(
@@ -229,10 +221,8 @@ class Loop:
         self.checkpoints = training.checkpoints
         self.is_chief = is_chief
         self.unfinished: list[str] = []
-        """Names of the events that are due and not done, in order."""
         self.train_logs: dict[str, float] = {}
         self.is_over = False
-        """Whether training ends early."""
         self._training = training
         self._events = {event.name: event for event in training.events}
         # They go on from one stretch to the next.
@@ -254,7 +244,6 @@ class Loop:
         return self._training.stretches[-1].last_step
 
     def resume(self) -> None:
-        """Restores the newest whole checkpoint, if there is one."""
         step = self.checkpoints.restore_latest(self.state)
         self.unfinished = self._training.unfinished(self)
         values = [step, self.is_over, *self.unfinished]
@@ -270,10 +259,10 @@ class Loop:
         self._signal.ends_at_once = self.engine.is_alone
 
     def train(self) -> None:
-        """Makes the remaining steps, and does the events that are due between them.
+        """Makes the remaining steps and their events.
 
-        If a store does not give the data, training waits and goes on in memory: a batch
-        is a function of seed and step.
+        A store that does not give the data is waited for: a batch is a function of seed
+        and step.
         """
         backoff = None
         with self._checkpoints_are_written():
@@ -315,7 +304,6 @@ class Loop:
             self.unfinished.append(name)
 
     def evaluate(self, evaluation: Any) -> dict[str, float]:
-        """Evaluates with the engine, and tells the watchers."""
         after_test_batch = self._stop_within_evaluation
         metrics = self.engine.evaluate(evaluation, after_test_batch=after_test_batch)
         self.show(metrics)
@@ -329,7 +317,7 @@ class Loop:
     def interruptible(self) -> Iterator[None]:
         """Lets a signal end the run at once inside the block, and saves the state.
 
-        Several workers go on, and agree within their evaluation or in their next step.
+        Several workers go on to agree within their evaluation or in their next step.
         """
         if not self.engine.is_alone:
             yield
@@ -355,7 +343,7 @@ class Loop:
         self.checkpoints.wait()
 
     def _current_stretch(self) -> Stretch | None:
-        """Leaves a finished stretch, and enters the next one; `None`: none is left.
+        """Leaves a finished stretch, and enters the next; `None`: none is left.
 
         A step that ends a stretch belongs to that stretch until nothing is due any
         more.
@@ -396,10 +384,7 @@ class Loop:
             each.before_steps(step)
 
     def _after_steps(self, step: int, logs: dict[str, float]) -> bool:
-        """Notes the steps that were made; returns whether an event is requested.
-
-        Raises the error of an earlier checkpoint's writer, or of a watcher.
-        """
+        """Notes the steps that were made; returns whether an event is requested."""
         self._signal.ends_at_once = False
         self.checkpoints.check()
         requested = {
@@ -429,7 +414,6 @@ class Loop:
         ]
 
     def _do_what_is_due(self) -> None:
-        """Does the due events in order, and stops if requested."""
         while self.unfinished and not self.is_over:
             event = self._events[self.unfinished[0]]
             if event.is_long:
@@ -492,8 +476,7 @@ class Loop:
 def compare_workers(loop: Loop) -> None:
     """Ends workers whose states differ, before a state is saved.
 
-    They make the same updates from the same sums: a difference is a fault of a device
-    or of its memory.
+    All make the same updates from the same sums: a difference is a fault of a device.
     """
     if loop.engine.is_alone:
         return

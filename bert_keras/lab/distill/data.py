@@ -96,8 +96,7 @@ def complete(
     *,
     has_labels: bool,
 ) -> finetuning.FinetuningConfig:
-    """Returns the settings, with the teacher's `INHERITED_SETTINGS` where they are not
-    set.
+    """Returns the settings, with the teacher's values where they are not set.
 
     Raises an `InputError` if a setting does nothing, or the student learns nothing.
     """
@@ -155,8 +154,7 @@ _DEFAULTS = finetuning.FinetuningConfig()
 
 
 def _input_settings(settings: finetuning.FinetuningConfig) -> dict[str, Any]:
-    """Returns the settings that decide what the teacher reads, and in which
-    precision."""
+    """Returns the settings that decide the teacher's inputs and precision."""
     names = (*INHERITED_SETTINGS, "precision", "lengths", "train_fraction")
     # Which share it is depends on the seed.
     names += () if settings.train_fraction == 1 else ("seed",)
@@ -393,9 +391,7 @@ def _manifest_path(directory: str | Path) -> str:
 
 
 def _listing(path: str | Path) -> str | Path:
-    """Returns the file whose hash stands for plain texts: it may list the hashes of
-    others.
-    """
+    """Returns the file whose hash stands for plain texts; it may list other hashes."""
     return _manifest_path(path) if _is_corpus(path) else path
 
 

@@ -44,8 +44,7 @@ def distill(
     strategy: tf.distribute.Strategy,
     is_chief: bool = True,
 ) -> dict[str, Any]:
-    """Trains a student to be like its teacher, and returns the content of
-    `results.json`.
+    """Trains a student like its teacher, and returns the content of `results.json`.
 
     From a tuned teacher the student learns the answers, and is a run for the same task.
     From any other it learns the relations between tokens of plain texts, and is an

@@ -32,8 +32,7 @@ class Job:
 
     @property
     def ending(self) -> str:
-        """Returns the reason for the end of the process, with the last line of its
-        log."""
+        """Returns the reason for the process's end, with its log's last line."""
         code = self.process.returncode
         how = f"exit code {code}" if code >= 0 else f"ended by {signal_name(-code)}"
         return f"{how}: {last_line(read_tail(self.log))}"

@@ -29,9 +29,7 @@ class Candidate:
 
     @property
     def num_majority(self) -> int:
-        """Counts runs that learnt nothing; one answer for all is no sign for a
-        baseline.
-        """
+        """Counts runs that learnt nothing; a baseline may have one answer for all."""
         num_runs = sum(point.num_majority for point in self.points.values())
         return 0 if self.is_baseline else num_runs
 

@@ -135,8 +135,7 @@ class Point:
 
     @property
     def deviation(self) -> float | None:
-        """Returns the sample's deviation, with n - 1; `None` for fewer than two
-        runs."""
+        """Returns the sample's deviation (n - 1); `None`: fewer than two runs."""
         return statistics.stdev(self.scores) if len(self.scores) > 1 else None
 
     @property
@@ -148,9 +147,7 @@ class Point:
         return sum(outcome.majority is not None for outcome in self.outcomes)
 
     def best(self, criterion: Criterion) -> Outcome | None:
-        """Returns the first run with the best score; runs that learnt nothing come
-        last.
-        """
+        """Returns the first best run; runs that learnt nothing come last."""
         return max(self.finished, key=lambda o: _rank(o, criterion), default=None)
 
     @property

@@ -35,9 +35,7 @@ class State:
 
     @property
     def curve(self) -> list[drawings.Line]:
-        """Returns lines of a learning curve; none without two values of
-        `train_fraction`.
-        """
+        """Returns a learning curve's lines; none without two `train_fraction`."""
         if drawings.FRACTION_KEY not in self.keys:
             return []
         lines = drawings.curve_lines(self.points, self.keys)

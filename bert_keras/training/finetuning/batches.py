@@ -23,7 +23,6 @@ class BatchShapes:
     """Ascending lengths. Each batch is padded to one of them, and missing rows are
     filled with rows of weight 0, so all shapes are fixed. Empty: shapes vary."""
     padded_length: Callable[[int], int] | None = None
-    """Used without a ladder; see `example_batches`."""
     row_lengths: Sequence[int] = ()
     """Tokens that a row of several examples may have, see `packed_batches.Packer`; with
     a ladder only its last length, and few numbers of rows. Empty: one example per
@@ -50,8 +49,8 @@ class BatchShapes:
     def packer(
         self, batch_size: int, num_replicas: int, num_parts: int
     ) -> packed_batches.Packer | None:
-        """Returns `packer` of `example_batches`; for the numbers see
-        `fixed_multiple`."""
+        """Returns `packer` of `example_batches`; see `fixed_multiple` for the
+        numbers."""
         if not self.row_lengths:
             return None
         if not self.ladder:
@@ -72,7 +71,6 @@ DYNAMIC_SHAPES = BatchShapes()
 
 
 def rows_of_replica(batch_size: int, num_replicas: int, num_parts: int) -> int:
-    """Returns the rows of a replica's share of a full batch, in `num_parts` parts."""
     return -(-batch_size // (num_replicas * num_parts)) * num_parts
 
 
@@ -184,7 +182,7 @@ def batch_spec(
     num_rows: int,
     length: int,
 ) -> dict[str, tf.TensorSpec]:
-    """Returns the specs, by name, of a replica's batch where all shapes are fixed."""
+    """Returns the specs of a replica's batch of fixed shapes, by name."""
     arrays = make_batch(np.arange(1))
     mask_shape = arrays["input_mask"].shape
 
@@ -213,10 +211,8 @@ def specs_of_steps(
     num_rows: int,
     packer: packed_batches.Packer | None = None,
 ) -> Callable[[int], dict[str, tf.TensorSpec]]:
-    """Returns a function from the number of a batch, from 0, to its `batch_spec`.
-
-    `num_rows` are a replica's, not packed; see `example_batches` for the rest.
-    """
+    """Returns a function from a batch's number, from 0, to a replica's unpacked
+    specs."""
     num_batches = -(-len(lengths) // batch_size)
     order = {"batch_size": batch_size, "by_length": by_length, "seed": seed}
 
@@ -265,10 +261,9 @@ def epoch_batches(
 ) -> list[np.ndarray]:
     """Returns the row numbers of each batch of an epoch; every row comes once.
 
-    The rows are shuffled and cut into batches. If `by_length`, they are cut into chunks
-    of many batches and sorted by length within a chunk, and the batches are shuffled.
-    Four batches or more make at least four chunks, so that no two epochs have the same
-    batches.
+    If `by_length`, the shuffled rows are cut into chunks of many batches and sorted in
+    a chunk, and the batches are shuffled. Four batches or more make at least four
+    chunks, so that no two epochs have the same batches.
     """
     rng = np.random.default_rng([seed, epoch])
     order = rng.permutation(len(lengths))

@@ -36,9 +36,8 @@ def read_pending(path: Path) -> dict[str, Any]:
 class CheckpointPolicy:
     """Remembers the best evaluation of a fine-tuning, and the interrupted one.
 
-    A resumed run ends with the same bits as a run that was never interrupted, wherever
-    its checkpoints are. The highest score named `metric` is best; checkpoints hold its
-    negative. `steps_per_evaluation` are counted from step 0.
+    A resumed run ends with the same bits as a run that was never interrupted. The
+    highest score named `metric` is best; checkpoints hold its negative.
     """
 
     def __init__(
@@ -82,11 +81,9 @@ class CheckpointPolicy:
         return bool(self._pending.get("kept_step"))
 
     def last_step(self, loop: Loop) -> int:
-        """Returns the step that the training has reached."""
         return self._pending.get("step") or loop.step
 
     def train_logs(self, loop: Loop) -> dict[str, float]:
-        """Returns the scalars of `last_step`."""
         return loop.train_logs or self._pending.get("train", {})
 
     def note_pending(self, loop: Loop, *, kept_step: int | None = None) -> None:
@@ -125,8 +122,9 @@ class CheckpointPolicy:
             loop.save_as_due()
 
     def restore_best(self, loop: Loop, state: Mapping[str, keras.Variable]) -> int:
-        """Restores the best evaluation's weights, if wanted; returns the weights'
-        step."""
+        """Restores the best weights, if they are wanted; returns the step of the
+        weights.
+        """
         last_step, step = self.last_step(loop), self._best[1]
         if self._settings.keep == "last" or step == last_step:
             return last_step

@@ -26,7 +26,7 @@ from bert_keras.training.tensorboard import curves, progress_line
 
 
 class Settings(Protocol):
-    """The part of a configuration that is about training on examples in memory."""
+    """Settings of a training on examples in memory."""
 
     batch_size: int
     num_train_epochs: float
@@ -56,9 +56,8 @@ def build_learner(
 ) -> learner.Learner:
     """Builds a learner that trains a network on labelled `inputs`.
 
-    `optimizer_settings` are other fields of `config.OptimizerConfig`; `options` are
-    those of `learner.Learner`. `steps_per_execution` is a maximum, and all these steps
-    have one shape; `None`: the devices decide.
+    `steps_per_execution` is a maximum; all these steps have one shape; `None`: the
+    devices decide.
     """
     _, num_train_steps = num_steps(settings, len(inputs.lengths))
     optimizer = config.OptimizerConfig(
@@ -92,11 +91,7 @@ def build_stretch(
     watch: Callable[[run.Loop], Sequence[watcher.Watcher]] = lambda loop: (),
     batch_shapes: batches.BatchShapes = batches.DYNAMIC_SHAPES,
 ) -> run.Stretch:
-    """Builds the steps of a whole training, for a tuner of the same arguments.
-
-    `seed` is for the order of examples and dropout; see `batches.epoch_batches` for
-    `by_length` and `run.Stretch` for `watch`.
-    """
+    """Builds the steps of a whole training; `seed` is for order and dropout."""
     strategy = tuner.distribute_strategy
     total = strategy.num_replicas_in_sync
     sizes = settings.batch_size, total, tuner.num_parts
@@ -182,9 +177,8 @@ def open_watchers(
 def train(
     tuner: learner.Learner, settings: Settings, stretch: run.Stretch, *, logs: Path
 ) -> dict[str, float]:
-    """Trains to the last step, without evaluations and checkpoints.
-
-    Deletes earlier curves in `logs`; returns the scalars of the last step.
+    """Trains to the last step; returns its scalars. Earlier curves in `logs` are
+    deleted.
     """
     files.delete_tree(logs)
     last_step = stretch.last_step

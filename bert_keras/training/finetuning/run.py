@@ -49,8 +49,6 @@ CHANGEABLE = (
 
 
 class Examples(NamedTuple):
-    """A file to train or score on, and its model inputs."""
-
     name: str
     data: dataset.Dataset
     inputs: dataset.EncodedInputs
@@ -74,8 +72,7 @@ class Inputs(NamedTuple):
 class Trained(NamedTuple):
     tuner: learner.Learner
     network: keras.Model
-    """The network whose weights are kept: all that is trained, or the part to be
-    used."""
+    """The network whose weights are kept: perhaps a part of the trained one."""
     inputs: dataset.Inputs
 
 
@@ -85,8 +82,7 @@ Build = Callable[[run_directory.Run], Trained]
 class TuningJob:
     """A run on labelled or plain texts; see `training.run.Job`.
 
-    The settings are `resolved`. `read` returns the inputs and the function that builds
-    the network; `paths` are those of the inputs, for `results.json`.
+    `read` returns the inputs and the function that builds the network.
     """
 
     def __init__(
@@ -218,7 +214,7 @@ class TuningJob:
     def _events(self, interval: int) -> list[training_run.Event]:
         """Returns the table of events.
 
-        Steps are evaluated before they are saved: the best evaluation is saved with its
+        Steps are evaluated before they are saved, so that the best is saved with its
         score. The last step has no checkpoint: the run's weights follow it at once.
         """
         settings = self._settings
@@ -256,8 +252,7 @@ class TuningJob:
 
     @property
     def _seconds_so_far(self) -> float:
-        """Returns the seconds of training, including those before the last
-        checkpoint."""
+        """Returns the seconds of training, also before the last checkpoint."""
         return float(self._seconds.numpy()) + time.monotonic() - self._began_at
 
     def _before_save(self, under_way: training_run.Loop) -> None:
@@ -359,7 +354,6 @@ def resolved(
 def with_dropout(
     bert_config: config.BertConfig, settings: finetuning.FinetuningConfig
 ) -> config.BertConfig:
-    """Returns the checkpoint's configuration with the dropout of the settings."""
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     values = {name: getattr(settings, name) for name in names}
     changes = {name: value for name, value in values.items() if value is not None}
@@ -403,11 +397,8 @@ def build_tuner(
     inputs: dataset.Inputs,
     strategy: tf.distribute.Strategy,
 ) -> learner.Learner:
-    """Builds a learner from `resolved` settings.
-
-    `make_network` draws weights from `settings.seed`; `inputs` have all that the loss
-    reads.
-    """
+    """Builds a learner from `resolved` settings; `inputs` have all that the loss
+    reads."""
     keras.utils.set_random_seed(settings.seed)
     return loop.build_learner(
         settings,
@@ -455,9 +446,7 @@ class _Evaluation:
         )
         self._task, self._settings, self._examples = task, settings, examples
         self.scores: dict[str, float] = {}
-        """Scores of all files in the last evaluation."""
         self.answers: dataset.Answers | None = None
-        """Answers to the main file in the last evaluation."""
 
     def evaluate(self) -> None:
         self.scores = {}

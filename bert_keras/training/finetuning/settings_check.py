@@ -20,7 +20,6 @@ def check(
     task: config.Task,
     bert_config: config.BertConfig,
 ) -> None:
-    """Raises an `InputError` if a setting means nothing for the task."""
     learnt, usual = registry.labelled(task.kind), finetuning.FinetuningConfig()
     learnt.check(settings, task, bert_config)
     for key, option, use in _NEEDS:

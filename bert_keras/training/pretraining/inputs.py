@@ -79,10 +79,7 @@ def read_inputs(
     init: str | Path | None,
     verified: Collection[str] | None,
 ) -> Inputs:
-    """Reads all inputs of `pretrain.pretrain`, and completes the settings.
-
-    For `verified` see `phases.read_phases`.
-    """
+    """Reads all inputs of `pretrain.pretrain`, and completes the settings."""
     changes: dict[str, Any] = {
         "precision": precision.resolve(settings.precision, strategy)
     }
@@ -116,8 +113,8 @@ def check_hosts(
 ) -> None:
     """Checks that all hosts of a TPU can read the examples.
 
-    Several hosts cannot if masks are made while examples are read: Python does that,
-    and only this process has Python.
+    Several hosts cannot mask while reading: that needs Python, which only this process
+    has.
     """
     is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
     num_hosts = strategy.extended.num_hosts if is_tpu else 1
@@ -138,10 +135,8 @@ def create_run(
     is_chief: bool,
     verified: Collection[str] | None,
 ) -> run_directory.Run:
-    """Makes or checks the directory, once all workers were given the same inputs.
-
-    Notes which examples this machine has hashed; for `verified` see `read_inputs`.
-    """
+    """Makes or checks the directory, and notes which examples this machine has
+    hashed."""
     planned, start = inputs.planned, inputs.start
     hashes = [phase.manifest_sha256 for phase in planned]
     recorded = {"examples_sha256": hashes[0] if len(hashes) == 1 else hashes}

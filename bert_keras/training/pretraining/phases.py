@@ -29,18 +29,14 @@ class Phase:
     """A stretch of steps on one directory of examples, read and checked."""
 
     directory: str
-    """A path on disk or on `gs://`."""
     vocabulary: tokenization.Vocabulary
     do_lower_case: bool
     examples: config.ExamplesConfig
-    """Settings that the examples were made with."""
     manifest_sha256: str
     train_shards: list[record_batches.Shard]
     eval_shards: list[record_batches.Shard]
     first_step: int
-    """Steps of the run before the phase."""
     last_step: int
-    """Steps of the run when the phase ends."""
     batch_size: int
     """Examples per step, over all replicas."""
     num_parts: int
@@ -48,9 +44,7 @@ class Phase:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Returns the examples of a part of a batch, over all replicas, and their
-        length.
-        """
+        """Returns the examples of a part, over all replicas, and their length."""
         return self.batch_size // self.num_parts, self.examples.max_seq_length
 
     @property
@@ -72,11 +66,9 @@ def read_phases(
 ) -> list[Phase]:
     """Reads and checks all directories, one for each phase.
 
-    Args:
-        vocab_path: vocabulary to check the examples against; they bring their own.
-        verified: SHA-256 of manifests whose shards this machine hashed before: only
-            sizes of these are checked, and of remote shards, which would have to be
-            downloaded; `None`: all shards are hashed.
+    The shards of manifests whose SHA-256 is in `verified` were hashed before: only
+    their sizes are checked, as are those of remote shards, which would be downloaded
+    for it. `None`: all shards are hashed.
     """
     planned = settings.planned_phases(len(directories))
     every = [
@@ -273,9 +265,7 @@ def _batches(
 def placeholder_batches(
     settings: config.PretrainingConfig, phase: Phase, strategy: tf.distribute.Strategy
 ) -> list[tf.data.Dataset | tf.distribute.DistributedDataset]:
-    """Returns endless zeros, shaped as training and evaluation batches, read from no
-    record.
-    """
+    """Returns endless zeros, shaped as training and evaluation batches."""
 
     def zeros_like(make_batches: Callable[[record_batches.Worker], tf.data.Dataset]):
         def of_worker(*place: int) -> tf.data.Dataset:
@@ -299,9 +289,9 @@ def placeholder_batches(
 def largest(planned: Sequence[Phase], model: config.ModelConfig) -> Phase:
     """Returns the phase whose steps need the most memory; the first of equals.
 
-    The numbers that a layer keeps for its gradients are counted after Korthikanti et
-    al. (2022), "Reducing Activation Recomputation in Large Transformer Models",
-    equation 2.
+    See Korthikanti et al. (2022), "Reducing Activation Recomputation in Large
+    Transformer Models", equation 2, for the numbers that a layer keeps for its
+    gradients.
     """
 
     def num_activations(phase: Phase) -> int:

@@ -58,7 +58,6 @@ def extrapolated(table: np.ndarray, *, num_trained: int, num_rows: int) -> np.nd
 
 
 def _nearest_rotation(matrix: np.ndarray) -> np.ndarray:
-    """Returns the orthogonal factor of a polar decomposition."""
     left, _, right = np.linalg.svd(matrix)
     return left @ right
 
@@ -70,15 +69,14 @@ def grow(
     num_trained: int,
     num_rows: int,
 ) -> None:
-    """Continues the position table of a training, on all replicas; see `extrapolated`.
+    """Continues the position table of a training; see `extrapolated`.
 
     All workers take the first worker's rows, because other processors round otherwise.
-    A repetition before the next step changes nothing: other rows are read than written.
+    Doing it again before the next step changes nothing.
 
     In the new rows the optimizer's mean of squared gradients becomes the mean of the
     trained ones: an estimate that begins at 0 so late in a run, where no optimizer
-    corrects its bias any more, makes the first updates up to six times too long. The
-    mean of gradients stays 0, as in rows that never had a gradient.
+    corrects its bias any more, makes the first updates up to six times too long.
     """
     new = slice(num_trained - 1, num_rows)
     for name, variable in state.items():

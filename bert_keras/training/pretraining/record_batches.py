@@ -27,7 +27,6 @@ class Shard(NamedTuple):
 
 
 def read_shards(directory: files.Path, contents: manifest.Manifest) -> list[Shard]:
-    """Returns the shards of a directory of examples, in the manifest's order."""
     starts = itertools.accumulate((s.num_records for s in contents.shards), initial=0)
     return [
         Shard(files.join(directory, shard.name), start, shard.num_records)
@@ -62,7 +61,6 @@ class Worker(NamedTuple):
     index: int = 0
     num_workers: int = 1
     num_replicas: int = 1
-    """Replicas of this worker; all workers have equally many."""
     sharding: Literal["record", "file"] = "record"
     """`record`: each worker takes its rows of batches that are the same for any number
     of workers. `file`: each worker reads only its own shards."""
@@ -76,14 +74,9 @@ ONLY_WORKER = Worker()
 class RecordBatches:
     """Batches of the examples of one directory.
 
-    Args:
-        config: settings that the examples were made with.
-        batch_size: examples per step, over all workers, whose replicas need equal
-            shares.
-        seed: for order, masks and dropout.
-        shuffle_buffer_size: records that are shuffled among themselves.
-        attention: with `left_to_right`, nothing is masked and every token is predicted
-            from the tokens before it (paper, 5.1).
+    `batch_size` is that of all workers, whose replicas need equal shares. `seed` is for
+    order, masks and dropout. With `left_to_right` attention nothing is masked and every
+    token is predicted from the tokens before it (paper, 5.1).
     """
 
     config: ExamplesConfig
@@ -103,15 +96,14 @@ class RecordBatches:
         """Returns endless shuffled batches; batch N is a function of `seed` and N
         alone.
 
-        An epoch has every record once: the shards in another order each time, several
-        read at a time, their records shuffled in buffers. A batch may span two epochs.
-        Records that are not masked yet get other masks in every epoch. A resumed run
-        passes its step as `start_step`, and rereads little of the earlier data.
+        An epoch has every record once: shards in another order each time, records
+        shuffled in buffers. A batch may span two epochs. Records that are not masked
+        yet get other masks in every epoch. A start at `start_step` rereads little of
+        the earlier data.
 
-        Each step has one element for each replica of the worker, in turn, of static
-        shape `{name: (rows, length)}`, integers as int32: `features.batch_features`
-        (with `left_to_right`, see `record_parsing.next_tokens`) and
-        `features.DROPOUT_SEEDS`, int32, of (seed, epoch, record).
+        Each step has one element for each replica of the worker, of static shape
+        `{name: (rows, length)}`, integers as int32: `features.batch_features` (with
+        `left_to_right`, see `record_parsing.next_tokens`) and `features.DROPOUT_SEEDS`.
         """
         batch_size = self.batch_size
         if worker.sharding == "file":
@@ -152,11 +144,10 @@ class RecordBatches:
 
         The shards take turns, record by record, so that few batches sample all of them.
         The batches are endless because Keras takes a phantom step when data ends
-        unforeseen, and a strategy forgets a cardinality that was stated. Records that
-        are not masked yet get the same masks in every round. Batches are as in
-        `to_train`, without dropout and shared by record; no record comes twice in a
-        round. The last batch is filled up with examples that do not count: a `[CLS]`,
-        padding, `masked_lm_weights` 0 and `next_sentence_labels` -1.
+        unforeseen, and a strategy forgets a cardinality that was stated. Masks are the
+        same in every round, and no record comes twice in one. The last batch is filled
+        up with examples that do not count: a `[CLS]`, padding, `masked_lm_weights` 0
+        and `next_sentence_labels` -1.
         """
         num_batches = self.num_evaluation_batches(shards, num_batches)
         records = tf.data.Dataset.from_tensor_slices(_shard_table(shards)).interleave(
@@ -175,19 +166,16 @@ class RecordBatches:
         return self._parsed(shares, has_dropout=False), num_batches
 
     def num_evaluation_batches(self, shards: Sequence[Shard], num_batches: int) -> int:
-        """Returns the number of batches in a round of `to_evaluate`."""
         num_records = sum(shard.num_records for shard in shards)
         return min(num_batches, -(-num_records // self.batch_size))
 
     def _numbered_records(
         self, path: tf.Tensor, first_record: tf.Tensor
     ) -> tf.data.Dataset:
-        """Yields the number and bytes of each record of a shard."""
         records = tf.data.TFRecordDataset(path, _COMPRESSIONS[self.config.compression])
         return records.enumerate(first_record)
 
     def _blocks(self, path: tf.Tensor, first_record: tf.Tensor) -> tf.data.Dataset:
-        """Yields the same as `_numbered_records`, block by block."""
         records = tf.data.TFRecordDataset(path, _COMPRESSIONS[self.config.compression])
 
         def with_numbers(index: tf.Tensor, block: tf.Tensor) -> tuple:
@@ -197,7 +185,6 @@ class RecordBatches:
         return records.batch(_BLOCK_LENGTH).enumerate().map(with_numbers)
 
     def _padding(self) -> tf.data.Dataset:
-        """Returns a record in which nothing counts."""
         record = record_parsing.padding_record(self.config, self.vocabulary.cls_id)
         # Any number will do: nothing in it is drawn by chance.
         return tf.data.Dataset.from_tensors((tf.constant(-1, tf.int64), record))
@@ -289,25 +276,19 @@ def _shard_table(shards: Sequence[Shard]) -> tuple[tf.Tensor, tf.Tensor]:
 class _ShuffledReader:
     """Reads all records once in each epoch, in an order of (seed, epoch).
 
-    The shards of an epoch are shuffled and cut into stretches. The shards of a stretch
-    are read several at a time, block by block, and `shuffle_buffer_size` records at a
-    time are shuffled. A start within an epoch reads one stretch at most.
-
+    The shuffled shards are cut into stretches, whose shards are read several at a time;
+    records are shuffled in buffers. A start within an epoch reads one stretch at most.
     All randomness is in stateless operations: `Dataset.shuffle` would also depend on
     the global seed of the process.
     """
 
     shards: Sequence[Shard]
     blocks: Callable[[tf.Tensor, tf.Tensor], tf.data.Dataset]
-    """Yields numbers and bytes of a shard's records, block by block, from its path and
-    the number of its first record."""
     shuffle_buffer_size: int
     seed: int
 
     def records(self, start: int) -> tf.data.Dataset:
-        """Yields the number and bytes of each record, endlessly, from the `start`-th
-        on.
-        """
+        """Yields number and bytes of each record, endlessly, from the `start`-th on."""
         sizes = np.array([shard.num_records for shard in self.shards])
         epoch, num_passed = divmod(start, int(sizes.sum()))
         order = self._order(tf.constant(epoch, tf.int64)).numpy()
@@ -326,7 +307,6 @@ class _ShuffledReader:
         return range(0, len(self.shards), math.ceil(len(self.shards) / num_stretches))
 
     def _order(self, epoch: tf.Tensor) -> tf.Tensor:
-        """Returns the indices of the shards in the order of an epoch."""
         return tf.random.experimental.stateless_shuffle(
             tf.range(len(self.shards)), self._seeds(epoch)
         )
@@ -335,8 +315,7 @@ class _ShuffledReader:
         return tf.stack([tf.constant(self.seed, tf.int64), number])
 
     def _stretch(self, number: tf.Tensor) -> tf.data.Dataset:
-        """Returns shuffled buffers of a stretch; its number counts through all
-        epochs."""
+        """Returns shuffled buffers of a stretch; `number` counts through all epochs."""
         starts = self._stretch_starts
         start = number % len(starts) * starts.step
         order = self._order(number // len(starts))[start : start + starts.step]

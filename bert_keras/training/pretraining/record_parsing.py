@@ -26,9 +26,7 @@ NO_LABEL = -1
 
 
 def feature_spec(config: ExamplesConfig) -> dict[str, Any]:
-    """Returns the specification for `tf.io.parse_example` of records made with
-    `config`.
-    """
+    """Returns what `tf.io.parse_example` needs for records made with `config`."""
     return {
         feature.name: tf.io.RaggedFeature(feature.dtype)
         if feature.length is None
@@ -38,9 +36,7 @@ def feature_spec(config: ExamplesConfig) -> dict[str, Any]:
 
 
 def padding_record(config: ExamplesConfig, cls_id: int) -> bytes:
-    """Returns a record of a `[CLS]` alone, stored as `config` says; nothing in it
-    counts.
-    """
+    """Returns the record of a `[CLS]` alone, in which nothing counts."""
     example = tf.train.Example()
     for feature in features.record_features(config):
         stored = example.features.feature[feature.name]
@@ -70,9 +66,7 @@ class Parser(abc.ABC):
     def __call__(
         self, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Returns the features of `(rows,)` records, as bytes.
-
-        `epochs` and `numbers`, the places of the records in the data, are `(rows,)`
+        """Returns features of `(rows,)` records; epochs and numbers are `(rows,)`
         int64.
         """
         parsed = self._parsed(epochs, numbers, records)
@@ -164,8 +158,6 @@ class Parser(abc.ABC):
 
 
 class PlainParser(Parser):
-    """Records of one instance each."""
-
     def _parsed(self, epochs, numbers, records):
         parsed = self._stored(records)
         if self.config.masking == "dynamic":
@@ -176,10 +168,7 @@ class PlainParser(Parser):
 
 
 class PackedParser(Parser):
-    """Records of several instances, one after the other; see `data.packing`.
-
-    Each slot of a row has a number of its own, so that random choices differ in a row.
-    """
+    """Records of several instances; each slot of a row has a number, for chance."""
 
     @property
     def _num_slots(self) -> int:
@@ -262,7 +251,6 @@ def _check_below(limit: int, ids: tf.Tensor | tf.RaggedTensor, message: str) -> 
 
 
 def _unmasked(parsed: Mapping[str, tf.Tensor]) -> tf.Tensor:
-    """Returns `input_ids` with the true ids where tokens were masked."""
     slots = tf.where(parsed["masked_lm_weights"] > 0)
     columns = tf.gather_nd(parsed["masked_lm_positions"], slots)
     return tf.tensor_scatter_nd_update(
@@ -275,13 +263,10 @@ def _unmasked(parsed: Mapping[str, tf.Tensor]) -> tf.Tensor:
 def next_tokens(parsed: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns the predictions of a left-to-right model: at each place the next token.
 
-    `parsed` has `input_ids`, nothing masked, and `input_mask`, or of packed rows
-    `instance_ids`; `(n, L)` integers each. The results are
-
-    - `masked_lm_positions`: `(n, L - 1)`, each row 0 to L - 2;
-    - `masked_lm_ids`: `(n, L - 1)`, the tokens at 1 to L - 1;
-    - `masked_lm_weights`: `(n, L - 1)` float32, 1.0 for a token, 0.0 for padding and
-      for the first token of another instance.
+    `parsed` has `(n, L)` `input_ids`, nothing masked, and `input_mask`, or
+    `instance_ids` of packed rows. All results are `(n, L - 1)`: the positions 0 to L -
+    2, the tokens at 1 to L - 1, and weights, 0.0 for padding and for the first token of
+    another instance.
     """
     next_ids = parsed["input_ids"][:, 1:]
     mask = parsed["instance_ids" if "instance_ids" in parsed else "input_mask"]
@@ -301,11 +286,9 @@ _DROPOUT_SALT = 0x64726F706F757473
 def dropout_seeds(
     seed: int, epochs: tf.Tensor | np.ndarray, records: tf.Tensor | np.ndarray
 ) -> tf.Tensor:
-    """Returns `(n,)` int32 seeds of dropout: low halves of
-    `dynamic_masking.record_seeds`.
+    """Returns `(n,)` int32 seeds: the low halves of `dynamic_masking.record_seeds`.
 
-    They are operations of TensorFlow, so that any host may compute them. `epochs`, from
-    0, and `records`, the places of the examples in the data, are `(n,)` integers.
+    They are operations of TensorFlow, so that any host may compute them.
     """
     first = np.array([(seed ^ _DROPOUT_SALT) % 2**64], np.uint64)
     state = tf.constant(seeded_hash.mix(first + seeded_hash.INCREMENT))

@@ -41,11 +41,7 @@ _DOES_NOT_ANSWER = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO)
 
 
 class PretrainingJob:
-    """A pre-training; see `training.run.Job`.
-
-    `prepare` reads the inputs, and makes or checks the directory; `paths` are those of
-    the inputs, for the results.
-    """
+    """A pre-training; see `training.run.Job`."""
 
     def __init__(
         self,
@@ -174,8 +170,7 @@ class PretrainingJob:
     def _begin(self) -> None:
         """Assigns the first weights, and tries the largest phase if it comes later.
 
-        A device without the memory for that phase would stop the run only when it
-        begins.
+        A device without memory for that phase would stop the run only when it begins.
         """
         if self._start is not None:
             network, start = self._learner.network, self._start
@@ -225,9 +220,8 @@ class PretrainingJob:
             self._grow_positions(phase)
 
     def _grow_positions(self, phase: phases.Phase) -> None:
-        """Makes the change of `position_growth`, which depends on the state alone.
-
-        No checkpoint comes between the change and the next step.
+        """Changes the table by `position_growth`; no checkpoint comes before the next
+        step.
         """
         earlier = [p for p in self._planned if p.last_step <= phase.first_step]
         num_trained = max((p.examples.max_seq_length for p in earlier), default=0)
@@ -246,10 +240,7 @@ class PretrainingJob:
             )
 
     def _evaluate(self, loop: Loop) -> None:
-        """Evaluates, and notes the loss when it is in the curves.
-
-        An interrupted evaluation is repeated until its loss is there.
-        """
+        """Evaluates again until the loss is in the curves, and notes the loss."""
         if self._evaluation is not None:
             self._last_evaluation = loop.evaluate(self._evaluation)
             loop.checkpoints.record_score(loop.step, self._last_evaluation["loss"])
@@ -347,8 +338,7 @@ class PretrainingJob:
 
     @contextlib.contextmanager
     def errors_for_people(self) -> Iterator[None]:
-        """Turns errors about records, workers, memory and disks into an
-        `InputError`."""
+        """Turns errors about records, workers, memory and disks into `InputError`."""
         try:
             yield
         except OSError as error:

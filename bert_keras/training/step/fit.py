@@ -49,9 +49,8 @@ def fit(
 ) -> Logs:
     """Trains to `schedule.last_step`; returns its scalars, empty if there are no steps.
 
-    The optimizer may have made steps already: `batches` begin with the first one to
-    train on, and a stream stays open. `before(step)` and `after(step, logs)` are called
-    around each execution; `after` returns whether to end the training early.
+    `before(step)` and `after(step, logs)` are called around each execution; `after`
+    returns whether to end the training early. A stream stays open.
     """
     callback = _Follow(**follow)
     if replicas.optimizer_step(learner) < schedule.last_step:
@@ -63,9 +62,8 @@ def fit(
 def evaluate(
     learner: Learner, evaluation: Evaluation, **follow: Callable[[bool], None]
 ) -> Logs:
-    """Returns the metrics of one round of batches, by name.
-
-    `after_test_batch(stop_is_requested)` is called after each execution.
+    """Returns the metrics of one round; `after_test_batch(stop_is_requested)` follows
+    it.
     """
     batches, num_batches = evaluation
     metrics = learner.evaluate(

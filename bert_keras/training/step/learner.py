@@ -33,10 +33,8 @@ class Learner(replicas.ReplicatedModel):
     values, but the step counts, so that step N always has batch N.
 
     Args:
-        network: has `loss_terms`, `loss_names` and `loss_weights` (see the module).
         max_grad_norm: global norm to clip gradients to; `None`: no clipping.
-        num_parts: parts in which a replica computes its batch, one after the other, in
-            training and in evaluation.
+        num_parts: parts in which a replica computes its batch, one after the other.
         compile_step: compile each replica's forward and backward pass with XLA.
         scales_loss: multiply the loss by an adaptive scale, for float16.
         branches: skip clipping and updates that are not finite or not needed. At a
@@ -116,8 +114,8 @@ class Learner(replicas.ReplicatedModel):
     def request(self, name: str, value: float = 1.0) -> None:
         """Raises one of `REQUESTS` in all workers, or withdraws this worker's with 0.
 
-        All see it in the logs of their next step, and `stop_requested` in the next
-        batch of an evaluation, too.
+        All see it in the logs of their next step, `stop_requested` also in an
+        evaluation.
         """
         strategy = self.distribute_strategy
         # Assigning to the variable as a whole would wait for the other workers.
@@ -137,7 +135,6 @@ class Learner(replicas.ReplicatedModel):
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """Returns the running means of the current evaluation."""
         return list(self._means.values())
 
     def train_step(self, batch):
@@ -261,8 +258,7 @@ class Learner(replicas.ReplicatedModel):
         return gradient_norm
 
     def _update(self, gradients, loss, num_updates):
-        """Clips and applies gradients; returns their norm, and whether all is
-        finite."""
+        """Clips and applies gradients; returns their norm and whether all is finite."""
         gradients, norm = optimization.clip_by_global_norm(
             gradients, self._max_grad_norm, branches=self._branches
         )
@@ -277,7 +273,7 @@ class Learner(replicas.ReplicatedModel):
         return norm, is_finite
 
     def test_step(self, batch):
-        """Adds a batch to the running means, computed in as many parts as a step.
+        """Adds a batch to the running means, in as many parts as a step.
 
         Sums of several parts may differ from the sum of the whole in the last bits.
         """
@@ -302,7 +298,7 @@ class Learner(replicas.ReplicatedModel):
 def _parts(
     batch: Mapping[str, Any], num_parts: int
 ) -> tuple[Any, Callable[[Any], dict[str, Any]]]:
-    """Returns the number of parts of a batch, and a function from numbers to parts."""
+    """Returns the number of a batch's parts, and a function from numbers to parts."""
     first = next(iter(batch.values()))
     if first.shape[0] is not None:
         parts = {
@@ -336,9 +332,7 @@ def build_learner(
 ) -> Learner:
     """Builds and compiles a `Learner` inside a strategy's scope, with its `options`.
 
-    The shapes of `batch`, any batch, determine those of the variables. Callbacks are
-    called every `steps_per_execution` steps at most; see `BertEncoder.recompute` for
-    `recompute`.
+    The shapes of `batch`, any batch, determine those of the variables.
     """
     options = {"branches": replicas.are_cpus(strategy)} | options
     with strategy.scope():

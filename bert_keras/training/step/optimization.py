@@ -30,8 +30,7 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
     """Base of optimizers with two moments that can be applied within a replica.
 
     A subclass writes `updated`, and `update_variable` too if it has a faster way.
-    `learning_rate` may be a schedule; `epsilon` is added to the root. Variables are not
-    decayed if their paths match one of the regular expressions `not_decayed`.
+    `epsilon` is added to the root; `not_decayed` are regular expressions of paths.
     """
 
     def __init__(
@@ -105,7 +104,6 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
         return self._trainable_variables[index], self._m[index], self._v[index]
 
     def update_step(self, gradient, variable, learning_rate):
-        """Makes one update of one variable, for Keras's own `apply`."""
         self.update_variable(
             self._get_variable_index(variable),
             # A sparse gradient has a slice for each occurrence of a row; the moments
@@ -116,16 +114,14 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
         )
 
     def update_variable(self, index: int, gradient, learning_rate, num_updates) -> None:
-        """Updates this replica's copies of a variable and of its moments."""
         new = self.updated(index, gradient, learning_rate, num_updates)
         for variable, value in zip(self._copies(index), new, strict=True):
             assign_local(variable, value)
 
     def updated(self, index: int, gradient, learning_rate, num_updates) -> tuple:
-        """Returns new values of variable `index` and of its moments `m` and `v`.
+        """Returns new values of variable `index` and its moments `m` and `v`.
 
-        `gradient` is dense; `learning_rate` and `num_updates`, the number of updates
-        before this one, are float32 scalars.
+        `num_updates`, the updates before this one, is a float32 scalar.
         """
         raise NotImplementedError
 
@@ -202,7 +198,6 @@ class BertAdamW(ReplicaOptimizer):
         return weights - rate * m / (tf.sqrt(v) + epsilon), m, v
 
     def _bias_terms(self, num_updates) -> tuple:
-        """Returns powers of the betas and the epsilon for the kernel's formula."""
         if self.mode == "google":
             return 0.0, 0.0, self.epsilon
         beta_1_power = self.beta_1 ** (num_updates + 1.0)
@@ -326,8 +321,7 @@ class Muon(BertAdamW):
 def orthogonalized(matrix, products: str = "float32"):
     """Moves all singular values of a matrix near 1, to between 0.7 and 1.2.
 
-    This takes five steps of a quintic Newton-Schulz iteration, with the factors of
-    Jordan et al.
+    Five steps of a quintic Newton-Schulz iteration use the factors of Jordan et al.
     """
     is_high = matrix.shape[0] > matrix.shape[1]
     x = tf.transpose(matrix) if is_high else matrix
@@ -358,10 +352,8 @@ def trust_ratio(weights, update):
 def build_optimizer(
     config: OptimizerConfig, *, num_train_steps: int, precision: str = "float32"
 ) -> ReplicaOptimizer:
-    """Builds the optimizer of a run of `num_train_steps` steps.
-
-    Weights and moments are float32; "mixed_bfloat16" makes Muon multiply in bfloat16.
-    """
+    """Builds the optimizer of a run; "mixed_bfloat16" makes Muon multiply in
+    bfloat16."""
     schedule = schedules.WarmupDecay(
         config.learning_rate,
         warmup_steps=config.warmup_steps,

@@ -31,7 +31,7 @@ def of_strategy(
 
 
 def of_device(name: str, dtype: str) -> float | None:
-    """Returns the operations a second of a device; `None`: no data sheet has it.
+    """Returns a device's operations a second; `None`: no data sheet has it.
 
     `name` is a GPU's, or a TPU's type with its number of cores, such as `v4-32`.
     """

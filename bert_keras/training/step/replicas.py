@@ -42,9 +42,9 @@ def sum_over_replicas(value):
 
 
 def rows_of_all(rows) -> tuple[Any, Any]:
-    """Returns the rows of all replicas, in order, and the place of this one's first.
+    """Returns the rows of all replicas, and the place of this one's first row.
 
-    All have equally many rows. A row's gradient goes back to its own replica.
+    All have equally many rows; gradients go back to the replicas of the rows.
     """
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
@@ -65,8 +65,7 @@ def on_replicas(
 ) -> tf.types.experimental.PolymorphicFunction:
     """Returns a graph function that computes on the strategy's devices.
 
-    Each replica of this process gets the same tensors and computes the same; the first
-    one's result is returned. Other processes need not take part.
+    Every replica gets and computes the same; other processes need not take part.
     """
 
     @tf.function(autograph=False)
@@ -80,11 +79,8 @@ def on_replicas(
 
 
 def dense_gradients(gradients: Sequence) -> list:
-    """Returns gradients as dense tensors.
-
-    `tf.IndexedSlices` hold one slice for each occurrence of a row; Adam and a global
-    norm need the rows' sums.
-    """
+    """Returns dense gradients: slices of one row are summed, as Adam and norms need
+    it."""
     return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
@@ -152,7 +148,6 @@ def differing(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> li
     """Returns the names of values that differ between worker processes.
 
     All workers call it at the same point, with the same names, and get the same answer.
-    Values, as JSON, are compared by their SHA-256.
     """
     digests = [
         hashlib.sha256(json.dumps(value, sort_keys=True).encode()).digest()
@@ -175,7 +170,7 @@ def differing(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> li
 
 
 def check_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> None:
-    """Raises an `InputError` on all workers that names the inputs that differ."""
+    """Raises an `InputError` that names the inputs that differ, on all workers."""
     if names := differing(strategy, values):
         here = "; ".join(
             f"{name} is {values[name]!r} on this one" for name in names[:3]
@@ -269,8 +264,7 @@ def without_autotune(batches: tf.data.Dataset) -> tf.data.Dataset:
 
 @contextlib.contextmanager
 def _device_iterators_without_autotune() -> Iterator[None]:
-    """Applies `without_autotune` to the datasets that a strategy adds to feed
-    devices."""
+    """Applies `without_autotune` to the datasets that a strategy adds."""
     create = multi_device_iterator_ops._create_device_dataset
     multi_device_iterator_ops._create_device_dataset = lambda *args: without_autotune(
         create(*args)
@@ -287,8 +281,8 @@ def distribute(
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """Gives every replica its batches.
 
-    `make_batches` makes a worker's, given its index, the number of workers and its
-    number of replicas: one element per replica and step, in turn.
+    `make_batches` takes a worker's index, the number of workers and its number of
+    replicas, and returns one element per replica and step, in turn.
     """
 
     def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
@@ -350,10 +344,8 @@ class ReplicatedModel(keras.Model):
         *,
         callbacks: Sequence[keras.callbacks.Callback] = (),
     ) -> None:
-        """Makes the steps up to the last one by Keras's `fit`, as a single epoch.
-
-        A callback ends the steps earlier by `stop_training`.
-        """
+        """Makes the steps by Keras's `fit`, as one epoch that `stop_training` may
+        end."""
         self._schedule, self._stream = schedule, stream
         with self._iterators_end(), trace_registry.custom_gradients_end():
             self.fit(
@@ -406,10 +398,7 @@ class ReplicatedModel(keras.Model):
         return self.train_function
 
     def _executions_of(self, epoch: Any) -> Iterator[tuple[int, int, Any]]:
-        """Replaces Keras's method, which takes all executions for equally long.
-
-        `epoch` is Keras's iterator over the executions of an epoch.
-        """
+        """Replaces Keras's method, which takes all executions for equally long."""
         stream = self._stream
         if stream.iterator is None:
             stream.iterator = iter(epoch._get_iterator())
@@ -417,7 +406,6 @@ class ReplicatedModel(keras.Model):
             yield step, step, stream.iterator
 
     def make_test_function(self, force=False):
-        """Replaces Keras's method for `evaluate`."""
         if self.test_function is None or force:
             execute = self._execution(self.test_step)
 
@@ -457,11 +445,7 @@ class ReplicatedModel(keras.Model):
         step_function: Callable,
         spec: Mapping[str, tf.TensorSpec] | None = None,
     ) -> Callable:
-        """Returns a function from an iterator and a number of steps to the logs.
-
-        `step_function` makes a replica's step, of shape `spec` or of the data's own
-        shape.
-        """
+        """Returns a function from an iterator and a number of steps to the logs."""
         execute, names = self._traced_execution(step_function, spec)
 
         def fetch(iterator, num_steps: int) -> dict[str, np.float32]:
@@ -476,11 +460,11 @@ class ReplicatedModel(keras.Model):
         step_function: Callable,
         spec: Mapping[str, tf.TensorSpec] | None = None,
     ) -> tuple[tf.types.experimental.PolymorphicFunction, list[str]]:
-        """Returns the graph function of an execution, and the names of its numbers.
+        """Returns the graph function of an execution, and names of its numbers, once
+        traced.
 
-        The names are known once it is traced. The step is traced once, in a loop or by
-        itself: a second trace would double the time, and be a second program for a
-        device.
+        The step is traced once, in a loop or by itself: a second trace would double the
+        time, and be a second program for a device.
         """
         strategy = self.distribute_strategy
         has_loop = self.steps_per_execution > 1
@@ -526,7 +510,6 @@ class ReplicatedModel(keras.Model):
 
 
 def _with_shape(value, shape):
-    """Sets and checks the shape of a tensor, or of each replica's tensor."""
     return tf.nest.map_structure(
         lambda tensor: tf.ensure_shape(tensor, shape), value, expand_composites=True
     )

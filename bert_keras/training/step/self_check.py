@@ -45,8 +45,7 @@ def is_due(strategy: tf.distribute.Strategy) -> bool:
 
 
 def check(strategy: tf.distribute.Strategy) -> None:
-    """Checks sums and training steps of all replicas, all workers at once, in
-    seconds."""
+    """Checks sums and steps of all replicas, all workers at once, in seconds."""
     start = time.monotonic()
     check_sums(strategy)
     check_steps(strategy)
@@ -58,10 +57,7 @@ def check(strategy: tf.distribute.Strategy) -> None:
 
 
 def check_sums(strategy: tf.distribute.Strategy) -> None:
-    """Has all replicas add numbers that identify each replica.
-
-    An error names the replica with a wrong sum, and whose numbers are wrong.
-    """
+    """Has all replicas add numbers that identify each replica."""
     count = strategy.num_replicas_in_sync
     # Small integers: their sums are exact in whatever order.
     known = [1.0 + np.arange(size) % 7 for size in _SIZES]
@@ -175,8 +171,6 @@ def _weights(model: keras.Model) -> np.ndarray:
 
 
 class _Probe(keras.Model):
-    """A network of words, one layer and a few classes, which is built in no time."""
-
     loss_names = ("loss",)
     num_words, num_classes = 50, 5
 

@@ -19,10 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class Timer:
-    """Tells whether some minutes have passed since the start or the last `restart`.
-
-    `minutes` `None`: they never pass.
-    """
+    """Tells if some minutes have passed since its start or `restart`; `None`: never."""
 
     def __init__(self, minutes: float | None):
         self._seconds = math.inf if minutes is None else 60 * minutes
@@ -94,7 +91,6 @@ class StopSignal:
             raise self.stopped() from error
 
     def stopped(self, step: int | None = None) -> Stopped:
-        """Returns the end of a run whose state was saved, after `step` if given."""
         # Another worker's signal is taken for SIGTERM.
         number = self.number or signal.SIGTERM
         where = "" if step is None else f" at step {step}"
@@ -122,8 +118,7 @@ class StopSignal:
 class SkipLimit(watcher.Watcher):
     """Ends a run that has skipped more than `max_skipped_steps` updates in a row.
 
-    `learner` counts these. `describe` says where batches came from and what to try,
-    given the first and the last step, counted from 1.
+    `describe` says where the batches of the first to the last step, from 1, came from.
     """
 
     def __init__(

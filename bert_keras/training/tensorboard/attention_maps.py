@@ -1,5 +1,4 @@
-"""Pictures of attention: the tokens that each token of a sentence attends to, by
-head."""
+"""Pictures of attention: which token of a sentence looks at which, head by head."""
 
 import math
 from collections.abc import Sequence
@@ -10,11 +9,10 @@ from matplotlib import colors, figure
 from bert_keras.pages import drawing
 
 HEADS_PER_PICTURE = 4
-"""The most that TensorBoard's cards, 400 to 600 pixels wide, show with legible
+"""The most heads that TensorBoard's cards (400 to 600 pixels) show with legible
 words."""
 HEADS_PER_ROW = 2
 _GAP = 2
-"""Cells between two heads."""
 _CELL_INCHES = 0.14
 
 
@@ -22,7 +20,7 @@ def draw(heads: np.ndarray, tokens: Sequence[str], *, first: int = 0) -> figure.
     """Draws some heads of a layer, two in a row: dark is much attention.
 
     `heads` are `(num_heads, num_tokens, num_tokens)` probabilities: rows attend to
-    columns. `first` numbers the first head.
+    columns.
     """
     num_columns = min(len(heads), HEADS_PER_ROW)
     num_rows = math.ceil(len(heads) / num_columns)

@@ -112,10 +112,7 @@ class Curves(watcher.Watcher):
 
 
 def seconds_so_far(directory: Path) -> float:
-    """Returns the time of all earlier processes, from start to last event.
-
-    `directory` has the event files, as for `Curves`.
-    """
+    """Returns the seconds of all earlier processes, from start to last event."""
     return event_log.read_log(files.path(directory) / "train").seconds
 
 
@@ -128,19 +125,15 @@ def _tagged(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def is_logged(previous_step: int, step: int, *, every_steps: int) -> bool:
-    """Whether an execution that went from `previous_step` to `step` is written.
-
-    This holds for step 1 and for executions that reach or pass a multiple of
-    `every_steps`.
+    """Whether the step that an execution reached is written: 1, and all multiples
+    passed.
     """
     return step == 1 or step // every_steps > previous_step // every_steps
 
 
 def scalar_tag(name: str) -> str:
-    """Returns the tag in TensorBoard of a number of a step or an evaluation.
-
-    The part before the slash is a section of TensorBoard's page.
-    """
+    """Returns the tag of a number; TensorBoard's sections are the parts before
+    slashes."""
     if name.endswith("loss"):
         return f"loss/{name}"
     if name.endswith("accuracy"):

@@ -122,10 +122,7 @@ _OF_STORES: weakref.WeakSet[EventWriter] = weakref.WeakSet()
 
 
 def send_all() -> None:
-    """Sends all events to their stores, so that a checkpoint has none behind it.
-
-    Raises `OSError` or `Unavailable` if a store does not take them.
-    """
+    """Sends all events to their stores, so that a checkpoint has none behind it."""
     for writer in list(_OF_STORES):
         writer.send()
 

@@ -28,13 +28,10 @@ logger = logging.getLogger(__name__)
 PANELS_NAME = "panels"
 
 NUM_SENTENCES = 10
-"""Examples whose masked words are guessed."""
 
 TOP_K = 5
-"""Guesses for each mask."""
 
 MAX_ATTENTION_TOKENS = 16
-"""Tokens of the sentence whose attention is drawn."""
 
 
 @contextlib.contextmanager
@@ -56,11 +53,8 @@ class EvaluationPanels(watcher.Watcher):
     - images `attention/layer_*/heads_*`: each head's attention in one sentence;
     - the graph of the network, once.
 
-    Args:
-        step: the training continues after this step.
-        batch: features of a batch, the same in every session of a run, see
-            `bert_keras.data.features`; its first `NUM_SENTENCES` examples are used.
-        repeats_drawing: an interrupted process may have drawn this step in part.
+    `batch` must be the same in every session of a run. With `repeats_drawing` an
+    interrupted process may have drawn this step in part.
     """
 
     def __init__(
@@ -205,7 +199,6 @@ class Profile(watcher.Watcher):
 
 
 def unmasked_ids(example: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Returns `input_ids` of an example with its true tokens."""
     ids = np.array(example["input_ids"])
     is_real = example["masked_lm_weights"] > 0
     ids[example["masked_lm_positions"][is_real]] = example["masked_lm_ids"][is_real]
@@ -215,8 +208,7 @@ def unmasked_ids(example: Mapping[str, np.ndarray]) -> np.ndarray:
 def first_sentence(ids: np.ndarray, *, max_tokens: int, sep_id: int) -> np.ndarray:
     """Returns the first sentence as an input of its own, `(num_tokens,)` int32.
 
-    It has `max_tokens` at most, `[CLS]` and `[SEP]` included, which ends it even where
-    it was cut; `ids` are `(max_seq_length,)`.
+    `[SEP]` ends it even where it was cut to `max_tokens`.
     """
     ends = np.flatnonzero(ids == sep_id)
     length = min(int(ends[0]) if len(ends) else len(ids), max_tokens - 1)
@@ -231,14 +223,13 @@ def guesses_markdown(
     top_k: int,
     is_masked: bool = True,
 ) -> str:
-    """Returns an example's text with numbered gaps, and a table of guesses for the
-    gaps.
+    """Returns an example's text with numbered gaps, and a table of guesses for them.
 
     The table has the token that the model read (some of the chosen ones are replaced or
     left as they are), the true token, and the likeliest ones; a right guess is bold.
     With `is_masked` false, for a left-to-right model, the true token is the next one,
-    and the text has no gaps. The example has no batch dimension; `probabilities` are
-    `(max_predictions_per_seq, vocab_size)`.
+    and the text has no gaps. `probabilities` are `(max_predictions_per_seq,
+    vocab_size)`.
     """
     mask = example["instance_ids" if "instance_ids" in example else "input_mask"]
     pieces = [tokens[i] for i in example["input_ids"][mask > 0]]

@@ -15,10 +15,8 @@ logger = logging.getLogger(__name__)
 class ProgressLine(watcher.Watcher):
     """Logs a line with the first step, every ten seconds and with the last step.
 
-    Evaluations have a line each. The rate is that of the last minute, see `Rate`.
-    `tokens_per_example` includes padding, whose share is shown; `None`: it is not
-    shown. `start_line` is logged while the graph is built, which may take a minute or
-    two.
+    `tokens_per_example` includes padding, whose share is shown; `None`: it is not.
+    `start_line` is logged while the graph is built, which may take a minute or two.
     """
 
     LINE_SECONDS = 10.0
@@ -81,7 +79,6 @@ class Rate:
         self._seen: collections.deque[tuple[float, int]] = collections.deque()
 
     def go_on(self, now: float) -> None:
-        """Notes that steps follow; `now` is in seconds."""
         if self._last_end is not None:
             self._idle += now - self._last_end
 
@@ -115,8 +112,8 @@ def step_line(
 ) -> str:
     """Returns `step 1200/100000  loss 6.412  ...  lr 1.2e-05  812 seq/s  1:02:03 left`.
 
-    With `tokens_per_example` and `tokens` of a step, adds `3% padding`: the rest are
-    word pieces, `[CLS]` and `[SEP]` included.
+    With `tokens_per_example` adds `3% padding`: the rest are word pieces, `[CLS]`,
+    `[SEP]`.
     """
     scores = [
         f"{name} {value:.3f}"
