@@ -272,7 +272,7 @@ class _WordTable:
         left = missing
         while len(left):
             free = left[self._low[slots[left]] == 0]
-            # Of several words that want the same slot, the last gets it.
+            # The last of several words that want the same slot gets it.
             self._claims[slots[free]] = free
             winners = free[self._claims[slots[free]] == free]
             self._low[slots[winners]] = low[winners]

@@ -382,7 +382,7 @@ def pack_pair(
 
     Returns:
         `input_ids` (`[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`) and `segment_ids` (0 up
-            to the first `[SEP]`, then 1), not padded.
+        to the first `[SEP]`, then 1), not padded.
     """
     if max_seq_length < 3:
         raise ValueError(f"`max_seq_length` must be at least 3, got {max_seq_length}")

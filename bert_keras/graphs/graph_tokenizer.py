@@ -73,8 +73,8 @@ class GraphTokenizer(tf.Module):
         code_points: tf.RaggedTensor,
         ids: tf.RaggedTensor,
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns starts and ends of pieces. They cover the characters of words without
-        gaps: nothing is between words, and no word has a rest."""
+        """Returns starts and ends of pieces, which cover the characters of words
+        without gaps."""
         word_lengths = tf.gather(words.lengths(), pieces.value_rowids())
         lengths = tf.where(
             # No word is spelled [UNK]: brackets are words of their own.
@@ -104,8 +104,8 @@ class WordSplitter(tf.Module):
     def __call__(
         self, code_points: tf.RaggedTensor
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns starts and ends of words in characters of their text, two
-        `(batch_size, None)` ragged int64."""
+        """Returns word starts and ends in characters, `(batch_size, None)` ragged
+        int64."""
         words = _find_words(self._characters(code_points))
         texts = words.texts()
         first_of_text = tf.gather(code_points.row_starts(), texts)
@@ -132,11 +132,8 @@ def decode(texts: tf.Tensor) -> tf.RaggedTensor:
 def cut(
     code_points: tf.RaggedTensor, texts: tf.Tensor, starts: tf.Tensor, ends: tf.Tensor
 ) -> tf.Tensor:
-    """Returns parts of texts, `text[start:end]`, `(num_parts,)` strings.
-
-    `texts` are `(num_parts,)` int64 numbers of the parts' texts. `starts` and `ends`
-    have the same shape and count characters.
-    """
+    """Returns parts of texts, `text[start:end]` in characters, `(num_parts,)` strings.
+    `texts` are `(num_parts,)` int64 numbers of the parts' texts."""
     first_of_text = tf.gather(code_points.row_starts(), texts)
     places = tf.ragged.range(first_of_text + starts, first_of_text + ends)
     parts = places.with_values(tf.gather(code_points.flat_values, places.values))
@@ -152,18 +149,10 @@ def pack_pairs(
     pad_to_max_seq_length: bool = False,
     keeps_tail: bool = False,
 ) -> dict[str, tf.Tensor]:
-    """Packs texts or pairs of texts into model inputs: `tokenization.pack_pair` for a
-    batch.
-
-    Args:
-        ids_b: ids of the second texts; an empty row has no second text.
-        max_seq_length: tokens at most, special tokens included; at least 3.
-        pad_to_max_seq_length: pad to this length, not to the longest of the batch.
-
-    Returns:
-        `input_ids`, `input_mask` (1 for a token, 0 for padding) and `segment_ids`, each
-            `(batch_size, sequence_length)` int32.
-    """
+    """Packs texts or pairs of texts, a batch of `tokenization.pack_pair`, into
+    `input_ids`, `input_mask` (1 for a token, 0 for padding) and `segment_ids`, each
+    `(batch_size, sequence_length)` int32. An empty row of `ids_b` has no second text.
+    Padding goes to `max_seq_length` on request, else to the longest of the batch."""
     if max_seq_length < 3:
         raise ValueError(f"`max_seq_length` must be at least 3, got {max_seq_length}")
     if ids_b is None:

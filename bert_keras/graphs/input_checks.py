@@ -36,11 +36,8 @@ def rows(
 
 
 def _hide_shape(value: tf.Tensor) -> tf.Tensor:
-    """Returns the same value with an unknown static rank.
-
-    A signature's inputs have their ranks in the graph, where a look at them is answered
-    at once; but a session takes values of other ranks too.
-    """
+    """Hides the static rank of a value: a look at it would be answered at once from the
+    signature, but a session takes values of other ranks too."""
     return tf.raw_ops.PlaceholderWithDefault(input=value, shape=tf.TensorShape(None))
 
 
@@ -88,8 +85,8 @@ def ids(
 def _checked(
     values: Sequence[tf.Tensor], checks: Sequence[tuple[Any, str, tf.Tensor]]
 ) -> list[tf.Tensor]:
-    """Returns the same values if all conditions hold, else fails with a sentence and
-    the received value."""
+    """Returns the values if all conditions hold, else fails with a sentence and a
+    value."""
     asserted = [
         tf.debugging.Assert(condition, [f"{sentence}, got", found], summarize=12)
         for condition, sentence, found in checks

@@ -33,8 +33,7 @@ class Contents(NamedTuple):
     numbers: Sequence[float] = ()
     """Answers that are numbers; empty: unknown, or labels."""
     needs_all_texts: bool = True
-    """Whether one blank text among the first two makes an example empty, or only both.
-    """
+    """Whether each of the first two texts is required, or one of them is enough."""
 
 
 class Inputs(Protocol):
@@ -86,8 +85,8 @@ class Dataset(abc.ABC):
 
     @abc.abstractmethod
     def keys(self) -> list[str]:
-        """Returns the subject of each example: examples with the same key are trained
-        on, or held out, together."""
+        """Returns the subject of each example: equal ones stay in training or out
+        together."""
 
     @abc.abstractmethod
     def contents(self) -> Contents:
@@ -153,10 +152,9 @@ class Answers(abc.ABC):
 
     @abc.abstractmethod
     def files(self, *, threshold: Threshold = None) -> dict[str, str]:
-        """Returns the contents of the files to write, by name, with a threshold that
-        was chosen on a development file."""
+        """Returns the contents of the files to write, by name."""
 
     @abc.abstractmethod
     def records(self, *, threshold: Threshold = None) -> Iterator[answers.Record]:
-        """Yields examples with their answers, and with the right answers if the file
-        was read with labels."""
+        """Yields examples with their answers, and with the right ones if the file has
+        labels."""

@@ -1,7 +1,5 @@
-"""Runs that learnt nothing: they end at the majority class.
-
-On small data some seeds end so and others do not (paper, section 4.1).
-"""
+"""Runs that learnt nothing: they end at the majority class. On small data that happens
+with some seeds (paper, section 4.1)."""
 
 import collections
 import json

@@ -28,7 +28,7 @@ class Plan(NamedTuple):
     row_of: np.ndarray
     """`(examples,)` the row of each."""
     num_rows: int
-    """Rows with the empty rows that give every replica the same number."""
+    """All rows, including empty rows that give every replica the same number."""
     length: int
     """Tokens of a row."""
 
@@ -46,8 +46,8 @@ class Packer:
     """Each replica's number of rows is a multiple of this number."""
 
     def plan(self, lengths: np.ndarray) -> Plan:
-        """Plans rows for a batch. `lengths` are `(examples,)` tokens, at most the last
-        of `self.lengths`."""
+        """Plans rows for examples of `lengths` tokens, at most the last of
+        `self.lengths`."""
         multiple = self.num_replicas * self.row_multiple
         plans = []
         for length in (n for n in self.lengths if n >= lengths.max()):
@@ -63,16 +63,11 @@ class Packer:
         rows: np.ndarray,
         lengths: np.ndarray,
     ) -> dict[str, np.ndarray]:
-        """Makes the rows of a batch from `make_batch`, see `dataset.Inputs.batch`.
+        """Makes the rows of a batch of examples, the `(examples,)` numbers `rows`.
 
-        Args:
-            rows: `(examples,)` numbers of the examples.
-            lengths: `(examples,)` their tokens.
-
-        Returns:
-            The arrays of `make_batch` as from `packing.join_tokens`; `ROW_NUMBERS` and
-                `features.EXAMPLE_WEIGHTS`, `(rows, slots)`, the latter 0 in empty
-                slots.
+        Returns the arrays of `make_batch`, see `dataset.Inputs.batch`, as from
+        `packing.join_tokens`; `ROW_NUMBERS` and `features.EXAMPLE_WEIGHTS`, `(rows,
+        slots)`, the latter 0 in empty slots.
         """
         plan = self.plan(lengths)
         in_order = np.argsort(plan.row_of, kind="stable")
@@ -92,9 +87,8 @@ def row_lengths(max_length: int) -> tuple[int, ...]:
 
 
 def fixed_multiple(batch_size: int, num_replicas: int, num_parts: int) -> int:
-    """Returns the `Packer.row_multiple` for which batches of `batch_size` examples over
-    all replicas have few different numbers of rows. `num_parts` are the equal parts in
-    which a replica computes its rows."""
+    """Returns a `Packer.row_multiple` that gives batches few different numbers of rows.
+    `num_parts` are the equal parts in which a replica computes its rows."""
     return -(-batch_size // (_MAX_SHAPES * num_replicas * num_parts)) * num_parts
 
 

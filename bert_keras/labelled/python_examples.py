@@ -15,12 +15,9 @@ Row = TypeVar("Row")
 def read(
     examples: Iterable[Any], row: Callable[[Any, int], Row], *, expected: str
 ) -> list[Row]:
-    """Returns a row for each of one or more examples; `expected` describes one in
-    errors.
-
-    `row` makes a row from an example and its number, from 1, and raises a `TypeError`
-    or `ValueError` for an example of another shape.
-    """
+    """Returns a row for each of one or more examples; errors describe the `expected`
+    one. `row` makes a row from an example and its number, from 1, and raises a
+    `TypeError` or `ValueError` for an example of another shape."""
     rows = []
     for number, example in enumerate(examples, start=1):
         try:

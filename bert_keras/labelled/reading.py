@@ -18,7 +18,7 @@ Rows = Iterator[tuple[int, dict[str, Any]]]
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """Returns the lines of a file without their ends, LF or CRLF; the last end is
+    """Returns the lines of a file without their ends, LF or CRLF, the last one
     optional."""
     return list(_lines(path)) or [""]
 
@@ -31,10 +31,8 @@ def _lines(path: str | Path) -> Iterator[str]:
 
 def read_tsv(path: Path) -> Rows:
     """Yields the rows of a `.tsv` file with a line of column names; quotes are
-    ordinary.
-
-    Blank lines are skipped, but in a file of one column a blank line is an empty text.
-    """
+    ordinary. Blank lines are skipped, but in a file of one column a blank line is an
+    empty text."""
     lines = _lines(path)
     header = _checked_header(path, next(lines, "").split("\t"), separator="\t")
     for number, line in enumerate(lines, start=2):
@@ -44,8 +42,7 @@ def read_tsv(path: Path) -> Rows:
 
 
 def read_csv(path: Path) -> Rows:
-    """Yields the rows of a `.csv` file with standard quoting and a line of column
-    names."""
+    """Yields the rows of a `.csv` file with standard quoting and column names."""
     # A text may be longer than the module's limit of 131,072 characters.
     csv.field_size_limit(2**31 - 1)
     reader = csv.reader(io.StringIO(files.read_text(path), newline=""), strict=True)

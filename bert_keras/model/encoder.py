@@ -100,9 +100,9 @@ class BertEncoder(BertNetwork):
     """
 
     recompute: Recompute = "none"
-    """What the backward pass of training computes again to save memory: the attention
-    of each layer, or each layer as a whole. The outputs are the same, bit for bit. Set
-    it before the first training step."""
+    """Parts that the backward pass of training computes again to save memory: the
+    attention of each layer, or each layer as a whole. The outputs are the same, bit for
+    bit. Set it before the first training step."""
 
     def __init__(
         self, config: BertConfig, *, seed: int | None = None, **kwargs: Any

@@ -341,8 +341,9 @@ class SelfAttention(Part):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class FeedForward(Part):
-    """Two linear maps with the activation `hidden_act` between them, applied to each
-    position of `(batch_size, sequence_length, hidden_size)`."""
+    """Two linear maps with an activation between them (`hidden_act`, a key of
+    `operations.ACTIVATIONS`), applied to each position of `(batch_size,
+    sequence_length, hidden_size)`."""
 
     def __init__(
         self,
