@@ -5,8 +5,7 @@ residual sum, learned positions, GELU. `keras` and `keras.ops` only, so that the
 code runs on TensorFlow and on JAX.
 
 With a `seed`, the weights of a layer and the salts of its dropouts are a function of
-that seed and of the names of its parts, not of the order of creation. Dropout layers
-take `dropout_seeds`, int32, required in training: see `bert_keras.model.dropout`.
+that seed and of the names of its parts, not of the order of creation.
 """
 
 import functools
@@ -55,9 +54,9 @@ def dropout_layer(
 
 
 class Part(keras.layers.Layer):
-    """Base of layers made of layers: passes seed (of weights and dropout; `None`:
-    random), spread (standard deviation of the initial weights) and precision to its
-    parts."""
+    """Base of layers made of layers. Parts inherit the precision, the
+    `initializer_range` (standard deviation of the initial weights), and seeds from
+    `seed` (`None`: random)."""
 
     def __init__(
         self, *, initializer_range: float = 0.02, seed: int | None = None, **kwargs: Any
@@ -125,8 +124,9 @@ class Embeddings(Part):
         input_ids: `(batch_size, sequence_length)` integers below `vocab_size`; a
             sequence longer than `max_position_embeddings` raises a `ValueError`.
         segment_ids: the same shape, integers below `type_vocab_size`.
-        positions: the same shape, each token's place in its instance; `None`: its place
-            in the row.
+        dropout_seeds: int32, required in training: see `bert_keras.model.dropout`.
+        positions: the same shape as `input_ids`, each token's place in its instance;
+            `None`: its place in the row.
 
     Returns:
         `(batch_size, sequence_length, hidden_size)`.
@@ -222,6 +222,7 @@ class SelfAttention(Part):
         hidden_states: `(batch_size, sequence_length, hidden_size)`.
         input_mask: `(batch_size, sequence_length)`, 1 for a token, 0 for padding, which
             no token attends to.
+        dropout_seeds: int32, required in training: see `bert_keras.model.dropout`.
         return_attention: return the attention probabilities too.
         is_packed: `input_mask` has the number of each token's instance in place of 1; a
             token attends to tokens of its own instance.
@@ -389,9 +390,16 @@ class FeedForward(Part):
 class TransformerLayer(Part):
     """Self-attention and feed-forward, each with dropout, residual sum and norm.
 
-    `hidden_dropout_rate` is the fraction that is dropped before each residual sum. The
-    call arguments (`hidden_states` of `(batch_size, sequence_length, hidden_size)`, the
-    mask, and so on) and the outputs are those of `SelfAttention`.
+    `hidden_dropout_rate` is the fraction that is dropped before each residual sum; the
+    other arguments are those of `SelfAttention` and `FeedForward`.
+
+    Call arguments:
+        hidden_states: `(batch_size, sequence_length, hidden_size)`.
+        input_mask: `(batch_size, sequence_length)`, 1 for a token, 0 for padding.
+        dropout_seeds, return_attention, is_packed: see `SelfAttention`.
+
+    Returns:
+        The shapes of `SelfAttention`.
     """
 
     def __init__(
