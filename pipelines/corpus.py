@@ -311,7 +311,6 @@ def _drops(
     config: CorpusConfig,
     groups: Collection[str] = ("dropped", "rejected"),
 ) -> str:
-    """Returns the reasons why documents are left out, each with its key and number."""
     reasons = []
     for name, amount in sorted(counters.items()):
         group, _, reason = name.partition("/")

@@ -97,7 +97,6 @@ def keep_paragraphs(
 
 
 def make_record(document: source.SourceDocument, kept: Kept) -> Record:
-    """Splits paragraphs into sentences and packs them as one document."""
     split = (
         sentences.split_sentences(one) if isinstance(one, str) else list(one)
         for one in kept.paragraphs

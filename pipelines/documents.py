@@ -44,7 +44,6 @@ def shard_items(directory: str | Path, corpus: manifest.Manifest) -> list[steps.
 
 
 def read_shard(path: str | Path) -> Iterator[dict[str, Any]]:
-    """Yields the documents of a shard, in order."""
     line_number = 0
     try:
         with files.open_to_read(path) as file, gzip.open(file) as lines:

@@ -67,7 +67,6 @@ class ExamplesJob:
     def by_shard(
         self, document: instances.Document
     ) -> Iterator[tuple[int, instances.Document]]:
-        """Yields a document, or each part of it, with the number of its shard."""
         parts = [document]
         if num_parts := self.num_parts.get(document.id):
             parts = instances.parts_of(document, num_parts)

@@ -223,10 +223,7 @@ class Overlap:
     """Hash of the set of lines: the same for the same lines in any order."""
 
     def find(self, paragraphs: Iterable[str]) -> str | None:
-        """Returns the first line, normalised, that occurs as a run of words.
-
-        A run may span several paragraphs, or sentences, of the document.
-        """
+        """Returns the first line that is a run of words, even across paragraphs."""
         words = list(itertools.chain.from_iterable(map(normalise, paragraphs)))
         if len(words) < MIN_WORDS or not len(self.heads):
             return None
@@ -355,7 +352,6 @@ def read_overlap(paths: Sequence[str]) -> Overlap:
 
 
 def read_lines(path: str) -> list[str]:
-    """Returns the lines of one evaluation file, as `read_overlap` defines them."""
     name = files.name_of(path)
     read = _READERS.get(name[name.rfind(".") :].lower())
     if read is None:
@@ -404,7 +400,6 @@ _READERS = {
 
 
 def _strings(value: Any, key: str = "") -> Iterator[str]:
-    """Yields the lines or sentences of all strings in a JSON value."""
     if isinstance(value, dict):
         for inner_key, inner in value.items():
             if inner_key not in _IGNORED_KEYS:

@@ -63,10 +63,7 @@ class Pair(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """`n` instances, each `[CLS] A [SEP] B [SEP]`, or `[CLS] A [SEP]` where B is empty.
-
-    A and B are spans of one array of tokens.
-    """
+    """`n` instances: `[CLS] A [SEP] B [SEP]`, or `[CLS] A [SEP]` where B is empty."""
 
     a_starts: np.ndarray
     """`(n,)` int64, like the other three: offsets in the tokens."""
@@ -221,12 +218,13 @@ def make_pairs(
 ) -> list[Pair]:
     """Cuts one document into sentence pairs.
 
-    Sentences are gathered up to the target length: usually the longest that fits, with
-    `short_seq_prob` a random shorter one for the whole document. A random number of
-    them, from the first on, are A. Half of the time the rest is B; otherwise, and
-    always when there is no rest, B starts at a random sentence of a partner and the
-    rest is used again. Pairs longer than `max_seq_length`, `[CLS]` and both `[SEP]`
-    included, are cut at random ends of the longer segment.
+    Sentences, of a token or more, are gathered up to the target length: usually the
+    longest that fits, with `short_seq_prob` a random shorter one for the whole
+    document. A random number of them, from the first on, are A. Half of the time the
+    rest is B; otherwise, and always when there is no rest, B starts at a random
+    sentence of a partner and the rest is used again. Pairs longer than
+    `max_seq_length`, `[CLS]` and both `[SEP]` included, are cut at random ends of the
+    longer segment.
 
     A document alone in its bucket gives only real next pairs (of at least two
     sentences, whatever the target), and a single remaining sentence gives nothing:

@@ -76,7 +76,6 @@ def encode_examples(
 
 
 def _nested(key: bytes, columns: list[_Columns]) -> list[_Columns]:
-    """Returns a field of a message that holds the message `columns`."""
     num_rows, size = len(columns[0].data), _total_size(columns)
     if isinstance(size, int):
         # The same in all rows: most of a message need not be computed.
@@ -165,8 +164,6 @@ def write_shard(
 
 
 class _HashedFile:
-    """A file for writing that counts and hashes its content."""
-
     def __init__(self, file: BinaryIO):
         self._file = file
         self.num_bytes = 0

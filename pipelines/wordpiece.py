@@ -1,7 +1,7 @@
 """Word counts -> WordPiece vocabulary; without Beam.
 
 At a given threshold, the pieces are those of tensorflow-text's learner
-(`wordpiece_tokenizer_learner_lib`). That learner counts all substrings of all words,
+(`wordpiece_tokenizer_learner_lib`). The learner counts all substrings of all words,
 then subtracts from each the counts of its extensions, which leaves those that end a
 word. Here only these are counted, in a fraction of the time and memory.
 """
@@ -115,8 +115,6 @@ def _pieces(words: Sequence[tuple[str, int]], *, num_pieces: int) -> list[str]:
 
 
 class PieceLearner:
-    """The pieces of words, which come by falling count, at any threshold."""
-
     def __init__(self, words: Sequence[tuple[str, int]]):
         self._words = words
         self._endings = count_endings(words, least=max(2, words[-1][1]))

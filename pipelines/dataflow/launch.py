@@ -29,7 +29,7 @@ class Dataflow:
     project: str
     """Id, not number."""
     region: str
-    """Such as `europe-west4`; the bucket's region, or reading costs money."""
+    """For example `europe-west4`; the bucket's region, or reading costs money."""
     temp_location: str
     """`gs://` folder for staged files."""
     machine_type: str | None = None

@@ -54,8 +54,6 @@ _LEAST_WORK_BYTES = 100_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pass:
-    """One step on some units, with everything that its process needs."""
-
     make_steps: Callable[[steps.Heartbeat], Sequence[steps.Step]]
     step_name: str
     units: tuple[int, ...]

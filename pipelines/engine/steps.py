@@ -46,7 +46,7 @@ class Worker(abc.ABC):
         self._heartbeat = heartbeat
 
     def setup(self) -> None:  # noqa: B027
-        """Called in each process before the first element."""
+        """Runs in each process before the first element."""
 
     @abc.abstractmethod
     def process(self, element: Any) -> Iterable[Send | Result]:

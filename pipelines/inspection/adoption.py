@@ -99,7 +99,6 @@ def _load_vocabulary(
 
 
 def _find_format(paths: list[str]) -> ExamplesConfig:
-    """Finds names, lengths and compression in the first record."""
     for path in paths:
         compression = _compression_of(path)
         for message in records.read_records(path, compression=compression):

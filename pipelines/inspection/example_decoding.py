@@ -54,7 +54,6 @@ class _Unusual(Exception):
 
 
 def _features_of(message: bytes) -> list[tuple[str, int, bytes]]:
-    """Returns the name, kind and packed numbers of each feature."""
     try:
         return list(_usual_features(message))
     except (_Unusual, IndexError, UnicodeDecodeError):

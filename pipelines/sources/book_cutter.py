@@ -126,7 +126,6 @@ def _marks(text: _Letters, num_bytes: int) -> Iterator[_Mark]:
 
 
 def _lines_with_landmarks(chunk: bytes) -> list[int]:
-    """Returns the first bytes of the lines that hold a landmark."""
     lines = set()
     for landmark in _LANDMARKS:
         found = chunk.find(landmark)

@@ -9,8 +9,6 @@ from bert_keras.pipelines.sources import source, text_lines
 
 
 class JsonLines:
-    """Lines of JSON objects with an `id` and a `text`."""
-
     name: ClassVar[str] = "jsonl"
     description: ClassVar[str] = 'JSON lines of {"id": ..., "text": ...}'
 

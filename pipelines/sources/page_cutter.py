@@ -10,11 +10,7 @@ Cut = tuple[bytes, str | None]
 
 
 class PageCutter:
-    """Cuts `<page>...</page>` out of text that comes in chunks.
-
-    No page begins before the offset `skip`; pages that begin at `stop` or later are not
-    taken.
-    """
+    """Cuts `<page>...</page>` that begin from `skip` to before `stop` out of chunks."""
 
     def __init__(self, *, offset: int = 0, skip: int = 0, stop: int | None = None):
         self.skip = skip

@@ -26,7 +26,7 @@ class Block(NamedTuple):
     offset: int
     """The first byte in the text of the file."""
     lines: list[bytes | None]
-    """Without blank ones; `None`: longer than 64 MiB."""
+    """Lines that are not blank; `None`: longer than 64 MiB."""
 
 
 def is_one_sentence_a_line(file: BinaryIO) -> bool:

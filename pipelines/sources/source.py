@@ -40,8 +40,6 @@ class Range:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Options of reading; each source takes those that concern it."""
-
     allow_cut_dumps: bool = False
     """Whether plain dumps may end before `</mediawiki>`."""
     drop_lists: bool = True

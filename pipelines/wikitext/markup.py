@@ -114,7 +114,6 @@ class _Scan:
         self._num_open: dict[str, int] = {}
 
     def open(self, kind: str, size: int = 2) -> None:
-        """Opens a construct, whose content begins with the next text kept."""
         if len(self._opened) < _MAX_DEPTH:
             self._opened.append([kind, len(self.kept), size])
             self._num_open[kind] = self._num_open.get(kind, 0) + 1
@@ -137,7 +136,6 @@ class _Scan:
         return content
 
     def close_braces(self, size: int) -> None:
-        """Closes as many templates as `size` closing braces do."""
         while size >= 2 and self.is_open("{{"):
             while self._opened[-1][0] != "{{":
                 self._num_open[self._opened.pop()[0]] -= 1
@@ -284,7 +282,6 @@ def _after_raw(scan: _Scan, position: int, name: str) -> int:
 
 
 def _resolve_link(content: str, counts: Counter[str]) -> str:
-    """Returns the text that `[[content]]` shows."""
     target, bar, label = content.partition("|")
     prefix, colon, rest = target.partition(":")
     if colon:
