@@ -1,8 +1,7 @@
 """The life cycle of a model, in minutes, on text that is already on the machine.
 
-The text is the documentation in the installed packages: docstrings, read without
-importing anything. The stages are the commands that a user would type, each in a
-process of its own.
+The text is the docstrings of the installed packages, read without importing anything.
+The stages are the commands that a user would type, each in its own process.
 """
 
 import ast
@@ -94,20 +93,13 @@ class Document(NamedTuple):
 class Command(NamedTuple):
     words: list[str]
     output: Path | None
-    """See `_COMMANDS`."""
 
 
 @ownership.owns(
     "output_dir", after=lambda given: files.check_is_local(given["output_dir"], "demo")
 )
 def run(output_dir: str | Path) -> None:
-    """Runs the demo in `output_dir` and prints its table; an interrupted one resumes.
-
-    Raises:
-        InputError: the directory holds something else, a package is missing or a
-            command failed.
-        Stopped: a command was stopped by a signal.
-    """
+    """Runs the demo and prints its table; an interrupted demo resumes."""
     directory, text = Path(output_dir), Path(output_dir) / "text"
     exported = directory / "exported" / "1"
     start = time.monotonic()
@@ -247,7 +239,6 @@ def _sources(library: str) -> list[Path]:
 
 
 def docstrings(source: bytes) -> Iterator[str]:
-    """Yields the docstrings of a module and of everything that it defines."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):
@@ -293,10 +284,7 @@ _NAMES_A_LIBRARY = re.compile(
 def _labelled_rows(
     documents: Iterable[Document], *, per_library: int, known: set[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yields as many paragraphs of each library, with its name, the libraries in turn.
-
-    Paragraphs in `known` are skipped; the others are added to it.
-    """
+    """Yields equally many paragraphs of each library in turn; extends `known`."""
     paragraphs = {library: [] for library in LIBRARIES}
     for document in sorted(documents, key=lambda d: d.id.rpartition(":")[2]):
         for paragraph in document.paragraphs:

@@ -225,7 +225,7 @@ class Loop:
         self.is_over = False
         self._training = training
         self._events = {event.name: event for event in training.events}
-        # They go on from one stretch to the next.
+        # Timers go on from one stretch to the next.
         self._timers = {
             event.name: stopping.Timer(event.every_minutes) for event in training.events
         }
@@ -292,8 +292,7 @@ class Loop:
         self._signal.ends_at_once = self.engine.is_alone
 
     def save_as_due(self) -> None:
-        """Saves; the next checkpoint replaces this one if only the clock asked for
-        it."""
+        """Saves; the next checkpoint replaces this one if only the clock is due."""
         last_step = self._stretch.last_step if self._stretch else self.last_step
         is_due = self._events["save"].is_due(self.step, last_step)
         self.save(is_interim=not is_due)
@@ -335,7 +334,7 @@ class Loop:
         try:
             yield
         except Stopped:
-            # "Resume" is said only of what is written.
+            # The message says "resume" only when the checkpoint is written.
             self.checkpoints.wait()
             raise
         finally:

@@ -96,10 +96,7 @@ def complete(
     *,
     has_labels: bool,
 ) -> finetuning.FinetuningConfig:
-    """Returns the settings, with the teacher's values where they are not set.
-
-    Raises an `InputError` if a setting does nothing, or the student learns nothing.
-    """
+    """Returns the settings, with the teacher's values where they are not set."""
     has_answers = is_tuned(teacher)
     if teacher.task.feature_layers:
         raise InputError(f"{path}: reads `feature_layers`: take a teacher without them")
@@ -203,10 +200,7 @@ def find_files(
     dev: Sequence[str | Path] | None,
     data: str | Path | None,
 ) -> tuple[str | Path, Sequence[str | Path]]:
-    """Returns the files to train on and to evaluate on; plain texts have no latter.
-
-    See `catalogue.find_training_files` for `train`, `dev` and `data`.
-    """
+    """Returns the files to train on and to evaluate on; plain texts have no latter."""
     if is_tuned(teacher):
         return catalogue.find_training_files(
             settings.task, train=train, dev=dev, data=data
@@ -230,8 +224,7 @@ def read_data(
 ) -> DistillationData:
     """Reads the data that a student learns from and is evaluated on.
 
-    The `settings` are from `complete`. With `has_labels` the student learns from labels
-    of `train`, too. `path` is the teacher's, for errors.
+    With `has_labels` the student learns from labels of `train`, too.
     """
     is_plain = not is_tuned(teacher)
     recorded = {
@@ -292,7 +285,6 @@ def _read_files(
     dev: Sequence[str | Path],
     has_labels: bool,
 ) -> tuple[Sequence[str], Sequence[dataset.Dataset]]:
-    """Returns the names and examples of the training file, then of the dev files."""
     theirs = teacher.task
     if has_labels:
         described, names, data = held_out_parts.read(train, dev, settings)
@@ -362,11 +354,7 @@ def _plain_inputs(
 def plain_texts(
     path: str | Path, settings: finetuning.FinetuningConfig
 ) -> Iterator[str]:
-    """Yields plain texts one by one.
-
-    They are the lines of a `.txt` file, a column of a table (which is read whole), or
-    the paragraphs of a directory that `bert-keras corpus` made.
-    """
+    """Yields plain texts: lines of a `.txt`, a column of a table, or paragraphs."""
     if _is_corpus(path):
         yield from _paragraphs(path)
     elif files.path(path).suffix.lower() in (".tsv", ".csv", ".jsonl"):

@@ -48,14 +48,13 @@ def distill(
 
     From a tuned teacher the student learns the answers, and is a run for the same task.
     From any other it learns the relations between tokens of plain texts, and is an
-    encoder to tune. A second call with the same arguments resumes an unfinished run
-    after its last checkpoint and leaves a finished run as it is.
+    encoder to tune. A second call resumes an unfinished run and leaves a finished one
+    as it is.
 
     Args:
         settings: settings of inputs that are not set are the teacher's.
         teacher: run directory or checkpoint of any format, with its vocabulary.
-        student: sizes or a checkpoint, see `students.read_student`; `None`: see
-            `distillation.init_layers`.
+        student: see `students.read_student`; `None`: see `distillation.init_layers`.
         train: file of the task, or of plain texts (see `distill_data.plain_texts`).
         dev: labelled files to evaluate on, as for `finetune`; `None` for plain texts.
         data: in place of both, the folder of the task's data set.
@@ -63,11 +62,8 @@ def distill(
         answers: file that keeps the teacher's answers, for other students of the same
             texts; `None`: no file.
         output_dir: run directory, which several workers must share.
-        is_chief: whether this process writes files.
 
     Raises:
-        InputError: as `finetune`; teacher and student do not fit together, the teacher
-            is for another task or has other labels, or a setting does nothing.
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
     checkpoint = starting_point.read_with_tokenizer(teacher)
@@ -119,8 +115,6 @@ def distill(
 
 @dataclass(frozen=True, kw_only=True)
 class _Training:
-    """The validated inputs of a distillation."""
-
     settings: finetuning.FinetuningConfig
     teacher: weights.Checkpoint
     teacher_sha256: str
@@ -201,7 +195,6 @@ def _losses(
     teacher: weights.Checkpoint,
     student: config.BertConfig,
 ) -> distillation.Losses:
-    """Returns the losses, with layers and heads chosen by the sizes of both."""
     theirs = teacher.bert_config
     num_layers = theirs.num_hidden_layers
     layers = settings.hidden_layers

@@ -28,17 +28,10 @@ def read_student(
 ) -> weights.Checkpoint:
     """Returns the sizes and the initial weights of a student.
 
-    Weights that are not in the result begin from the seed.
-
-    Args:
-        student: a checkpoint of any format; or sizes: a recipe of `pretrain`, a YAML
-            file like it, or a `bert_config.json`. `None`: the teacher's sizes, with the
-            layers that it begins with.
-        teacher: the source of `distillation.init_layers` and `init_embeddings`.
-
-    Raises:
-        InputError: the student has another vocabulary than the teacher, takes too short
-            inputs, or has no place for the teacher's layers.
+    Other weights begin from the seed. The student is a checkpoint of any format, or
+    sizes: a recipe of `pretrain`, a YAML file like it, or a `bert_config.json`. `None`:
+    the teacher's sizes and first layers. `distillation.init_layers` and
+    `init_embeddings` are taken from the teacher.
     """
     init_layers = settings.distillation.init_layers
     arrays = {}
@@ -160,7 +153,6 @@ def _layers_of(
     bert_config: config.BertConfig,
     layers: Sequence[int],
 ) -> dict[str, np.ndarray]:
-    """Returns some layers of the teacher, and all its other weights."""
     theirs = teacher.bert_config
     check_layers("init_layers", layers, theirs.num_hidden_layers)
     if bert_config.num_hidden_layers != len(layers):

@@ -30,12 +30,8 @@ def compute(
 ) -> np.ndarray:
     """Returns the logits of all inputs, `(inputs.num_answers, width)` float32.
 
-    Args:
-        network: of the teacher, built under `strategy`.
-        path: file that keeps the logits; it is read if it exists. `None`: no file.
-        facts: everything that the logits depend on; a file of other facts is refused.
-        ladder: see `forward.BatchPredictor`.
-        is_chief: whether this process writes the file.
+    The file `path` keeps them (`None`: no file). It is read if it exists, and refused
+    if its `facts`, everything that the logits depend on, differ.
     """
     text = json.dumps(facts, sort_keys=True, default=str)
     key = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)

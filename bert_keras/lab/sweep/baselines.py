@@ -1,8 +1,8 @@
 """Baselines: answers that need no network, from the same labelled examples.
 
 Texts: the commonest answer, and logistic regression (of numbers: ridge regression) on
-TF-IDF of words and pairs of words. Tagged words: the commonest tag of all, and the
-commonest tag of each word.
+TF-IDF of words and pairs of words. Tagged words: the commonest tag of all, and of each
+word.
 """
 
 # scikit-learn has no types of its own.
@@ -92,7 +92,6 @@ def answer(
 @dataclass(frozen=True)
 class _Constant:
     logits: np.ndarray
-    """`(width,)`."""
 
     def __call__(self, data: dataset.Dataset) -> np.ndarray:
         return np.tile(self.logits, (len(data), 1)).astype(np.float32)

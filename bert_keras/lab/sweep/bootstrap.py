@@ -40,10 +40,7 @@ def resample(
     seed: int,
     num_resamples: int = NUM_RESAMPLES,
 ) -> dict[Any, np.ndarray]:
-    """Returns by run `(num_resamples,)` scores in the same resamples of the examples.
-
-    All `runs` are on the same examples in the same order.
-    """
+    """Returns `(num_resamples,)` scores of each run in the same resamples."""
     (num_examples,) = {run.rows.shape[0] for run in runs.values()}
     parts: dict[Any, list[np.ndarray]] = {key: [] for key in runs}
     for counts in _counts(num_examples, seed, num_resamples):
@@ -80,11 +77,10 @@ def difference(
     resampled examples give for the mean, and `t_E` has `num_examples - 1` degrees. The
     chance of examples is in `S`, too, so the interval is rather too wide.
 
-    `first` and `second` have the score of each seed, and its scores in the resamples.
-    With `num_comparisons`, the pairs of models that a page may call different, each
-    interval is so much wider that all hold at once (Bonferroni), also that of a model
-    picked because it is best. `None`: the models have fewer than two seeds in common,
-    which say nothing about the chance of training.
+    `first` and `second` have each seed's score, and its scores in the resamples. With
+    `num_comparisons` each interval is so much wider that all hold at once (Bonferroni),
+    also that of a model picked because it is best. `None`: the models have fewer than
+    two seeds in common, which say nothing about the chance of training.
     """
     common = sorted(first.keys() & second.keys())
     if len(common) < 2:

@@ -30,12 +30,10 @@ logger = logging.getLogger(__name__)
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
     command: planning.Command
-    """The common part of all runs, without models."""
     models: Sequence[str]
     from_scratch: bool = False
     """Whether to train the first model from random weights, too."""
     fractions: Sequence[float] = (0.01, 0.1, 1.0)
-    """Shares of the training file."""
     num_seeds: int = 3
 
 
@@ -49,17 +47,8 @@ def run_comparison(
     """Fine-tunes all models on each share of the labels, and writes one page.
 
     A second call with the same directory makes only what is missing; models, shares and
-    seeds may be added. Returns the sentences that the figures support.
-
-    Args:
-        output_dir: directory to create or to resume: that of a sweep, with
-            `comparison.json`, and the baselines among `runs`.
-        num_jobs: fine-tunings at the same time.
-        runner: the program for a fine-tuning.
-
-    Raises:
-        InputError: an input cannot be used, or no run of a model has a score.
-        Stopped: SIGTERM or SIGHUP came.
+    seeds may be added. Returns the sentences that the figures support. The directory is
+    that of a sweep, with `comparison.json`, and the baselines among `runs`.
     """
     # 1. Refuse what cannot be compared, before anything is written.
     files.check_is_local(output_dir, "a comparison")
@@ -179,7 +168,6 @@ def _check_metric(base: finetuning.FinetuningConfig, task: config.Task) -> str:
 
 
 def _changed_settings(base: finetuning.FinetuningConfig) -> Mapping[str, Any]:
-    """Returns the settings that differ from the defaults, by dotted key."""
     values, defaults = (
         run_directory.flat(settings.model_dump(mode="json"))
         for settings in (base, finetuning.FinetuningConfig())

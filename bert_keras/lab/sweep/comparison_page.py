@@ -35,7 +35,6 @@ class Report:
     num_seeds: int
     num_jobs: int
     settings: Mapping[str, Any]
-    """Settings of `finetune` that differ from the defaults."""
 
     @property
     def baselines(self) -> list[str]:
@@ -59,7 +58,6 @@ def write(report: Report, directory: Path) -> None:
 
 
 def facts(report: Report) -> dict[str, Any]:
-    """Returns all figures, for programs."""
     return {
         "task": report.task,
         "metric": report.metric,
@@ -169,7 +167,6 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def render(report: Report) -> str:
-    """Returns report.md."""
     first, *rest = (
         markdown.literal(sentence, max_length=2000) for sentence in sentences(report)
     )

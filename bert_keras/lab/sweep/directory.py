@@ -30,10 +30,10 @@ def log_path(directory: Path, name: str) -> Path:
 
 
 def claim(directory: Path, command: planning.Command) -> None:
-    """Claims a directory for a sweep, or for resuming the same sweep.
+    """Claims a directory for a new sweep or the same one.
 
-    All runs share the data and the settings outside of the grid, and the checkpoint
-    unless models are compared; grids, models and seeds may change.
+    Grids, models and seeds may change; data and other settings may not, nor the
+    checkpoint unless models are compared.
     """
     settings: dict[str, Any] = {
         "made_by": f"bert-keras {'compare' if command.models else 'sweep'}",
@@ -69,7 +69,6 @@ def _hash_data(command: planning.Command) -> dict[str, Any]:
 
 class _Plan(strict.StrictModel):
     keys: tuple[str, ...] = ()
-    """Keys of all grids so far."""
     runs: tuple[planning.Run, ...] = ()
 
 
@@ -118,7 +117,6 @@ def check_same_inputs(directory: Path, runs: Iterable[planning.Run]) -> None:
     """Refuses to compare finished runs that started with different data or weights.
 
     The directory was claimed for the same paths; their contents may have changed since.
-    Runs of one fold have the same data, runs of one model the same weights.
     """
     first: dict[tuple[str, str | None], tuple[str, Any]] = {}
     for run in runs:

@@ -37,10 +37,7 @@ def draw_points(
     criterion: scores.Criterion,
     title: str,
 ) -> figure.Figure:
-    """Draws the scores of all runs, a row for each point, with mean and deviation.
-
-    The best points are drawn if there are more than `MAX_POINTS`.
-    """
+    """Draws the scores of all runs by point (the best `MAX_POINTS`), with means."""
     if len(points) > MAX_POINTS:
         title += f": the best {MAX_POINTS} of {len(points):,} points"
         points = scores.best_points(points, criterion, MAX_POINTS)
@@ -73,7 +70,6 @@ def draw_points(
 
 
 def _draw_runs(plot: axes.Axes, points: Sequence[scores.Point]) -> None:
-    """Draws each run, and the means of the points."""
     for state, label, colour, fill in (
         ("finished", "run", drawing.BLUE, drawing.BLUE),
         ("majority", "at the majority class", drawing.VERMILION, "none"),
@@ -120,8 +116,6 @@ def _draw_choice(
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """The learning curve of a model or setting."""
-
     name: str
     points: tuple[tuple[float, tuple[float, ...]], ...]
     """Number of labelled examples, ascending, and the scores of all seeds."""
@@ -147,10 +141,7 @@ def curve_lines(points: Iterable[scores.Point], keys: Sequence[str]) -> list[Lin
 def draw_curve(
     lines: Sequence[Line], *, metric: str, title: str, baselines: Collection[str] = ()
 ) -> figure.Figure:
-    """Draws means with deviations, and each seed as a dot, over a logarithmic axis.
-
-    `baselines` are names of `lines`.
-    """
+    """Draws means with deviations, and each seed as a dot, over a logarithmic axis."""
     image, plot = drawing.new_plot(title, width=9, height=5.4)
     greys, colours = itertools.cycle(_BASELINE_COLOURS), itertools.cycle(_COLOURS)
     markers = itertools.cycle(_MARKERS)

@@ -30,10 +30,9 @@ def find_folds(
 ) -> tuple[Fold, ...]:
     """Returns the requested folds; none for a single training and dev file.
 
-    `train`, `dev` and `data`, a data set's folder in place of both, name a file for
-    each fold if they contain `PLACE`. `num_folds` are parts of the training file, by a
-    hash of what its examples are about (see `kinds.held_out_parts`), each held out in
-    turn.
+    `train`, `dev` and `data` name a file for each fold if they contain `PLACE`. Else
+    the training file has `num_folds` parts, by a hash of what its examples are about
+    (see `kinds.held_out_parts`), each held out in turn.
     """
     if any(PLACE in path for path in (train, data, *(dev or ())) if path):
         if num_folds is not None:

@@ -31,21 +31,16 @@ class Model(strict.StrictModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """The common part of the `bert-keras finetune` commands of a sweep."""
-
     train: str
     dev: tuple[str, ...]
     init: str = ""
-    """Not used where there are `models`."""
     task: str | None = None
     from_scratch: bool = False
     recipe: str | None = None
-    """File or name of a recipe, for `--config`."""
     overrides: tuple[str, ...] = ()
-    """Values for `--set`."""
     strategy: str = "auto"
     folds: tuple[sweep_folds.Fold, ...] = ()
-    """Their files replace `train` and `dev`."""
+    """The folds' files replace `train` and `dev`."""
     models: tuple[Model, ...] = ()
     """The first axis of the grid, in place of `init` and `from_scratch`."""
 
@@ -57,7 +52,6 @@ class Command:
         fold: str | None = None,
         model: Model | None = None,
     ) -> list[str]:
-        """Returns the arguments of `bert-keras` for a run, with further overrides."""
         train, dev = self.train, self.dev
         if fold is not None:
             _, train, dev = next(f for f in self.folds if f.name == fold)
@@ -96,10 +90,8 @@ class Run(strict.StrictModel):
     ]
     """Name of its directory, such as `learning_rate=5e-05,seed=12345`."""
     overrides: tuple[str, ...]
-    """Values for `finetune --set`."""
     settings: finetuning.FinetuningConfig
     fold: str | None = None
-    """Name of the fold that the run is scored on."""
     model: Model | None = None
     """`None`: all runs start from the sweep's `--init`."""
 
@@ -117,11 +109,7 @@ def _setting(settings: strict.StrictModel, dotted_key: str) -> Any:
 
 
 def plan_runs(settings: sweeps.SweepConfig, command: Command) -> list[Run]:
-    """Returns all runs: the whole grid with the first seed, then with the next one.
-
-    With each seed, the grid runs on the first fold, then on the next one; each point of
-    the grid with the first model, then with the next one.
-    """
+    """Returns all runs, by seed, then by fold, then by grid point, then by model."""
     for key in settings.grid:
         _check_key(key)
     first_seed = command.settings().seed
@@ -194,10 +182,7 @@ def show(value: Any) -> str:
 
 
 def varied_names(points: Sequence[Sequence[Any]], *, without: int = -1) -> list[str]:
-    """Returns a name for each grid point, from the values that vary among them.
-
-    `without` is the index of a key whose values are in no name; -1: no such key.
-    """
+    """Returns names for grid points, from varying values, except a key's."""
     varied = [
         index
         for index, values in enumerate(zip(*points, strict=True))
@@ -212,11 +197,9 @@ def varied_names(points: Sequence[Sequence[Any]], *, without: int = -1) -> list[
 def merge_plans(
     earlier: Sequence[Run], planned: Sequence[Run]
 ) -> tuple[list[Run], list[Run]]:
-    """Reuses the runs of an earlier grid in the same directory.
+    """Returns `planned` with matching earlier runs in their places, and the other ones.
 
-    Returns `planned`, with the earlier run wherever one has the same fold, model and
-    configuration; and the other earlier runs. Another model's run must not have the
-    name of a new run.
+    An earlier run matches by fold, model and configuration.
     """
 
     def identity(run: Run) -> tuple[Any, ...]:

@@ -28,7 +28,6 @@ class Job:
     slot: int
     """Number among the running jobs, from 0."""
     start: float
-    """Value of `time.monotonic`."""
 
     @property
     def ending(self) -> str:
@@ -42,11 +41,9 @@ class Processes:
     """Running jobs; a context manager that ends them when it is left.
 
     Inside the block, Ctrl-C, SIGTERM and SIGHUP are only noted, so that no process is
-    lost between its start and its entry here; outside of the main thread, where Python
-    delivers no signals, they are not. If this process is killed, Linux ends the jobs
-    with SIGTERM.
-
-    `lock` is a descriptor that the processes keep open until they end, if any.
+    lost between its start and its entry here, except outside of the main thread, where
+    Python delivers no signals. If this process is killed, Linux ends the jobs with
+    SIGTERM. The processes keep the descriptor `lock` open until they end.
     """
 
     def __init__(self, runner: Sequence[str], *, num_slots: int, lock: int | None):
@@ -106,7 +103,6 @@ class Processes:
         )
 
     def ended(self) -> list[Job]:
-        """Returns the jobs that have ended since the last call."""
         ended = [job for job in self.jobs if job.process.poll() is not None]
         self.jobs = [job for job in self.jobs if job not in ended]
         return ended
@@ -148,8 +144,7 @@ def job_environment(
     """Returns the environment of one of several jobs.
 
     Each gets its share of the cores, and in turn one of the GPUs in `devices`; jobs on
-    one GPU take memory as needed. A single job has all GPUs. Numbers of threads that
-    the user has set stay.
+    one GPU take memory as needed. Numbers of threads that the user has set stay.
     """
     if num_slots == 1:
         return dict(environment)
@@ -177,7 +172,6 @@ _NOISE = re.compile(r"\d{4}-\d\d-\d\d [\d:.]+: [IWEF] |\[\[\{\{node ")
 
 
 def last_line(output: str) -> str:
-    """Returns the last line of a program's output, without the program's name."""
     lines = [line.strip() for line in output.splitlines()]
     lines = [line for line in lines if line and not _NOISE.match(line)]
     if not lines or lines[-1].startswith("$ "):

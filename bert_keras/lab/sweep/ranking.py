@@ -39,7 +39,6 @@ class Ranking:
     fraction: float
     num_examples: int
     best: Candidate
-    """The candidate with the best mean, a baseline or a model."""
     others: tuple[tuple[Candidate, bootstrap.Interval | None], ...]
     """The rest, best first, and how much better the best is; `None`: fewer than two
     seeds in common, or than `bootstrap.MIN_EXAMPLES` dev examples."""

@@ -39,17 +39,10 @@ def run_sweep(
 
     A failed run does not stop the others; the next command tries it again. Each run
     adds to results.tsv and report.md; scores.png, best.json and `best` come at the end.
-    Returns all runs, of which one at least has a score.
-
-    Args:
-        command: the common part of all runs.
-        output_dir: directory to create or to resume. Finished runs of another grid in
-            it are compared too.
-        num_jobs: processes at the same time.
+    Returns all runs, also those of another grid in the directory; one at least has a
+    score.
 
     Raises:
-        InputError: an input cannot be used, the first run was refused, or no run has a
-            score.
         Stopped: SIGTERM or SIGHUP came; the processes were ended.
         KeyboardInterrupt: Ctrl-C came; the processes were ended.
     """
@@ -99,16 +92,12 @@ class Sweep:
         self.criterion = criterion
         self.keys: tuple[str, ...] = ()
         self.runs: dict[str, planning.Run] = {}
-        """All runs by name, in their order."""
         self.outcomes: dict[str, scores.Outcome] = {}
 
     def resume(
         self, keys: Sequence[str], planned: Sequence[planning.Run]
     ) -> list[planning.Run]:
-        """Finds the finished runs, and writes the plan.
-
-        Returns `planned`, with the earlier run wherever one has the same settings.
-        """
+        """Writes the plan; returns `planned` with finished runs in place."""
         earlier = sweep_directory.read_plan(self.directory)
         planned, others = planning.merge_plans(earlier.runs, planned)
         for run in (*others, *planned):
@@ -169,8 +158,8 @@ class Sweep:
     def _end(self, job: processes.Job) -> None:
         """Records the outcome of a run.
 
-        Raises an `InputError` if the run was refused before it began, and no run of its
-        model has finished: the others would be refused, too.
+        The first refused run of a model raises an `InputError`: others would be
+        refused, too.
         """
         run = self.runs[job.name]
         if job.process.returncode == 0:
@@ -262,11 +251,7 @@ class _Clock:
 def progress_line(
     *, num_ended: int, num_runs: int, share: float, seconds: float
 ) -> str:
-    """Returns the progress of a sweep in one line.
-
-    `num_ended` and `seconds` count since the first run of this command began; `share`
-    is the trained part of all its epochs.
-    """
+    """Returns a line; `share` is the trained part of all epochs of this command."""
     ended = f"sweep: {share:4.0%}  {num_ended}/{num_runs} runs"
     if not share:
         return f"{ended}  starting, {progress.duration(seconds)}"

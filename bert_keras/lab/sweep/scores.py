@@ -35,10 +35,7 @@ def make_criterion(
     *,
     has_folds: bool = False,
 ) -> Criterion:
-    """Returns the metric, goal and choice of a sweep, with the task's defaults.
-
-    `base` are settings of its runs; `labels` `None`: see `catalogue.main_metric`.
-    """
+    """Returns the metric, goal and choice of a sweep, with the task's defaults."""
     metric = settings.metric or catalogue.main_metric(base, labels)
     kind = registry.labelled(catalogue.task_kind(base))
     goal = settings.goal or ("min" if kind.metric(metric).better == "less" else "max")
@@ -49,8 +46,6 @@ def make_criterion(
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A run that has ended."""
-
     run: planning.Run
     score: float | None
     """Value of the criterion's metric; `None`: the run failed."""
@@ -58,7 +53,6 @@ class Outcome:
     """All metrics on dev."""
     seconds: float | None = None
     num_train_examples: int | None = None
-    """Labelled examples that it learnt from."""
     failure: str | None = None
     majority: str | None = None
     """Sign that the run learnt nothing."""
@@ -77,11 +71,7 @@ def judge(
     *,
     metric: str,
 ) -> Outcome:
-    """Returns the outcome of a finished run, failed if a loss or score is not finite.
-
-    `results` and `answers` are the contents of its results.json and dev_answers.jsonl;
-    `answers` `None`: the run has no such file.
-    """
+    """Returns the outcome of a run, failed if a loss or score is not finite."""
     evaluation = results.get("eval", {})
     if metric not in evaluation:
         raise InputError(
@@ -116,8 +106,6 @@ def judge(
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A point of the grid, with the outcomes of its runs."""
-
     values: tuple[Any, ...]
     outcomes: tuple[Outcome, ...]
 

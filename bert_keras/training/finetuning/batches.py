@@ -49,8 +49,7 @@ class BatchShapes:
     def packer(
         self, batch_size: int, num_replicas: int, num_parts: int
     ) -> packed_batches.Packer | None:
-        """Returns `packer` of `example_batches`; see `fixed_multiple` for the
-        numbers."""
+        """Returns `packer` of `example_batches`; see `fixed_multiple`."""
         if not self.row_lengths:
             return None
         if not self.ladder:
@@ -211,8 +210,7 @@ def specs_of_steps(
     num_rows: int,
     packer: packed_batches.Packer | None = None,
 ) -> Callable[[int], dict[str, tf.TensorSpec]]:
-    """Returns a function from a batch's number, from 0, to a replica's unpacked
-    specs."""
+    """Returns a function from a batch's number, from 0, to a replica's specs."""
     num_batches = -(-len(lengths) // batch_size)
     order = {"batch_size": batch_size, "by_length": by_length, "seed": seed}
 

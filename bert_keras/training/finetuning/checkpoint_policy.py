@@ -122,9 +122,7 @@ class CheckpointPolicy:
             loop.save_as_due()
 
     def restore_best(self, loop: Loop, state: Mapping[str, keras.Variable]) -> int:
-        """Restores the best weights, if they are wanted; returns the step of the
-        weights.
-        """
+        """Restores the best weights, if they are wanted; returns their step."""
         last_step, step = self.last_step(loop), self._best[1]
         if self._settings.keep == "last" or step == last_step:
             return last_step
@@ -136,7 +134,7 @@ class CheckpointPolicy:
             return last_step
         if not self.steps_are_done:
             self.note_pending(loop, kept_step=step)
-        # The one that writes has written it.
+        # Only the chief writes the checkpoint.
         loop.engine.wait_for_all()
         self._checkpoints.restore(step, state)
         logger.info("best %s at step %d: its weights are kept", self._metric, step)

@@ -177,9 +177,7 @@ def open_watchers(
 def train(
     tuner: learner.Learner, settings: Settings, stretch: run.Stretch, *, logs: Path
 ) -> dict[str, float]:
-    """Trains to the last step; returns its scalars. Earlier curves in `logs` are
-    deleted.
-    """
+    """Trains to the last step; returns its scalars. Deletes older curves in `logs`."""
     files.delete_tree(logs)
     last_step = stretch.last_step
     watchers = open_watchers(tuner, settings, num_train_steps=last_step, logs=logs)

@@ -134,7 +134,7 @@ class TuningJob:
         if self_check.is_due(self._strategy):
             self_check.check(self._strategy)
         tuner, self._network, train_inputs = self._build(run)
-        # It holds initial weights, as large as the model, that are not needed any more.
+        # They hold initial weights, as large as the model, which are no longer needed.
         del self._build, self._read
         self._run, settings = run, self._settings
         num_dev = len(self._inputs.dev[0].data) if self._inputs.dev else 0
@@ -302,7 +302,7 @@ class TuningJob:
         if run.task.kind == "encoder":
             # It answers nothing.
             return
-        # Last: a picture that cannot be drawn does not cost the weights.
+        # Pictures come last: one that fails does not cost the weights.
         try:
             with stop_signal.ending_at_once():
                 task_summaries.write(run.directory, step=results["steps"])
@@ -397,8 +397,7 @@ def build_tuner(
     inputs: dataset.Inputs,
     strategy: tf.distribute.Strategy,
 ) -> learner.Learner:
-    """Builds a learner from `resolved` settings; `inputs` have all that the loss
-    reads."""
+    """Builds a learner from `resolved` settings and inputs that the loss can read."""
     keras.utils.set_random_seed(settings.seed)
     return loop.build_learner(
         settings,

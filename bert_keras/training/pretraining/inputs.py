@@ -135,8 +135,7 @@ def create_run(
     is_chief: bool,
     verified: Collection[str] | None,
 ) -> run_directory.Run:
-    """Makes or checks the directory, and notes which examples this machine has
-    hashed."""
+    """Makes or checks the directory; notes which examples this machine has hashed."""
     planned, start = inputs.planned, inputs.start
     hashes = [phase.manifest_sha256 for phase in planned]
     recorded = {"examples_sha256": hashes[0] if len(hashes) == 1 else hashes}
@@ -153,7 +152,7 @@ def create_run(
         changeable=CHANGEABLE,
         is_chief=is_chief,
     )
-    # All that decides the outcome, and the devices' own choices.
+    # Everything that decides the outcome, and the devices' own choices.
     replicas.check_same(
         strategy,
         {

@@ -93,8 +93,7 @@ class RecordBatches:
         start_step: int = 0,
         worker: Worker = ONLY_WORKER,
     ) -> tf.data.Dataset:
-        """Returns endless shuffled batches; batch N is a function of `seed` and N
-        alone.
+        """Returns endless shuffled batches; `seed` and N determine batch N.
 
         An epoch has every record once: shards in another order each time, records
         shuffled in buffers. A batch may span two epochs. Records that are not masked
@@ -139,8 +138,7 @@ class RecordBatches:
         num_batches: int,
         worker: Worker = ONLY_WORKER,
     ) -> tuple[tf.data.Dataset, int]:
-        """Returns the first `num_batches` batches, or all, over and over, and their
-        number.
+        """Returns the first `num_batches` batches over and over, and their number.
 
         The shards take turns, record by record, so that few batches sample all of them.
         The batches are endless because Keras takes a phantom step when data ends

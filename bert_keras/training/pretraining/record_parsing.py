@@ -66,9 +66,7 @@ class Parser(abc.ABC):
     def __call__(
         self, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Returns features of `(rows,)` records; epochs and numbers are `(rows,)`
-        int64.
-        """
+        """Returns features of `(rows,)` records; numbers are `(rows,)` int64."""
         parsed = self._parsed(epochs, numbers, records)
         if self.attention == "left_to_right":
             parsed |= next_tokens(parsed)

@@ -175,7 +175,7 @@ class PretrainingJob:
         if self._start is not None:
             network, start = self._learner.network, self._start
             starting_point.assign(network, start.arrays, path=start.path)
-        # As large as the model, and no longer needed.
+        # The weights are as large as the model, and no longer needed.
         self._start = None
         phase = phases.largest(self._planned, self._settings.model)
         if phase.shape == self._planned[0].shape:
@@ -220,9 +220,7 @@ class PretrainingJob:
             self._grow_positions(phase)
 
     def _grow_positions(self, phase: phases.Phase) -> None:
-        """Changes the table by `position_growth`; no checkpoint comes before the next
-        step.
-        """
+        """Grows the position table; no checkpoint comes before the next step."""
         earlier = [p for p in self._planned if p.last_step <= phase.first_step]
         num_trained = max((p.examples.max_seq_length for p in earlier), default=0)
         num_rows = phase.examples.max_seq_length

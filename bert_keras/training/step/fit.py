@@ -62,9 +62,7 @@ def fit(
 def evaluate(
     learner: Learner, evaluation: Evaluation, **follow: Callable[[bool], None]
 ) -> Logs:
-    """Returns the metrics of one round; `after_test_batch(stop_is_requested)` follows
-    it.
-    """
+    """Returns the metrics of one round; `after_test_batch` follows each execution."""
     batches, num_batches = evaluation
     metrics = learner.evaluate(
         batches,

@@ -202,7 +202,7 @@ class BertAdamW(ReplicaOptimizer):
             return 0.0, 0.0, self.epsilon
         beta_1_power = self.beta_1 ** (num_updates + 1.0)
         beta_2_power = self.beta_2 ** (num_updates + 1.0)
-        # It is added to the root of the uncorrected `v`.
+        # Epsilon is added to the root of the uncorrected `v`.
         epsilon = self.epsilon * tf.sqrt(1.0 - beta_2_power)
         return beta_1_power, beta_2_power, epsilon
 
@@ -352,8 +352,7 @@ def trust_ratio(weights, update):
 def build_optimizer(
     config: OptimizerConfig, *, num_train_steps: int, precision: str = "float32"
 ) -> ReplicaOptimizer:
-    """Builds the optimizer of a run; "mixed_bfloat16" makes Muon multiply in
-    bfloat16."""
+    """Builds a run's optimizer; Muon multiplies in bfloat16 under mixed_bfloat16."""
     schedule = schedules.WarmupDecay(
         config.learning_rate,
         warmup_steps=config.warmup_steps,

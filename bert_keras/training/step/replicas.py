@@ -79,8 +79,7 @@ def on_replicas(
 
 
 def dense_gradients(gradients: Sequence) -> list:
-    """Returns dense gradients: slices of one row are summed, as Adam and norms need
-    it."""
+    """Returns dense gradients: Adam and norms need the sum of a row's slices."""
     return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
 
@@ -344,8 +343,7 @@ class ReplicatedModel(keras.Model):
         *,
         callbacks: Sequence[keras.callbacks.Callback] = (),
     ) -> None:
-        """Makes the steps by Keras's `fit`, as one epoch that `stop_training` may
-        end."""
+        """Makes the steps by one epoch of Keras's `fit`; `stop_training` ends it."""
         self._schedule, self._stream = schedule, stream
         with self._iterators_end(), trace_registry.custom_gradients_end():
             self.fit(
@@ -460,8 +458,7 @@ class ReplicatedModel(keras.Model):
         step_function: Callable,
         spec: Mapping[str, tf.TensorSpec] | None = None,
     ) -> tuple[tf.types.experimental.PolymorphicFunction, list[str]]:
-        """Returns the graph function of an execution, and names of its numbers, once
-        traced.
+        """Returns the graph function of an execution and, once traced, its names.
 
         The step is traced once, in a loop or by itself: a second trace would double the
         time, and be a second program for a device.

@@ -80,7 +80,7 @@ def check_sums(strategy: tf.distribute.Strategy) -> None:
         for fault in _faults(rows.numpy(), expected)
     ]
     if faults:
-        # Of each size there may be the same.
+        # Each size may give the same faults.
         faults = list(dict.fromkeys(faults))
         more = f" and {len(faults) - 3} more faults" if len(faults) > 3 else ""
         raise InputError(

@@ -161,8 +161,7 @@ _LOST_WORKER_SIGNS = (
 
 
 def lost_worker_message(error: BaseException) -> str | None:
-    """Returns a line about the worker that `error` reports as lost; `None`: another
-    error.
+    """Returns a line about the lost worker of `error`; `None`: another error.
 
     A worker that is killed, hangs or ends early breaks the next sum over replicas of
     all others: at once if the connection breaks, else when TensorFlow misses its

@@ -76,7 +76,7 @@ class Curves(watcher.Watcher):
             self._is_first = False
         else:
             self._seconds_waited += logs.get("input_wait", 0.0)
-            # Of an execution's steps only the last one is known.
+            # An execution tells only its last step.
             tokens = logs.get("tokens", 0.0)
             self._num_tokens += tokens * (self._step - previous_step)
         if is_logged(previous_step, self._step, every_steps=self._every_steps):
@@ -125,15 +125,12 @@ def _tagged(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def is_logged(previous_step: int, step: int, *, every_steps: int) -> bool:
-    """Whether the step that an execution reached is written: 1, and all multiples
-    passed.
-    """
+    """Whether an execution's last step is written: step 1, and passed multiples."""
     return step == 1 or step // every_steps > previous_step // every_steps
 
 
 def scalar_tag(name: str) -> str:
-    """Returns the tag of a number; TensorBoard's sections are the parts before
-    slashes."""
+    """Returns the tag of a number; before its slash stands a section's name."""
     if name.endswith("loss"):
         return f"loss/{name}"
     if name.endswith("accuracy"):

@@ -25,8 +25,7 @@ _MAX_SENT_BYTES = 16 << 20
 
 
 class EventWriter:
-    """Writes event files in `directory`; for a store, local files that are sent at
-    times.
+    """Writes event files; for a store, local files that are sent at times.
 
     A file that has grown to `_MAX_SENT_BYTES` is sent for the last time, and the next
     one is begun: a long run does not send all of its history again and again.
@@ -34,7 +33,7 @@ class EventWriter:
 
     def __init__(self, directory: Path):
         self._directory = directory
-        # Of the writer, which is held for moments; and of requests to the store.
+        # Locks of the writer, for moments, and of requests to the store.
         self._lock, self._sending = threading.Lock(), threading.Lock()
         self._is_closed = False
         self._sent_at = time.monotonic()
@@ -44,7 +43,7 @@ class EventWriter:
         if files.is_remote(directory):
             self._local = Path(tempfile.mkdtemp(prefix="bert_keras_events_"))
             self._delete = weakref.finalize(self, files.delete_tree, self._local)
-            # What is left is sent first.
+            # The remaining events are sent first.
             self._delete.atexit = False
             _OF_STORES.add(self)
         self._writer = self._open()
@@ -79,9 +78,7 @@ class EventWriter:
             self.send()
 
     def send(self) -> None:
-        """Sends new events to the store; raises `OSError` or `Unavailable` if it
-        refuses.
-        """
+        """Sends new events to the store; raises `OSError` or `Unavailable`."""
         with self._lock:
             # The thread that writes checkpoints may send while this one is closed.
             if not self._is_closed:
@@ -92,7 +89,7 @@ class EventWriter:
         with self._sending:
             if self._local is None:
                 return
-            # Before the sizes: a finished file grows no more.
+            # Read before the sizes: a finished file grows no more.
             finished = set(self._finished)
             for local in sorted(self._local.iterdir()):
                 size = local.stat().st_size

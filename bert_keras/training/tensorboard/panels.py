@@ -134,7 +134,7 @@ class EvaluationPanels(watcher.Watcher):
             for first in range(0, len(heads), attention_maps.HEADS_PER_PICTURE):
                 some = heads[first : first + attention_maps.HEADS_PER_PICTURE]
                 draw = functools.partial(attention_maps.draw, some, tokens, first=first)
-                # Shown pixel by pixel, where a page of a report is made smaller.
+                # TensorBoard shows pixel by pixel; a page of a report is made smaller.
                 png = drawing.as_png(draw, dpi=100)
                 tag = (
                     f"attention/layer_{layer}/heads_{first}_to_{first + len(some) - 1}"
