@@ -205,9 +205,8 @@ def run(job: Job, output_dir: str | Path, *, is_chief: bool) -> dict[str, Any]:
 class Loop:
     """A training under way.
 
-    Several workers all do the same at the same step: a worker's request, after a signal
-    or some minutes, travels with the sums of the next step. Only the chief's clock
-    counts.
+    Several workers all do the same at the same step: a worker's request travels with
+    the sums of the next step. Only the chief's clock counts.
     """
 
     def __init__(
@@ -261,8 +260,7 @@ class Loop:
     def train(self) -> None:
         """Makes the remaining steps and their events.
 
-        A store that does not give the data is waited for: a batch is a function of seed
-        and step.
+        If a store fails, it waits for the data: seed and step determine a batch.
         """
         backoff = None
         with self._checkpoints_are_written():
@@ -344,8 +342,7 @@ class Loop:
     def _current_stretch(self) -> Stretch | None:
         """Leaves a finished stretch, and enters the next; `None`: none is left.
 
-        A step that ends a stretch belongs to that stretch until nothing is due any
-        more.
+        A step that ends a stretch belongs to it until nothing is due any more.
         """
         step = self.step + (not self.unfinished)
         left = (s for s in self._training.stretches if step <= s.last_step)

@@ -354,7 +354,7 @@ def _plain_inputs(
 def plain_texts(
     path: str | Path, settings: finetuning.FinetuningConfig
 ) -> Iterator[str]:
-    """Yields plain texts: lines of a `.txt`, a column of a table, or paragraphs."""
+    """Yields plain texts: lines, paragraphs, or a column of a table (read whole)."""
     if _is_corpus(path):
         yield from _paragraphs(path)
     elif files.path(path).suffix.lower() in (".tsv", ".csv", ".jsonl"):

@@ -94,15 +94,12 @@ def example_batches(
 
     Args:
         lengths: `(num_examples,)` tokens.
-        make_batch: makes a batch from the numbers of its rows.
         batch_size: rows of a batch; the last batch of an epoch may have fewer.
         by_length: see `epoch_batches`.
-        seed: for the order; batch N is a function of (seed, N).
-        start_step: number of the first batch, from 0.
+        seed: for the order; batch N, from `start_step` on, is a function of (seed, N).
         padded_length: from a batch's longest example to its tokens; `None`: no padding.
         share: the rows of each batch (with a packer, of the packed rows) that each
             replica gets as an element; `None`: one element has all rows.
-        packer: packs several rows of the data set into one; `None`: no packing.
         redraw: `RedrawnInputs.of_epoch`; `None`: epochs have the same inputs.
     """
     parts_with = functools.partial(

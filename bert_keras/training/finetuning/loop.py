@@ -54,11 +54,7 @@ def build_learner(
     steps_per_execution: int | None = None,
     **options: Any,
 ) -> learner.Learner:
-    """Builds a learner that trains a network on labelled `inputs`.
-
-    `steps_per_execution` is a maximum; all these steps have one shape; `None`: the
-    devices decide.
-    """
+    """Builds a learner for labelled `inputs`; steps of an execution have one shape."""
     _, num_train_steps = num_steps(settings, len(inputs.lengths))
     optimizer = config.OptimizerConfig(
         learning_rate=settings.learning_rate,

@@ -113,8 +113,7 @@ def check_hosts(
 ) -> None:
     """Checks that all hosts of a TPU can read the examples.
 
-    Several hosts cannot mask while reading: that needs Python, which only this process
-    has.
+    Masking needs Python, which only this process has; several hosts cannot do it.
     """
     is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
     num_hosts = strategy.extended.num_hosts if is_tpu else 1

@@ -289,9 +289,8 @@ def placeholder_batches(
 def largest(planned: Sequence[Phase], model: config.ModelConfig) -> Phase:
     """Returns the phase whose steps need the most memory; the first of equals.
 
-    See Korthikanti et al. (2022), "Reducing Activation Recomputation in Large
-    Transformer Models", equation 2, for the numbers that a layer keeps for its
-    gradients.
+    A layer keeps as many numbers as in Korthikanti et al. (2022), "Reducing Activation
+    Recomputation in Large Transformer Models", equation 2.
     """
 
     def num_activations(phase: Phase) -> int:

@@ -72,11 +72,12 @@ def grow(
     """Continues the position table of a training; see `extrapolated`.
 
     All workers take the first worker's rows, because other processors round otherwise.
-    Doing it again before the next step changes nothing.
+    Doing it again before the next step changes nothing: the rows read are not written.
 
     In the new rows the optimizer's mean of squared gradients becomes the mean of the
     trained ones: an estimate that begins at 0 so late in a run, where no optimizer
-    corrects its bias any more, makes the first updates up to six times too long.
+    corrects its bias any more, makes the first updates up to six times too long. The
+    mean of gradients stays 0.
     """
     new = slice(num_trained - 1, num_rows)
     for name, variable in state.items():

@@ -1,7 +1,6 @@
 """Parsing of records into the features of a batch, all of static shape.
 
-Random choices are a function of (seed of the run, epoch, number of the record): see
-`dynamic_masking`.
+The run's seed, the epoch and a record's number decide chance: see `dynamic_masking`.
 """
 
 import abc
@@ -262,8 +261,8 @@ def next_tokens(parsed: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns the predictions of a left-to-right model: at each place the next token.
 
     `parsed` has `(n, L)` `input_ids`, nothing masked, and `input_mask`, or
-    `instance_ids` of packed rows. All results are `(n, L - 1)`: the positions 0 to L -
-    2, the tokens at 1 to L - 1, and weights, 0.0 for padding and for the first token of
+    `instance_ids` of packed rows. All results are `(n, L - 1)`: positions from 0 on,
+    the tokens after these, and weights, 0.0 for padding and for the first token of
     another instance.
     """
     next_ids = parsed["input_ids"][:, 1:]

@@ -114,8 +114,7 @@ class Learner(replicas.ReplicatedModel):
     def request(self, name: str, value: float = 1.0) -> None:
         """Raises one of `REQUESTS` in all workers, or withdraws this worker's with 0.
 
-        All see it in the logs of their next step, `stop_requested` also in an
-        evaluation.
+        All see it in their next step's logs, `stop_requested` also in an evaluation.
         """
         strategy = self.distribute_strategy
         # Assigning to the variable as a whole would wait for the other workers.

@@ -141,9 +141,10 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
 class BertAdamW(ReplicaOptimizer):
     """Adam with decoupled weight decay, as BERT was trained or as it was published.
 
-    With `mode="google"` the moments' bias is not corrected, as in the original: `w -=
-    lr * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)`. With `"corrected"` `m` and
-    `v` are divided by `1 - beta ** t` first (Loshchilov and Hutter, 2019).
+    With `mode="google"` the moments' bias is not corrected, as in the original:
+    `w -= lr * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)`. With `"corrected"`
+    `m`
+    and `v` are divided by `1 - beta ** t` first (Loshchilov and Hutter, 2019).
 
     tf-models-official's `AdamWeightDecay` is neither: it corrects the bias without
     correcting `epsilon` (the "epsilon hat" of the Adam paper). It equals `"google"`
@@ -214,10 +215,11 @@ class BertAdamW(ReplicaOptimizer):
 class Lamb(ReplicaOptimizer):
     """LAMB: Adam's update of each variable, rescaled to the variable's own norm.
 
-    `r = m_hat / (sqrt(v_hat) + epsilon) + weight_decay_rate * w`, then `w -= lr *
-    (norm(w) / norm(r)) * r`: algorithm 2 of the paper with the identity for its phi.
-    The ratio is 1 where either norm is 0. As in tf-models-official, variables that
-    match `not_decayed` are neither decayed nor rescaled: a bias starts at 0, and its
+    `r = m_hat / (sqrt(v_hat) + epsilon) + weight_decay_rate * w`, then
+    `w -= lr * (norm(w) / norm(r)) * r`: algorithm 2 of the paper with the identity for
+    its phi. The ratio is 1 where either norm is 0. As in tf-models-official, variables
+    that match `not_decayed` are neither decayed nor rescaled: a bias starts at 0, and
+    its
     own norm would keep it near there.
     """
 

@@ -10,17 +10,17 @@ from keras import ops
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then polynomial decay, counted from step 0 or at the end only.
 
-    Below `warmup_steps` the rate is `peak * step / warmup_steps`; from there on `end +
-    (peak - end) * (1 - step / num_train_steps) ** power`, and `end` after that.
+    Below `warmup_steps` the rate is `peak * step / warmup_steps`; from there on
+    `end + (peak - end) * (1 - step / num_train_steps) ** power`, and `end` after that.
 
     As in the original the decay does not restart when the warm-up ends, so the rate
     falls there from nearly `peak` to `1 - warmup_steps / num_train_steps` of it (with
     `power` 1 and `end` 0); and the very first update has a rate of 0.
 
     With `decay_steps` (`None`: the decay is counted from step 0) the rate is `peak`
-    between the warm-up and the last `decay_steps` steps, in which it is `end + (peak -
-    end) * ((num_train_steps - step) / decay_steps) ** power`: warm-up, stable, decay
-    (WSD; Hu et al., 2024, "MiniCPM").
+    between the warm-up and the last `decay_steps` steps, in which it is
+    `end + (peak - end) * ((num_train_steps - step) / decay_steps) ** power`: warm-up,
+    stable, decay (WSD; Hu et al., 2024, "MiniCPM").
     """
 
     def __init__(

@@ -19,8 +19,7 @@ _CELL_INCHES = 0.14
 def draw(heads: np.ndarray, tokens: Sequence[str], *, first: int = 0) -> figure.Figure:
     """Draws some heads of a layer, two in a row: dark is much attention.
 
-    `heads` are `(num_heads, num_tokens, num_tokens)` probabilities: rows attend to
-    columns.
+    `heads` are `(num_heads, num_tokens, num_tokens)`: rows attend to columns.
     """
     num_columns = min(len(heads), HEADS_PER_ROW)
     num_rows = math.ceil(len(heads) / num_columns)

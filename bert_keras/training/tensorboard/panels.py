@@ -1,7 +1,7 @@
 """TensorBoard panels that need the network itself; scalars of the steps are `curves`.
 
-Panels at intervals: guesses for masked words and attention maps. Panels once: the
-graph, and a profile of the device.
+Guesses for masked words and attention maps come at intervals, the graph and a profile
+of the device once.
 """
 
 import contextlib
@@ -227,9 +227,8 @@ def guesses_markdown(
 
     The table has the token that the model read (some of the chosen ones are replaced or
     left as they are), the true token, and the likeliest ones; a right guess is bold.
-    With `is_masked` false, for a left-to-right model, the true token is the next one,
-    and the text has no gaps. `probabilities` are `(max_predictions_per_seq,
-    vocab_size)`.
+    With `is_masked` false, the true token is the next one, and the text has no gaps.
+    `probabilities` are `(max_predictions_per_seq, vocab_size)`.
     """
     mask = example["instance_ids" if "instance_ids" in example else "input_mask"]
     pieces = [tokens[i] for i in example["input_ids"][mask > 0]]

@@ -112,8 +112,7 @@ def step_line(
 ) -> str:
     """Returns `step 1200/100000  loss 6.412  ...  lr 1.2e-05  812 seq/s  1:02:03 left`.
 
-    With `tokens_per_example` adds `3% padding`: the rest are word pieces, `[CLS]`,
-    `[SEP]`.
+    With `tokens_per_example` adds `3% padding`; special tokens are no padding.
     """
     scores = [
         f"{name} {value:.3f}"
