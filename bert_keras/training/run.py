@@ -154,7 +154,7 @@ class Job(Protocol):
         results: Mapping[str, Any],
         stop_signal: stopping.StopSignal,
     ) -> None:
-        """Called on the chief when weights and results are written."""
+        """Ends the run on the chief, once weights and results are written."""
 
 
 def run(job: Job, output_dir: str | Path, *, is_chief: bool) -> dict[str, Any]:
@@ -290,7 +290,7 @@ class Loop:
         self._signal.ends_at_once = self.engine.is_alone
 
     def save_as_due(self) -> None:
-        """Saves; the next checkpoint replaces this one if only the clock is due."""
+        """Saves; the next checkpoint replaces one that only the clock asked for."""
         last_step = self._stretch.last_step if self._stretch else self.last_step
         is_due = self._events["save"].is_due(self.step, last_step)
         self.save(is_interim=not is_due)

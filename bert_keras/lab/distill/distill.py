@@ -1,7 +1,7 @@
 """Distillation: a trained model teaches a smaller one, which becomes a run.
 
 A tuned teacher's answers are computed once, before the training: neither its inputs nor
-its weights change. Where its layers are compared, it runs in every step.
+its weights change. A teacher whose layers are compared runs in every step.
 """
 
 import math

@@ -24,7 +24,7 @@ class Criterion:
 
     def key(self, score: float | None) -> float:
         """Returns a number that is greater for better scores."""
-        value = cast(float, score)  # Of a run that has one.
+        value = cast(float, score)  # Only runs with a score come here.
         return value if self.goal == "max" else -value
 
 

@@ -26,8 +26,6 @@ from bert_keras.training.tensorboard import curves, progress_line
 
 
 class Settings(Protocol):
-    """Settings of a training on examples in memory."""
-
     batch_size: int
     num_train_epochs: float
     learning_rate: float
@@ -144,7 +142,6 @@ def open_watchers(
     repeats_evaluation: bool = False,
     is_chief: bool = True,
 ) -> list[watcher.Watcher]:
-    """Opens the watchers of a training: curves, the progress line, a limit."""
     limit = stopping.SkipLimit(
         tuner,
         # A short run must not end well without a single update.

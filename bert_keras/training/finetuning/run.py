@@ -314,7 +314,6 @@ class TuningJob:
 
     @contextlib.contextmanager
     def errors_for_people(self) -> Iterator[None]:
-        """Turns the error of a lost worker into an `InputError`."""
         try:
             yield
         except tf.errors.OpError as error:
@@ -324,7 +323,6 @@ class TuningJob:
 
 
 def _report_data(run: run_directory.Run, report: data_report.DataReport) -> None:
-    """Logs the description of the data, and writes it once."""
     for line in data_report.lines(report, registry.labelled(report.kind)):
         logger.info("%s", line)
     path = run.directory / run_directory.DATA_REPORT_NAME
@@ -365,7 +363,6 @@ def describe_data(
     task: config.Task,
     examples: Sequence[Examples],
 ) -> data_report.DataReport:
-    """Describes the files of a run, the training file first."""
     return data_report.describe(
         examples,
         kind=task.kind,

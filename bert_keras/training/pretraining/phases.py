@@ -38,7 +38,6 @@ class Phase:
     first_step: int
     last_step: int
     batch_size: int
-    """Examples per step, over all replicas."""
     num_parts: int
     """Parts in which a replica computes its share of a batch."""
 

@@ -67,7 +67,6 @@ class Worker(NamedTuple):
 
 
 ONLY_WORKER = Worker()
-"""One process with one replica."""
 
 
 @dataclass(frozen=True, kw_only=True)

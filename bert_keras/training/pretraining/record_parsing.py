@@ -16,7 +16,6 @@ from bert_keras.core.settings.config import ExamplesConfig, instances_per_row
 from bert_keras.data import dynamic_masking, features, masking, packing, seeded_hash
 
 Attention = Literal["bidirectional", "left_to_right"]
-"""See `BertConfig.attention`."""
 
 _NUM_SEGMENTS = 2
 
@@ -215,7 +214,6 @@ class PackedParser(Parser):
     def _joined(
         self, parsed: dict[str, tf.Tensor], row_of: tf.Tensor, *, num_rows: int
     ) -> dict[str, tf.Tensor]:
-        """Joins instances into rows; see `packing.join_rows`."""
         lengths = {f.name: f.length for f in features.batch_features(self.config)}
         lengths[features.DROPOUT_SEEDS] = self._num_slots
         sources = sorted(parsed)

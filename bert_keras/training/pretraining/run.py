@@ -384,7 +384,6 @@ def build_learner(
     phase: phases.Phase,
     strategy: tf.distribute.Strategy,
 ) -> learner.Learner:
-    """Builds the pre-trainer with new weights for a phase's batches."""
     keras.utils.set_random_seed(settings.seed)
     zeros = {
         feature.name: tf.zeros(

@@ -81,8 +81,6 @@ def trial_step(learner: Learner, batches: Batches, evaluation: Evaluation) -> No
 
 
 class KerasEngine:
-    """The engine of a learner under a strategy of TensorFlow."""
-
     errors = (tf.errors.OpError,)
 
     def __init__(self, learner: Learner):

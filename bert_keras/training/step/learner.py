@@ -163,7 +163,6 @@ class Learner(replicas.ReplicatedModel):
         }
 
     def _gradients(self, batch, weights, scale):
-        """Returns gradients and sums of this replica's batch, computed part by part."""
         compute = self._forward_backward
         if self._compile_step:
             # One for each replica: a compiled function reads the variables of one

@@ -412,7 +412,6 @@ def _handle(variable: keras.Variable):
 
 
 def local_value(variable: keras.Variable) -> tf.Tensor:
-    """Returns the current value of a replica's own copy of a variable."""
     dtype = tf.as_dtype(variable.dtype)
     return tf.raw_ops.ReadVariableOp(resource=_handle(variable), dtype=dtype)
 

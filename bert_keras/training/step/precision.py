@@ -53,7 +53,6 @@ class LossScale(NamedTuple):
 
     scale: tf.Tensor
     good_steps: tf.Tensor
-    """Steps since the scale last changed, an int32 scalar."""
 
 
 def next_loss_scale(now: LossScale, is_finite: tf.Tensor) -> LossScale:

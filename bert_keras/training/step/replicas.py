@@ -34,7 +34,6 @@ NEEDS_LENGTHS = (
 
 
 def sum_over_replicas(value):
-    """Sums a tensor or a list of tensors over all replicas, if there are several."""
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return value
@@ -300,7 +299,6 @@ def distribute(
 @dataclasses.dataclass(frozen=True)
 class Schedule:
     last_step: int
-    """Step at which the call and its last execution end."""
     spec_of_step: Callable[[int], Mapping[str, tf.TensorSpec]] | None = None
     """Returns the fixed shapes of a replica's batch in the step after the given step.
     All steps of an execution have one shape, and each shape is traced by itself.

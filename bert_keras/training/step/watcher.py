@@ -13,7 +13,7 @@ class Watcher:
         """Notes that steps follow, after time that was spent on something else."""
 
     def before_steps(self, step: int) -> None:
-        """Called before the execution of steps that follows `step`."""
+        """Prepares for the execution of steps that follows `step`."""
 
     def after_steps(self, step: int, logs: Mapping[str, float]) -> None:
         """Takes the scalars of the last step of an execution."""

@@ -53,7 +53,6 @@ class EventWriter:
 
     @contextlib.contextmanager
     def as_default(self, step: int) -> Iterator[None]:
-        """Directs summaries inside the block to this file."""
         with self._writer.as_default(step):
             yield
 
