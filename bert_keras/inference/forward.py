@@ -1,6 +1,7 @@
 """One forward pass of a network over many inputs, in batches, without training."""
 
 import math
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -49,11 +50,14 @@ class BatchPredictor:
         self.num_done = 0
         """Inputs that are done, for a progress line, whose owner sets it back."""
 
-    def __call__(self, inputs: dataset.Inputs, *, title: str | None) -> np.ndarray:
+    def __call__(
+        self, inputs: dataset.Inputs, *, title: str | None, on_disk: bool = False
+    ) -> np.ndarray:
         """Returns the outputs of one or more inputs, `(inputs.num_answers, width)`
-        float32. `title` names a progress line; `None`: no line."""
+        float32, `on_disk` in a file that ends with the process. `title` names a
+        progress line; `None`: no line."""
         if title is None:
-            return self._all_outputs(inputs)
+            return self._all_outputs(inputs, on_disk)
         self.num_done = 0
         with progress.Progress(
             title,
@@ -62,9 +66,9 @@ class BatchPredictor:
             read=lambda: self.num_done,
             only_if_long=True,
         ):
-            return self._all_outputs(inputs)
+            return self._all_outputs(inputs, on_disk)
 
-    def _all_outputs(self, inputs: dataset.Inputs) -> np.ndarray:
+    def _all_outputs(self, inputs: dataset.Inputs, on_disk: bool) -> np.ndarray:
         outputs = None
         for rows, num_rows, length in self._batches(inputs):
             batch = inputs.batch(shapes.pad_rows(rows, num_rows))
@@ -72,7 +76,8 @@ class BatchPredictor:
             places = inputs.places(rows)
             if outputs is None:
                 width = batch_outputs.shape[len(places.index) :]
-                outputs = np.zeros((inputs.num_answers, *width), np.float32)
+                shape = (inputs.num_answers, *width)
+                outputs = _zeros_on_disk(shape) if on_disk else np.zeros(shape, "f4")
             outputs[places.ids] = batch_outputs[places.index]
             self.num_done += len(rows)
         return outputs
@@ -126,6 +131,11 @@ class BatchPredictor:
         if self._num_replicas == 1:
             return self._strategy.experimental_local_results(outputs)[0]
         return self._strategy.gather(outputs, axis=0)
+
+
+def _zeros_on_disk(shape: tuple[int, ...]) -> np.ndarray:
+    with tempfile.TemporaryFile() as file:
+        return np.memmap(file, np.float32, "w+", shape=shape)
 
 
 def predictor_for(network: keras.Model, **options: Any) -> BatchPredictor:

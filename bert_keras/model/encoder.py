@@ -235,6 +235,7 @@ _LABELS = (
     *("end_positions", "text_ids", "teacher_logits", "teacher_mask", "loss_scales"),
     *("example_weights", "batch_lengths", "masked_lm_positions", "masked_lm_ids"),
     *("masked_lm_weights", "next_sentence_labels", "word_positions"),
+    "word_vectors",
 )
 _INPUTS = ("input_ids", "input_mask", "segment_ids", "dropout_seeds", "instance_ids")
 _HUGGING_FACE = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}

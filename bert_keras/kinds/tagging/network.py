@@ -29,6 +29,7 @@ class BertTagger(EncoderWithHead):
     at the first pieces of words alone. The features then hold `word_positions`,
     `(batch_size, num_words)` integers: the place of each word's first piece, padded
     with 0. `logits` and `label_ids` have an entry for each word in place of each token.
+    With `word_vectors`, from the method of this name, the encoder does not run.
 
     Args:
         config: sizes and shapes of the encoder.
@@ -81,15 +82,13 @@ class BertTagger(EncoderWithHead):
                 "each word's first piece"
             )
         features = encoder.complete(features)
-        encoded = self.encoder(features, training=False, return_all_layers=True)
-        outputs = encoded["encoder_outputs"]
         positions = features["word_positions"]
-        padded_length = ops.shape(positions)[1]
-        if positions.shape[1] is None:
-            # Where shapes are free, the BiLSTM's loop ends with the longest sentence.
-            num_words = ops.sum(ops.cast(positions > 0, "int32"), axis=1)
-            positions = positions[:, : ops.maximum(ops.max(num_words), 1)]
-        vectors = self._vectors([outputs[n] for n in self.layer_numbers], positions)
+        padded_length, outputs = ops.shape(positions)[1], ()
+        if "word_vectors" in features and not return_all_layers:
+            vectors = features["word_vectors"]
+        else:
+            vectors, outputs = self._vectors(features)
+        positions = positions[:, : ops.shape(vectors)[1]]
         logits = self.head(
             vectors,
             self.encoder.dropout_seeds(features) if training else None,
@@ -102,11 +101,25 @@ class BertTagger(EncoderWithHead):
         logits = ops.pad(logits, [[0, 0], [0, missing], [0, 0]])
         return logits, {"encoder_outputs": outputs} if return_all_layers else {}
 
-    def _vectors(self, outputs, positions):
-        """`(batch_size, num_words, num_layers, hidden_size)`, without gradients."""
-        chosen = [operations.gather_positions(output, positions) for output in outputs]
-        shape = (-1, ops.shape(positions)[1], len(outputs), self.config.hidden_size)
-        return ops.stop_gradient(ops.reshape(ops.stack(chosen, axis=1), shape))
+    def word_vectors(self, features):
+        """Returns what the head reads of `feature_layers`, without gradients.
+
+        The shape is `(batch_size, num_words, num_layers, hidden_size)`.
+        """
+        return self._vectors(encoder.complete(features))[0]
+
+    def _vectors(self, features):
+        encoded = self.encoder(features, training=False, return_all_layers=True)
+        outputs, positions = encoded["encoder_outputs"], features["word_positions"]
+        if positions.shape[1] is None:
+            # Where shapes are free, the BiLSTM's loop ends with the longest sentence.
+            num_words = ops.sum(ops.cast(positions > 0, "int32"), axis=1)
+            positions = positions[:, : ops.maximum(ops.max(num_words), 1)]
+        numbers = self.layer_numbers
+        chosen = [operations.gather_positions(outputs[n], positions) for n in numbers]
+        shape = (-1, ops.shape(positions)[1], len(numbers), self.config.hidden_size)
+        vectors = ops.reshape(ops.stack(chosen, axis=1), shape)
+        return ops.stop_gradient(vectors), outputs
 
     def loss_weights(self, features) -> dict[str, Any]:
         return {"loss": ops.sum(token_weights(features))}

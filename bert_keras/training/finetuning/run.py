@@ -22,6 +22,7 @@ from bert_keras.core.settings import config, finetuning
 from bert_keras.data import tokenization
 from bert_keras.inference import forward
 from bert_keras.kinds import catalogue, registry
+from bert_keras.kinds.tagging import word_vectors
 from bert_keras.labelled import data_report, dataset
 from bert_keras.report import task_summaries
 from bert_keras.training import run as training_run
@@ -137,6 +138,8 @@ class TuningJob:
         # They hold initial weights, as large as the model, which are no longer needed.
         del self._build, self._read
         self._run, settings = run, self._settings
+        if run.task.feature_layers and not settings.lengths:
+            train_inputs = self._with_word_vectors(train_inputs)
         num_dev = len(self._inputs.dev[0].data) if self._inputs.dev else 0
         evaluating = f", evaluating on {num_dev}" if num_dev else ""
         num_train = self._inputs.num_train_examples
@@ -210,6 +213,14 @@ class TuningJob:
             begin=begin,
             before_save=self._before_save,
         )
+
+    def _with_word_vectors(self, inputs: Any) -> dataset.Inputs:
+        """Runs the frozen encoder once, and not in each epoch."""
+        predict = forward.BatchPredictor(
+            self._network.word_vectors, strategy=self._strategy
+        )
+        vectors = predict(inputs, title="vectors of words", on_disk=True)
+        return word_vectors.WordsWithVectors(words=inputs, vectors=vectors)
 
     def _events(self, interval: int) -> list[training_run.Event]:
         """Returns the table of events.

@@ -1,5 +1,6 @@
 """The step, however it is shared out, is the step of one device."""
 
+import functools
 import gc
 import time
 import weakref
@@ -77,6 +78,7 @@ def trained(
     bert=None,
     network=pretrainer.BertPretrainer,
     optimizer=OPTIMIZER,
+    watch=None,
     **options,
 ):
     """A learner after some steps, every gradient clipped."""
@@ -99,6 +101,7 @@ def trained(
         built,
         replicas.distribute(strategy, make_batches),
         replicas.Schedule(num_steps),
+        **({"after": functools.partial(watch, built)} if watch else {}),
     )
     return built, logs
 
@@ -245,20 +248,19 @@ def test_bfloat16_replicas_stay_near_one_device(batches):
     assert_close(one, two, atol=2e-3)
 
 
-class Watch(keras.callbacks.Callback):
+class Watch:
     """Keeps each step's scalars and the weights after it."""
 
     def __init__(self):
-        super().__init__()
         self.logs, self.weights = [], []
 
-    def on_train_batch_end(self, batch, logs=None):
-        self.logs.append({name: float(value) for name, value in logs.items()})
-        local = self.model.distribute_strategy.experimental_local_results
+    def __call__(self, built, step, logs):
+        self.logs.append(logs)
+        local = built.distribute_strategy.experimental_local_results
         self.weights.append(
             [
                 [copy.numpy() for copy in local(variable.value)]
-                for variable in self.model.trainable_variables
+                for variable in built.trainable_variables
             ]
         )
 
@@ -307,7 +309,7 @@ def test_an_overflow_on_one_replica_is_skipped_on_all(batches, replica, branches
         network=Amplified,
         scales_loss=True,
         branches=branches,
-        run_callbacks=[watch],
+        watch=watch,
     )
     scales = [log["loss_scale"] / precision.INITIAL_LOSS_SCALE for log in watch.logs]
     assert scales == [1, 1, 1, 0.5]
