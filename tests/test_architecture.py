@@ -209,7 +209,7 @@ LINES = {
     "report": 1575,
     "inference": 1375,
     "checkpoints": 4800,
-    "kinds": 10725,
+    "kinds": 10300,
     "graphs": 650,
     "labelled": 1500,
     "model": 2825,

@@ -29,7 +29,7 @@ FORMS = tuple(
 
 @dataclass(frozen=True, kw_only=True)
 class Official:
-    """A data set outside GLUE. Paths are relative to its folder."""
+    """A data set outside GLUE, with paths relative to its folder."""
 
     form: str
     train: str
@@ -91,7 +91,7 @@ NAMES = (*FORMS, *glue.TASKS, *DATASETS)
 
 
 def check_name(name: str) -> None:
-    """Raises an `InputError` if there is no such task."""
+    """Raises an `InputError` if `name` is not in `NAMES`."""
     by_lower_case = {known.lower(): known for known in NAMES}
     meant = _OTHER_NAMES.get(name.lower()) or by_lower_case.get(name.lower())
     if name not in NAMES and meant:
@@ -100,7 +100,6 @@ def check_name(name: str) -> None:
 
 
 def task_kind(settings: finetuning.FinetuningConfig) -> config.TaskKind:
-    """The kind of a task."""
     name = settings.task
     check_name(name)
     if name in glue.TASKS:
@@ -116,22 +115,14 @@ def task_kind(settings: finetuning.FinetuningConfig) -> config.TaskKind:
 def main_metric(
     settings: finetuning.FinetuningConfig, labels: Sequence[str] | None = None
 ) -> str:
-    """The usual metric of a task; for the paper's tasks, the paper's.
-
-    Args:
-        settings: that name the task.
-        labels: of the run; `None`: tags are taken for those of entities.
-    """
+    """Returns the usual metric of a task; for the paper's tasks, the paper's. Without
+    `labels` of the run, tags are taken for those of entities."""
     return registry.labelled(task_kind(settings)).main_metric(settings, labels)
 
 
 def training_files(name: str, directory: str | Path) -> tuple[Path, list[Path]]:
-    """The official files to train on and to evaluate on, the main one first.
-
-    Args:
-        name: of a data set.
-        directory: its folder; of GLUE the one with a folder for each task.
-    """
+    """Returns the official files to train on and to evaluate on, the main one first.
+    The `directory` of a GLUE task is the folder with a folder for each task."""
     check_name(name)
     if name in FORMS:
         raise InputError(
@@ -165,7 +156,7 @@ def find_training_files(
     dev: Sequence[str | Path] | None = None,
     data: str | Path | None = None,
 ) -> tuple[str | Path, Sequence[str | Path]]:
-    """The files to train on and to evaluate on: those given, or those of a folder."""
+    """Returns the files to train on and to evaluate on, given or those of `data`."""
     if data is not None and train is None and dev is None:
         return training_files(name, data)
     if data is not None or train is None or dev is None:
@@ -186,13 +177,8 @@ def read(
 ) -> dataset.Dataset:
     """Reads a file of a task.
 
-    Args:
-        path: of the file; of a GLUE task, in its official folder.
-        settings: name the task, and for `text` the columns.
-        has_labels: whether to read labels.
-        has_text_pair: for `text`, whether to read second texts; `None`: if the file has
-            them.
-        reads_text: for `tagging` without labels, see `config.Task`.
+    `has_text_pair` says whether to read second texts of `text`; `None`: if the file has
+    them. `reads_text` is for `tagging` without labels, see `config.Task`.
     """
     name, path = settings.task, files.path(path)
     kind = registry.labelled(task_kind(settings))

@@ -1,8 +1,7 @@
 """Parts of a training file: one held out for evaluation, `--dev 10%`, one to learn.
 
-Which examples are in a part follows from what they are about alone, so it is the same
-on every machine and in any order, and held-out duplicates are on one side. No
-TensorFlow.
+The subject of an example alone decides its part. So parts are the same on every machine
+and in any order, and duplicates are in one part. No TensorFlow.
 """
 
 import hashlib
@@ -27,7 +26,7 @@ _Dataset = TypeVar("_Dataset", bound=dataset.Dataset)
 
 
 class Part(NamedTuple):
-    """Examples of a training file, by where their numbers are among all numbers."""
+    """Examples of a training file whose numbers, see `_number`, are in an interval."""
 
     name: str
     """As it was given: `10%`, or `2/5` for the second of five folds."""
@@ -37,19 +36,15 @@ class Part(NamedTuple):
     """To 1, not included."""
 
     def holds(self, key: str) -> bool:
-        """Whether examples with a key belong to it."""
+        """Returns whether examples with `key` belong to the part."""
         return self.begin * 2.0**64 <= _number(key) < self.end * 2.0**64
 
 
 def part_of(dev: Sequence[str | Path]) -> Part | None:
-    """The part of the training file that the first of several dev files stands for.
+    """Returns the part of the training file that `dev[0]` names; `None`: it is a file.
 
-    Args:
-        dev: files, of which the first may be a share in percent, such as `10%`, or a
-            fold: `1/5` to `5/5` are five parts that have each example once.
-
-    Returns:
-        Neither empty nor all; `None`: it is a file.
+    A part is a share in percent, such as `10%`, or a fold: `1/5` to `5/5` are five
+    parts that have each example once. No part is empty or the whole file.
     """
     for path in dev[1:]:
         if _is_part(path):
@@ -93,18 +88,18 @@ _FOLD = re.compile(r"([0-9]+)/([0-9]+)")
 
 
 def digests(dev: Sequence[str | Path]) -> list[str]:
-    """`digest` of development files; a part of another stands for itself."""
+    """Returns the `digest` of each development file, and a part of another as it is."""
     part_of(dev)
     return [str(path) if _is_part(path) else digest(path) for path in dev]
 
 
 def places(train: str | Path, dev: Sequence[str | Path]) -> list[str | Path]:
-    """Development files for people: a part of another is named after that."""
+    """Returns names for people: a part of another file is named after that file."""
     return [f"{train}, {path} held out" if _is_part(path) else path for path in dev]
 
 
 def digest(path: str | Path) -> str:
-    """SHA-256 of a data file; if it cannot be read, an `InputError`."""
+    """Returns the SHA-256 of a data file, or raises an `InputError`."""
     try:
         return files.sha256(files.path(path))
     except OSError as error:
@@ -112,15 +107,13 @@ def digest(path: str | Path) -> str:
 
 
 def _number(key: str) -> int:
-    """A number below 2^64 that any key is as likely to have as another."""
+    """Returns a number below 2^64; all are equally likely."""
     # Surrogates that stand for broken bytes are no valid UTF-8.
     digest = hashlib.sha256(key.encode("utf-8", errors="surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big")
 
 
 class Files(NamedTuple):
-    """Examples of all files of a training."""
-
     task: config.Task
     """What the whole training file teaches."""
     names: tuple[str, ...]
@@ -134,7 +127,6 @@ def read(
     dev: Sequence[str | Path],
     settings: finetuning.FinetuningConfig,
 ) -> Files:
-    """Reads the files of a training."""
     whole = catalogue.read(train, settings)
     # Before any is left out: its labels are known then.
     task = whole.for_training().describe()
@@ -157,15 +149,11 @@ def read(
 
 
 def fraction(data: _Dataset, share: float, *, seed: int) -> _Dataset:
-    """A share of the examples, rounded up, in their order.
+    """Returns a share of the examples, rounded up, in their order.
 
     With the same seed a smaller share is part of a larger one. Labels are as frequent
-    as chance has it: a balanced share would be better data than one has.
-
-    Args:
-        data: to choose from.
-        share: above 0, at most 1.
-        seed: another one chooses others.
+    as chance has it: a balanced share would be better data than one has. `share` is
+    above 0 and at most 1.
     """
     if share == 1:
         return data
@@ -173,7 +161,7 @@ def fraction(data: _Dataset, share: float, *, seed: int) -> _Dataset:
 
 
 def chosen_rows(keys: Iterable[str], share: float, *, seed: int) -> np.ndarray:
-    """Returns the numbers of the examples of a share, ascending; see `fraction`."""
+    """Returns the numbers of the examples of `fraction`, ascending."""
     numbers = np.fromiter((_number(f"{seed}\0{key}") for key in keys), np.uint64)
     # 0.07 * 100 is a little above 7; one example is there however small the share.
     count = max(1, math.ceil(round(share * len(numbers), 6)))
@@ -181,7 +169,7 @@ def chosen_rows(keys: Iterable[str], share: float, *, seed: int) -> np.ndarray:
 
 
 def split(data: _Dataset, part: Part) -> tuple[_Dataset, _Dataset]:
-    """The examples to train on, and those held out."""
+    """Returns the examples to train on, and the held-out ones."""
     keys = data.keys()
     held_out = [part.holds(key) for key in keys]
     num_held_out = sum(held_out)

@@ -25,8 +25,6 @@ Feature = tuple[tuple[int, ...], str]
 
 
 class Metric(NamedTuple):
-    """A number of evaluations, by its key there."""
-
     name: str
     unit: str = ""
     """`%`, `nats`, or what is counted; empty: a fraction of 1."""
@@ -91,15 +89,12 @@ class Kind(abc.ABC):
 
     @property
     def purpose(self) -> str:
-        """The answers in words, for messages."""
+        """Returns the answers in words, for messages."""
         return self.name
 
     def metric(self, key: str) -> Metric:
-        """Returns the meaning of a key of evaluations.
-
-        Keys of further dev files begin with the name of the file. An unknown key is no
-        score.
-        """
+        """Returns the meaning of a key of evaluations. Keys of further dev files begin
+        with the name of the file. An unknown key is no score."""
         matches = [m for m in self.metrics if f"_{key}".endswith(f"_{m.name}")]
         longest = max(matches, key=lambda metric: len(metric.name), default=None)
         return longest or Metric(key, better=None)
@@ -109,7 +104,7 @@ class Kind(abc.ABC):
         return task
 
     def needs(self, weight: str) -> bool:
-        """Whether the answers come from a weight, by its name."""
+        """Returns whether the answers come from the weight of a name."""
         return weight.startswith(self.parts) and not weight.startswith(self.unused)
 
     def usage(self, task: config.Task) -> Usage:
@@ -129,10 +124,8 @@ class Kind(abc.ABC):
         """Returns the network with new weights, not built yet.
 
         Args:
-            bert_config: sizes and shapes of the encoder.
-            task: what it answers.
             head: arguments of `EncoderWithHead` about its head.
-            scale: of the cosines in the loss of vectors.
+            scale: factor of the cosines in the loss of vectors.
             shared: `seed`, `dtype` and `name` of the model.
         """
 
@@ -140,13 +133,9 @@ class Kind(abc.ABC):
     def served(self, trained: "served.Trained", *, top_k: int) -> "served.ServedModel":
         """Returns the answers of a trained model as a graph to export.
 
-        Args:
-            trained: the model, with the network of this kind, or of an encoder where
-                the answers are vectors.
-            top_k: words for each masked place.
-
-        Raises:
-            InputError: the model answers nothing, or not with such settings.
+        The model has the network of this kind, or of an encoder where the answers are
+        vectors. `top_k` is the number of words for each masked place. Raises an
+        `InputError` if the model answers nothing, or not with such settings.
         """
 
 
@@ -186,13 +175,13 @@ class Labelled(Kind):
     """What the scores of `evaluate` count."""
 
     def usual_settings(self, task: config.Task) -> dict[str, Any]:
-        """Returns settings of a converted model, which comes without any."""
+        """Returns settings for a converted model, which comes without any."""
         return {"task": self.form}
 
     @property
     @abc.abstractmethod
     def record(self) -> "type[answers.Record]":
-        """The type of a line of `dev_answers.jsonl`."""
+        """Returns the type of a line of `dev_answers.jsonl`."""
 
     @abc.abstractmethod
     def read(
@@ -208,16 +197,9 @@ class Labelled(Kind):
         """Reads a file of examples.
 
         Args:
-            path: of the file.
-            settings: name the columns.
             data_set: name of the official data set; `None`: the user's own file.
-            has_labels: whether to read labels.
-            has_text_pair: of texts, whether to read second texts; `None`: if the file
-                has them.
-            reads_text: of tags without labels, see `config.Task`.
-
-        Raises:
-            InputError: with file and line: the file cannot be read as such a file.
+            has_text_pair: whether to read second texts; `None`: if the file has them.
+            reads_text: for tags without labels, see `config.Task`.
         """
 
     @abc.abstractmethod
@@ -225,23 +207,13 @@ class Labelled(Kind):
         self, examples: Iterable[Any], task: config.Task
     ) -> "dataset.Dataset":
         """Returns a data set of examples without labels that were given in Python.
-
-        Raises:
-            InputError: an example has another shape (with its number, from 1), or there
-                is no example.
-        """
+        Errors name the number of the example, from 1."""
 
     def features(
         self, task: config.Task, rows: int, length: int, *, has_labels: bool
     ) -> dict[str, Feature]:
-        """Returns shape and dtype of each feature of a batch, but for seeds.
-
-        Args:
-            task: that is learnt.
-            rows: examples of the batch.
-            length: tokens of an input.
-            has_labels: whether the loss is computed, as in training.
-        """
+        """Returns shape and dtype of each feature of a batch, but for seeds. Features
+        of the loss are there if `has_labels`."""
         from bert_keras.data import features as names_of
 
         texts = () if self.num_texts == 1 else (self.num_texts,)
@@ -257,7 +229,7 @@ class Labelled(Kind):
     def label_features(
         self, task: config.Task, rows: int, length: int
     ) -> dict[str, Feature]:
-        """Returns shape and dtype of what the loss compares with."""
+        """Returns shape and dtype of the features that the loss compares with."""
         return {"label_ids": ((rows,), "int32")}
 
     def check(
@@ -266,11 +238,7 @@ class Labelled(Kind):
         task: config.Task,
         bert_config: config.BertConfig,
     ) -> None:
-        """Refuses settings that this kind alone forbids.
-
-        Raises:
-            InputError: the first such setting.
-        """
+        """Raises an `InputError` for the first setting that this kind alone forbids."""
 
     def score(
         self,
@@ -279,38 +247,23 @@ class Labelled(Kind):
         *,
         labels: Sequence[str],
     ) -> "score_sums.ScoreSums":
-        """Returns a metric as a function of sums over records, for resampling.
-
-        Args:
-            records: lines of `dev_answers.jsonl`.
-            metric: one of `resampled`.
-            labels: of the task.
-
-        Raises:
-            KeyError: `metric` is no such function.
-        """
+        """Returns one of the metrics `resampled` as a function of sums over records,
+        the lines of `dev_answers.jsonl`. Raises a `KeyError` for any other metric."""
         raise KeyError(metric)
 
     def main_metric(
         self, settings: finetuning.FinetuningConfig, labels: Sequence[str] | None
     ) -> str:
-        """Returns the metric that chooses the best checkpoint.
-
-        Args:
-            settings: of the run.
-            labels: of the run; `None`: not known yet.
-        """
+        """Returns the metric that chooses the best checkpoint. `labels` are `None`
+        before the run knows them."""
         return "accuracy"
 
     @abc.abstractmethod
     def page(
         self, records: Sequence[Any], task: config.Task
     ) -> "list[sections.Section]":
-        """Returns the parts of a page about answers, at least one.
-
-        Raises:
-            InputError: a record has a label that the task does not have.
-        """
+        """Returns the parts of a page about answers, at least one. Raises an
+        `InputError` if the task does not have the label of a record."""
 
     def sign(
         self,
@@ -321,6 +274,6 @@ class Labelled(Kind):
 
         Args:
             evaluation: metrics on the dev file; for spans in percent.
-            answers: to the dev file, as `dev_answers.jsonl` has them; `None`: unknown.
+            answers: lines of `dev_answers.jsonl`; `None`: unknown.
         """
         return None

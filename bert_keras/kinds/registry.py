@@ -34,16 +34,12 @@ LABELLED = tuple(k.name for k in KINDS.values() if isinstance(k, Labelled))
 
 
 def find(name: config.TaskKind) -> Kind:
-    """Returns a kind by its name."""
     return KINDS[name]
 
 
 def labelled(name: config.TaskKind) -> Labelled:
-    """Returns a kind that is learnt from labelled examples.
-
-    Raises:
-        InputError: the kind has no labels.
-    """
+    """Returns a kind that is learnt from labelled examples, or raises an
+    `InputError`."""
     kind = KINDS[name]
     if not isinstance(kind, Labelled):
         raise InputError(f"expected a model for a task, got a model for {name}")
@@ -62,11 +58,9 @@ def build_network(
     """Builds the network of a task, with new weights.
 
     Args:
-        bert_config: sizes and shapes of the encoder.
-        task: what the network answers.
         dropout_prob: fraction of the head's input that is dropped in training, if the
             task has a head with dropout.
-        scale: of cosines in the loss of `embedding`.
+        scale: factor of cosines in the loss of `embedding`.
         seed: of weights and dropout; `None` for random ones.
         dtype: a Keras dtype policy, such as `mixed_bfloat16`.
     """

@@ -35,14 +35,12 @@ PROBES = (
 
 
 class Signature(NamedTuple):
-    """One way to ask a SavedModel."""
-
     function: Callable[..., dict[str, tf.Tensor]]
     """From inputs, in their order, to outputs by name."""
     inputs: tuple[tf.TensorSpec, ...]
 
     def answer(self, *values: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The function, with a sentence for shapes that do not fit."""
+        """Calls the function; shapes that do not fit raise an error in words."""
         return self.function(*input_checks.rows(self.inputs, values))
 
 
@@ -65,9 +63,9 @@ _WINDOWS_AT_ONCE = 32
 class Network:
     """A network for answers, hidden from TensorFlow.
 
-    A SavedModel holds all that it finds in a module, and would hold every weight of a
-    Keras model twice: modules keep their network in one of these, and `variables`
-    beside it.
+    A SavedModel holds everything that it finds in a module, and would hold every weight
+    of a Keras model twice. So modules keep their network in a `Network`, and
+    `variables` beside it.
     """
 
     def __init__(self, network: keras.Model):
@@ -108,14 +106,12 @@ class Trained:
 class ServedModel(tf.Module):
     """A model that answers one kind of question.
 
-    A SavedModel has `signatures`; the formats that know nothing but numbers have
-    `compute`.
+    A SavedModel has `signatures`; formats that give only numbers have `compute`.
 
     Args:
-        trained: the model.
         max_seq_length: tokens of an input at most; longer texts are shortened, or read
             in windows. `None`: as many as the network takes.
-        long_texts: what becomes of them, where they are not the task's own windows.
+        long_texts: treatment of longer texts, where the task has no windows of its own.
         stride: of windows, see `config.window_stride`.
     """
 
@@ -150,59 +146,54 @@ class ServedModel(tf.Module):
 
     @property
     def tokenizer(self) -> tokenization.Tokenizer:
-        """The tokenizer in Python."""
+        """Returns the tokenizer in Python."""
         return self._python_tokenizer
 
     @property
     def decisions(self) -> dict[str, Any]:
-        """Thresholds and limits that turn numbers into the run's answers, as JSON.
-
-        Callers of LiteRT and ONNX files, which give numbers alone, need them.
-        """
+        """Returns thresholds and limits that turn numbers into the run's answers, as
+        JSON. Callers of LiteRT and ONNX files, which give numbers alone, need them."""
         return {}
 
     def compute(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """From ids to numbers, with operations that all formats have."""
+        """Computes numbers from ids, with operations that all formats have."""
         raise NotImplementedError
 
     def signatures(self) -> dict[str, Signature]:
-        """Ways to ask: `STRINGS`, `IDS`, and maybe more."""
+        """Returns ways to ask: `STRINGS`, `IDS`, and maybe more."""
         raise NotImplementedError
 
     def id_probes(self) -> dict[str, np.ndarray]:
-        """Ids to compare numbers on, by the names of `id_specs`."""
+        """Returns ids to compare numbers on, by the names of `id_specs`."""
         raise NotImplementedError
 
     def probes(self) -> list[Probe]:
-        """Questions to compare answers on."""
+        """Returns questions to compare answers on."""
         raise NotImplementedError
 
     def by_name(self, values: Sequence[Any]) -> dict[str, Any]:
-        """Ids one by one, as `id_specs` has them, with their names."""
         names = [spec.name for spec in self.id_specs]
         return dict(zip(names, values, strict=True))
 
     def compute_in_order(self, *values: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The same as `compute`, of the ids one by one."""
+        """Computes numbers from ids in the order of `id_specs`."""
         return self.compute(self.by_name(values))
 
     def checked(self, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Ids by name; those that the network cannot take are refused in the graph."""
+        """Returns ids by name; the graph refuses ids that the network cannot take."""
         return input_checks.ids(self.by_name(values), self._bert_config)
 
     def numbers_signature(self) -> Signature:
-        """The signature from ids to the outputs of `compute`."""
+        """Returns the signature from ids to the outputs of `compute`."""
         return Signature(lambda *v: self.compute(self.checked(v)), self.id_specs)
 
     def numbers_probe(self) -> Probe:
-        """A probe of `numbers_signature`."""
         ids = self.id_probes()
         return Probe(IDS, ids, as_arrays(self.compute(as_tensors(ids))))
 
     def _pack(
         self, ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Inputs of ids, with at least one column even for no texts at all."""
         packed = graph_tokenizer.pack_pairs(
             ids_a,
             ids_b,
@@ -218,7 +209,7 @@ class ServedModel(tf.Module):
     def _python_ids(
         self, pairs: Sequence[tuple[str, str | None]]
     ) -> dict[str, np.ndarray]:
-        """Inputs of texts, of their windows, or of pairs of them, made in Python."""
+        """Makes inputs of texts, of their windows or of pairs, in Python."""
         if config.reads_windows(self.long_texts):
             windows = self._python_windows(text for text, _ in pairs)
             return windows.inputs.batch(np.arange(len(windows.inputs)))
@@ -243,24 +234,24 @@ class DirectAnswers(ServedModel):
     """A model for which a row of ids is one question, or a window of a long text.
 
     With `long_texts` in windows, numbers of a text are the mean or the greatest of its
-    windows' numbers; who asks with ids gives windows, and gets the answer of each.
+    windows' numbers; the `ids` signature takes windows and returns one answer for each.
     """
 
     string_specs: tuple[tf.TensorSpec, ...]
     """Inputs in strings, `(batch_size, ...)` each."""
 
     def encode(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """From strings to ids, in the graph."""
+        """Makes ids from strings, in the graph."""
         raise NotImplementedError
 
     def present(
         self, ids: Mapping[str, tf.Tensor], numbers: Mapping[str, tf.Tensor]
     ) -> dict[str, tf.Tensor]:
-        """From numbers to answers."""
+        """Makes answers from numbers."""
         raise NotImplementedError
 
     def string_probes(self) -> Mapping[str, Any]:
-        """The texts of `id_probes`, by the names of `string_specs`."""
+        """Returns the texts of `id_probes`, by the names of `string_specs`."""
         raise NotImplementedError
 
     def signatures(self):
@@ -295,7 +286,7 @@ class DirectAnswers(ServedModel):
         return [Probe(STRINGS, texts, of_strings), Probe(IDS, ids, wanted)]
 
     def _windows_of(self, texts: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Ids of all windows of texts, and `(num_windows,)` the number of its text."""
+        """Returns ids of all windows, and `(num_windows,)` numbers of their texts."""
         tokens = self._tokenizer(texts)
         num_tokens = tokens.row_lengths()
         room = tf.fill(
@@ -307,7 +298,7 @@ class DirectAnswers(ServedModel):
         return self._pack(ids), windows.examples
 
     def _in_parts(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """`compute`, of `_WINDOWS_AT_ONCE` rows at a time."""
+        """Computes `_WINDOWS_AT_ONCE` rows at a time."""
         specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in ids}
         compute = tf.function(self.compute).get_concrete_function(specs)
         shapes = {k: v.shape for k, v in compute.structured_outputs.items()}
@@ -333,7 +324,7 @@ class DirectAnswers(ServedModel):
     def _pool(
         self, numbers: Mapping[str, tf.Tensor], owners: tf.Tensor, num_texts: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """`text_windows.TextWindows.pool` in the graph."""
+        """Does the same as `text_windows.TextWindows.pool`, in the graph."""
         pool = tf.math.unsorted_segment_mean
         if self.long_texts == "windows_max":
             pool = tf.math.unsorted_segment_max
@@ -341,10 +332,8 @@ class DirectAnswers(ServedModel):
 
 
 def as_tensors(values: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-    """The same values for TensorFlow."""
     return {name: tf.constant(value) for name, value in values.items()}
 
 
 def as_arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:
-    """The same values for NumPy."""
     return {name: tensor.numpy() for name, tensor in tensors.items()}

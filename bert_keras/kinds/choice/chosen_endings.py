@@ -11,7 +11,6 @@ from bert_keras.pages.sections import Column, Section
 
 
 def describe(records: Sequence[ChosenEnding]) -> list[Section]:
-    """Returns the sections of the page."""
     wrong = sections.most_confident_mistakes(records)
     return [
         _places(records),
@@ -43,7 +42,7 @@ _COLUMNS = (
 
 
 def _places(records: Sequence[ChosenEnding]) -> Section:
-    """Answers by place: the model may prefer the first ending, say."""
+    """Returns answers by place: the model may prefer the first ending, say."""
     count = max(len(record.endings) for record in records)
     names = [f"ending{place}" for place in range(count)]
     right = [names[record.label] for record in records]

@@ -16,8 +16,8 @@ class BertChooser(PartsWithHead):
 
     Section 4.4 of the paper: one vector scores the pooled output of every ending, and
     the softmax is over the endings of an example, its parts. For `loss_terms`,
-    `label_ids` are `(batch_size,)` or `(batch_size, 1)` integers below the number of
-    endings: the right one.
+    `label_ids` are `(batch_size,)` or `(batch_size, 1)`: the number of the right
+    ending.
     """
 
     saved_arguments = networks.SAVED_ARGUMENTS

@@ -35,7 +35,6 @@ class ChosenEnding(Record):
 
     @property
     def confidence(self) -> float:
-        """The probability of the answer that was given."""
         return self.probabilities[self.prediction]
 
     def numbers(self) -> Iterable[float]:

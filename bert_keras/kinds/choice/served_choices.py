@@ -9,17 +9,14 @@ from bert_keras.kinds.choice import swag
 class Choices(served.DirectAnswers):
     """The best of several endings.
 
-    Strings: `sentence`, `beginning` and, `(batch_size, num_endings)`, `endings`, which
-    continue the beginning, which follows the sentence and may be empty. Ids:
-    `answers.INPUT_NAMES`, each `(batch_size, num_endings, sequence_length)` int32. Any
-    number of endings will do, the same for a whole batch.
+    Strings: `sentence`, `beginning`, which follows the sentence and may be empty, and
+    `endings`, `(batch_size, num_endings)`, which continue the beginning. Ids:
+    `served.INPUT_NAMES`, each `(batch_size, num_endings, sequence_length)` int32. All
+    examples of a batch have the same number of endings.
 
-    Numbers: `logits`, `(batch_size, num_endings)` float32.
-    Answers: `best`, `(batch_size,)` int32, the number of the most probable ending, from
-    0, and `probabilities`, `(batch_size, num_endings)` float32.
-
-    Args:
-        trained: of kind `choice`.
+    Numbers: `logits`, `(batch_size, num_endings)` float32. Answers: `best`,
+    `(batch_size,)` int32, the number of the most probable ending, from 0, and
+    `probabilities`, `(batch_size, num_endings)` float32.
     """
 
     string_specs = (

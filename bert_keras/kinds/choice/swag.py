@@ -44,12 +44,8 @@ class Question(NamedTuple):
 
 
 def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
-    """Reads all rows of a file.
-
-    Args:
-        path: `.csv` as SWAG or `.tsv` as CODAH.
-        has_label: whether to read labels; if not, `label` is `None`.
-    """
+    """Reads all rows of a `.csv` file as SWAG or a `.tsv` file as CODAH. Without
+    `has_label`, `label` is `None`."""
     path = files.path(path)
     questions = [
         _question(row, line, has_label=has_label, path=path)
@@ -61,7 +57,7 @@ def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """All columns of each row of a file that `read` takes."""
+    """Returns all columns of each row of a file that `read` takes."""
     return (row for _, row in _numbered_rows(path))
 
 
@@ -91,7 +87,7 @@ def _read_codah(path: Path) -> reading.Rows:
 
 
 def _split_prompt(prompt: str) -> tuple[str, str]:
-    """The given text and the beginning of a sentence; either may be empty."""
+    """Returns the given text and the beginning of a sentence; either may be empty."""
     match = re.fullmatch(r"(.*[.!?][\"')]*)(?:\s+|$)(.*)", prompt)
     return (match[1], match[2]) if match else ("", prompt)
 
@@ -132,14 +128,12 @@ def _question(
 
 
 def label_ids(questions: Sequence[Question]) -> np.ndarray:
-    """`(num_questions,)` int32: the right endings of labelled questions."""
+    """Returns the right endings of labelled questions, `(num_questions,)` int32."""
     return np.array([question.label for question in questions], np.int32)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizedQuestions:
-    """Model inputs of many questions."""
-
     endings: tokenized.TokenizedTexts
     """An input for each ending, question after question."""
 
@@ -148,21 +142,17 @@ class TokenizedQuestions:
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """`(num_questions,)` int64: tokens of each question's longest input."""
+        """Returns `(num_questions,)` int64 tokens of each question's longest input."""
         return self.endings.lengths.reshape(-1, NUM_ENDINGS).max(axis=1)
 
     @property
     def whole_lengths(self) -> np.ndarray:
-        """`(num_questions,)` int64: as `lengths`, had nothing been cut off."""
+        """Returns `lengths` as they were if nothing had been cut off."""
         return self.endings.whole_lengths.reshape(-1, NUM_ENDINGS).max(axis=1)
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """The questions of some rows, padded to the longest input of them.
-
-        Returns:
-            `input_ids`, `input_mask` and `segment_ids`, int32, each `(len(rows), 4,
-            longest)`.
-        """
+        """Returns `input_ids`, `input_mask` and `segment_ids`, int32, each `(len(rows),
+        4, longest)`, padded to the longest input."""
         endings = np.asarray(rows)[:, None] * NUM_ENDINGS + np.arange(NUM_ENDINGS)
         batch = self.endings.batch(endings.ravel())
         return {
@@ -177,10 +167,9 @@ def tokenize(
     *,
     max_seq_length: int,
 ) -> TokenizedQuestions:
-    """Makes model inputs: `[CLS] sentence [SEP] beginning ending [SEP]` of each ending.
+    """Makes the inputs `[CLS] sentence [SEP] beginning ending [SEP]` of each ending.
 
-    Section 4.4 of the paper. Long inputs are cut as all pairs are, see
-    `tokenization.pack_pair`.
+    Section 4.4 of the paper. Long inputs are cut as by `tokenization.pack_pair`.
     """
     return TokenizedQuestions(
         endings=tokenized.tokenize(
@@ -196,14 +185,7 @@ def tokenize(
 
 
 def scores(logits: np.ndarray, true_label_ids: np.ndarray) -> dict[str, float]:
-    """Scores of answers.
-
-    Args:
-        logits: `(num_questions, 4)`.
-        true_label_ids: as from `label_ids`.
-
-    Returns:
-        `loss` (mean cross entropy, nats) and `accuracy`, SWAG's metric.
-    """
+    """Returns `loss` (mean cross entropy, nats) and `accuracy`, SWAG's metric, of
+    logits `(num_questions, 4)`."""
     values = text.scores(logits, true_label_ids)
     return {name: values[name] for name in ("loss", "accuracy")}

@@ -20,10 +20,10 @@ _PROBES = (
 
 
 class MaskedWords(served.DirectAnswers):
-    """The likeliest tokens for every `[MASK]` of a text.
+    """The likeliest `top_k` tokens for every `[MASK]` of a text.
 
-    Strings: `text`, with `[MASK]` for each word to guess. Ids: `answers.INPUT_NAMES`
-    and `masked_lm_positions`, `(batch_size, num_positions)` int32, padded with 0.
+    Strings: `text`, with `[MASK]` for each word to guess. Ids: `served.INPUT_NAMES` and
+    `masked_lm_positions`, `(batch_size, num_positions)` int32, padded with 0.
 
     Numbers: `masked_lm_logits`, `(batch_size, num_positions, vocab_size)` float32.
     Answers: `num_masks`, `(batch_size,)` int32, the number of `[MASK]` in the text
@@ -32,10 +32,6 @@ class MaskedWords(served.DirectAnswers):
     one column); and for each the most probable tokens, best first: `tokens`,
     `(batch_size, num_positions, top_k)` strings, padded with "", and `probabilities`,
     the same shape, float32, padded with 0.
-
-    Args:
-        trained: with a masked-LM head.
-        top_k: guesses for each mask.
     """
 
     string_specs = (tf.TensorSpec([None], tf.string, "text"),)
@@ -108,16 +104,8 @@ def encode_with_masks(
     tokenizer: graph_tokenizer.GraphTokenizer,
     vocabulary: tokenization.Vocabulary,
 ) -> tf.RaggedTensor:
-    """Ids of texts in which every literal `[MASK]` is one token.
-
-    Args:
-        texts: `(batch_size,)` strings.
-        tokenizer: splits `[MASK]` like any text.
-        vocabulary: has the token.
-
-    Returns:
-        `(batch_size, None)` int32.
-    """
+    """Returns ids, `(batch_size, None)` int32, of texts in which every literal `[MASK]`
+    is one token. `tokenizer` itself splits `[MASK]` like any text."""
     parts = tf.strings.split(texts, features.MASK_TOKEN)
     place_in_text = tf.ragged.range(parts.row_lengths()).flat_values
     num_before = tf.cast(place_in_text > 0, tf.int64)

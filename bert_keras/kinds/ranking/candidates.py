@@ -28,8 +28,6 @@ _QUESTION_ID = "question_id"
 
 
 class Candidate(NamedTuple):
-    """A passage that may answer a question."""
-
     passage: str
     relevance: float | None
     """Above 0: right; `None`: unknown."""
@@ -47,12 +45,11 @@ class Question(NamedTuple):
 
     @property
     def relevances(self) -> list[float]:
-        """Relevance of each candidate of a labelled question."""
         return [candidate.relevance or 0.0 for candidate in self.candidates]
 
     @property
     def can_be_learnt(self) -> bool:
-        """Whether one candidate is more relevant than another."""
+        """Returns whether one candidate is more relevant than another."""
         relevances = self.relevances
         return min(relevances) < max(relevances)
 
@@ -81,11 +78,6 @@ def read_questions(
         columns: names of the columns; those that are not set are `question`, `passage`
             and `relevance`, or `question`, `positive` and `negative`.
         has_labels: whether to read relevances and triples.
-
-    Raises:
-        InputError: with file and line: see `text.read_texts`; an empty question, a
-            relevance that is no number from 0 to `MAX_RELEVANCE`, an id of two
-            questions.
     """
     path = files.path(path)
     names: _Columns | None = None

@@ -45,12 +45,12 @@ class CandidateLists:
 
     @functools.cached_property
     def _starts(self) -> np.ndarray:
-        """`(num_questions,)` the first pair of each question."""
+        """Returns the first pair of each question, `(num_questions,)`."""
         return np.cumsum(self.counts) - self.counts
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """`(num_questions,)` int64: tokens of the longest pair of each question."""
+        """Returns `(num_questions,)` int64 tokens of each question's longest pair."""
         return np.maximum.reduceat(self.pairs.lengths, self._starts)
 
     @property
@@ -66,11 +66,9 @@ class CandidateLists:
         return dataclasses.replace(self, epoch=epoch)
 
     def draw(self, question: int) -> np.ndarray:
-        """Returns the pairs of a question to learn from, ascending.
-
-        They are all of them, or a function of (seed, question, epoch): one that is more
-        relevant than another one, one that is less relevant, and others.
-        """
+        """Returns the pairs of a question to learn from, ascending: all, or a function
+        of (seed, question, epoch) with one pair that is more relevant than another, one
+        that is less relevant, and others."""
         places = self._starts[question] + np.arange(self.counts[question])
         if len(places) <= self.settings.num_candidates:
             return places
@@ -83,15 +81,14 @@ class CandidateLists:
         return np.sort([order[right], order[less], *others])
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Some questions, each with as many candidates.
+        """Returns some questions, each with as many candidates.
 
-        Returns:
-            `input_ids`, `input_mask` and `segment_ids`, int32, each `(len(rows),
-            num_candidates, length)`, padded to the longest of all candidates of these
-            questions, drawn or not; `label_ids`, `(len(rows), num_candidates)` float32
-            relevances, below 0 where a question has no more candidates (there is its
-            first one again); for the listwise loss `label_targets`, the same shape,
-            shares of the relevance.
+        `input_ids`, `input_mask` and `segment_ids` are int32, `(len(rows),
+        num_candidates, length)`, padded to the longest of all candidates of these
+        questions, drawn or not. `label_ids` are `(len(rows), num_candidates)` float32
+        relevances, below 0 where a question has no more candidates and its first one
+        stands again. For the listwise loss, `label_targets` are shares of the
+        relevance, the same shape.
         """
         width = min(self.settings.num_candidates, int(self.counts.max()))
         drawn = [self.draw(row) for row in rows]
@@ -131,7 +128,7 @@ class RankingDataset(dataset.Dataset):
         return [question.text for question in self.questions]
 
     def contents(self) -> dataset.Contents:
-        """Every pair of a question and a candidate."""
+        """Returns every pair of a question and a candidate."""
         pairs = [(q.text, c) for q in self.questions for c in q.candidates]
         relevances = [c.relevance for _, c in pairs]
         return dataset.Contents(
@@ -161,7 +158,7 @@ class RankingDataset(dataset.Dataset):
         return dataclasses.replace(self, questions=questions, is_training=True)
 
     def with_columns(self, answers, *, suffix):
-        """The rows of each question, the best first."""
+        """Returns the rows of each question, the best first."""
         rows = list(text.read_rows(self.path))
         header, *lines = answers.removesuffix("\n").split("\n")
         scored = [c.row for question in self.questions for c in question.candidates]
@@ -244,7 +241,7 @@ class RankingAnswers(dataset.Answers):
 
 
 def question_seed(asked: str) -> int:
-    """Returns a number below 2 ** 64 that any question is as likely to have."""
+    """Returns a number below 2 ** 64; all are equally likely."""
     # Half of a surrogate pair is no valid UTF-8.
     digest = hashlib.sha256(asked.encode("utf-8", errors="surrogatepass")).digest()
     return int.from_bytes(digest[:8], "big")

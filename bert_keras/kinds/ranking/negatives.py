@@ -50,7 +50,7 @@ class Choice(NamedTuple):
 
 
 def check(choice: Choice, output_path: str | Path) -> None:
-    """Raises an `InputError` for numbers that mean nothing, or a file that exists."""
+    """Raises an `InputError` for numbers out of range, or an output that exists."""
     num_negatives, depth, skip, margin, _ = choice
     if num_negatives < 1 or skip < 0 or depth < skip + num_negatives:
         raise InputError(
@@ -86,11 +86,6 @@ def mine(
             `passage` of `.tsv`, `.csv` or `.jsonl`.
         output_path: file to make, `.tsv`, `.csv` or `.jsonl`, with `question`,
             `passage` and `relevance`.
-        embed: gives vectors of texts.
-        choice: which passages to take; see `check`.
-
-    Raises:
-        InputError: a file cannot be used, or no passage is left for any question.
     """
     questions = candidates.read_questions(input_path, finetuning.TextColumns())
     vectors = _unit_length(embed([question.text for question in questions]))
@@ -168,10 +163,8 @@ def _nearest(
 def _limits(
     questions: Sequence[Question], vectors: np.ndarray, embed: Embed, margin: float
 ) -> np.ndarray:
-    """Returns the greatest cosine of a negative for each question, `(num_questions,)`.
-
-    It is infinite for a question without a right passage.
-    """
+    """Returns the greatest cosine of a negative for each question, `(num_questions,)`,
+    infinite for a question without a right passage."""
     pairs = [
         (row, candidate.passage)
         for row, question in enumerate(questions)
@@ -235,7 +228,6 @@ def _chosen(
 
 
 def _texts(path: Path, numbers: Sequence[np.ndarray]) -> list[list[str]]:
-    """Returns the passages of some numbers, for each question."""
     wanted = {int(number) for row in numbers for number in row}
     texts = {n: p for n, p in enumerate(read_passages(path)) if n in wanted}
     return [[texts[number] for number in row] for row in numbers]

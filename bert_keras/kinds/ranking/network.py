@@ -16,10 +16,9 @@ class BertRanker(networks.PartsWithHead):
     """Scores passages, each read as a pair with its question (a cross-encoder).
 
     Nogueira & Cho (2019, "Passage Re-ranking with BERT") score the pooled output of
-    each pair. The features of the encoder have the shape `(batch_size,
-    sequence_length)`, a pair each, and `logits` are `(batch_size, 1)`; or several
-    passages of a question go together, see `PartsWithHead`. A passage's score depends
-    on its question and itself alone.
+    each pair. Features of the encoder are `(batch_size, sequence_length)`, a pair each,
+    and `logits` `(batch_size, 1)`; or several passages of a question go together, see
+    `PartsWithHead`. A passage's score depends on its question and itself alone.
 
     For `loss_terms`, `label_ids` are `(batch_size, num_passages)` float32 relevances,
     below 0 where a question has no such passage. With `label_targets`, the same shape,
@@ -38,7 +37,7 @@ class BertRanker(networks.PartsWithHead):
         super().__init__(config, 1, dropout_prob=dropout_prob, **kwargs)
 
     def loss_weights(self, features) -> dict[str, Any]:
-        """Weight of the loss: the number of questions."""
+        """Returns the weight of the loss: the number of questions."""
         return {"loss": ops.sum(_question_weights(features))}
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
@@ -63,7 +62,7 @@ class BertRanker(networks.PartsWithHead):
 
 
 def _pairwise_losses(logits, relevances):
-    """RankNet's loss of each question, `(batch_size,)`."""
+    """Returns RankNet's loss of each question, `(batch_size,)`."""
     differences = logits[:, :, None] - logits[:, None, :]
     is_pair = relevances[:, :, None] > relevances[:, None, :]
     is_pair = ops.cast(is_pair & (relevances[:, None, :] >= 0), "float32")
@@ -73,5 +72,5 @@ def _pairwise_losses(logits, relevances):
 
 
 def _question_weights(features):
-    """1 for each question, and 0 for one that fills up a batch: `(batch_size,)`."""
+    """Returns `(batch_size,)`: 1 for a question, 0 for one that fills up a batch."""
     return networks.example_weights(features, features["label_ids"][:, 0])

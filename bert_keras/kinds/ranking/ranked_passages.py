@@ -22,7 +22,6 @@ _NAMES = {
 
 
 def describe(records: Sequence[RankedPassages]) -> list[sections.Section]:
-    """Returns the sections of the page."""
     ranks = [_rank(record) or 0 for record in records]
     missed = [record for record, rank in zip(records, ranks, strict=True) if rank > 1]
     missed.sort(key=lambda record: (-(_rank(record) or 0), record.line))
@@ -58,7 +57,7 @@ _COLUMNS = (
 
 
 def _search(records: Sequence[RankedPassages], ranks: np.ndarray) -> sections.Section:
-    """Scores; ranks are 0 for questions without a right passage."""
+    """Returns scores; ranks are 0 for questions without a right passage."""
     figures = scores.mean_scores((r.relevances, r.scores) for r in records)
     by_chance = np.mean(
         [scores.expected_reciprocal_rank(r.relevances) for r in records]

@@ -9,16 +9,13 @@ class Rankings(served.DirectAnswers):
     """Scores of the passages of each question.
 
     Strings: `question` and `passages`, `(batch_size, num_passages)`. Ids:
-    `INPUT_NAMES`, each `(batch_size, num_passages, sequence_length)` int32. Any number
-    of passages will do, the same for a whole batch: a score does not depend on the
+    `served.INPUT_NAMES`, each `(batch_size, num_passages, sequence_length)` int32. All
+    questions of a batch have the same number of passages; a score does not depend on
     other passages, so shorter lists may be filled up.
 
-    Numbers: `logits`, `(batch_size, num_passages)` float32.
-    Answers: `scores`, the same numbers, higher is better; and `ranking`, the same
-    shape, int32: the numbers of the passages from 0, the best first.
-
-    Args:
-        trained: of kind `ranking`.
+    Numbers: `logits`, `(batch_size, num_passages)` float32. Answers: `scores`, the same
+    numbers, higher is better; and `ranking`, the same shape, int32: the numbers of the
+    passages from 0, the best first.
     """
 
     string_specs = (

@@ -23,12 +23,8 @@ _MAX_PLACES = 50
 def describe(
     records: Sequence[AnsweredQuestion], *, has_impossible: bool
 ) -> list[sections.Section]:
-    """Returns the sections of the page.
-
-    Args:
-        records: at least one.
-        has_impossible: whether a question may have no answer (SQuAD 2.0).
-    """
+    """Returns the sections of the page; `records` are one or more. `has_impossible`: a
+    question may have no answer (SQuAD 2.0)."""
     # Not by their ids, which are the data's own matter.
     each = {
         str(number): squad_scores.score_answer(
@@ -112,8 +108,6 @@ def _threshold(records: Sequence[AnsweredQuestion]) -> sections.Section:
 
 
 class Mistake(NamedTuple):
-    """A wrong answer."""
-
     record: AnsweredQuestion
     f1: float
 
@@ -121,7 +115,8 @@ class Mistake(NamedTuple):
 def worst(
     records: Sequence[AnsweredQuestion], scores: Sequence[squad_scores.Score]
 ) -> list[Mistake]:
-    """Answers that are not exact, the lowest F1 first, then the most probable."""
+    """Returns answers that are not exact: the lowest F1, then the most probable,
+    first."""
     wrong = [
         Mistake(record, score.f1)
         for record, score in zip(records, scores, strict=True)
@@ -160,7 +155,7 @@ _COLUMNS = (
 
 
 def _distinct(texts: Sequence[str]) -> list[str]:
-    """Texts without those that differ only in ways that do not count."""
+    """Returns texts without those that differ only in ways that do not count."""
     by_meaning: dict[str, str] = {}
     for text in texts:
         by_meaning.setdefault(squad_scores.normalize_answer(text), text)
@@ -168,11 +163,8 @@ def _distinct(texts: Sequence[str]) -> list[str]:
 
 
 def context_excerpt(record: AnsweredQuestion) -> str:
-    """The context around the right answer and around the given one.
-
-    If an answer occurs more than once, the pair of places nearest to each other is
-    shown.
-    """
+    """Returns the context around the right answer and around the given one. If an
+    answer occurs more than once, the two nearest places are shown."""
     right = _places(record.context, record.answers[:1])
     given = _places(record.context, [record.prediction])
     pairs = [(one, other) for one in right or [None] for other in given or [None]]
@@ -186,7 +178,7 @@ _Place = tuple[int, int]
 
 
 def _places(context: str, texts: Sequence[str]) -> list[_Place]:
-    """Places of the first text that occurs in the context, as whole words if any."""
+    """Returns places of the first text in the context, as whole words if any."""
     for text in filter(None, texts):
         words = re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", context)
         anywhere = re.finditer(re.escape(text), context)

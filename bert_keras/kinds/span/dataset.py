@@ -19,8 +19,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class SpanDataset(dataset.Dataset):
-    """Questions, each with a text that may hold the answer."""
-
     path: Path
     questions: squad.QuestionSet
     name: str | None = None
@@ -81,13 +79,11 @@ class SpanDataset(dataset.Dataset):
 
 @dataclass(frozen=True, kw_only=True)
 class SpanAnswers(dataset.Answers):
-    """Answers that a model finds in texts."""
-
     questions: squad.QuestionSet
     predictions: squad_predictions.Predictions
 
     def scores(self, *, threshold=None) -> dict[str, float]:
-        """Scores of the official script; for 2.0 also those of the best threshold."""
+        """Returns the official scores; for 2.0 also those of the best threshold."""
         gold = self.questions.gold_answers()
         found = squad_scores.scores(
             gold,
@@ -127,7 +123,7 @@ class SpanAnswers(dataset.Answers):
 def read_questions(
     path: Path, name: str | None, *, has_answers: bool
 ) -> squad.QuestionSet:
-    """Reads a file of questions; `name`: the data set, for its layout."""
+    """Reads a file of questions in the layout of the data set `name`."""
     if name == "TriviaQA":
         evidence = path.parent.parent / "evidence"
         questions = triviaqa.read_triviaqa(path, evidence, has_answers=has_answers)

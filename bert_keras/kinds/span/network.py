@@ -25,10 +25,10 @@ class BertSpanPredictor(EncoderWithHead):
 
     The outputs are `start_logits` and `end_logits`, each `(batch_size,
     sequence_length)`. For `loss_terms`, `start_positions` and `end_positions` are
-    `(batch_size,)` or `(batch_size, 1)` integers below `sequence_length`: the first and
-    the last token of the answer, 0 twice for no answer. Tokens from
-    `features["batch_lengths"]` on are not chosen among. `loss` is the mean of start's
-    and end's; `start_accuracy` and `end_accuracy` take the place of `accuracy`.
+    `(batch_size,)` or `(batch_size, 1)`: the first and the last token of the answer, 0
+    twice for no answer. Tokens from `features["batch_lengths"]` on are not chosen
+    among. `loss` is the mean of start's and end's; `start_accuracy` and `end_accuracy`
+    take the place of `accuracy`.
     """
 
     saved_arguments = networks.SAVED_ARGUMENTS
@@ -66,7 +66,7 @@ class BertSpanPredictor(EncoderWithHead):
 
 
 def _within_batch(logits, features):
-    """Logits of tokens, without those that pad a batch to a fixed length."""
+    """Returns logits without tokens that pad a batch to a fixed length."""
     if "batch_lengths" not in features:
         return logits
     positions = ops.arange(ops.shape(logits)[1], dtype="int32")

@@ -26,13 +26,8 @@ def threshold_curve(
     best_texts: Mapping[str, str],
     null_odds: Mapping[str, float],
 ) -> Curve:
-    """Scores at every threshold: questions with greater odds get no answer.
-
-    Args:
-        gold: the right answers.
-        best_texts: the best answer to each question that is not empty.
-        null_odds: the odds that a question has no answer.
-    """
+    """Returns scores at every threshold: questions with greater odds get no answer.
+    `best_texts` are the best answers that are not empty."""
     each = squad_scores.score_each(gold, best_texts, has_impossible=True)
     ids = sorted(gold, key=null_odds.__getitem__)
     odds = np.array([null_odds[id] for id in ids])
@@ -42,7 +37,7 @@ def threshold_curve(
     num_answered = np.append(first, len(odds))
 
     def curve(scores: list[float], chosen: np.ndarray) -> np.ndarray:
-        """Scores of the chosen questions; silence is right where there is no answer."""
+        """Adds up scores; silence is right where there is no answer."""
         silent = ~has_answer
         gains = np.where(chosen, np.array(scores) - silent, 0.0)
         sums = np.append(0.0, np.cumsum(gains))[num_answered]

@@ -15,7 +15,7 @@ _YELLOW = "#E69F00"
 
 
 def draw_groups(title: str, groups: Sequence[squad_scores.GroupScore]) -> figure.Figure:
-    """Exact match and F1 of groups of questions, as bars."""
+    """Draws exact match and F1 of groups of questions, as bars."""
     picture, plot = drawing.new_plot(title, height=1.8 + 0.5 * len(groups))
     rows = np.arange(len(groups))
     bars = (("F1", "f1", drawing.BLUE, -0.2), ("exact match", "exact", _YELLOW, 0.2))
@@ -32,7 +32,7 @@ def draw_groups(title: str, groups: Sequence[squad_scores.GroupScore]) -> figure
 
 
 def draw_null_odds(curve: null_odds.Curve, *, best_threshold: float) -> figure.Figure:
-    """Scores against the threshold up to which a question is answered."""
+    """Draws scores against the threshold up to which a question is answered."""
     picture, plot = drawing.new_plot("Threshold of no answer")
     thresholds = drawing.placeable(curve.thresholds)
     best_threshold = float(drawing.placeable(best_threshold))

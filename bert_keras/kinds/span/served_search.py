@@ -32,10 +32,8 @@ def find(
     """Combines the best first tokens of each window with its best last ones.
 
     Args:
-        start_logits: `(num_windows, length)` float32.
-        end_logits: the same shape and type.
+        start_logits: `(num_windows, length)` float32; `end_logits` are the same.
         may_begin: the same shape, bool: tokens that an answer may begin with.
-        may_end: the same shape, bool: tokens that it may end with.
         n_best_size: number of first and of last tokens.
         max_answer_length: tokens of an answer at most.
     """
@@ -62,8 +60,8 @@ _NONE = float("-inf")
 def _top(
     logits: tf.Tensor, may_be: tf.Tensor, count: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Best logits of each row, -inf for none, and their columns; among equals the
-    first."""
+    """Returns the best logits of each row, -inf for none, and their columns; among
+    equals the first."""
     logits = tf.where(may_be, tf.cast(logits, tf.float64), _NONE)
     return tf.math.top_k(logits, tf.minimum(count, tf.shape(logits)[1]))
 
@@ -84,20 +82,16 @@ class Candidates(NamedTuple):
 
 
 def no_candidates() -> Candidates:
-    """An empty set."""
     kinds = (tf.int64, tf.float64, tf.int32, tf.int32, tf.int64)
     return Candidates(*(tf.zeros([0], kind) for kind in kinds))
 
 
 def keep_best(before: Candidates, found: Candidates, *, n_best_size: int) -> Candidates:
-    """The best candidates of both for each question, all texts different.
+    """Returns the at most `n_best_size` best candidates of each question, best first.
 
-    Among equals those `before` come first, then in the order given. The number of parts
-    in which candidates come makes no difference: a text that is not among the best of
-    its part is not among the best of all.
-
-    Returns:
-        At most `n_best_size` for each question, by question and best first.
+    A text counts once. Among equals those `before` come first, then in the order given.
+    Candidates may come in any number of parts: a text that is not among the best of its
+    part is not among the best of all.
     """
     both = Candidates(*(tf.concat(pair, 0) for pair in zip(before, found, strict=True)))
     both = _take(both, tf.argsort(both.scores, direction="DESCENDING", stable=True))
@@ -121,15 +115,13 @@ def fingerprinter(code_points: tf.RaggedTensor) -> Callable[..., tf.Tensor]:
     """Makes numbers that are equal for equal texts of one context.
 
     The texts themselves could be as long as all contexts together, for each of hundreds
-    of candidates. A polynomial of the characters modulo 2 ** 64, as sums over all
-    characters up to each place; different texts have equal numbers about once in 1e19.
+    of candidates. A number is a polynomial of the characters modulo 2 ** 64, as sums
+    over all characters up to each place; different texts have equal numbers about once
+    in 1e19.
 
-    Args:
-        code_points: `(batch_size, None)` int32, of contexts.
-
-    Returns:
-        A function from `examples` (int64), `starts` and `ends` (int32, characters of a
-        context), each `(num_texts,)`, to int64.
+    `code_points` of contexts are `(batch_size, None)` int32. The returned function
+    takes `examples` (int64), `starts` and `ends` (int32, characters of a context), each
+    `(num_texts,)`, and returns int64.
     """
     characters = tf.cast(code_points.flat_values, tf.uint64) + 1
     num_characters = tf.size(characters)
@@ -180,13 +172,12 @@ def decide(
     n_best_size: int,
     threshold: float,
 ) -> Decision:
-    """`squad_predictions.Predictions.answers`, with the probability of each.
+    """Returns `squad_predictions.Predictions.answers`, with the probability of each.
 
     Args:
-        candidates: from `keep_best`.
+        candidates: from `keep_best`, with the same `n_best_size`.
         null_scores: `(batch_size,)` float64, of `[CLS]` where it is lowest.
         has_impossible: whether "no answer" is an answer.
-        n_best_size: as for `keep_best`.
         threshold: odds above which there is no answer.
     """
     none = tf.constant(_NONE, tf.float64)
@@ -234,7 +225,7 @@ def _by_question(
     n_best_size: int,
     default: tf.Tensor,
 ) -> tf.Tensor:
-    """`(num_questions, n_best_size)`, padded with a default."""
+    """Returns values as `(num_questions, n_best_size)`, padded with `default`."""
     rows = tf.RaggedTensor.from_value_rowids(
         values, examples, nrows=tf.cast(num_questions, tf.int64), validate=False
     )

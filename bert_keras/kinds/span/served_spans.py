@@ -27,20 +27,19 @@ another batch."""
 class Spans(served.ServedModel):
     """The answer to a question in a text.
 
-    Strings: `question` and `context`, `(batch_size,)` each. Ids: `answers.INPUT_NAMES`.
+    Strings: `question` and `context`, `(batch_size,)` each. Ids: `served.INPUT_NAMES`.
 
     Numbers, also those of the signature of ids: `start_logits` and `end_logits`,
-    `(batch_size, sequence_length)` float32, one for each token.
-    Answers, `(batch_size,)` each: `answer`, strings cut from the context, "" for no
-    answer; `start` and `end`, int32: `context[start:end]` in Python is the answer;
-    `score`, float32, the sum of both logits; `probability`, float32, of this answer
-    among the best ones; and, if the training had questions without answer,
-    `no_answer_probability`, float32. The context is read in windows, and the answer
-    chosen, as in `squad.featurize` and `squad_predictions.predict`.
+    `(batch_size, sequence_length)` float32, one for each token. Answers,
+    `(batch_size,)` each: `answer`, strings cut from the context, "" for no answer;
+    `start` and `end`, int32: `context[start:end]` in Python is the answer; `score`,
+    float32, the sum of both logits; `probability`, float32, of this answer among the
+    best ones; and, if the training had questions without answer,
+    `no_answer_probability`, float32.
 
-    Args:
-        trained: of kind `span`; its threshold is that of odds above which a question
-            has no answer (without one: 0).
+    The context is read in windows, and the answer chosen, as in `squad.featurize` and
+    `squad_predictions.predict`. A question has no answer if its odds are above the
+    run's threshold, or above 0 if the run has none.
     """
 
     def __init__(self, trained: served.Trained):
@@ -75,7 +74,6 @@ class Spans(served.ServedModel):
         return {name: outputs[name] for name in ("start_logits", "end_logits")}
 
     def answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Answers to strings, see the class."""
         code_points = graph_tokenizer.decode(context)
         decision = self._decide(self._tokenizer(question), code_points)
         starts, ends = decision.starts, decision.ends
@@ -118,7 +116,7 @@ class Spans(served.ServedModel):
         )
 
     def _read_all(self, batch: "_Batch") -> tuple[served_search.Candidates, tf.Tensor]:
-        """The best candidates of each question, and its lowest score of "no answer"."""
+        """Returns each question's best candidates, and its lowest "no answer" score."""
         num_windows = tf.size(batch.windows.examples, tf.int64)
 
         def is_left(first, candidates, null_scores):
@@ -157,8 +155,8 @@ class Spans(served.ServedModel):
     def _read(
         self, rows: tf.Tensor, batch: "_Batch"
     ) -> tuple[served_search.Candidates, tf.Tensor]:
-        """Candidates of some windows, and for each question the lowest score of "no
-        answer" in them, infinite without any."""
+        """Returns candidates of some windows, and for each question the lowest score of
+        "no answer" in them, infinite without any."""
         examples, starts, ends = (
             tf.gather(values, rows) for values in batch.windows[:3]
         )
@@ -224,11 +222,9 @@ class Spans(served.ServedModel):
     def _python_answers(
         self, questions: Sequence[squad.Question]
     ) -> dict[str, np.ndarray]:
-        """Answers of `squad_predictions` to the same network's scores.
-
-        They are texts without places: `start` and `end` are masked if the text occurs
-        more than once, and everything if another answer is as good.
-        """
+        """Returns the answers of `squad_predictions` to the same network's scores.
+        Answers are texts without places: `start` and `end` are masked if the text
+        occurs more than once, and everything if another answer is as good."""
         windows = self._python_windows(questions)
         start_logits, end_logits = self._python_logits(windows)
         predictions = squad_predictions.predict(
@@ -253,7 +249,7 @@ class Spans(served.ServedModel):
         return wanted
 
     def _python_logits(self, windows: squad.Windows) -> tuple[np.ndarray, np.ndarray]:
-        """Start and end logits of all tokens, end to end."""
+        """Returns start and end logits of all tokens, end to end."""
         logits = np.zeros((2, len(windows.texts.input_ids)), np.float32)
         num_windows = len(windows.questions)
         for first in range(0, num_windows, _WINDOWS_AT_ONCE):
@@ -282,14 +278,12 @@ class _Batch(NamedTuple):
 def _candidates(
     found: served_search.Found, places: tf.Tensor, examples: tf.Tensor, batch: _Batch
 ) -> served_search.Candidates:
-    """Candidates in some windows, by characters of the contexts.
+    """Returns candidates in some windows, by characters of the contexts.
 
     Args:
         found: the columns of first and last tokens.
-        places: `(num_windows, length)` int64: which token of all contexts is in each
-            column.
+        places: `(num_windows, length)` int64: the token of all contexts in each column.
         examples: `(num_windows,)` int64: the question of each window.
-        batch: questions and contexts of the windows.
     """
     first, last = (
         tf.gather_nd(places, tf.stack([found.rows, tf.cast(column, tf.int64)], axis=1))
@@ -325,7 +319,7 @@ def _wanted_row(
     predictions: squad_predictions.Predictions,
     threshold: float,
 ) -> dict[str, float]:
-    """Outputs for one question; NaN where several are right."""
+    """Returns outputs for one question; NaN where several are right."""
     candidates = predictions.n_best[question.id]
     ranked = [c.start_logit + c.end_logit for c in candidates if c.text]
     gaps = [first - second for first, second in zip(ranked, ranked[1:2], strict=False)]

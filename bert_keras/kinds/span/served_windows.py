@@ -1,4 +1,4 @@
-"""Contexts cut into windows, as graph operations: see `tasks.squad`."""
+"""Contexts cut into windows, as graph operations: see `squad`."""
 
 from typing import NamedTuple
 
@@ -6,10 +6,8 @@ import tensorflow as tf
 
 
 class Windows(NamedTuple):
-    """The windows over the contexts of a batch, one after another.
-
-    Tokens are counted from the first one of the first context.
-    """
+    """The windows of a batch, in order. Tokens are counted from the first one of the
+    first context."""
 
     examples: tf.Tensor
     """`(num_windows,)` int64, ascending: number of its context in the batch."""
@@ -24,7 +22,7 @@ class Windows(NamedTuple):
 def cut_windows(
     num_tokens: tf.Tensor, window_lengths: tf.Tensor, doc_stride: int
 ) -> Windows:
-    """`tasks.squad.cut_windows` for a batch.
+    """Does the same as `squad.cut_windows`, for a batch.
 
     Args:
         num_tokens: `(batch_size,)` int64: length of each context.
@@ -58,7 +56,7 @@ def _owners(
     strides: tf.Tensor,
     last_numbers: tf.Tensor,
 ) -> tf.Tensor:
-    """Number of each token's window among those over its context.
+    """Returns the number of each token's window among those over its context.
 
     All windows but the last are equally long, so the best of them is the one whose
     middle is nearest, of two the first. The last one may be shorter.
@@ -82,8 +80,8 @@ _NOT_IN = -1.0
 
 
 def _context(left: tf.Tensor, length: tf.Tensor) -> tf.Tensor:
-    """The score of `tasks.squad.cut_windows` for tokens with `left` others before them
-    in a window."""
+    """Returns the score of `squad.cut_windows` for tokens with `left` others before
+    them in a window."""
     right = length - 1 - left
     # In the order of operations there: some of these numbers are almost equal.
     score = tf.cast(tf.minimum(left, right), tf.float64) + 0.01 * tf.cast(

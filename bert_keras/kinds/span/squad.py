@@ -1,7 +1,7 @@
 """Questions about a text: files in SQuAD's layout in, windows of tokens out.
 
-Both SQuAD 1.1 and 2.0; other data sets in their layout too (XQuAD, TriviaQA after
-conversion). What becomes of the model's scores is in `squad_predictions`.
+The layout is that of SQuAD 1.1 and 2.0, and of other data sets (XQuAD, TriviaQA after
+conversion). `squad_predictions` turns the model's scores into answers.
 """
 
 import json
@@ -36,13 +36,11 @@ class Question(NamedTuple):
 
     @property
     def has_place(self) -> bool:
-        """Whether an answer was found in the context."""
+        """Returns whether an answer was found in the context."""
         return any(answer.start is not None for answer in self.answers)
 
 
 class QuestionSet(NamedTuple):
-    """All questions of a file, and its faults."""
-
     questions: tuple[Question, ...]
     has_impossible: bool
     """Whether questions may have no answer (SQuAD 2.0)."""
@@ -52,11 +50,11 @@ class QuestionSet(NamedTuple):
     """Id and reason, a line for each question that cannot be trained on."""
 
     def gold_answers(self) -> dict[str, tuple[str, ...]]:
-        """The answers' texts by question id, as `squad_scores` takes them."""
+        """Returns the answers' texts by question id, as `squad_scores` takes them."""
         return {q.id: tuple(a.text for a in q.answers) for q in self.questions}
 
     def for_training(self) -> "QuestionSet":
-        """The same without questions whose answers all have no place in the text."""
+        """Returns the set without questions whose answers have no place in the text."""
         kept = tuple(q for q in self.questions if not q.answers or q.has_place)
         return self._replace(questions=kept)
 
@@ -66,11 +64,8 @@ def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:
 
     An answer that is not at its `answer_start` is given its place if the text has it
     exactly once. A question without any answer that has a place can be answered and
-    scored, not trained on. Keys that are not needed are ignored.
-
-    Args:
-        path: UTF-8, a byte order mark allowed.
-        has_answers: whether to read answers; where not, they need not be there.
+    scored, not trained on. Other keys are ignored, and `answers` without `has_answers`.
+    The file is UTF-8, a byte order mark allowed.
     """
     reader = _Reader(path=str(path), has_answers=has_answers)
     content = files.read_json(path)
@@ -91,8 +86,6 @@ def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:
 
 
 class _Reader:
-    """Collects the questions of one file."""
-
     def __init__(self, *, path: str, has_answers: bool):
         self.path = path
         self.has_answers = has_answers
@@ -141,7 +134,7 @@ class _Reader:
 
 
 def locate(answer: str, start: int, context: str) -> int | None:
-    """Place of an answer: `start`, or else the only place that has it."""
+    """Returns the place of an answer: `start`, or else the only place that has it."""
     if not answer.strip():
         return None
     if start >= 0 and context.startswith(answer, start):
@@ -157,7 +150,7 @@ def load_predictions(path: files.Path) -> dict[str, str]:
 
 
 def items(node: Any, name: str, place: str) -> list[tuple[str, Any]]:
-    """The members of a list below `node`, each with its place."""
+    """Returns the members of a list below `node`, each with its place."""
     separator = "." if place.endswith("]") else ": "
     return [
         (f"{place}{separator}{name}[{index}]", item)
@@ -175,7 +168,6 @@ _KINDS = {
 
 
 def field(node: Any, name: str, kind: type, place: str) -> Any:
-    """A value of a JSON object."""
     if not isinstance(node, dict):
         raise InputError(
             f"{place}: expected an object with {name!r}, got {_short(node)}"
@@ -199,11 +191,8 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """Model inputs `[CLS] question [SEP] window of the context [SEP]`.
-
-    At least one for each question, in order. Values of tokens are end to end, as in
-    `texts`.
-    """
+    """Model inputs `[CLS] question [SEP] window of the context [SEP]`, one or more for
+    each question, in order. Values of tokens are end to end, as in `texts`."""
 
     texts: tokenized.TokenizedTexts
     questions: np.ndarray
@@ -226,7 +215,7 @@ class Windows:
     """`(num_questions,)` int64: tokens of each question with all of its context."""
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Inputs and positions of some windows, padded to the longest of them."""
+        """Returns inputs and positions of some windows, padded to the longest."""
         return {
             **self.texts.batch(rows),
             "start_positions": self.start_positions[rows],
@@ -235,16 +224,16 @@ class Windows:
 
     @property
     def lengths(self) -> np.ndarray:
-        """`(num_windows,)` int64: tokens of each window."""
+        """Returns the tokens of each window, `(num_windows,)` int64."""
         return self.texts.lengths
 
     @property
     def num_answers(self) -> int:
-        """Tokens of all windows: each has outputs."""
+        """Returns the number of tokens of all windows: each has outputs."""
         return len(self.texts.input_ids)
 
     def places(self, rows: np.ndarray) -> dataset.Places:
-        """Places of the outputs for a batch of windows, among all tokens."""
+        """Returns places of the outputs for a batch of windows, among all tokens."""
         tokens, mask = self.texts.tokens(rows)
         return dataset.Places(tokens[mask], np.nonzero(mask))
 
@@ -264,8 +253,6 @@ def featurize(
     piece, the whole piece belongs to it.
 
     Args:
-        questions: as `read_squad` gives them.
-        tokenizer: of the model.
         max_seq_length: tokens of a window at most, with the question.
         doc_stride: tokens from the beginning of a window to that of the next.
         max_query_length: tokens of the question at most; the rest of it is cut off.
@@ -311,7 +298,7 @@ class Window(NamedTuple):
 
 
 def cut_windows(num_tokens: int, window_length: int, doc_stride: int) -> list[Window]:
-    """The windows over a context; a single empty one if it has no tokens."""
+    """Returns the windows over a context; a single empty one if it has no tokens."""
     spans = tokenized.window_spans(num_tokens, window_length, doc_stride)
     best = np.full(num_tokens, -np.inf)
     owners = np.zeros(num_tokens, np.int32)
@@ -331,7 +318,7 @@ def cut_windows(num_tokens: int, window_length: int, doc_stride: int) -> list[Wi
 def answer_tokens(
     answer: Answer, offsets: token_offsets.TokenOffsets
 ) -> tuple[int, int] | None:
-    """First and last token of the context that have a part of the answer, if any."""
+    """Returns the first and last token that have a part of the answer, if any."""
     start = cast(int, answer.start)  # Only answers without a place have none.
     first = int(np.searchsorted(offsets.ends, start, side="right"))
     last = int(np.searchsorted(offsets.starts, start + len(answer.text))) - 1
@@ -345,7 +332,7 @@ def _row(
     span: tuple[int, int] | None,
     vocabulary: tokenization.Vocabulary,
 ) -> dict[str, Any]:
-    """One window: lists of what its tokens are, and where the answer is."""
+    """Returns one window: kinds of its tokens, and the place of the answer."""
     start, end, has_max_context = window
     context = len(query) + 2
     length = context + end - start + 1

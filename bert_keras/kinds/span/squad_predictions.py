@@ -27,8 +27,6 @@ class Candidate(NamedTuple):
 
 
 class Predictions(NamedTuple):
-    """Answers of a model to many questions, by question id."""
-
     n_best: dict[str, list[Candidate]]
     """Most probable first, all texts different."""
     null_odds: dict[str, float] | None
@@ -36,14 +34,14 @@ class Predictions(NamedTuple):
     an answer."""
 
     def best_texts(self) -> dict[str, str]:
-        """The best answer that is not empty; empty only where there is no text."""
+        """Returns the best answers that are not empty; empty only without any text."""
         return {
             id: next((c.text for c in candidates if c.text), "")
             for id, candidates in self.n_best.items()
         }
 
     def answers(self, *, null_score_diff_threshold: float = 0.0) -> dict[str, str]:
-        """The answers: an empty one where its odds are above the threshold."""
+        """Returns the answers: an empty one where its odds are above the threshold."""
         texts = self.best_texts()
         if self.null_odds is None:
             return texts
@@ -53,7 +51,7 @@ class Predictions(NamedTuple):
         }
 
     def to_files(self, *, null_score_diff_threshold: float = 0.0) -> dict[str, str]:
-        """The files that run_squad.py writes, in its forms: from name to content."""
+        """Returns the files that run_squad.py writes: from name to content."""
         answers = self.answers(null_score_diff_threshold=null_score_diff_threshold)
         n_best = {
             id: [candidate._asdict() for candidate in candidates]
@@ -81,15 +79,14 @@ def predict(
 ) -> Predictions:
     """Finds the best answers.
 
-    Of each window the `n_best_size` best first tokens are combined with as many best
+    The `n_best_size` best first tokens of each window are combined with as many best
     last tokens. As only tokens of the context are ranked (in the original all are, and
     those of the question are thrown out later), no answer of the original is missed.
 
     Args:
-        questions: the questions.
         windows: of just these questions, from `squad.featurize`.
-        start_logits: `(num_tokens,)`, end to end as in `windows.texts`.
-        end_logits: the same shape.
+        start_logits: `(num_tokens,)`, end to end as in `windows.texts`; so are
+            `end_logits`.
         has_impossible: whether "no answer" is an answer (SQuAD 2.0); its score is that
             of `[CLS]` in the window where it is lowest.
         n_best_size: candidates that are kept of each question.
@@ -125,7 +122,7 @@ _WINDOWS_PER_BLOCK = 1024
 
 
 def _blocks(questions: np.ndarray) -> Iterator[np.ndarray]:
-    """Rows of windows, cut between questions."""
+    """Yields rows of windows, cut between questions."""
     start = 0
     while start < len(questions):
         last = questions[min(start + _WINDOWS_PER_BLOCK, len(questions)) - 1]
@@ -178,7 +175,7 @@ def _best_spans(
 def _top(
     logits: np.ndarray, may_be: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Columns of the best tokens of each row, and their logits; -inf for none."""
+    """Returns columns of each row's best tokens, and their logits; -inf for none."""
     logits = np.where(may_be, logits, -np.inf)
     columns = np.argsort(-logits, axis=1, kind="stable")[:, :count]
     return columns, np.take_along_axis(logits, columns, axis=1)
@@ -191,7 +188,7 @@ _Entry = tuple[str, float, float]
 def _by_question(
     windows: squad.Windows, rows: np.ndarray, spans: _Spans
 ) -> Iterator[tuple[int, Iterator[tuple[int, int, float, float]]]]:
-    """Each question with its spans, if any."""
+    """Yields each question with its spans, if any."""
     numbers = np.unique(windows.questions[rows])
     bounds = np.searchsorted(spans.questions, [*numbers, numbers[-1] + 1])
     for number, (start, end) in zip(numbers, itertools.pairwise(bounds), strict=True):
@@ -202,7 +199,7 @@ def _by_question(
 def _distinct(
     context: str, spans: Iterator[tuple[int, int, float, float]], n_best_size: int
 ) -> list[_Entry]:
-    """The best of each text, which may be in more than one place."""
+    """Returns the best of each text, which may be in more than one place."""
     entries: dict[str, _Entry] = {}
     for char_start, char_end, start_logit, end_logit in spans:
         if len(entries) == n_best_size:
@@ -233,10 +230,8 @@ _ODDS_WITHOUT_TEXT = 1e6
 
 
 def _with_null(entries: list[_Entry], null: _Entry, n_best_size: int) -> list[_Entry]:
-    """Adds "no answer" where it belongs; last, beyond the number, if that is nowhere.
-
-    As in the original, so that its probability is always known.
-    """
+    """Adds "no answer" where it belongs, or last if that is beyond `n_best_size`. So
+    its probability is always known, as in the original."""
     place = sum(entry[1] + entry[2] >= null[1] + null[2] for entry in entries)
     merged = [*entries[:place], null, *entries[place:]]
     return merged[:n_best_size] if place < n_best_size else merged
@@ -255,15 +250,8 @@ def _candidates(entries: list[_Entry]) -> list[Candidate]:
 
 
 def score_file(path: str | Path, predictions: str | Path) -> dict[str, float]:
-    """Scores a `predictions.json` of whichever system by the official rules.
-
-    Args:
-        path: in the layout of SQuAD 1.1 or 2.0, with answers.
-        predictions: a text for each question id, empty for "no answer".
-
-    Returns:
-        As `squad_scores.scores`.
-    """
+    """Scores a `predictions.json` of any system as `squad_scores.scores` does. The file
+    `path` has SQuAD's layout, with answers; an empty prediction is "no answer"."""
     questions = squad.read_squad(path)
     return squad_scores.scores(
         questions.gold_answers(),

@@ -11,7 +11,7 @@ GoldAnswers = Mapping[str, Sequence[str]]
 
 
 def normalize_answer(answer: str) -> str:
-    """Lower case, without ASCII punctuation, English articles and extra white space."""
+    """Returns lower case without ASCII punctuation, articles and extra white space."""
     bare = answer.lower().translate(_NO_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
@@ -30,15 +30,12 @@ class Score(NamedTuple):
 def score_answer(
     prediction: str, answers: Sequence[str], *, has_impossible: bool = False
 ) -> Score:
-    """The best agreement with any of the right answers.
+    """Returns the best agreement with any of the right `answers`, one or more for 1.1.
 
-    Args:
-        prediction: the answer that is to be judged.
-        answers: the right ones, at least one for 1.1.
-        has_impossible: whether the rules are those of 2.0: an answer of which
-            normalization leaves nothing does not count as one, and a question without
-            answers is right where nothing is predicted. By those of 1.1, two answers
-            of which nothing is left are equal, but share no word.
+    By the rules of 2.0, `has_impossible`, an answer of which normalization leaves
+    nothing does not count as one, and a question without answers is right where nothing
+    is predicted. By those of 1.1, two answers of which nothing is left are equal, but
+    share no word.
     """
     predicted = normalize_answer(prediction)
     right = [normalize_answer(answer) for answer in answers]
@@ -61,10 +58,10 @@ def _f1(predicted: list[str], right: list[str]) -> float:
 def score_each(
     gold: GoldAnswers, predictions: Mapping[str, str], *, has_impossible: bool
 ) -> dict[str, Score]:
-    """The score of every question; one without a prediction has 0.
+    """Returns the score of every question; one without a prediction has 0.
 
-    So it is in the official script for 1.1; the one for 2.0 leaves such questions out
-    of the mean, which would let a system choose what it is asked.
+    The official script for 1.1 does so; the one for 2.0 leaves such questions out of
+    the mean, which would let a system choose its questions.
     """
     return {
         id: score_answer(predictions[id], answers, has_impossible=has_impossible)
@@ -77,13 +74,12 @@ def score_each(
 def scores(
     gold: GoldAnswers, predictions: Mapping[str, str], *, has_impossible: bool
 ) -> dict[str, float]:
-    """Scores of a whole set, in percent, by the official names.
+    """Returns scores of a whole set, in percent, by the official names.
 
-    Returns:
-        1.1: `exact_match`, `f1` and `total`. 2.0: `exact`, `f1` and `total`, and these
-        of the questions with and without answers (`HasAns_exact`, ..., `NoAns_total`),
-        where there are any. Both: `num_unanswered`, questions without a prediction, and
-        `num_unknown`, predictions for questions that are not in the set.
+    1.1: `exact_match`, `f1` and `total`. 2.0: `exact`, `f1` and `total`, and these of
+    the questions with and without answers (`HasAns_exact`, ..., `NoAns_total`), where
+    there are any. Both: `num_unanswered`, questions without a prediction, and
+    `num_unknown`, predictions for questions that are not in the set.
     """
     each = score_each(gold, predictions, has_impossible=has_impossible)
     counts = {
@@ -104,7 +100,7 @@ def scores(
 
 
 def _mean(each: Iterable[Score]) -> tuple[float, float, int]:
-    """Exact match and F1 in percent, and the number of questions."""
+    """Returns exact match and F1 in percent, and the number of questions."""
     exact, f1 = zip(*each, strict=True)
     total = len(exact)
     return 100 * sum(exact) / total, 100 * sum(f1) / total, total
@@ -113,19 +109,12 @@ def _mean(each: Iterable[Score]) -> tuple[float, float, int]:
 def best_thresholds(
     gold: GoldAnswers, best_texts: Mapping[str, str], null_odds: Mapping[str, float]
 ) -> dict[str, float]:
-    """The thresholds on the odds of "no answer" that give the best scores of 2.0.
+    """Returns the thresholds on the odds of "no answer" with the best scores of 2.0.
 
-    An answer is given where the odds are not above the threshold (the paper's tau). To
-    be chosen on development data.
-
-    Args:
-        gold: the right answers.
-        best_texts: for each question the best answer that is not empty.
-        null_odds: for each question the odds that there is none.
-
-    Returns:
-        `best_exact` and `best_f1`, in percent, with `best_exact_thresh` and
-        `best_f1_thresh`, by the official names.
+    An answer is given where the odds are not above the threshold (the paper's tau),
+    which is chosen on development data. `best_texts` are the best answers that are not
+    empty. The keys have the official names: `best_exact` and `best_f1`, in percent,
+    with `best_exact_thresh` and `best_f1_thresh`.
     """
     each = score_each(gold, best_texts, has_impossible=True)
     found = {}
@@ -146,10 +135,8 @@ def best_thresholds(
 def _best_threshold(
     gains: Mapping[str, float], null_odds: Mapping[str, float]
 ) -> tuple[float, float]:
-    """Gain from answering up to the best odds, and these odds.
-
-    Where it is best to answer nothing, the threshold is the lowest odds less one.
-    """
+    """Returns the gain from answering up to the best odds, and these odds. If it is
+    best to answer nothing, the threshold is the lowest odds less one."""
     ids = sorted(gains, key=null_odds.__getitem__)
     best, threshold, total = 0.0, None, 0.0
     for place, id in enumerate(ids):
@@ -178,13 +165,8 @@ def scores_by(
     *,
     order: Callable[[str], Any] = str,
 ) -> list[GroupScore]:
-    """The scores of groups of questions.
-
-    Args:
-        group_of: the name of the group of each question id.
-        each: as from `score_each`, of the same questions.
-        order: the key by which groups are sorted.
-    """
+    """Returns the scores of groups of questions, sorted by the key `order`. `group_of`
+    gives the group of each question id."""
     groups = collections.defaultdict(list)
     for id, group in group_of.items():
         groups[group].append(each[id])
@@ -196,10 +178,8 @@ def scores_by(
 
 
 def answer_length_group(answers: Sequence[str]) -> str:
-    """By words of the first right answer: `none`, `1`, `2`, `3`, `4-5`, `6-10`, `11+`.
-
-    Groups in this order of their names: `scores_by(..., order=ANSWER_LENGTHS.index)`.
-    """
+    """Groups by words of the first right answer: `none`, `1`, `2`, `3`, `4-5`, `6-10`,
+    `11+`. `scores_by(..., order=ANSWER_LENGTHS.index)` keeps this order."""
     length = len(answers[0].split()) if answers else 0
     for group in ANSWER_LENGTHS:
         low, _, high = group.rstrip("+").partition("-")
@@ -212,7 +192,7 @@ ANSWER_LENGTHS = ("none", "1", "2", "3", "4-5", "6-10", "11+")
 
 
 def question_word_group(question: str) -> str:
-    """The first word that asks, such as `who` or `how many`; `other` if none does."""
+    """Returns the first word that asks, such as `who` or `how many`, or `other`."""
     match = _QUESTION_WORDS.search(question.lower())
     return " ".join(match[0].split()) if match else "other"
 

@@ -27,17 +27,16 @@ def read_triviaqa(
     max_words: int | None = 400,
     has_answers: bool = True,
 ) -> squad.QuestionSet:
-    """Reads a file of questions and their documents.
+    """Reads a file of questions, such as `qa/wikipedia-dev.json`, and their documents.
 
     Ids are `QUESTION_ID--DOCUMENT`, as in TriviaQA's own conversion. Pairs whose
-    document is missing are skipped; those whose document does not name an answer cannot
+    document is missing are skipped; pairs whose document does not name an answer cannot
     be trained on.
 
     Args:
-        path: such as `qa/wikipedia-dev.json`.
         evidence: the folder with `wikipedia/` and `web/`.
-        max_words: words of a document that are kept; `None`: all. The paper trained
-            on the first 400 tokens (footnote 12).
+        max_words: words of a document that are kept; `None`: all. The paper trained on
+            the first 400 tokens (footnote 12).
         has_answers: whether to look for answers; test files have none.
     """
     content = files.read_json(path)
@@ -73,7 +72,7 @@ def read_triviaqa(
 
 
 def _documents(node: Any, evidence: Path, place: str) -> Iterator[tuple[Path, str]]:
-    """Path and name of each document of a question."""
+    """Yields path and name of each document of a question."""
     for key, folder in _FOLDERS.items():
         if key not in node:
             continue
@@ -86,7 +85,7 @@ def _documents(node: Any, evidence: Path, place: str) -> Iterator[tuple[Path, st
 
 
 def _path_inside(folder: Path, name: str, place: str) -> Path:
-    """The path of a file that a name in the data says, which must stay in a folder."""
+    """Returns the path of a file named in the data, which must stay in a folder."""
     path = folder / name
     # JSON can hold halves of characters, which no file name has.
     is_bad = not name or re.search("[\0\\\\\ud800-\udfff]", name) or os.path.isabs(name)
@@ -99,7 +98,7 @@ def _path_inside(folder: Path, name: str, place: str) -> Path:
 
 
 def _read_document(path: Path, max_words: int | None) -> str | None:
-    """First words of a file, with their white space; `None` if there is no file."""
+    """Returns the first words of a file, with white space; `None` without a file."""
     try:
         content = path.read_bytes().decode("utf-8-sig")
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -121,7 +120,7 @@ def _first_words(count: int) -> re.Pattern[str]:
 
 
 def _answer_names(node: Any, place: str) -> list[str]:
-    """Names of the answer, longest first."""
+    """Returns names of the answer, longest first."""
     answer = squad.field(node, "Answer", dict, place)
     place = f"{place}.Answer"
     names = [squad.field(answer, "Value", str, place)]
@@ -136,8 +135,8 @@ def _answer_names(node: Any, place: str) -> list[str]:
 
 
 def _pattern(names: list[str]) -> re.Pattern[str] | None:
-    """Pattern of any name as whole words, in any case; of two names that begin at one
-    place, the first wins."""
+    """Returns a pattern of any name as whole words, in any case; of two names that
+    begin at one place, the first wins."""
     if not names:
         return None
     alternatives = "|".join(map(re.escape, names))
@@ -147,7 +146,7 @@ def _pattern(names: list[str]) -> re.Pattern[str] | None:
 def _answers(
     names: list[str], pattern: re.Pattern[str] | None, context: str
 ) -> tuple[squad.Answer, ...]:
-    """The first answer that is named, with its place; then all other names."""
+    """Returns the first answer that is named, with its place; then all other names."""
     match = pattern and pattern.search(context)
     if not match:
         return tuple(squad.Answer(name, None) for name in names)

@@ -43,7 +43,7 @@ class Tagged(NamedTuple):
 
 
 class Counts:
-    """Counts the entities of a file, and those that became other ones."""
+    """Counts the entities of a file, and entities that became other ones."""
 
     def __init__(self):
         self.num_entities = 0
@@ -52,13 +52,12 @@ class Counts:
         self.dropped: list[int] = []
 
     def add(self, line: int, entities: Sequence[Entity], tagged: Tagged) -> None:
-        """Counts the entities of a line."""
         self.num_entities += len(entities)
         self.widened += [line] * tagged.num_widened
         self.dropped += [line] * tagged.num_dropped
 
     def warn(self, path: Path) -> None:
-        """Says how many entities became other ones, if any did."""
+        """Logs how many entities became other ones, if any did."""
         for lines, fate in (
             (self.widened, "do not begin and end where words do: widened to words"),
             (self.dropped, "share their only words with the one before: left out"),
@@ -69,7 +68,6 @@ class Counts:
 
 
 def read_text(row: dict[str, Any], *, place: str) -> str:
-    """Returns the text of a line."""
     text = row.get("text")
     if not isinstance(text, str):
         raise InputError(f"{place}: expected 'text' with a string, got {text!r:.60}")
@@ -128,12 +126,7 @@ def to_tags(entities: Sequence[Entity], words: Places, *, place: str) -> Tagged:
     """Tags each word that an entity has a character of.
 
     An entity that cuts a word has the whole word; a word that two entities share is
-    that of the first.
-
-    Args:
-        entities: as from `read_entities`.
-        words: of the text, ascending.
-        place: for errors.
+    that of the first. `words` are ascending; `place` is for errors.
     """
     tags = ["O"] * len(words)
     starts = np.array([start for start, _ in words], np.int64)

@@ -26,8 +26,6 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class TaggingDataset(dataset.Dataset):
-    """Sentences with a tag for each word."""
-
     path: Path
     sentences: Sequence[ner.Sentence]
     has_labels: bool
@@ -36,15 +34,15 @@ class TaggingDataset(dataset.Dataset):
 
     @property
     def reads_text(self) -> bool:
-        """Whether the words come from texts, see `character_spans`."""
+        """Returns whether the words come from texts, see `character_spans`."""
         return self.sentences[0].text is not None
 
     def __len__(self) -> int:
         return len(self.sentences)
 
     def keys(self) -> list[str]:
-        """Documents, whose sentences are each other's context; of a file that is one
-        document its sentences."""
+        """Returns documents, whose sentences are each other's context; of a file that
+        is one document its sentences."""
         words = [" ".join(sentence.words) for sentence in self.sentences]
         documents: dict[int, list[str]] = {}
         for sentence, joined in zip(self.sentences, words, strict=True):
@@ -109,8 +107,6 @@ def _json_lines(rows: Iterable[Any]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class TaggingAnswers(dataset.Answers):
-    """Tags that a model predicts for words."""
-
     sentences: Sequence[ner.Sentence]
     word_logits: np.ndarray
     """`(num_words, num_labels)` float32, sentence after sentence."""

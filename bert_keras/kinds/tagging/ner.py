@@ -47,11 +47,11 @@ Scheme = Literal["IOB", "BIOES", "BILOU", "plain"]
 
 
 def scheme_of(tags: Iterable[str]) -> Scheme:
-    """Scheme of tags, or of a model's labels.
+    """Returns the scheme of tags, or of a model's labels.
 
     `IOB`, `BIOES` and `BILOU` mark entities: all tags but `O` have a prefix for the
     first word (`B-`), one inside (`I-`), the last (`E-`, `L-`) or the only one (`S-`,
-    `U-`). `plain` tags, such as parts of speech, have none.
+    `U-`). `plain` tags, such as parts of speech, have no prefix.
     """
     tags = set(tags) - {OUTSIDE}
     if not all(PREFIXED.fullmatch(tag) for tag in tags):
@@ -63,8 +63,6 @@ def scheme_of(tags: Iterable[str]) -> Scheme:
 
 
 class Sentence(NamedTuple):
-    """Words that were tagged together."""
-
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
     """One for each word, IOB1 as IOB2; `None` if they were not read."""
@@ -81,17 +79,13 @@ class Sentence(NamedTuple):
 def read(
     path: str | Path, *, has_tags: bool = True, has_lines: bool = False
 ) -> list[Sentence]:
-    """Reads all sentences of a file.
+    """Reads all sentences of a file, `.jsonl` or columns, in UTF-8.
 
     In IOB every entity then begins with `B-`, also one that begins with `I-` in its
     file, as in IOB1. In a file where most entities begin as they only do in IOB2, an
     `I-` there is an error of the file: it is read in the same way, as `conlleval` does,
-    with a warning.
-
-    Args:
-        path: `.jsonl`, or columns in a file of any other name; UTF-8.
-        has_tags: whether to read tags; if not, `tags` is `None`.
-        has_lines: whether a file without tags that is not `.jsonl` has a text a line.
+    with a warning. Without `has_tags`, `tags` is `None`; with `has_lines`, such a file
+    has a text a line if it is not `.jsonl`.
     """
     path = files.path(path)
     if path.suffix.lower() == ".jsonl":
@@ -178,7 +172,7 @@ def _read_jsonl(path: Path, has_tags: bool) -> Iterator[Sentence]:
 def _read_texts(
     path: Path, rows: Iterable[tuple[int, dict[str, Any]]], has_tags: bool
 ) -> Iterator[Sentence]:
-    """Texts with spans of characters."""
+    """Reads texts with spans of characters."""
     counts = character_spans.Counts()
     for number, (line, row) in enumerate(rows):
         place = f"{path}: line {line}"
@@ -194,7 +188,7 @@ def _read_texts(
 
 
 def of_text(text: str, document: int, line: int) -> Sentence:
-    """The words of a text, without tags."""
+    """Returns the words of a text, without tags."""
     places = split_words(text)
     words = tuple(text[start:end] for start, end in places)
     return Sentence(words, None, document, line, text, places)
@@ -224,7 +218,7 @@ def _check_tag(tag: str, *, place: str) -> None:
 
 
 def _check_one_scheme(sentences: Sequence[Sentence], path: Path) -> None:
-    """Refuses tags with and without prefixes, and those of both BIOES and BILOU."""
+    """Refuses tags with and without prefixes, and both BIOES and BILOU."""
     lines = {tag: s.line for s in reversed(sentences) for tag in s.tags}
     tags = sorted(lines.keys() - {OUTSIDE}, key=lambda tag: lines[tag])
     prefixed = [tag for tag in tags if PREFIXED.fullmatch(tag)]
@@ -241,7 +235,7 @@ def _check_one_scheme(sentences: Sequence[Sentence], path: Path) -> None:
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
-    """Places `text[start:end]` of the words of a text that comes without any.
+    """Returns the places `text[start:end]` of the words of a text.
 
     White space ends a word; a punctuation character or an ideograph is a word of its
     own. So the words are those of `tokenization.basic_tokenize` for cased text, with
@@ -263,11 +257,8 @@ def split_words(text: str) -> list[tuple[int, int]]:
 
 
 def to_iob2(tags: Sequence[str]) -> tuple[str, ...]:
-    """Makes every entity begin with `B-`; entities are those that `conlleval` reads.
-
-    Args:
-        tags: of one sentence, IOB1, IOB2 or what a model gave.
-    """
+    """Makes every entity of a sentence begin with `B-`; entities are as `conlleval`
+    reads IOB1, IOB2 or the tags of a model."""
     pairs = itertools.pairwise([OUTSIDE, *tags])
     return tuple(
         f"B-{tag[2:]}" if _begins_with_inside(previous, tag) else tag
@@ -302,12 +293,9 @@ def _warn_of_faults(sentences: Sequence[Sentence], path: Path) -> None:
 def distinct_labels(
     sentences: Sequence[Sentence], *, path: str | Path
 ) -> tuple[str, ...]:
-    """Labels that a model of these tags has.
-
-    Returns:
-        Plain tags by the alphabet; else `O`, then the tags of each type of entity, by
-        the alphabet, with all prefixes of the scheme.
-    """
+    """Returns the labels of a model of these tags: plain tags by the alphabet; else
+    `O`, then the tags of each type of entity, by the alphabet, with all prefixes of the
+    scheme."""
     tags = {tag for sentence in sentences for tag in sentence.tags}
     scheme = scheme_of(tags)
     if tags == {OUTSIDE}:
@@ -324,11 +312,7 @@ def distinct_labels(
 def label_ids(
     sentences: Sequence[Sentence], labels: Sequence[str], *, path: str | Path
 ) -> np.ndarray:
-    """Label numbers of all words, sentence after sentence.
-
-    Returns:
-        `(num_words,)` int32.
-    """
+    """Returns `(num_words,)` int32 label numbers, sentence after sentence."""
     places = {label: place for place, label in enumerate(labels)}
     for sentence in sentences:
         for tag in sentence.tags:
@@ -351,23 +335,18 @@ def label_ids(
 def decode(
     word_logits: np.ndarray, labels: Sequence[str], sentences: Sequence[Sentence]
 ) -> list[tuple[str, ...]]:
-    """Most probable tag of each word, IOB as IOB2.
+    """Returns the most probable tag of each word of each sentence, IOB as IOB2.
 
-    Args:
-        word_logits: `(num_words, num_labels)`, sentence after sentence.
-        labels: as from `distinct_labels`.
-        sentences: with these words; their tags are not used.
-
-    Returns:
-        A tag for each word of each sentence. An entity that the model begins with
-        `I-` is made to begin with `B-`.
+    `word_logits` are `(num_words, num_labels)`, sentence after sentence. An entity that
+    the model begins with `I-` is made to begin with `B-`. Tags of `sentences` are not
+    used.
     """
     tags = iter([labels[place] for place in word_logits.argmax(axis=-1)])
     return [to_iob2(list(itertools.islice(tags, len(s.words)))) for s in sentences]
 
 
 def in_bioes(tags: Iterable[str]) -> list[str]:
-    """The same tags with the letters of BIOES for those of BILOU, as seqeval has it."""
+    """Returns the tags with the letters of BIOES for those of BILOU, as in seqeval."""
     letters = {"L-": "E-", "U-": "S-"}
     return [letters.get(tag[:2], tag[:2]) + tag[2:] for tag in tags]
 
@@ -385,18 +364,13 @@ class EntityScores(NamedTuple):
 def scores(
     word_logits: np.ndarray, labels: Sequence[str], sentences: Sequence[Sentence]
 ) -> dict[str, float]:
-    """Scores of answers.
+    """Returns scores of answers, `(num_words, num_labels)` logits, sentence after
+    sentence.
 
-    Args:
-        word_logits: `(num_words, num_labels)`, sentence after sentence.
-        labels: as from `distinct_labels`.
-        sentences: with tags, all of which are in `labels`.
-
-    Returns:
-        `loss` (mean cross entropy of the words, nats), `accuracy` of the words, and, if
-        tags are not plain, `precision`, `recall` and `f1` of whole entities, all types
-        together, as `conlleval` counts them. All are fractions of 1; 0 where nothing
-        could be right.
+    `loss` (mean cross entropy of the words, nats), `accuracy` of the words, and, if
+    tags are not plain, `precision`, `recall` and `f1` of whole entities, all types
+    together, as `conlleval` counts them. All but the loss are fractions of 1; 0 where
+    nothing could be right.
     """
     true_label_ids = label_ids(sentences, labels, path="the data")
     log_probabilities = scipy.special.log_softmax(word_logits.astype(float), axis=-1)
@@ -421,20 +395,14 @@ def scores(
 def entity_scores(
     true_tags: Iterable[Sequence[str]], predicted_tags: Iterable[Sequence[str]]
 ) -> EntityScores:
-    """Scores of all entities together, as `conlleval` counts them.
-
-    Args:
-        true_tags: of each sentence.
-        predicted_tags: the same.
-    """
+    """Returns scores of all entities together, as `conlleval` counts them. Both
+    arguments have the tags of each sentence."""
     return _as_python(*_entity_scores(true_tags, predicted_tags, average="micro"))
 
 
 def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Entities of a sentence as `conlleval` reads them: type, first and last word.
-
-    Of plain tags each word but those of `O` is one.
-    """
+    """Returns type, first and last word of each entity, as `conlleval` reads them. With
+    plain tags each word is one, but for `O`."""
     if scheme_of(tags) == "plain":
         words = enumerate(tags)
         return [(tag, word, word) for word, tag in words if tag != OUTSIDE]
@@ -444,7 +412,7 @@ def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 def entity_scores_by_type(
     true_tags: Iterable[Sequence[str]], predicted_tags: Iterable[Sequence[str]]
 ) -> dict[str, EntityScores]:
-    """Scores by type of entity, for all types in the data or the predictions."""
+    """Returns scores for all types of entity in the data or the predictions."""
     true_tags, predicted_tags = list(true_tags), list(predicted_tags)
     tags = itertools.chain(*true_tags, *predicted_tags)
     # In the order of seqeval.
@@ -474,7 +442,7 @@ def _as_python(precision: Any, recall: Any, f1: Any, num_entities: Any) -> Entit
 
 
 def scores_table(by_type: dict[str, EntityScores]) -> str:
-    """Scores by type as tab-separated lines, with a line of column names."""
+    """Returns scores by type as tab-separated lines, with a line of column names."""
     lines = ["type\tprecision\trecall\tf1\tentities\n"]
     for name, (precision, recall, f1, num_entities) in by_type.items():
         lines.append(
@@ -484,14 +452,13 @@ def scores_table(by_type: dict[str, EntityScores]) -> str:
 
 
 def with_columns(path: Path, answers: str, *, suffix: str) -> str:
-    """All columns of a file, and the predicted tag of each word as one more.
+    """Returns all columns of a file, and the predicted tag of each word as one more.
 
     Args:
-        path: of the file.
-        answers: `predictions_columns` for it.
-        suffix: of the file to write: `.jsonl` for a line for each sentence, with all
-            that a line of JSON has or else the words, and `prediction`, its tags. JSON
-            lines have no columns: of them another file has words and tags.
+        answers: `predictions_columns` for the file.
+        suffix: of the file to write: `.jsonl` for a line for each sentence, with
+            everything that a line of JSON has or else the words, and `prediction`, its
+            tags. JSON lines have no columns: another file has words and tags instead.
     """
     if suffix == ".jsonl":
         return _answers_jsonl(path, answers)
@@ -523,10 +490,8 @@ def _answers_jsonl(path: Path, answers: str) -> str:
 def predictions_columns(
     sentences: Sequence[Sentence], predicted_tags: Sequence[Sequence[str]]
 ) -> str:
-    """Answers in columns: word, tag if there is one, predicted tag.
-
-    With tags it is what `conlleval` reads. A blank line ends each sentence.
-    """
+    """Returns answers in columns: word, tag if there is one, predicted tag. With tags,
+    `conlleval` reads the table. A blank line ends each sentence."""
     blocks = []
     for sentence, predicted in zip(sentences, predicted_tags, strict=True):
         columns = [

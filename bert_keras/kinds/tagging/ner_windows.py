@@ -1,7 +1,4 @@
-"""Sentences with their documents around them, as model inputs with labels of words.
-
-No TensorFlow.
-"""
+"""Sentences with their documents around them, as model inputs. No TensorFlow."""
 
 import bisect
 import itertools
@@ -17,10 +14,10 @@ from bert_keras.labelled import dataset, tokenized
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizedWords:
-    """Model inputs of sentences. A window's own words are those it has answers for.
+    """Model inputs of sentences. A window answers for its own words.
 
     Every word is a window's own exactly once, and the own words of all windows, one
-    after the other, are those of all sentences.
+    after the other, are the words of all sentences.
     """
 
     windows: tokenized.TokenizedTexts
@@ -41,17 +38,15 @@ class TokenizedWords:
 
     @property
     def lengths(self) -> np.ndarray:
-        """`(num_windows,)` int64: tokens of each window."""
+        """Returns the tokens of each window, `(num_windows,)` int64."""
         return self.windows.lengths
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Some windows, padded to the longest of them.
+        """Returns some windows, padded to the longest, as `(len(rows), longest)` int32.
 
-        Returns:
-            `input_ids`, `input_mask`, `segment_ids`, with `has_places`
-            `word_positions`, and, if there are labels, `label_ids`: the label at the
-            place of each own word's output, else -1. All are int32, `(len(rows),
-            longest)`.
+        The arrays are `input_ids`, `input_mask`, `segment_ids`, with `has_places`
+        `word_positions`, and, if there are labels, `label_ids`: the label at the place
+        of each own word's output, else -1.
         """
         batch = self.windows.batch(rows)
         ids, index = self.places(rows)
@@ -65,11 +60,11 @@ class TokenizedWords:
 
     @property
     def num_answers(self) -> int:
-        """Words of all sentences: each has outputs."""
+        """Returns the number of words of all sentences: each has outputs."""
         return len(self.positions)
 
     def places(self, rows: np.ndarray) -> dataset.Places:
-        """Places of the outputs for a batch of windows, among all words.
+        """Returns places of the outputs for a batch of windows, among all words.
 
         The index is the row and the position of each own word's first piece; with
         `has_places` the row and the number of the word.
@@ -95,20 +90,17 @@ def tokenize(
 ) -> TokenizedWords:
     """Makes a window `[CLS] pieces [SEP]` around each sentence, in their order.
 
-    Words are tokenized one by one. A word of no pieces (control characters) is
-    `[UNK]`, one of more than fit a window keeps those that fit. A sentence that does
-    not fit is cut into windows of its own words, each at most half a window, so that
-    words at the cuts are also seen with their neighbours.
+    Words are tokenized one by one. A word of no pieces (control characters) is `[UNK]`,
+    one of more than fit a window keeps those that fit. A sentence that does not fit is
+    cut into windows of its own words, each at most half a window, so that words at the
+    cuts are also seen with their neighbours.
 
     Args:
-        sentences: as from `ner.read`.
         tokenizer: cased for all known results.
         max_seq_length: tokens of a window at most; at least 3.
         label_ids: of all words, as from `ner.label_ids`; `None`: there are none.
-        document_context: fill windows with the words of the same document on either
-            side, as many as fit (section 5.3 of the paper); else only with those of
-            the same sentence.
-        has_places: see `TokenizedWords`.
+        document_context: fill windows with as many words of the same document on either
+            side as fit (section 5.3 of the paper); else only of the same sentence.
     """
     if max_seq_length < 3:
         raise ValueError(f"`max_seq_length` must be at least 3, got {max_seq_length}")
@@ -145,7 +137,7 @@ def tokenize(
 def _contexts(
     sentences: Sequence[ner.Sentence], document_context: bool
 ) -> Iterator[list[ner.Sentence]]:
-    """Sentences whose words may be in the same window."""
+    """Yields sentences whose words may be in the same window."""
     if document_context:
         documents = itertools.groupby(sentences, key=lambda s: s.document)
         yield from (list(document) for _, document in documents)
@@ -156,7 +148,7 @@ def _contexts(
 def _own_spans(
     texts: Sequence[ner.Sentence], starts: Sequence[int], max_pieces: int
 ) -> Iterator[tuple[int, int]]:
-    """Begin and end, in words, of each window's own words."""
+    """Yields begin and end, in words, of each window's own words."""
     begin = 0
     for sentence in texts:
         end = begin + len(sentence.words)

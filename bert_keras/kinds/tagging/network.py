@@ -18,27 +18,19 @@ class BertTagger(EncoderWithHead):
     """Chooses one of several classes for each token, such as the name it is part of.
 
     Section 5.3 of the paper, fine-tuned. The encoder's pooler is unused and keeps its
-    initial weights. `logits` have the shape `(batch_size, sequence_length,
-    num_labels)`. For `loss_terms`, `label_ids` are `(batch_size, sequence_length)`
-    integers: the true class of each token, below 0 for a token that does not count (a
-    special token, padding, a word's pieces after the first). The weight of the loss is
-    the number of tokens that count.
+    initial weights. `logits` are `(batch_size, sequence_length, num_labels)`. For
+    `loss_terms`, `label_ids` are `(batch_size, sequence_length)` integers: the true
+    class of each token, below 0 for a token that does not count (a special token,
+    padding, a word's pieces after the first). The weight of the loss is the number of
+    tokens that count.
 
     With `feature_layers` the network follows the second half of that section: the
     encoder is frozen and drops nothing, and the head reads the outputs of some layers,
     at the first pieces of words alone. The features then hold `word_positions`,
     `(batch_size, num_words)` integers: the place of each word's first piece, padded
     with 0. `logits` and `label_ids` have an entry for each word in place of each token.
-    With `word_vectors`, from the method of this name, the encoder does not run.
-
-    Args:
-        config: sizes and shapes of the encoder.
-        num_labels: classes.
-        feature_layers: a `FeatureLayers`; `None`: the encoder is trained.
-        **kwargs: see `EncoderWithHead`.
-
-    Raises:
-        InputError: the encoder has too few layers.
+    With `word_vectors`, from the method of this name, the encoder does not run. If
+    `feature_layers` is `None`, the encoder is trained.
     """
 
     per_token = True
@@ -102,10 +94,8 @@ class BertTagger(EncoderWithHead):
         return logits, {"encoder_outputs": outputs} if return_all_layers else {}
 
     def word_vectors(self, features):
-        """Returns what the head reads of `feature_layers`, without gradients.
-
-        The shape is `(batch_size, num_words, num_layers, hidden_size)`.
-        """
+        """Returns the input of the head from `feature_layers`, without gradients:
+        `(batch_size, num_words, num_layers, hidden_size)`."""
         return self._vectors(encoder.complete(features))[0]
 
     def _vectors(self, features):

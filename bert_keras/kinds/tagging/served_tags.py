@@ -44,17 +44,14 @@ class Tags(served.ServedModel):
     `words` as before, and `document`, `(batch_size,)` strings. Consecutive sentences
     with the same document are context for each other. Answers as for `words`.
 
-    Ids: `answers.INPUT_NAMES`. Numbers, also those of the signature of ids: `logits`,
+    Ids: `served.INPUT_NAMES`. Numbers, also those of the signature of ids: `logits`,
     `(batch_size, sequence_length, num_labels)` float32, of each token. With
     `feature_layers`, ids have `word_positions` too and logits are of words, see
     `network.BertTagger`.
 
     Without documents, a sentence has no context. Long ones go through windows, as in
-    `ner_windows.tokenize`. Labels of entities are read as in `tasks.ner`; with plain
-    ones but `O`, equal ones in a row are one entity.
-
-    Args:
-        trained: of kind `tagging`.
+    `ner_windows.tokenize`. Labels of entities are read as in `ner`; with plain ones but
+    `O`, equal ones in a row are one entity.
     """
 
     def __init__(self, trained: served.Trained):
@@ -91,7 +88,6 @@ class Tags(served.ServedModel):
     def tag_words(
         self, padded: tf.Tensor, document: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        """Tags of words, maybe with documents, see the class."""
         places = tf.where(padded != "")
         sentences = places[:, 0]
         shape = tf.shape(padded, tf.int64)
@@ -110,7 +106,6 @@ class Tags(served.ServedModel):
         }
 
     def find_entities(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Entities of texts, see the class."""
         code_points = graph_tokenizer.decode(text)
         starts, ends = self._split(code_points)
         sentences = starts.value_rowids()
@@ -149,12 +144,10 @@ class Tags(served.ServedModel):
         num_words: tf.Tensor,
         documents: tf.Tensor | None = None,
     ) -> tf.Tensor:
-        """`(num_words, num_labels)` float32, of all words.
+        """Returns the logits of all words, `(num_words, num_labels)` float32.
 
-        Args:
-            spelled: `(num_words,)` strings, sentence after sentence.
-            num_words: `(batch_size,)` int64, of each sentence.
-            documents: as for `tag_windows.cut_windows`.
+        `spelled` are `(num_words,)` strings, sentence after sentence, and `num_words`
+        `(batch_size,)` int64; `documents` are as for `served_windows.cut_windows`.
         """
         max_pieces = self.max_seq_length - 2
         pieces = self._tokenizer(spelled)[:, :max_pieces]
@@ -196,7 +189,7 @@ class Tags(served.ServedModel):
         pieces: tf.RaggedTensor,
         starts: tf.Tensor,
     ) -> tf.Tensor:
-        """The logits of the own words of some windows, one after another."""
+        """Returns the logits of the own words of some windows, one after another."""
         first_pieces = tf.gather(starts, windows.begins)
         tokens = tf.ragged.range(first_pieces, tf.gather(starts, windows.ends))
         ids = self._pack(tokens.with_values(tf.gather(pieces.values, tokens.values)))
@@ -229,7 +222,7 @@ class Tags(served.ServedModel):
         return found
 
     def _documents_probe(self) -> served.Probe:
-        """A probe of documents of two sentences."""
+        """Returns a probe of documents of two sentences."""
         sentences = [
             sentence._replace(document=number // 2)
             for number, sentence in enumerate(_probe_sentences())
@@ -243,7 +236,7 @@ class Tags(served.ServedModel):
     def _text_probe(
         self, sentences: Sequence[ner.Sentence], probabilities: Sequence[np.ndarray]
     ) -> served.Probe:
-        """A probe of the texts whose tags are all clear, so that all entities are."""
+        """Returns a probe of the texts whose tags, and so all entities, are clear."""
         rows, texts = [], []
         for sentence, of_words, text in zip(
             sentences, probabilities, served.PROBES, strict=True
@@ -276,7 +269,7 @@ class Tags(served.ServedModel):
     def _python_probabilities(
         self, sentences: Sequence[ner.Sentence], *, document_context: bool = False
     ) -> list[np.ndarray]:
-        """Probabilities `(num_words, num_labels)` for each sentence."""
+        """Returns probabilities `(num_words, num_labels)` for each sentence."""
         tokenized = self._python_words(sentences, document_context=document_context)
         num_words = [len(sentence.words) for sentence in sentences]
         logits = np.zeros((sum(num_words), len(self.labels)), np.float32)
@@ -305,7 +298,7 @@ class _Tagged(NamedTuple):
 
 
 def _tag(logits: tf.Tensor, sentences: tf.Tensor, labels: Sequence[str]) -> _Tagged:
-    """Most probable tags, and beginnings of entities, see `ner.to_iob2`."""
+    """Returns the most probable tags, and beginnings of entities, see `ner.to_iob2`."""
     probabilities = tf.nn.softmax(logits)
     label_ids = tf.argmax(logits, axis=-1, output_type=tf.int32)
     types = [_type_of(label) for label in labels]
@@ -326,12 +319,12 @@ def _tag(logits: tf.Tensor, sentences: tf.Tensor, labels: Sequence[str]) -> _Tag
 
 
 def _shift(values: tf.Tensor, first: int | bool) -> tf.Tensor:
-    """The value before each, and `first` before the first."""
+    """Returns the value before each, and `first` before the first."""
     return tf.concat([tf.constant([first], values.dtype), values], 0)[:-1]
 
 
 def _entities(tagged: _Tagged) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """First word, last word and mean probability of each entity."""
+    """Returns first word, last word and mean probability of each entity."""
     words_in = tf.where(tagged.is_in_entity)[:, 0]
     begins = tf.gather(tagged.begins_entity, words_in)
     entity = tf.cumsum(tf.cast(begins, tf.int32)) - 1
@@ -343,19 +336,19 @@ def _entities(tagged: _Tagged) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
 
 
 def _type_of(label: str) -> str:
-    """Type of entity; "" for none."""
+    """Returns the type of an entity; "" for none."""
     if label == ner.OUTSIDE:
         return ""
     return label[2:] if ner.PREFIXED.fullmatch(label) else label
 
 
 def _as_begin(label: str) -> str:
-    """The tag of the first word of an entity."""
     return f"B-{label[2:]}" if label.startswith("I-") else label
 
 
 def _number(documents: tf.Tensor) -> tf.Tensor:
-    """`(batch_size,)` int64 numbers, ascending; equal strings in a row share one."""
+    """Numbers strings, `(batch_size,)` int64, ascending; equal ones in a row share
+    one."""
     # The first is not new; without any there is none.
     changes = tf.concat(
         [documents[:1] != documents[:1], documents[1:] != documents[:-1]], 0
@@ -378,7 +371,7 @@ def _probe_sentences() -> list[ner.Sentence]:
 def _of_words(
     sentences: Sequence[ner.Sentence], probabilities: Sequence[np.ndarray]
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Words to ask for, and the probabilities of their tags."""
+    """Returns words to ask for, and the probabilities of their tags."""
     padded = np.full((len(sentences), max(len(s.words) for s in sentences)), "", "O")
     wanted = np.zeros(padded.shape, np.float32)
     for row, (sentence, of_words) in enumerate(
@@ -390,7 +383,7 @@ def _of_words(
 
 
 def _margins(probabilities: np.ndarray) -> np.ndarray:
-    """`(num_words,)`: probability of the best tag less that of the second."""
+    """Returns `(num_words,)`: probability of the best tag less that of the second."""
     if probabilities.shape[-1] == 1:
         return np.ones(len(probabilities))
     ranked = np.sort(probabilities, axis=-1)
@@ -400,7 +393,6 @@ def _margins(probabilities: np.ndarray) -> np.ndarray:
 def _entity_rows(
     tags: Sequence[str], probabilities: np.ndarray, places: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int, float]]:
-    """Start, end and probability of each entity."""
     entities: list[tuple[int, int, list[float]]] = []
     previous = ner.OUTSIDE
     for tag, of_word, (start, end) in zip(tags, probabilities, places, strict=True):

@@ -1,4 +1,4 @@
-"""Sentences cut into windows of words, as graph operations: see `tasks.ner_windows`."""
+"""Sentences cut into windows of words, as graph operations: see `ner_windows`."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -30,7 +30,7 @@ def cut_windows(
     max_pieces: int,
     documents: tf.Tensor | None = None,
 ) -> Windows:
-    """The windows of `tasks.ner_windows.tokenize`, for a batch.
+    """Returns the windows of `ner_windows.tokenize`, for a batch.
 
     Args:
         num_words: `(batch_size,)` int64: length of each sentence.
@@ -77,18 +77,16 @@ def cut_windows(
 
 
 def _spans(num_words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Begins and ends of texts of so many words."""
+    """Returns begins and ends of texts of so many words."""
     ends = tf.cumsum(num_words)
     return ends - num_words, ends
 
 
 def _chain(begins: tf.Tensor, next_begins: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
-    """All words that are reached from the first ones, ascending.
+    """Returns all words that are reached from `begins`, ascending.
 
-    Args:
-        begins: the first words, one to a sentence.
-        next_begins: `(num_words,)` int64: the word that follows each.
-        last: the same shape: the end of its sentence.
+    `begins` are the first words, one to a sentence; `(num_words,)` int64 `next_begins`
+    the word that follows each, and `last` the end of its sentence.
     """
 
     def is_left(current, reached):
@@ -131,12 +129,10 @@ def _widen(
 
 
 def _first_from(starts: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
-    """The first word that begins at a piece or later."""
     return _search(tf.raw_ops.LowerBound, starts, pieces)
 
 
 def _last_within(starts: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
-    """The last word that begins at a piece or earlier."""
     return _search(tf.raw_ops.UpperBound, starts, pieces) - 1
 
 

@@ -26,8 +26,6 @@ NUM_SAMPLES = 8
 
 
 class Entity(NamedTuple):
-    """Words that name something."""
-
     type: str
     start: int
     """The first word."""
@@ -43,7 +41,7 @@ class Pair(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """One of `KINDS`."""
+        """Returns one of `KINDS`."""
         if self.found is None:
             return "missed"
         if self.right is None:
@@ -65,18 +63,15 @@ KINDS = (
 
 
 def entities(tags: Sequence[str]) -> list[Entity]:
-    """The entities of a sentence, with its tags read as by `conlleval`."""
+    """Returns the entities of a sentence, with its tags read as by `conlleval`."""
     # seqeval gives the last word, not the one after it.
     found = ner.entities(tags)
     return [Entity(name, start, end + 1) for name, start, end in found]
 
 
 def pair_entities(record: TaggedSentence) -> list[Pair]:
-    """Pairs right entities with the found ones that share most words with them.
-
-    Returns:
-        In the order of the sentence. Each entity is in one pair.
-    """
+    """Pairs right entities with the found ones that share most words with them. Each
+    entity is in one pair; pairs are in the order of the sentence."""
     right, found = entities(record.labels), entities(record.prediction)
     place_of_word = {
         word: place
@@ -104,7 +99,6 @@ def pair_entities(record: TaggedSentence) -> list[Pair]:
 
 
 def describe(records: Sequence[TaggedSentence]) -> list[sections.Section]:
-    """Returns the sections of the page."""
     right, found = (
         [tag for record in records for tag in getattr(record, name)]
         for name in ("labels", "prediction")
@@ -133,7 +127,7 @@ def describe(records: Sequence[TaggedSentence]) -> list[sections.Section]:
 def _describe_plain(
     right: Sequence[str], found: Sequence[str]
 ) -> list[sections.Section]:
-    """The parts for tags that mark no entities, word by word."""
+    """Returns the parts for tags that mark no entities, word by word."""
     tags = sorted({*right, *found})
     return [
         sections.confusion_section(
@@ -153,7 +147,7 @@ def _describe_plain(
 def type_scores(
     records: Sequence[TaggedSentence], pairs: Iterable[Pair]
 ) -> list[confusion.ClassScore]:
-    """Scores of each type by whole entities, as by `conlleval`."""
+    """Returns scores of each type by whole entities, as by `conlleval`."""
     by_type = ner.entity_scores_by_type(
         [record.labels for record in records],
         [record.prediction for record in records],
@@ -197,7 +191,7 @@ def _confusion(pairs: Sequence[Pair], types: Sequence[str]) -> sections.Section:
 
 
 def _sample(records: Sequence[TaggedSentence]) -> sections.Section:
-    """The first sentences with entities, right or found, as the model reads them."""
+    """Returns the first sentences with entities, right or found."""
     rows = []
     for record in records:
         found = entities(record.prediction)
@@ -218,7 +212,7 @@ def _sample(records: Sequence[TaggedSentence]) -> sections.Section:
 def worst(
     records: Sequence[TaggedSentence], pairs: Sequence[Sequence[Pair]]
 ) -> list[tuple[TaggedSentence, list[Pair]]]:
-    """Sentences with their mistakes, the one with most mistakes first."""
+    """Returns sentences with their mistakes, the one with most mistakes first."""
     mistakes = [[p for p in of_one if p.kind != "right"] for of_one in pairs]
     wrong = [both for both in zip(records, mistakes, strict=True) if both[1]]
     return sorted(wrong, key=lambda both: (-len(both[1]), both[0].line))
@@ -257,7 +251,7 @@ def _list(words: Sequence[str], mistakes: Sequence[Pair]) -> str:
 
 
 def _mistake(words: Sequence[str], pair: Pair) -> str:
-    """`**Bank of China** ORG: **Bank** LOC`, for instance."""
+    """Returns `**Bank of China** ORG: **Bank** LOC`, for instance."""
     right, found = (
         NO_ENTITY if entity is None else _name(words, entity) for entity in pair
     )

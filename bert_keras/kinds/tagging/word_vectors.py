@@ -26,11 +26,9 @@ class WordsWithVectors:
         return self.words.num_answers
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns `TokenizedWords.batch` with `word_vectors`.
-
-        They are `(len(rows), num_words, num_layers, hidden_size)` float32, with as many
-        words as the longest sentence of the batch has, and 0 behind shorter ones.
-        """
+        """Returns `TokenizedWords.batch` with `word_vectors`, `(len(rows), num_words,
+        num_layers, hidden_size)` float32, with as many words as the longest sentence of
+        the batch has, and 0 behind shorter ones."""
         ids, index = self.words.places(rows)
         shape = (len(rows), int(self.words.num_words[rows].max()))
         vectors = np.zeros((*shape, *self.vectors.shape[1:]), np.float32)

@@ -50,7 +50,6 @@ def describe(
 
 
 def check_labels(given: Iterable[str], labels: Sequence[str]) -> None:
-    """Raises an `InputError` if a record has a label that the run does not have."""
     if unknown := sorted({*given} - {*labels}):
         raise InputError(
             "dev_answers.jsonl: expected labels of the run's task.json, got "

@@ -1,7 +1,5 @@
-"""GLUE: the official folder in, scores and files for its leaderboard out.
-
-The eleven data sets of gluebenchmark.com, read as they are unpacked. No TensorFlow.
-"""
+"""GLUE: the official folder in, scores and files for its leaderboard out. The eleven
+data sets of gluebenchmark.com are read as they are unpacked. No TensorFlow."""
 
 import io
 import logging
@@ -27,8 +25,6 @@ _SENTENCES = TextColumns(text="sentence1", text_pair="sentence2")
 
 
 class Submission(NamedTuple):
-    """File that the leaderboard wants for a test split."""
-
     file_name: str
     num_rows: int
     """Rows of the official test file."""
@@ -57,7 +53,7 @@ class Task:
 
     @property
     def main_metric(self) -> str:
-        """Metric that the paper reports."""
+        """Returns the metric that the paper reports."""
         return self.metrics[0]
 
 
@@ -139,7 +135,6 @@ TASKS: Mapping[str, Task] = {
 
 
 def find_task(name: str) -> Task:
-    """Finds a task by name."""
     if name not in TASKS:
         raise InputError(
             f"expected a GLUE task ({', '.join(TASKS)}), got {name!r}"
@@ -151,13 +146,8 @@ def find_task(name: str) -> Task:
 def find_files(
     directory: str | Path, name: str, splits: Iterable[str] | None = None
 ) -> dict[str, Path]:
-    """Finds the files of some splits of a task.
-
-    Args:
-        directory: the official folder, which holds one folder for each task.
-        name: of the task.
-        splits: `None`: those to train and to evaluate on.
-    """
+    """Finds the files of some splits of a task; `None`: those to train and to evaluate
+    on. The official `directory` holds one folder for each task."""
     task = find_task(name)
     if splits is None:
         splits = [*([task.train] if task.train else []), *task.dev]
@@ -173,7 +163,7 @@ def find_files(
 
 
 def read(directory: str | Path, name: str, split: str) -> list[text.LabelledText]:
-    """Reads all rows of a split; those of a test split have no label."""
+    """Reads all rows of a split; rows of a test split have no label."""
     task = find_task(name)
     path = find_files(directory, name, [split])[split]
     has_label = split not in task.submissions
@@ -187,12 +177,12 @@ def read(directory: str | Path, name: str, split: str) -> list[text.LabelledText
 
 
 def read_rows(path: Path, name: str) -> Iterator[dict[str, str]]:
-    """All columns of each row of a task's file, which `read` takes."""
+    """Returns all columns of each row of a task's file, which `read` takes."""
     return (row for _, row in _rows(find_task(name), path.stem, path))
 
 
 def _rows(task: Task, split: str, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line number and values by column of each row; quotes are ordinary characters."""
+    """Yields line number and values by column of each row; quotes are ordinary."""
     lines = reading.read_lines(path)
     has_names = task.column_names is None or split in task.submissions
     names = lines[0].split("\t") if has_names else list(task.column_names or ())
@@ -250,32 +240,23 @@ def _is_label(task: Task, label: str) -> bool:
 def scores(
     name: str, logits: np.ndarray, true_label_ids: np.ndarray
 ) -> dict[str, float]:
-    """Scores of answers by the official metrics of a task.
+    """Returns `loss` and the official metrics of a task, fractions of 1.
 
-    Args:
-        name: of the task.
-        logits: `(num_examples, num_labels)`, one column for STS-B.
-        true_label_ids: as from `text.label_ids`, with the labels of the task.
-
-    Returns:
-        `loss` and the task's metrics, fractions of 1. The F1 is that of label 1; it is
-        0 if no row has that label and none was given it. A correlation with something
-        constant counts as 0.
+    `logits` are `(num_examples, num_labels)`, one column for STS-B, and
+    `true_label_ids` as from `text.label_ids`. The F1 is that of label 1; it is 0 if no
+    row has that label and none was given it. A correlation with something constant
+    counts as 0.
     """
     values = text.scores(logits, true_label_ids)
     return {metric: values[metric] for metric in ("loss", *find_task(name).metrics)}
 
 
 def submission_tsv(name: str, logits: np.ndarray) -> str:
-    """Table of answers to a test file, as the leaderboard wants it.
+    """Returns the table of answers to a test file for the leaderboard.
 
-    Args:
-        name: of the task.
-        logits: `(num_rows, num_labels)`, in the order of the file.
-
-    Returns:
-        A line `index`, `prediction`, then a line for each row, from 0: the label as
-        the training file spells it; for STS-B the number, within 0 to 5.
+    `logits` are `(num_rows, num_labels)`, in the order of the file. After the line
+    `index`, `prediction`, each row has its number, from 0, and the label as the
+    training file spells it; for STS-B the number, within 0 to 5.
     """
     labels = find_task(name).labels
     if labels is None:
@@ -287,7 +268,7 @@ def submission_tsv(name: str, logits: np.ndarray) -> str:
 
 
 def submission_names(model_task: str | None) -> list[str]:
-    """Files of a submission that a model of a task gives; none if it is not GLUE's."""
+    """Returns a model's files of a submission; none if its task is not GLUE's."""
     return [
         submission.file_name
         for name, task in TASKS.items()
@@ -297,7 +278,6 @@ def submission_names(model_task: str | None) -> list[str]:
 
 
 def check_is_whole(file_names: Iterable[str]) -> None:
-    """Checks that files make a whole submission."""
     given = set(file_names)
     wanted = {
         file_name: name
@@ -314,11 +294,8 @@ def check_is_whole(file_names: Iterable[str]) -> None:
 
 
 def submission_zip(tables: Mapping[str, str]) -> bytes:
-    """Archive to upload; equal bytes for equal answers.
-
-    Args:
-        tables: from the file name of every `Submission` to its `submission_tsv`.
-    """
+    """Returns the archive to upload; equal bytes for equal answers. `tables` are the
+    `submission_tsv` of every `Submission`, by file name."""
     check_is_whole(tables)
     wanted = [s for task in TASKS.values() for s in task.submissions.values()]
     unknown = sorted(set(tables) - {s.file_name for s in wanted})

@@ -1,7 +1,4 @@
-"""Texts with any number of labels each: targets, thresholds, scores, tables.
-
-No TensorFlow.
-"""
+"""Texts with any number of labels each: targets, thresholds, scores. No TensorFlow."""
 
 # Labels are None only in files without any, which are not asked for them.
 # scikit-learn and scipy have no types of their own.
@@ -26,7 +23,7 @@ THRESHOLD = 0.5
 def distinct_labels(
     examples: Sequence[text.LabelledText], *, path: str | Path
 ) -> tuple[str, ...]:
-    """All labels of a file, in the order of `text.sorted_labels`."""
+    """Returns all labels of a file, in the order of `text.sorted_labels`."""
     labels = {label for example in examples for label in example.label}
     if not labels:
         raise InputError(f"{path}: no row has a label, expected at least one")
@@ -36,7 +33,7 @@ def distinct_labels(
 def targets(
     examples: Sequence[text.LabelledText], labels: Sequence[str], *, path: str | Path
 ) -> np.ndarray:
-    """1 where a label holds, else 0: `(num_examples, num_labels)` float32."""
+    """Returns `(num_examples, num_labels)` float32: 1 where a label holds, else 0."""
     places = {label: place for place, label in enumerate(labels)}
     found = np.zeros((len(examples), len(labels)), np.float32)
     for row, example in enumerate(examples):
@@ -66,19 +63,15 @@ def label_features(
 
 
 def smoothed(true_targets: np.ndarray, smoothing: float) -> np.ndarray:
-    """Targets of which a share is spread over both answers, yes and no."""
+    """Spreads a share of the targets over both answers, yes and no."""
     return true_targets * np.float32(1 - smoothing) + np.float32(smoothing / 2)
 
 
 def positive_weights(true_targets: np.ndarray) -> np.ndarray:
-    """Weights that make the texts with a label count as much as those without it.
+    """Returns weights that make texts with a label count as much as texts without it.
 
-    Args:
-        true_targets: from `targets`.
-
-    Returns:
-        `(num_labels,)` float32, texts without over texts with it: the `pos_weight` of
-        torch's `BCEWithLogitsLoss`. 1 for a label that no text or every text has.
+    They are `(num_labels,)` float32, texts without over texts with it: the `pos_weight`
+    of torch's `BCEWithLogitsLoss`. 1 for a label that no text or every text has.
     """
     num_with = true_targets.sum(axis=0, dtype=np.float64)
     num_without = len(true_targets) - num_with
@@ -88,14 +81,14 @@ def positive_weights(true_targets: np.ndarray) -> np.ndarray:
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:
-    """Probability of each label by itself, `(num_examples, num_labels)` float32."""
+    """Returns each label's own probability, `(num_examples, num_labels)` float32."""
     return scipy.special.expit(logits.astype(np.float32))
 
 
 def threshold_row(
     thresholds: Mapping[str, float] | None, labels: Sequence[str]
 ) -> np.ndarray:
-    """Thresholds in the order of the labels, `(num_labels,)` float32."""
+    """Returns thresholds in the order of the labels, `(num_labels,)` float32."""
     chosen = thresholds or {}
     return np.array([chosen.get(label, THRESHOLD) for label in labels], np.float32)
 
@@ -103,17 +96,12 @@ def threshold_row(
 def best_thresholds(
     label_probabilities: np.ndarray, true_targets: np.ndarray
 ) -> np.ndarray:
-    """For each label the threshold with the highest F1.
+    """Returns the threshold with the highest F1 for each label, `(num_labels,)`
+    float32.
 
-    Between two probabilities it is their middle. Of several that are equally good, the
-    one nearest to 0.5 is taken.
-
-    Args:
-        label_probabilities: `(num_examples, num_labels)` float32.
-        true_targets: the same shape, 1 or 0.
-
-    Returns:
-        `(num_labels,)` float32; 0.5 where no example has the label.
+    Both arguments are `(num_examples, num_labels)`: float32, and 1 or 0. Between two
+    probabilities the threshold is their middle. Among equally good ones, the one
+    nearest to 0.5 is taken; 0.5 where no example has the label.
     """
     columns = zip(label_probabilities.T, true_targets.T, strict=True)
     return np.array([_best_threshold(*column) for column in columns], np.float32)
@@ -146,19 +134,13 @@ def scores(
     true_targets: np.ndarray,
     thresholds: np.ndarray,
 ) -> dict[str, float]:
-    """Scores of answers.
+    """Returns scores of logits `(num_examples, num_labels)`.
 
-    Args:
-        logits: `(num_examples, num_labels)`.
-        true_targets: the same shape, from `targets`.
-        thresholds: `(num_labels,)`, for all but the loss and the best scores.
-
-    Returns:
-        `loss` (mean binary cross entropy of a label, nats), `accuracy` (share of
-        examples of which all labels are right), `micro_f1` (over all labels of all
-        examples) and `macro_f1` (mean over labels that occur or are given);
-        `best_micro_f1` and `best_macro_f1` with the thresholds that are best for each
-        label on these very examples.
+    `loss` (mean binary cross entropy of a label, nats), and with `(num_labels,)`
+    `thresholds`: `accuracy` (share of examples of which all labels are right),
+    `micro_f1` (over all labels of all examples) and `macro_f1` (mean over labels that
+    occur or are given); `best_micro_f1` and `best_macro_f1` with the thresholds that
+    are best for each label on these very examples.
     """
     given = probabilities(logits)
     values = logits.astype(float)

@@ -54,7 +54,7 @@ def _score(label: str, records: Sequence[MultiLabelText]) -> confusion.ClassScor
 
 
 def _worst(record: MultiLabelText) -> tuple[str, float]:
-    """The label whose probability is furthest from the truth, and how far."""
+    """Returns the label whose probability is furthest off, and how far."""
     wrong = set(record.labels) ^ set(record.prediction)
     gaps = {
         label: abs(probability - (label in record.labels))

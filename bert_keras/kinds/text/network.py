@@ -17,14 +17,14 @@ from bert_keras.model.networks import (
 class BertClassifier(EncoderWithHead):
     """Chooses one of several classes for a text or a pair, or predicts a number.
 
-    `num_labels` is the number of classes; 1 for a number. `logits` have the shape
-    `(batch_size, num_labels)`. For `loss_terms`, `label_ids` are `(batch_size,)` or
-    `(batch_size, 1)`: the true class as an integer, or the true number as a float. A
-    number has no `accuracy`. Packed rows have a label and a weight for each slot,
-    `(batch_size, slots)`; the weight of an empty one is 0. With `label_targets`,
-    `(batch_size, 1, num_labels)` floats, the loss is the sum of each class's cross
-    entropy times its target. `accuracy` counts alike all examples with a weight above
-    0, also where classes have weights of their own.
+    `num_labels` is the number of classes; 1 for a number. `logits` are `(batch_size,
+    num_labels)`. For `loss_terms`, `label_ids` are `(batch_size,)` or `(batch_size,
+    1)`: the true class as an integer, or the true number as a float. A number has no
+    `accuracy`. Packed rows have a label and a weight for each slot, `(batch_size,
+    slots)`; the weight of an empty one is 0. With `label_targets`, `(batch_size, 1,
+    num_labels)` floats, the loss is the sum of each class's cross entropy times its
+    target. `accuracy` counts alike all examples with a weight above 0, also where
+    classes have weights of their own.
     """
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
@@ -53,12 +53,12 @@ class BertClassifier(EncoderWithHead):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class BertMultiLabelClassifier(EncoderWithHead):
-    """Says of each of several labels whether it holds for a text or a pair.
+    """Predicts whether each of several labels holds for a text or a pair.
 
-    `logits` have the shape `(batch_size, num_labels)`; the sigmoid of each is the
-    probability of its label. For `loss_terms`, `label_targets` are `(batch_size, 1,
-    num_labels)` floats, 1 where a label holds, and `label_weights`, if any, the same
-    shape, `1 + (weight - 1) * target`. `loss` is the mean over labels, as torch's
+    `logits` are `(batch_size, num_labels)`; the sigmoid of each is the probability of
+    its label. For `loss_terms`, `label_targets` are `(batch_size, 1, num_labels)`
+    floats, 1 where a label holds, and `label_weights`, if any, the same shape, `1 +
+    (weight - 1) * target`. `loss` is the mean over labels, as torch's
     `BCEWithLogitsLoss` with `pos_weight`; `accuracy` counts the texts of which all
     labels are right. Packed rows have targets for each slot.
     """

@@ -24,7 +24,6 @@ _COLUMNS = (
 
 
 def describe(records: Sequence[RatedText]) -> list[sections.Section]:
-    """Returns the sections of the page."""
     mistakes = sections.mistakes_section(
         _COLUMNS,
         worst(records),
@@ -35,7 +34,7 @@ def describe(records: Sequence[RatedText]) -> list[sections.Section]:
 
 
 def errors(records: Sequence[RatedText]) -> dict[str, float]:
-    """Distances of the answers from the right numbers, in their unit."""
+    """Returns distances of the answers from the right numbers, in their unit."""
     all_errors = np.array([record.error for record in records])
     # Sums of huge numbers are infinite.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -47,7 +46,7 @@ def errors(records: Sequence[RatedText]) -> dict[str, float]:
 
 
 def worst(records: Sequence[RatedText]) -> list[RatedText]:
-    """All answers, the farthest from the right number first."""
+    """Returns all answers, the farthest from the right number first."""
     return sorted(records, key=lambda record: (-abs(record.error), record.line))
 
 

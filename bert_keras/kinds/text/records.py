@@ -29,7 +29,6 @@ class ClassifiedText(Record):
 
     @property
     def confidence(self) -> float:
-        """The probability of the answer that was given."""
         return self.probabilities[self.prediction]
 
     def numbers(self) -> Iterable[float]:
@@ -37,7 +36,7 @@ class ClassifiedText(Record):
 
 
 class MultiLabelText(Record):
-    """A text, or two, and its labels, of which there may be any number."""
+    """A text, or two, and any number of labels."""
 
     truth_name = "labels"
 
@@ -72,7 +71,7 @@ class RatedText(Record):
 
     @property
     def error(self) -> float:
-        """How much too high the answer is."""
+        """Returns the answer less the right number."""
         return self.prediction - cast(float, self.label)
 
     def numbers(self) -> Iterable[float]:

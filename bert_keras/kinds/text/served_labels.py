@@ -10,15 +10,12 @@ class Labels(served.DirectAnswers):
     """Classes or numbers of texts.
 
     Strings: `text`, and `text_pair` if the model was trained on pairs; an empty
-    `text_pair` is no second text. Ids: `answers.INPUT_NAMES`.
+    `text_pair` is no second text. Ids: `served.INPUT_NAMES`.
 
     Numbers: `logits`, `(batch_size, num_labels)` float32, one column for a number.
     Answers: for classes `probabilities`, `(batch_size, num_labels)` float32, and
     `label`, `(batch_size,)` strings, the most probable one; for numbers `score`,
     `(batch_size,)` float32.
-
-    Args:
-        trained: of kind `classification` or `regression`.
     """
 
     def __init__(self, trained: served.Trained):
@@ -71,11 +68,7 @@ class SeveralLabels(Labels):
     `(batch_size, num_labels)` float32, each of its label by itself; `holds`, the same
     shape, 1 where a probability reaches the threshold of its label, else 0 (int32); and
     `labels`, the same shape, strings: the labels that hold, the most probable first,
-    then empty strings.
-
-    Args:
-        trained: of kind `multi_label`; without a threshold of its run each is
-            `multi_label.THRESHOLD`.
+    then empty strings. A run without thresholds has `multi_label.THRESHOLD`.
     """
 
     def __init__(self, trained: served.Trained):

@@ -1,7 +1,4 @@
-"""Likeness of texts by the cosines of their vectors: scores and search.
-
-No TensorFlow.
-"""
+"""Likeness of texts by the cosines of their vectors. No TensorFlow."""
 
 from typing import NamedTuple
 
@@ -17,7 +14,7 @@ _TINY = 1e-12
 
 
 def unit_length(vectors: np.ndarray) -> np.ndarray:
-    """Vectors `(..., size)` of length 1, float32; one of zeros stays as it is."""
+    """Returns vectors `(..., size)` of length 1, float32; zeros stay as they are."""
     vectors = vectors.astype(np.float32)
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     # Not `maximum(lengths, ...)` of all: NaN stays NaN.
@@ -25,7 +22,7 @@ def unit_length(vectors: np.ndarray) -> np.ndarray:
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Cosine of each pair of vectors, `(num_pairs,)` float32."""
+    """Returns the cosine of each pair of vectors, `(num_pairs,)` float32."""
     return (unit_length(first) * unit_length(second)).sum(axis=-1)
 
 
@@ -47,14 +44,9 @@ def search(
 ) -> Search:
     """Looks for the second text of each pair among all second texts.
 
-    Other second texts of the same first text are right too, so they are neither
-    counted nor searched; nor is the first text itself.
-
-    Args:
-        first: `(num_pairs, size)` vectors of what is looked for.
-        second: the same shape.
-        first_ids: `(num_pairs,)` whole numbers, equal for equal texts.
-        second_ids: the same for the second texts.
+    Other second texts of the same first text are right too, so they are neither counted
+    nor searched; nor is the first text itself. Vectors are `(num_pairs, size)`; ids are
+    `(num_pairs,)` whole numbers, equal for equal texts.
     """
     _, rows, places = np.unique(second_ids, return_index=True, return_inverse=True)
     candidates, candidate_ids = unit_length(second[rows]).T, second_ids[rows]
@@ -82,7 +74,7 @@ def search(
 
 
 def search_scores(ranks: np.ndarray) -> dict[str, float]:
-    """`recall_at_1`, `recall_at_10` and `mrr`, the mean of 1 / rank."""
+    """Returns `recall_at_1`, `recall_at_10` and `mrr`, the mean of 1 / rank."""
     return {
         "recall_at_1": float((ranks <= 1).mean()),
         f"recall_at_{RANK}": float((ranks <= RANK).mean()),
@@ -91,10 +83,8 @@ def search_scores(ranks: np.ndarray) -> dict[str, float]:
 
 
 def label_scores(found: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """`spearman` and `pearson` correlation of cosines with labels.
-
-    0 for constants, and for cosines that are not numbers.
-    """
+    """Returns `spearman` and `pearson` correlation of cosines with labels; 0 for
+    constants, and for cosines that are not numbers."""
     if not np.isfinite(found).all():
         found = np.zeros_like(found)
     values = text.scores(found[:, None], labels)

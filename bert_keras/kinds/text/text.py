@@ -33,8 +33,6 @@ DEFAULT_TEXT_PAIR_COLUMN = "text_pair"
 
 
 class LabelledText(NamedTuple):
-    """One row of a file."""
-
     text: str
     text_pair: str | None
     label: str | tuple[str, ...] | None
@@ -53,14 +51,12 @@ def read_texts(
 ) -> list[LabelledText]:
     """Reads all rows of a file; other columns are ignored.
 
-    A blank line is no row, but in a `.tsv` of one column it is an empty text.
+    A blank line is no row, but in a `.tsv` of one column it is an empty text. Files are
+    UTF-8, a byte order mark allowed; `.tsv` and `.csv` begin with a line of column
+    names.
 
     Args:
-        path: `.tsv`, `.csv` or `.jsonl`, UTF-8, a byte order mark allowed; the first
-            two begin with a line of column names.
-        columns: names of the columns to read.
         has_text_pair: whether to read second texts; `None`: if they have a column.
-        has_label: whether to read labels.
         has_several_labels: whether a text has any number of labels: a cell that has
             them between separators, a list in JSON lines, or a column of 0 and 1 each.
     """
@@ -84,7 +80,7 @@ def read_texts(
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """All columns of each row of a file that `read_texts` takes."""
+    """Returns all columns of each row of a file that `read_texts` takes."""
     return (row for _, row in reader(path)(path))
 
 
@@ -101,7 +97,7 @@ def reader(path: Path) -> Callable[[Path], reading.Rows]:
 def _text_columns(
     columns: TextColumns, row: Mapping[str, Any], has_text_pair: bool | None
 ) -> dict[str, str]:
-    """Names of the columns of texts, by key of `columns`."""
+    """Returns the names of the columns of texts, by key of `columns`."""
     pair_name = columns.text_pair or DEFAULT_TEXT_PAIR_COLUMN
     if has_text_pair is None:
         has_text_pair = columns.text_pair is not None or pair_name in row
@@ -119,7 +115,7 @@ class Place(NamedTuple):
         return InputError(f"{self.path}: line {self.line}: {problem}")
 
     def value(self, row: Mapping[str, Any], name: str, *, key: str) -> Any:
-        """A cell, by the name of its column, which a key of `columns` gives."""
+        """Returns a cell; a key of `columns` gives the name of its column."""
         if name in row:
             return row[name]
         problem = (
@@ -138,7 +134,7 @@ class Place(NamedTuple):
         return value
 
     def label(self, name: str, value: Any) -> str:
-        """A label, of a string, a number or a truth value."""
+        """Returns a label from a string, a number or a truth value."""
         if isinstance(value, bool | int | float):
             value = json.dumps(value)
         if isinstance(value, list):
@@ -162,7 +158,7 @@ def _label(row: Mapping[str, Any], columns: TextColumns, place: Place) -> str:
 def _labels(
     row: Mapping[str, Any], columns: TextColumns, place: Place
 ) -> tuple[str, ...]:
-    """The labels of a text, each once."""
+    """Returns the labels of a text, each once."""
     separator = columns.label_separator
     if isinstance(columns.label, str):
         found = _listed_labels(row, columns.label, separator, place)
@@ -212,7 +208,7 @@ _READERS = {
 def distinct_labels(
     examples: Sequence[LabelledText], *, path: str | Path
 ) -> tuple[str, ...]:
-    """The labels, in the order of `sorted_labels`."""
+    """Returns the labels, in the order of `sorted_labels`."""
     labels = {example.label for example in examples}
     if len(labels) < 2:
         raise InputError(
@@ -223,7 +219,7 @@ def distinct_labels(
 
 
 def sorted_labels(labels: Collection[str]) -> tuple[str, ...]:
-    """Labels in order: as numbers if all are integers, else as text."""
+    """Sorts labels, as numbers if all are integers, else as text."""
     if all(re.fullmatch("-?[0-9]+", label) for label in labels):
         return tuple(sorted(labels, key=lambda label: (int(label), label)))
     return tuple(sorted(labels))
@@ -235,16 +231,8 @@ def label_ids(
     *,
     path: str | Path,
 ) -> np.ndarray:
-    """The right answers, as numbers.
-
-    Args:
-        examples: with labels.
-        labels: the classes; `None`: labels are numbers to be predicted.
-        path: of the examples, for errors.
-
-    Returns:
-        `(num_examples,)`: int32 places in `labels`, or float32 numbers.
-    """
+    """Returns the right answers, `(num_examples,)`: int32 places in `labels`, or
+    float32 numbers to be predicted if `labels` is `None`. `path` is for errors."""
     if labels is None:
         return np.array([_number(e, path) for e in examples], np.float32)
     places = {label: place for place, label in enumerate(labels)}
@@ -260,12 +248,7 @@ def label_features(
     settings: FinetuningConfig,
 ) -> dict[str, np.ndarray]:
     """Returns the inputs of the loss of classes, by their names in `data.features`.
-
-    Args:
-        true_label_ids: `(num_examples,)` places in `labels`.
-        labels: the classes.
-        settings: weights and smoothing.
-    """
+    `true_label_ids` are `(num_examples,)` places in `labels`."""
     found = {"label_ids": true_label_ids}
     weights = settings.class_weights
     by_label = None
@@ -288,13 +271,11 @@ def label_features(
 
 
 def balanced_weights(true_label_ids: np.ndarray, num_labels: int) -> np.ndarray:
-    """Weights with which the examples of all classes that occur weigh the same.
+    """Returns weights with which all classes that occur weigh the same.
 
-    Those of scikit-learn's `compute_class_weight("balanced")`: examples over classes
-    times examples of the class.
-
-    Returns:
-        `(num_labels,)` float32; 1 for a class without examples.
+    They are `(num_labels,)` float32, 1 for a class without examples, as scikit-learn's
+    `compute_class_weight("balanced")`: examples over classes times examples of the
+    class.
     """
     counts = np.bincount(true_label_ids, minlength=num_labels)
     weights = len(true_label_ids) / (np.count_nonzero(counts) * np.maximum(counts, 1))
@@ -302,7 +283,8 @@ def balanced_weights(true_label_ids: np.ndarray, num_labels: int) -> np.ndarray:
 
 
 def weight_row(weights: Mapping[str, float], labels: Sequence[str]) -> np.ndarray:
-    """Weights in the order of the labels, `(num_labels,)` float32; 1 if not given."""
+    """Returns weights by the order of labels, `(num_labels,)` float32; 1 if not
+    given."""
     for label in weights:
         if label not in labels:
             raise InputError(
@@ -315,7 +297,7 @@ def weight_row(weights: Mapping[str, float], labels: Sequence[str]) -> np.ndarra
 def unknown_label(
     label: str, labels: Sequence[str], *, path: str | Path, line: int
 ) -> InputError:
-    """The error for a label that no text of the training had."""
+    """Returns the error for a label that no text of the training had."""
     shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
     return InputError(
         f"{path}: line {line}: label {label!r} was not in the training data (known: "
@@ -340,10 +322,8 @@ def _number(example: LabelledText, path: str | Path) -> float:
 def own_scores(
     logits: np.ndarray, true_label_ids: np.ndarray, task: config.Task
 ) -> dict[str, float]:
-    """Returns `scores`, with the label in the name of two classes' F1.
-
-    That is `f1 of LABEL`, of the task's positive label; of more classes `macro_f1`.
-    """
+    """Returns `scores`, with the task's positive label in the name of two classes' F1:
+    `f1 of LABEL`; of more classes `macro_f1`."""
     labels = task.labels
     if labels is None:
         return scores(logits, true_label_ids)
@@ -358,18 +338,12 @@ def own_scores(
 def scores(
     logits: np.ndarray, true_label_ids: np.ndarray, *, positive: int = 1
 ) -> dict[str, float]:
-    """Scores of answers.
+    """Returns scores of logits `(num_examples, num_labels)`; one column: numbers.
 
-    Args:
-        logits: `(num_examples, num_labels)`; one column: predicted numbers.
-        true_label_ids: as from `label_ids`.
-        positive: of two classes the one of `f1`.
-
-    Returns:
-        For classes `loss` (mean cross entropy, nats), `accuracy`, `f1` (for two classes
-        that of the positive one, for more the mean over those that occur) and
-        `matthews`; for numbers `loss` (mean squared error), `pearson` and `spearman`. A
-        correlation with a constant counts as 0.
+    For classes `loss` (mean cross entropy, nats), `accuracy`, `f1` (for two classes
+    that of `positive`, for more the mean over those that occur) and `matthews`; for
+    numbers `loss` (mean squared error), `pearson` and `spearman`. A correlation with a
+    constant counts as 0.
     """
     if logits.shape[1] == 1:
         return _regression_scores(logits[:, 0].astype(float), true_label_ids)
@@ -418,11 +392,8 @@ def _varies(values: np.ndarray) -> bool:
 
 
 def predictions_tsv(logits: np.ndarray, labels: Sequence[str] | None) -> str:
-    """Classes or numbers as a table, one line for each row of the input, in its order.
-
-    Columns: `prediction`, and with `labels` a `p(label)` for each of them, the
-    probability that the model gives it.
-    """
+    """Returns classes or numbers as a table, a line for each row of the input. Columns:
+    `prediction`, and with `labels` a `p(label)` for each, its probability."""
     if labels is None:
         return table(["prediction"], ([f"{value:.6g}"] for value in logits[:, 0]))
     probabilities = scipy.special.softmax(logits, axis=-1)
@@ -434,5 +405,5 @@ def predictions_tsv(logits: np.ndarray, labels: Sequence[str] | None) -> str:
 
 
 def table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Tab-separated lines below one of names."""
+    """Returns tab-separated lines below a line of names."""
     return "".join("\t".join(fields) + "\n" for fields in (header, *lines))

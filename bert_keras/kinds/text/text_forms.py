@@ -159,7 +159,7 @@ class TextDataset(dataset.Dataset):
         return MultiLabelAnswers(targets=true, separator=separator, **shared)
 
     def targets(self, task: config.Task) -> np.ndarray:
-        """The right answers, as `text.label_ids` or `multi_label.targets` has them."""
+        """Returns right answers as `text.label_ids` or `multi_label.targets` do."""
         if task.kind == "multi_label":
             return multi_label.targets(self.rows, task.labels, path=self.path)
         return text.label_ids(self.rows, task.labels, path=self.path)
@@ -167,8 +167,6 @@ class TextDataset(dataset.Dataset):
 
 @dataclass(frozen=True, kw_only=True)
 class TextAnswers(dataset.Answers):
-    """Classes or numbers that a model predicts for texts."""
-
     rows: Sequence[text.LabelledText]
     logits: np.ndarray
     """`(num_rows, num_labels)` float32."""
@@ -207,10 +205,8 @@ class TextAnswers(dataset.Answers):
 
 @dataclass(frozen=True, kw_only=True)
 class MultiLabelAnswers(dataset.Answers):
-    """Labels, any number of them, that a model predicts for texts.
-
-    `threshold` is that of each label, by its name; `None`: `multi_label.THRESHOLD`.
-    """
+    """Labels, any number of them, that a model predicts for texts. `threshold` is by
+    label; `None`: `multi_label.THRESHOLD`."""
 
     rows: Sequence[text.LabelledText]
     logits: np.ndarray
@@ -262,7 +258,7 @@ class MultiLabelAnswers(dataset.Answers):
     def _predicted(
         self, threshold: Mapping[str, float] | None
     ) -> Iterator[tuple[tuple[str, ...], np.ndarray]]:
-        """The labels that each text is given, and the probabilities of all."""
+        """Returns the labels that each text is given, and the probabilities of all."""
         thresholds = multi_label.threshold_row(threshold, self.task.labels)
         names = np.array(self.task.labels)
         for row in self._probabilities():

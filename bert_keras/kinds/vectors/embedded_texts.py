@@ -24,7 +24,6 @@ _COLUMNS = (
 
 
 def describe(records: Sequence[EmbeddedText]) -> list[sections.Section]:
-    """Returns the sections of the page."""
     if records[0].label is not None:
         return [_cosines(records)]
     return [_search(records), _misses(records)]

@@ -34,8 +34,6 @@ _NEGATIVE = "negative"
 
 
 class Texts(NamedTuple):
-    """One row of a file."""
-
     text: str
     text_pair: str | None
     negative: str | None
@@ -45,7 +43,7 @@ class Texts(NamedTuple):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """All texts that there are."""
+        """Returns all texts that there are."""
         found = (self.text, self.text_pair, self.negative)
         return tuple(part for part in found if part is not None)
 
@@ -53,13 +51,9 @@ class Texts(NamedTuple):
 def read(
     path: str | Path, columns: finetuning.TextColumns, *, has_labels: bool = True
 ) -> list[Texts]:
-    """Reads all rows of a file; columns with other names are ignored.
-
-    Args:
-        path: `.tsv`, `.csv` or `.jsonl`, see `text.read_texts`.
-        columns: names of the columns; those that are not set are read if there.
-        has_labels: whether to read labels and negatives.
-    """
+    """Reads all rows of a file; columns with other names are ignored, and columns that
+    are not set are read if there. Without `has_labels`, labels and negatives are not
+    read. For `path` see `text.read_texts`."""
     path = files.path(path)
     wanted: dict[str, str] = {}
     found = []
@@ -80,7 +74,7 @@ _NO_TEXTS: Mapping[str, Any] = {"text_pair": None, "negative": None}
 def _wanted_columns(
     columns: finetuning.TextColumns, row: Mapping[str, Any], *, has_labels: bool
 ) -> dict[str, str]:
-    """Names of the columns to read, by key of `columns`."""
+    """Returns the names of the columns to read, by key of `columns`."""
     names = {
         "text_pair": (columns.text_pair, text.DEFAULT_TEXT_PAIR_COLUMN),
         "negative": (columns.negative, _NEGATIVE),
@@ -129,7 +123,7 @@ class TextInputs:
 
     @functools.cached_property
     def lengths(self) -> np.ndarray:
-        """`(num_rows,)` int64: tokens of each row's longest text."""
+        """Returns the tokens of each row's longest text, `(num_rows,)` int64."""
         return self.texts.lengths[self.ids].max(axis=1)
 
     @property
@@ -141,12 +135,9 @@ class TextInputs:
         return len(self.ids)
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Some rows, padded to the longest text of them.
-
-        Returns:
-            `input_ids`, `input_mask` and `segment_ids`, `(len(rows), num_texts,
-            longest)` int32; `features.TEXT_IDS`; and `labels`.
-        """
+        """Returns some rows, padded to their longest text: `input_ids`, `input_mask`
+        and `segment_ids`, `(len(rows), num_texts, longest)` int32; `features.TEXT_IDS`;
+        `labels`."""
         ids = self.ids[rows]
         batch = {
             name: values.reshape(*ids.shape, -1)
@@ -235,7 +226,7 @@ class EmbeddingDataset(dataset.Dataset):
         )
 
     def _parts(self, row: Texts) -> tuple[str, ...]:
-        """Texts of a row whose vectors are needed."""
+        """Returns texts of a row whose vectors are needed."""
         if not self.is_training:
             return row.parts[:2]
         if self.settings.pairs == "dropout":
@@ -259,7 +250,7 @@ class EmbeddingDataset(dataset.Dataset):
             )
 
     def _labels(self) -> np.ndarray | None:
-        """The cosines that pairs should have, `(num_rows,)` float32."""
+        """Returns the cosines that pairs should have, `(num_rows,)` float32."""
         if self.rows[0].label is None:
             return None
         most = self.settings.max_label
@@ -273,7 +264,7 @@ class EmbeddingDataset(dataset.Dataset):
         return np.array([row.label for row in self.rows], np.float32) / np.float32(most)
 
     def check_metric(self) -> None:
-        """Raises an `InputError` if the settings' metric is not of such a file."""
+        """Raises an `InputError` if such a file has no scores of the metric."""
         has_scores = self.rows[0].label is not None
         if has_scores != (self.settings.metric == "spearman"):
             found, right = "no labels", "recall_at_10"
@@ -296,8 +287,6 @@ class EmbeddingDataset(dataset.Dataset):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingAnswers(dataset.Answers):
-    """Vectors of texts."""
-
     rows: Sequence[Texts]
     vectors: np.ndarray
     """`(num_rows, num_texts, size)` float32, of one text or of two."""
@@ -367,5 +356,5 @@ class EmbeddingAnswers(dataset.Answers):
 
 
 def _json(vector: np.ndarray) -> str:
-    """A list of numbers; float32 needs nine digits."""
+    """Returns a list of numbers; float32 needs nine digits."""
     return json.dumps([float(f"{number:.9g}") for number in vector])

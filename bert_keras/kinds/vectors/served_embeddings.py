@@ -33,22 +33,20 @@ def as_trained(trained: served.Trained) -> "Embeddings":
 class Embeddings(served.DirectAnswers):
     """Vectors of texts or of their tokens.
 
-    Strings: `text`. Ids: `answers.INPUT_NAMES`.
+    Strings: `text`. Ids: `served.INPUT_NAMES`.
 
     Numbers: `embedding`, `(batch_size, size)` float32, or, of kind `tokens`,
     `token_embeddings`, `(batch_size, sequence_length, size)` float32; the vectors of
-    padding mean nothing. `size` is `hidden_size` for each layer, in order.
-    Answers: the same; of kind `tokens` also `tokens`, `(batch_size, sequence_length)`
-    strings, "" for padding.
+    padding mean nothing. `size` is `hidden_size` for each layer, in order. Answers: the
+    same; of kind `tokens` also `tokens`, `(batch_size, sequence_length)` strings, ""
+    for padding.
 
     Args:
-        trained: of any kind, with the network of an encoder.
-        kind: one of `KINDS`.
         layers: layers whose outputs are taken, see `encoder.resolve_layers`.
-        long_texts: what becomes of texts that are longer than an input; in windows, not
-            of kind `tokens`, half of each is in the next.
+        long_texts: treatment of texts that are longer than an input; in windows, not of
+            kind `tokens`, half of each is in the next.
         normalize: whether vectors have length 1, not of kind `tokens` or in windows.
-        max_seq_length: see `answers.Answers`.
+        max_seq_length: see `served.ServedModel`.
     """
 
     string_specs = (tf.TensorSpec([None], tf.string, "text"),)
