@@ -1,6 +1,7 @@
 """One forward pass of a network over many inputs, in batches, without training."""
 
 import math
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.core import progress
+from bert_keras.core.errors import InputError
 from bert_keras.labelled import dataset, shapes
 from bert_keras.model import trace_registry
 
@@ -134,7 +136,14 @@ class BatchPredictor:
 
 
 def _zeros_on_disk(shape: tuple[int, ...]) -> np.ndarray:
-    with tempfile.TemporaryFile() as file:
+    folder, num_bytes = tempfile.gettempdir(), 4 * math.prod(shape)
+    # Writing to a map of a file that does not fit would kill the process.
+    if num_bytes > (free := shutil.disk_usage(folder).free):
+        raise InputError(
+            f"{folder}: expected {num_bytes / 1e9:.1f} GB of free disk for the "
+            f"vectors, got {free / 1e9:.1f} GB: name a folder on another disk by TMPDIR"
+        )
+    with tempfile.TemporaryFile(dir=folder) as file:
         return np.memmap(file, np.float32, "w+", shape=shape)
 
 

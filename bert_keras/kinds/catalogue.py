@@ -175,7 +175,7 @@ def read(
     has_text_pair: bool | None = None,
     reads_text: bool = False,
 ) -> dataset.Dataset:
-    """Reads a file of a task.
+    """Reads a file of a task; a file of GLUE stands in its official folder.
 
     `has_text_pair` says whether to read second texts of `text`; `None`: if the file has
     them. `reads_text` is for `tagging` without labels, see `config.Task`.

@@ -37,7 +37,7 @@ LOSS = Metric("loss", "nats", "less")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Names:
-    """What other formats call a kind. `None`: they have no such thing."""
+    """The names of a kind in other formats; `None`: the format has no such name."""
 
     hugging_face: str | None = None
     """Class of its models in transformers."""

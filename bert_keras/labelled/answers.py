@@ -33,8 +33,7 @@ class Record(pydantic.BaseModel):
 
 
 def read_answers(path: Path, record_type: type[Record]) -> list[Record]:
-    """Reads `dev_answers.jsonl` of a run; every record must have the right answer.
-    Errors name the file and the line."""
+    """Reads `dev_answers.jsonl` of a run; every record must have the right answer."""
     records = [
         _parse(row, record_type, place=f"{path}: line {number}")
         for number, row in reading.read_jsonl(path, expected=_EXPECTED)
@@ -57,9 +56,8 @@ def _parse(
         problem = error.errors()[0]
         key = ".".join(str(part) for part in problem["loc"])
         message = problem["msg"].removeprefix("Value error, ")
-        raise InputError(
-            expected + (f"`{key}`: {message}" if key else message)
-        ) from None
+        text = f"`{key}`: {message}" if key else message
+        raise InputError(expected + text) from None
     if getattr(record, record.truth_name) is None:
         raise InputError(f"{expected}`{record.truth_name}`: Field required")
     return record

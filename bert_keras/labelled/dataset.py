@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
@@ -65,6 +66,24 @@ class RedrawnInputs(Inputs, Protocol):
     def of_epoch(self, epoch: int) -> Inputs:
         """Returns the inputs of an epoch, counted from 0, of the same `lengths`."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtendedInputs:
+    """The inputs of a task; a subclass adds arrays to each `batch`."""
+
+    inputs: Inputs
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self.inputs.lengths
+
+    @property
+    def num_answers(self) -> int:
+        return self.inputs.num_answers
+
+    def places(self, rows: np.ndarray) -> Places:
+        return self.inputs.places(rows)
 
 
 class EncodedInputs(Inputs, Protocol):

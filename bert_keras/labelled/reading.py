@@ -18,8 +18,7 @@ Rows = Iterator[tuple[int, dict[str, Any]]]
 
 
 def read_lines(path: str | Path) -> list[str]:
-    """Returns the lines of a file without their ends, LF or CRLF, the last one
-    optional."""
+    """Returns the lines of a file, without LF or CRLF; an empty file has one."""
     return list(_lines(path)) or [""]
 
 
@@ -63,8 +62,7 @@ def read_csv(path: Path) -> Rows:
 
 
 def read_jsonl(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
-    """Yields the objects of a file of JSON lines; blank lines are skipped. `expected`
-    is an example of a row, for errors."""
+    """Yields the objects of JSON lines, blank ones skipped; errors show `expected`."""
     for number, line in enumerate(files.read_lines(path), start=1):
         if not line.strip():
             continue

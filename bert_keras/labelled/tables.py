@@ -15,8 +15,7 @@ def joined(
     suffix: str,
     separator: str | None = None,
 ) -> str:
-    """Joins the rows of an input with their answers, which replace equally named
-    columns.
+    """Joins the rows of an input with answers, which replace columns of their names.
 
     Args:
         answers: tab-separated, with a line of names, a line for each row.
@@ -25,9 +24,8 @@ def joined(
         separator: between the several labels of a `prediction`, which are a list in
             JSON lines; `None`: a prediction is one label.
     """
-    header, *lines = (
-        line.split("\t") for line in answers.removesuffix("\n").split("\n")
-    )
+    answer_lines = answers.removesuffix("\n").split("\n")
+    header, *lines = (line.split("\t") for line in answer_lines)
     found = []
     for row, line in zip(rows, lines, strict=True):
         kept = {name: value for name, value in row.items() if name not in header}

@@ -140,3 +140,14 @@ def mistakes_section(
         table = records_table(columns, worst)
         text = f"{summary}; the {len(worst)} {order}:\n\n{table}"
     return Section("Worst mistakes", "worst_mistakes", text)
+
+
+def answer_sections(columns: Sequence[Column], records: Sequence[Any]) -> list[Section]:
+    """Shows how right confident answers are, and the most confident mistakes."""
+    is_right = [record.label == record.prediction for record in records]
+    wrong = most_confident_mistakes(records)
+    summary = f"{len(wrong):,} of {len(records):,} answers are wrong"
+    return [
+        calibration_section([r.confidence for r in records], is_right),
+        mistakes_section(columns, wrong, summary=summary, order="most confident"),
+    ]

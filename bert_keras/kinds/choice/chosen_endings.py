@@ -11,20 +11,7 @@ from bert_keras.pages.sections import Column, Section
 
 
 def describe(records: Sequence[ChosenEnding]) -> list[Section]:
-    wrong = sections.most_confident_mistakes(records)
-    return [
-        _places(records),
-        sections.calibration_section(
-            [record.confidence for record in records],
-            [record.label == record.prediction for record in records],
-        ),
-        sections.mistakes_section(
-            _COLUMNS,
-            wrong,
-            summary=f"{len(wrong):,} of {len(records):,} answers are wrong",
-            order="most confident",
-        ),
-    ]
+    return [_places(records), *sections.answer_sections(_COLUMNS, records)]
 
 
 def _beginnings(record: ChosenEnding) -> str:

@@ -9,31 +9,20 @@ from bert_keras.labelled import dataset
 
 
 @dataclass(frozen=True, kw_only=True)
-class WordsWithVectors:
+class WordsWithVectors(dataset.ExtendedInputs):
     """Windows whose words have their vectors, so that no epoch runs the encoder."""
 
-    words: ner_windows.TokenizedWords
+    inputs: ner_windows.TokenizedWords
     """With `has_places`."""
     vectors: np.ndarray
     """`(num_words, num_layers, hidden_size)` float32."""
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return self.words.lengths
-
-    @property
-    def num_answers(self) -> int:
-        return self.words.num_answers
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Returns `TokenizedWords.batch` with `word_vectors`, `(len(rows), num_words,
         num_layers, hidden_size)` float32, with as many words as the longest sentence of
         the batch has, and 0 behind shorter ones."""
-        ids, index = self.words.places(rows)
-        shape = (len(rows), int(self.words.num_words[rows].max()))
+        ids, index = self.places(rows)
+        shape = (len(rows), int(self.inputs.num_words[rows].max()))
         vectors = np.zeros((*shape, *self.vectors.shape[1:]), np.float32)
         vectors[index] = self.vectors[ids]
-        return self.words.batch(rows) | {"word_vectors": vectors}
-
-    def places(self, rows: np.ndarray) -> dataset.Places:
-        return self.words.places(rows)
+        return self.inputs.batch(rows) | {"word_vectors": vectors}

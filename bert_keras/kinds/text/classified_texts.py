@@ -23,7 +23,6 @@ def describe(
     right = [record.label for record in records]
     answered = [record.prediction for record in records]
     check_labels({*right, *answered}, labels)
-    wrong = sections.most_confident_mistakes(records)
     return [
         sections.confusion_section(
             confusion.confusion(right, answered, labels),
@@ -36,16 +35,7 @@ def describe(
             name="scores_by_label",
             class_word="label",
         ),
-        sections.calibration_section(
-            [record.confidence for record in records],
-            [record.label == record.prediction for record in records],
-        ),
-        sections.mistakes_section(
-            _COLUMNS,
-            wrong,
-            summary=f"{len(wrong):,} of {len(records):,} answers are wrong",
-            order="most confident",
-        ),
+        *sections.answer_sections(_COLUMNS, records),
     ]
 
 

@@ -9,18 +9,11 @@ from bert_keras.labelled import dataset
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputsWithTeacherLogits:
-    inputs: dataset.Inputs
+class InputsWithTeacherLogits(dataset.ExtendedInputs):
+    """Inputs of a task, each with the logits that a teacher gave it."""
+
     logits: np.ndarray
     """`(num_answers, width)` float32."""
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return self.inputs.lengths
-
-    @property
-    def num_answers(self) -> int:
-        return self.inputs.num_answers
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Returns inputs with `TEACHER_LOGITS` and, for tokens, `TEACHER_MASK`."""
@@ -36,6 +29,3 @@ class InputsWithTeacherLogits:
             features.TEACHER_LOGITS: padded,
             features.TEACHER_MASK: mask,
         }
-
-    def places(self, rows: np.ndarray) -> dataset.Places:
-        return self.inputs.places(rows)

@@ -146,21 +146,12 @@ class TuningJob:
         logger.info("fine-tuning on %d examples%s", num_train, evaluating)
         per_epoch, num_train_steps = loop.num_steps(settings, len(train_inputs.lengths))
         interval = settings.evaluate_steps or per_epoch
-        directory = run.directory / run_directory.CHECKPOINTS_NAME
-        compares = settings.keep == "best" or settings.early_stopping is not None
-        checkpoints = training_state.CheckpointDirectory(
-            directory,
-            keep=1,
-            keep_best=int(compares),
-            is_chief=self._is_chief,
-            owner=owner,
-            before_writing=event_files.send_all,
-        )
+        checkpoints = self._open_checkpoints(owner)
         self._policy = checkpoint_policy.CheckpointPolicy(
             settings,
             metric=catalogue.main_metric(settings, run.task.labels),
             checkpoints=checkpoints,
-            directory=directory,
+            directory=run.directory / run_directory.CHECKPOINTS_NAME,
             steps_per_evaluation=interval,
             is_chief=self._is_chief,
         )
@@ -214,13 +205,36 @@ class TuningJob:
             before_save=self._before_save,
         )
 
+    def _open_checkpoints(
+        self, owner: ownership.Owner | None
+    ) -> training_state.CheckpointDirectory:
+        """Keeps the newest checkpoint, and the best one if the settings need it."""
+        settings = self._settings
+        compares = settings.keep == "best" or settings.early_stopping is not None
+        return training_state.CheckpointDirectory(
+            self._run.directory / run_directory.CHECKPOINTS_NAME,
+            keep=1,
+            keep_best=int(compares),
+            is_chief=self._is_chief,
+            owner=owner,
+            before_writing=event_files.send_all,
+        )
+
     def _with_word_vectors(self, inputs: Any) -> dataset.Inputs:
         """Runs the frozen encoder once, and not in each epoch."""
-        predict = forward.BatchPredictor(
-            self._network.word_vectors, strategy=self._strategy
-        )
+        network: Any = self._network
+
+        def compute(features: Mapping[str, tf.Tensor]) -> tf.Tensor:
+            vectors = network.word_vectors(features)
+            if self._strategy.num_replicas_in_sync == 1:
+                return vectors
+            # The vectors of all replicas are gathered, so their shapes are alike.
+            missing = tf.shape(features["word_positions"])[1] - tf.shape(vectors)[1]
+            return tf.pad(vectors, [[0, 0], [0, missing], [0, 0], [0, 0]])
+
+        predict = forward.BatchPredictor(compute, strategy=self._strategy)
         vectors = predict(inputs, title="vectors of words", on_disk=True)
-        return word_vectors.WordsWithVectors(words=inputs, vectors=vectors)
+        return word_vectors.WordsWithVectors(inputs=inputs, vectors=vectors)
 
     def _events(self, interval: int) -> list[training_run.Event]:
         """Returns the table of events.

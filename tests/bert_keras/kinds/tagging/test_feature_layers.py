@@ -1,6 +1,7 @@
 """Taggers on the layers of a frozen encoder: the feature-based approach."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -193,7 +194,7 @@ def test_a_batch_of_words_has_their_vectors():
         has_places=True,
     )
     vectors = np.arange(10, dtype=np.float32).reshape(5, 1, 2)
-    inputs = word_vectors.WordsWithVectors(words=words, vectors=vectors)
+    inputs = word_vectors.WordsWithVectors(inputs=words, vectors=vectors)
     batch = inputs.batch(np.array([2, 1]))
     assert batch["word_vectors"][:, :, 0].tolist() == [
         [[6, 7], [8, 9]],
@@ -282,7 +283,10 @@ def data(tmp_path_factory):
     return directory
 
 
-def tune(model, data, directory, **changes):
+CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
+
+
+def tune(model, data, directory, strategy=CPU, **changes):
     settings = {
         "task": "tagging",
         "feature_layers": "weighted_sum_all",
@@ -300,7 +304,7 @@ def tune(model, data, directory, **changes):
         train=data / "train.conll",
         dev=[data / "dev.conll"],
         output_dir=directory,
-        strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
+        strategy=strategy,
     )
 
 
@@ -350,6 +354,26 @@ def test_fixed_lengths_give_what_free_ones_give(model, data, tmp_path):
         for number, changes in enumerate(({}, {"lengths": (8, 16)}))
     ]
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+
+
+def test_a_disk_without_room_for_the_vectors(model, data, tmp_path, monkeypatch):
+    usage = shutil._ntuple_diskusage(100, 99, 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
+    message = r"expected 0.0 GB of free disk for the vectors, got 0.0 GB: name a folder"
+    with pytest.raises(InputError, match=message):
+        tune(model, data, tmp_path / "run")
+
+
+@pytest.mark.slow
+def test_two_replicas_give_what_one_gives(model, data, tmp_path):
+    """Their shares of a batch have longest sentences of different lengths."""
+    two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    results = [
+        tune(model, data, tmp_path / str(number), strategy, num_train_epochs=1)
+        for number, strategy in enumerate((CPU, two))
+    ]
+    one, both = (result["eval"]["loss"] for result in results)
+    assert both == pytest.approx(one, abs=1e-5)
 
 
 def test_vectors_are_those_of_features(model, data, tmp_path):
