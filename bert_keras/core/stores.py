@@ -60,9 +60,13 @@ _TRANSIENT_NAMES = (
     "UnavailableError",
     "UnknownError",
 )
+# 412 is not the answer to a condition of ours, whose error has a name: the object
+# changed while its bytes came.
 _NOT_TRANSIENT = re.compile(
-    r"status code: 4(?!08|29)\d\d|Generic (URL|Config) error|Received redirect"
+    r"status code: 4(?!08|12|29)\d\d|Generic (URL|Config) error|Received redirect"
 )
+# An object that was deleted while its bytes came: `obstore` has no name for that.
+_NOT_FOUND = re.compile(r"status code: 404\b")
 _NO_CREDENTIALS = re.compile(r"169\.254\.|metadata\.google\.internal|MissingCredential")
 
 _USED: list[Any] = []
@@ -155,7 +159,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _as_os_error(error: Exception, path: str) -> OSError:
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) or _NOT_FOUND.search(str(error)):
         return FileNotFoundError(errno.ENOENT, "No such file or bucket", path)
     if isinstance(error, exceptions.AlreadyExistsError | exceptions.PreconditionError):
         return FileExistsError(errno.EEXIST, "Changed by another process", path)

@@ -9,12 +9,14 @@ what goes wrong: a JSON object such as
 
     {"every": 5, "kinds": ["429", "503", "cut", "slow"]}
 
-in which the kinds follow each other; `{"every": 1, "kinds": ["down"]}` is an outage.
+in which the kinds follow each other, from the first one each time that the file
+changes; `{"every": 1, "kinds": ["down"]}` is an outage.
 Numbers are HTTP's status codes; "cut" ends the connection in the middle of the answer,
 after the emulator has done what was asked; "slow" leaves the client waiting for it,
 "silent" for good; without the file nothing goes wrong.
 """
 
+import functools
 import http.client
 import http.server
 import itertools
@@ -31,7 +33,7 @@ TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 if CERTIFICATE:
     TLS.load_cert_chain(CERTIFICATE, KEY)
 SLOW_SECONDS = 1
-REQUESTS, FAULTS = itertools.count(1), itertools.count()
+REQUESTS = itertools.count(1)
 # The emulator writes its one list of objects after each change.
 ONE_AT_A_TIME = threading.Lock()
 
@@ -127,14 +129,19 @@ class TlsFront(Front):
         self.connection.close()
 
 
+@functools.lru_cache(maxsize=1)
+def faults(text, changed):
+    rule = json.loads(text)
+    return rule["every"], itertools.cycle(rule["kinds"])
+
+
 def next_fault():
+    file = Path(FOLDER, "faults")
     try:
-        rule = json.loads(Path(FOLDER, "faults").read_text())
+        every, kinds = faults(file.read_text(), file.stat().st_mtime_ns)
     except (FileNotFoundError, ValueError):
         return None
-    if next(REQUESTS) % rule["every"]:
-        return None
-    return rule["kinds"][next(FAULTS) % len(rule["kinds"])]
+    return None if next(REQUESTS) % every else next(kinds)
 
 
 http.server.ThreadingHTTPServer(("localhost", int(PORT)), Front).serve_forever()

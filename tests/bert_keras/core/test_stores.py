@@ -327,6 +327,16 @@ class TestTryingAgain:
             with pytest.raises(Unavailable, match="ends before its last byte"):
                 file.read()
 
+    def test_an_object_that_changes_or_goes_while_it_is_read(self, store, monkeypatch):
+        path = f"{store.root}/f"
+        files.write_atomically(path, b"abcdef")
+        monkeypatch.setattr(stores.time, "sleep", lambda _: store.fail())
+        store.fail("cut", "412")
+        assert stores.read_version(path).data == b"abcdef"
+        store.fail("cut", "404")
+        with pytest.raises(FileNotFoundError):
+            stores.read_version(path)
+
     def test_conditional_writes(self, store):
         path = f"{store.root}/f"
         first = stores.write_if_unchanged(path, b"1", None)
