@@ -1,6 +1,7 @@
 """Who may import whom, and what must stay light.
 
-`python tests/test_architecture.py` prints each folder's lines and imports.
+`python tests/test_architecture.py` prints each folder's lines, statements, floor and
+imports, and the files outside of its folder that know one kind of task.
 """
 
 import ast
@@ -328,31 +329,57 @@ def lines_imported_by(module: str) -> int:
     return sum(len(text.splitlines()) for text in texts)
 
 
+def floor_of(room: str) -> int:
+    """Returns 0 for a folder that imports none of ours, else one more than the highest
+    folder that it may import."""
+    below = FLOORS.get(room, " ".join(FLOORS)).split()
+    return 1 + max(map(floor_of, below)) if below else 0
+
+
+def files_that_name(kind: str) -> list[str]:
+    """Returns product files outside of a kind's folder that name the kind."""
+    name = re.compile(rf"\"{kind}\"|kinds\.{kind}\b|from bert_keras.kinds .*\b{kind}\b")
+    paths = [str(path.relative_to(REPOSITORY)) for path in product_files()]
+    return [
+        path
+        for path in paths
+        if not path.startswith(f"bert_keras/kinds/{kind}/")
+        and name.search(Path(REPOSITORY, path).read_text(encoding="utf-8"))
+    ]
+
+
 def print_house() -> int:
-    """Prints lines and imports of each room; returns how many imports go up."""
+    """Prints the size and imports of each room; returns how many imports go up."""
     lines: Counter[str] = Counter()
+    statements: Counter[str] = Counter()
     files: Counter[str] = Counter()
     arrows: dict[str, set[str]] = {}
     upward = []
     for path in product_files():
-        module = module_name(path)
+        module, text = module_name(path), path.read_text(encoding="utf-8")
         room = room_of(module)
-        lines[room] += len(path.read_text(encoding="utf-8").splitlines())
         files[room] += 1
+        lines[room] += len(text.splitlines())
+        nodes = ast.walk(ast.parse(text))
+        statements[room] += sum(isinstance(node, ast.stmt) for node in nodes)
         for imported in filter(is_ours, imports(path)):
             if not is_allowed(module, imported):
                 upward.append(f"{module} imports {imported}")
             if room_of(imported) not in (room, "door"):
                 arrows.setdefault(room, set()).add(room_of(imported))
-    for room in ["commands", *reversed(FLOORS), "door"]:
+    print(f"{'folder':15}files  lines  statements  floor  imports")
+    for room in ["commands", *sorted(FLOORS, key=floor_of, reverse=True), "door"]:
         below = ", ".join(sorted(arrows.get(room, ())))
-        print(f"{room:15}{files[room]:4} files{lines[room]:7} lines   {below}")
-    print(f"{'':15}{sum(files.values()):4} files{sum(lines.values()):7} lines")
+        floor = floor_of("commands") if room == "door" else floor_of(room)
+        numbers = f"{files[room]:5}{lines[room]:7}{statements[room]:12}{floor:7}"
+        print(f"{room:15}{numbers}  {below}")
+    print(f"{'':15}{files.total():5}{lines.total():7}{statements.total():12}")
     for name in ("pretrain", "finetune"):
         number = lines_imported_by(f"bert_keras.training.{name}")
         print(f"{name} imports {number} lines")
     for module, number in branches_on_the_kind().most_common():
         print(f"{number:4} branches on the kind in {module}")
+    print("ranking is named by", ", ".join(files_that_name("ranking")))
     print(*upward, sep="\n")
     return len(upward)
 
