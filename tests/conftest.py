@@ -92,7 +92,11 @@ class Seconds:
     @classmethod
     def write(cls, half: str) -> None:
         seconds = json.loads(SECONDS.read_text())
-        rounded = {name: round(s) for name, s in sorted(cls.by_file.items())}
+        # Files of this run, and those of runs before that are still there.
+        both = sorted({**seconds[half], **cls.by_file}.items())
+        rounded = {
+            name: round(s) for name, s in both if (SECONDS.parent / name).exists()
+        }
         seconds[half] = {name: s for name, s in rounded.items() if s}
         SECONDS.write_text(json.dumps(seconds, indent=1) + "\n")
 
