@@ -58,9 +58,9 @@ def add_report(verbs: Any) -> None:
 
 
 def report(args: argparse.Namespace) -> None:
-    from bert_keras import report
+    from bert_keras.report import writing
 
-    print(report.write_report(args.run_dir, args.output))
+    print(writing.write_report(args.run_dir, args.output))
 
 
 def add_finetune(verbs: Any) -> None:

@@ -5,12 +5,9 @@ from pathlib import Path
 import numpy as np
 from matplotlib import axes, figure
 
-from bert_keras.checkpoints import run_directory
-from bert_keras.core import files
-from bert_keras.core.settings import strict
-from bert_keras.kinds import registry
 from bert_keras.labelled import data_report
 from bert_keras.pages import drawing, markdown, sections
+from bert_keras.report import facts
 
 MAX_DRAWN_LABELS = 20
 """Labels in the picture, the commonest in the training file."""
@@ -19,65 +16,56 @@ _COLOURS = (drawing.BLUE, drawing.VERMILION, drawing.GREEN, drawing.GREY)
 
 
 def read_section(run_dir: Path) -> sections.Section | None:
-    """Reads the section on the data; `None`: an earlier version made the run."""
-    path = run_dir / run_directory.DATA_REPORT_NAME
-    if not path.is_file():
-        return None
-    report = strict.build_config(
-        data_report.DataReport, files.read_json(path), origin=path
-    )
-    return describe(report)
+    """Reads the section on the data; `None`: the run has no report on it."""
+    report = facts.read_data_report(run_dir)
+    return None if report is None else describe(report)
 
 
 def describe(report: data_report.DataReport) -> sections.Section:
-    problems = [
-        f"- {markdown.literal(problem, max_length=markdown.MAX_TEXT_LENGTH)}"
-        for problem in data_report.problems(report, registry.labelled(report.kind))
-    ]
+    problems = "\n".join(facts.problem_lines(report)) or "No problem was found."
     header = ["", *(markdown.literal(file.file) for file in report.files)]
-    text = "\n\n".join(
-        [
-            "\n".join(problems) or "No problem was found.",
-            markdown.table(header, _rows(report)),
-        ]
-    )
+    text = f"{problems}\n\n{markdown.table(header, _rows(report))}"
     image = drawing.as_png(lambda: draw(report))
     return sections.Section("Data", "data", text, image)
 
 
 def _rows(report: data_report.DataReport) -> list[list[str]]:
     names = list(report.files[0].labels)[:MAX_DRAWN_LABELS]
-    columns = [_cells(file) | _label_cells(file, names) for file in report.files]
+    columns = [_cells(file, names) for file in report.files]
     return [[name, *(column[name] for column in columns)] for name in columns[0]]
 
 
-def _cells(file: data_report.FileReport) -> dict[str, str]:
+def _cells(file: data_report.FileReport, names: list[str]) -> dict[str, str]:
     lengths = file.lengths
-    total = file.num_examples
-    known = file.num_in_training
+    counts = {
+        "longer than `max_seq_length`": lengths.num_long,
+        "repeat an earlier text": file.num_repeated,
+        "same text, another answer": file.num_contradicted,
+        "lack a text": file.num_empty,
+        "text is in the training file": file.num_in_training,
+    }
     return {
-        "examples": f"{total:,}",
+        "examples": f"{file.num_examples:,}",
         "tokens: median": f"{lengths.median:,}",
         "tokens: 95 % have at most": f"{lengths.percentile_95:,}",
         "tokens: longest": f"{lengths.longest:,}",
-        "longer than `max_seq_length`": _count(lengths.num_long, total),
-        "repeat an earlier text": _count(file.num_repeated, total),
-        "same text, another answer": _count(file.num_contradicted, total),
-        "lack a text": _count(file.num_empty, total),
-        "text is in the training file": "" if known is None else _count(known, total),
+        **{
+            what: ""
+            if count is None
+            else _cell(count, count / (file.num_examples or 1))
+            for what, count in counts.items()
+        },
+        **{
+            f"label {markdown.literal(name)}": _cell(
+                file.labels.get(name, 0), facts.share_of(name, file)
+            )
+            for name in names
+        },
     }
 
 
-def _label_cells(file: data_report.FileReport, names: list[str]) -> dict[str, str]:
-    total = max(sum(file.labels.values()) + file.num_other_labels, 1)
-    return {
-        f"label {markdown.literal(name)}": _count(file.labels.get(name, 0), total)
-        for name in names
-    }
-
-
-def _count(count: int, total: int) -> str:
-    return f"{count:,} ({markdown.percent(count / total)})" if count else "0"
+def _cell(count: int, share: float) -> str:
+    return f"{count:,} ({markdown.percent(share)})" if count else "0"
 
 
 def draw(report: data_report.DataReport) -> figure.Figure:
@@ -105,10 +93,9 @@ def _draw_labels(
     shown = report.files[: len(_COLOURS)]
     thickness = 0.8 / len(shown)
     for number, file in enumerate(shown):
-        total = max(sum(file.labels.values()) + file.num_other_labels, 1)
         plot.barh(
             np.arange(len(names)) + (number - (len(shown) - 1) / 2) * thickness,
-            [100 * file.labels.get(name, 0) / total for name in names],
+            [100 * facts.share_of(name, file) for name in names],
             height=thickness,
             color=_COLOURS[number],
         )

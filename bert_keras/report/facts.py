@@ -1,7 +1,7 @@
 """Facts about a run from its directory, without loading TensorFlow."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,11 @@ import numpy as np
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.core.settings import config, finetuning, loading, strict
 from bert_keras.kinds import registry
 from bert_keras.kinds.kind import Labelled
+from bert_keras.labelled import data_report
+from bert_keras.pages import markdown
 from bert_keras.report import event_log
 
 
@@ -96,7 +98,9 @@ class Facts:
 
 def read_facts(directory: Path) -> Facts:
     """Reads a run directory, which must have scalars already."""
-    task = read_task(directory)
+    task = run_directory.read_task(
+        directory, kinds=config.TASK_KINDS, verb=run_directory.VERBS
+    )
     train, evaluation, panels = (
         event_log.read_log(directory / run_directory.LOGS_NAME / name)
         for name in ("train", "eval", "panels")
@@ -124,11 +128,33 @@ def read_facts(directory: Path) -> Facts:
     )
 
 
-def read_task(directory: Path) -> config.Task:
-    """Reads a run's `task.json`; refuses tasks for which no run is trained."""
-    return run_directory.read_task(
-        directory, kinds=config.TASK_KINDS, verb=run_directory.VERBS
-    )
+def read_data_report(directory: Path) -> data_report.DataReport | None:
+    """Reads a run's report on its labelled files; `None`: the run has none."""
+    path = directory / run_directory.DATA_REPORT_NAME
+    if not path.is_file():
+        return None
+    values = files.read_json(path)
+    return strict.build_config(data_report.DataReport, values, origin=path)
+
+
+def problem_lines(
+    report: data_report.DataReport, *, quotes: bool = True
+) -> Iterator[str]:
+    kind = registry.labelled(report.kind)
+    for problem in data_report.problems(report, kind, quotes=quotes):
+        yield f"- {markdown.literal(problem, max_length=markdown.MAX_TEXT_LENGTH)}"
+
+
+def share_of(label: str, file: data_report.FileReport) -> float:
+    total = sum(file.labels.values()) + file.num_other_labels
+    return file.labels.get(label, 0) / max(total, 1)
+
+
+def listed_labels(labels: Sequence[str], limit: int, more: str) -> str:
+    """Lists some labels; `more` is the form of the list and of the number of others."""
+    shown = ", ".join(map(markdown.literal, labels[:limit]))
+    rest = len(labels) - limit
+    return more.format(shown, rest) if rest > 0 else shown
 
 
 def changed_settings(task: config.Task, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, loading, strict
+from bert_keras.core.settings import config, loading
 from bert_keras.kinds import registry
 from bert_keras.kinds.kind import Labelled
 from bert_keras.labelled import data_report
@@ -42,14 +42,21 @@ _MODEL = _CODE.format(
     'model = {model}.from_pretrained("DIRECTORY")\n\n'
     "{call}"
 )
-_IDS_OF_TEXT = (
-    "which `vocab.txt` makes of text, with the case and the length in "
-    "`tokenizer_config.json`.\n\n"
-)
-_IDS = """\
-ids = np.array([{ids}], "int32")
-inputs = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": 0 * ids}
-{more}"""
+
+
+def _ids_use(file: str, modules: str, *lines: str) -> str:
+    code = (
+        f"import numpy as np, {modules}\n\n"
+        'ids = np.array([{ids}], "int32")\n'
+        'inputs = {"input_ids": ids, "input_mask": np.ones_like(ids), '
+        '"segment_ids": 0 * ids}\n{more}'
+    )
+    return (
+        f"`{file}` takes ids, which `vocab.txt` makes of text, with the case and the "
+        "length in `tokenizer_config.json`.\n\n" + _CODE.format(code + "\n".join(lines))
+    )
+
+
 USES = {
     "hugging_face": ("transformers", None),
     "sentence_transformers": (
@@ -71,24 +78,18 @@ USES = {
     ),
     "onnx": (
         "onnx",
-        "`model.onnx` takes ids, "
-        + _IDS_OF_TEXT
-        + _CODE.format(
-            "import numpy as np, onnxruntime\n\n"
-            + _IDS
-            + 'session = onnxruntime.InferenceSession("DIRECTORY/model.onnx")\n'
-            "print(session.run(None, inputs))"
+        _ids_use(
+            *("model.onnx", "onnxruntime"),
+            'session = onnxruntime.InferenceSession("DIRECTORY/model.onnx")',
+            "print(session.run(None, inputs))",
         ),
     ),
     "litert": (
         "tflite",
-        "`model.tflite` takes ids, "
-        + _IDS_OF_TEXT
-        + _CODE.format(
-            "import numpy as np, tensorflow as tf\n\n"
-            + _IDS
-            + 'model = tf.lite.Interpreter("DIRECTORY/model.tflite")\n'
-            "print(model.get_signature_runner()(**inputs))"
+        _ids_use(
+            *("model.tflite", "tensorflow as tf"),
+            'model = tf.lite.Interpreter("DIRECTORY/model.tflite")',
+            "print(model.get_signature_runner()(**inputs))",
         ),
     ),
 }
@@ -101,6 +102,11 @@ class _Source(NamedTuple):
     results: Mapping[str, Any]
     settings: Mapping[str, Any]
     """By dotted key."""
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Scores on the dev file; those that are not finite are null in the file."""
+        return {k: v for k, v in self.results["eval"].items() if v is not None}
 
 
 def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
@@ -159,37 +165,34 @@ def _with_call(use: str, run: run_directory.Run) -> str:
     return use.replace("[{ids}]", ids).replace("{more}", usage.more)
 
 
+_METADATA = """\
+library_name: {library}
+license: unknown
+pipeline_tag: {pipeline}
+tags:
+- bert
+- bert-keras
+model-index:
+- name: {name}
+  results:
+  - task:
+      type: {pipeline}
+    dataset:
+      type: own
+      name: held-out data of the run
+    metrics:
+"""
+
+
 def _metadata(source: _Source, *, name: str, library: str) -> str:
     """Returns YAML; JSON's strings and numbers are valid in YAML."""
-    metrics = [
-        line
-        for metric, value in source.results["eval"].items()
-        if isinstance(value, int | float)
-        for line in (
-            f"    - type: {json.dumps(metric)}",
-            f"      value: {json.dumps(round(value, 6))}",
-        )
-    ]
     pipeline = registry.find(source.run.task.kind).names.pipeline
-    lines = [
-        f"library_name: {library}",
-        "license: unknown",
-        f"pipeline_tag: {pipeline}",
-        "tags:",
-        "- bert",
-        "- bert-keras",
-        "model-index:",
-        f"- name: {json.dumps(name)}",
-        "  results:",
-        "  - task:",
-        f"      type: {pipeline}",
-        "    dataset:",
-        "      type: own",
-        "      name: held-out data of the run",
-        "    metrics:",
-        *metrics,
-    ]
-    return "\n".join(lines) + "\n"
+    head = _METADATA.format(library=library, pipeline=pipeline, name=json.dumps(name))
+    scores = {json.dumps(name): round(v, 6) for name, v in source.scores.items()}
+    return head + "".join(
+        f"    - type: {name}\n      value: {json.dumps(value)}\n"
+        for name, value in scores.items()
+    )
 
 
 def _first_lines(source: _Source) -> str:
@@ -219,15 +222,13 @@ def _spread(values: Sequence[float], num_runs: int) -> str:
 
 def _scores(source: _Source) -> str:
     """Formats this run's scores, and the mean of runs that differ in the seed alone."""
-    runs = [found["eval"] for found in _seeds(source.directory)]
+    runs = [results["eval"] for results in _seeds(source.directory)]
     baseline = source.results.get("eval_baseline") or {}
     header = ["score", "this model"]
     header += [f"mean ± deviation of {len(runs)} seeds"] * (len(runs) > 1)
     header += ["commonest answer"] * bool(baseline)
     rows = []
-    for metric, value in source.results["eval"].items():
-        if not isinstance(value, int | float):
-            continue
+    for metric, value in source.scores.items():
         row = [markdown.literal(metric), f"{value:.4f}"]
         if len(runs) > 1:
             values = [run[metric] for run in runs if run.get(metric) is not None]
@@ -269,8 +270,7 @@ def _seeds(directory: Path) -> list[Mapping[str, Any]]:
     sweep; [] if the run does not record its inputs."""
     if not (directory / run_directory.INPUTS_NAME).is_file():
         return []
-    inputs = _but_seed(directory)
-    found = []
+    inputs, same = _but_seed(directory), []
     for path in sorted(directory.absolute().parent.iterdir()):
         try:
             is_same = _but_seed(path) == inputs
@@ -278,8 +278,8 @@ def _seeds(directory: Path) -> list[Mapping[str, Any]]:
         except (OSError, InputError):
             continue
         if results and results.get("eval"):
-            found.append(results)
-    return found
+            same.append(results)
+    return same
 
 
 def _but_seed(directory: Path) -> dict[str, Any]:
@@ -288,36 +288,33 @@ def _but_seed(directory: Path) -> dict[str, Any]:
 
 
 def _data(source: _Source) -> Iterator[str]:
-    path, results = source.directory / run_directory.DATA_REPORT_NAME, source.results
-    sources: set[str] = set()
-    if path.is_file():
-        report = strict.build_config(
-            data_report.DataReport, files.read_json(path), origin=path
-        )
+    results, text_sources = source.results, set()
+    if report := facts.read_data_report(source.directory):
         for file in report.files:
             yield _file_line(file, report.max_seq_length)
-        kind = registry.labelled(report.kind)
-        for problem in data_report.problems(report, kind, quotes=False):
-            yield f"- {markdown.literal(problem, max_length=markdown.MAX_TEXT_LENGTH)}"
+        yield from facts.problem_lines(report, quotes=False)
     elif "num_train_examples" in results:
         yield f"- {results['num_train_examples']:,} examples to learn from"
         yield f"- {results['num_eval_examples']:,} examples to score on"
-    for place in _listed(results.get("environment", {}).get("examples")):
+    places = results.get("environment", {}).get("examples") or ()
+    for place in [places] if isinstance(places, str) else places:
         counts = _corpus_counts(place)
-        sources |= {key.partition("/")[2] for key in counts if key.startswith("words/")}
-        said = ", ".join(f"{number:,} {key}" for key, number in counts.items())
-        yield f"- {_name(place)}: {said or 'counts not stated, its manifest is gone'}"
+        text_sources |= {key for key in counts if key.startswith("words/")}
+        listed = ", ".join(f"{number:,} {key}" for key, number in counts.items())
+        yield f"- {_name(place)}: {listed or 'counts not stated, its manifest is gone'}"
     yield ""
     yield "Licences of the texts: not stated in the run's files." + (
-        " Wikipedia's own text is under CC BY-SA 4.0." if "wikipedia" in sources else ""
+        " Wikipedia's own text is under CC BY-SA 4.0."
+        if "words/wikipedia" in text_sources
+        else ""
     )
 
 
 def _file_line(file: data_report.FileReport, max_seq_length: int) -> str:
-    total = max(sum(file.labels.values()) + file.num_other_labels, 1)
+    shares = {label: facts.share_of(label, file) for label in file.labels}
     labels = ", ".join(
-        f"{markdown.literal(label)} {markdown.percent(count / total)}"
-        for label, count in list(file.labels.items())[:_MAX_LABELS]
+        f"{markdown.literal(label)} {markdown.percent(share)}"
+        for label, share in list(shares.items())[:_MAX_LABELS]
     )
     long = markdown.percent(file.lengths.num_long / max(file.num_examples, 1))
     return (
@@ -331,34 +328,33 @@ def _file_line(file: data_report.FileReport, max_seq_length: int) -> str:
 def _corpus_counts(place: str) -> dict[str, int]:
     """Counts documents, words and examples of a directory of examples, if it exists."""
     try:
-        made = manifest.read_manifest(place, kind="examples", verb="examples")
+        examples = manifest.read_manifest(place, kind="examples", verb="examples")
     except (OSError, InputError):
         return {}
-    corpus = made.config.get("corpus") or {}
-    counters = {**corpus.get("counters", {}), **made.counters}
-    wanted = ("documents", "words", "examples")
+    corpus = examples.config.get("corpus") or {}
+    counters = {**corpus.get("counters", {}), **examples.counters}
     by_source = [key for key in counters if key.startswith("words/")]
-    return {key: counters[key] for key in (*wanted, *by_source) if key in counters}
+    names = ("documents", "words", "examples", *by_source)
+    return {key: counters[key] for key in names if key in counters}
 
 
 def _training(source: _Source) -> Iterator[str]:
     results, settings = source.results, source.settings
-    made = results.get("environment", {})
-    if isinstance(init := made.get("init"), str):
+    environment = results.get("environment", {})
+    if isinstance(init := environment.get("init"), str):
         scratch = settings.get("from_scratch")
         yield f"- start: {'random weights' if scratch else _name(init)}"
     seconds = results.get("seconds", 0.0)
     time = f"{seconds:.0f} seconds" if seconds < 600 else f"{seconds / 3600:.1f} hours"
     yield f"- {results.get('steps', 0):,} steps in {time}"
-    yield f"- hardware: {made.get('devices') or 'not stated'}"
+    yield f"- hardware: {environment.get('devices') or 'not stated'}"
     changed = facts.changed_settings(source.run.task, settings)
-    said = ", ".join(f"`{key}={json.dumps(_shown(v))}`" for key, v in changed.items())
-    yield f"- settings that differ from the defaults: {said or 'none'}"
-    parts = [f"bert-keras {made.get('version', 'of unknown version')}"]
-    parts += [
-        f"{name} {made[name]}" for name in ("tensorflow", "keras") if name in made
-    ]
-    yield f"- made by {', '.join(parts)}"
+    listed = ", ".join(f"`{key}={json.dumps(_shown(v))}`" for key, v in changed.items())
+    yield f"- settings that differ from the defaults: {listed or 'none'}"
+    packages = [f"bert-keras {environment.get('version', 'of unknown version')}"]
+    for name in ("tensorflow", "keras"):
+        packages += [f"{name} {environment[name]}"] if name in environment else []
+    yield f"- made by {', '.join(packages)}"
 
 
 def _limits(source: _Source) -> Iterator[str]:
@@ -372,10 +368,8 @@ def _limits(source: _Source) -> Iterator[str]:
         yield f"- It was tuned on at most {length:,} tokens a text; longer: {how}."
     yield f"- It has {run.bert_config.max_position_embeddings:,} positions."
     if run.task.labels:
-        names = ", ".join(map(markdown.literal, run.task.labels[:_MAX_LABELS]))
-        rest = len(run.task.labels) - _MAX_LABELS
-        more = f" and {rest} more" if rest > 0 else ""
-        yield f"- It knows {names}{more}, nothing else."
+        names = facts.listed_labels(run.task.labels, _MAX_LABELS, "{} and {} more")
+        yield f"- It knows {names}, nothing else."
     yield "- Languages, bias and harmful content of the texts: not stated."
 
 
@@ -387,7 +381,3 @@ def _name(place: str) -> str:
 def _shown(setting: Any) -> Any:
     is_path = isinstance(setting, str) and "/" in setting
     return os.path.basename(setting.rstrip("/")) if is_path else setting
-
-
-def _listed(value: str | Sequence[str] | None) -> Sequence[str]:
-    return [value] if isinstance(value, str) else value or ()

@@ -25,25 +25,11 @@ MARK = "<!-- Made by `bert-keras report`; writing it again replaces all of it. -
 """The first line of each page."""
 
 # Parts of results.json with their own place on the page.
-_SHOWN_RESULTS = {
-    "steps",
-    "seconds",
-    "num_parameters",
-    "skipped_steps",
-    "train",
-    "eval",
-    "eval_baseline",
-}
+_SHOWN_RESULTS = {"steps", "seconds", "num_parameters", "skipped_steps", "train"}
+_SHOWN_RESULTS |= {"eval", "eval_baseline"}
 
-
-_SIZES = (
-    "num_hidden_layers",
-    "hidden_size",
-    "num_attention_heads",
-    "intermediate_size",
-    "vocab_size",
-    "max_position_embeddings",
-)
+_SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+_SIZES += ("intermediate_size", "vocab_size", "max_position_embeddings")
 
 
 def render(
@@ -204,9 +190,8 @@ def _model_and_data(run: facts.Facts) -> Iterator[tuple[str, str]]:
         if name in run.bert_config:
             yield name, _plain(run.bert_config[name])
     if labels := run.task.labels:
-        shown = ", ".join(map(markdown.literal, labels[:MAX_LABELS]))
-        rest = len(labels) - MAX_LABELS
-        yield "labels", shown + (f", and {rest:,} more" if rest > 0 else "")
+        more = "{}, and {:,} more"
+        yield "labels", facts.listed_labels(labels, MAX_LABELS, more)
     if "precision" in run.settings:
         yield "precision", _plain(run.settings["precision"])
     for name, value in ((run.results or {}).get("environment") or {}).items():

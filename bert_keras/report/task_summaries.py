@@ -9,13 +9,14 @@ from bert_keras.core.settings import config
 from bert_keras.kinds import registry
 from bert_keras.labelled import answers
 from bert_keras.pages import drawing, sections
-from bert_keras.report import facts
 
 
 def read_sections(run_dir: Path) -> list[sections.Section]:
     """Reads a fine-tuned run's `task.json` and `dev_answers.jsonl`; returns the parts
     of a page about the answers. Refuses files of two different runs."""
-    task = facts.read_task(run_dir)
+    task = run_directory.read_task(
+        run_dir, kinds=config.TASK_KINDS, verb=run_directory.VERBS
+    )
     records = answers.read_answers(
         run_dir / run_directory.ANSWERS_NAME, registry.labelled(task.kind).record
     )

@@ -13,19 +13,15 @@ from bert_keras import export
 from bert_keras.checkpoints import run_directory, starting_point, weights
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
-from bert_keras.data import features, tokenization
+from bert_keras.data import tokenization
 from bert_keras.export import formats, loading
 from bert_keras.inference import fill_mask, finetuned
-from bert_keras.kinds import registry
+from bert_keras.kinds import registry, served
 from bert_keras.kinds.vectors import served_embeddings
 from bert_keras.labelled import tokenized
 from tests import make
+from tests.bert_keras.export.conftest import VOCABULARY
 
-VOCABULARY = tokenization.Vocabulary(
-    (*features.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", *".,!?'[]")
-    + tuple(f"##{char}" for char in "abcdefghijklmnopqrstuvwxyz")
-    + ("日", "the", "σας", "α", "##σ", "##ς", "σ", "mask")
-)
 BERT_CONFIG = config.BertConfig(
     vocab_size=len(VOCABULARY) + 3,  # rows above the vocabulary are never an answer
     hidden_size=16,
@@ -74,19 +70,6 @@ def pretrained(folder, randomize) -> Path:
     settings = config.PretrainingConfig(next_sentence=False, precision="mixed_bfloat16")
     return make_run(
         folder / "pretrained", randomize, settings=settings, kind="pretraining"
-    )
-
-
-@pytest.fixture(scope="module")
-def classifier(folder, randomize) -> Path:
-    settings = finetuning.FinetuningConfig(max_seq_length=20)
-    return make_run(
-        folder / "classifier",
-        randomize,
-        settings=settings,
-        kind="classification",
-        labels=("übel", "so so", "good"),
-        has_text_pair=True,
     )
 
 
@@ -218,40 +201,36 @@ def means(vectors: np.ndarray, ids) -> np.ndarray:
     return np.stack([row[:length].mean(axis=0) for row, length in pairs])
 
 
-@pytest.mark.parametrize("kind", served_embeddings.KINDS)
-def test_vectors_are_those_of_the_encoder(classifier, kind):
-    chosen = (-1,) if kind == "pooled" else (0, 1, -1)
-    checkpoint = starting_point.read_with_tokenizer(classifier)
-    model = served_embeddings.Embeddings(
-        loading.load(checkpoint, path=classifier, embedding=kind),
-        kind=kind,
-        layers=chosen,
-    )
+def test_vectors_are_those_of_the_encoder(encoder):
     ids = tokenize(TEXTS)
-    encoded = outputs_of(classifier, "encoder", ids, return_all_layers=True)
-    embedded, *layers = [layer.numpy() for layer in encoded["encoder_outputs"]]
-    assert len(layers) == 2
-    all_of_them = np.concatenate([embedded, *layers], axis=-1)
-    wanted = {
+    encoded = outputs_of(encoder, "encoder", ids, return_all_layers=True)
+    layers = [layer.numpy() for layer in encoded["encoder_outputs"]]
+    assert len(layers) == 3
+    all_of_them = np.concatenate(layers, axis=-1)
+    expected = {
         "cls": all_of_them[:, 0],
         "pooled": encoded["pooled_output"],
         "mean": means(all_of_them, ids),
         "tokens": all_of_them,
-    }[kind]
-    graph_ids = model.encode(tf.constant(TEXTS))
-    answers = model.present(graph_ids, model.compute(graph_ids))
-    name = "token_embeddings" if kind == "tokens" else "embedding"
-    np.testing.assert_allclose(answers[name], wanted, rtol=1e-4, atol=1e-5)
-    if kind == "tokens":
-        tokens = [
-            [token.decode() for token in row] for row in answers["tokens"].numpy()
-        ]
-        assert tokens[:2] == [
-            ["[CLS]", "[SEP]", *[""] * 22],
-            ["[CLS]", "the", "c", "##a", "##t", "[SEP]", *[""] * 18],
-        ]
-    else:
-        assert list(answers) == ["embedding"]
+    }
+    checkpoint = starting_point.read_with_tokenizer(encoder)
+    trained = loading.load(checkpoint, path=encoder, embedding="pooled")
+    for kind in served_embeddings.KINDS:
+        chosen = (-1,) if kind == "pooled" else (0, 1, -1)
+        model = served_embeddings.Embeddings(trained, kind=kind, layers=chosen)
+        graph_ids = model.encode(tf.constant(TEXTS))
+        answers = model.present(graph_ids, model.compute(graph_ids))
+        vectors = answers.pop("token_embeddings" if kind == "tokens" else "embedding")
+        np.testing.assert_allclose(vectors, expected[kind], rtol=1e-4, atol=1e-5)
+        assert list(answers) == (["tokens"] if kind == "tokens" else [])
+        if kind == "tokens":
+            tokens = [
+                [token.decode() for token in r] for r in answers["tokens"].numpy()
+            ]
+            assert tokens[:2] == [
+                ["[CLS]", "[SEP]", *[""] * 22],
+                ["[CLS]", "the", "c", "##a", "##t", "[SEP]", *[""] * 18],
+            ]
 
 
 @pytest.mark.slow
@@ -281,67 +260,69 @@ def masked_ids() -> dict[str, np.ndarray]:
     return {**ids, "masked_lm_positions": np.array([[2, 4], [1, 0], [9, 3]], "int32")}
 
 
+@pytest.mark.slow
 def test_litert_files(classifier, pretrained, encoder, tmp_path):
     interpreters = pytest.importorskip("ai_edge_litert.interpreter")
-    export.export_model(classifier, tmp_path / "classifier", to="litert")
-    export.export_model(pretrained, tmp_path / "pretrained", to="litert")
-    assert files_of(tmp_path / "pretrained", "model.tflite") == {
-        "vocab.txt": (pretrained / "vocab.txt").read_text(),
-        "tokenizer_config.json": {"do_lower_case": True, "model_max_length": 24},
-    }
-    assert files_of(tmp_path / "classifier", "model.tflite") == {
-        "vocab.txt": (pretrained / "vocab.txt").read_text(),
-        "tokenizer_config.json": {"do_lower_case": True, "model_max_length": 20},
-        "labels.txt": "übel\nso so\ngood\n",
-    }
+    for run in (classifier, pretrained):
+        export.export_model(run, tmp_path / run.name, to="litert")
+    export.export_model(encoder, tmp_path / "mean", to="litert", embedding="mean")
+    config_name = "tokenizer_config.json"
+    lengths = {run.name: files_of(tmp_path / run.name)[config_name]["model_max_length"]
+               for run in (classifier, pretrained)}  # fmt: skip
+    assert lengths == {"run": 20, "pretrained": 24}
 
-    def load(path):
+    def load(name):
+        path = tmp_path / name / "model.tflite"
         return interpreters.Interpreter(str(path)).get_signature_runner()
 
-    check_classifier(load(tmp_path / "classifier/model.tflite"), classifier)
-    check_pretrained(load(tmp_path / "pretrained/model.tflite"), pretrained)
-    export.export_model(encoder, tmp_path / "mean", to="litert", embedding="mean")
+    check_classifier(load("run"), classifier)
+    check_pretrained(load("pretrained"), pretrained)
     ids = tokenize(TEXTS)
-    found = load(tmp_path / "mean/model.tflite")(**ids)["embedding"]
     vectors = outputs_of(encoder, "encoder", ids)["sequence_output"].numpy()
-    np.testing.assert_allclose(found, means(vectors, ids), rtol=1e-4, atol=1e-5)
+    actual = load("mean")(**ids)["embedding"]
+    np.testing.assert_allclose(actual, means(vectors, ids), rtol=1e-4, atol=1e-5)
 
 
-def test_onnx_files(classifier, pretrained, tmp_path):
-    pytest.importorskip("tf2onnx")
-    onnx = pytest.importorskip("onnx")
-    onnxruntime = pytest.importorskip("onnxruntime")
-    export.export_model(classifier, tmp_path / "classifier", to="onnx")
-    export.export_model(pretrained, tmp_path / "pretrained", to="onnx")
-    assert files_of(tmp_path / "classifier", "model.onnx") == {
-        "vocab.txt": (pretrained / "vocab.txt").read_text(),
+OF_TOKENS = dict.fromkeys(
+    ("input_ids", "input_mask", "segment_ids"), ["batch_size", "sequence_length"]
+)
+
+
+def check_onnx(
+    path: Path, run: Path, check, *, axes: dict, num_norms: int, num_gelus: int
+) -> None:
+    onnx, onnxruntime = map(pytest.importorskip, ("onnx", "onnxruntime"))
+    session = onnxruntime.InferenceSession(str(path))
+    assert {value.name: value.shape for value in session.get_inputs()} == axes
+    names = [value.name for value in session.get_outputs()]
+    check(lambda **ids: dict(zip(names, session.run(None, ids), strict=True)), run)
+    nodes = onnx.load(path).graph.node
+    kinds = collections.Counter(node.op_type for node in nodes)
+    assert (kinds["LayerNormalization"], kinds["Erf"]) == (num_norms, num_gelus)
+    assert not kinds.keys() & {"GlobalAveragePool", "ReduceMean", "Reciprocal"}
+
+
+def test_an_onnx_file(classifier, onnx_model):
+    assert files_of(onnx_model) == {
+        "vocab.txt": (classifier / "vocab.txt").read_text(),
         "tokenizer_config.json": {"do_lower_case": True, "model_max_length": 20},
-        "labels.txt": "übel\nso so\ngood\n",
+        "labels.txt": "übel\ngood\n",
     }
-    axes = {}
+    # Of a layer and the embeddings.
+    norms = {"num_norms": 3, "num_gelus": 1}
+    path = onnx_model / "model.onnx"
+    check_onnx(path, classifier, check_classifier, axes=OF_TOKENS, **norms)
 
-    def load(path):
-        session = onnxruntime.InferenceSession(str(path))
-        axes[path.parent.name] = {
-            value.name: value.shape for value in session.get_inputs()
-        }
-        names = [value.name for value in session.get_outputs()]
-        return lambda **ids: dict(zip(names, session.run(None, ids), strict=True))
 
-    check_classifier(load(tmp_path / "classifier/model.onnx"), classifier)
-    check_pretrained(load(tmp_path / "pretrained/model.onnx"), pretrained)
-    of_tokens = dict.fromkeys(
-        ("input_ids", "input_mask", "segment_ids"), ["batch_size", "sequence_length"]
-    )
-    of_positions = {"masked_lm_positions": ["batch_size", "num_positions"]}
-    assert axes == {"classifier": of_tokens, "pretrained": of_tokens | of_positions}
-    # Two layers, the embeddings, and the head of masked words.
-    for name, num_norms, num_gelus in (("classifier", 5, 2), ("pretrained", 6, 3)):
-        graph = onnx.load(tmp_path / name / "model.onnx").graph
-        kinds = collections.Counter(node.op_type for node in graph.node)
-        assert kinds["LayerNormalization"] == num_norms
-        assert kinds["Erf"] == num_gelus
-        assert not kinds.keys() & {"GlobalAveragePool", "ReduceMean", "Reciprocal"}
+@pytest.mark.slow
+def test_an_onnx_file_of_a_pretraining(pretrained, tmp_path):
+    pytest.importorskip("tf2onnx")
+    export.export_model(pretrained, tmp_path / "1", to="onnx")
+    axes = OF_TOKENS | {"masked_lm_positions": ["batch_size", "num_positions"]}
+    # Of two layers, the embeddings, and the head of masked words.
+    norms = {"num_norms": 6, "num_gelus": 3}
+    path = tmp_path / "1/model.onnx"
+    check_onnx(path, pretrained, check_pretrained, axes=axes, **norms)
 
 
 @pytest.mark.slow
@@ -375,17 +356,15 @@ def test_a_model_of_the_size_of_bert_base(form, randomize, tmp_path):
     assert num_bytes < 4.05 * num_values
 
 
-def files_of(directory: Path, model_name: str) -> dict:
-    """The files beside a model."""
-    assert (directory / model_name).is_file()
-    files = {
+def files_of(directory: Path) -> dict:
+    """The files beside a model and its card."""
+    return {
         path.name: json.loads(path.read_text())
         if path.suffix == ".json"
         else path.read_text(encoding="utf-8")
         for path in directory.iterdir()
-        if path.name != model_name
+        if path.name not in ("model.onnx", "model.tflite", "README.md")
     }
-    return files
 
 
 def test_decisions_of_several_labels_are_those_of_the_run(folder, randomize):
@@ -398,43 +377,44 @@ def test_decisions_of_several_labels_are_those_of_the_run(folder, randomize):
         labels=labels,
     )
     records = finetuned.FinetunedModel.load(run).predict(TEXTS)
-    given = np.array([[r.probabilities[name] for name in labels] for r in records])
-    chosen = dict(zip(labels, given.mean(axis=0).tolist(), strict=True))
+    shares = np.array([[r.probabilities[name] for name in labels] for r in records])
+    chosen = dict(zip(labels, shares.mean(axis=0).tolist(), strict=True))
     run_directory.write_results(run, {"steps": 0, "thresholds": chosen})
-    export.export_model(run, folder / "several_file", to="litert")
-    beside = files_of(folder / "several_file", "model.tflite")
-    assert beside["decisions.json"]["thresholds"] == pytest.approx(chosen)
-    thresholds = [beside["decisions.json"]["thresholds"][name] for name in labels]
-    length = beside["tokenizer_config.json"]["model_max_length"]
-    logits = formats.load_litert(folder / "several_file")(
-        tokenize(TEXTS, max_seq_length=length)
-    )["logits"]
+    export.export_model(run, folder / "file", to="litert")
+    beside = files_of(folder / "file")
+    decisions = beside.pop("decisions.json")
+    assert beside == {
+        "vocab.txt": (run / "vocab.txt").read_text(),
+        "tokenizer_config.json": {"do_lower_case": True, "model_max_length": 12},
+        "labels.txt": "übel\nso so\ngood\n",
+    }
+    assert decisions["thresholds"] == pytest.approx(chosen)
+    thresholds = [decisions["thresholds"][name] for name in labels]
+    ids = tokenize(TEXTS, max_seq_length=12)
+    logits = formats.load_litert(folder / "file")(ids)["logits"]
     holds = 1 / (1 + np.exp(-logits)) >= thresholds
     records = finetuned.FinetunedModel.load(run).predict(TEXTS)
-    assert [tuple(np.array(labels)[row]) for row in holds] == [
-        record.prediction for record in records
-    ]
-    assert len({record.prediction for record in records}) > 2
+    predictions = [record.prediction for record in records]
+    assert [tuple(np.array(labels)[row]) for row in holds] == predictions
+    assert len({*predictions}) > 2
 
 
 def check_classifier(run, classifier: Path) -> None:
     for texts in (TEXTS, TEXTS[1:2]):
         ids = tokenize(texts, max_seq_length=20)
         ids["segment_ids"][:, 3:] = ids["input_mask"][:, 3:]
-        found = run(**ids)
-        assert list(found) == ["logits"]
-        assert found["logits"].dtype == np.float32
-        wanted = outputs_of(classifier, "classification", ids)["logits"]
-        np.testing.assert_allclose(found["logits"], wanted, rtol=1e-4, atol=1e-5)
+        ((name, logits),) = run(**ids).items()
+        assert (name, logits.dtype) == ("logits", np.float32)
+        expected = outputs_of(classifier, "classification", ids)["logits"]
+        np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
 
 
 def check_pretrained(run, pretrained: Path) -> None:
     ids = masked_ids()
-    found = run(**ids)
-    assert list(found) == ["masked_lm_logits"]
-    wanted = outputs_of(pretrained, "pretraining", ids)["masked_lm_logits"]
-    assert wanted.shape == (3, 2, BERT_CONFIG.vocab_size)
-    np.testing.assert_allclose(found["masked_lm_logits"], wanted, rtol=1e-4, atol=1e-5)
+    ((name, logits),) = run(**ids).items()
+    expected = outputs_of(pretrained, "pretraining", ids)[name]
+    assert (name, expected.shape[:2]) == ("masked_lm_logits", (3, 2))
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_onnx_says_what_to_install(pretrained, tmp_path, monkeypatch):
@@ -446,12 +426,17 @@ def test_onnx_says_what_to_install(pretrained, tmp_path, monkeypatch):
 
 
 def test_a_file_that_answers_otherwise_is_not_kept(tagger, tmp_path, monkeypatch):
-    def load_another(directory):
-        run = load(directory)
-        return lambda ids: {name: values + 1e-3 for name, values in run(ids).items()}
+    models = []
 
-    write, load = formats.ID_FORMATS["litert"]
-    monkeypatch.setitem(formats.ID_FORMATS, "litert", (write, load_another))
+    def load(directory):
+        def run(ids):
+            answers = models[0].compute(served.as_tensors(ids))
+            return {name: v + 1e-3 for name, v in served.as_arrays(answers).items()}
+
+        return run
+
+    fakes = (lambda model, _: models.append(model), load)
+    monkeypatch.setitem(formats.ID_FORMATS, "litert", fakes)
     with pytest.raises(RuntimeError, match="differently, by up to 0.001 in embedding"):
         export.export_model(tagger, tmp_path / "new", to="litert", embedding="cls")
     assert list(tmp_path.iterdir()) == []
@@ -460,17 +445,9 @@ def test_a_file_that_answers_otherwise_is_not_kept(tagger, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("run", "options", "message"),
     [
-        (
-            "pretrained",
-            {"to": "onxx"},
-            "--to is one of .*got 'onxx'; did you mean",
-        ),
+        ("pretrained", {"to": "onxx"}, "--to is one of .*got 'onxx'; did you mean"),
         ("pretrained", {"embedding": "max"}, "--embedding is one of cls, pooled, mean"),
-        (
-            "pretrained",
-            {"layers": (0,)},
-            "--layers is for --embedding cls, mean",
-        ),
+        ("pretrained", {"layers": (0,)}, "--layers is for --embedding cls, mean"),
         ("pretrained", {"embedding": "pooled", "layers": (0,)}, "--layers is for"),
         ("pretrained", {"top_k": 0}, "--top_k is 1 or more, got 0"),
         ("pretrained", {"top_k": 2, "to": "litert"}, "--top_k is for the guesses of"),
@@ -478,21 +455,15 @@ def test_a_file_that_answers_otherwise_is_not_kept(tagger, tmp_path, monkeypatch
         (
             "bilstm",
             {"to": "litert"},
-            "bilstm: its head has a BiLSTM, which LiteRT does not have for inputs ",
+            "its head has a BiLSTM, which LiteRT does not hav",
         ),
+        ("encoder", {}, "an encoder without a head, which answers nothing: --embed"),
         (
-            "encoder",
-            {},
-            "encoder: an encoder without a head, which answers nothing: --embed",
-        ),
-        (
-            "tagger",
-            {"embedding": "mean", "layers": (3,)},
+            *("tagger", {"embedding": "mean", "layers": (3,)}),
             "tagger: there is no layer 3: 0 are the embeddings, 1 to 2 the layers, -1 ",
         ),
         (
-            "pretrained",
-            {"embedding": "pooled"},
+            *("pretrained", {"embedding": "pooled"}),
             "pretrained: a pooled vector needs encoder/pooler/kernel, encoder/pooler/",
         ),
     ],

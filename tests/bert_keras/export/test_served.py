@@ -1,83 +1,34 @@
 """SavedModels asked as TensorFlow Serving asks them: by a session, gRPC and REST."""
 
-import importlib.util
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bert_keras import export
-from bert_keras.core.settings import finetuning
-from bert_keras.data import features, tokenization
-from tests import make
+from tests.bert_keras.export.conftest import VOCABULARY
 
-pytest.importorskip("tensorflow_serving.apis.prediction_service_pb2_grpc")
+server = pytest.importorskip("tests.bert_keras.export.serving_server")
+serving_load = pytest.importorskip("benchmarks.serving_load")
 
-REPOSITORY = Path(__file__).resolve().parents[3]
-VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefg.[]", "the"))
-SPAN = finetuning.SpanConfig(doc_stride=7, max_query_length=9)
 TEXTS = ["the a b", "", "c d . e [ ]", "the " * 40, "üben \u0000 日本", "a" * 300] * 32
 
 
-def load_module(path: Path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def server():
-    return load_module(Path(__file__).with_name("serving_server.py"))
-
-
-@pytest.fixture(scope="module")
-def serving_load():
-    return load_module(REPOSITORY / "benchmarks/serving_load.py")
-
-
-def exported(folder: Path, randomize, *, task="text", **of_task) -> tuple[Path, Path]:
-    """A run with random weights, and its export for TensorFlow Serving."""
-    settings = task and finetuning.FinetuningConfig(
-        task=task, max_seq_length=20, precision="float32", span=SPAN
-    )
-    run = make.make_run(
-        folder / "run",
-        VOCABULARY,
-        settings=settings,
-        change=lambda network: randomize(network, stddev=0.6),
-        **of_task,
-    )
-    version = folder / "mine/1"
-    export.export_model(run, version, serving="tf")
-    return run, version
-
-
-@pytest.fixture(scope="module")
-def pairs(tmp_path_factory, randomize) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("pairs")
-    labels = ("bad", "good")
-    return exported(
-        folder, randomize, kind="classification", labels=labels, has_text_pair=True
-    )
-
-
-def alone(version: Path, server):
+def alone(version: Path, copy: Path):
     """The model in this process, without batching."""
-    (version / server.BATCHING_NAME).unlink(missing_ok=True)
-    return server.Model(version)
+    shutil.copytree(version, copy)
+    (copy / server.BATCHING_NAME).unlink(missing_ok=True)
+    return server.Model(copy)
 
 
 @pytest.fixture(scope="module")
-def model(pairs, server, tmp_path_factory):
-    copy = tmp_path_factory.mktemp("alone") / "1"
-    return alone(Path(shutil.copytree(pairs[1], copy)), server)
+def model(saved_model, tmp_path_factory):
+    return alone(saved_model, tmp_path_factory.mktemp("alone") / "1")
 
 
+LAST_ID = len(VOCABULARY) - 1
 IDS = {
     "input_ids": [[2, 5, 3]],
     "input_mask": [[1, 1, 1]],
@@ -85,72 +36,43 @@ IDS = {
 }
 
 
+def ids(**changes) -> tuple[str, dict]:
+    return "ids", {name: np.array(v, np.int32) for name, v in (IDS | changes).items()}
+
+
+def strings(text, text_pair) -> tuple[str, dict]:
+    inputs = {"text": text, "text_pair": text_pair}
+    return "serving_default", {k: np.array(v, object) for k, v in inputs.items()}
+
+
 @pytest.mark.parametrize(
-    ("signature", "inputs", "sentence"),
+    ("request_", "sentence"),
     [
+        (strings([["a"]], ["a"]), "[expected text of shape (batch), got] [1 1]"),
+        (strings(["a"], "b"), "[expected text_pair of shape (batch), got] []"),
+        (strings(["a", "b"], ["a"]), "as many rows of text, text_pair, got] [2 1]"),
+        (ids(input_ids=[[2, 99, 3]]), f"[expected ids from 0 to {LAST_ID}, got] [99]"),
+        (ids(input_mask=[[1, 2, 1]]), "input_mask from 0 to 1, got] [2]"),
+        (ids(segment_ids=[[0, 0, 2]]), "segment_ids from 0 to 1, got] [2]"),
+        (ids(input_mask=[[1]]), "input_ids and input_mask of one shape, got] [[1 3][1"),
         (
-            "serving_default",
-            {"text": [["a"]], "text_pair": ["a"]},
-            "[expected text of shape (batch), got] [1 1]",
+            ids(**{name: [[0] * 25] for name in IDS}),
+            "24 ids in a row at most, got] [1 ",
         ),
-        (
-            "serving_default",
-            {"text": ["a"], "text_pair": "b"},
-            "[expected text_pair of shape (batch), got] []",
-        ),
-        (
-            "serving_default",
-            {"text": ["a", "b"], "text_pair": ["a"]},
-            "[expected as many rows of text, text_pair, got] [2 1]",
-        ),
-        (
-            "ids",
-            {**IDS, "input_ids": [[2, 99, 3]]},
-            "[expected ids from 0 to 15, got] [99]",
-        ),
-        ("ids", {**IDS, "input_mask": [[1, 2, 1]]}, "input_mask from 0 to 1, got] [2]"),
-        (
-            "ids",
-            {**IDS, "segment_ids": [[0, 0, 2]]},
-            "segment_ids from 0 to 1, got] [2]",
-        ),
-        (
-            "ids",
-            {**IDS, "input_mask": [[1]]},
-            "[expected input_ids and input_mask of one shape, got] [[1 3][1 1]]",
-        ),
-        (
-            "ids",
-            {name: [[0] * 25] for name in IDS},
-            "[expected 24 ids in a row at most, got] [1 25]",
-        ),
-        (
-            "ids",
-            {name: np.zeros((1, 0), int) for name in IDS},
-            "[expected at least one id in a row, got] [1 0]",
-        ),
-        (
-            "ids",
-            {**IDS, "input_ids": [2, 5, 3]},
-            "[expected input_ids of shape (batch, columns), got] [3]",
-        ),
+        (ids(**{name: [[]] for name in IDS}), "at least one id in a row, got] [1 0]"),
+        (ids(input_ids=[2, 5, 3]), "input_ids of shape (batch, columns), got] [3]"),
     ],
 )
-def test_requests_that_do_not_fit_get_a_sentence(model, signature, inputs, sentence):
-    dtype = np.int32 if signature == "ids" else object
-    arrays = {name: np.array(value, dtype) for name, value in inputs.items()}
+def test_requests_that_do_not_fit_get_a_sentence(model, request_, sentence):
     with pytest.raises(Exception) as caught:
-        model.answer(signature, arrays)
+        model.answer(*request_)
     assert sentence in str(caught.value)
 
 
 def test_an_empty_request_has_no_answers(model):
-    none = np.array([], object)
-    found = model.answer("serving_default", {"text": none, "text_pair": none})
-    assert {k: v.shape for k, v in found.items()} == {
-        "label": (0,),
-        "probabilities": (0, 2),
-    }
+    answers = model.answer(*strings([], []))
+    shapes = {name: values.shape for name, values in answers.items()}
+    assert shapes == {"label": (0,), "probabilities": (0, 2)}
 
 
 def test_warm_up_requests_are_answered(model):
@@ -171,24 +93,25 @@ def test_warm_up_requests_are_answered(model):
         (None, {"kind": "pretraining"}, ["serving_default", "ids"]),
     ],
 )
-def test_other_kinds_warm_up(task, of_task, signatures, server, randomize, tmp_path):
-    version = exported(tmp_path, randomize, task=task, **of_task)[1]
-    assert alone(version, server).warmed_up == dict.fromkeys(signatures, 6)
+def test_other_kinds_warm_up(task, of_task, signatures, make_run, tmp_path):
+    run, version = make_run(tmp_path / "run", task=task, **of_task), tmp_path / "mine/1"
+    export.export_model(run, version, serving="tf")
+    warmed_up = alone(version, tmp_path / "alone").warmed_up
+    assert warmed_up == dict.fromkeys(signatures, 6)
 
 
 @pytest.mark.slow
-def test_64_clients_get_the_answers_of_predict(pairs, serving_load, tmp_path):
-    run, version = pairs
+def test_64_clients_get_the_answers_of_predict(classifier, saved_model, tmp_path):
     dev = tmp_path / "dev.jsonl"
     rows = zip(TEXTS, TEXTS[::-1], strict=True)
     lines = [
-        json.dumps({"text": a, "text_pair": b, "label": "bad"}) + "\n" for a, b in rows
+        json.dumps({"text": a, "text_pair": b, "label": "good"}) + "\n" for a, b in rows
     ]
     dev.write_text("".join(lines))
-    columns, records = serving_load.predicted(run, dev)
+    columns, records = serving_load.predicted(classifier, dev)
     # Or this test would see little.
-    assert np.ptp([record.probabilities["bad"] for record in records]) > 0.01
-    with serving_load.serving(version) as found:
+    assert np.ptp([record.probabilities["good"] for record in records]) > 0.01
+    with serving_load.serving(saved_model) as found:
         assert found["project"] == []
         assert found["warmed_up"] == {"serving_default": 6, "ids": 6}
         for connect in (

@@ -7,23 +7,16 @@ import numpy as np
 import pytest
 
 import bert_keras
-from bert_keras.checkpoints import run_directory, run_weights
-from bert_keras.commands import main as cli
-from bert_keras.core.settings import config, finetuning
+from bert_keras import export
+from bert_keras.checkpoints import conversion, run_directory
+from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.inference import fill_mask
-from bert_keras.kinds import registry
+from bert_keras.report import model_card
+from tests import make
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, "the", "cat", "sat", "caf", "##e", "!", ",", "##s", "中")
-)
-BERT_CONFIG = config.BertConfig(
-    vocab_size=len(VOCABULARY),
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=32,
-    max_position_embeddings=24,
 )
 TASKS = {
     "classification": {"labels": ("übel", "so so", "good")},
@@ -49,29 +42,23 @@ def make_run(directory: Path, randomize, kind: str) -> Path:
     settings = finetuning.FinetuningConfig(
         max_seq_length=12, document_context=False, span={"max_query_length": 5}
     )
-    task = config.Task(kind=kind, **TASKS[kind])
-    run = run_directory.create_run(
+    make.make_run(
         directory,
-        settings,
-        task=task,
-        bert_config=BERT_CONFIG,
-        vocabulary=VOCABULARY,
-        do_lower_case=True,
-        inputs={},
+        VOCABULARY,
+        settings=settings,
+        change=lambda network: randomize(network, stddev=0.2),
+        kind=kind,
+        **TASKS[kind],
     )
-    run_directory.describe_run(run, settings)
-    network = registry.build_network(BERT_CONFIG, task)
-    randomize(network, stddev=0.2)
     results = {"steps": 1, "seconds": 1.0, "num_parameters": 2, "eval": {"loss": 0.5}}
-    run_weights.finish_run(run, network, results)
+    run_directory.write_results(directory, results)
     return directory
 
 
 def run_card(model: Path, directory: Path) -> dict:
     """What the code of the card defines, for the last and longest of `TEXTS`."""
-    given = ["convert", "--input", str(model), "--output", str(directory)]
-    assert cli.main([*given, "--to", "hugging_face"]) == 0
-    card = (directory / "README.md").read_text(encoding="utf-8")
+    conversion.convert(model, directory, to="hugging_face")
+    card = model_card.text(model, name="theirs", form="hugging_face")
     code = re.search("```python\n(.*?)```", card, re.DOTALL)[1]
     names = {"print": lambda shown: names.update(shown=shown)}
     code = code.replace("DIRECTORY", str(directory))
@@ -143,9 +130,16 @@ ALIKE = {
 }
 
 
+# A pipeline, and a model that has none.
+FAST = ("classification", "choice")
+KINDS = [
+    pytest.param(kind, marks=() if kind in FAST else pytest.mark.slow) for kind in TASKS
+]
+
+
 @pytest.mark.reference
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_tuned_models(tmp_path, randomize, kind):
     run = make_run(tmp_path / "run", randomize, kind)
     ALIKE[kind](run_card(run, tmp_path / "theirs"), bert_keras.load(run))
@@ -163,23 +157,14 @@ def test_masks_of_a_pretrained_model(pretrained_run, tmp_path):
     assert [a["score"] for a in theirs] == pytest.approx(scores, abs=1e-5)
 
 
-# Of each kind the fast form; SavedModels of all kinds take a minute.
-EXPORTS = [
-    pytest.param(kind, to, marks=pytest.mark.slow if is_slow else ())
-    for kind in TASKS
-    for to in ("saved_model", "onnx")
-    for is_slow in [to == "saved_model" and kind != "regression"]
-]
-
-
+@pytest.mark.slow
 @pytest.mark.reference
-@pytest.mark.parametrize(("kind", "to"), EXPORTS)
+@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("to", ["saved_model", "onnx"])
 def test_exports_are_called(tmp_path, randomize, kind, to, capsys):
     pytest.importorskip("onnxruntime")
     run = make_run(tmp_path / "run", randomize, kind)
-    capsys.readouterr()
-    export = ["export", "--model", str(run), "--output", str(tmp_path / "out")]
-    assert cli.main([*export, "--to", to]) == 0, capsys.readouterr().err
+    export.export_model(run, tmp_path / "out", to=to)
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     code = re.search("```python\n(.*?)```", card, re.DOTALL)[1]
     capsys.readouterr()

@@ -163,7 +163,7 @@ def test_metadata_of_each_form(tmp_path):
         assert yaml.safe_load(head)["library_name"] == library
 
 
-def test_commands_write_it(pretrained_run, tmp_path):
+def test_the_command_writes_it(pretrained_run, tmp_path):
     """Of a pre-training: with what is known of its examples, while they are there."""
     run = shutil.copytree(pretrained_run, tmp_path / "run")
     converted = tmp_path / "converted"
@@ -178,6 +178,3 @@ def test_commands_write_it(pretrained_run, tmp_path):
     (run / "results.json").write_text(json.dumps(results))
     card = model_card.text(run, name="again", form="hugging_face")
     assert "- examples: counts not stated, its manifest is gone" in card
-    given = ["export", "--model", str(run), "--output", str(tmp_path / "7")]
-    assert cli.main([*given, "--embedding", "mean"]) == 0
-    assert "\n# run\n" in (tmp_path / "7/README.md").read_text()

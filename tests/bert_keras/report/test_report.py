@@ -2,7 +2,7 @@
 
 import dataclasses
 import io
-import json
+import itertools
 import re
 import shutil
 import subprocess
@@ -12,58 +12,13 @@ import matplotlib
 import numpy as np
 import pytest
 import tensorflow as tf
-import yaml
 from PIL import Image
 
-from bert_keras import report
 from bert_keras.checkpoints import run_directory
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
-from bert_keras.report import curves, event_log, facts, writing
-
-
-def write_process(
-    directory: Path,
-    scalars: dict[str, dict[int, float]],
-    *,
-    pid: int,
-    texts: dict[str, dict[int, str]] | None = None,
-    start_step: int | None = None,
-) -> Path:
-    """Logs scalars, texts and a picture as process `pid`; returns the event file.
-
-    The first event comes at second `1000 * pid`, and each further one a second later.
-    """
-    new = directory / "new"
-    if start_step is not None:
-        session = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-        with tf.Graph().as_default(), tf.compat.v1.summary.FileWriter(new) as writer:
-            writer.add_session_log(session, start_step)
-    writer = tf.summary.create_file_writer(str(new))
-    with writer.as_default():
-        for tag, values in scalars.items():
-            for step, value in values.items():
-                tf.summary.scalar(tag, value, step)
-        for tag, strings in (texts or {}).items():
-            for step, text in strings.items():
-                tf.summary.text(tag, text, step)
-        tf.summary.image("picture", np.zeros((1, 2, 2, 3)), 1)
-    writer.close()
-    name = f"events.out.tfevents.{1000 * pid}.host"
-    for path in sorted(new.iterdir()):
-        target = directory / (f"{name}.{pid}.0.v2" if path.suffix == ".v2" else name)
-        copy_with_times(path, target, first=1000 * pid)
-    shutil.rmtree(new)
-    return target
-
-
-def copy_with_times(source: Path, target: Path, *, first: int) -> None:
-    with tf.io.TFRecordWriter(str(target)) as file:
-        records = tf.data.TFRecordDataset(str(source)).as_numpy_iterator()
-        for number, record in enumerate(records):
-            event = tf.compat.v1.Event.FromString(record)
-            event.wall_time = first + number
-            file.write(event.SerializeToString())
+from bert_keras.report import curves, event_log, facts, page, writing
+from tests.bert_keras.report import runs
 
 
 def as_dict(curve: event_log.Curve) -> dict[int, float]:
@@ -72,7 +27,9 @@ def as_dict(curve: event_log.Curve) -> dict[int, float]:
 
 def test_what_tensorflow_writes_is_read(tmp_path):
     losses = {1: 4.0, 10: 3.5, 20: float("nan"), 30: -2.25}
-    path = write_process(tmp_path, {"a/loss": losses}, pid=1, texts={"t": {3: "x|y"}})
+    path = runs.write_process(
+        tmp_path, {"a/loss": losses}, pid=1, texts={"t": {3: "x|y"}}
+    )
     # The older kind of summary, in another file of the same process.
     with tf.io.TFRecordWriter(str(path).replace(".0.v2", ".1.v2")) as file:
         value = tf.compat.v1.Summary.Value(tag="rate", simple_value=0.5)
@@ -88,9 +45,11 @@ def test_what_tensorflow_writes_is_read(tmp_path):
 
 
 def test_a_later_process_replaces_what_it_did_again(tmp_path):
-    write_process(tmp_path, {"loss": {1: 9, 10: 8, 20: 7, 21: 6}, "a": {1: 1}}, pid=1)
-    write_process(tmp_path, {"loss": {11: 5, 20: 4}}, pid=2)
-    write_process(tmp_path, {"loss": {21: 3, 30: 2}}, pid=3)
+    runs.write_process(
+        tmp_path, {"loss": {1: 9, 10: 8, 20: 7, 21: 6}, "a": {1: 1}}, pid=1
+    )
+    runs.write_process(tmp_path, {"loss": {11: 5, 20: 4}}, pid=2)
+    runs.write_process(tmp_path, {"loss": {21: 3, 30: 2}}, pid=3)
     found = event_log.read_log(tmp_path)
     assert as_dict(found.scalars["loss"]) == {1: 9, 10: 8, 11: 5, 20: 4, 21: 3, 30: 2}
     assert as_dict(found.scalars["a"]) == {1: 1}
@@ -101,8 +60,10 @@ def test_a_later_process_replaces_what_it_did_again(tmp_path):
 
 def test_a_session_start_forgets_later_steps_of_all_tags(tmp_path):
     texts = {"t": {5: "kept", 20: "gone"}}
-    write_process(tmp_path, {"loss": {1: 9, 15: 8}, "b": {16: 7}}, pid=1, texts=texts)
-    write_process(tmp_path, {"loss": {30: 6}}, pid=2, start_step=11)
+    runs.write_process(
+        tmp_path, {"loss": {1: 9, 15: 8}, "b": {16: 7}}, pid=1, texts=texts
+    )
+    runs.write_process(tmp_path, {"loss": {30: 6}}, pid=2, start_step=11)
     found = event_log.read_log(tmp_path)
     assert {tag: as_dict(curve) for tag, curve in found.scalars.items()} == {
         "loss": {1: 9, 30: 6}
@@ -111,8 +72,8 @@ def test_a_session_start_forgets_later_steps_of_all_tags(tmp_path):
 
 
 def test_writers_of_one_process_are_no_restart(tmp_path):
-    first = write_process(tmp_path, {"loss": {1: 9}}, pid=1)
-    second = write_process(tmp_path, {"loss": {2: 8}}, pid=2)
+    first = runs.write_process(tmp_path, {"loss": {1: 9}}, pid=1)
+    second = runs.write_process(tmp_path, {"loss": {2: 8}}, pid=2)
     second = second.rename(first.with_name(first.name.replace(".0.v2", ".4.v2")))
     assert event_log.read_log(tmp_path).restarts == ()
     # In containers every process may have the same number; the count begins again.
@@ -121,7 +82,7 @@ def test_writers_of_one_process_are_no_restart(tmp_path):
 
 
 def test_a_record_that_is_cut_off_ends_the_file(tmp_path, caplog):
-    path = write_process(tmp_path, {"loss": {1: 3.0, 2: 2.0}}, pid=1)
+    path = runs.write_process(tmp_path, {"loss": {1: 3.0, 2: 2.0}}, pid=1)
     whole = path.read_bytes()
     found = set()
     for size in range(len(whole)):
@@ -133,7 +94,7 @@ def test_a_record_that_is_cut_off_ends_the_file(tmp_path, caplog):
 
 
 def test_a_damaged_record_is_told(tmp_path, caplog):
-    path = write_process(tmp_path, {"loss": {1: 3.0, 2: 2.0}}, pid=1)
+    path = runs.write_process(tmp_path, {"loss": {1: 3.0, 2: 2.0}}, pid=1)
     data = bytearray(path.read_bytes())
     position = data.rindex(b"loss")
     data[position] ^= 1
@@ -141,76 +102,6 @@ def test_a_damaged_record_is_told(tmp_path, caplog):
     assert as_dict(event_log.read_log(tmp_path).scalars["loss"]) == {1: 3.0}
     assert re.search(r"\.v2: damaged at byte \d+, read up to there", caplog.text)
 
-
-def pretraining_run(directory: Path, *, results: dict | None, num_steps: int = 40):
-    """A run in two phases, killed after step 30 and taken up after step 20."""
-    write_settings(
-        directory,
-        config.PretrainingConfig(
-            num_train_steps=num_steps,
-            global_batch_size=4,
-            optimizer=config.OptimizerConfig(warmup_steps=2),
-            phases=(
-                config.PhaseConfig(fraction=0.5),
-                config.PhaseConfig(fraction=0.5, global_batch_size=2),
-            ),
-            precision="float32",
-        ),
-        kind="pretraining",
-        inputs={"examples_sha256": ["ab" * 32, "cd" * 32]},
-    )
-    train, evaluation = directory / "logs/train", directory / "logs/eval"
-    rates = {
-        "speed/sequences_per_second": {10: 20.0, 20: 24.0},
-        "speed/tokens_per_second": {10: 160.0, 20: 192.0},
-    }
-    write_process(train, {"loss/loss": {1: 3, 10: 2.5, 30: 9}, **rates}, pid=1)
-    rates = {
-        "speed/sequences_per_second": {30: 10.0, 40: 11.0},
-        "speed/tokens_per_second": {30: 160.0, 40: 176.0},
-    }
-    skipped = {"optimizer/skipped_steps": {21: 0, 40: 1}}
-    write_process(train, {"loss/loss": {21: 2, 40: 1.5}, **skipped, **rates}, pid=2)
-    write_process(
-        evaluation,
-        {
-            "loss/masked_lm_loss": {20: 1.0, 30: 2.0, 40: 2.5},
-            "accuracy/masked_lm_accuracy": {20: 0.75, 30: 0.25, 40: 0.5},
-        },
-        pid=1,
-    )
-    texts = {
-        "masked_lm/example_02": {40: "worse **[1]**"},
-        "masked_lm/example_04": {40: "one too many"},
-        "masked_lm/example_03": {40: "third"},
-        "masked_lm/example_01": {20: "old", 40: "better"},
-    }
-    write_process(directory / "logs/panels", {}, pid=1, texts=texts)
-    if results is not None:
-        (directory / "results.json").write_text(json.dumps(results))
-
-
-def write_settings(directory: Path, settings, *, kind: str, inputs: dict) -> None:
-    directory.mkdir()
-    values = settings.model_dump(mode="json")
-    (directory / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
-    task = {"kind": kind, "labels": None if kind == "pretraining" else ["no", "y|s"]}
-    (directory / "task.json").write_text(json.dumps(task))
-    (directory / "inputs.json").write_text(json.dumps(inputs))
-    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 30522}
-    (directory / "bert_config.json").write_text(json.dumps(sizes))
-
-
-RESULTS = {
-    "steps": 40,
-    "seconds": 3.0,
-    "skipped_steps": 1,
-    "num_parameters": 1234567,
-    "num_replicas": 2,
-    "train": {},
-    "eval": {"masked_lm_accuracy": 0.5},
-    "eval_baseline": {"commonest_token": "the", "masked_lm_accuracy": 0.0625},
-}
 
 PAGE = """\
 <!-- Made by `bert-keras report`; writing it again replaces all of it. -->
@@ -290,14 +181,16 @@ third
 """
 
 
-def test_the_report_of_a_pretraining(tmp_path):
-    run = tmp_path / "run"
-    pretraining_run(run, results=RESULTS)
-    output = report.write_report(run)
-    assert output == run / "report"
-    page = (output / "report.md").read_text()
-    assert page == PAGE
-    pictures = set(re.findall(r"\]\((.+?)\)", page))
+@pytest.fixture(scope="module")
+def pretraining(reported) -> facts.Facts:
+    return facts.read_facts(reported / "run")
+
+
+def test_the_report_of_a_pretraining(reported):
+    output = reported / "run/report"
+    text = (output / "report.md").read_text()
+    assert text == PAGE
+    pictures = set(re.findall(r"\]\((.+?)\)", text))
     assert {path.name for path in output.iterdir()} == pictures | {"report.md"}
     for name in pictures:
         with Image.open(output / name) as image:
@@ -305,58 +198,54 @@ def test_the_report_of_a_pretraining(tmp_path):
             assert len(image.convert("RGB").getcolors(1 << 20)) > 10
 
 
-def test_the_settings_of_the_page_can_be_given_again(tmp_path):
-    pretraining_run(tmp_path / "run", results=RESULTS)
-    run = facts.read_facts(tmp_path / "run")
-    page = (report.write_report(tmp_path / "run") / "report.md").read_text()
-    command = page.split("```")[1].replace("\\\n", " ")
+def test_the_settings_of_the_page_can_be_given_again(pretraining):
+    command = page.render(pretraining, []).split("```")[1].replace("\\\n", " ")
     arguments = subprocess.run(
         ["bash", "-c", f'bert-keras() {{ printf "%s\\n" "$@"; }}\n{command}'],
         capture_output=True,
         text=True,
         check=True,
     ).stdout.splitlines()
-    overrides = [
-        b for a, b in zip(arguments, arguments[1:], strict=False) if a == "--set"
-    ]
-    given = loading.load(config.PretrainingConfig, overrides=overrides)
-    assert run_directory.flat(given.model_dump(mode="json")) == run.settings
+    pairs = itertools.pairwise(arguments)
+    overrides = [value for option, value in pairs if option == "--set"]
+    loaded = loading.load(config.PretrainingConfig, overrides=overrides)
+    assert run_directory.flat(loaded.model_dump(mode="json")) == pretraining.settings
 
 
-def test_an_unfinished_run(tmp_path):
-    pretraining_run(tmp_path / "run", results=None)
-    page = (report.write_report(tmp_path / "run") / "report.md").read_text()
-    assert "Pre-training, not finished: step 40 of 40 so far." in page
-    assert "| skipped steps | 1 |" in page
-    assert "| evaluation | last | at step | best | at step |\n" in page
+def test_an_unfinished_run(pretraining):
+    text = page.render(dataclasses.replace(pretraining, results=None), [])
+    assert "Pre-training, not finished: step 40 of 40 so far." in text
+    assert "| skipped steps | 1 |" in text
+    assert "| evaluation | last | at step | best | at step |\n" in text
     for unknown in ("baseline", "Baseline", "parameters", "None", "nan"):
-        assert unknown not in page
+        assert unknown not in text
 
 
 def test_a_fine_tuning(tmp_path):
-    write_settings(
-        tmp_path / "sst",
+    run = tmp_path / "sst"
+    runs.write_settings(
+        run,
         finetuning.FinetuningConfig(learning_rate=1e-5),
         kind="classification",
         inputs={"train_sha256": "ef" * 32, "from_scratch": False},
     )
-    write_process(tmp_path / "sst/logs/train", {"loss": {1: 0.7}}, pid=1)
+    runs.write_process(run / "logs/train", {"loss": {1: 0.7}}, pid=1)
     evaluation = {"accuracy": {5: 0.75, 10: 0.5}, "loss": {5: 0.5, 10: float("nan")}}
-    write_process(tmp_path / "sst/logs/eval", evaluation, pid=1)
-    output = report.write_report(tmp_path / "sst", tmp_path / "deep/er")
-    page = (output / "report.md").read_text()
-    assert "Fine-tuning for classification, not finished: step 10 so far." in page
-    assert "| accuracy | 0.5000 | 10 | 0.7500 | 5 |" in page
-    assert "| loss | nan | 10 | 0.5000 | 5 |" in page
-    assert "| labels | no, y&#124;s |" in page
-    assert "| from_scratch | false |" in page
-    assert "--init INIT --output_dir sst \\\n    --set learning_rate=1e-05\n" in page
+    runs.write_process(run / "logs/eval", evaluation, pid=1)
+    text = page.render(facts.read_facts(run), [])
+    for line in (
+        "Fine-tuning for classification, not finished: step 10 so far.",
+        "| accuracy | 0.5000 | 10 | 0.7500 | 5 |",
+        "| loss | nan | 10 | 0.5000 | 5 |",
+        "| labels | no, y&#124;s |",
+        "| from_scratch | false |",
+        "--init INIT --output_dir sst \\\n    --set learning_rate=1e-05\n",
+    ):
+        assert line in text
 
 
-def test_the_picture_of_a_metric(tmp_path):
-    pretraining_run(tmp_path / "run", results=RESULTS)
-    run = facts.read_facts(tmp_path / "run")
-    (plot,) = curves.draw_metric(run, "masked_lm_accuracy").axes
+def test_the_picture_of_a_metric(pretraining):
+    (plot,) = curves.draw_metric(pretraining, "masked_lm_accuracy").axes
     assert plot.get_title() == "run: masked-LM accuracy"
     lines = {line.get_label(): line for line in plot.get_lines()}
     assert lines.keys() == {"evaluation", "baseline", "next phase", "restart"}
@@ -366,25 +255,22 @@ def test_the_picture_of_a_metric(tmp_path):
     assert lines["baseline"].get_ydata()[0] == 0.0625
     assert lines["next phase"].get_xdata()[0] == 20
     assert lines["restart"].get_xdata()[0] == 21
-    (plot,) = curves.draw_metric(run, "loss").axes
-    training = plot.get_lines()[0]
-    np.testing.assert_allclose(
-        training.get_xydata(), [[1, 3], [10, 2.5], [21, 2], [40, 1.5]]
-    )
-    assert curves.draw_metric(run, "gradient_norm") is None
+    (plot,) = curves.draw_metric(pretraining, "loss").axes
+    training = plot.get_lines()[0].get_xydata()
+    np.testing.assert_allclose(training, [[1, 3], [10, 2.5], [21, 2], [40, 1.5]])
+    assert curves.draw_metric(pretraining, "gradient_norm") is None
 
 
-def test_pictures_of_hostile_numbers(tmp_path):
+def test_pictures_of_hostile_numbers(pretraining):
     """Numbers that matplotlib cannot place are drawn as the largest it can."""
     huge = 1.7e308
-    baseline = {"eval_baseline": {"masked_lm_loss": huge, "loss": float("inf")}}
-    pretraining_run(tmp_path / "run", results=RESULTS | baseline)
-    found = facts.read_facts(tmp_path / "run")
+    results = runs.RESULTS | {
+        "eval_baseline": {"masked_lm_loss": huge, "loss": float("inf")}
+    }
     curve = event_log.Curve(np.array([-(2**62), 2**62]), np.array([huge, -huge]))
-    log = dataclasses.replace(
-        found.train, scalars={"all/loss": curve, "masked_lm_loss": curve}
-    )
-    run = dataclasses.replace(found, train=log, eval=log)
+    scalars = {"all/loss": curve, "masked_lm_loss": curve}
+    log = dataclasses.replace(pretraining.train, scalars=scalars)
+    run = dataclasses.replace(pretraining, train=log, eval=log, results=results)
     for name in ("loss", "masked_lm_loss"):
         picture, file = curves.draw_metric(run, name), io.BytesIO()
         with matplotlib.rc_context({"savefig.dpi": 10}):
@@ -395,13 +281,13 @@ def test_pictures_of_hostile_numbers(tmp_path):
         assert drawn.max() == 1e100 == -drawn.min()
 
 
-def test_noisy_training_is_smoothed(tmp_path):
-    pretraining_run(tmp_path / "run", results=RESULTS)
-    train = tmp_path / "run/logs/train"
-    noise = {step: 2.0 + (-1) ** step for step in range(41, 121)}
-    write_process(train, {"loss/loss": noise}, pid=3)
-    run = facts.read_facts(tmp_path / "run")
-    (plot,) = curves.draw_metric(run, "loss").axes
+def test_noisy_training_is_smoothed(pretraining):
+    steps = np.arange(41, 121)
+    curve = event_log.Curve(steps, 2.0 + (-1.0) ** steps)
+    log = dataclasses.replace(pretraining.train, scalars={"loss/loss": curve})
+    (plot,) = curves.draw_metric(
+        dataclasses.replace(pretraining, train=log), "loss"
+    ).axes
     raw, smoothed = plot.get_lines()[:2]
     assert smoothed.get_label() == "training, smoothed"
     np.testing.assert_array_equal(raw.get_xdata(), smoothed.get_xdata())
@@ -415,27 +301,37 @@ def test_moving_mean():
     np.testing.assert_allclose(curves.moving_mean(values, 1), values)
 
 
-def test_an_earlier_report_is_replaced_and_nothing_else(tmp_path):
-    run, output = tmp_path / "run", tmp_path / "out"
-    pretraining_run(run, results=None)
-    report.write_report(run, output)
+def copied(reported: Path, tmp_path: Path) -> Path:
+    """A fine-tuning with one curve and no report."""
+    run = Path(shutil.copytree(reported / "classification", tmp_path / "run"))
+    shutil.rmtree(run / "report")
+    (run / "dev_answers.jsonl").unlink()
+    return run
+
+
+def test_an_earlier_report_is_replaced_and_nothing_else(reported, tmp_path):
+    run, output = copied(reported, tmp_path), tmp_path / "deep/er"
+    results = (run / "results.json").read_text()
+    (run / "results.json").unlink()
+    assert writing.write_report(run, output) == output
+    assert "not finished" in (output / "report.md").read_text()
     (output / "of_before.png").write_bytes(b"")
-    (run / "results.json").write_text(json.dumps(RESULTS))
-    report.write_report(run, output)
-    assert (output / "report.md").read_text() == PAGE
-    assert not (output / "of_before.png").exists()
-    assert {path.name for path in tmp_path.iterdir()} == {"run", "out"}
+    (run / "results.json").write_text(results)
+    writing.write_report(run, output)
+    assert {path.name for path in output.iterdir()} == {"report.md", "loss.png"}
+    text = (output / "report.md").read_text()
+    assert "not finished" not in text
     (output / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match=r"holds 'notes.txt' besides an earlier rep"):
-        report.write_report(run, output)
-    assert (output / "report.md").read_text() == PAGE
+        writing.write_report(run, output)
+    assert (output / "report.md").read_text() == text
     with pytest.raises(InputError, match="expected a new directory or an earlier rep"):
-        report.write_report(run, run / "logs")
+        writing.write_report(run, run / "logs")
+    assert not (run / "report").exists()
 
 
-def test_a_report_that_fails_leaves_nothing(tmp_path, monkeypatch):
-    run = tmp_path / "run"
-    pretraining_run(run, results=RESULTS)
+def test_a_report_that_fails_leaves_nothing(reported, tmp_path, monkeypatch):
+    run = copied(reported, tmp_path)
     before = sorted(path.name for path in run.iterdir())
 
     def breaks_off(run, output):
@@ -445,24 +341,25 @@ def test_a_report_that_fails_leaves_nothing(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(writing.curves, "draw_curves", breaks_off)
         with pytest.raises(ValueError, match="no such colour"):
-            report.write_report(run)
+            writing.write_report(run)
     assert sorted(path.name for path in run.iterdir()) == before
     with pytest.raises(InputError, match="task.json: expected a directory, found a"):
-        report.write_report(run, run / "task.json" / "report")
+        writing.write_report(run, run / "task.json" / "report")
 
 
-def test_what_is_no_run_is_refused(tmp_path):
+def test_what_is_no_run_is_refused(reported, tmp_path):
     with pytest.raises(InputError, match=r"distill`, found no such directory"):
-        report.write_report(tmp_path / "none")
+        writing.write_report(tmp_path / "none")
     with pytest.raises(InputError, match="found no task.json in it"):
-        report.write_report(tmp_path)
-    pretraining_run(tmp_path / "run", results=None)
-    (tmp_path / "run/results.json").write_text("{")
-    with pytest.raises(InputError, match=r"results.json: expected JSON"):
-        report.write_report(tmp_path / "run")
-    (tmp_path / "run/config.yaml").write_text("3")
-    with pytest.raises(InputError, match=r"config.yaml: expected keys and values"):
-        report.write_report(tmp_path / "run")
-    shutil.rmtree(tmp_path / "run/logs")
+        writing.write_report(tmp_path)
+    run = copied(reported, tmp_path)
+    for name, text, message in (
+        ("results.json", "{", r"results.json: expected JSON"),
+        ("config.yaml", "3", r"config.yaml: expected keys and values"),
+    ):
+        (run / name).write_text(text)
+        with pytest.raises(InputError, match=message):
+            writing.write_report(run)
+    shutil.rmtree(run / "logs")
     with pytest.raises(InputError, match="expected event files with scalars in logs/"):
-        report.write_report(tmp_path / "run")
+        writing.write_report(run)

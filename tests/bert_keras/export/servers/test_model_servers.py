@@ -1,7 +1,9 @@
 """Files that model servers read, by the schemas that their owners publish."""
 
+import functools
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import jsonschema
@@ -19,71 +21,41 @@ from google.protobuf import (
 from bert_keras import export
 from bert_keras.checkpoints import starting_point
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import finetuning
-from bert_keras.data import features, tfrecords, tokenization
-from bert_keras.export import formats, loading
+from bert_keras.data import tfrecords
+from bert_keras.export import loading
 from bert_keras.export.servers import model_servers, warm_up
-from bert_keras.kinds import served
-from bert_keras.kinds.choice import served_choices
-from bert_keras.kinds.masked_words import served_words
-from bert_keras.kinds.span import served_spans
-from bert_keras.kinds.tagging import served_tags
-from bert_keras.kinds.text import served_labels
+from bert_keras.kinds import registry, served
 from bert_keras.kinds.vectors import served_embeddings
-from tests import make
 
-VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefg.[]", "the"))
-SPAN = finetuning.SpanConfig(doc_stride=7, max_query_length=9)
 TASKS = {
     "labels": ("text", {"kind": "classification", "labels": ("bad", "good")}),
+    "tags": ("tagging", {"kind": "tagging", "labels": ("O", "B-X", "I-X")}),
     "pairs": ("text", {"kind": "regression", "has_text_pair": True}),
     "spans": ("span", {"kind": "span"}),
-    "tags": ("tagging", {"kind": "tagging", "labels": ("O", "B-X", "I-X")}),
     "choices": ("choice", {"kind": "choice"}),
     "masks": (None, {"kind": "pretraining"}),
+    "vectors": ("text", {"kind": "classification", "labels": ("bad", "good")}),
 }
 PAGE = Path(__file__).parents[4] / "docs/serving.md"
 
 
-def make_run(directory: Path, task: str | None, **of_task) -> Path:
-    """A finished run with the weights that a network begins with."""
-    settings = None
-    if task is not None:
-        settings = finetuning.FinetuningConfig(
-            task=task,
-            max_seq_length=20,
-            span=SPAN,
-            document_context=task == "tagging",
-        )
-    return make.make_run(directory, VOCABULARY, settings=settings, **of_task)
-
-
 @pytest.fixture(scope="module")
-def models(tmp_path_factory) -> dict[str, served.ServedModel]:
-    """A model of each kind, as `export` has it."""
-    kinds = {
-        "labels": served_labels.Labels,
-        "pairs": served_labels.Labels,
-        "spans": served_spans.Spans,
-        "tags": served_tags.Tags,
-        "choices": served_choices.Choices,
-    }
+def model_of(tmp_path_factory, make_run) -> Callable[[str], served.ServedModel]:
+    """A function that loads a model of `TASKS` as `export` does."""
     folder = tmp_path_factory.mktemp("runs")
-    runs = {
-        name: make_run(folder / name, task, **of_task)
-        for name, (task, of_task) in TASKS.items()
-    }
-    read = {n: starting_point.read_with_tokenizer(path) for n, path in runs.items()}
-    found = {n: kind(loading.load(read[n], path=runs[n])) for n, kind in kinds.items()}
-    found["masks"] = served_words.MaskedWords(
-        loading.load(read["masks"], path=runs["masks"]), top_k=2
-    )
-    found["vectors"] = served_embeddings.Embeddings(
-        loading.load(read["labels"], path=runs["labels"], embedding="mean"),
-        kind="mean",
-        layers=(-1,),
-    )
-    return found
+
+    @functools.cache
+    def load(name: str) -> served.ServedModel:
+        task, of_task = TASKS[name]
+        run = make_run(folder / name, task=task, **of_task)
+        checkpoint = starting_point.read_with_tokenizer(run)
+        if name == "vectors":
+            trained = loading.load(checkpoint, path=run, embedding="mean")
+            return served_embeddings.Embeddings(trained, kind="mean", layers=(-1,))
+        trained = loading.load(checkpoint, path=run)
+        return registry.find(checkpoint.task.kind).served(trained, top_k=2)
+
+    return load
 
 
 def write(model, directory: Path, output: str = "exported/mine/1") -> Path:
@@ -98,10 +70,14 @@ def write(model, directory: Path, output: str = "exported/mine/1") -> Path:
 # Requests to warm up
 
 
-@pytest.mark.parametrize("kind", [*TASKS, "vectors"])
-def test_warm_up_requests_are_answered(models, kind, tmp_path):
+KINDS = list(TASKS)
+KINDS[1:] = [pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_warm_up_requests_are_answered(model_of, kind, tmp_path):
     log_pb2 = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
-    model = models[kind]
+    model = model_of(kind)
     warm_up.write(model, tmp_path / "requests")
     with (tmp_path / "requests").open("rb") as file:
         logs = [
@@ -133,8 +109,8 @@ def test_warm_up_requests_are_answered(models, kind, tmp_path):
                 assert output.shape[0] == 1
 
 
-def test_a_full_text_fills_an_input(models):
-    model = models["labels"]
+def test_a_full_text_fills_an_input(model_of):
+    model = model_of("labels")
     lengths = {
         math.prod(model.encode(tf.constant(inputs["text"]))["input_ids"].shape)
         for name, inputs in warm_up.requests(model)
@@ -143,81 +119,92 @@ def test_a_full_text_fills_an_input(models):
     assert lengths == {14, 18}
 
 
-def test_requests_stay_small_for_long_inputs(models, monkeypatch):
-    model = models["labels"]
+def test_requests_stay_small_for_long_inputs(model_of, monkeypatch):
+    model = model_of("labels")
     monkeypatch.setattr(model, "max_seq_length", 512)
     shapes = [
         inputs["input_ids"].shape
         for name, inputs in warm_up.requests(model)
         if name == served.IDS
     ]
-    assert shapes == [
-        (1, 16),
-        (8, 16),
-        (32, 16),
-        (1, 64),
-        (8, 64),
-        (32, 64),
-        (1, 512),
-        (8, 512),
-    ]
+    shorter = [(size, length) for length in (16, 64) for size in (1, 8, 32)]
+    assert shapes == [*shorter, (1, 512), (8, 512)]
 
 
 # TensorFlow Serving
 
 
-def message(name: str, fields: dict[str, str | int]):
-    """A protocol buffer with fields of wrappers by name, or of types by number."""
+INT32, INT64, UINT64, BOOL, STRING, MESSAGE, ENUM = 5, 3, 4, 8, 9, 11, 14
+"""Numbers of `FieldDescriptorProto.Type`."""
+
+
+def new_message(package: str, enum: dict[str, int], **types: dict):
+    """An empty protocol buffer of the last of `types`, whose schema has no package.
+
+    `types` are names of fields, `*` for repeated ones, with their number and their
+    type: one of the numbers above or the full name of a message or enum.
+    """
     file = descriptor_pb2.FileDescriptorProto(
-        name=f"{name}.proto",
-        package=name,
+        name=f"{package}.proto",
+        package=package,
         syntax="proto3",
         dependency=["google/protobuf/wrappers.proto"],
     )
-    found = file.message_type.add(name=name)
-    for number, (field, kind) in enumerate(fields.items(), start=1):
-        added = found.field.add(name=field, number=number, label=1)
-        if isinstance(kind, str):
-            added.type, added.type_name = 11, f".google.protobuf.{kind}"
-        else:
-            added.type = kind
+    values = file.enum_type.add(name="DataType").value
+    for name, number in enum.items():
+        values.add(name=name, number=number)
+    for type_name, fields in types.items():
+        message = file.message_type.add(name=type_name)
+        for field, (number, kind) in fields.items():
+            label = 3 if field.startswith("*") else 1
+            added = message.field.add(
+                name=field.removeprefix("*"), number=number, label=label
+            )
+            if isinstance(kind, int):
+                added.type = kind
+            else:
+                added.type = ENUM if kind.endswith("DataType") else MESSAGE
+                added.type_name = f".{kind}"
     pool = descriptor_pool.Default()
     pool.AddSerializedFile(file.SerializeToString())
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{name}.{name}"))
+    found = pool.FindMessageTypeByName(f"{package}.{type_name}")
+    return message_factory.GetMessageClass(found)()
 
 
-def test_batching_parameters(models, tmp_path):
+@pytest.fixture(scope="module")
+def directory(model_of, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("served") / "7"
+    return write(model_of("labels"), path, "exported/mine/7")
+
+
+def test_batching_parameters(directory):
     # session_bundle_config.proto, which no package has; fields as published.
-    parameters = message(
-        "BatchingParameters",
-        {
-            "max_batch_size": "Int64Value",
-            "batch_timeout_micros": "Int64Value",
-            "max_enqueued_batches": "Int64Value",
-            "num_batch_threads": "Int64Value",
-            "thread_pool_name": "StringValue",
-            "pad_variable_length_inputs": 8,
-            "enable_large_batch_splitting": "BoolValue",
-            "max_execution_batch_size": "Int64Value",
-        },
-    )
-    directory = write(models["labels"], tmp_path / "1")
-    text = (directory / "batching_params.pbtxt").read_text()
-    found = text_format.Parse(text, parameters())
-    assert found.max_execution_batch_size.value == 32
-    assert found.max_batch_size.value == 1024
-    assert found.enable_large_batch_splitting.value
+    number, text = "google.protobuf.Int64Value", "google.protobuf.StringValue"
+    fields = {
+        "max_batch_size": (1, number),
+        "batch_timeout_micros": (2, number),
+        "max_enqueued_batches": (3, number),
+        "num_batch_threads": (4, number),
+        "thread_pool_name": (5, text),
+        "pad_variable_length_inputs": (6, BOOL),
+        "enable_large_batch_splitting": (7, "google.protobuf.BoolValue"),
+        "max_execution_batch_size": (8, number),
+    }
+    parameters = new_message("serving", {"NONE": 0}, BatchingParameters=fields)
+    text_format.Parse((directory / "batching_params.pbtxt").read_text(), parameters)
+    assert parameters.max_execution_batch_size.value == 32
+    assert parameters.max_batch_size.value == 1024
+    assert parameters.enable_large_batch_splitting.value
 
 
-def test_sentences_of_several_requests_are_no_document(models, tmp_path):
-    assert models["tags"].has_documents
-    directory = write(models["tags"], tmp_path / "1")
+def test_sentences_of_several_requests_are_no_document(model_of, tmp_path):
+    assert model_of("tags").has_documents
+    directory = write(model_of("tags"), tmp_path / "1")
     assert not (directory / "batching_params.pbtxt").exists()
     assert (directory / "assets.extra/tf_serving_warmup_requests").exists()
 
 
-def test_compose_file(models, tmp_path):
-    directory = write(models["labels"], tmp_path / "1", "exported/mine/7")
+def test_compose_file(directory):
     assert yaml.safe_load((directory / "assets.extra/compose.yaml").read_text()) == {
         "services": {
             "tf-serving": {
@@ -263,7 +250,7 @@ def strict(required: str, **properties) -> dict:
     }
 
 
-STRING = {"type": "string"}
+TEXT = {"type": "string"}
 INFERENCE_SERVICE = strict(
     "apiVersion kind metadata spec",
     apiVersion={"const": "serving.kserve.io/v1beta1"},
@@ -278,10 +265,10 @@ INFERENCE_SERVICE = strict(
             "model",
             model=strict(
                 "modelFormat",
-                modelFormat=strict("name", name=STRING, version=STRING),
-                runtimeVersion=STRING,
+                modelFormat=strict("name", name=TEXT, version=TEXT),
+                runtimeVersion=TEXT,
                 storageUri={"type": "string", "pattern": "^(gs|s3)://"},
-                args={"type": "array", "items": STRING},
+                args={"type": "array", "items": TEXT},
             ),
         ),
     ),
@@ -296,6 +283,7 @@ def test_kserve_takes_the_file_of_the_page():
     assert model_servers.TF_SERVING_IMAGE.endswith(f":{model['runtimeVersion']}")
 
 
+@pytest.mark.slow
 def test_vertex_ai_takes_the_file_of_the_page():
     types = pytest.importorskip("google.cloud.aiplatform_v1.types")
     text = block("json")
@@ -312,51 +300,29 @@ def test_vertex_ai_takes_the_file_of_the_page():
 
 def model_config():
     """Triton's `ModelConfig`, the fields of model_config.proto that are used."""
-    file = descriptor_pb2.FileDescriptorProto(
-        name="model_config.proto", package="inference", syntax="proto3"
+    data_type = {"TYPE_INVALID": 0, "TYPE_INT32": 8, "TYPE_FP32": 11}
+    tensor = {"name": (1, STRING), "data_type": (2, "inference.DataType")}
+    return new_message(
+        *("inference", data_type),
+        ModelInput=tensor | {"*dims": (4, INT64)},
+        ModelOutput=tensor | {"*dims": (3, INT64), "label_filename": (4, STRING)},
+        ModelDynamicBatching={"max_queue_delay_microseconds": (2, UINT64)},
+        ModelConfig={
+            "name": (1, STRING),
+            "backend": (17, STRING),
+            "max_batch_size": (4, INT32),
+            "*input": (5, "inference.ModelInput"),
+            "*output": (6, "inference.ModelOutput"),
+            "dynamic_batching": (11, "inference.ModelDynamicBatching"),
+        },
     )
-    types = file.enum_type.add(name="DataType")
-    for number, name in ((0, "INVALID"), (8, "INT32"), (11, "FP32")):
-        types.value.add(name=f"TYPE_{name}", number=number)
-    string, int32, int64, uint64 = 9, 5, 3, 4
-    tensor = (("name", 1, string), ("data_type", 2, "DataType"))
-    for name, fields in {
-        "ModelInput": (*tensor, ("*dims", 4, int64)),
-        "ModelOutput": (*tensor, ("*dims", 3, int64), ("label_filename", 4, string)),
-        "ModelDynamicBatching": (("max_queue_delay_microseconds", 2, uint64),),
-        "ModelConfig": (
-            ("name", 1, string),
-            ("backend", 17, string),
-            ("max_batch_size", 4, int32),
-            ("*input", 5, "ModelInput"),
-            ("*output", 6, "ModelOutput"),
-            ("dynamic_batching", 11, "ModelDynamicBatching"),
-        ),
-    }.items():
-        added = file.message_type.add(name=name)
-        for field, number, kind in fields:
-            found = added.field.add(
-                name=field.removeprefix("*"),
-                number=number,
-                label=3 if field.startswith("*") else 1,
-            )
-            if isinstance(kind, int):
-                found.type = kind
-            else:
-                found.type = 14 if kind == "DataType" else 11
-                found.type_name = f".inference.{kind}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
-    name = "inference.ModelConfig"
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))()
 
 
-def test_triton_takes_the_file_of_the_page(models, tmp_path):
-    pytest.importorskip("tf2onnx")
-    onnxruntime = pytest.importorskip("onnxruntime")
+def test_triton_takes_the_file_of_the_page(onnx_model):
+    import onnxruntime
+
     described = text_format.Parse(block("protobuf"), model_config())
-    formats.write_onnx(models["labels"], tmp_path)
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    session = onnxruntime.InferenceSession(str(onnx_model / "model.onnx"))
     types = {"tensor(int32)": 8, "tensor(float)": 11}
     for values, tensors in (
         (session.get_inputs(), described.input),

@@ -106,7 +106,7 @@ def test_the_whole_grid_comes_first_on_the_first_fold():
     assert planning.merge_plans(runs[:2], runs) == (runs, [])
 
 
-def run_folds(folder: Path, num_folds: int | None = 3, rates=(3e-5, 4e-5), **changes):
+def run_folds(folder: Path, num_folds: int | None = 3, rates=(4e-5,), **changes):
     if "folds" not in changes:
         changes["folds"] = find(train=str(folder / "train.tsv"), num_folds=num_folds)
     settings = sweeps.SweepConfig(grid={"learning_rate": rates}, folds=num_folds)
@@ -120,13 +120,21 @@ def run_folds(folder: Path, num_folds: int | None = 3, rates=(3e-5, 4e-5), **cha
     return sweep.lines(state)
 
 
-def test_mean_and_deviation_over_folds(folder):
-    printed = run_folds(folder)
-    assert len(calls(folder)) == 6
+def test_folds_have_a_mean_and_are_resumed(folder):
+    run_folds(folder)
+    names = [f"fold={n},learning_rate=4e-05,seed=7" for n in (1, 2, 3)]
+    assert calls(folder) == names
+    (folder / f"out/runs/{names[1]}/results.json").unlink()
+    # A point more costs its own folds only.
+    printed = run_folds(folder, rates=(3e-5, 4e-5))
+    others = [name.replace("4e-05", "3e-05") for name in names]
+    assert calls(folder) == sorted([*others, names[1]])
     # Seed 7 makes one answer of 50 wrong, each fold one more, 1e-5 of the rate ten.
-    means = [[48 / 50, 47 / 50, 46 / 50], [38 / 50, 37 / 50, 36 / 50]]
-    rates = ("3e-05", "4e-05")
-    for line, values, rate in zip(printed[2:4], means, rates, strict=True):
+    by_rate = {
+        "3e-05": [48 / 50, 47 / 50, 46 / 50],
+        "4e-05": [38 / 50, 37 / 50, 36 / 50],
+    }
+    for line, (rate, values) in zip(printed[2:4], by_rate.items(), strict=True):
         cells = [cell.strip(" *") for cell in line.strip("|").split("|")]
         mean, deviation = statistics.fmean(values), statistics.stdev(values)
         expected = [rate, "3", f"{mean:.4f}", f"{deviation:.4f}", f"{values[0]:.4f}"]
@@ -142,18 +150,6 @@ def test_mean_and_deviation_over_folds(folder):
     assert best["deviation_of_point"] == pytest.approx(0.02)
     page = (folder / "out/report.md").read_text()
     assert "Each run learnt from all folds but one" in page
-
-
-def test_folds_are_resumed(folder):
-    run_folds(folder)
-    calls(folder)
-    gone = folder / "out/runs/fold=2,learning_rate=4e-05,seed=7/results.json"
-    gone.unlink()
-    run_folds(folder)
-    assert calls(folder) == ["fold=2,learning_rate=4e-05,seed=7"]
-    # A point more costs its own folds only.
-    run_folds(folder, rates=(3e-5, 4e-5, 5e-5))
-    assert calls(folder) == [f"fold={n},learning_rate=5e-05,seed=7" for n in (1, 2, 3)]
     with pytest.raises(InputError, match="begun by another run, with"):
         run_folds(folder, 4)
 
@@ -161,18 +157,20 @@ def test_folds_are_resumed(folder):
 def test_files_of_folds_may_not_change(folder):
     pattern = f"{folder}/part_{{fold}}"
     of_files = find(train=f"{pattern}/train.tsv", dev=[f"{pattern}/dev.tsv"])
-    run_folds(folder, None, folds=of_files)
+    run_folds(folder, None, folds=of_files, rates=(3e-5, 4e-5))
     assert [row["fold"] for row in rows(folder)] == ["2", "2", "10", "10"]
+
+    def change_inputs(fold: str, rate: str, sha256: str) -> None:
+        path = folder / f"out/runs/fold={fold},learning_rate={rate},seed=7/inputs.json"
+        values = json.loads(path.read_text()) | {"train_sha256": sha256}
+        path.write_text(json.dumps(values))
+
     # Data that changed while it ran is noticed within a fold; other folds differ.
-    for name, fold in (
-        (p.name, p.name[5:7].strip(",")) for p in (folder / "out/runs").iterdir()
-    ):
-        inputs = folder / "out/runs" / name / "inputs.json"
-        values = json.loads(inputs.read_text())
-        inputs.write_text(json.dumps(values | {"train_sha256": fold}))
+    for fold in ("2", "10"):
+        for rate in ("3e-05", "4e-05"):
+            change_inputs(fold, rate, fold)
     run_folds(folder, None, folds=of_files)
-    inputs = folder / "out/runs/fold=2,learning_rate=4e-05,seed=7/inputs.json"
-    inputs.write_text(inputs.read_text().replace('"2"', '"other"'))
+    change_inputs("2", "4e-05", "other")
     with pytest.raises(
         InputError, match="`train_sha256` of fold=2,learning_rate=4e-05"
     ):

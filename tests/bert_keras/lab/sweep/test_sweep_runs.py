@@ -63,9 +63,9 @@ def calls(folder: Path) -> list[str]:
     path = folder / "calls.txt"
     if not path.is_file():
         return []
-    names = sorted(path.read_text().split())
+    names = [line.split()[1] for line in path.read_text().splitlines()]
     path.unlink()
-    return names
+    return sorted(names)
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
@@ -88,84 +88,66 @@ def test_the_metric_is_that_of_the_tags(folder, tags, metric):
         assert "accuracy" in run(folder, [5e-5], task="tagging", **files)[-1]
 
 
-def test_all_that_can_become_of_runs(folder, caplog):
+def test_all_that_can_become_of_runs(folder, caplog, monkeypatch):
+    monkeypatch.undo()
     caplog.set_level(logging.INFO)
-    lines = run(folder, [5e-5, 3e-5, 1.0, 2.0, 3.0, 5.0, 6.0], num_restarts=2)
-    assert lines[-1] == (
-        "Chosen: learning_rate=3e-05,seed=7, accuracy 0.9800 on dev, the best single "
-        "run."
-    )
-    assert lines[:-1] == [
+    lines = run(folder, [5e-5, 3e-5, 1.0, 2.0, 3.0, 5.0, 6.0])
+    name = "learning_rate={},seed=7"
+    chosen = name.format("3e-05")
+    assert lines == [
         "| learning_rate | n | mean | deviation | best | failed | majority |",
         "| --- | --- | --- | --- | --- | --- | --- |",
-        "| 5e-05 | 2 | 0.5700 | 0.0141 | 0.5800 | 0 | 0 |",
-        "| **3e-05** | **2** | **0.9700** | **0.0141** | **0.9800** | **0** | **0** |",
-        "| 1 | 0 |  |  |  | 2 | 0 |",
-        "| 2 | 0 |  |  |  | 2 | 0 |",
-        "| 3 | 2 | 0.6000 | 0.0000 | 0.6000 | 0 | 2 |",
-        "| 5 | 0 |  |  |  | 2 | 0 |",
-        "| 6 | 0 |  |  |  | 2 | 0 |",
+        "| 5e-05 | 1 | 0.5800 |  | 0.5800 | 0 | 0 |",
+        "| **3e-05** | **1** | **0.9800** |  | **0.9800** | **0** | **0** |",
+        "| 1 | 0 |  |  |  | 1 | 0 |",
+        "| 2 | 0 |  |  |  | 1 | 0 |",
+        "| 3 | 1 | 0.6000 |  | 0.6000 | 0 | 1 |",
+        "| 5 | 0 |  |  |  | 1 | 0 |",
+        "| 6 | 0 |  |  |  | 1 | 0 |",
+        f"Chosen: {chosen}, accuracy 0.9800 on dev, the best single run.",
     ]
-    found = {row["run"]: (row["state"], row["note"]) for row in rows(folder)}
-    assert list(found) == [
-        f"runs/learning_rate={rate},seed={seed}"
-        for seed in (7, 8)
-        for rate in ("5e-05", "3e-05", "1", "2", "3", "5", "6")
+    states = [(row["run"], row["state"], row["note"]) for row in rows(folder)]
+    assert states == [
+        (f"runs/{name.format(rate)}", state, note)
+        for rate, state, note in (
+            ("5e-05", "finished", ""),
+            ("3e-05", "finished", ""),
+            ("1", "failed", "exit code 1: RuntimeError: exploded"),
+            ("2", "failed", "loss in training is not finite"),
+            ("3", "majority", 'always "a"'),
+            ("5", "failed", "ended by SIGKILL: step 1/4 loss 0.7"),
+            ("6", "failed", "exit code 0: stopped by SIGTERM at step 1"),
+        )
     ]
-    assert {name: what for name, what in found.items() if name.endswith("7")} == {
-        "runs/learning_rate=5e-05,seed=7": ("finished", ""),
-        "runs/learning_rate=3e-05,seed=7": ("finished", ""),
-        "runs/learning_rate=1,seed=7": (
-            "failed",
-            "exit code 1: RuntimeError: exploded",
-        ),
-        "runs/learning_rate=2,seed=7": ("failed", "loss in training is not finite"),
-        "runs/learning_rate=3,seed=7": ("majority", 'always "a"'),
-        "runs/learning_rate=5,seed=7": (
-            "failed",
-            "ended by SIGKILL: step 1/4 loss 0.7",
-        ),
-        "runs/learning_rate=6,seed=7": (
-            "failed",
-            "exit code 0: stopped by SIGTERM at step 1",
-        ),
-    }
-    best = json.loads((folder / "out/best.json").read_text())
-    assert best["run"] == "runs/learning_rate=3e-05,seed=7"
-    assert best["point"] == {"learning_rate": 3e-5}
-    assert (folder / "out/best/results.json").samefile(
-        folder / "out" / best["run"] / "results.json"
-    )
-    assert (folder / "out/scores.png").read_bytes().startswith(b"\x89PNG")
-    page = (folder / "out/report.md").read_text()
-    assert "14 of 14 runs have ended, 8 of them failed and 2 at the majority" in page
-    log = (folder / "out/logs/learning_rate=1,seed=7.log").read_text()
-    assert log.splitlines() == [
+    out = folder / "out"
+    best = json.loads((out / "best.json").read_text())
+    assert (best["run"], best["point"]) == (f"runs/{chosen}", {"learning_rate": 3e-5})
+    assert (out / "best/results.json").samefile(out / best["run"] / "results.json")
+    assert (out / "scores.png").read_bytes().startswith(b"\x89PNG")
+    page = (out / "report.md").read_text()
+    assert "7 of 7 runs have ended, 4 of them failed and 1 at the majority" in page
+    assert (out / f"logs/{name.format(1)}.log").read_text() == (
         f"$ bert-keras finetune --train {folder}/train.tsv --init {folder}/init "
-        f"--strategy auto --output_dir {folder}/out/runs/learning_rate=1,seed=7 "
-        f"--dev {folder}/dev.tsv --set seed=7 --set learning_rate=1.0 --set seed=7",
-        "step 1/4  loss 0.7",
-        "Traceback",
-        "RuntimeError: exploded",
-        "",
-    ]
-    said = [r.getMessage() for r in caplog.records]
-    assert said[0] == "14 runs, 0 finished already"
-    assert re.fullmatch(r"\[14/14\] .*; 0:00:0\d", said[-2])
+        f"--strategy auto --output_dir {out}/runs/{name.format(1)} "
+        f"--dev {folder}/dev.tsv --set seed=7 --set learning_rate=1.0 --set seed=7\n"
+        "step 1/4  loss 0.7\nTraceback\nRuntimeError: exploded\n\n"
+    )
+    assert caplog.messages[0] == "7 runs, 0 finished already"
+    assert re.fullmatch(r"\[7/7\] .*; 0:00:0\d", caplog.messages[-2])
 
 
 def test_only_what_is_not_finished_is_run_again(folder, caplog):
     caplog.set_level(logging.INFO)
-    run(folder, [5e-5, 3e-5, 1.0])
-    assert len(calls(folder)) == 3
+    run(folder, [3e-5, 1.0])
+    assert len(calls(folder)) == 2
     first = (folder / "out/results.tsv").read_text()
-    assert run(folder, [5e-5, 3e-5, 1.0])[-1].startswith("Chosen: learning_rate=3e-05")
+    assert run(folder, [3e-5, 1.0])[-1].startswith("Chosen: learning_rate=3e-05")
     assert calls(folder) == ["learning_rate=1,seed=7"]
-    assert "3 runs, 2 finished already" in caplog.messages
+    assert "2 runs, 1 finished already" in caplog.messages
     assert (folder / "out/results.tsv").read_text() == first
-    (folder / "out/runs/learning_rate=5e-05,seed=7/results.json").unlink()
-    run(folder, [5e-5, 3e-5])
-    assert calls(folder) == ["learning_rate=5e-05,seed=7"]
+    (folder / "out/runs/learning_rate=3e-05,seed=7/results.json").unlink()
+    run(folder, [3e-5])
+    assert calls(folder) == ["learning_rate=3e-05,seed=7"]
 
 
 @pytest.mark.slow
@@ -218,7 +200,7 @@ def test_another_sweep_is_refused(folder):
 
 def test_a_checkpoint_that_was_replaced_is_noticed(folder):
     run(folder, [3e-5])
-    (folder / "init").write_text("other weights")
+    (folder / "init").write_text("weights changed")
     message = (
         "out: `init_sha256` of learning_rate=5e-05,seed=7 is not that of "
         "learning_rate=3e-05,seed=7: the data or the checkpoint has changed since"
@@ -245,8 +227,8 @@ def test_what_the_first_run_is_refused_for_ends_all(folder):
 def test_a_later_refusal_is_a_failed_run(folder):
     run(folder, [3e-5])
     (folder / "init").rename(folder / "elsewhere")
-    run(folder, [3e-5, 4e-5, 5e-5])
-    assert [row["state"] for row in rows(folder)] == ["finished", "failed", "failed"]
+    run(folder, [3e-5, 4e-5])
+    assert [row["state"] for row in rows(folder)] == ["finished", "failed"]
     assert rows(folder)[1]["note"] == f"exit code 2: {folder}/init: no such checkpoint"
 
 
@@ -382,7 +364,7 @@ def default_handlers():
     ("number", "error"),
     [
         (signal.SIGTERM, Stopped),
-        (signal.SIGHUP, Stopped),
+        pytest.param(signal.SIGHUP, Stopped, marks=pytest.mark.slow),
         (signal.SIGINT, KeyboardInterrupt),
     ],
 )

@@ -1,0 +1,81 @@
+"""A run and its exports, which the tests of several files ask."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bert_keras import export
+from bert_keras.checkpoints import run_directory
+from bert_keras.core.settings import finetuning
+from bert_keras.data import features, tokenization
+from tests import make
+
+VOCABULARY = tokenization.Vocabulary(
+    (*features.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz", *"0123456789.,!?'[]")
+    + tuple(f"##{char}" for char in "abcdefghijklmnopqrstuvwxyz")
+    + ("日", "the", "σας", "и", "##ии", "α", "##σ", "##ς", "σ", "mask")
+)
+SPAN = finetuning.SpanConfig(doc_stride=7, max_query_length=9)
+
+
+@pytest.fixture(scope="session")
+def make_run(randomize) -> Callable[..., Path]:
+    """A function that makes a finished run with random weights, for 20 tokens."""
+
+    def make_one(directory: Path, *, task: str | None = "text", **of_task) -> Path:
+        settings = task and finetuning.FinetuningConfig(
+            task=task, max_seq_length=20, precision="mixed_bfloat16", span=SPAN
+        )
+
+        def change(network) -> None:
+            randomize(network, stddev=0.6)
+            if of_task["kind"] == "classification":
+                # Else all texts would get one label.
+                network.head.classifier.bias.assign([-3.4, 0.0])
+
+        return make.make_run(
+            directory, VOCABULARY, settings=settings, change=change, **of_task
+        )
+
+    return make_one
+
+
+@pytest.fixture(scope="session")
+def classifier(made_once, make_run) -> Path:
+    """A run that classifies pairs of texts, with scores."""
+
+    def fill(directory: Path) -> None:
+        labels = ("übel", "good")
+        run = make_run(
+            *(directory / "run",),
+            kind="classification",
+            labels=labels,
+            has_text_pair=True,
+        )
+        results = {"steps": 1, "seconds": 1.0, "num_parameters": 2}
+        run_directory.write_results(run, {**results, "eval": {"loss": 0.5}})
+
+    return made_once.directory("classifier", fill) / "run"
+
+
+@pytest.fixture(scope="session")
+def saved_model(made_once, classifier) -> Path:
+    """The SavedModel of `classifier`, for TensorFlow Serving."""
+
+    def fill(directory: Path) -> None:
+        export.export_model(classifier, directory / "mine/1", serving="tf")
+
+    return made_once.directory("saved_model", fill) / "mine/1"
+
+
+@pytest.fixture(scope="session")
+def onnx_model(made_once, classifier) -> Path:
+    """The directory of the ONNX file of `classifier`."""
+    pytest.importorskip("tf2onnx")
+    pytest.importorskip("onnxruntime")
+
+    def fill(directory: Path) -> None:
+        export.export_model(classifier, directory / "onnx", to="onnx")
+
+    return made_once.directory("onnx_model", fill) / "onnx"

@@ -1,0 +1,200 @@
+"""Run directories as trainings leave them, with event files by TensorFlow itself."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+import yaml
+
+from bert_keras.core.settings import config, finetuning
+
+
+def write_process(
+    directory: Path,
+    scalars: dict[str, dict[int, float]],
+    *,
+    pid: int,
+    texts: dict[str, dict[int, str]] | None = None,
+    start_step: int | None = None,
+) -> Path:
+    """Logs scalars, texts and a picture as process `pid`; returns the event file.
+
+    The first event comes at second `1000 * pid`, and each further one a second later.
+    """
+    new = directory / "new"
+    if start_step is not None:
+        session = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
+        with tf.Graph().as_default(), tf.compat.v1.summary.FileWriter(new) as writer:
+            writer.add_session_log(session, start_step)
+    writer = tf.summary.create_file_writer(str(new))
+    with writer.as_default():
+        for tag, values in scalars.items():
+            for step, value in values.items():
+                tf.summary.scalar(tag, value, step)
+        for tag, strings in (texts or {}).items():
+            for step, text in strings.items():
+                tf.summary.text(tag, text, step)
+        tf.summary.image("picture", np.zeros((1, 2, 2, 3)), 1)
+    writer.close()
+    name = f"events.out.tfevents.{1000 * pid}.host"
+    for path in sorted(new.iterdir()):
+        target = directory / (f"{name}.{pid}.0.v2" if path.suffix == ".v2" else name)
+        copy_with_times(path, target, first=1000 * pid)
+    shutil.rmtree(new)
+    return target
+
+
+def copy_with_times(source: Path, target: Path, *, first: int) -> None:
+    with tf.io.TFRecordWriter(str(target)) as file:
+        records = tf.data.TFRecordDataset(str(source)).as_numpy_iterator()
+        for number, record in enumerate(records):
+            event = tf.compat.v1.Event.FromString(record)
+            event.wall_time = first + number
+            file.write(event.SerializeToString())
+
+
+def pretraining_run(directory: Path, *, results: dict | None, num_steps: int = 40):
+    """A run in two phases, killed after step 30 and taken up after step 20."""
+    write_settings(
+        directory,
+        config.PretrainingConfig(
+            num_train_steps=num_steps,
+            global_batch_size=4,
+            optimizer=config.OptimizerConfig(warmup_steps=2),
+            phases=(
+                config.PhaseConfig(fraction=0.5),
+                config.PhaseConfig(fraction=0.5, global_batch_size=2),
+            ),
+            precision="float32",
+        ),
+        kind="pretraining",
+        inputs={"examples_sha256": ["ab" * 32, "cd" * 32]},
+    )
+    train, evaluation = directory / "logs/train", directory / "logs/eval"
+    rates = {
+        "speed/sequences_per_second": {10: 20.0, 20: 24.0},
+        "speed/tokens_per_second": {10: 160.0, 20: 192.0},
+    }
+    write_process(train, {"loss/loss": {1: 3, 10: 2.5, 30: 9}, **rates}, pid=1)
+    rates = {
+        "speed/sequences_per_second": {30: 10.0, 40: 11.0},
+        "speed/tokens_per_second": {30: 160.0, 40: 176.0},
+    }
+    skipped = {"optimizer/skipped_steps": {21: 0, 40: 1}}
+    write_process(train, {"loss/loss": {21: 2, 40: 1.5}, **skipped, **rates}, pid=2)
+    write_process(
+        evaluation,
+        {
+            "loss/masked_lm_loss": {20: 1.0, 30: 2.0, 40: 2.5},
+            "accuracy/masked_lm_accuracy": {20: 0.75, 30: 0.25, 40: 0.5},
+        },
+        pid=1,
+    )
+    texts = {
+        "masked_lm/example_02": {40: "worse **[1]**"},
+        "masked_lm/example_04": {40: "one too many"},
+        "masked_lm/example_03": {40: "third"},
+        "masked_lm/example_01": {20: "old", 40: "better"},
+    }
+    write_process(directory / "logs/panels", {}, pid=1, texts=texts)
+    if results is not None:
+        (directory / "results.json").write_text(json.dumps(results))
+
+
+def write_settings(directory: Path, settings, *, kind: str, inputs: dict) -> None:
+    directory.mkdir()
+    values = settings.model_dump(mode="json")
+    (directory / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
+    task = {"kind": kind, "labels": None if kind == "pretraining" else ["no", "y|s"]}
+    (directory / "task.json").write_text(json.dumps(task))
+    (directory / "inputs.json").write_text(json.dumps(inputs))
+    sizes = {"hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 30522}
+    (directory / "bert_config.json").write_text(json.dumps(sizes))
+
+
+RESULTS = {
+    "steps": 40,
+    "seconds": 3.0,
+    "skipped_steps": 1,
+    "num_parameters": 1234567,
+    "num_replicas": 2,
+    "train": {},
+    "eval": {"masked_lm_accuracy": 0.5},
+    "eval_baseline": {"commonest_token": "the", "masked_lm_accuracy": 0.0625},
+}
+
+TASKS = {
+    "classification": config.Task(
+        kind="classification", name="MRPC", labels=("0", "1")
+    ),
+    "regression": config.Task(kind="regression"),
+    "choice": config.Task(kind="choice"),
+    "tagging": config.Task(kind="tagging", labels=("O", "B-X", "I-X")),
+    "span": config.Task(kind="span", has_impossible=True),
+}
+RECORDS = {
+    "classification": {
+        "text": "a <b> | c",
+        "text_pair": "d",
+        "line": 2,
+        "label": "0",
+        "prediction": "1",
+        "probabilities": {"0": 0.25, "1": 0.75},
+    },
+    "regression": {
+        "text": "a <b> | c",
+        "text_pair": None,
+        "line": 2,
+        "label": 1.0,
+        "prediction": 2.5,
+    },
+    "choice": {
+        "text": "a <b> | c",
+        "beginning": "d",
+        "endings": ["e", "f"],
+        "line": 2,
+        "label": 0,
+        "prediction": 1,
+        "probabilities": [0.25, 0.75],
+    },
+    "tagging": {
+        "words": ["a", "<b>", "|", "c"],
+        "line": 2,
+        "labels": ["O", "B-X", "I-X", "O"],
+        "prediction": ["B-X", "O", "O", "O"],
+    },
+    "span": {
+        "id": "q",
+        "question": "a <b> | c",
+        "context": "d e",
+        "answers": ["d"],
+        "prediction": "e",
+        "probability": 0.5,
+        "null_odds": -1.0,
+        "best_text": "e",
+    },
+}
+EVALUATION = {"f1": 0.5, "best_f1_thresh": -1.5, "dev2_total": 3, "num_unknown": 0}
+
+
+def finished_run(directory: Path, kind: str, **changes) -> Path:
+    """A run directory with one curve and one answer."""
+    directory.mkdir()
+    settings = finetuning.FinetuningConfig(task="MRPC", num_train_epochs=1)
+    files = {
+        "config.yaml": yaml.safe_dump(settings.model_dump(mode="json")),
+        "task.json": json.dumps(TASKS[kind].model_dump(mode="json")),
+        "inputs.json": "{}",
+        "bert_config.json": "{}",
+        "results.json": json.dumps({"steps": 7, "eval": EVALUATION}),
+        "dev_answers.jsonl": json.dumps({**RECORDS[kind], **changes}) + "\n",
+    }
+    for name, content in files.items():
+        (directory / name).write_text(content)
+    writer = tf.summary.create_file_writer(str(directory / "logs/train"))
+    with writer.as_default(7):
+        tf.summary.scalar("loss/loss", 0.5)
+    writer.close()
+    return directory
