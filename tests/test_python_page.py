@@ -11,11 +11,8 @@ import numpy as np
 import pytest
 
 import bert_keras
-from bert_keras.checkpoints import native, weights
-from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
-from bert_keras.kinds import registry
-from tests import test_pages
+from tests import make, test_pages
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = (REPOSITORY / "docs/python.md").read_text(encoding="utf-8")
@@ -27,24 +24,10 @@ IN_NEW_PROCESSES = ("load_model", "__main__")
 def write_run(directory: Path) -> None:
     """A classifier in place of the one that the README's commands tune."""
     words = "the road lamp was a b".split()
-    task = config.Task(kind="classification", labels=("a", "b"))
-    bert_config = config.BertConfig(
-        vocab_size=len(features.SPECIAL_TOKENS) + len(words),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=32,
-    )
-    checkpoint = weights.Checkpoint(
-        bert_config=bert_config,
-        task=task,
-        arrays=weights.from_network(registry.build_network(bert_config, task, seed=1)),
-        vocabulary=tokenization.Vocabulary((*features.SPECIAL_TOKENS, *words)),
-        do_lower_case=True,
-    )
-    directory.mkdir(parents=True)
-    native.write(checkpoint, directory)
+    vocabulary = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *words))
+    directory.parent.mkdir()
+    task = {"kind": "classification", "labels": ("a", "b")}
+    make.make_run(directory, vocabulary, **task)
 
 
 def run_script(text: str, directory: Path) -> str:

@@ -3,7 +3,6 @@ every command of theirs runs."""
 
 import argparse
 import bz2
-import csv
 import json
 import re
 import shlex
@@ -61,15 +60,8 @@ def parse(line: str) -> argparse.Namespace:
 
 
 RECIPES = sorted(set(loading.recipe_names()) - set(OF_THE_DEMO))
-ALL_COMMANDS = list(
-    dict.fromkeys(
-        [
-            *commands(PAGE),
-            *(line for name in RECIPES for line in commands(header(name))),
-        ]
-    )
-)
-
+ALL_COMMANDS = commands("\n".join([PAGE, *map(header, RECIPES)]))
+ALL_COMMANDS = list(dict.fromkeys(ALL_COMMANDS))
 
 # === What they say ===
 
@@ -120,18 +112,8 @@ def test_a_header_and_the_page_do_not_contradict_each_other():
 
 FINETUNING = {
     **{
-        f"glue_{name}": (task, 32, 3, 2e-5, 128)
-        for name, task in (
-            ("cola", "CoLA"),
-            ("sst2", "SST-2"),
-            ("mrpc", "MRPC"),
-            ("stsb", "STS-B"),
-            ("qqp", "QQP"),
-            ("mnli", "MNLI"),
-            ("qnli", "QNLI"),
-            ("rte", "RTE"),
-            ("wnli", "WNLI"),
-        )
+        f"glue_{task.lower().replace('-', '')}": (task, 32, 3, 2e-5, 128)
+        for task in "CoLA SST-2 MRPC STS-B QQP MNLI QNLI RTE WNLI".split()
     },
     "squad_v1": ("SQuAD1.1", 32, 3, 5e-5, 384),
     "squad_v2": ("SQuAD2.0", 48, 2, 5e-5, 384),
@@ -169,16 +151,10 @@ MASKING = {
 @pytest.mark.parametrize(("name", "expected"), FINETUNING.items())
 def test_fine_tuning(name, expected):
     found = loading.load(finetuning.FinetuningConfig, name)
-    assert (
-        found.task,
-        found.batch_size,
-        found.num_train_epochs,
-        found.learning_rate,
-        found.max_seq_length,
-    ) == expected
-    assert found.dropout_prob == 0.1
-    assert found.warmup_proportion == 0.1
-    assert found.weight_decay_rate == 0.01
+    keys = "task batch_size num_train_epochs learning_rate max_seq_length".split()
+    assert tuple(getattr(found, key) for key in keys) == expected
+    keys = ("dropout_prob", "warmup_proportion", "weight_decay_rate")
+    assert [getattr(found, key) for key in keys] == [0.1, 0.1, 0.01]
     assert found.document_context
     assert found.span == finetuning.SpanConfig(
         doc_stride=128, max_query_length=64, max_answer_length=30, n_best_size=20
@@ -205,19 +181,13 @@ def test_features():
 def test_pre_training(name, size):
     found = loading.load(config.PretrainingConfig, name)
     model, optimizer = found.model, found.optimizer
-    assert size == (
-        model.num_hidden_layers,
-        model.hidden_size,
-        model.num_attention_heads,
-        model.intermediate_size,
-    )
-    assert found.global_batch_size == 256
-    assert found.num_train_steps == 1_000_000
+    keys = "num_hidden_layers hidden_size num_attention_heads intermediate_size".split()
+    assert tuple(getattr(model, key) for key in keys) == size
+    assert (found.global_batch_size, found.num_train_steps) == (256, 1_000_000)
     assert [phase.fraction for phase in found.phases] == [0.9, 0.1]
-    assert (optimizer.name, optimizer.adamw_mode) == ("adamw", "google")
-    assert (optimizer.learning_rate, optimizer.warmup_steps) == (1e-4, 10_000)
-    assert (optimizer.beta_1, optimizer.beta_2) == (0.9, 0.999)
-    assert optimizer.weight_decay_rate == 0.01
+    assert optimizer == config.OptimizerConfig(
+        adamw_mode="google", learning_rate=1e-4, warmup_steps=10_000
+    )
     assert model.hidden_dropout_prob == model.attention_probs_dropout_prob == 0.1
     assert found.next_sentence == (not name.startswith("ablation"))
     is_left_to_right = model.attention == "left_to_right"
@@ -280,21 +250,11 @@ def test_a_sweep_of_a_recipe(sweep, recipe, batches, rates, epochs):
 # === What they cost ===
 
 NUM_INPUTS = {
-    "glue_cola": 8551,
-    "glue_sst2": 67_349,
-    "glue_mrpc": 3668,
-    "glue_stsb": 5749,
-    "glue_qqp": 363_846,
-    "glue_mnli": 392_702,
-    "glue_qnli": 104_743,
-    "glue_rte": 2490,
-    "glue_wnli": 635,
+    **dict(glue_cola=8551, glue_sst2=67_349, glue_mrpc=3668, glue_stsb=5749),
+    **dict(glue_qqp=363_846, glue_mnli=392_702, glue_qnli=104_743),
+    **dict(glue_rte=2490, glue_wnli=635, swag=73_546, ner_conll2003=14_041),
     # Windows: 1.013 and 1.022 a question in the articles at hand, 3 a document.
-    "squad_v1": 88_700,
-    "squad_v2": 133_000,
-    "triviaqa": 332_000,
-    "swag": 73_546,
-    "ner_conll2003": 14_041,
+    **dict(squad_v1=88_700, squad_v2=133_000, triviaqa=332_000),
 }
 """Of an epoch: rows of the official training files, or windows."""
 
@@ -514,8 +474,6 @@ GLUE_LABELS = {
     "QNLI": "entailment not_entailment",
     "RTE": "entailment not_entailment",
 }
-LABEL_COLUMNS = ("label", "Quality", "score", "is_duplicate", "gold_label")
-TEXT_COLUMNS = re.compile(r"(sentence|question)[12]?|#[12] String")
 
 
 def write_glue(directory: Path) -> None:
@@ -527,16 +485,22 @@ def write_glue(directory: Path) -> None:
             # CoLA has no line of names.
             lines = [] if name == "CoLA" else [columns.split("|")]
             for row in range(number):
+                values = {
+                    "label": labels[row % len(labels)],
+                    "text": SENTENCES[row % 3],
+                }
                 lines.append(
-                    labels[row % len(labels)]
-                    if column in LABEL_COLUMNS
-                    else SENTENCES[row % 3]
-                    if TEXT_COLUMNS.fullmatch(column)
-                    else str(row)
-                    for column in columns.split("|")
+                    [values.get(kind(c), str(row)) for c in columns.split("|")]
                 )
             text = "".join("\t".join(line) + "\n" for line in lines)
             (directory / name / f"{split}.tsv").write_text(text)
+
+
+def kind(column: str) -> str | None:
+    if column in ("label", "Quality", "score", "is_duplicate", "gold_label"):
+        return "label"
+    is_text = re.fullmatch(r"(sentence|question)[12]?|#[12] String", column)
+    return "text" if is_text else None
 
 
 def write_squad(directory: Path, *, version: str) -> None:
@@ -578,28 +542,21 @@ def write_triviaqa(directory: Path) -> None:
 
 def write_swag(directory: Path) -> None:
     directory.mkdir()
-    endings = [f"ending{number}" for number in range(4)]
-    columns = ["", "video-id", "fold-ind", "startphrase", "sent1", "sent2"]
-    columns += ["gold-source", *endings, "label"]
+    columns = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,"
+    columns += "ending2,ending3,label\n"
     for split, number in splits("train", "val"):
-        with open(directory / f"{split}.csv", "w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(columns)
-            for row in range(number):
-                given = [row, "v", "f", "-", SENTENCES[row % 3], "the man", "gold"]
-                choices = ["lit his lamp", "was covered", "came", "had snow"]
-                writer.writerow([*given, *choices, row % 4])
+        rows = [
+            f"{row},v,f,-,{SENTENCES[row % 3]},the man,gold,lit his lamp,was covered,"
+            f"came,had snow,{row % 4}\n"
+            for row in range(number)
+        ]
+        (directory / f"{split}.csv").write_text(columns + "".join(rows))
 
 
 def write_conll(directory: Path) -> None:
     directory.mkdir()
-    words = (
-        "the DT I-NP O",
-        "old JJ I-NP I-PER",
-        "man NN I-NP I-PER",
-        "lit VBD I-VP O",
-    )
-    sentence = "\n".join(words) + "\n\n"
+    words = "the DT I-NP O|old JJ I-NP I-PER|man NN I-NP I-PER|lit VBD I-VP O"
+    sentence = words.replace("|", "\n") + "\n\n"
     for split, number in splits("eng.train", "eng.testa"):
         document = "-DOCSTART- -X- O O\n\n" + sentence * 2
         (directory / split).write_text(document * (number // 2))

@@ -70,13 +70,17 @@ def test_without_tensorflow_every_model_verb_says_what_to_install(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_packages_are_those_of_the_extra():
+def extra(name):
+    """The requirements of an extra in setup.cfg."""
     parser = configparser.ConfigParser()
     parser.read(SETUP)
-    extras = parser["options.extras_require"]
-    lines = f"{extras['train']}\n{extras['train-without-tensorflow']}".split("\n")
-    names = {re.split("[><=]", line)[0] for line in lines if line and line[0] != "#"}
-    names.remove("bert-keras[train-without-tensorflow]")
+    lines = parser["options.extras_require"][name].split("\n")
+    return [Requirement(line) for line in lines if line and line[0] != "#"]
+
+
+def test_the_packages_are_those_of_the_extra():
+    needed = [*extra("train"), *extra("train-without-tensorflow")]
+    names = {need.name for need in needed} - {"bert-keras"}
     imported = {"scikit-learn": "sklearn", "pillow": "PIL"}
     assert set(requirements.TRAIN) == {
         imported.get(name, name.replace("-", "_")) for name in names
@@ -85,37 +89,28 @@ def test_the_packages_are_those_of_the_extra():
 
 @pytest.mark.parametrize("machine", ["tpu", "gpu"])
 def test_pinned_wheels_are_versions_that_the_extra_allows(machine):
-    parser = configparser.ConfigParser()
-    parser.read(SETUP)
-    wanted = parser["options.extras_require"][machine].split("\n")
     text = (SETUP.parent / "requirements" / f"{machine}.txt").read_text()
-    pinned = {
-        need.name: need
-        for line in text.splitlines()
-        if line[0] != "#"
-        for need in [Requirement(line)]
-    }
-    for line in wanted:
-        if line and line[0] != "#" and "bert-keras" not in line:
-            need = Requirement(line)
-            (version,) = pinned[need.name].specifier
+    pins = [Requirement(line) for line in text.splitlines() if line[0] != "#"]
+    pinned = {need.name: need.specifier for need in pins}
+    for need in extra(machine):
+        if need.name != "bert-keras":
+            (version,) = pinned[need.name]
             assert version.operator == "=="
             assert need.specifier.contains(version.version)
-
-
-def test_tensorflow_text_goes_to_a_tpu_in_the_version_of_the_constraints():
-    """The command in requirements/tpu.txt is for people: it names the version."""
-    pins = (SETUP.parent / "constraints.txt").read_text()
-    (version,) = re.findall(r"^tensorflow-text==(\S+)$", pins, re.MULTILINE)
-    text = (SETUP.parent / "requirements/tpu.txt").read_text()
-    assert f"pip install --no-deps tensorflow-text=={version}\n" in text
+    if machine == "tpu":
+        # A command for people names a version, too.
+        constraints = (SETUP.parent / "constraints.txt").read_text()
+        (version,) = re.findall(r"^tensorflow-text==(\S+)$", constraints, re.MULTILINE)
+        assert f"pip install --no-deps tensorflow-text=={version}\n" in text
 
 
 @pytest.mark.parametrize(
     ("command", "backend", "expected"),
-    [(c, b, "tensorflow") for c in COMMANDS[4:6] for b in ("torch", "jax")]
-    + [(COMMANDS[2], "torch", "tensorflow or jax")]
-    + [(COMMANDS[2], "nonsense", "tensorflow or jax")],
+    [
+        (COMMANDS[4], "torch", "tensorflow"),
+        (COMMANDS[5], "jax", "tensorflow"),
+        (COMMANDS[2], "nonsense", "tensorflow or jax"),
+    ],
 )
 def test_a_backend_that_a_verb_cannot_use(
     command, backend, expected, monkeypatch, capsys
@@ -129,20 +124,17 @@ def test_a_backend_that_a_verb_cannot_use(
     )
 
 
-def test_a_backend_that_is_not_installed(monkeypatch):
+def test_the_backend_is_tensorflow_unless_named(monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "")
+    requirements.check_backend("convert", ("tensorflow", "jax"))
+    assert os.environ["KERAS_BACKEND"] == "tensorflow"
+    monkeypatch.delenv("KERAS_BACKEND")
+    requirements.check_backend("convert", ("tensorflow", "jax"))
+    assert os.environ["KERAS_BACKEND"] == "tensorflow"
     monkeypatch.setenv("KERAS_BACKEND", "jax")
     monkeypatch.setitem(sys.modules, "jax", None)
     with pytest.raises(InputError, match="^KERAS_BACKEND=jax: jax is not installed$"):
         requirements.check_backend("convert", ("tensorflow", "jax"))
-
-
-@pytest.mark.parametrize("given", [None, ""])
-def test_the_backend_is_tensorflow_unless_named(given, monkeypatch):
-    monkeypatch.setenv("KERAS_BACKEND", "")
-    if given is None:
-        monkeypatch.delenv("KERAS_BACKEND")
-    requirements.check_backend("convert", ("tensorflow", "jax"))
-    assert os.environ["KERAS_BACKEND"] == "tensorflow"
 
 
 @pytest.mark.slow

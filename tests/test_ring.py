@@ -5,8 +5,7 @@ Google's code for TensorFlow 1 does not run here: its files are only read by our
 """
 
 import shutil
-from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -17,6 +16,7 @@ from bert_keras.checkpoints import conversion, native, weights
 from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
 from bert_keras.kinds import registry
+from tests import conftest
 
 pytestmark = [
     pytest.mark.reference,
@@ -28,14 +28,8 @@ VOCABULARY = tokenization.Vocabulary(
     # Small letters alone: Google's files say of casing what the vocabulary shows.
     (*features.SPECIAL_TOKENS, *"abcde", *(f"w{number}" for number in range(30)))
 )
-TINY = config.BertConfig(
-    vocab_size=40,
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=24,
-    hidden_act="gelu_tanh",
-    max_position_embeddings=32,
+TINY = conftest.TINY.model_copy(
+    update={"num_hidden_layers": 2, "hidden_act": "gelu_tanh"}
 )
 SIZES = {"tiny": TINY, "base": config.BertConfig(hidden_act="gelu_tanh")}
 # Of outputs up to 1, else in proportion to the largest. Float32 has 7 digits: with the
@@ -54,36 +48,21 @@ OUTPUTS = {
 }
 
 
-class Ring(NamedTuple):
-    """A model that went through all formats."""
-
-    kind: str
-    bert_config: config.BertConfig
-    arrays: dict[str, np.ndarray]
-    stages: dict[str, Path]
-    """Where it is in each format, in the order of the conversions."""
-    left: list[str]
-    """Weights that conversions left out or made new."""
-    tolerance: float
-    """Of the outputs of others."""
-
-
 def random_arrays(bert_config, task, *, stddev):
     """Weights of a network, so large that none can be mistaken for another."""
     random = np.random.default_rng(13)
     network = registry.build_network(bert_config, task)
-    shapes = {k: v.shape for k, v in weights.from_network(network).items()}
     return {
         name: np.float32(name.endswith("gamma"))
-        + stddev * random.standard_normal(shape, np.float32)
-        for name, shape in shapes.items()
+        + stddev * random.standard_normal(array.shape, np.float32)
+        for name, array in weights.from_network(network).items()
     }
 
 
 @pytest.fixture(
     scope="module",
     params=[
-        ("encoder", "tiny"),
+        pytest.param(("encoder", "tiny"), marks=pytest.mark.slow),
         ("pretraining", "tiny"),
         pytest.param(("encoder", "base"), marks=pytest.mark.slow),
         pytest.param(("pretraining", "base"), marks=pytest.mark.slow),
@@ -91,39 +70,55 @@ def random_arrays(bert_config, task, *, stddev):
     ids="-".join,
 )
 def ring(request, tmp_path_factory):
+    """A model that went through all formats: `stages` has its place in each, `left` the
+    weights that conversions left out or made new, `ours` the outputs of its end."""
     kind, size = request.param
-    bert_config = SIZES[size]
     task = config.Task(kind=kind)
+    found = SimpleNamespace(kind=kind, config=SIZES[size], left=[], stages={})
+    found.tolerance = TOLERANCES[size]
     stddev = 0.04 if size == "base" else 0.3
-    arrays = random_arrays(bert_config, task, stddev=stddev)
+    found.arrays = random_arrays(found.config, task, stddev=stddev)
     folder = tmp_path_factory.mktemp("ring")
     source = folder / "source"
     source.mkdir()
     native.write(
         weights.Checkpoint(
-            bert_config=bert_config,
+            bert_config=found.config,
             task=task,
-            arrays=arrays,
+            arrays=found.arrays,
             vocabulary=VOCABULARY,
             do_lower_case=True,
         ),
         source,
     )
-    stages, left = {}, []
     for name in STAGES[kind]:
         done = conversion.convert(source, folder / name, to=name)
-        left += [*done.left_out, *done.made_new]
-        source = stages[name] = folder / name
-    yield Ring(kind, bert_config, arrays, stages, left, TOLERANCES[size])
+        found.left += [*done.left_out, *done.made_new]
+        source = found.stages[name] = folder / name
+    network = registry.build_network(found.config, task)
+    weights.assign(network, conversion.read(source).arrays)
+    outputs = network(BATCH, training=False)
+    found.ours = {n: keras.ops.convert_to_numpy(outputs[n]) for n in OUTPUTS[kind]}
+    yield found
     # Those of the size of BASE take gigabytes.
     shutil.rmtree(folder)
+
+
+MASK = np.int32(np.arange(32)[None] < np.array([32, 20, 9])[:, None])
+BATCH = {
+    "input_ids": np.random.default_rng(3).integers(1, 40, MASK.shape, "int32") * MASK,
+    "input_mask": MASK,
+    "segment_ids": MASK * np.int32(np.arange(32) >= 5),
+    "masked_lm_positions": np.int32([[1, 4, 30], [3, 10, 19], [2, 8, 0]]),
+}
+"""Three examples of two segments, two of them padded."""
 
 
 def test_every_stage_has_the_same_weights(ring):
     assert ring.left == []
     for name, directory in ring.stages.items():
         found = conversion.read(directory)
-        assert found.bert_config == ring.bert_config, name
+        assert found.bert_config == ring.config, name
         assert found.task == config.Task(kind=ring.kind), name
         assert (found.vocabulary, found.do_lower_case) == (VOCABULARY, True), name
         assert found.arrays.keys() == ring.arrays.keys(), name
@@ -131,31 +126,7 @@ def test_every_stage_has_the_same_weights(ring):
             assert found.arrays[weight].tobytes() == array.tobytes(), (name, weight)
 
 
-@pytest.fixture(scope="module")
-def batch(ring):
-    """Three examples of two segments, two of them padded."""
-    random = np.random.default_rng(3)
-    mask = np.arange(32)[None] < np.array([32, 20, 9])[:, None]
-    ids = random.integers(1, ring.bert_config.vocab_size, mask.shape)
-    return {
-        "input_ids": np.int32(ids * mask),
-        "input_mask": np.int32(mask),
-        "segment_ids": np.int32(mask & (np.arange(32) >= 5)),
-        "masked_lm_positions": np.int32([[1, 4, 30], [3, 10, 19], [2, 8, 0]]),
-    }
-
-
-@pytest.fixture(scope="module")
-def ours(ring, batch):
-    """The outputs of the network at the end of the ring, which are those of the
-    beginning."""
-    network = registry.build_network(ring.bert_config, config.Task(kind=ring.kind))
-    weights.assign(network, conversion.read(ring.stages["native"]).arrays)
-    outputs = network(batch, training=False)
-    return {n: keras.ops.convert_to_numpy(outputs[n]) for n in OUTPUTS[ring.kind]}
-
-
-def hugging_face_outputs(ring, batch):
+def hugging_face_outputs(ring):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     is_encoder = ring.kind == "encoder"
@@ -166,16 +137,16 @@ def hugging_face_outputs(ring, batch):
     assert not any(loading.values())
     with torch.no_grad():
         outputs = model.eval()(
-            input_ids=torch.tensor(batch["input_ids"]).long(),
-            attention_mask=torch.tensor(batch["input_mask"]),
-            token_type_ids=torch.tensor(batch["segment_ids"]).long(),
+            input_ids=torch.tensor(BATCH["input_ids"]).long(),
+            attention_mask=torch.tensor(BATCH["input_mask"]),
+            token_type_ids=torch.tensor(BATCH["segment_ids"]).long(),
         )
     if is_encoder:
         return {
             "sequence_output": outputs.last_hidden_state.numpy(),
             "pooled_output": outputs.pooler_output.numpy(),
         }
-    positions = batch["masked_lm_positions"][..., None]
+    positions = BATCH["masked_lm_positions"][..., None]
     logits = outputs.prediction_logits.numpy()
     return {
         "masked_lm_logits": np.take_along_axis(logits, positions, axis=1),
@@ -187,9 +158,9 @@ def approximate_gelu(x):
     return tf.nn.gelu(x, approximate=True)
 
 
-def model_garden_outputs(ring, batch):
+def model_garden_outputs(ring):
     modeling = pytest.importorskip("official.nlp.modeling")
-    sizes = ring.bert_config
+    sizes = ring.config
     encoder = modeling.networks.BertEncoderV2(
         vocab_size=sizes.vocab_size,
         hidden_size=sizes.hidden_size,
@@ -201,9 +172,9 @@ def model_garden_outputs(ring, batch):
         inner_activation=approximate_gelu,
     )
     inputs = {
-        "input_word_ids": batch["input_ids"],
-        "input_mask": batch["input_mask"],
-        "input_type_ids": batch["segment_ids"],
+        "input_word_ids": BATCH["input_ids"],
+        "input_mask": BATCH["input_mask"],
+        "input_type_ids": BATCH["segment_ids"],
     }
     prefix = tf.train.latest_checkpoint(ring.stages["model_garden"])
     if ring.kind == "encoder":
@@ -217,7 +188,7 @@ def model_garden_outputs(ring, batch):
     model = modeling.models.BertPretrainerV2(
         encoder, mlm_activation=approximate_gelu, classification_heads=[head]
     )
-    inputs["masked_lm_positions"] = batch["masked_lm_positions"]
+    inputs["masked_lm_positions"] = BATCH["masked_lm_positions"]
     model(inputs)
     restored = tf.train.Checkpoint(model=model).read(prefix)
     restored.assert_existing_objects_matched()
@@ -228,25 +199,31 @@ def model_garden_outputs(ring, batch):
     }
 
 
-def keras_hub_outputs(ring, batch):
+def keras_hub_outputs(ring):
     if ring.kind != "encoder":
         pytest.skip("KerasHub has no place for the heads")
     models = pytest.importorskip("keras_hub").models
     backbone = models.BertBackbone.from_preset(str(ring.stages["keras_hub"]))
     inputs = {
-        "token_ids": batch["input_ids"],
-        "padding_mask": batch["input_mask"],
-        "segment_ids": batch["segment_ids"],
+        "token_ids": BATCH["input_ids"],
+        "padding_mask": BATCH["input_mask"],
+        "segment_ids": BATCH["segment_ids"],
     }
     return backbone(inputs, training=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "outputs_of", [model_garden_outputs, hugging_face_outputs, keras_hub_outputs]
+    "outputs_of",
+    [
+        hugging_face_outputs,
+        model_garden_outputs,
+        keras_hub_outputs,
+    ],
 )
-def test_their_code_computes_the_same_from_their_files(ring, batch, ours, outputs_of):
-    theirs = outputs_of(ring, batch)
-    for name, expected in ours.items():
+def test_their_code_computes_the_same_from_their_files(ring, outputs_of):
+    theirs = outputs_of(ring)
+    for name, expected in ring.ours.items():
         found = keras.ops.convert_to_numpy(theirs[name])
         assert expected.std() > 0.1
         scale = max(1.0, float(np.abs(expected).max()))

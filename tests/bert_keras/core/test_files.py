@@ -30,59 +30,49 @@ def test_paths(directory, path, name):
     assert files.is_remote(path) == directory.startswith("gs://")
 
 
-class TestJson:
-    def test_written_and_read(self, tmp_path):
-        path = tmp_path / "f.json"
-        files.write_json(path, {"b": "é", "a": [1.5]})
-        assert path.read_text() == ('{\n  "b": "\\u00e9",\n  "a": [\n    1.5\n  ]\n}\n')
-        assert files.read_json(path) == {"b": "é", "a": [1.5]}
-        files.write_json(path, {"b": "é", "a": 1}, indent=None, sort_keys=True)
-        assert path.read_text() == '{"a": 1, "b": "\\u00e9"}\n'
-
-    def test_numbers_that_are_not_finite_are_null(self, tmp_path):
-        values = {"a": float("nan"), "b": [1.5, {"c": -float("inf")}], "d": (True, 2)}
-        files.write_json(tmp_path / "f.json", values, indent=None)
-        text = (tmp_path / "f.json").read_text()
-        assert text == '{"a": null, "b": [1.5, {"c": null}], "d": [true, 2]}\n'
-
-    @pytest.mark.parametrize(
-        ("content", "message"),
-        [
-            (b"{", r"expected JSON: Expecting property name"),
-            (b"[1, 2]", r"expected keys and values, found \[1, 2\]"),
-            (b'{"a":\n"\xff"}', "line 2: not UTF-8: save it as UTF-8"),
-            (b" \n", "expected JSON, it is empty"),
-            (b"[" * 200_000, "expected JSON: brackets are nested too deeply"),
-            (b'{"a": ' + b"[" * 100 + b"]" * 100 + b"}", "expected JSON: brackets"),
-        ],
+def test_json_that_is_written_and_read(tmp_path):
+    path = tmp_path / "f.json"
+    files.write_json(path, {"b": "é", "a": [1.5]})
+    assert path.read_text() == ('{\n  "b": "\\u00e9",\n  "a": [\n    1.5\n  ]\n}\n')
+    assert files.read_json(path) == {"b": "é", "a": [1.5]}
+    files.write_json(path, {"b": "é", "a": 1}, indent=None, sort_keys=True)
+    assert path.read_text() == '{"a": 1, "b": "\\u00e9"}\n'
+    # JSON has no numbers that are not finite.
+    values = {"a": float("nan"), "b": [1.5, {"c": -float("inf")}], "d": (True, 2)}
+    files.write_json(path, values, indent=None)
+    assert path.read_text() == (
+        '{"a": null, "b": [1.5, {"c": null}], "d": [true, 2]}\n'
     )
-    def test_another_file_is_refused(self, tmp_path, content, message):
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "expected JSON, cannot read it: No"),
+        (b"{", r"expected JSON: Expecting property name"),
+        (b"[1, 2]", r"expected keys and values, found \[1, 2\]"),
+        (b'{"a":\n"\xff"}', "line 2: not UTF-8: save it as UTF-8"),
+        (b" \n", "expected JSON, it is empty"),
+        (b"[" * 200_000, "expected JSON: brackets are nested too deeply"),
+        (b'{"a": ' + b"[" * 100 + b"]" * 100 + b"}", "expected JSON: brackets"),
+    ],
+)
+def test_a_file_that_is_no_json_is_refused(tmp_path, content, message):
+    if content is not None:
         (tmp_path / "f.json").write_bytes(content)
-        with pytest.raises(InputError, match=r"f\.json: " + message):
-            files.read_json(tmp_path / "f.json")
-
-    def test_no_file(self, tmp_path):
-        with pytest.raises(InputError, match="none: expected JSON, cannot read it: No"):
-            files.read_json(tmp_path / "none")
+    with pytest.raises(InputError, match=r"f\.json: " + message):
+        files.read_json(tmp_path / "f.json")
 
 
-class TestWhatIsNoRegularFile:
+def test_what_is_no_regular_file(tmp_path):
     """A pipe or a device may never end, or be empty when it is read again."""
-
-    def test_a_pipe(self, tmp_path):
-        os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(InputError, match="pipe: expected a file, found a pipe: wr"):
-            files.read_text(tmp_path / "pipe")
-
-    def test_a_device(self):
-        with pytest.raises(InputError, match="/dev/zero: expected a file, found a dev"):
-            files.open_to_read("/dev/zero")
-
-    def test_a_directory_and_nothing_are_errors_of_their_own(self, tmp_path):
-        with pytest.raises(IsADirectoryError):
-            files.open_to_read(tmp_path)
-        with pytest.raises(FileNotFoundError):
-            files.open_to_read(tmp_path / "none")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="pipe: expected a file, found a pipe: wr"):
+        files.read_text(tmp_path / "pipe")
+    with pytest.raises(InputError, match="/dev/zero: expected a file, found a dev"):
+        files.open_to_read("/dev/zero")
+    with pytest.raises(IsADirectoryError):
+        files.open_to_read(tmp_path)
 
 
 def test_a_read_only_disk_is_named(tmp_path, monkeypatch):
@@ -97,139 +87,100 @@ def test_a_read_only_disk_is_named(tmp_path, monkeypatch):
         files.write_json(tmp_path / "f.json", {})
 
 
-def test_a_directory_that_cannot_be_made(tmp_path):
+def test_a_new_directory_appears_when_it_is_whole(tmp_path):
+    (tmp_path / "above/.made.partial/killed").mkdir(parents=True)
+    directory = tmp_path / "above/made"
+    with files.new_directory(directory) as temporary:
+        (temporary / "a").write_text("1")
+        assert os.listdir(tmp_path / "above") == [temporary.name] == [".made.partial"]
+    assert (directory / "a").read_text() == "1"
+    assert os.listdir(tmp_path / "above") == ["made"]
+    assert os.listdir(directory) == ["a"]
+
+
+def test_an_error_leaves_no_new_directory(tmp_path):
+    with pytest.raises(KeyError), files.new_directory(tmp_path / "made") as made:
+        (made / "a").touch()
+        raise KeyError
+    assert os.listdir(tmp_path) == []
     (tmp_path / "file").touch()
     message = "file: expected a directory, found a file"
-    with (
-        pytest.raises(InputError, match=message),
-        files.new_directory(tmp_path / "file" / "made"),
-    ):
+    with pytest.raises(InputError, match=message):
+        with files.new_directory(tmp_path / "file" / "made"):
+            pass
+
+
+def test_an_earlier_directory_is_replaced_if_asked(tmp_path):
+    (tmp_path / "made" / "b").mkdir(parents=True)
+    with pytest.raises(OSError), files.new_directory(tmp_path / "made"):
         pass
+    assert os.listdir(tmp_path / "made") == ["b"]
+    with files.new_directory(tmp_path / "made", replaces_earlier=True) as made:
+        (made / "a").touch()
+    assert os.listdir(tmp_path) == ["made"]
+    assert os.listdir(tmp_path / "made") == ["a"]
 
 
-class TestNewDirectory:
-    def test_it_appears_when_it_is_whole(self, tmp_path):
-        directory = tmp_path / "above" / "made"
-        with files.new_directory(directory) as temporary:
-            (temporary / "a").write_text("1")
-            assert os.listdir(tmp_path / "above") == [temporary.name]
-            assert temporary.name == ".made.partial"
-        assert (directory / "a").read_text() == "1"
-        assert os.listdir(tmp_path / "above") == ["made"]
-
-    def test_an_error_leaves_nothing(self, tmp_path):
-        with pytest.raises(KeyError), files.new_directory(tmp_path / "made") as made:
-            (made / "a").touch()
-            raise KeyError
-        assert os.listdir(tmp_path) == []
-
-    def test_what_a_killed_process_left_goes(self, tmp_path):
-        (tmp_path / ".made.partial" / "b").mkdir(parents=True)
-        with files.new_directory(tmp_path / "made"):
-            pass
-        assert os.listdir(tmp_path) == ["made"] and not os.listdir(tmp_path / "made")
-
-    def test_an_earlier_one_is_replaced_if_asked(self, tmp_path):
-        (tmp_path / "made" / "b").mkdir(parents=True)
-        with pytest.raises(OSError), files.new_directory(tmp_path / "made"):
-            pass
-        assert os.listdir(tmp_path / "made") == ["b"]
-        with files.new_directory(tmp_path / "made", replaces_earlier=True) as made:
-            (made / "a").touch()
-        assert os.listdir(tmp_path) == ["made"]
-        assert os.listdir(tmp_path / "made") == ["a"]
-
-    def test_new_or_not(self, tmp_path):
-        (tmp_path / "file").touch()
-        (tmp_path / "link").symlink_to("nowhere")
-        (tmp_path / "empty").mkdir()
-        for name in ("none", "empty"):
-            files.check_is_new(tmp_path / name)
-        for path in (tmp_path, tmp_path / "file", tmp_path / "link"):
-            with pytest.raises(InputError, match=f"{path}: exists already; choose an"):
-                files.check_is_new(path)
+def test_match(tmp_path):
+    for name in ("b.txt", "a.txt", "d/e/c.txt", "x.csv", "book[1].txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    found = files.match(f"{tmp_path}/?.txt")
+    assert [os.path.basename(path) for path in found] == ["a.txt", "b.txt"]
+    assert len(files.match(f"{tmp_path}/**/*.txt")) == 4
+    assert files.match(f"{tmp_path}/*.xml") == []
+    # A name with brackets is a name.
+    assert files.match(f"{tmp_path}/book[1].txt") == [f"{tmp_path}/book[1].txt"]
 
 
-class TestMatch:
-    def test_patterns(self, tmp_path):
-        for name in ("b.txt", "a.txt", "d/e/c.txt", "x.csv"):
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).touch()
-        found = files.match(f"{tmp_path}/*.txt")
-        assert [os.path.basename(path) for path in found] == ["a.txt", "b.txt"]
-        assert len(files.match(f"{tmp_path}/**/*.txt")) == 3
-        assert files.match(f"{tmp_path}/*.xml") == []
-
-    def test_a_name_with_brackets_is_a_name(self, tmp_path):
-        path = tmp_path / "book[1].txt"
-        path.touch()
-        assert files.match(str(path)) == [str(path)]
-
-
-def test_list_directory(tmp_path):
+def test_lists_and_deletions(tmp_path):
     (tmp_path / "b").touch()
-    (tmp_path / "a").mkdir()
+    (tmp_path / "a/c").mkdir(parents=True)
+    (tmp_path / "a/c/d").touch()
     assert files.list_directory(tmp_path) == ["a", "b"]
     assert files.list_directory(tmp_path / "none") == []
+    for _ in range(2):
+        files.delete_tree(tmp_path / "a")
+        files.delete(tmp_path / "b")
+    assert os.listdir(tmp_path) == [] and not files.exists(tmp_path / "b")
+    for ask in (files.size, files.open_to_read):
+        with pytest.raises(FileNotFoundError):
+            ask(tmp_path / "b")
 
 
-def test_delete_tree(tmp_path):
-    (tmp_path / "a/b").mkdir(parents=True)
-    (tmp_path / "a/b/c").touch()
-    files.delete_tree(tmp_path / "a")
-    files.delete_tree(tmp_path / "a")
-    assert os.listdir(tmp_path) == []
-
-
-def test_what_is_not_there(tmp_path):
-    assert not files.exists(tmp_path / "none")
-    files.delete(tmp_path / "none")
-    with pytest.raises(FileNotFoundError):
-        files.size(tmp_path / "none")
-    with pytest.raises(FileNotFoundError):
-        files.open_to_read(tmp_path / "none")
-
-
-class TestOpenAtomically:
-    def test_nobody_sees_a_part(self, tmp_path):
-        path = tmp_path / "f"
-        path.write_bytes(b"old")
-        with files.open_atomically(path) as file:
-            file.write(b"new")
-            assert path.read_bytes() == b"old"
-        assert path.read_bytes() == b"new"
-        assert os.listdir(tmp_path) == ["f"]
-
-    def test_an_interrupted_write_leaves_nothing(self, tmp_path):
-        with pytest.raises(KeyError), files.open_atomically(tmp_path / "f") as file:
-            file.write(b"abc")
-            raise KeyError
-        assert os.listdir(tmp_path) == []
-
-    def test_a_full_disk(self, tmp_path, monkeypatch):
-        def fail(_):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        monkeypatch.setattr(files.os, "fsync", fail)
-        with pytest.raises(InputError) as caught:
-            files.write_atomically(tmp_path / "f", b"abc")
-        assert str(caught.value) == (
-            f"{tmp_path}/f: cannot be written: No space left on device; make room, or "
-            "choose another place; the same command then continues where it stopped"
-        )
-        assert os.listdir(tmp_path) == []
-
-    def test_errors_of_other_files_are_not_ours(self, tmp_path):
-        with (
-            pytest.raises(FileNotFoundError, match="none"),
-            files.open_atomically(tmp_path / "f"),
-        ):
+def test_nobody_sees_a_part_of_a_file(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"old")
+    with files.open_atomically(path) as file:
+        file.write(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    with pytest.raises(KeyError), files.open_atomically(tmp_path / "g") as file:
+        file.write(b"abc")
+        raise KeyError
+    # An error of another file is not one of writing.
+    with pytest.raises(FileNotFoundError, match="none"):
+        with files.open_atomically(tmp_path / "g"):
             open(tmp_path / "none")
+    assert os.listdir(tmp_path) == ["f"]
 
-    def test_a_place_that_is_not_there(self, tmp_path):
-        message = "none/f: cannot be written: No such file or directory; make room"
-        with pytest.raises(InputError, match=message):
-            files.write_atomically(tmp_path / "none/f", b"abc")
+
+def test_a_full_disk_and_a_place_that_is_not_there(tmp_path, monkeypatch):
+    message = "none/f: cannot be written: No such file or directory; make room"
+    with pytest.raises(InputError, match=message):
+        files.write_atomically(tmp_path / "none/f", b"abc")
+
+    def fail(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", fail)
+    with pytest.raises(InputError) as caught:
+        files.write_atomically(tmp_path / "f", b"abc")
+    assert str(caught.value) == (
+        f"{tmp_path}/f: cannot be written: No space left on device; make room, or "
+        "choose another place; the same command then continues where it stopped"
+    )
+    assert os.listdir(tmp_path) == []
 
 
 def test_new_directories_and_disks_that_do_not_say(tmp_path, monkeypatch):
@@ -237,7 +188,11 @@ def test_new_directories_and_disks_that_do_not_say(tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     (tmp_path / "link").symlink_to("nowhere")
     names = {"file": False, "empty": True, "link": False, "none": True, "": False}
-    assert {name: files.is_new(tmp_path / name) for name in names} == names
+    for name, is_new in names.items():
+        assert files.is_new(tmp_path / name) == is_new
+        if not is_new:
+            with pytest.raises(InputError, match=f"{name}: exists already; choose an"):
+                files.check_is_new(tmp_path / name)
 
     def fail(*_, **__):
         raise OSError(errno.ESTALE, "Stale file handle")

@@ -34,14 +34,10 @@ def read(directory, kind="documents"):
 
 def test_round_trip(finished):
     found = read(finished)
-    assert found.num_records == 2
-    assert found.config == {"random_seed": 1}
+    assert (found.num_records, found.config) == (2, {"random_seed": 1})
     manifest.verify_shards(finished, found)
-
-
-def test_same_content_gives_the_same_bytes(finished):
     before = (finished / "manifest.json").read_bytes()
-    manifest.write_manifest(finished, read(finished))
+    manifest.write_manifest(finished, found)
     assert (finished / "manifest.json").read_bytes() == before
 
 
@@ -88,90 +84,83 @@ def test_a_shard_name_cannot_leave_the_directory(finished, name):
         read(finished)
 
 
-class TestClaim:
-    def test_a_new_directory_and_the_same_run_again(self, tmp_path):
-        for _ in range(2):
-            manifest.claim_output_directory(tmp_path / "out", {"seed": 1, "n": (1, 2)})
-        assert json.loads((tmp_path / "out/inputs.json").read_text()) == {
-            "n": [1, 2],
-            "seed": 1,
-        }
+def test_claim_of_a_new_directory_and_the_same_run_again(tmp_path):
+    for _ in range(2):
+        manifest.claim_output_directory(tmp_path / "out", {"seed": 1, "n": (1, 2)})
+    inputs = json.loads((tmp_path / "out/inputs.json").read_text())
+    assert inputs == {"n": [1, 2], "seed": 1}
 
-    def test_another_run(self, tmp_path):
+
+@pytest.mark.parametrize(
+    ("before", "now", "message"),
+    [
+        ({"seed": 1}, {"seed": 2}, "with seed=1 where this one has 2"),
+        ({"seed": 1}, {"seed": 1, "size": 8}, "with size=None where this one has 8"),
+        (
+            {"a": {"b": {"c": 1, "d": 2}}, "e": 3},
+            {"a": {"b": {"c": 1, "d": 4}}, "e": 5},
+            "with a: b: d=2 where this one has 4; choose",
+        ),
+    ],
+)
+def test_claim_of_the_directory_of_another_run(tmp_path, before, now, message):
+    manifest.claim_output_directory(tmp_path, before)
+    with pytest.raises(InputError, match=message):
+        manifest.claim_output_directory(tmp_path, now)
+
+
+def test_claim_of_something_else(tmp_path):
+    # What a killed process left is no other file.
+    (tmp_path / ".inputs.json.0123abcd.tmp").touch()
+    (tmp_path / "thesis.doc").touch()
+    with pytest.raises(InputError, match="not empty and not made by this command"):
         manifest.claim_output_directory(tmp_path, {"seed": 1})
-        with pytest.raises(InputError, match="with seed=1 where this one has 2"):
-            manifest.claim_output_directory(tmp_path, {"seed": 2})
+    with pytest.raises(InputError, match="expected a directory, found a file"):
+        manifest.claim_output_directory(tmp_path / "thesis.doc", {})
+    (tmp_path / "thesis.doc").unlink()
+    manifest.claim_output_directory(tmp_path, {"seed": 1})
+    assert (tmp_path / "inputs.json").is_file()
 
-    def test_another_number_of_settings(self, tmp_path):
-        manifest.claim_output_directory(tmp_path, {"seed": 1})
-        with pytest.raises(InputError, match="with size=None where this one has 8"):
-            manifest.claim_output_directory(tmp_path, {"seed": 1, "size": 8})
 
-    def test_the_first_difference_within_a_setting(self, tmp_path):
-        manifest.claim_output_directory(
-            tmp_path, {"a": {"b": {"c": 1, "d": 2}}, "e": 3}
-        )
-        message = "with a: b: d=2 where this one has 4; choose"
-        with pytest.raises(InputError, match=message):
-            manifest.claim_output_directory(
-                tmp_path, {"a": {"b": {"c": 1, "d": 4}}, "e": 5}
-            )
+def test_claim_of_a_finished_directory(finished, caplog):
+    """The same command has nothing to do, and another one must not touch it."""
+    with pytest.raises(InputError, match="holds a finished output already, and no"):
+        manifest.claim_output_directory(finished, {"seed": 1})
+    made = read(finished)
+    (finished / "manifest.json").unlink()
+    (finished / "inputs.json").write_text('{"seed": 1}')
+    assert manifest.claim_output_directory(finished, {"seed": 1}) is False
+    manifest.finish_output_directory(finished, made)
+    before = {path.name: path.read_bytes() for path in finished.iterdir()}
+    caplog.set_level("INFO")
+    assert manifest.claim_output_directory(finished, {"seed": 1}) is True
+    assert f"{finished}: finished already, with the same inputs" in caplog.text
+    with pytest.raises(InputError, match="begun by another run, with seed=1 wh"):
+        manifest.claim_output_directory(finished, {"seed": 2})
+    assert before == {path.name: path.read_bytes() for path in finished.iterdir()}
 
-    def test_something_else_in_it(self, tmp_path):
-        (tmp_path / "thesis.doc").touch()
-        with pytest.raises(InputError, match="not empty and not made by this command"):
-            manifest.claim_output_directory(tmp_path, {"seed": 1})
 
-    def test_what_a_killed_process_left_is_no_other_file(self, tmp_path):
-        (tmp_path / ".inputs.json.0123abcd.tmp").touch()
-        manifest.claim_output_directory(tmp_path, {"seed": 1})
-        assert (tmp_path / "inputs.json").is_file()
+def test_finishing_removes_what_killed_processes_left(finished):
+    made = read(finished)
+    (finished / "manifest.json").unlink()
+    (finished / ".work/Read").mkdir(parents=True)
+    (finished / ".work/Read/0.spill").touch()
+    (finished / ".shard.0123.tmp").write_bytes(b"a")
+    manifest.finish_output_directory(finished, made)
+    assert files.list_directory(finished) == ["manifest.json", "shard"]
+    assert read(finished) == made
+    # It may be killed just before.
+    (finished / ".work").mkdir()
+    with pytest.raises(InputError, match="holds a finished output already"):
+        manifest.claim_output_directory(finished, {})
+    assert files.list_directory(finished) == ["manifest.json", "shard"]
 
-    def test_finished(self, finished, caplog):
-        """The same command has nothing to do, and another one must not touch it."""
-        with pytest.raises(InputError, match="holds a finished output already, and no"):
-            manifest.claim_output_directory(finished, {"seed": 1})
-        made = read(finished)
-        (finished / "manifest.json").unlink()
-        (finished / "inputs.json").write_text('{"seed": 1}')
-        assert manifest.claim_output_directory(finished, {"seed": 1}) is False
+
+def test_finishing_without_a_shard(finished):
+    made = read(finished)
+    for name in ("manifest.json", "shard"):
+        (finished / name).unlink()
+    (finished / ".work").mkdir()
+    with pytest.raises(InputError, match="shard: listed .* but missing"):
         manifest.finish_output_directory(finished, made)
-        before = {path.name: path.read_bytes() for path in finished.iterdir()}
-        caplog.set_level("INFO")
-        assert manifest.claim_output_directory(finished, {"seed": 1}) is True
-        assert f"{finished}: finished already, with the same inputs" in caplog.text
-        with pytest.raises(InputError, match="begun by another run, with seed=1 wh"):
-            manifest.claim_output_directory(finished, {"seed": 2})
-        assert before == {path.name: path.read_bytes() for path in finished.iterdir()}
-
-    def test_a_file(self, tmp_path):
-        (tmp_path / "f").touch()
-        with pytest.raises(InputError, match="expected a directory, found a file"):
-            manifest.claim_output_directory(tmp_path / "f", {})
-
-
-class TestFinish:
-    def test_what_was_left_by_killed_processes_goes(self, finished):
-        made = read(finished)
-        (finished / "manifest.json").unlink()
-        (finished / ".work/Read").mkdir(parents=True)
-        (finished / ".work/Read/0.spill").touch()
-        (finished / ".shard.0123.tmp").write_bytes(b"a")
-        manifest.finish_output_directory(finished, made)
-        assert files.list_directory(finished) == ["manifest.json", "shard"]
-        assert read(finished) == made
-
-    def test_it_was_killed_before_they_went(self, finished):
-        (finished / ".work").mkdir()
-        with pytest.raises(InputError, match="holds a finished output already"):
-            manifest.claim_output_directory(finished, {})
-        assert files.list_directory(finished) == ["manifest.json", "shard"]
-
-    def test_a_shard_that_is_gone(self, finished):
-        made = read(finished)
-        (finished / "manifest.json").unlink()
-        (finished / "shard").unlink()
-        (finished / ".work").mkdir()
-        with pytest.raises(InputError, match="shard: listed .* but missing"):
-            manifest.finish_output_directory(finished, made)
-        assert files.list_directory(finished) == [".work"]
+    assert files.list_directory(finished) == [".work"]

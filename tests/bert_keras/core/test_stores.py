@@ -11,7 +11,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import tensorflow as tf
 
 from bert_keras.commands import main as cli
 from bert_keras.core import files, ownership, stores
@@ -30,14 +29,8 @@ def stand_ins(start, tmp_path_factory) -> dict[str, tuple[int, Path]]:
     emulator = [sys.executable, ENGINES / "cloud_storage.py", "--data-dir", data]
     emulator += ["start", "--host", "localhost", "--port", "PORT", "--quiet"]
     emulator += ["--default-bucket", BUCKET]
-    moto = [
-        sys.executable,
-        "-c",
-        "from moto import server; server.main()",
-        "-p",
-        "PORT",
-    ]
-    ports = {"gs": start(emulator), "s3": start(moto)}
+    moto = [sys.executable, "-c", "from moto import server; server.main()"]
+    ports = {"gs": start(emulator), "s3": start([*moto, "-p", "PORT"])}
     url = f"http://localhost:{ports['s3']}/{BUCKET}"
     urllib.request.urlopen(urllib.request.Request(url, method="PUT")).close()
     fronts = {}
@@ -66,20 +59,12 @@ class Store:
 def store(request, stand_ins, monkeypatch):
     port, folder = stand_ins[request.param]
     address = f"http://localhost:{port}"
-    for name, value in {
-        "STORAGE_EMULATOR_HOST": address,
-        "AWS_ENDPOINT_URL": address,
-        "AWS_ACCESS_KEY_ID": "a",
-        "AWS_SECRET_ACCESS_KEY": "b",
-        "AWS_REGION": "us-east-1",
-    }.items():
-        monkeypatch.setenv(name, value)
-    backoff = {
-        f"{key}_backoff": timedelta(milliseconds=ms)
-        for key, ms in (("init", 1), ("max", 2))
-    }
-    backoff["base"] = 2
-    retries = {"max_retries": 1, "backoff": backoff}
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "REGION"):
+        monkeypatch.setenv(f"AWS_{name}", "us-east-1")
+    wait = {"init_backoff": timedelta(milliseconds=1), "base": 2}
+    retries = {"max_retries": 1, "backoff": wait | {"max_backoff": timedelta(0, 0.002)}}
     monkeypatch.setattr(stores, "_RETRIES", stores._RETRIES | retries)
     stores._client.cache_clear()
     found = Store(f"{request.param}://{BUCKET}/{time.monotonic_ns()}", folder)
@@ -89,268 +74,254 @@ def store(request, stand_ins, monkeypatch):
 
 
 @pytest.fixture
-def root(store) -> str:
+def root(store, monkeypatch) -> str:
     """A remote directory that is empty, on a store where every fifth request fails."""
+    monkeypatch.setattr(stores, "_FIRST_DELAY_SECONDS", 0.001)
     store.fail("503", "429", "cut", "down", every=5)
     return store.root
 
 
-@pytest.fixture
-def pauses(monkeypatch) -> list[float]:
-    found = []
-    monkeypatch.setattr(stores.time, "sleep", found.append)
-    return found
+def test_bytes_come_back(root):
+    path = files.join(root, "a/b.json")
+    assert not files.exists(path) and files.list_directory(root) == []
+    files.write_json(path, {"a": 1})
+    files.write_json(path, {"a": 2})
+    assert files.exists(path) and files.read_json(path) == {"a": 2}
+    assert files.size(path) == len(files.read_bytes(path)) == 13
+    assert files.list_directory(root) == ["a"]
+    first = files.fingerprint(path)
+    assert files.fingerprint(path) == first
+    files.write_atomically(path, b"other")
+    assert files.fingerprint(path) != first
+    with pytest.raises(KeyError), files.open_atomically(path) as file:
+        file.write(b"new")
+        raise KeyError
+    with pytest.raises(KeyError), files.written_whole(path) as local:
+        local.write_bytes(b"new")
+        raise KeyError
+    assert files.read_bytes(path) == b"other"
+    assert files.list_directory(f"{root}/a") == ["b.json"]
+    files.delete(path)
+    files.delete(path)
+    with pytest.raises(FileNotFoundError):
+        files.open_to_read(path)
 
 
-class TestTheDoor:
-    def test_bytes_come_back(self, root):
-        path = files.join(root, "a/b.json")
-        assert not files.exists(path) and files.list_directory(root) == []
-        files.write_json(path, {"a": 1})
-        files.write_json(path, {"a": 2})
-        assert files.exists(path) and files.read_json(path) == {"a": 2}
-        assert files.size(path) == len(files.read_bytes(path)) == 13
-        assert files.list_directory(root) == ["a"]
-        first = files.fingerprint(path)
-        assert files.fingerprint(path) == first
-        files.write_atomically(path, b"other")
-        assert files.fingerprint(path) != first
-        files.delete(path)
-        files.delete(path)
+def test_seeks(root):
+    content = os.urandom(3_000_000)
+    files.write_atomically(files.join(root, "f"), content)
+    with files.open_to_read(files.join(root, "f")) as file:
+        assert file.seek(-7, os.SEEK_END) == len(content) - 7
+        assert file.read() == content[-7:]
+        assert file.seek(11) == 11 and file.read(2_000_000) == content[11:2_000_011]
+        assert file.tell() == 2_000_011 and file.seek(4, os.SEEK_CUR) == 2_000_015
+        assert file.read(1) == content[2_000_015:2_000_016]
+        assert file.seek(5_000_000) and file.read() == b""
+        with pytest.raises(OSError, match="Invalid argument"):
+            file.seek(-1)
+
+
+def test_local_copies_and_what_programs_write(root, tmp_path):
+    path = files.join(root, "model.weights.h5")
+    with files.written_whole(path) as local:
+        assert local.name == "model.weights.h5"
+        local.write_bytes(b"abc")
         assert not files.exists(path)
-        with pytest.raises(FileNotFoundError):
-            files.open_to_read(path)
+    with files.local_copy(path) as copy:
+        assert (copy.name, copy.read_bytes()) == ("model.weights.h5", b"abc")
+    assert not copy.exists() and not local.exists()
+    with files.added_to(root) as local:
+        (local / "b").mkdir()
+        (local / "b/c").write_text("2")
+    assert files.list_directory(root) == ["b", "model.weights.h5"]
+    assert files.read_text(f"{root}/b/c") == "2"
+    with files.added_to(tmp_path) as local:
+        assert local == tmp_path
 
-    def test_an_interrupted_write_leaves_what_was(self, root):
-        path = files.join(root, "f")
-        files.write_atomically(path, b"old")
-        with pytest.raises(KeyError), files.open_atomically(path) as file:
-            file.write(b"new")
-            raise KeyError
-        with pytest.raises(KeyError), files.written_whole(path) as local:
-            local.write_bytes(b"new")
-            raise KeyError
-        assert files.read_bytes(path) == b"old"
-        assert files.list_directory(root) == ["f"]
 
-    def test_seeks(self, root):
-        content = os.urandom(3_000_000)
-        files.write_atomically(files.join(root, "f"), content)
-        with files.open_to_read(files.join(root, "f")) as file:
-            assert file.seek(-7, os.SEEK_END) == len(content) - 7
-            assert file.read() == content[-7:]
-            assert file.seek(11) == 11 and file.read(2_000_000) == content[11:2_000_011]
-            assert file.tell() == 2_000_011 and file.seek(4, os.SEEK_CUR) == 2_000_015
-            assert file.read(1) == content[2_000_015:2_000_016]
-            assert file.seek(5_000_000) and file.read() == b""
-            with pytest.raises(OSError, match="Invalid argument"):
-                file.seek(-1)
-
-    def test_local_copies_and_files_written_by_programs(self, root):
-        path = files.join(root, "model.weights.h5")
-        with files.written_whole(path) as local:
-            assert local.name == "model.weights.h5"
-            local.write_bytes(b"abc")
-            assert not files.exists(path)
-        with files.local_copy(path) as copy:
-            assert (copy.name, copy.read_bytes()) == ("model.weights.h5", b"abc")
-        assert not copy.exists() and not local.exists()
-
-    def test_what_programs_add_to_a_directory(self, root, tmp_path):
-        files.write_atomically(files.join(root, "a"), b"1")
-        with files.added_to(root) as local:
-            (local / "b").mkdir()
-            (local / "b/c").write_text("2")
-        assert files.list_directory(root) == ["a", "b"]
-        assert files.read_text(f"{root}/b/c") == "2"
-        with files.added_to(tmp_path) as local:
-            assert local == tmp_path
-
-    def test_new_directories(self, root):
-        directory = files.join(root, "made")
-        assert files.is_new(directory)
-        with pytest.raises(KeyError), files.new_directory(directory) as local:
-            (local / "a").touch()
-            raise KeyError
-        assert files.is_new(directory)
-        with files.new_directory(directory) as local:
-            (local / "saved_model.pb").write_text("1")
+def test_new_directories(root):
+    directory = files.join(root, "made")
+    assert files.is_new(directory)
+    with pytest.raises(KeyError), files.new_directory(directory) as local:
+        (local / "a").touch()
+        raise KeyError
+    assert files.is_new(directory)
+    for content in ("2", "3"):
+        with files.new_directory(directory, replaces_earlier=content == "3") as local:
             (local / "variables").mkdir()
-            (local / "variables/index").write_text("2")
+            (local / "variables/index").write_text(content)
+            if content == "2":
+                (local / "saved_model.pb").write_text("1")
         with pytest.raises(InputError, match="exists already"):
             files.check_is_new(directory)
-        with files.new_directory(directory, replaces_earlier=True) as local:
-            (local / "variables").mkdir()
-            (local / "variables/index").write_text("3")
-        assert files.list_directory(directory) == ["variables"]
-        assert files.read_text(f"{directory}/variables/index") == "3"
-        files.delete_tree(root)
-        files.delete_tree(root)
-        assert files.is_new(directory)
+    assert files.list_directory(directory) == ["variables"]
+    assert files.read_text(f"{directory}/variables/index") == "3"
+    files.delete_tree(root)
+    files.delete_tree(root)
+    assert files.is_new(directory)
 
-    def test_paths(self, root):
-        path = files.path(root) / "a" / "b.txt"
-        assert str(path) == os.fspath(path) == f"{root}/a/b.txt"
-        assert (path.name, path.suffix, str(path.parent)) == (
-            "b.txt",
-            ".txt",
-            f"{root}/a",
-        )
-        assert files.path(path) == path and str(path.absolute()) == str(path)
-        assert str((path.parent / ".." / "c").resolve()) == f"{root}/c"
-        assert not path.exists() and not path.parent.is_dir()
-        path.parent.mkdir(parents=True)
-        path.write_text("é")
-        assert path.is_file() and path.exists() and not path.is_dir()
-        assert path.parent.is_dir() and not path.parent.is_file()
-        assert path.read_text(encoding="utf-8") == "é"
-        (path.parent / "c").write_bytes(b"1")
-        assert [str(p) for p in path.parent.iterdir()] == [str(path), f"{root}/a/c"]
-        assert [str(p) for p in path.parent.glob("*.txt")] == [str(path)]
-        assert [str(p) for p in files.path(root).rglob("*.txt")] == [str(path)]
-        assert str(path.relative_to(root)) == "a/b.txt"
-        moved = path.rename(path.with_name("d"))
-        assert not path.exists() and moved.read_bytes() == "é".encode()
+
+def test_paths(root):
+    path = files.path(root) / "a" / "b.txt"
+    assert str(path) == os.fspath(path) == f"{root}/a/b.txt"
+    parts = (path.name, path.suffix, str(path.parent))
+    assert parts == ("b.txt", ".txt", f"{root}/a")
+    assert files.path(path) == path and str(path.absolute()) == str(path)
+    assert str((path.parent / ".." / "c").resolve()) == f"{root}/c"
+    assert not path.exists() and not path.parent.is_dir()
+    path.parent.mkdir(parents=True)
+    path.write_text("é")
+    assert path.is_file() and path.exists() and not path.is_dir()
+    assert path.parent.is_dir() and not path.parent.is_file()
+    assert path.read_text(encoding="utf-8") == "é"
+    (path.parent / "c").write_bytes(b"1")
+    assert [str(p) for p in path.parent.iterdir()] == [str(path), f"{root}/a/c"]
+    assert [str(p) for p in path.parent.glob("*.txt")] == [str(path)]
+    assert [str(p) for p in files.path(root).rglob("*.txt")] == [str(path)]
+    assert str(path.relative_to(root)) == "a/b.txt"
+    moved = path.rename(path.with_name("d"))
+    assert not path.exists() and moved.read_bytes() == "é".encode()
+    moved.unlink()
+    with pytest.raises(FileNotFoundError):
         moved.unlink()
-        with pytest.raises(FileNotFoundError):
-            moved.unlink()
-        with pytest.raises(OSError, match="written whole"):
-            path.open("a")
-        assert not os.path.exists(str(path).partition("//")[0])
-
-    def test_odd_names(self, root):
-        names = ["a b", "c#d%20~[é]*?&+", "x"]
-        for name in names:
-            files.write_atomically(f"{root}/in/{name}", b"1")
-        assert files.list_directory(f"{root}/in") == names
-        assert stores.below(root) == [f"{root}/in/{name}" for name in names]
-        assert files.match(f"{root}/*/[ax]*") == [f"{root}/in/a b", f"{root}/in/x"]
-        assert files.match(f"{root}/*") == []
-        assert files.match(f"{root}/in/x") == [f"{root}/in/x"]
-
-    def test_owners(self, root):
-        with ownership.owned(root):
-            owner = files.read_json(files.join(root, ownership.OWNER_NAME))
-            assert owner["pid"] == os.getpid()
-        assert files.list_directory(root) == []
+    with pytest.raises(OSError, match="written whole"):
+        path.open("a")
+    assert not os.path.exists(str(path).partition("//")[0])
 
 
-class TestTryingAgain:
-    @pytest.mark.parametrize("kind", ["503", "429", "408", "500", "down"])
-    def test_transient_failures(self, store, pauses, monkeypatch, kind, caplog):
-        """Each write and read fails until the third pause."""
-        path = f"{store.root}/f"
-        files.write_atomically(path, b"abc")
+def test_odd_names(root):
+    names = ["a b", "c#d%20~[é]*?&+", "x"]
+    for name in names:
+        files.write_atomically(f"{root}/in/{name}", b"1")
+    assert files.list_directory(f"{root}/in") == names
+    assert stores.below(root) == [f"{root}/in/{name}" for name in names]
+    assert files.match(f"{root}/*/[ax]*") == [f"{root}/in/a b", f"{root}/in/x"]
+    assert files.match(f"{root}/*") == []
+    assert files.match(f"{root}/in/x") == [f"{root}/in/x"]
 
-        def pause(seconds):
-            pauses.append(seconds)
-            if len(pauses) == 3:
-                store.fail()
 
-        monkeypatch.setattr(stores.time, "sleep", pause)
-        for ask in (
-            lambda: files.write_atomically(path, b"abc"),
-            lambda: files.read_bytes(path),
-            lambda: files.list_directory(store.root),
-            lambda: files.exists(path),
-        ):
-            del pauses[:]
-            store.fail(kind)
-            assert ask() in (None, b"abc", ["f"], True)
-            assert len(pauses) == 3 and pauses == sorted(pauses)
-        assert f"{path}: the store fails (" in caplog.text
-        if kind.isdigit():
-            assert f"status code: {kind}" in caplog.text
+@pytest.mark.parametrize("kind", ["503", "429", "408", "500", "down"])
+def test_transient_failures(store, monkeypatch, kind, caplog):
+    """Each write and read fails until the third pause."""
+    path, pauses = f"{store.root}/f", []
+    files.write_atomically(path, b"abc")
 
-    @pytest.mark.parametrize(
-        ("kind", "message"),
-        [
-            ("403", "f: cannot be written: .*403 Forbidden"),
-            ("401", "f: cannot be written: .*401 Unauthorized"),
-            ("404", "f: cannot be written: No such file or bucket"),
-            ("400", "f: cannot be written: .*400 Bad Request"),
-        ],
-    )
-    def test_what_is_refused(self, store, pauses, kind, message):
+    def pause(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            store.fail()
+
+    monkeypatch.setattr(stores.time, "sleep", pause)
+    for ask in (
+        lambda: files.write_atomically(path, b"abc"),
+        lambda: files.read_bytes(path),
+        lambda: files.list_directory(store.root),
+        lambda: files.exists(path),
+    ):
+        del pauses[:]
         store.fail(kind)
-        with pytest.raises((InputError, OSError), match=message):
-            files.write_atomically(f"{store.root}/f", b"abc")
-        assert not pauses
+        assert ask() in (None, b"abc", ["f"], True)
+        assert len(pauses) == 3 and pauses == sorted(pauses)
+    assert f"{path}: the store fails (" in caplog.text
+    if kind.isdigit():
+        assert f"status code: {kind}" in caplog.text
 
-    @pytest.mark.parametrize(
-        "error",
-        [
-            TimeoutError("no answer"),
-            tf.errors.UnavailableError(None, None, "x"),
-            tf.errors.DeadlineExceededError(None, None, "x"),
-            tf.errors.FailedPreconditionError(None, None, "Couldn't resolve host"),
-        ],
-    )
-    def test_transient_errors_of_tensorflow(self, error):
-        assert stores.is_transient(error)
-        assert not stores.is_transient(ValueError("of our own"))
-        assert not stores.is_transient(tf.errors.NotFoundError(None, None, "x"))
 
-    def test_an_outage_of_a_minute_and_one_that_does_not_end(self, store, monkeypatch):
-        clock = [0.0]
-
-        def sleep(seconds):
-            clock[0] += seconds
-            if 60 < clock[0] < 100:
-                store.fail()
-
-        monkeypatch.setattr(stores.time, "monotonic", lambda: clock[0])
-        monkeypatch.setattr(stores.time, "sleep", sleep)
-        store.fail("down")
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("403", ".*403 Forbidden"),
+        ("401", ".*401 Unauthorized"),
+        ("404", "No such file or bucket"),
+        ("400", ".*400 Bad Request"),
+    ],
+)
+def test_what_is_refused(store, monkeypatch, kind, message):
+    monkeypatch.setattr(stores.time, "sleep", lambda _: pytest.fail("tried again"))
+    store.fail(kind)
+    with pytest.raises(InputError, match=f"f: cannot be written: {message}"):
         files.write_atomically(f"{store.root}/f", b"abc")
-        assert 60 < clock[0] < 80
-        assert files.read_bytes(f"{store.root}/f") == b"abc"
-        clock[0] = before = 1000.0
-        store.fail("503")
-        with pytest.raises(Unavailable, match="f: .* for 300 s .*503"):
-            files.write_atomically(f"{store.root}/f", b"abc")
-        assert 280 < clock[0] - before <= 300
 
-    def test_parts_and_cut_or_slow_reads(self, store, pauses):
-        content = os.urandom(11_000_000)
-        store.fail("503", "cut", "slow", "down", every=3)
-        files.write_atomically(f"{store.root}/f", content)
-        with files.open_to_read(f"{store.root}/f") as file:
-            assert file.read(10) + file.read() == content
-        assert sum("partNumber" in line for line in store.requests()) >= 3
 
-    def test_an_object_that_became_shorter_is_no_end(self, store, monkeypatch):
-        monkeypatch.setattr(stores, "GIVES_UP_SECONDS", 0)
-        files.write_atomically(f"{store.root}/f", b"abcdef")
-        with files.open_to_read(f"{store.root}/f") as file:
-            files.write_atomically(f"{store.root}/f", b"abc")
-            with pytest.raises(Unavailable, match="ends before its last byte"):
-                file.read()
+def test_transient_errors_of_tensorflow():
+    from tensorflow import errors
 
-    def test_an_object_that_changes_or_goes_while_it_is_read(self, store, monkeypatch):
-        path = f"{store.root}/f"
-        files.write_atomically(path, b"abcdef")
-        monkeypatch.setattr(stores.time, "sleep", lambda _: store.fail())
-        store.fail("cut", "412")
-        assert stores.read_version(path).data == b"abcdef"
-        store.fail("cut", "404")
-        with pytest.raises(FileNotFoundError):
-            stores.read_version(path)
+    for error in (
+        TimeoutError("no answer"),
+        errors.UnavailableError(None, None, "x"),
+        errors.DeadlineExceededError(None, None, "x"),
+        errors.FailedPreconditionError(None, None, "Couldn't resolve host"),
+    ):
+        assert stores.is_transient(error)
+    for error in (ValueError("of our own"), errors.NotFoundError(None, None, "x")):
+        assert not stores.is_transient(error)
 
-    def test_conditional_writes(self, store):
-        path = f"{store.root}/f"
-        first = stores.write_if_unchanged(path, b"1", None)
-        with pytest.raises(FileExistsError):
-            stores.write_if_unchanged(path, b"2", None)
-        stores.write_if_unchanged(path, b"2", first)
-        with pytest.raises(FileExistsError):
-            stores.write_if_unchanged(path, b"3", first)
-        found = stores.read_version(path)
-        assert found.data == b"2"
-        files.delete(path)
-        with pytest.raises((FileExistsError, FileNotFoundError)):
-            stores.write_if_unchanged(path, b"3", found.tag)
-        assert not files.exists(path)
+
+def test_an_outage_of_a_minute_and_one_that_does_not_end(store, monkeypatch):
+    clock = [0.0]
+
+    def sleep(seconds):
+        clock[0] += seconds
+        if 60 < clock[0] < 100:
+            store.fail()
+
+    monkeypatch.setattr(stores.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(stores.time, "sleep", sleep)
+    store.fail("down")
+    files.write_atomically(f"{store.root}/f", b"abc")
+    assert 60 < clock[0] < 80
+    assert files.read_bytes(f"{store.root}/f") == b"abc"
+    clock[0] = before = 1000.0
+    store.fail("503")
+    with pytest.raises(Unavailable, match="f: .* for 300 s .*503"):
+        files.write_atomically(f"{store.root}/f", b"abc")
+    assert 280 < clock[0] - before <= 300
+
+
+def test_parts_and_cut_or_slow_reads(store, monkeypatch):
+    monkeypatch.setattr(stores.time, "sleep", lambda _: None)
+    content = os.urandom(11_000_000)
+    store.fail("503", "cut", "slow", "down", every=3)
+    files.write_atomically(f"{store.root}/f", content)
+    with files.open_to_read(f"{store.root}/f") as file:
+        assert file.read(10) + file.read() == content
+    assert sum("partNumber" in line for line in store.requests()) >= 3
+
+
+def test_an_object_that_became_shorter_is_no_end(store, monkeypatch):
+    monkeypatch.setattr(stores, "GIVES_UP_SECONDS", 0)
+    files.write_atomically(f"{store.root}/f", b"abcdef")
+    with files.open_to_read(f"{store.root}/f") as file:
+        files.write_atomically(f"{store.root}/f", b"abc")
+        with pytest.raises(Unavailable, match="ends before its last byte"):
+            file.read()
+
+
+def test_an_object_that_changes_or_goes_while_it_is_read(store, monkeypatch):
+    path = f"{store.root}/f"
+    files.write_atomically(path, b"abcdef")
+    monkeypatch.setattr(stores.time, "sleep", lambda _: store.fail())
+    store.fail("cut", "412")
+    assert stores.read_version(path).data == b"abcdef"
+    store.fail("cut", "404")
+    with pytest.raises(FileNotFoundError):
+        stores.read_version(path)
+
+
+def test_conditional_writes(store):
+    path = f"{store.root}/f"
+    first = stores.write_if_unchanged(path, b"1", None)
+    with pytest.raises(FileExistsError):
+        stores.write_if_unchanged(path, b"2", None)
+    stores.write_if_unchanged(path, b"2", first)
+    with pytest.raises(FileExistsError):
+        stores.write_if_unchanged(path, b"3", first)
+    found = stores.read_version(path)
+    assert found.data == b"2"
+    files.delete(path)
+    with pytest.raises((FileExistsError, FileNotFoundError)):
+        stores.write_if_unchanged(path, b"3", found.tag)
+    assert not files.exists(path)
 
 
 TAKE_TURNS = """
@@ -384,42 +355,40 @@ with ownership.owned(sys.argv[1]) as owner:
 """
 
 
-class TestOwnersOnStores:
-    @pytest.mark.parametrize("starts", [10, pytest.param(100, marks=pytest.mark.slow)])
-    def test_never_two_of_two_processes(self, store, tmp_path, starts):
-        (tmp_path / "lock").touch()
-        store.fail("503", "cut", "down", every=11)
-        command = [sys.executable, "-c", TAKE_TURNS, store.root, tmp_path / "lock"]
-        pipe = subprocess.PIPE
-        running = [
-            subprocess.Popen([*command, str(starts)], stdout=pipe, stderr=pipe)
-            for _ in range(2)
-        ]
-        results = [process.communicate() for process in running]
-        for process, (turns, said) in zip(running, results, strict=True):
-            assert process.returncode == 0, said.decode()
-            assert int(turns) > 0
-        store.fail()
-        assert files.list_directory(store.root) == []
+@pytest.mark.slow
+def test_never_two_owners_of_two_processes(store, tmp_path):
+    (tmp_path / "lock").touch()
+    store.fail("503", "cut", "down", every=11)
+    command = [sys.executable, "-c", TAKE_TURNS, store.root, tmp_path / "lock", "100"]
+    pipe = subprocess.PIPE
+    running = [subprocess.Popen(command, stdout=pipe, stderr=pipe) for _ in range(2)]
+    results = [process.communicate() for process in running]
+    for process, (turns, said) in zip(running, results, strict=True):
+        assert process.returncode == 0, said.decode()
+        assert int(turns) > 0
+    store.fail()
+    assert files.list_directory(store.root) == []
 
-    def test_an_owner_who_slept_never_writes_again(self, store, monkeypatch):
-        monkeypatch.setattr(ownership, "SILENCE_SECONDS", 1.0)
-        with subprocess.Popen(
-            [sys.executable, "-c", OWN_AND_SLEEP, store.root],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as first:
-            assert first.stdout.readline() == "owned\n"
-            first.send_signal(signal.SIGSTOP)
-            with ownership.owned(store.root):
-                name = files.read_json(f"{store.root}/.owner")
-                first.send_signal(signal.SIGCONT)
-                said, errors = first.communicate("\n")
-                assert said == "" and first.returncode == 1
-                assert f"in use by process {os.getpid()}" in errors
-                assert files.read_json(f"{store.root}/.owner") == name
+
+def test_an_owner_who_slept_never_writes_again(store, monkeypatch):
+    monkeypatch.setattr(ownership, "SILENCE_SECONDS", 1.0)
+    with subprocess.Popen(
+        [sys.executable, "-c", OWN_AND_SLEEP, store.root],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as first:
+        assert first.stdout.readline() == "owned\n"
+        first.send_signal(signal.SIGSTOP)
+        with ownership.owned(store.root):
+            name = files.read_json(f"{store.root}/.owner")
+            first.send_signal(signal.SIGCONT)
+            said, errors = first.communicate("\n")
+            assert said == "" and first.returncode == 1
+            assert f"in use by process {os.getpid()}" in errors
+            assert files.read_json(f"{store.root}/.owner") == name
+    assert files.list_directory(store.root) == []
 
 
 def test_an_interrupted_sending_is_no_finished_directory(store, monkeypatch):
@@ -432,10 +401,10 @@ def test_an_interrupted_sending_is_no_finished_directory(store, monkeypatch):
 
     def write():
         with files.new_directory(directory) as local:
-            for name in ("weights", "zeta", "saved_model.pb"):
+            # The order in which they were written.
+            for second, name in enumerate(("weights", "zeta", "saved_model.pb")):
                 (local / name).write_text(name)
-                # Clocks of disks have steps.
-                time.sleep(0.02)
+                os.utime(local / name, (second, second))
 
     monkeypatch.setattr(stores, "put", refuse)
     with pytest.raises(InputError, match="cannot be written: .*403"):

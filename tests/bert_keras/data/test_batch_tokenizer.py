@@ -10,23 +10,15 @@ import unicodedata
 import numpy as np
 import pytest
 
-from bert_keras.data import batch_tokenizer, tokenization
+from bert_keras.data import batch_tokenizer, features, tokenization
 
-PUBLISHED = (
-    ("uncased", True),
-    ("cased", False),
-    ("chinese", True),
-    ("multi_cased", False),
-)
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789σςαβäßéж中文の한カᄒ"
 SMALL = (
-    *SPECIAL,
+    *features.SPECIAL_TOKENS,
     *LETTERS,
     *(f"##{c}" for c in LETTERS),
     *",.'-!“”…、。",
-    "the",
-    "##ed",
+    *("the", "##ed"),
 )
 # Words of 1 to 40 bytes, at the edges of 8 and 16, and what cuts them.
 PARTS = (
@@ -35,49 +27,17 @@ PARTS = (
     *(
         " ",
         "  ",
-        "\t",
-        "\r",
-        "\n",
-        "\u00a0",
-        "\u3000",
-        "\u2028",
-        "\x0b",
-        "\x1c",
-        "\x85",
+        *"\t\r\n\u00a0\u3000\u2028\x0b\x1c\x85",
+        *",.'-“”’…\u2024\u2027、。中文",
     ),
-    *(
-        ",",
-        ".",
-        "'",
-        "-",
-        "“",
-        "”",
-        "’",
-        "…",
-        "\u2024",
-        "\u2027",
-        "、",
-        "。",
-        "中",
-        "文",
-    ),
-    *(
-        "\0",
-        "\x01",
-        "\u200b",
-        "\u200d",
-        "\ufeff",
-        "\ufffd",
-        "\u00ad",
-        "\ud800",
-        "\ue000",
-    ),
+    *"\0\x01\u200b\u200d\ufeff\ufffd\u00ad\ud800\ue000",
     *("Σ", "ΑΣ", "Σ'Α", "σ", "\u0301", "\u0345", "\u3099", "𠀀", "𝐀", "😀", "\u037e"),
 )
 
 
 @functools.cache
-def published(shared_data, name, do_lower_case):
+def published(shared_data, do_lower_case):
+    name = "uncased" if do_lower_case else "multi_cased"
     path = shared_data / f"vocab/{name}_L-12_H-768_A-12/vocab.txt"
     vocabulary = tokenization.Vocabulary.load(path)
     return tokenization.Tokenizer(vocabulary, do_lower_case=do_lower_case)
@@ -101,53 +61,30 @@ def assert_same(tokenizer, texts, batch=None):
             assert ours == theirs, ascii(text)[:200]
 
 
-@pytest.mark.parametrize(("name", "do_lower_case"), PUBLISHED)
-def test_gives_the_originals_ids_on_every_recorded_case(
-    shared_data, name, do_lower_case
-):
-    lines = (shared_data / f"tokenization/{name}.jsonl").read_bytes().splitlines()
-    cases = [json.loads(line) for line in lines]
-    batch = batch_tokenizer.BatchTokenizer(published(shared_data, name, do_lower_case))
-    for _ in range(2):
-        ids, sizes = batch.encode([case["text"] for case in cases])
-        parts = np.split(ids, np.cumsum(sizes)[:-1])
-        assert [part.tolist() for part in parts] == [case["ids"] for case in cases]
-
-
-def is_as_its_neighbours(char: str) -> bool:
-    """A letter without case within its range, as are 100,000 ideographs."""
-    around = (chr(min(max(ord(char) + n, 0), sys.maxunicode)) for n in (-1, 0, 1))
-    return all(
-        unicodedata.category(c) == "Lo" and not unicodedata.decomposition(c)
-        for c in around
-    )
-
-
 @pytest.mark.parametrize(
-    ("do_lower_case", "one_in"),
+    ("do_lower_case", "num_characters"),
     [
-        (True, 13),
-        pytest.param(True, 1, marks=pytest.mark.slow),
-        pytest.param(False, 1, marks=pytest.mark.slow),
+        (True, 5_000),
+        (False, 5_000),
+        pytest.param(True, None, marks=pytest.mark.slow),
+        pytest.param(False, None, marks=pytest.mark.slow),
     ],
 )
 def test_every_code_point_between_letters_signs_and_sigmas(
-    shared_data, do_lower_case, one_in
+    shared_data, do_lower_case, num_characters
 ):
-    """Of letters that are as their neighbours, some in the fast tests."""
-    name = "uncased" if do_lower_case else "multi_cased"
-    tokenizer = published(shared_data, name, do_lower_case)
+    tokenizer = published(shared_data, do_lower_case)
     batch = batch_tokenizer.BatchTokenizer(tokenizer)
+    telling = range(sys.maxunicode + 1)
+    if num_characters:
+        telling = random.Random(1).sample(telling, num_characters)
     # Of the unassigned and private ones, which are all alike, one in 97.
     telling = [
         char
-        for char in map(chr, range(sys.maxunicode + 1))
+        for char in map(chr, telling)
         if unicodedata.category(char) not in ("Cn", "Co") or ord(char) % 97 == 0
     ]
-    assert len(telling) > 140_000
-    telling = [
-        c for c in telling if ord(c) % one_in == 0 or not is_as_its_neighbours(c)
-    ]
+    assert num_characters or len(telling) > 140_000
     for first in range(0, len(telling), 40_000):
         some = telling[first : first + 40_000]
         assert_same(tokenizer, [f"a{c}b,{c}.{c}“{c}中{c} {c}" for c in some], batch)
@@ -161,24 +98,24 @@ def test_random_mixtures_of_what_decides_about_words(do_lower_case):
         "".join(rng.choices(PARTS, k=rng.randrange(12)))
         if rng.random() < 0.8
         else "".join(chr(rng.randrange(sys.maxunicode + 1)) for _ in range(8))
-        for _ in range(6_000)
+        for _ in range(2_000)
     ]
     assert_same(small(do_lower_case), texts)
 
 
 @pytest.mark.parametrize("do_lower_case", [True, False])
-def test_real_text_in_many_scripts(shared_data, do_lower_case):
+def test_recorded_cases_and_real_text_in_many_scripts(shared_data, do_lower_case):
     name = "uncased" if do_lower_case else "multi_cased"
-    tokenizer = published(shared_data, name, do_lower_case)
-    texts = []
+    lines = (shared_data / f"tokenization/{name}.jsonl").read_bytes().splitlines()
+    texts = [json.loads(line)["text"] for line in lines]
     for language in ("en", "de", "zh"):
         path = shared_data / f"squad/xquad/xquad.{language}.json"
-        for article in json.loads(path.read_bytes())["data"]:
+        for article in json.loads(path.read_bytes())["data"][::4]:
             texts += [paragraph["context"] for paragraph in article["paragraphs"]]
     folder = shared_data / "wikipedia/other_languages"
-    for path in (folder / "ltgwiki-latest-pages-articles.xml",):
-        texts += path.read_text("utf-8")[:500_000].splitlines()
-    assert_same(tokenizer, texts)
+    pages = (folder / "ltgwiki-latest-pages-articles.xml").read_text("utf-8")
+    texts += pages[:100_000].splitlines()
+    assert_same(published(shared_data, do_lower_case), texts)
 
 
 def test_words_of_any_length_and_lines_of_any_length():
@@ -186,9 +123,9 @@ def test_words_of_any_length_and_lines_of_any_length():
     rng = random.Random(3)
     words = ["a" * size for size in (1, 7, 8, 9, 15, 16, 17, 100, 199, 200, 201, 5_000)]
     words += ["é" * size for size in (4, 8, 9, 100, 200, 201)]
-    million = " ".join(rng.choices(words[:6] + ["the,", "中文"], k=200_000))
-    assert len(million) > 1_000_000
-    assert_same(tokenizer, [*words, million, "x" * 1_000_000, "中" * 100_000, "the"])
+    long = " ".join(rng.choices(words[:6] + ["the,", "中文"], k=60_000))
+    assert len(long) > batch_tokenizer._BLOCK_CHARACTERS
+    assert_same(tokenizer, [*words, long, "x" * 1_000_000, "中" * 100_000, "the"])
 
 
 def test_texts_may_be_empty_or_hold_line_ends():
@@ -204,7 +141,7 @@ def test_what_is_remembered_changes_nothing_and_is_bounded(monkeypatch, typecode
     monkeypatch.setattr(batch_tokenizer, "_BLOCK_CHARACTERS", 300)
     batch = batch_tokenizer.BatchTokenizer(small(True))
     rng = random.Random(1)
-    for _ in range(30):
+    for _ in range(10):
         texts = ["".join(rng.choices("ab, ", k=40)) for _ in range(30)]
         assert_same(batch.tokenizer, [*texts, "ab " * 400], batch)
         assert np.count_nonzero(batch._table._low) <= 50

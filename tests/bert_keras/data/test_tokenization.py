@@ -1,7 +1,6 @@
 """The tokenizer against the original's outputs and against a port of the original."""
 
 import functools
-import itertools
 import json
 import pickle
 import random
@@ -11,9 +10,9 @@ import unicodedata
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.data import tokenization
+from bert_keras.data import features, tokenization
 
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SPECIAL = features.SPECIAL_TOKENS
 SMALL = (*SPECIAL, "un", "##want", "##ed", "runn", "##ing", ",", "σ", "##ς", "##σ")
 
 # name, do_lower_case: as the published models use them.
@@ -49,6 +48,11 @@ def test_gives_the_originals_tokens_on_every_recorded_case(
     shared_data, name, do_lower_case
 ):
     vocabulary = published_vocabulary(shared_data, name)
+    assert (vocabulary.unk_id, vocabulary.mask_id) == (100, 103)
+    tokenization.check_casing(vocabulary, do_lower_case)
+    wrong = "--cased" if do_lower_case else "add --cased"
+    with pytest.raises(InputError, match=wrong):
+        tokenization.check_casing(vocabulary, not do_lower_case)
     tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=do_lower_case)
     lines = (shared_data / f"tokenization/{name}.jsonl").read_bytes().splitlines()
     assert len(lines) == 422
@@ -96,10 +100,8 @@ def random_strings(count):
 
 
 @pytest.mark.reference
-@pytest.mark.parametrize(
-    ("name", "do_lower_case"),
-    [PUBLISHED[0], pytest.param(*PUBLISHED[1], marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "do_lower_case"), PUBLISHED[:2])
 def test_agrees_with_model_gardens_copy_on_all_of_unicode(
     shared_data, name, do_lower_case
 ):
@@ -108,9 +110,8 @@ def test_agrees_with_model_gardens_copy_on_all_of_unicode(
     original = reference.FullTokenizer(str(path), do_lower_case=do_lower_case)
     # Model Garden raised the original's 200.
     original.wordpiece_tokenizer.max_input_chars_per_word = 200
-    ours = tokenization.Tokenizer(
-        tokenization.Vocabulary.load(path), do_lower_case=do_lower_case
-    )
+    vocabulary = published_vocabulary(shared_data, name)
+    ours = tokenization.Tokenizer(vocabulary, do_lower_case=do_lower_case)
     for text in random_strings(5_000):
         assert ours.tokenize(text) == original.tokenize(text), ascii(text)
     # Of the unassigned and private ones, which are all alike, one in 97.
@@ -156,17 +157,12 @@ def test_word_pieces_are_greedy_and_a_word_is_unknown_as_a_whole():
     assert tokenize("##ing [MASK]") == ["[UNK]"] * 6
 
 
-def test_the_longest_entry_is_found():
+def test_the_longest_entry_and_the_longest_word():
     entries = ("honorificabilitudinitatibus", "##honorificabilitudinitatibus")
     tokenizer = tokenization.Tokenizer(
-        tokenization.Vocabulary((*SPECIAL, *entries)), do_lower_case=True
+        tokenization.Vocabulary((*SPECIAL, *entries, "a", "##a")), do_lower_case=True
     )
     assert tokenizer.tokenize("Honorificabilitudinitatibus" * 2) == list(entries)
-
-
-def test_the_longest_word_has_200_characters():
-    vocabulary = tokenization.Vocabulary((*SPECIAL, "a", "##a"))
-    tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=True)
     assert tokenizer.tokenize("a" * 200) == ["a"] + ["##a"] * 199
     assert tokenizer.tokenize("a" * 201) == ["[UNK]"]
     # Accents count no more once they are stripped.
@@ -186,12 +182,6 @@ def test_what_is_remembered_changes_nothing_and_is_bounded(monkeypatch):
     assert "x" * 41 not in tokenizer._remembered
 
 
-def test_callers_own_what_encode_returns():
-    tokenizer = small_tokenizer()
-    tokenizer.encode("unwanted").append(99)
-    assert tokenizer.encode("unwanted") == [5, 6, 7]
-
-
 def test_pickles_without_what_it_remembers():
     tokenizer = small_tokenizer(do_lower_case=False)
     tokenizer.encode("un running")
@@ -199,6 +189,9 @@ def test_pickles_without_what_it_remembers():
     assert copy._remembered == {}
     assert copy.vocabulary == tokenizer.vocabulary
     assert copy.tokenize("un Running") == ["un", "[UNK]"]
+    # Callers own what `encode` returns.
+    copy.encode("unwanted").append(99)
+    assert copy.encode("unwanted") == [5, 6, 7]
 
 
 # The vocabulary.
@@ -213,8 +206,8 @@ def test_vocabulary_reads_back_what_it_saves(tmp_path):
 
 def test_vocabulary_gives_ids():
     vocabulary = tokenization.Vocabulary(("[PAD]", *reversed(SPECIAL[1:]), "un"))
-    assert (vocabulary.pad_id, vocabulary.mask_id, vocabulary.sep_id) == (0, 1, 2)
-    assert (vocabulary.cls_id, vocabulary.unk_id) == (3, 4)
+    names = ("pad_id", "mask_id", "sep_id", "cls_id", "unk_id")
+    assert [getattr(vocabulary, name) for name in names] == [0, 1, 2, 3, 4]
     assert (vocabulary.ids["un"], len(vocabulary)) == (5, 6)
 
 
@@ -225,19 +218,6 @@ def test_digest_is_that_of_the_file_whatever_its_line_ends(tmp_path):
     assert plain.sha256.startswith("780fc707d337")
     for text in ("\r\n".join(lines), "\ufeff" + "  \n".join(lines) + "\n"):
         assert tokenization.Vocabulary.load(write(tmp_path, text)) == plain
-
-
-def test_published_vocabularies_load_with_their_casing_and_digest(shared_data):
-    for name, do_lower_case in PUBLISHED:
-        vocabulary = published_vocabulary(shared_data, name)
-        assert len(vocabulary) == {"cased": 28996, "uncased": 30522}.get(
-            name, len(vocabulary)
-        )
-        assert (vocabulary.unk_id, vocabulary.mask_id) == (100, 103)
-        tokenization.check_casing(vocabulary, do_lower_case)
-        wrong = "--cased" if do_lower_case else "add --cased"
-        with pytest.raises(InputError, match=wrong):
-            tokenization.check_casing(vocabulary, not do_lower_case)
 
 
 @pytest.mark.parametrize(
@@ -269,19 +249,19 @@ def test_an_entry_that_a_line_cannot_hold_is_refused():
             tokenization.Vocabulary((*SPECIAL, token))
 
 
-def test_check_casing_leaves_scripts_without_case_alone():
-    vocabulary = tokenization.Vocabulary((*SPECIAL, "क", "##ा", "中", "<S>"))
-    tokenization.check_casing(vocabulary, True)
-    tokenization.check_casing(vocabulary, False)
-
-
 def test_check_casing_says_what_to_do():
+    neither = tokenization.Vocabulary((*SPECIAL, "क", "##ा", "中", "<S>"))
     cased = tokenization.Vocabulary((*SPECIAL, "a", "##B"))
-    tokenization.check_casing(cased, False)
+    uncased = tokenization.Vocabulary((*SPECIAL, "a", "##b"))
+    for vocabulary, is_lower in (
+        (neither, True),
+        (neither, False),
+        (cased, False),
+        (uncased, True),
+    ):
+        tokenization.check_casing(vocabulary, is_lower)
     with pytest.raises(InputError, match=r"is cased \(it has 'B'\).* add --cased"):
         tokenization.check_casing(cased, True)
-    uncased = tokenization.Vocabulary((*SPECIAL, "a", "##b"))
-    tokenization.check_casing(uncased, True)
     with pytest.raises(InputError, match="is uncased .* leave --cased out"):
         tokenization.check_casing(uncased, False)
 
@@ -319,21 +299,20 @@ def test_truncates_like_dropping_one_token_at_a_time():
     ],
 )
 def test_pack_pair(a, b, length, input_ids, segment_ids):
-    packed = tokenization.pack_pair(
-        a, b, max_seq_length=length, vocabulary=tokenization.Vocabulary(SMALL)
+    assert pack(a, b, length) == (input_ids, segment_ids)
+
+
+def pack(a, b, length, **options):
+    vocabulary = tokenization.Vocabulary(SMALL)
+    return tokenization.pack_pair(
+        a, b, max_seq_length=length, vocabulary=vocabulary, **options
     )
-    assert packed == (input_ids, segment_ids)
 
 
 def test_head_and_tail_are_those_of_the_paper():
     """Sun et al. (2019), 5.3.1: the first 128 and the last 382 of 510."""
     ids = list(range(100, 1400))
-    packed, _ = tokenization.pack_pair(
-        *(ids, None),
-        max_seq_length=512,
-        vocabulary=tokenization.Vocabulary(SMALL),
-        keeps_tail=True,
-    )
+    packed, _ = pack(ids, None, 512, keeps_tail=True)
     assert packed == [2, *ids[:128], *ids[-382:], 3]
 
 
@@ -343,28 +322,19 @@ def test_head_and_tail_in_proportion(length):
         if num_b and length < 7:
             continue
         a, b = list(range(100, 100 + num_a)), list(range(1000, 1000 + num_b))
-        packed, segments = tokenization.pack_pair(
-            *(a, b),
-            max_seq_length=length,
-            vocabulary=tokenization.Vocabulary(SMALL),
-            keeps_tail=True,
-        )
-        assert (
-            len(packed) == len(segments) == min(length, num_a + num_b + 2 + (b != []))
-        )
+        packed, segments = pack(a, b, length, keeps_tail=True)
+        expected = min(length, num_a + num_b + 2 + (b != []))
+        assert len(packed) == len(segments) == expected
         for ids, rest in ((a, packed[1:]), (b, packed[segments.count(0) :])):
             kept = rest[: rest.index(3)] if ids else []
+            # A share of 128 / 510, and never a token more.
+            head = len(kept) * 128 // 510
             if len(kept) < len(ids):
-                # A share of 128 / 510, and never a token more.
-                head = next(
-                    n for n in itertools.count() if (n + 1) * 510 > len(kept) * 128
-                )
                 assert kept == ids[:head] + ids[len(ids) - len(kept) + head :]
             else:
                 assert kept == ids
 
 
 def test_pack_pair_needs_room_for_special_tokens():
-    vocabulary = tokenization.Vocabulary(SMALL)
     with pytest.raises(ValueError, match="at least 3, got 2"):
-        tokenization.pack_pair([5], None, max_seq_length=2, vocabulary=vocabulary)
+        pack([5], None, 2)

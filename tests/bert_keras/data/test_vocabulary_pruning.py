@@ -52,7 +52,7 @@ def test_random_texts_have_the_same_pieces(do_lower_case):
     """Any vocabulary of short entries, and words that it cannot spell."""
     rng = random.Random(7)
     letters = "abcéE中."
-    for _ in range(200):
+    for _ in range(60):
         entries = {
             rng.choice(["", "##"]) + "".join(rng.choices(letters, k=rng.randint(1, 4)))
             for _ in range(rng.randint(3, 25))
@@ -80,10 +80,10 @@ def test_a_word_that_is_too_long_stays_unknown():
     assert pieces(left, word, True) == ["[UNK]"]
 
 
-@pytest.mark.parametrize("name", ["uncased", "cased", "chinese", "multi_cased"])
+@pytest.mark.parametrize("name", ["uncased", "multi_cased"])
 def test_real_texts_have_the_same_pieces(name, shared_data):
     """Texts of many scripts, with Google's vocabularies."""
-    do_lower_case = name in ("uncased", "chinese")
+    do_lower_case = name == "uncased"
     path = shared_data / f"vocab/{name}_L-12_H-768_A-12/vocab.txt"
     vocabulary = tokenization.load_vocabulary(path, do_lower_case=do_lower_case)
     lines = (shared_data / f"tokenization/{name}.jsonl").read_bytes().splitlines()

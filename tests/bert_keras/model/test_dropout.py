@@ -42,17 +42,16 @@ def test_drops_the_rate_in_every_part(rate, seeds):
         assert abs(spread - 1) < 5 * np.sqrt(2 / means.size) + 0.01
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.5])
-def test_neighbours_rows_examples_and_layers_are_independent(rate):
-    mask = dropped(range(32), rate=rate)
+def test_neighbours_rows_examples_and_layers_are_independent():
+    mask = dropped(range(32), rate=0.5)
     columns = [
         correlation(mask[..., :-lag], mask[..., lag:])
-        for lag in itertools.chain(range(1, 40), range(40, SIZE, 17))
+        for lag in itertools.chain(range(1, 20), range(20, SIZE, 37))
     ]
-    rows = [correlation(mask[:, :-lag], mask[:, lag:]) for lag in range(1, 40)]
-    examples = [correlation(mask[:-lag], mask[lag:]) for lag in range(1, 32)]
+    rows = [correlation(mask[:, :-lag], mask[:, lag:]) for lag in range(1, 20)]
+    examples = [correlation(mask[:-lag], mask[lag:]) for lag in range(1, 32, 3)]
     layers = [
-        correlation(mask, dropped(range(32), rate=rate, salt=12345 ^ difference))
+        correlation(mask, dropped(range(32), rate=0.5, salt=12345 ^ difference))
         for difference in (1, 2, 3, 2**8, 2**16, 2**30, -1)
     ]
     # Not one of 150 such numbers passes 4.5 by chance in a thousand tests.
@@ -95,19 +94,13 @@ def test_any_split_of_a_batch_has_the_same_masks():
             )
         ]
         np.testing.assert_array_equal(np.concatenate(parts), whole)
-    for jit_compile in (False, True):
+    signature = [tf.TensorSpec([None, None, 5, None]), tf.TensorSpec([None], tf.int32)]
 
-        @tf.function(
-            jit_compile=jit_compile,
-            input_signature=[
-                tf.TensorSpec([None, None, 5, None]),
-                tf.TensorSpec([None], tf.int32),
-            ],
-        )
-        def compiled(inputs, seeds):
-            return layer(inputs, seeds, training=True)
+    @tf.function(jit_compile=True, input_signature=signature)
+    def compiled(inputs, seeds):
+        return layer(inputs, seeds, training=True)
 
-        np.testing.assert_array_equal(compiled(inputs, seeds), whole)
+    np.testing.assert_array_equal(compiled(inputs, seeds), whole)
 
 
 @pytest.mark.parametrize(

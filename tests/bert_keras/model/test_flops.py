@@ -57,7 +57,9 @@ def graph_flops(network, batch):
     )
 
 
-@pytest.mark.parametrize("next_sentence", [True, False])
+@pytest.mark.parametrize(
+    "next_sentence", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
 def test_counts_the_products_of_the_graph(tiny_config, make_batch, next_sentence):
     network = pretrainer.BertPretrainer(tiny_config, next_sentence=next_sentence)
     network.build()

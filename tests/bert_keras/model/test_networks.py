@@ -1,11 +1,6 @@
 """The network of every task; those of tokens, spans and endings in particular."""
 
-import importlib.util
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
+import functools
 
 import numpy as np
 import pytest
@@ -17,35 +12,42 @@ from bert_keras.data import features, tokenization
 from bert_keras.kinds import registry
 from bert_keras.training.step import fit, learner, optimization, replicas
 from tests import conftest
+from tests.bert_keras.model import test_encoder_parity
 
-HERE = Path(__file__).parent
 CONFIG = conftest.TINY
 PLAIN_TASKS = {
     "tagging": config.Task(kind="tagging", labels=("O", "B", "I")),
     "span": config.Task(kind="span"),
     "choice": config.Task(kind="choice"),
 }
+BILSTM = {"bilstm_units": 5}
 BILSTM_TASKS = {
     "classification bilstm": config.Task(
-        kind="classification", labels=("a", "b", "c"), bilstm_units=5
+        kind="classification", labels=("a", "b", "c"), **BILSTM
     ),
-    **{
-        f"{kind} bilstm": task.model_copy(update={"bilstm_units": 5})
-        for kind, task in PLAIN_TASKS.items()
-    },
+    **{f"{k} bilstm": t.model_copy(update=BILSTM) for k, t in PLAIN_TASKS.items()},
 }
 TASKS = PLAIN_TASKS | BILSTM_TASKS
+SLOW = [name for name in BILSTM_TASKS if name != "span bilstm"]
+FEW = [
+    pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in TASKS
+]
+"""An LSTM's steps take long, outside of graphs too: one kind of them is enough."""
+INPUTS = ("input_ids", "input_mask", "segment_ids")
 NUM_ENDINGS = 2
 
 
 @pytest.fixture(scope="module")
 def built(randomize):
-    """The networks of `TASKS` by their names, with random weights and dropout."""
-    made = {}
-    for name, task in TASKS.items():
-        made[name] = registry.build_network(CONFIG, task, dropout_prob=0.1, seed=1)
-        randomize(made[name])
-    return made
+    """Makes a network of `TASKS` once, with random weights and dropout."""
+
+    @functools.cache
+    def build(name):
+        network = registry.build_network(CONFIG, TASKS[name], dropout_prob=0.1, seed=1)
+        randomize(network)
+        return network
+
+    return build
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +56,9 @@ def batches(make_batch):
     random = np.random.default_rng(3)
     made = {}
     for kind in ("classification", *PLAIN_TASKS):
-        lengths = (16, 11, 5, 16)
-        if kind == "choice":
-            lengths = (*lengths, 7, 16, 9, 8)
+        lengths = (16, 11, 5, 16, *((7, 16, 9, 8) if kind == "choice" else ()))
         full = make_batch(CONFIG, lengths=lengths)
-        made[kind] = {
-            name: full[name] for name in ("input_ids", "input_mask", "segment_ids")
-        }
+        made[kind] = {name: full[name] for name in INPUTS}
         made[kind]["dropout_seeds"] = np.arange(4, dtype="int32")
     mask = made["tagging"]["input_mask"]
     labels = random.integers(0, 3, mask.shape)
@@ -69,7 +67,7 @@ def batches(make_batch):
     made["tagging"]["label_ids"] = np.int32(np.where(mask * counted, labels, -1))
     for name, values in (("start", [1, 4, 0, 9]), ("end", [3, 4, 0, 15])):
         made["span"][f"{name}_positions"] = np.int32(values)
-    for name in ("input_ids", "input_mask", "segment_ids"):
+    for name in INPUTS:
         made["choice"][name] = made["choice"][name].reshape(4, NUM_ENDINGS, -1)
     made["choice"]["label_ids"] = np.int32([1, 0, 0, 1])
     made["classification"]["label_ids"] = np.int32([2, 0, 1, 0])
@@ -102,50 +100,30 @@ def test_every_task_has_a_network_with_the_weights_that_are_agreed_on(task):
     assert {name: array.shape for name, array in arrays.items()} == expected
 
 
-@pytest.mark.parametrize("name", BILSTM_TASKS)
-def test_a_bilstm_adds_its_weights_to_the_head(name):
-    task = BILSTM_TASKS[name]
-    arrays = weights.from_network(registry.build_network(CONFIG, task))
-    head = {
-        key.removeprefix("head/"): array.shape
-        for key, array in arrays.items()
-        if key.startswith("head/")
-    }
-    direction = {"kernel": (16, 20), "recurrent_kernel": (5, 20), "bias": (20,)}
-    assert head == {
-        **{f"bilstm/forward/cell/{key}": shape for key, shape in direction.items()},
-        **{f"bilstm/backward/cell/{key}": shape for key, shape in direction.items()},
-        "classifier/kernel": (10, task.num_labels),
-        "classifier/bias": (task.num_labels,),
+def test_a_bilstm_adds_its_weights_to_the_head(built):
+    shapes = {k: a.shape for k, a in weights.from_network(built("span bilstm")).items()}
+    cell = {"kernel": (16, 20), "recurrent_kernel": (5, 20), "bias": (20,)}
+    assert {k: shape for k, shape in shapes.items() if k.startswith("head/")} == {
+        **{f"head/bilstm/forward/cell/{key}": shape for key, shape in cell.items()},
+        **{f"head/bilstm/backward/cell/{key}": shape for key, shape in cell.items()},
+        "head/classifier/kernel": (10, 2),
+        "head/classifier/bias": (2,),
     }
 
 
 def test_a_run_directory_keeps_a_bilstm(tmp_path, built):
-    task, network = BILSTM_TASKS["span bilstm"], built["span bilstm"]
     tokens = [*features.SPECIAL_TOKENS, *(f"t{i}" for i in range(35))]
     checkpoint = weights.Checkpoint(
         bert_config=CONFIG,
-        task=task,
-        arrays=weights.from_network(network),
+        task=BILSTM_TASKS["span bilstm"],
+        arrays=weights.from_network(built("span bilstm")),
         vocabulary=tokenization.Vocabulary(tuple(tokens)),
         do_lower_case=True,
     )
     assert native.write(checkpoint, tmp_path) == {}
     found = native.read(tmp_path)
-    assert found.task == task
-    assert found.arrays.keys() == checkpoint.arrays.keys()
-    for name, array in checkpoint.arrays.items():
-        np.testing.assert_array_equal(found.arrays[name], array)
-
-
-def test_the_seed_alone_decides_the_weights():
-    first, same, other = (
-        weights.from_network(registry.build_network(CONFIG, TASKS["choice"], seed=seed))
-        for seed in (3, 3, 4)
-    )
-    name = "head/classifier/kernel"
-    np.testing.assert_array_equal(first[name], same[name])
-    assert (first[name] != other[name]).all()
+    assert found.task == checkpoint.task
+    np.testing.assert_equal(dict(found.arrays), dict(checkpoint.arrays))
 
 
 # === Equality with implementations that we did not write ===
@@ -154,10 +132,6 @@ def test_the_seed_alone_decides_the_weights():
 def hugging_face_network(kind, network):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    path = HERE / "test_encoder_parity.py"
-    spec = importlib.util.spec_from_file_location("encoder_parity", path)
-    encoder_parity = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(encoder_parity)
     made, head = {
         "tagging": (transformers.BertForTokenClassification, "classifier"),
         "span": (transformers.BertForQuestionAnswering, "qa_outputs"),
@@ -166,20 +140,23 @@ def hugging_face_network(kind, network):
     values = CONFIG.model_dump() | {"num_labels": TASKS[kind].num_labels}
     reference = made(transformers.BertConfig(**values)).eval()
     ours = {v.path.partition("/")[2]: v.numpy() for v in network.trainable_variables}
-    state = {
-        name.replace("head.classifier", head): torch.tensor(value)
-        for name, value in encoder_parity.hugging_face_weights(ours).items()
-    }
-    reference.load_state_dict(state)
+    theirs = test_encoder_parity.hugging_face_weights(ours)
+    reference.load_state_dict(
+        {
+            name.replace("head.classifier", head): torch.tensor(value)
+            for name, value in theirs.items()
+        }
+    )
     return reference
 
 
+@pytest.mark.slow
 @pytest.mark.reference
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", PLAIN_TASKS)
 def test_outputs_and_loss_equal_hugging_face(kind, built, batches):
     torch = pytest.importorskip("torch")
-    network, batch = built[kind], batches[kind]
+    network, batch = built(kind), batches[kind]
     reference = hugging_face_network(kind, network)
     labels = {
         "tagging": {"labels": "label_ids"},
@@ -208,16 +185,13 @@ def test_outputs_and_loss_equal_hugging_face(kind, built, batches):
 
 @pytest.mark.reference
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", BILSTM_TASKS)
+@pytest.mark.parametrize("name", FEW[len(PLAIN_TASKS) :])
 def test_a_bilstm_head_equals_pytorchs_parts(name, built, batches):
     """On our encoder's output, whose equality others show."""
     torch = pytest.importorskip("torch")
-    network, batch = built[name], batches[name]
+    network, batch = built(name), batches[name]
     ids = batch["input_ids"]
-    texts = {
-        key: batch[key].reshape(-1, ids.shape[-1])
-        for key in ("input_ids", "input_mask", "segment_ids")
-    }
+    texts = {key: batch[key].reshape(-1, ids.shape[-1]) for key in INPUTS}
     encoded = network.encoder(texts)["sequence_output"]
     head = {
         key.removeprefix("head/"): torch.tensor(array)
@@ -262,115 +236,57 @@ def test_a_bilstm_head_equals_pytorchs_parts(name, built, batches):
         np.testing.assert_allclose(values, expected[key], atol=1e-5, err_msg=key)
 
 
-def gradients_of(network, batch):
-    with tf.GradientTape() as tape:
-        outputs = network(batch, training=True)
-        terms = network.loss_terms(batch, outputs)
-        loss = terms["loss"][0] / terms["loss"][1]
-    return outputs, terms, tape.gradient(loss, network.trainable_variables)
-
-
-@pytest.mark.slow
-def test_jax_gives_the_same_with_dropout(tmp_path, built, batches):
-    pytest.importorskip("jax")
-    arrays = {
-        "config": np.array(CONFIG.model_dump_json()),
-        "tasks": np.array(json.dumps({n: t.model_dump() for n, t in TASKS.items()})),
-    }
-    expected = {}
-    for task, network in built.items():
-        named = weights.from_network(network).items()
-        arrays |= {f"{task}/weights/{name}": value for name, value in named}
-        arrays |= {f"{task}/features/{n}": value for n, value in batches[task].items()}
-        outputs, terms, gradients = gradients_of(network, batches[task])
-        expected |= {f"{task}/{name}": value for name, value in outputs.items()}
-        expected |= {f"{task}/terms/{n}": np.array(pair) for n, pair in terms.items()}
-        for variable, gradient in zip(
-            network.trainable_variables, gradients, strict=True
-        ):
-            path = variable.path.partition("/")[2]
-            # Keras' optimizers are wrong for another kind: see `operations.take_rows`.
-            assert isinstance(gradient, tf.Tensor), path
-            expected[f"{task}/gradients/{path}"] = gradient
-    np.savez(tmp_path / "input.npz", **arrays)
-    subprocess.run(
-        [
-            *(sys.executable, HERE / "jax_networks.py"),
-            *(tmp_path / "input.npz", tmp_path / "output.npz"),
-        ],
-        env={
-            **os.environ,
-            "KERAS_BACKEND": "jax",
-            "JAX_PLATFORMS": "cpu",
-            "PYTHONPATH": str(HERE.parents[2]),
-        },
-        check=True,
-    )
-    on_jax = dict(np.load(tmp_path / "output.npz", allow_pickle=False))
-    assert on_jax.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(
-            on_jax[name], value, rtol=1e-5, atol=1e-5, err_msg=name
-        )
-
-
 # === What a network promises on its own ===
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", FEW)
 def test_an_example_has_its_dropout_wherever_it_stands(name, built, batches):
-    network, batch = built[name], batches[name]
-    whole = network(batch, training=True)
-    plain = network(batch)
-    order = np.array([2, 0, 3])
-    some = network({n: values[order] for n, values in batch.items()}, training=True)
+    network, batch = built(name), batches[name]
+    whole, plain = network(batch, training=True), network(batch)
+    rows = np.array([2, 0, 3])
+    some = network({n: values[rows] for n, values in batch.items()}, training=True)
+    unseeded = {n: v for n, v in batch.items() if n != "dropout_seeds"}
+    other = network(unseeded, training=True)
     for key, values in whole.items():
         values = np.array(values)
-        assert np.abs(values - plain[key]).max() > 0.1
-        np.testing.assert_allclose(some[key], values[order], atol=1e-5)
+        np.testing.assert_allclose(some[key], values[rows], atol=1e-5)
+        for changed in (plain[key], other[key]):
+            assert np.abs(values - changed).max() > 0.1
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", FEW)
 def test_padding_changes_no_answer(name, built, batches):
-    network, batch = built[name], batches[name]
+    network, batch = built(name), batches[name]
     mask = batch["input_mask"]
-    longer = {}
-    for key in ("input_ids", "input_mask", "segment_ids"):
-        widths = [(0, 0)] * (mask.ndim - 1) + [(0, 5)]
-        longer[key] = np.pad(batch[key], widths)
+    widths = [(0, 0)] * (mask.ndim - 1) + [(0, 5)]
+    longer = {key: np.pad(batch[key], widths) for key in INPUTS}
     longer["input_ids"] = np.where(longer["input_mask"] > 0, longer["input_ids"], 9)
-    for key, values in network(batch).items():
-        values, padded = np.array(values), np.array(network(longer)[key])
+    answers, with_padding = network(batch), network(longer)
+    for key, values in answers.items():
+        values, padded = np.array(values), np.array(with_padding[key])
         if values.shape != padded.shape:
             values, padded = values[mask > 0], padded[longer["input_mask"] > 0]
         np.testing.assert_allclose(padded, values, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", BILSTM_TASKS)
+@pytest.mark.parametrize("name", FEW[len(PLAIN_TASKS) :])
 def test_a_bilstm_in_mixed_precision_stays_near(name, built, batches):
-    mixed = registry.build_network(CONFIG, TASKS[name], dtype="mixed_bfloat16")
-    arrays = weights.from_network(built[name])
     # Of the size that weights have, so that attention is not all or nothing.
-    for network in (mixed, built[name]):
-        weights.assign(network, {key: 0.3 * value for key, value in arrays.items()})
-    for key, values in built[name](batches[name]).items():
-        found = mixed(batches[name])[key]
-        assert found.dtype == "float32"
-        np.testing.assert_allclose(found, values, atol=0.02)
-    weights.assign(built[name], arrays)
+    arrays = weights.from_network(built(name))
+    arrays = {key: 0.3 * value for key, value in arrays.items()}
+    outputs = []
+    for dtype in ("float32", "mixed_bfloat16"):
+        network = registry.build_network(CONFIG, TASKS[name], dtype=dtype)
+        weights.assign(network, arrays)
+        outputs.append(network(batches[name]))
+    for key, values in outputs[0].items():
+        assert outputs[1][key].dtype == "float32"
+        np.testing.assert_allclose(outputs[1][key], values, atol=0.02)
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_dropout_without_seeds_differs_from_call_to_call(name, built, batches):
-    batch = {n: v for n, v in batches[name].items() if n != "dropout_seeds"}
-    one, another = (built[name](batch, training=True) for _ in range(2))
-    for key, values in one.items():
-        assert np.abs(np.array(values) - np.array(another[key])).max() > 0.1
-
-
-@pytest.mark.parametrize("name", ["tagging", "span", *BILSTM_TASKS])
+@pytest.mark.parametrize("name", ["tagging", "span", "classification bilstm"])
 def test_the_unused_pooler_is_not_trained_and_not_decayed(name, built):
-    paths = {v.path.partition("/")[2] for v in built[name].trainable_variables}
+    paths = {v.path.partition("/")[2] for v in built(name).trainable_variables}
     assert "head/classifier/kernel" in paths
     assert not any(path.startswith("encoder/pooler") for path in paths)
 
@@ -410,15 +326,7 @@ def trained(name, batch, *, num_replicas, num_steps):
     return made.network, logs
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        # An LSTM's steps, backward too, take a minute to trace and run. Tuning learns
-        # the other forms in `training/test_finetune_tasks.py`.
-        pytest.param(name, marks=() if name == "tagging" else pytest.mark.slow)
-        for name in TASKS
-    ],
-)
+@pytest.mark.parametrize("name", TASKS)
 @pytest.mark.slow
 def test_learns_a_batch_by_heart(name, batches):
     # The same dropout in every step, so that this can be learnt, too.

@@ -1,10 +1,5 @@
 """Rows of several instances against the same instances in rows of their own."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,9 +7,6 @@ from keras import ops
 
 from bert_keras.model import dropout, operations, packed_rows, pretrainer
 from tests import conftest
-
-REPOSITORY = Path(__file__).resolve().parents[3]
-JAX_SCRIPT = Path(__file__).with_name("jax_packed_rows.py")
 
 LENGTH, NUM_SLOTS, NUM_PREDICTIONS = 32, 4, 6
 ROWS = ((9, 12, 11), (32,), (5, 6, 7, 8), (20, 3))
@@ -88,7 +80,7 @@ def packed_batch() -> dict[str, np.ndarray]:
     return lay_out([[next(instances) for _ in row] for row in ROWS])
 
 
-def batch_alone() -> dict[str, np.ndarray]:
+def alone_batch() -> dict[str, np.ndarray]:
     """The same instances, each in a plain row of today's features."""
     batch = lay_out([[instance] for instance in make_instances()])
     batch["input_mask"] = batch.pop("instance_ids")
@@ -97,13 +89,17 @@ def batch_alone() -> dict[str, np.ndarray]:
     return batch
 
 
-@pytest.fixture(params=["bidirectional", "left_to_right"])
-def model(request, randomize) -> pretrainer.BertPretrainer:
-    config = CONFIG.model_copy(update={"attention": request.param})
+def build(randomize, attention="bidirectional") -> pretrainer.BertPretrainer:
+    config = CONFIG.model_copy(update={"attention": attention})
     model = pretrainer.BertPretrainer(config, seed=3, name="pretrainer")
     model.build()
     randomize(model)
     return model
+
+
+@pytest.fixture(params=["bidirectional", "left_to_right"])
+def model(request, randomize) -> pretrainer.BertPretrainer:
+    return build(randomize, request.param)
 
 
 def losses_and_gradients(model, batch) -> dict[str, np.ndarray]:
@@ -130,9 +126,10 @@ def check_same(packed, alone, *, tolerance=1e-6):
     "kind",
     [
         "eager",
-        pytest.param("chains compiled", marks=pytest.mark.slow),
-        pytest.param("layers", marks=pytest.mark.slow),
-        pytest.param("attention", marks=pytest.mark.slow),
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("compiled", "layers", "attention")
+        ),
     ],
 )
 def test_packed_equals_alone_with_dropout(model, kind):
@@ -145,74 +142,61 @@ def test_packed_equals_alone_with_dropout(model, kind):
             return losses_and_gradients(model, batch)
         return tf.function(lambda: losses_and_gradients(model, batch))()
 
-    packed, alone = compute(packed_batch()), compute(batch_alone())
+    packed, alone = compute(packed_batch()), compute(alone_batch())
     check_same(packed, alone)
     predicted = packed["terms/masked_lm_loss"][1]
     assert predicted == packed_batch()["masked_lm_weights"].sum()
     assert packed["terms/next_sentence_loss"][1] == sum(len(row) for row in ROWS)
 
 
+def running_on(ids):
+    return ops.broadcast_to(ops.arange(LENGTH, dtype="int32"), ids.shape)
+
+
 FAULTS = {
     "attention crosses the border": (
-        operations,
-        "bias_between",
+        *(operations, "bias_between"),
         lambda ids: 0.0 * ops.cast(ids, "float32")[:, None, None],
     ),
-    "positions run on": (
-        packed_rows,
-        "positions",
-        lambda ids: ops.broadcast_to(ops.arange(LENGTH, dtype="int32"), ids.shape),
-    ),
+    "positions run on": (packed_rows, "positions", running_on),
     "padding is a token of the last instance": (
-        operations,
-        "bias_between",
-        lambda ids: (
-            operations.EXCLUDED_BIAS
-            * ops.cast(ops.not_equal(*at_least_one(ids)), "float32")
+        *(operations, "bias_between"),
+        lambda ids: original_bias(
+            ops.where(ids == 0, ops.max(ids, axis=1, keepdims=True), ids)
         ),
     ),
     "one seed for the row": (
-        packed_rows,
-        "token_seeds",
+        *(packed_rows, "token_seeds"),
         lambda seeds, ids, places: ops.stack(
             [ops.broadcast_to(seeds[:, :1], ids.shape), places], axis=-1
         ),
     ),
     "dropout by places in the row": (
-        packed_rows,
-        "token_seeds",
-        lambda seeds, ids, places: original_seeds(
-            seeds, ids, ops.broadcast_to(ops.arange(LENGTH, dtype="int32"), ids.shape)
-        ),
+        *(packed_rows, "token_seeds"),
+        lambda seeds, ids, places: original_seeds(seeds, ids, running_on(ids)),
     ),
     "each [CLS] is the row's": (
-        packed_rows,
-        "first_states",
+        *(packed_rows, "first_states"),
         lambda states, ids, slots: ops.repeat(states[:, :1], slots, axis=1),
     ),
 }
+original_bias = operations.bias_between
 original_seeds = packed_rows.token_seeds
 
 
-def at_least_one(ids):
-    ids = ops.where(ids == 0, ops.max(ids, axis=1, keepdims=True), ids)
-    return ids[:, None, :, None], ids[:, None, None]
-
-
-def check_that_it_shows(fault, model, make_packed, alone, monkeypatch):
-    expected = losses_and_gradients(model, alone)
-    monkeypatch.setattr(*fault)
-    found = losses_and_gradients(model, make_packed())
-    with pytest.raises(AssertionError):
-        check_same(found, expected, tolerance=1e-4)
+@pytest.fixture(scope="module")
+def correct(randomize):
+    model = build(randomize)
+    return model, losses_and_gradients(model, alone_batch())
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_wrong_border_shows(fault, randomize, monkeypatch):
-    model = pretrainer.BertPretrainer(CONFIG, seed=3, name="pretrainer")
-    model.build()
-    randomize(model)
-    check_that_it_shows(FAULTS[fault], model, packed_batch, batch_alone(), monkeypatch)
+def test_a_wrong_border_shows(fault, correct, monkeypatch):
+    model, expected = correct
+    monkeypatch.setattr(*FAULTS[fault])
+    found = losses_and_gradients(model, packed_batch())
+    with pytest.raises(AssertionError):
+        check_same(found, expected, tolerance=1e-4)
 
 
 def test_places_seeds_and_first_tokens_of_a_literal_row():
@@ -241,50 +225,17 @@ def test_an_instance_drops_the_same_elements_wherever_it_stands():
         np.testing.assert_array_equal(packed[here], np.array(expected)[alone])
 
 
-def test_a_call_without_seeds_draws_them(model):
+def test_a_call_without_seeds_draws_them(correct):
     batch = packed_batch()
     del batch["dropout_seeds"]
-    outputs = model(batch, training=True)
+    outputs = correct[0](batch, training=True)
     assert outputs["next_sentence_logits"].shape == (len(ROWS), NUM_SLOTS, 2)
 
 
 def test_attention_stays_within_the_instance(model):
     batch = packed_batch()
-    layers = model.encoder(batch, return_attention=True)["attention_probs"]
     ids = batch["instance_ids"]
     is_other = ids[:, :, None] != ids[:, None, :]
-    for probabilities in layers:
+    for probabilities in model.encoder(batch, return_attention=True)["attention_probs"]:
         by_pair = np.moveaxis(np.array(probabilities), 1, -1)
         assert (by_pair[is_other] == 0).all()
-
-
-@pytest.mark.slow
-def test_packed_equals_alone_on_jax(tmp_path, randomize, weights_by_path):
-    pytest.importorskip("jax")
-    model = pretrainer.BertPretrainer(CONFIG, seed=3, name="pretrainer")
-    model.build()
-    randomize(model)
-    arrays = {"config": np.array(CONFIG.model_dump_json())}
-    for name, batch in (("packed", packed_batch()), ("alone", batch_alone())):
-        arrays |= {f"{name}/{key}": value for key, value in batch.items()}
-    arrays |= {f"weights/{path}": v for path, v in weights_by_path(model).items()}
-    np.savez(tmp_path / "input.npz", **arrays)
-    environment = {
-        **os.environ,
-        "KERAS_BACKEND": "jax",
-        "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": str(REPOSITORY),
-    }
-    subprocess.run(
-        [sys.executable, JAX_SCRIPT, tmp_path / "input.npz", tmp_path / "output.npz"],
-        env=environment,
-        check=True,
-    )
-    found = dict(np.load(tmp_path / "output.npz", allow_pickle=False))
-    packed, alone = (
-        {k.partition("/")[2]: v for k, v in found.items() if k.startswith(f"{name}/")}
-        for name in ("packed", "alone")
-    )
-    check_same(packed, alone)
-    # The same dropout, so nearly the same numbers, as on TensorFlow.
-    check_same(packed, losses_and_gradients(model, batch_alone()), tolerance=1e-5)
