@@ -41,7 +41,7 @@ def write_all(size: str, folder: Path) -> None:
         task=config.Task(kind="pretraining"),
         arrays={
             name: random.standard_normal(shape, np.float32)
-            for name, shape in weights.all_shapes(bert_config, num_labels=1).items()
+            for name, shape in weights.all_shapes(bert_config).items()
             if not name.startswith("head/")
         },
         vocabulary=tokenization.Vocabulary(

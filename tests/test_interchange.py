@@ -73,6 +73,7 @@ def as_rows(arrays):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.reference
 @pytest.mark.parametrize("names", ["v1", "v2"])
 def test_tf_models_loads_our_records(names, make_ours):
@@ -119,7 +120,10 @@ def google_decode(record):
     }
 
 
-@pytest.mark.parametrize("packing", ["sentence_pairs", "full_sentences"])
+@pytest.mark.parametrize(
+    "packing",
+    [pytest.param("sentence_pairs", marks=pytest.mark.slow), "full_sentences"],
+)
 def test_google_reads_our_records(packing, make_ours):
     directory = make_ours(packing=packing)
     paths = sorted(str(path) for path in directory.glob("*.tfrecord"))
@@ -203,8 +207,9 @@ def make_theirs(tiny_vocab, tmp_path_factory):
 
 
 @pytest.mark.reference
-@pytest.mark.parametrize("gzip", [False, True])
-@pytest.mark.parametrize("v2", [False, True])
+@pytest.mark.parametrize(
+    ("gzip", "v2"), [(True, True), pytest.param(False, False, marks=pytest.mark.slow)]
+)
 def test_we_read_what_tf_models_made(gzip, v2, make_theirs, tiny_vocab):
     directory = make_theirs(gzip=gzip, v2=v2)
     made = adoption.adopt_examples(directory, tiny_vocab, do_lower_case=True)

@@ -103,10 +103,9 @@ def _open_weights(
     }
     layers = {re.match(r"encoder/layer_\d+/|", name)[0] for name in rows} - {""}
     weights.check_num_layers(len(layers), run.bert_config, path=path)
-    sizes = run.task.head_sizes
     expected = [
         name
-        for name in weights.all_shapes(run.bert_config, **sizes)
+        for name in weights.all_shapes(run.bert_config, run.task)
         if name.startswith(parts)
     ]
     if missing := [name for name in expected if name not in rows]:
@@ -117,7 +116,7 @@ def _open_weights(
         source,
         [rows[name] for name in expected if not name.startswith(without)],
         run.bert_config,
-        **sizes,
+        run.task,
         path=f"{path}: not the weights of this model",
     )
 

@@ -8,9 +8,9 @@ from our names to theirs, that serves both directions.
 import dataclasses
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import keras
 import numpy as np
@@ -45,6 +45,7 @@ class Row(NamedTuple):
 def rows(
     names: Mapping[str, str],
     variables: Mapping[str, str],
+    num_hidden_layers: int,
     *,
     kernels: Literal["as_is", "transposed", "heads"] = "as_is",
 ) -> list[Row]:
@@ -53,7 +54,7 @@ def rows(
 
     `variables` are their suffixes for the `kernel`, `bias`, `gamma` and `beta` of a
     layer. Their `kernels` are as ours, transposed, or with a separate axis for
-    attention heads.
+    attention heads. `{i}` becomes the numbers of all layers, from 0.
     """
     table = []
     for ours, theirs in names.items():
@@ -64,7 +65,11 @@ def rows(
         for name in ("gamma", "beta") if is_norm else ("kernel", "bias"):
             layout = _layout(f"{ours}/{name}", kernels)
             table.append(Row(f"{ours}/{name}", theirs + variables[name], layout))
-    return table
+    return [
+        Row(row.ours.format(i=index), row.theirs.format(i=index), row.layout)
+        for row in table
+        for index in (range(num_hidden_layers) if "{i}" in row.ours else (0,))
+    ]
 
 
 def _layout(name: str, kernels: str) -> Layout:
@@ -139,19 +144,19 @@ def check_num_layers(
 
 class Arrays(Mapping[str, np.ndarray]):
     """Tensors of a source under our names, read and converted one by one. Rows without
-    a tensor are skipped; `head_sizes` are arguments of `all_shapes`."""
+    a tensor are skipped."""
 
     def __init__(
         self,
         source: Source,
         rows: Iterable[Row],
         bert_config: config.BertConfig,
+        task: config.Task,
         *,
         path: str | Path,
-        **head_sizes: Any,
     ):
         self._source = source
-        self._shapes = all_shapes(bert_config, **({"num_labels": 1} | head_sizes))
+        self._shapes = all_shapes(bert_config, task)
         self._rows: dict[str, Row] = {}
         shapes = source.shapes()
         for row in rows:
@@ -187,13 +192,38 @@ class Arrays(Mapping[str, np.ndarray]):
         return len(self._rows)
 
 
-def expand(rows: Iterable[Row], num_hidden_layers: int) -> list[Row]:
-    """Makes rows for all layers: `{i}` becomes their numbers from 0."""
-    return [
-        Row(row.ours.format(i=index), row.theirs.format(i=index), row.layout)
-        for row in rows
-        for index in (range(num_hidden_layers) if "{i}" in row.ours else (0,))
-    ]
+def open_checkpoint(
+    source: Source,
+    rows: Iterable[Row],
+    bert_config: config.BertConfig,
+    task: config.Task,
+    *,
+    path: str | Path,
+    tokenizer: tuple[tokenization.Vocabulary | None, bool | None],
+    why_unused: Callable[[str], str],
+    max_seq_length: int | None = None,
+) -> Checkpoint:
+    """Makes a checkpoint whose arrays are read from a source on demand.
+
+    Args:
+        path: of the source, for errors.
+        tokenizer: the vocabulary and `do_lower_case`.
+        why_unused: returns the reason why a tensor has no place in `rows`.
+    """
+    arrays = Arrays(source, rows, bert_config, task, path=path)
+    vocabulary, do_lower_case = tokenizer
+    return Checkpoint(
+        bert_config=bert_config,
+        task=task,
+        arrays=arrays,
+        vocabulary=vocabulary,
+        do_lower_case=do_lower_case,
+        max_seq_length=max_seq_length,
+        unused={
+            name: why_unused(name)
+            for name in sorted(source.shapes().keys() - arrays.their_names)
+        },
+    )
 
 
 def their_shape(
@@ -233,26 +263,12 @@ def without_place(
 
 
 def all_shapes(
-    bert_config: config.BertConfig,
-    *,
-    num_labels: int,
-    bilstm_units: int = 0,
-    num_bilstm_layers: int = 1,
-    feature_layers: config.FeatureLayers | None = None,
+    bert_config: config.BertConfig, task: config.Task | None = None
 ) -> dict[str, tuple[int, ...]]:
-    """Returns the shape of every weight of any network, by our names. `bilstm_units`,
-    the cells of a BiLSTM below the classifier, are 0 without a BiLSTM."""
+    """Returns the shape of every weight of any network, by our names; those of `head/`
+    are a task's (`None`: a classifier with one output)."""
     hidden, inner = bert_config.hidden_size, bert_config.intermediate_size
     num_positions = bert_config.max_position_embeddings
-    width, mixed = hidden, {}
-    if feature_layers:
-        count = len(
-            config.feature_layer_numbers(feature_layers, bert_config.num_hidden_layers)
-        )
-        if feature_layers.startswith("weighted_sum"):
-            mixed = {"head/mix/scores": (count,), "head/mix/scale": ()}
-        else:
-            width = hidden * count
     shapes = {
         "encoder/embeddings/word_embeddings": (bert_config.vocab_size, hidden),
         "encoder/embeddings/position_embeddings": (num_positions, hidden),
@@ -275,17 +291,27 @@ def all_shapes(
         **_norm("masked_lm_head/layer_norm", hidden),
         "masked_lm_head/output_bias": (bert_config.vocab_size,),
         **_dense("next_sentence_head/classifier", hidden, 2),
-        **mixed,
-        **_bilstm("head/bilstm", width, bilstm_units),
-        **{
-            name: shape
-            for index in range(1, num_bilstm_layers)
-            for name, shape in _bilstm(
-                f"head/bilstm_{index}", 2 * bilstm_units, bilstm_units
-            ).items()
-        },
-        **_dense("head/classifier", 2 * bilstm_units or width, num_labels),
+        **_head_shapes(bert_config, task or config.Task(kind="encoder")),
     }
+
+
+def _head_shapes(
+    bert_config: config.BertConfig, task: config.Task
+) -> dict[str, tuple[int, ...]]:
+    width, units, shapes = bert_config.hidden_size, task.bilstm_units, {}
+    if task.feature_layers:
+        num_layers = bert_config.num_hidden_layers
+        count = len(config.feature_layer_numbers(task.feature_layers, num_layers))
+        if task.feature_layers.startswith("weighted_sum"):
+            shapes |= {"head/mix/scores": (count,), "head/mix/scale": ()}
+        else:
+            width *= count
+    for index in range(task.num_bilstm_layers if units else 0):
+        shapes |= _bilstm(
+            f"head/bilstm_{index}" if index else "head/bilstm", width, units
+        )
+        width = 2 * units
+    return shapes | _dense("head/classifier", width, task.num_labels)
 
 
 def _dense(name: str, num_in: int, num_out: int) -> dict[str, tuple[int, ...]]:
@@ -306,7 +332,6 @@ def _bilstm(name: str, num_in: int, units: int) -> dict[str, tuple[int, ...]]:
         f"{name}/{direction}/cell/{weight}": shape
         for direction in ("forward", "backward")
         for weight, shape in cell.items()
-        if units
     }
 
 
@@ -364,10 +389,11 @@ def _name(network: keras.Model, weight: keras.Variable) -> str:
 
 def check(checkpoint: Checkpoint, *, path: str | Path) -> None:
     """Looks for damage that shapes do not show. Reads every array once."""
-    required = set(all_shapes(checkpoint.bert_config, num_labels=1))
     missing = [
         name
-        for name in sorted(required - set(checkpoint.arrays))
+        for name in sorted(
+            all_shapes(checkpoint.bert_config).keys() - checkpoint.arrays
+        )
         if name.startswith("encoder/") and not name.startswith("encoder/pooler/")
     ]
     if missing:

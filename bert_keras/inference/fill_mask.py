@@ -26,7 +26,7 @@ def load_pretrainer(
     checkpoint = starting_point.read_with_tokenizer(path)
     lacking = [
         name
-        for name in weights.all_shapes(checkpoint.bert_config, num_labels=1)
+        for name in weights.all_shapes(checkpoint.bert_config)
         if name.startswith("masked_lm_head/") and name not in checkpoint.arrays
     ]
     if lacking:

@@ -19,7 +19,7 @@ tf.config.set_logical_device_configuration(
 )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny_config() -> BertConfig:
     return conftest.TINY.model_copy(update={"num_hidden_layers": 2})
 

@@ -36,8 +36,13 @@ class Bundle:
             dtypes = self._reader.get_variable_to_dtype_map()
         self._check_size(dtypes)
 
+    @property
+    def has_graph(self) -> bool:
+        return GRAPH in self._shapes
+
     def shapes(self) -> Shapes:
-        return self._shapes
+        """Returns the shapes of all tensors but the graph of objects, by name."""
+        return {name: self._shapes[name] for name in self._shapes if name != GRAPH}
 
     def read(self, name: str) -> np.ndarray:
         with self._errors():
@@ -83,7 +88,7 @@ class ObjectGraph:
 
     def __init__(self, bundle: Bundle):
         origin = f"{bundle.prefix}.index"
-        if GRAPH not in bundle.shapes():
+        if not bundle.has_graph:
             raise InputError(
                 f"{origin}: expected an object checkpoint of TensorFlow 2, found no "
                 f"{GRAPH} in it"

@@ -30,7 +30,7 @@ _SHARED_LAYERS = "bert/encoder/transformer/group_"
 _OURS, _THEIRS = "encoder/layer_{i}", "bert/encoder/layer_{i}"
 _VARIABLES = {name: f"/{name}" for name in ("kernel", "bias", "gamma", "beta")}
 
-_ENCODER = {
+ENCODER = {
     "encoder/embeddings/word_embeddings": _WORD_EMBEDDINGS,
     "encoder/embeddings/position_embeddings": "bert/embeddings/position_embeddings",
     "encoder/embeddings/type_embeddings": "bert/embeddings/token_type_embeddings",
@@ -52,9 +52,9 @@ def _rows(kind: config.TaskKind, bert_config: config.BertConfig) -> list[weights
     heads = registry.find(kind).names.heads.get("google", {})
     outputs = {ours: name for ours, name in heads.items() if "classifier" in ours}
     others = {ours: name for ours, name in heads.items() if ours not in outputs}
-    rows = weights.rows({**_ENCODER, **others}, _VARIABLES)
-    rows += weights.rows(outputs, _OUTPUTS, kernels="transposed")
-    return weights.expand(rows, bert_config.num_hidden_layers)
+    num_layers = bert_config.num_hidden_layers
+    rows = weights.rows({**ENCODER, **others}, _VARIABLES, num_layers)
+    return rows + weights.rows(outputs, _OUTPUTS, num_layers, kernels="transposed")
 
 
 def recognizes(path: Path) -> bool:
@@ -83,24 +83,14 @@ def read(path: Path) -> weights.Checkpoint:
     kind = _kind(names)
     shape = names.get("output_weights", ())
     num_labels = 2 if kind == "span" else shape[0] if shape else 1
-    arrays = weights.Arrays(
+    return weights.open_checkpoint(
         bundle,
         _rows(kind, bert_config),
         bert_config,
-        num_labels=num_labels,
+        weights.numbered_task(kind, num_labels),
         path=prefix,
-    )
-    used = arrays.their_names
-    vocabulary, do_lower_case = companions.read_tokenizer(prefix.parent)
-    return weights.Checkpoint(
-        bert_config=bert_config,
-        task=weights.numbered_task(kind, num_labels),
-        arrays=arrays,
-        vocabulary=vocabulary,
-        do_lower_case=do_lower_case,
-        unused={
-            name: _why_unused(name, names) for name in sorted(names) if name not in used
-        },
+        tokenizer=companions.read_tokenizer(prefix.parent),
+        why_unused=lambda name: _why_unused(name, names),
     )
 
 

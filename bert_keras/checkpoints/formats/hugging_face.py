@@ -13,7 +13,11 @@ import numpy as np
 
 from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.containers import safetensors_files
-from bert_keras.checkpoints.formats import hugging_face_config, hugging_face_tokenizer
+from bert_keras.checkpoints.formats import (
+    google_tf1,
+    hugging_face_config,
+    hugging_face_tokenizer,
+)
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
@@ -27,30 +31,14 @@ _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
 
 _WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
-_OURS, _THEIRS = "encoder/layer_{i}", "bert.encoder.layer.{i}"
 _VARIABLES = {
     **dict.fromkeys(("kernel", "gamma"), ".weight"),
     **dict.fromkeys(("bias", "beta"), ".bias"),
 }
-
 _ENCODER = {
-    "encoder/embeddings/word_embeddings": _WORD_EMBEDDINGS,
-    "encoder/embeddings/position_embeddings": (
-        "bert.embeddings.position_embeddings.weight"
-    ),
-    "encoder/embeddings/type_embeddings": (
-        "bert.embeddings.token_type_embeddings.weight"
-    ),
-    "encoder/embeddings/layer_norm": "bert.embeddings.LayerNorm",
-    f"{_OURS}/self_attention/query": f"{_THEIRS}.attention.self.query",
-    f"{_OURS}/self_attention/key": f"{_THEIRS}.attention.self.key",
-    f"{_OURS}/self_attention/value": f"{_THEIRS}.attention.self.value",
-    f"{_OURS}/self_attention/output_dense": f"{_THEIRS}.attention.output.dense",
-    f"{_OURS}/attention_layer_norm": f"{_THEIRS}.attention.output.LayerNorm",
-    f"{_OURS}/feed_forward/intermediate_dense": f"{_THEIRS}.intermediate.dense",
-    f"{_OURS}/feed_forward/output_dense": f"{_THEIRS}.output.dense",
-    f"{_OURS}/output_layer_norm": f"{_THEIRS}.output.LayerNorm",
-    "encoder/pooler": "bert.pooler.dense",
+    ours: theirs.replace("/", ".").replace("layer_{i}", "layer.{i}")
+    + (".weight" if theirs.endswith("_embeddings") else "")
+    for ours, theirs in google_tf1.ENCODER.items()
 }
 
 _NO_PLACE = {
@@ -111,31 +99,25 @@ def read(path: Path) -> weights.Checkpoint:
     has_cls = any(row.theirs.startswith("cls.") for row in rows)
     names = [name for name in shapes if has_cls or not name.startswith("cls.")]
     rows, copies = _resolve(rows, names)
-    arrays = weights.Arrays(
-        source, rows, bert_config, num_labels=task.num_labels, path=source.path
+    checkpoint = weights.open_checkpoint(
+        source,
+        rows,
+        bert_config,
+        task,
+        path=source.path,
+        tokenizer=hugging_face_tokenizer.read(path),
+        why_unused=lambda name: _why_unused(name, architecture, copies),
+        max_seq_length=hugging_face_tokenizer.read_longest_input(
+            path, bert_config.max_position_embeddings
+        ),
     )
-    dtypes = source.dtypes([*arrays.their_names, *copies]) - {"float32"}
+    dtypes = source.dtypes([*(row.theirs for row in rows), *copies]) - {"float32"}
     if dtypes:
         logger.warning(
             "%s: weights are %s, read as float32", path, " and ".join(sorted(dtypes))
         )
     _check_copies(copies, source)
-    vocabulary, do_lower_case = hugging_face_tokenizer.read(path)
-    return weights.Checkpoint(
-        bert_config=bert_config,
-        task=task,
-        arrays=arrays,
-        vocabulary=vocabulary,
-        do_lower_case=do_lower_case,
-        max_seq_length=hugging_face_tokenizer.read_longest_input(
-            path, bert_config.max_position_embeddings
-        ),
-        unused={
-            name: _why_unused(name, architecture, copies)
-            for name in sorted(shapes)
-            if name not in arrays.their_names
-        },
-    )
+    return checkpoint
 
 
 def _check_weights_are_there(path: Path, architecture: str) -> None:
@@ -155,8 +137,10 @@ def _check_weights_are_there(path: Path, architecture: str) -> None:
 
 def _rows(kind: config.TaskKind, bert_config: config.BertConfig) -> list[weights.Row]:
     heads = registry.find(kind).names.heads.get("hugging_face", {})
-    rows = weights.rows({**_ENCODER, **heads}, _VARIABLES, kernels="transposed")
-    return weights.expand(rows, bert_config.num_hidden_layers)
+    num_layers = bert_config.num_hidden_layers
+    return weights.rows(
+        {**_ENCODER, **heads}, _VARIABLES, num_layers, kernels="transposed"
+    )
 
 
 def _num_layers(names: Iterable[str]) -> int:
@@ -239,8 +223,8 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
 def _write_tensors(
     checkpoint: weights.Checkpoint, rows: Iterable[weights.Row], path: Path
 ) -> None:
-    bert_config, num_labels = checkpoint.bert_config, checkpoint.task.num_labels
-    our_shapes = weights.all_shapes(bert_config, num_labels=num_labels)
+    bert_config = checkpoint.bert_config
+    our_shapes = weights.all_shapes(bert_config, checkpoint.task)
     shapes = {
         row.theirs: weights.their_shape(row, our_shapes[row.ours], bert_config)
         for row in rows

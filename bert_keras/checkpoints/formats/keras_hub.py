@@ -7,6 +7,7 @@ KerasHub has no next-sentence head, and its masked-LM head computes another func
 """
 
 import collections
+import dataclasses
 import logging
 import re
 from collections.abc import Iterable
@@ -62,7 +63,6 @@ _VARIABLES = {
     **dict.fromkeys(("kernel", "gamma"), "/vars/0"),
     **dict.fromkeys(("bias", "beta"), "/vars/1"),
 }
-ROWS = weights.rows(_NAMES, _VARIABLES, kernels="heads")
 
 # Their keys -> ours, and the defaults of theirs.
 _KEYS = {
@@ -109,29 +109,41 @@ def read(path: Path) -> weights.Checkpoint:
     weights.check_num_layers(num_layers, bert_config, path=path / _WEIGHTS)
     rows = [
         row._replace(theirs=names[row.theirs])
-        for row in weights.expand(ROWS, bert_config.num_hidden_layers)
+        for row in _rows(bert_config)
         if row.theirs in names
     ]
-    arrays = weights.Arrays(source, rows, bert_config, path=path / _WEIGHTS)
-    used = arrays.their_names
-    source.check_dtypes(used)
-    vocabulary, do_lower_case = _read_tokenizer(path)
-    unused = {n: "not part of BERT" for n in sorted(source.shapes()) if n not in used}
-    task_weights = path / keras_hub_tasks.WEIGHTS
-    head = keras_hub_tasks.read(path, bert_config)
-    if head is None:
-        unused |= _unused_of_task(task_weights)
-    else:
-        unused |= {f"{task_weights.name}: {n}": why for n, why in head.unused.items()}
-    return weights.Checkpoint(
-        bert_config=bert_config,
-        task=config.Task(kind="encoder") if head is None else head.task,
-        arrays=collections.ChainMap(arrays, {} if head is None else head.arrays),
-        vocabulary=vocabulary,
-        do_lower_case=do_lower_case,
-        max_seq_length=None if head is None else head.max_seq_length,
-        unused=unused,
+    encoder = weights.open_checkpoint(
+        source,
+        rows,
+        bert_config,
+        config.Task(kind="encoder"),
+        path=path / _WEIGHTS,
+        tokenizer=_read_tokenizer(path),
+        why_unused=lambda name: "not part of BERT",
     )
+    source.check_dtypes(row.theirs for row in rows)
+    head = keras_hub_tasks.read(path, bert_config)
+    unused = _unused_of_task(path) if head is None else head.unused
+    checkpoint = dataclasses.replace(
+        encoder,
+        unused={
+            **encoder.unused,
+            **{f"{keras_hub_tasks.WEIGHTS}: {n}": why for n, why in unused.items()},
+        },
+    )
+    if head is None:
+        return checkpoint
+    return dataclasses.replace(
+        checkpoint,
+        task=head.task,
+        arrays=collections.ChainMap(encoder.arrays, head.arrays),
+        max_seq_length=head.max_seq_length,
+    )
+
+
+def _rows(bert_config: config.BertConfig) -> list[weights.Row]:
+    num_layers = bert_config.num_hidden_layers
+    return weights.rows(_NAMES, _VARIABLES, num_layers, kernels="heads")
 
 
 def _read_bert_config(path: Path) -> config.BertConfig:
@@ -165,11 +177,11 @@ _ENCODER = re.compile(rf"{_ROOT}transformer_encoder(?:_(\d{{1,9}}))?/")
 
 
 def _names(found: Iterable[str]) -> tuple[dict[str, str], int]:
-    """Returns the file's names by those in `ROWS`, and the number of layers.
+    """Returns the file's names by those of `_rows`, and the number of layers.
 
     Files of Keras 2 have `_layer_checkpoint_dependencies` for `layers`, `_query_dense`
     for `query_dense`, and count each layer twice: `transformer_encoder`,
-    `transformer_encoder_2`, ... In `ROWS` every layer has a number, also the first.
+    `transformer_encoder_2`, ... In `_rows` every layer has a number, also the first.
     """
     matches = {name: _ENCODER.match(name) for name in found}
     numbers = sorted({int(match[1] or 0) for match in matches.values() if match})
@@ -185,11 +197,10 @@ def _names(found: Iterable[str]) -> tuple[dict[str, str], int]:
     return names, len(places)
 
 
-def _unused_of_task(path: Path) -> dict[str, str]:
-    if not path.is_file():
-        return {}
-    names = keras_files.WeightsFile(path).shapes()
-    return {f"{path.name}: {name}": _why_unused(name) for name in names}
+def _unused_of_task(directory: Path) -> dict[str, str]:
+    path = directory / keras_hub_tasks.WEIGHTS
+    names = keras_files.WeightsFile(path).shapes() if path.is_file() else ()
+    return {name: _why_unused(name) for name in names}
 
 
 def _why_unused(name: str) -> str:
@@ -246,7 +257,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     if checkpoint.vocabulary is not None:
         companions.check_casing_is_known(checkpoint)
     bert_config = checkpoint.bert_config
-    rows = weights.expand(ROWS, bert_config.num_hidden_layers)
+    rows = _rows(bert_config)
     arrays = collections.ChainMap(checkpoint.arrays, _new_pooler(bert_config))
     num_parameters = 0
     with h5py.File(directory / _WEIGHTS, "w") as file:

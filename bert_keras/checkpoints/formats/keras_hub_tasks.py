@@ -100,17 +100,18 @@ def read(directory: Path, bert_config: config.BertConfig) -> Head | None:
     if missing := [name for name in HEAD.values() if name not in source.shapes()]:
         raise InputError(f"{directory / WEIGHTS}: expected a tensor {missing[0]!r}")
     source.check_dtypes(HEAD.values())
+    task = _task(directory, kind, number)
     arrays = weights.Arrays(
         source,
         [weights.Row(*names) for names in HEAD.items()],
         bert_config,
-        num_labels=number,
+        task,
         path=directory / WEIGHTS,
     )
     preprocessor = values.get("preprocessor") or {}
     length = (preprocessor.get("config") or {}).get("sequence_length")
     return Head(
-        task=_task(directory, kind, number),
+        task=task,
         arrays=arrays,
         max_seq_length=length if type(length) is int and length > 0 else None,
         unused={

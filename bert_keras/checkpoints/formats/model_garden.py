@@ -105,8 +105,8 @@ def _rows(kind: config.TaskKind, bert_config: config.BertConfig) -> list[Row]:
     heads = dict(_heads(kind))
     if "head/classifier" in heads:
         heads["head/classifier"] = "classifier"
-    rows = weights.rows({**_ENCODER, **heads}, _VARIABLES, kernels="heads")
-    return weights.expand(rows, bert_config.num_hidden_layers)
+    num_layers = bert_config.num_hidden_layers
+    return weights.rows({**_ENCODER, **heads}, _VARIABLES, num_layers, kernels="heads")
 
 
 def recognizes(path: Path) -> bool:
@@ -129,27 +129,18 @@ def read(path: Path) -> weights.Checkpoint:
         if (key := _key(graph, parts, row.theirs))
     ]
     shape = shapes.get(_key(graph, parts, "classifier/kernel") or "")
-    num_labels = shape[-1] if shape else 1
-    arrays = weights.Arrays(
-        bundle, rows, bert_config, num_labels=num_labels, path=prefix
-    )
-    used = arrays.their_names
     poolers = {
         _key(graph, parts, f"encoder/_pooler_layer/{name}")
         for name in ("kernel", "bias")
     }
-    vocabulary, do_lower_case = companions.read_tokenizer(prefix.parent)
-    return weights.Checkpoint(
-        bert_config=bert_config,
-        task=weights.numbered_task(kind, num_labels),
-        arrays=arrays,
-        vocabulary=vocabulary,
-        do_lower_case=do_lower_case,
-        unused={
-            name: _why_unused(name, poolers)
-            for name in sorted(shapes)
-            if name not in used and name != tensor_bundle.GRAPH
-        },
+    return weights.open_checkpoint(
+        bundle,
+        rows,
+        bert_config,
+        weights.numbered_task(kind, shape[-1] if shape else 1),
+        path=prefix,
+        tokenizer=companions.read_tokenizer(prefix.parent),
+        why_unused=lambda name: _why_unused(name, poolers),
     )
 
 

@@ -6,7 +6,7 @@ import re
 import typing
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import pydantic
 
@@ -553,12 +553,6 @@ class Task(StrictModel):
     """Of `embedding`: what a text's vector is made of."""
     normalize: bool = False
     """Of `embedding`: vectors have length 1."""
-
-    @property
-    def head_sizes(self) -> dict[str, Any]:
-        """Arguments of `checkpoints.weights.all_shapes`."""
-        names = ("num_labels", "bilstm_units", "num_bilstm_layers", "feature_layers")
-        return {name: getattr(self, name) for name in names}
 
     @property
     def num_labels(self) -> int:

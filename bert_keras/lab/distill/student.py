@@ -219,7 +219,7 @@ def log_sizes(student: config.BertConfig, teacher: config.BertConfig) -> None:
     sizes = [
         sum(
             math.prod(shape)
-            for name, shape in weights.all_shapes(bert_config, num_labels=1).items()
+            for name, shape in weights.all_shapes(bert_config).items()
             if name.startswith("encoder/")
         )
         for bert_config in (student, teacher)

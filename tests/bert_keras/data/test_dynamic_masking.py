@@ -186,7 +186,7 @@ def test_weights_that_were_not_trained_are_not_read(packing, finished, tmp_path)
         found = conversion.read(path)
         lacking = {
             name.rpartition("/")[0]
-            for name in weights.all_shapes(found.bert_config, num_labels=1)
+            for name in weights.all_shapes(found.bert_config)
             if name not in found.arrays and not name.startswith("head/")
         }
         untrained = {"encoder/pooler", "next_sentence_head/classifier"}

