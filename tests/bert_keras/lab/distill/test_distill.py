@@ -1,6 +1,7 @@
 """Small students of tiny teachers, which really train."""
 
 import dataclasses
+import functools
 import json
 import logging
 import tracemalloc
@@ -11,7 +12,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.checkpoints import conversion, run_directory, run_weights, weights
+from bert_keras.checkpoints import (
+    conversion,
+    run_directory,
+    run_weights,
+    starting_point,
+    weights,
+)
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.data import tokenization
@@ -22,7 +29,7 @@ from bert_keras.lab.distill import distill, teacher_logits
 from bert_keras.lab.distill import inputs as distill_inputs
 from bert_keras.lab.distill import student as students
 from bert_keras.labelled import dataset
-from bert_keras.report import writing
+from bert_keras.report import facts, page, writing
 from bert_keras.training import finetune
 from tests import conftest
 from tests.bert_keras.training.finetuning import test_finetune_tasks as tasks
@@ -117,42 +124,38 @@ def losses(**values) -> dict:
 EVERY = losses(temperature=2.0, hidden_weight=1.0, relation_weight=1.0)
 
 
-@pytest.fixture(scope="module")
-def taught_run(places, tmp_path_factory) -> tuple[Path, dict]:
-    """A student of a tuned teacher, that learnt by all losses."""
-    directory = tmp_path_factory.mktemp("student") / "run"
-    return directory, learn(places, directory, labels=True, changes=EVERY)
+@pytest.fixture
+def eagerly():
+    """Training without traced functions, which take longer than a few steps."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
 
 
-def test_a_student_is_a_run_like_any_other(taught_run, places, tmp_path, caplog):
-    directory, results = taught_run
-    assert results["steps"] == 12
+@pytest.mark.usefixtures("eagerly")
+def test_a_student_is_a_run_like_any_other(places, tmp_path, caplog):
+    directory = tmp_path / "run"
+    changes = EVERY | {"num_train_epochs": 1}
+    results = learn(places, directory, labels=True, changes=changes)
+    assert results["steps"] == 6
+    names = [f"{name}_loss" for name in ("soft", "hard", "hidden", "relation")]
     logged = {tag for where, tag, _ in scalars(directory) if where == "train"}
-    assert {f"loss/{name}_loss" for name in ("soft", "hard", "hidden", "relation")} < (
-        logged
-    )
+    assert {f"loss/{name}" for name in names} < logged
     train = results["train"]
-    assert train["loss"] == pytest.approx(
-        sum(train[f"{name}_loss"] for name in ("soft", "hard", "hidden", "relation"))
-    )
+    assert train["loss"] == pytest.approx(sum(train[name] for name in names))
     student = finetuned.FinetunedModel.load(directory)
     assert student.network.config.hidden_size == 16
     # The teacher's, which the settings do not say.
-    assert (student.settings.max_seq_length, student.task.labels) == (
-        24,
-        ("bad", "good"),
-    )
-    finetuned.predict(directory, places["dev"], tmp_path / "answers.tsv")
-    assert len((tmp_path / "answers.tsv").read_text().splitlines()) == 18
+    assert student.settings.max_seq_length == 24
+    assert student.task.labels == ("bad", "good")
     caplog.set_level(logging.INFO, logger="bert_keras")
     scores = finetuned.evaluate(directory, places["dev"])
     assert scores["loss"] == pytest.approx(results["eval"]["loss"], abs=1e-6)
     assert "dev.tsv: scores of whole texts; no file is written" in caplog.text
-    conversion.convert(directory, tmp_path / "hugging_face", to="hugging_face")
-    page = writing.write_report(directory, tmp_path / "report") / "report.md"
-    assert "Fine-tuning for classification, finished at step 12" in page.read_text()
+    text = page.render(facts.read_facts(directory), [])
+    assert "Fine-tuning for classification, finished at step 6" in text
     # Finished: another command leaves it as it is.
-    assert learn(places, directory, labels=True, changes=EVERY) == results
+    assert learn(places, directory, labels=True, changes=changes) == results
 
 
 @pytest.mark.slow
@@ -173,15 +176,29 @@ def test_a_student_becomes_like_its_teacher_without_labels(places, tmp_path):
     assert "accuracy" not in results["train"]
 
 
-@pytest.mark.parametrize("recompute", ["none", "layers"])
-def test_a_run_on_plain_texts_ends_well(recompute, places, tmp_path):
+@pytest.mark.parametrize(
+    "recompute", ["none", pytest.param("layers", marks=pytest.mark.slow)]
+)
+def test_a_run_on_plain_texts_ends_well(recompute, places, tmp_path, request):
     """It has no dev file, so no answers that could be drawn, and frozen weights."""
+    if recompute == "none":
+        request.getfixturevalue("eagerly")
     options = {"teacher": places["plain_teacher"], "train": places["plain"]}
     changes = {"max_seq_length": 16, "num_train_epochs": 0.1, "recompute": recompute}
     results = learn(places, tmp_path / "run", **options, dev=None, changes=changes)
     assert run_directory.read_results(tmp_path / "run") == results
     assert results["train"].keys() >= {"loss", "relation_loss"}
     assert not (tmp_path / "run/dev_answers.jsonl").exists()
+
+
+def read_plain(path, settings=SETTINGS) -> distill_data.DistillationData:
+    teacher = types.SimpleNamespace(
+        task=config.Task(kind="encoder"),
+        tokenizer=tokenization.Tokenizer(VOCABULARY, do_lower_case=True),
+    )
+    return distill_data.read_data(
+        settings, teacher, "teacher", path, (), has_labels=False
+    )
 
 
 def test_plain_texts_of_a_corpus_are_those_of_a_file(tmp_path):
@@ -200,17 +217,10 @@ def test_plain_texts_of_a_corpus_are_those_of_a_file(tmp_path):
         for name in ("corpus", "texts.txt")
     ]
     assert found == [texts, texts]
-    teacher = types.SimpleNamespace(
-        task=config.Task(kind="encoder"),
-        tokenizer=tokenization.Tokenizer(VOCABULARY, do_lower_case=True),
-    )
     for share, count in ((1.0, 50), (0.3, 15)):
         settings = SETTINGS.model_copy(update={"train_fraction": share})
         corpus, file = (
-            distill_data.read_data(
-                settings, teacher, "teacher", tmp_path / name, (), has_labels=False
-            )
-            for name in ("corpus", "texts.txt")
+            read_plain(tmp_path / name, settings) for name in ("corpus", "texts.txt")
         )
         assert corpus.num_train_examples == file.num_train_examples == count
         rows = np.arange(count)
@@ -227,20 +237,14 @@ def test_plain_texts_of_a_corpus_are_those_of_a_file(tmp_path):
 def test_plain_texts_are_not_held_in_memory(tmp_path):
     """Some bytes for each token are, not the text."""
     with open(tmp_path / "texts.txt", "w") as file:
-        file.writelines(f"ba {number} be\n" * 100 for number in range(3000))
-    teacher = types.SimpleNamespace(
-        task=config.Task(kind="encoder"),
-        tokenizer=tokenization.Tokenizer(VOCABULARY, do_lower_case=True),
-    )
+        file.writelines(f"ba {number} be\n" * 100 for number in range(400))
     tracemalloc.start()
-    lesson = distill_data.read_data(
-        SETTINGS, teacher, "teacher", tmp_path / "texts.txt", (), has_labels=False
-    )
+    lesson = read_plain(tmp_path / "texts.txt")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     num_tokens = int(lesson.inputs.lengths.sum())
-    assert len(lesson.inputs.lengths) == 300_000
-    assert peak < 11 * num_tokens + 24 * 300_000
+    assert len(lesson.inputs.lengths) == 40_000
+    assert peak < 11 * num_tokens + 24 * 40_000
 
 
 @pytest.mark.slow
@@ -450,125 +454,114 @@ def test_embeddings_of_a_smaller_size_keep_what_differs_most(places):
     assert lost == pytest.approx(np.linalg.norm(values[16:] ** 2), rel=1e-4)
 
 
-MISTAKES = {
-    "no student": ({"student": None}, {}, r"--student is missing: a recipe such as"),
-    "no such student": (
-        {"student": "bert_minni"},
-        {},
+NOT_TUNED = {"teacher": "init"}
+MISTAKES = [
+    ({"student": None}, {}, "--student is missing: a recipe such as"),
+    ({"student": None}, losses(init_layers=()), "--student is missing: a recipe such "),
+    (
+        *({"student": "bert_minni"}, {}),
         "neither a file nor one of the recipes .*; did you mean 'bert_mini'",
     ),
-    "no layers": (
-        {"student": None},
-        losses(init_layers=()),
-        r"--student is missing: a recipe such as",
+    (
+        *({"answers": "answers.npz"}, losses(soft_weight=0, relation_weight=1)),
+        "--answers: none are learnt from: leave it out",
     ),
-    "answers that are not learnt": (
-        {"answers": "answers.npz"},
-        losses(soft_weight=0, relation_weight=1),
-        r"--answers: none are learnt from: leave it out",
+    (
+        *({"student": None}, losses(init_layers=(2, 4))),
+        "`distillation.init_layers`: the teacher has layers 1 to 3, got 4",
     ),
-    "no such layer": (
-        {"student": None},
-        losses(init_layers=(2, 4)),
-        r"`distillation.init_layers`: the teacher has layers 1 to 3, got 4",
-    ),
-    "layers of another size": (
-        {},
-        losses(init_layers=(1, 2)),
-        r"needs a student of the teacher's sizes: `hidden_size` is 16, of the teacher "
+    (
+        *({}, losses(init_layers=(1, 2))),
+        "needs a student of the teacher's sizes: `hidden_size` is 16, of the teacher "
         "32: leave --student out",
     ),
-    "hidden layers": (
-        {},
-        losses(hidden_weight=1, hidden_layers=(1, 2, 3)),
+    (
+        *({}, losses(hidden_weight=1, hidden_layers=(1, 2, 3))),
         r"one layer of the teacher for each of the student's 2, got \[1, 2, 3\]",
     ),
-    "no such hidden layer": (
-        {},
-        losses(hidden_weight=1, hidden_layers=(1, 5)),
-        r"hidden_layers`: the teacher has layers 1 to 3, got 5",
+    (
+        *({}, losses(hidden_weight=1, hidden_layers=(1, 5))),
+        "hidden_layers`: the teacher has layers 1 to 3, got 5",
     ),
-    "relation heads": (
-        {},
-        losses(relation_weight=1, relation_heads=3),
-        r"relation_heads` divides both hidden sizes, 32 and 16, got 3: take one of "
+    (
+        *({}, losses(relation_weight=1, relation_heads=3)),
+        "relation_heads` divides both hidden sizes, 32 and 16, got 3: take one of "
         "1, 2, 4, 8, 16",
     ),
-    "heads without relations": (
-        {},
-        losses(relation_heads=4),
-        r"relation_heads` does nothing without `distillation.relation_weight`",
+    (
+        *({}, losses(relation_heads=4)),
+        "relation_heads` does nothing without `distillation.relation_weight`",
     ),
-    "temperature of nothing": (
-        {},
-        losses(soft_weight=0, relation_weight=1, temperature=2),
-        r"temperature` is for probabilities that a tuned teacher gives: leave it out",
+    (
+        *({}, losses(soft_weight=0, relation_weight=1, temperature=2)),
+        "temperature` is for probabilities that a tuned teacher gives: leave it out",
     ),
-    "nothing": ({}, losses(soft_weight=0), r"nothing is learnt from the teacher"),
-    "labels that are not read": (
-        {},
-        losses(hard_weight=1),
-        r"`distillation.hard_weight` is for labels of the training file: give --labels",
+    ({}, losses(soft_weight=0), "nothing is learnt from the teacher"),
+    (
+        *({}, losses(hard_weight=1)),
+        "`distillation.hard_weight` is for labels of the training file: give --labels",
     ),
-    "labels of no weight": (
-        {"labels": True},
-        losses(hard_weight=0),
-        r"--labels with `distillation.hard_weight` 0: leave one of them out",
+    (
+        *({"labels": True}, losses(hard_weight=0)),
+        "--labels with `distillation.hard_weight` 0: leave one of them out",
     ),
-    "smoothing without labels": (
+    (
         {},
         {"label_smoothing": 0.1},
-        r"`label_smoothing` is for labels: give --labels too",
+        "`label_smoothing` is for labels: give --labels too",
     ),
-    "packing": ({}, {"pack_examples": True}, r"`pack_examples` is not for `distill`"),
-    "another task": (
-        {},
-        {"task": "tagging"},
-        r"the teacher is for classification, but the task tagging is tagging",
+    ({}, {"pack_examples": True}, "`pack_examples` is not for `distill`"),
+    (
+        *({}, {"task": "tagging"}),
+        "the teacher is for classification, but the task tagging is tagging",
     ),
-    "a part of texts without labels": (
-        {"dev": ["10%"]},
-        {},
-        r"--dev 10% is a part of a labelled training file: give --labels, or a file",
+    (
+        *({"dev": ["10%"]}, {}),
+        "--dev 10% is a part of a labelled training file: give --labels, or a file",
     ),
-    "too long": (
-        {},
-        {"max_seq_length": 40},
-        r"`max_seq_length` is 40, but the student takes 32 tokens at most: --set",
+    (
+        *({}, {"max_seq_length": 40}),
+        "`max_seq_length` is 40, but the student takes 32 tokens at most: --set",
     ),
-    "projection of a checkpoint": (
-        {"student": "init"},
-        losses(init_embeddings=True),
-        r"init_embeddings` is for a student of sizes alone, this one has weights",
+    (
+        *({"student": "init"}, losses(init_embeddings=True)),
+        "init_embeddings` is for a student of sizes alone, this one has weights",
     ),
-    "layers of a checkpoint": (
-        {"student": "init"},
-        losses(init_layers=(1,)),
-        r"has weights of its own: leave out `distillation.init_layers`",
+    (
+        *({"student": "init"}, losses(init_layers=(1,))),
+        "has weights of its own: leave out `distillation.init_layers`",
     ),
-    "plain texts with labels": (
-        {"teacher": "init", "labels": True},
-        {},
-        r"not tuned, so its student learns from plain texts: leave --labels out",
+    (
+        *(NOT_TUNED | {"labels": True}, {}),
+        "not tuned, so its student learns from plain texts: leave --labels out",
     ),
-    "plain texts with soft labels": (
-        {"teacher": "init"},
-        losses(soft_weight=1),
-        r"learns from plain texts: leave `distillation.soft_weight` out",
+    (
+        *(NOT_TUNED, losses(soft_weight=1)),
+        "learns from plain texts: leave `distillation.soft_weight` out",
     ),
-    "plain texts with dev": (
-        {"teacher": "init"},
-        {},
-        r"plain texts: give them with --train, and neither --dev nor --data",
+    (
+        *(NOT_TUNED, {}),
+        "plain texts: give them with --train, and neither --dev nor --data",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_are_explained_and_leave_nothing(mistake, places, tmp_path):
-    options, changes, message = MISTAKES[mistake]
-    options = {k: places["plain_teacher"] if v == "init" else v
-               for k, v in options.items()}  # fmt: skip
+@pytest.fixture(scope="module")
+def read_once():
+    """Reads each checkpoint once."""
+    read = functools.cache(starting_point.read_with_tokenizer)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(starting_point, "read_with_tokenizer", read)
+        yield
+
+
+@pytest.mark.usefixtures("read_once")
+@pytest.mark.parametrize(("options", "changes", "message"), MISTAKES)
+def test_mistakes_are_explained_and_leave_nothing(
+    options, changes, message, places, tmp_path
+):
+    init = places["plain_teacher"]
+    options = {k: init if v == "init" else v for k, v in options.items()}
     with pytest.raises(InputError, match=message):
         learn(places, tmp_path / "run", changes=changes, **options)
     assert not (tmp_path / "run/task.json").exists()
