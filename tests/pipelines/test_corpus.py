@@ -17,6 +17,8 @@ from bert_keras.pipelines import corpus, instances
 from bert_keras.pipelines.engine import engines, passes
 from bert_keras.pipelines.sources import reading
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 DEMO = Path(__file__).resolve().parents[2] / "bert_keras" / "demo_articles.xml"
 HEAD = "<mediawiki><siteinfo><dbname>xwiki</dbname></siteinfo>"
 END = "</mediawiki>"
@@ -24,7 +26,7 @@ END = "</mediawiki>"
 
 def page_xml(number, title, text, *, ns=0, year=2020, extra=""):
     return (
-        f"<page><title>{title}</title><ns>{ns}</ns><id>{number}</id>{extra}<revision>"
+        f"<page><title>{title}</title><ns>{ns}</ns><id>{number}</id><revision>{extra}"
         f"<timestamp>{year}-01-01T00:00:00Z</timestamp><text>{text}</text></revision>"
         "</page>"
     )
@@ -52,10 +54,9 @@ def build(output, *, engine=None, config=SHORT, **options):
 
 
 def documents(output):
+    verb = "bert-keras corpus"
     found = []
-    for shard in manifest.read_manifest(
-        output, kind="documents", verb="bert-keras corpus"
-    ).shards:
+    for shard in manifest.read_manifest(output, kind="documents", verb=verb).shards:
         lines = gzip.decompress((output / shard.name).read_bytes()).splitlines()
         assert len(lines) == shard.num_records
         found += [json.loads(line) for line in lines]
@@ -66,22 +67,16 @@ def documents(output):
 def sources(tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()
-    old = (
-        HEAD + page_xml(1, "One", "Ancient.", year=2010) + page_xml(5, "Five", "Only.")
-    )
-    new = (
-        HEAD
-        + page_xml(1, "One", "New text. It has two.\n\n* list\n\nEnd.")
-        + page_xml(2, "Two", "#REDIRECT [[One]]")
-        + page_xml(3, "Talk:One", "Hi.", ns=1)
-        + page_xml(4, "Style", "a {}", extra="").replace(
-            "<text>", "<model>css</model><text>"
-        )
-        + page_xml(6, "Six", "{{nothing}}")
-        + END
-    )
-    write(folder, "old.xml.bz2", bz2.compress(old.encode()))
-    write(folder, "new.xml", new)
+    old = [page_xml(1, "One", "Ancient.", year=2010), page_xml(5, "Five", "Only.")]
+    new = [
+        page_xml(1, "One", "New text. It has two.\n\n* list\n\nEnd."),
+        page_xml(2, "Two", "#REDIRECT [[One]]"),
+        page_xml(3, "Talk:One", "Hi.", ns=1),
+        page_xml(4, "Style", "a {}", extra="<model>css</model>"),
+        page_xml(6, "Six", "{{nothing}}"),
+    ]
+    write(folder, "old.xml.bz2", bz2.compress("".join([HEAD, *old]).encode()))
+    write(folder, "new.xml", "".join([HEAD, *new, END]))
     write(folder, "book.txt", "Title page\n\nIt was dark. It was\nlate.\n\n“No!”\n")
     write(folder, "more.txt", "é is here, in Windows' code.\n".encode("cp1252"))
     lines = [
@@ -103,28 +98,15 @@ def sources(tmp_path):
 def test_whole_output(sources, tmp_path):
     result = build(tmp_path / "out", **sources)
     found = documents(tmp_path / "out")
-    assert found["xwiki:1:One"] == {
-        "id": "xwiki:1:One",
-        "source": "wikipedia",
-        "title": "One",
-        "paragraphs": [["New text.", "It has two."], ["End."]],
-    }
-    assert found["a"] == {
-        "id": "a",
-        "source": "s",
-        "title": "T",
-        "paragraphs": [["First.", "Second."], ["Third."]],
-    }
-    assert found["b"] == {
-        "id": "b",
-        "source": "jsonl",
-        "title": "",
-        "paragraphs": [["x y"]],
-    }
-    [book] = [found[key] for key in found if key.startswith("book.txt:")]
-    assert book["source"] == "books"
-    assert book["title"] == "book"
-    assert book["paragraphs"] == [["It was dark.", "It was late."], ["“No!”"]]
+    (book,) = [key for key in found if key.startswith("book.txt:")]
+    for key, source, title, texts in [
+        ("xwiki:1:One", "wikipedia", "One", [["New text.", "It has two."], ["End."]]),
+        ("a", "s", "T", [["First.", "Second."], ["Third."]]),
+        ("b", "jsonl", "", [["x y"]]),
+        (book, "books", "book", [["It was dark.", "It was late."], ["“No!”"]]),
+    ]:
+        expected = {"id": key, "source": source, "title": title, "paragraphs": texts}
+        assert found[key] == expected
     assert len(found) == 7
     assert result.counters == {
         "cleaned/headings": 1,
@@ -152,40 +134,38 @@ def test_whole_output(sources, tmp_path):
         "words/wikipedia": 7,
     }
     manifest.verify_shards(tmp_path / "out", result)
-    assert [shard.name for shard in result.shards] == [
-        # No document falls into the last of the four.
-        f"documents-0000{n}-of-00004.jsonl.gz"
-        for n in range(3)
-    ]
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(
-        [shard.name for shard in result.shards]
-        + ["inputs.json", "manifest.json", "rejects.jsonl"]
-    )
+    # No document falls into the last of the four.
+    shards = [f"documents-0000{n}-of-00004.jsonl.gz" for n in range(3)]
+    assert [shard.name for shard in result.shards] == shards
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == [*shards, "inputs.json", "manifest.json", "rejects.jsonl"]
+    # Neither order nor repetition of patterns change anything.
+    folder = tmp_path / "in"
+    paths = [f"{folder}/new.xml", f"{folder}/old.xml.bz2", f"{folder}/../in/new.xml"]
+    again = build(tmp_path / "again", **(sources | {"wikipedia": paths}))
+    assert again == result
 
 
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
         # A page of one of two sites: the counters name the sites.
-        (
-            lambda n: f"https://Site{n % 2}.org/{n}",
-            {"site0.org": 300, "site1.org": 300},
-        ),
+        ("https://Site{parity}.org/{n}", {"site0.org": 300, "site1.org": 300}),
         # 150 sources of two documents and one of 300: the smaller ones share a counter.
-        (
-            lambda n: "large" if n < 300 else f"s{n // 2}",
-            {"large": 300, "other sources": 102},
-        ),
+        ("{half}", {"large": 300, "other sources": 102}),
     ],
-    ids=["URLs", "many sources"],
 )
 def test_counters_of_many_sources(tmp_path, source, expected):
+    def name(n):
+        half = "large" if n < 300 else f"s{n // 2}"
+        return source.format(n=n, parity=n % 2, half=half)
+
     lines = [
-        json.dumps({"id": str(n), "source": source(n), "text": f"Text of {n}."})
+        json.dumps({"id": str(n), "source": name(n), "text": f"Text of {n}."})
         for n in range(600)
     ]
-    write(tmp_path, "many.jsonl", "\n".join(lines).encode())
-    result = build(tmp_path / "out", jsonl=[str(tmp_path / "many.jsonl")])
+    path = write(tmp_path, "many.jsonl", "\n".join(lines))
+    result = build(tmp_path / "out", jsonl=[path])
     for group, num_words in (("documents", 1), ("words", 3)):
         sums = {
             key.split("/")[1]: amount // num_words
@@ -195,30 +175,32 @@ def test_counters_of_many_sources(tmp_path, source, expected):
         assert expected.items() <= sums.items()
         assert sum(sums.values()) == 600
         assert len(sums) <= 101
-    assert {d["source"] for d in documents(tmp_path / "out").values()} == {
-        source(n) for n in range(600)
-    }
+    found = documents(tmp_path / "out").values()
+    assert {document["source"] for document in found} == set(map(name, range(600)))
 
 
-def shard_hashes(result):
-    return [shard.sha256 for shard in result.shards]
-
-
-def test_same_bytes_on_every_engine(sources, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_workers": 3},
+        {"arguments": ["--runner=FnApiRunner"]},
+        pytest.param(
+            {"arguments": ["--runner=BundleBasedDirectRunner"]}, marks=pytest.mark.slow
+        ),
+    ],
+    ids=str,
+)
+def test_same_bytes_on_every_engine(sources, tmp_path, monkeypatch, options):
     sources["wikipedia"].append(str(DEMO))
     first = build(tmp_path / "1", **sources)
     assert first.num_records == 7 + 30
+    monkeypatch.undo()
     monkeypatch.setattr(passes, "PASS_BYTES", 1000)
-    others = [
-        engines.make_engine(num_workers=3),
-        engines.make_engine(["--runner=FnApiRunner"]),
-        engines.make_engine(["--runner=BundleBasedDirectRunner"]),
-    ]
-    for run, engine in enumerate(others, start=2):
-        assert build(tmp_path / str(run), engine=engine, **sources) == first
+    engine = engines.make_engine(**options)
+    assert build(tmp_path / "2", engine=engine, **sources) == first
     for name in ["manifest.json", "rejects.jsonl"]:
-        texts = {(tmp_path / run / name).read_bytes() for run in "1234"}
-        assert len(texts) == 1
+        one, two = ((tmp_path / run / name).read_bytes() for run in "12")
+        assert one == two
 
 
 def test_ranges_of_a_file_of_books_give_the_same_bytes(tmp_path, monkeypatch):
@@ -234,8 +216,7 @@ def test_ranges_of_a_file_of_books_give_the_same_bytes(tmp_path, monkeypatch):
     split = functools.partial(reading.split_input, max_bytes=10_000)
     monkeypatch.setattr(reading, "split_input", split)
     monkeypatch.setattr(passes, "PASS_BYTES", 1000)
-    engine = engines.make_engine(num_workers=3)
-    assert build(tmp_path / "2", books=[path], engine=engine) == whole
+    assert build(tmp_path / "2", books=[path]) == whole
     assert documents(tmp_path / "1") == documents(tmp_path / "2")
 
 
@@ -243,19 +224,19 @@ def ignore(*_):
     """What a reader is given where nobody listens."""
 
 
-@pytest.mark.parametrize("kind", ["books", "sentences"])
-def test_books_that_are_not_utf_8(tmp_path, kind, caplog):
+def test_books_that_are_not_utf_8(tmp_path, caplog):
     text = "Все люди рождаются свободными и равными.\n" * 9
     paths = [write(tmp_path, "a.txt", text.encode("koi8-r"))]
     caplog.set_level("INFO")
-    found = build(tmp_path / "found", **{kind: paths})
-    assert found.counters["encoding/koi8-r"] == 1
-    assert "corpus: texts that are not UTF-8: 1 in koi8-r" in caplog.text
-    given = build(tmp_path / "given", **{kind: paths}, encoding="koi8-r")
-    assert shard_hashes(given) == shard_hashes(found)
+    found = build(tmp_path / "found", books=paths, sentences=paths)
+    assert found.counters["encoding/koi8-r"] == 2
+    assert "corpus: texts that are not UTF-8: 2 in koi8-r" in caplog.text
+    options = {"books": paths, "sentences": paths, "encoding": "koi8-r"}
+    assert build(tmp_path / "given", **options).shards == found.shards
     unknown = write(tmp_path, "b.txt", bytes(range(128, 256)) * 20)
-    with pytest.raises(InputError, match=r"b\.txt.*: not UTF-8, and its encoding is n"):
-        build(tmp_path / "unknown", **{kind: [*paths, unknown]})
+    for kind in ("books", "sentences"):
+        with pytest.raises(InputError, match=r"b\.txt.*: not UTF-8, and its encoding"):
+            build(tmp_path / kind, **{kind: [unknown]})
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "sentences"])
@@ -313,22 +294,10 @@ def test_a_paragraph_stays_in_one_document(tmp_path, caplog):
         "corpus: dropped paragraphs: in another document (deduplicate_paragraphs=true) "
         "2, repeated (deduplicate_paragraphs=true) 1"
     )
-    build(
-        tmp_path / "all",
-        jsonl=lines,
-        config={**SHORT, "deduplicate_paragraphs": False},
-    )
-    assert paragraphs(tmp_path / "all") == {
-        key: text.split("\n\n") for key, text in texts.items()
-    }
-
-
-def test_two_versions_of_a_document_are_no_duplicates(tmp_path):
-    old = HEAD + page_xml(1, "One", PARAGRAPH, year=2010) + END
-    new = HEAD + page_xml(1, "One", f"{PARAGRAPH}\n\nNew is this.") + END
-    paths = [write(tmp_path, "old.xml", old), write(tmp_path, "new.xml", new)]
-    build(tmp_path / "out", wikipedia=paths)
-    assert paragraphs(tmp_path / "out") == {"xwiki:1:One": [PARAGRAPH, "New is this."]}
+    config = SHORT | {"deduplicate_paragraphs": False}
+    build(tmp_path / "all", jsonl=lines, config=config)
+    expected = {key: text.split("\n\n") for key, text in texts.items()}
+    assert paragraphs(tmp_path / "all") == expected
 
 
 def test_no_shared_paragraph_vanishes(tmp_path):
@@ -350,45 +319,44 @@ def test_no_shared_paragraph_vanishes(tmp_path):
 
 
 def test_an_older_version_keeps_no_paragraph_for_others(tmp_path):
-    for number in range(8):
-        other = HEAD + page_xml(2, f"Other {number}", PARAGRAPH + "\n\nMore.")
-        old = other + page_xml(1, "One", PARAGRAPH, year=2010) + END
-        new = HEAD + page_xml(1, "One", "New is this.") + END
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        paths = [write(folder, "old.xml", old), write(folder, "new.xml", new)]
-        build(folder / "out", wikipedia=paths)
-        found = paragraphs(folder / "out")
-        assert found == {
-            "xwiki:1:One": ["New is this."],
-            f"xwiki:2:Other {number}": [PARAGRAPH, "More."],
-        }
+    """Eight pairs of documents, in either order of their hashes."""
+    old, new, expected = [], [], {}
+    for n in range(8):
+        text = f"{PARAGRAPH} Number {n}."
+        old.append(page_xml(n, "One", f"{text}\n\nOld is this.", year=2010))
+        new.append(page_xml(n, "One", f"New is {n}."))
+        old.append(page_xml(n + 8, "Other", f"{text}\n\nMore."))
+        expected[f"xwiki:{n}:One"] = [f"New is {n}."]
+        expected[f"xwiki:{n + 8}:Other"] = [text, "More."]
+    # Two versions of a document are no duplicates of each other.
+    old.append(page_xml(16, "Two", PARAGRAPH, year=2010))
+    new.append(page_xml(16, "Two", f"{PARAGRAPH}\n\nNew is this."))
+    expected["xwiki:16:Two"] = [PARAGRAPH, "New is this."]
+    paths = [
+        write(tmp_path, f"{n}.xml", "".join([HEAD, *pages, END]))
+        for n, pages in enumerate((old, new))
+    ]
+    build(tmp_path / "out", wikipedia=paths)
+    assert paragraphs(tmp_path / "out") == expected
 
 
 def test_what_is_filtered(tmp_path, caplog):
     caplog.set_level("INFO")
-    dump = (
-        HEAD
-        + page_xml(1, "List of ships", PARAGRAPH)
-        + page_xml(2, "Mercury (disambiguation)", PARAGRAPH)
-        + page_xml(3, "Ships", f"{PARAGRAPH} So it goes.")
-        + page_xml(4, "Short", "Nine words are not enough for a document, surely.")
-        + page_xml(
-            5, "Test", "What is the name of the ship that sank in 1912? Titanic."
-        )
-        + END
-    )
-    path = write(tmp_path, "a.xml", dump)
-    lines = write(
-        tmp_path,
-        "dev.tsv",
-        "What is the name of the ship that sank in 1912?\tTitanic\n",
-    )
+    texts = {
+        "List of ships": PARAGRAPH,
+        "Mercury (disambiguation)": PARAGRAPH,
+        "Ships": f"{PARAGRAPH} So it goes.",
+        "Short": "Nine words are not enough for a document, surely.",
+        "Test": "What is the name of the ship that sank in 1912? Titanic.",
+    }
+    pages = [page_xml(n, *page) for n, page in enumerate(texts.items(), 1)]
+    path = write(tmp_path, "a.xml", "".join([HEAD, *pages, END]))
+    question = "What is the name of the ship that sank in 1912?\tTitanic\n"
     result = build(
         tmp_path / "out",
         wikipedia=[path],
         config={"min_document_words": 10},
-        exclude_overlap_with=[lines],
+        exclude_overlap_with=[write(tmp_path, "dev.tsv", question)],
     )
     assert caplog.messages[-1] == (
         "corpus: dropped of 5 read: disambiguation page (drop_lists=true) 1, list page "
@@ -404,12 +372,8 @@ def test_what_is_filtered(tmp_path, caplog):
         "dropped/overlap with evaluation data": 1,
         "dropped/duplicate": 0,
     }
-    kept = build(
-        tmp_path / "all",
-        wikipedia=[path],
-        config={**SHORT, "drop_lists": False, "deduplicate_paragraphs": False},
-    )
-    assert kept.num_records == 5
+    config = SHORT | {"drop_lists": False, "deduplicate_paragraphs": False}
+    assert build(tmp_path / "all", wikipedia=[path], config=config).num_records == 5
 
 
 def test_text_without_spaces_is_not_too_short(tmp_path):
@@ -426,52 +390,25 @@ def test_text_without_spaces_is_not_too_short(tmp_path):
     assert result.counters["words"] == 21 + 33
 
 
-def test_order_and_repetition_of_patterns_change_nothing(sources, tmp_path):
-    first = build(tmp_path / "1", **sources)
-    folder = tmp_path / "in"
-    names = [f"{folder}/new.xml", f"{folder}/old.xml.bz2", f"{folder}/../in/new.xml"]
-    again = build(tmp_path / "2", **(sources | {"wikipedia": names}))
-    assert first == again
-
-
-def test_name_with_brackets_is_no_pattern(tmp_path):
-    path = write(tmp_path, "a book [1].txt", "It was dark.\n")
-    assert build(tmp_path / "out", books=[path]).num_records == 1
-
-
 def test_rejects_are_listed_with_file_page_and_reason(tmp_path):
     good = "".join(page_xml(n, f"T{n}", "Text.") for n in range(20))
     dump = HEAD + good + "<page><title>Cut &amp; off</title><id>77</id><revision>"
     path = write(tmp_path, "a.xml", dump)
-    lines = write(tmp_path, "a.jsonl", '{"id": true}\n\nrubbish\n[]\n{"id": "x"}\n')
+    lines = write(tmp_path, "a.jsonl", '{"id": true}\n\n[]\n')
     binary = write(tmp_path, "a.txt", b"\x00\x01\x02")
-    result = build(
-        tmp_path / "out",
-        wikipedia=[path],
-        jsonl=[lines],
-        books=[binary],
-        max_bad_fraction=0.3,
-        allow_cut_dumps=True,
-    )
-    rejects = [
-        json.loads(line)
-        for line in (tmp_path / "out" / "rejects.jsonl").read_text().splitlines()
-    ]
-    assert [tuple(reject.values()) for reject in rejects] == [
+    sources = {"wikipedia": [path], "jsonl": [lines], "books": [binary]}
+    options = {"max_bad_fraction": 0.3, "allow_cut_dumps": True}
+    result = build(tmp_path / "out", **sources, **options)
+    text = (tmp_path / "out" / "rejects.jsonl").read_text()
+    rejects = [tuple(json.loads(line).values()) for line in text.splitlines()]
+    assert rejects == [
         (lines, "line 1", "", "no 'id', which must be a string or integer"),
-        (
-            lines,
-            "line 3",
-            "",
-            "not JSON: Expecting value: line 1 column 1 (char 0)",
-        ),
-        (lines, "line 4", "", "not an object"),
-        (lines, "line 5", "", "no 'text', which must be a string"),
+        (lines, "line 3", "", "not an object"),
         (binary, "", "", "not plain text: it holds NUL characters"),
         (path, "77", "Cut & off", "cut off: the dump ends before </page>"),
     ]
     assert result.counters["rejected/cut off"] == 1
-    assert result.counters["items_read"] == 26
+    assert result.counters["items_read"] == 24
     assert result.num_records == 20
 
 
@@ -483,18 +420,12 @@ def test_too_many_rejects(tmp_path):
         r".*a\.xml: cut off: the dump ends before </page>; all are in .*rejects\.jsonl"
         ": mend the input, or get it again; to do without them, raise --max_bad_frac"
     )
+    options = {"wikipedia": [path], "allow_cut_dumps": True}
     with pytest.raises(InputError, match=message):
-        build(
-            tmp_path / "out",
-            wikipedia=[path],
-            max_bad_fraction=0.1,
-            allow_cut_dumps=True,
-        )
+        build(tmp_path / "out", max_bad_fraction=0.1, **options)
     assert not (tmp_path / "out" / "manifest.json").exists()
     # The same directory may be used again, with a higher limit.
-    build(
-        tmp_path / "out", wikipedia=[path], max_bad_fraction=0.25, allow_cut_dumps=True
-    )
+    build(tmp_path / "out", max_bad_fraction=0.25, **options)
 
 
 def test_two_files_numbered_from_0(tmp_path):
@@ -530,20 +461,20 @@ def test_no_document(tmp_path):
     assert not (tmp_path / "1" / "manifest.json").exists()
 
 
-@pytest.mark.parametrize("arguments", [[], ["--runner=FnApiRunner"]])
-def test_truncated_file_found_in_a_worker(tmp_path, arguments):
+@pytest.mark.parametrize(
+    "arguments",
+    [[], pytest.param(["--runner=FnApiRunner"], marks=pytest.mark.slow)],
+)
+def test_truncated_file_found_in_a_worker(tmp_path, monkeypatch, arguments):
     # Long enough for the damage to lie beyond what is looked at beforehand.
     text = random.Random(0).randbytes(1_000_000).hex()
     data = gzip.compress((HEAD + page_xml(1, "T", text)).encode())
     path = write(tmp_path, "a.xml.gz", data[: len(data) // 2])
     reading.find_inputs({"wikipedia": [path]})
-    with pytest.raises(InputError) as error:
+    monkeypatch.undo()
+    with pytest.raises(InputError, match=r"a\.xml\.gz: the compressed file ends in"):
         engine = engines.make_engine(arguments)
         build(tmp_path / "out", wikipedia=[path], engine=engine)
-    assert str(error.value) == (
-        f"{path}: the compressed file ends in the middle (truncated); copy or download "
-        "it again"
-    )
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
@@ -553,10 +484,7 @@ def test_bad_input_is_refused_before_anything_is_written(tmp_path):
     output = tmp_path / "out"
     for sources, message in [
         ({}, "nothing to read: give at least one of --wikipedia"),
-        ({"books": [f"{tmp_path}/*.text"]}, "--books: no file matches '.*text'"),
-        ({"wikipedia": [book]}, "not XML; it begins with 'It was dark"),
         ({"wikipedia": [cut]}, "truncated"),
-        ({"books": [str(tmp_path)]}, "cannot be read: Is a directory"),
         ({"books": [book], "max_bad_fraction": 1.5}, "max_bad_fraction must be"),
     ]:
         with pytest.raises(InputError, match=message):
@@ -569,16 +497,17 @@ def test_output_directory_of_another_run(tmp_path):
     two = write(tmp_path, "b.txt", "It was late.\n")
     build(tmp_path / "out", books=[one])
     first = build(tmp_path / "out", books=[one])
-    before = {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").iterdir()}
+
+    def times():
+        return {p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").iterdir()}
+
+    before = times()
     assert build(tmp_path / "out", books=[one]) == first
-    assert before == {
-        p.name: p.stat().st_mtime_ns for p in (tmp_path / "out").iterdir()
-    }
-    with pytest.raises(InputError, match="begun by another run, with input: books"):
-        build(tmp_path / "out", books=[two])
-    (tmp_path / "out" / "manifest.json").unlink()
-    with pytest.raises(InputError, match="begun by another run, with input: books a"):
-        build(tmp_path / "out", books=[two])
+    assert before == times()
+    for _ in range(2):
+        with pytest.raises(InputError, match="begun by another run, with input: book"):
+            build(tmp_path / "out", books=[two])
+        (tmp_path / "out" / "manifest.json").unlink(missing_ok=True)
     assert build(tmp_path / "out", books=[one]).num_records == 1
 
 
@@ -622,12 +551,11 @@ def test_real_dumps(shared_data, tmp_path):
     assert {"Anarchism", "Albedo", "Achilles"} <= titles
 
 
-@pytest.mark.parametrize("kind", ["books", "sentences"])
-def test_each_line_of_bookcorpus_stays_a_sentence(tmp_path, kind):
+def test_each_line_of_bookcorpus_stays_a_sentence(tmp_path):
     """One sentence a line, lower case, no blank lines."""
     lines = [f"usually , mr. bean 's day {n} began . ''" for n in range(200)]
     path = write(tmp_path, "books_large_p1.txt", "\n".join(lines) + "\n")
-    result = build(tmp_path / "out", **{kind: [path]})
+    result = build(tmp_path / "out", books=[path])
     [found] = documents(tmp_path / "out").values()
     assert found["paragraphs"] == [lines]
     assert result.counters["sentences"] == 200

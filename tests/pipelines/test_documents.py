@@ -21,12 +21,7 @@ def test_round_trip_and_what_the_manifest_says(tmp_path):
     assert shard.num_bytes == path.stat().st_size
     assert shard.sha256 == files.sha256(path)
     assert gzip.decompress(path.read_bytes()) == LINE + b"\n" + LINE + b"\n"
-
-
-def test_the_same_lines_give_the_same_bytes(tmp_path):
-    first = documents.write_shard(tmp_path / "a", [LINE])
-    second = documents.write_shard(tmp_path / "b", [LINE])
-    assert first.sha256 == second.sha256
+    assert documents.write_shard(tmp_path / "b", [LINE] * 2).sha256 == shard.sha256
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path):
@@ -47,10 +42,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path):
         (gzip.compress(LINE + b"\n{\n", mtime=0), "line 2: expected a document"),
         (gzip.compress(b"[1]\n", mtime=0), "line 1: .*found a list"),
         (b"\x1f\x8b\x08" + bytes(7) + b"\xff", "invalid block type; recreate the corp"),
-        (
-            gzip.compress(b'{"id": "a", "source": "s"}\n', mtime=0),
-            "paragraphs is missing",
-        ),
+        (gzip.compress(b'{"id": "a", "source": "s"}\n'), "paragraphs is missing"),
         (gzip.compress(b"\xff\n", mtime=0), "line 1: expected a document"),
     ],
 )

@@ -62,7 +62,7 @@ def random_documents(seed, num_documents=300):
     ]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_finds_what_a_naive_search_finds_in_any_order(seed):
     documents = random_documents(seed)
     expected = naive(documents, MIN_WORDS)
@@ -75,19 +75,16 @@ def test_finds_what_a_naive_search_finds_in_any_order(seed):
 
 
 def test_the_smallest_document_keeps_a_paragraph():
-    a, b, c = (duplicates.paragraph_hash(long(name)) for name in "abc")
+    a, b = (duplicates.paragraph_hash(long(name)) for name in "ab")
     largest = 2**64 - 1
-    found = find_all(
-        [
-            (largest, [long("a"), long("b")]),
-            (3, [long("a"), long("c"), "too short"]),
-            (7, [long("a"), long("b"), "too short"]),
-            # Another version of a document is no other document.
-            (3, [long("c")]),
-        ]
-    )
-    assert found == {7: {a}, largest: {a, b}}
-    assert c not in found[7]
+    documents = [
+        (largest, [long("a"), long("b")]),
+        (3, [long("a"), long("c"), "too short"]),
+        (7, [long("a"), long("b"), "too short"]),
+        # Another version of a document is no other document.
+        (3, [long("c")]),
+    ]
+    assert find_all(documents) == {7: {a}, largest: {a, b}}
 
 
 def test_marks_are_whole_rows_in_order():

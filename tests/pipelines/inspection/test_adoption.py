@@ -57,12 +57,11 @@ def directory(tmp_path):
     return directory
 
 
-def adopt(directory, vocab, *, do_lower_case=True):
-    return adoption.adopt_examples(directory, vocab, do_lower_case=do_lower_case)
+def adopt(directory, vocab):
+    return adoption.adopt_examples(directory, vocab, do_lower_case=True)
 
 
-@pytest.mark.parametrize("v2", [False, True])
-@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize(("v2", "compressed"), [(False, True), (True, False)])
 def test_a_whole_adoption(v2, compressed, directory, vocab):
     other = message(v2=v2, next_sentence_labels=[0])
     paths = [directory / "x.tfrecord-00001-of-2", directory / "x.tfrecord-00002-of-2"]
@@ -70,25 +69,24 @@ def test_a_whole_adoption(v2, compressed, directory, vocab):
     write(paths[1], [message(v2=v2)] * 2, compressed=compressed)
     (directory / "README").write_text("not theirs")
     before = [path.read_bytes() for path in paths]
-    made = adopt(directory, vocab)
+    adopted = adopt(directory, vocab)
     assert [path.read_bytes() for path in paths] == before
-    assert manifest.read_manifest(directory, kind="examples", verb="adopt") == made
-    manifest.verify_shards(directory, made)
+    assert manifest.read_manifest(directory, kind="examples", verb="adopt") == adopted
+    manifest.verify_shards(directory, adopted)
     assert (directory / "vocab.txt").read_bytes() == vocab.read_bytes()
     values = json.loads((directory / "manifest.json").read_text())
-    shards = [
-        {
-            "name": path.name,
-            "num_records": count,
-            "num_bytes": path.stat().st_size,
-            "sha256": files.sha256(path),
-        }
-        for path, count in zip(paths, (3, 2), strict=True)
-    ]
     sha256 = tokenization.Vocabulary(TOKENS).sha256
     assert values | {"code_version": ""} == {
         "kind": "examples",
-        "shards": shards,
+        "shards": [
+            {
+                "name": path.name,
+                "num_records": count,
+                "num_bytes": path.stat().st_size,
+                "sha256": files.sha256(path),
+            }
+            for path, count in zip(paths, (3, 2), strict=True)
+        ],
         "config": {
             "max_seq_length": 10,
             "max_predictions_per_seq": 3,
@@ -123,13 +121,6 @@ def test_examples_of_one_segment(messages, directory, vocab):
     assert adopt(directory, vocab).config["packing"] == "full_sentences"
 
 
-def test_an_empty_file_among_others(directory, vocab):
-    write(directory / "a.tfrecord", [])
-    write(directory / "b.tfrecord", [message()])
-    made = adopt(directory, vocab)
-    assert [shard.num_records for shard in made.shards] == [0, 1]
-
-
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
@@ -138,20 +129,14 @@ def test_an_empty_file_among_others(directory, vocab):
         ({"input_ids": [2] * 9}, "10 values of input_ids, found 9"),
         ({"input_mask": [1, 0] * 5}, "an input_mask of ones, then zeros, found other"),
         ({"segment_ids": [2] * 10}, "segment_ids from 0 to 1, found 2 to 2"),
+        ({"masked_lm_positions": [0, 1, 10]}, "masked_lm_positions from 0 to 9, found"),
+        ({"masked_lm_ids": [-1, 0, 0]}, "masked_lm_ids from 0 to 11, found -1 to 0"),
         (
-            {"masked_lm_positions": [0, 1, 10]},
-            "masked_lm_positions from 0 to 9, found 0 to 10",
+            {"masked_lm_weights": [0.5, 0, 0]},
+            "masked_lm_weights of 0 or 1, found other",
         ),
         (
-            {"masked_lm_ids": [-1, 0, 0]},
-            "masked_lm_ids from 0 to 11, found -1 to 0",
-        ),
-        (
-            {"masked_lm_weights": [0.5, 0.0, 0.0]},
-            "masked_lm_weights of 0 or 1, found other values",
-        ),
-        (
-            {"masked_lm_weights": [float("nan"), 0.0, 0.0]},
+            {"masked_lm_weights": [float("nan"), 0, 0]},
             "masked_lm_weights from 0 to 1, found nan to nan",
         ),
         ({"next_sentence_labels": [2]}, "next_sentence_labels from 0 to 1, found 2"),
@@ -171,68 +156,59 @@ def test_the_first_violation_is_named(changed, expected, directory, vocab):
     assert not (directory / "vocab.txt").exists()
 
 
-def test_weights_that_are_integers(directory, vocab):
-    example = {name: np.array([numbers], int) for name, numbers in VALUES.items()}
-    write(directory / "a.tfrecord", [message(), *records.encode_examples(example)])
-    with pytest.raises(
-        InputError, match="record 1: expected float32 .*_weights, found int64"
-    ):
+OTHER, INTEGERS = (
+    records.encode_examples({name: np.array([v], int) for name, v in values.items()})[0]
+    for values in ({"label": [1]}, VALUES)
+)
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        (
+            {"a.tfrecord": [OTHER]},
+            r"a\.tfrecord, record 0: expected the features of masked examples "
+            r"\(input_ids or input_word_ids, .*, next_sentence_labels\), found label",
+        ),
+        (
+            {"a.tfrecord": [message(), INTEGERS]},
+            "record 1: expected float32 .*_weights, found int64",
+        ),
+        (
+            {"a.tfrecord": [message()], "b.tfrecord.gz": [message()]},
+            r"b\.tfrecord\.gz: expected compression none, .* found gzip",
+        ),
+        ({}, r"files named \*\.tfrecord\*, found none"),
+        (
+            {".hidden.tfrecord": [message()], "examples.txt": [message()]},
+            r"files named \*\.tfrecord\*, found none",
+        ),
+        ({"a.tfrecord": [], "b.tfrecord": []}, "expected examples, found no record"),
+    ],
+)
+def test_files_that_cannot_be_adopted(messages, expected, directory, vocab):
+    for name, contents in messages.items():
+        write(directory / name, contents, compressed=name.endswith(".gz"))
+    with pytest.raises(InputError, match=expected):
         adopt(directory, vocab)
 
 
-def test_records_of_another_kind(directory, vocab):
-    (other,) = records.encode_examples({"label": np.array([[1]])})
-    write(directory / "a.tfrecord", [other])
-    with pytest.raises(
-        InputError,
-        match=r"a\.tfrecord, record 0: expected the features of masked examples "
-        r"\(input_ids or input_word_ids, .*, next_sentence_labels\), found label",
-    ):
-        adopt(directory, vocab)
-
-
-def test_a_file_that_was_cut(directory, vocab):
-    write(directory / "a.tfrecord", [message()] * 3)
-    path = directory / "a.tfrecord"
-    path.write_bytes(path.read_bytes()[:-5])
+def test_a_cut_file_another_vocabulary_and_a_finished_directory(directory, vocab):
+    write(directory / "a.tfrecord", [])
+    path = directory / "b.tfrecord"
+    write(path, [message()] * 3)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
     with pytest.raises(InputError, match="the file ends within the record"):
         adopt(directory, vocab)
-
-
-def test_compressed_and_plain_files_together(directory, vocab):
-    write(directory / "a.tfrecord", [message()])
-    write(directory / "b.tfrecord.gz", [message()], compressed=True)
-    with pytest.raises(
-        InputError, match=r"b\.tfrecord\.gz: expected compression none, .* found gzip"
-    ):
-        adopt(directory, vocab)
-
-
-def test_a_finished_directory(directory, vocab):
-    write(directory / "a.tfrecord", [message()])
-    adopt(directory, vocab)
-    with pytest.raises(InputError, match=r"has a manifest\.json already, so there is"):
-        adopt(directory, vocab)
-
-
-@pytest.mark.parametrize("names", [(), (".hidden.tfrecord", "examples.txt")])
-def test_no_records(names, directory, vocab):
-    for name in names:
-        write(directory / name, [message()])
-    with pytest.raises(InputError, match=r"files named \*\.tfrecord\*, found none"):
-        adopt(directory, vocab)
-
-
-def test_only_empty_files(directory, vocab):
-    write(directory / "a.tfrecord", [])
-    with pytest.raises(InputError, match="expected examples, found no record"):
-        adopt(directory, vocab)
-
-
-def test_another_vocabulary_beside_them(directory, vocab):
-    write(directory / "a.tfrecord", [message()])
+    path.write_bytes(whole)
     tokenization.Vocabulary((*TOKENS, "more")).save(directory / "vocab.txt")
     with pytest.raises(InputError, match=r"vocab\.txt: differs from "):
+        adopt(directory, vocab)
+    (directory / "vocab.txt").unlink()
+    adopted = adopt(directory, vocab)
+    assert [shard.num_records for shard in adopted.shards] == [0, 3]
+    with pytest.raises(InputError, match=r"has a manifest\.json already, so there is"):
         adopt(directory, vocab)
 
 
@@ -242,4 +218,5 @@ def test_a_vocabulary_of_the_other_casing(directory, tmp_path):
     tokenization.Vocabulary((*TOKENS, "P")).save(cased)
     with pytest.raises(InputError, match=r"cased\.txt: the vocabulary is cased .*'P'"):
         adopt(directory, cased)
-    assert adopt(directory, cased, do_lower_case=False).config["do_lower_case"] is False
+    adopted = adoption.adopt_examples(directory, cased, do_lower_case=False)
+    assert adopted.config["do_lower_case"] is False

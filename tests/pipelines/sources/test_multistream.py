@@ -13,6 +13,7 @@ from bert_keras.pipelines.sources import multistream
 TEXTS = (b"one", b"", b"two" * 100, b"three")
 PACKED = tuple(map(bz2.compress, TEXTS))
 FILE = b"".join(PACKED)
+GZIP = gzip.compress(b"x", mtime=0)
 STARTS = [sum(map(len, PACKED[:n])) for n in range(len(PACKED))]
 
 
@@ -22,10 +23,8 @@ def read(data, start=0, stop=None):
 
 
 def events(first):
-    found = []
-    for start, text in list(zip(STARTS, TEXTS, strict=True))[first:]:
-        found += [multistream.StreamStart(start), *([text] if text else [])]
-    return found
+    pairs = list(zip(map(multistream.StreamStart, STARTS), TEXTS, strict=True))
+    return [event for pair in pairs[first:] for event in pair if event != b""]
 
 
 @pytest.mark.parametrize("chunk", [1, 9, 10, 1 << 18])
@@ -53,32 +52,6 @@ def test_no_stream_is_looked_for_beyond_the_stop():
     assert read(FILE, STARTS[1] + 1, STARTS[2] + 1) == events(2)
 
 
-@pytest.mark.parametrize(
-    ("parts", "reason"),
-    [
-        (
-            [*PACKED[:2], PACKED[2][:20] + b"?" + PACKED[2][21:], PACKED[3]],
-            f"Invalid data stream, in the stream at byte {STARTS[2]}",
-        ),
-        (
-            [PACKED[0], b"\0\0rubbish", PACKED[3]],
-            f"bytes that are no bzip2 stream, at byte {len(PACKED[0]) + 2}",
-        ),
-    ],
-)
-def test_damage(parts, reason):
-    with pytest.raises(InputError) as error:
-        read(b"".join(parts))
-    assert str(error.value) == (
-        f"f: the compressed file is damaged ({reason}); copy or download it again"
-    )
-
-
-def test_a_file_that_ends_within_a_stream():
-    with pytest.raises(InputError, match="ends in the middle"):
-        read(FILE[:-1])
-
-
 def test_has_streams(monkeypatch):
     assert multistream.has_streams(io.BytesIO(FILE))
     assert not multistream.has_streams(io.BytesIO(PACKED[2]))
@@ -89,36 +62,53 @@ def test_has_streams(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("data", "name"),
-    [(FILE, "bz2"), (gzip.compress(b"x", mtime=0), "gz"), (b"x", None), (b"", None)],
+    ("data", "name", "expected"),
+    [
+        (FILE, "bz2", b"".join(TEXTS)),
+        (GZIP, "gz", b"x"),
+        (GZIP + bytes(99) + GZIP + bytes(99), "gz", b"xx"),
+        (b"x", None, b"x"),
+        (b"", None, b""),
+    ],
 )
-def test_read_all(data, name):
+def test_read_all(data, name, expected, caplog):
     file = io.BytesIO(data)
-    expected = {"bz2": b"".join(TEXTS), "gz": b"x", None: data}[name]
     assert multistream.compression(file) == name
     assert b"".join(multistream.read_all(file, "f")) == expected
+    assert not caplog.text
+
+
+def test_other_bytes_after_a_gzip_file_are_ignored(caplog):
+    file = io.BytesIO(GZIP + bytes(9) + b"rubbish")
+    assert b"".join(multistream.read_all(file, "f")) == b"x"
+    assert "ignores the bytes after the last gzip member, as gunzip" in caplog.text
+
+
+TRUNCATED = "f: the compressed file ends in the middle (truncated); copy or"
 
 
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (FILE[:-1], "f: the compressed file ends in the middle (truncated); copy or "),
-        (b"BZh9nonsense", "f: the compressed file is damaged (it does not begin as a "),
+        (FILE[:-1], TRUNCATED),
+        (b"BZh9nonsense", "damaged (it does not begin as a bzip2 file does)"),
+        (PACKED[0] + b"x" + PACKED[3], "damaged (bytes that are no bzip2 stream, at"),
         (
-            PACKED[0] + b"x" + PACKED[3],
-            "f: the compressed file is damaged (bytes that are no bzip2",
+            PACKED[0] + b"\0\0rubbish" + PACKED[3],
+            f"damaged (bytes that are no bzip2 stream, at byte {STARTS[1] + 2})",
         ),
         (
-            b"\x1f\x8b" + bytes(99),
-            "f: the compressed file is damaged (Error -3 while decompressing",
+            FILE[: STARTS[2] + 20] + b"?" + FILE[STARTS[2] + 21 :],
+            f"damaged (Invalid data stream, in the stream at byte {STARTS[2]})",
         ),
-        (
-            gzip.compress(b"x", mtime=0)[:-1],
-            "f: the compressed file ends in the middle (trunc",
-        ),
+        (b"\x1f\x8b" + bytes(99), "damaged (Error -3 while decompressing"),
+        (GZIP[:-1], TRUNCATED),
+        # Python's own reader takes damage in a later member for the end.
+        (GZIP + GZIP[:10] + b"\xff" * 9, "damaged (Error -3 while decompressing"),
     ],
 )
-def test_read_all_of_a_bad_file(data, message):
+def test_a_bad_file(data, message):
+    message = message.replace("damaged (", "f: the compressed file is damaged (")
     with pytest.raises(InputError) as error:
         list(multistream.read_all(io.BytesIO(data), "f"))
     assert str(error.value).startswith(message)
@@ -138,7 +128,7 @@ def test_progress_counts_the_range_only():
 def test_the_end_is_found_at_any_bit(caplog):
     """With texts of many lengths, streams end at each bit of a byte."""
     choose = random.Random(1)
-    for number in range(40):
+    for number in range(30):
         data = PACKED[0] + bz2.compress(choose.randbytes(100 + number))
         multistream.check_end(io.BytesIO(data + bytes(5)), "a")
         assert not caplog.records

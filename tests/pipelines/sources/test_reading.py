@@ -22,31 +22,23 @@ from bert_keras.pipelines.sources import (
     wikipedia,
 )
 
+PAGES = [
+    ("Bread", 0, "", "", "'''Bread''' is eaten in the morning.\n\nIt is old."),
+    ("Talk:Bread", 1, "", "", "I do not like it."),
+    ("Loaf", 0, '<redirect title="Bread"/>', "", "#REDIRECT [[Bread]]"),
+    ("Bread.js", 0, "", "<model>javascript</model>", "x = 1;"),
+    ("List of breads", 0, "", "", "There are many breads in the world."),
+    ("Roll (disambiguation)", 0, "", "", "A roll is one of these things."),
+    ("Empty", 0, "", "", "{{stub}}"),
+    ("Bad", 0, "", "", "<b>"),
+]
 DUMP = (
     "<mediawiki><siteinfo><dbname>xxwiki</dbname></siteinfo>"
     + "".join(
         f"<page><title>{title}</title><ns>{ns}</ns><id>{number}</id>{extra}<revision>"
         f"<timestamp>2020-01-0{number}T00:00:00Z</timestamp>{model}"
         f"<text>{text}</text></revision></page>"
-        for number, (title, ns, extra, model, text) in enumerate(
-            [
-                (
-                    "Bread",
-                    0,
-                    "",
-                    "",
-                    "'''Bread''' is eaten in the morning.\n\nIt is old.",
-                ),
-                ("Talk:Bread", 1, "", "", "I do not like it."),
-                ("Loaf", 0, '<redirect title="Bread"/>', "", "#REDIRECT [[Bread]]"),
-                ("Bread.js", 0, "", "<model>javascript</model>", "x = 1;"),
-                ("List of breads", 0, "", "", "There are many breads in the world."),
-                ("Roll (disambiguation)", 0, "", "", "A roll is one of these things."),
-                ("Empty", 0, "", "", "{{stub}}"),
-                ("Bad", 0, "", "", "<b>"),
-            ],
-            1,
-        )
+        for number, (title, ns, extra, model, text) in enumerate(PAGES, 1)
     )
     + "</mediawiki>"
 )
@@ -111,13 +103,6 @@ def test_a_dump_literally(tmp_path, pack):
     }
 
 
-def test_lists_may_stay(tmp_path):
-    found, _ = read(write(tmp_path, DUMP), "wikipedia", drop_lists=False)
-    assert [document.title for document in found] == [
-        *("Bread", "List of breads", "Roll (disambiguation)", "Bad"),
-    ]
-
-
 JSONL = [
     '{"id": 7, "text": "One.\\nTwo.\\n\\n\\r\\n Three. ", "title": "T", "source": "s"}',
     "",
@@ -136,26 +121,21 @@ JSONL = [
 def test_json_lines_literally(tmp_path, pack):
     path = write(tmp_path, pack("\n".join(JSONL).encode()))
     found, counts = read(path, "jsonl")
+    rejects = {
+        4: "no 'text', which must be a string",
+        5: "not JSON: Expecting property name enclosed in double quotes: line 1 column "
+        "2 (char 1)",
+        6: "no 'id', which must be a string or integer",
+        7: "not plain text: it holds lone surrogates",
+        8: "not plain text: it holds NUL characters",
+        9: found[6].reason,
+    }
     assert found == [
         source.SourceDocument("7", "", "s", "T", ["One. Two.", "Three."]),
-        *(
-            source.Reject(str(path), f"line {number}", "", reason)
-            for number, reason in [
-                (4, "no 'text', which must be a string"),
-                (
-                    5,
-                    "not JSON: Expecting property name enclosed in double quotes: "
-                    "line 1 column 2 (char 1)",
-                ),
-                (6, "no 'id', which must be a string or integer"),
-                (7, "not plain text: it holds lone surrogates"),
-                (8, "not plain text: it holds NUL characters"),
-                (9, found[6].reason),
-            ]
-        ),
+        *(source.Reject(str(path), f"line {n}", "", rejects[n]) for n in rejects),
         source.SourceDocument("f", "", "jsonl", "", ["Last."]),
     ]
-    assert found[6].reason.startswith("not JSON: maximum recursion depth")
+    assert rejects[9].startswith("not JSON: maximum recursion depth")
     assert counts == {"items_read": 9, "dropped/no running text": 1}
 
 
@@ -163,19 +143,14 @@ def test_json_lines_in_every_range(tmp_path):
     lines = [*JSONL[:8], "\u6587" * 9, *JSONL[9:]]
     path = write(tmp_path, "\n".join(lines) + "\n")
     whole, _ = read(path, "jsonl")
-    size = path.stat().st_size
-    places = {
-        line: len("\n".join(lines[:n]).encode()) + (n > 0)
-        for n, line in enumerate(lines)
-    }
-    for cut in range(1, size):
+    for cut in range(1, path.stat().st_size):
         left, left_counts = read(path, "jsonl", stop=cut)
         right, right_counts = read(path, "jsonl", start=cut)
         assert [found[0] for found in left + right] == [found[0] for found in whole]
-        assert (
-            left_counts.get("items_read", 0) + right_counts.get("items_read", 0) == 9
-        ), cut
-    assert read(path, "jsonl", start=places["{"])[0][0].item == f"byte {places['{']}"
+        sides = (left_counts, right_counts)
+        assert sum(counts.get("items_read", 0) for counts in sides) == 9, cut
+    place = path.read_bytes().index(b"{\n")
+    assert read(path, "jsonl", start=place)[0][0].item == f"byte {place}"
 
 
 def test_a_line_without_end(tmp_path, monkeypatch):
@@ -206,36 +181,21 @@ def test_books_in_any_encoding(tmp_path, data, text, encoding):
     assert counts == {"items_read": 1, f"encoding/{encoding}": 1}
 
 
-def test_a_book_with_nul(tmp_path):
-    path = write(tmp_path, b"PK\3\4\0\0")
-    assert read(path, "books")[0] == [
-        source.Reject(str(path), "", "", "not plain text: it holds NUL characters")
-    ]
-
-
-def test_a_file_of_many_books(tmp_path):
-    path = write(tmp_path, MANY_BOOKS, "all.txt")
+def test_a_file_of_many_books_and_a_bad_one(tmp_path):
+    path = write(tmp_path, MANY_BOOKS.replace(b"book 4", b"book \0"), "all.txt")
     found, counts = read(path, "books")
+    place = MANY_BOOKS.index(b"Licence.", MANY_BOOKS.index(b"book 3"))
+    reason = "not plain text: it holds NUL characters"
+    assert found.pop(4) == source.Reject(str(path), f"byte {place}", "", reason)
     assert [(book.title, *book.paragraphs) for book in found] == [
-        (str(number), f"It was book {number}.") for number in range(9)
+        (str(number), f"It was book {number}.") for number in (0, 1, 2, 3, 5, 6, 7, 8)
     ]
-    assert len({book.id for book in found}) == 9
+    assert len({book.id for book in found}) == 8
     assert counts == {
         "items_read": 9,
-        "encoding/utf-8-sig": 9,
-        "cleaned/licences": 9,
+        "encoding/utf-8-sig": 8,
+        "cleaned/licences": 8,
     }
-
-
-def test_a_bad_book_among_others(tmp_path):
-    path = write(tmp_path, MANY_BOOKS.replace(b"book 4", b"book \0"), "all.txt")
-    found, _ = read(path, "books")
-    [bad] = [book for book in found if isinstance(book, source.Reject)]
-    assert len(found) == 9
-    assert (bad.item, bad.reason) == (
-        f"byte {MANY_BOOKS.index(b'Licence.', MANY_BOOKS.index(b'book 3'))}",
-        "not plain text: it holds NUL characters",
-    )
 
 
 def test_parts_of_a_long_book_have_its_title_and_all_of_its_text(tmp_path, monkeypatch):
@@ -268,18 +228,13 @@ def test_inputs_are_sorted_and_each_is_there_once(tmp_path, monkeypatch):
     (tmp_path / "link.txt").symlink_to(book)
     monkeypatch.chdir(tmp_path)
     pattern = str(tmp_path / "*" / "wiki_*")
-    found = reading.find_inputs(
-        {
-            "books": ["b[1].txt", str(tmp_path / "*.txt")],
-            "jsonl": [pattern, str(tmp_path / "AA" / "wiki_01")],
-        }
-    )
-    assert found == [
-        source.Input(kind="books", path="b[1].txt", num_bytes=7),
+    books = ["b[1].txt", str(tmp_path / "*.txt")]
+    jsonl = [pattern, str(tmp_path / "AA" / "wiki_01")]
+    found = reading.find_inputs({"books": books, "jsonl": jsonl})
+    assert [(item.kind, item.path, item.num_bytes) for item in found] == [
+        ("books", "b[1].txt", 7),
         *(
-            source.Input(
-                kind="jsonl", path=str(tmp_path / name), num_bytes=len(JSONL[0])
-            )
+            ("jsonl", str(tmp_path / name), len(JSONL[0]))
             for name in ("AA/wiki_00", "AA/wiki_01")
         ),
     ]
@@ -294,16 +249,8 @@ HTML = b"\xef\xbb\xbf\n<!DOCTYPE HTML><html><body>404</body></html>"
         ("wikipedia", HTML, "expected a MediaWiki export .*, but this is an HTML page"),
         ("books", HTML, "expected a plain-text book, but this is an HTML page"),
         ("jsonl", HTML, "expected lines of JSON, but this is an HTML page"),
-        (
-            "jsonl",
-            gzip.compress(HTML, mtime=0),
-            "expected lines of JSON, but this is an HTML",
-        ),
-        (
-            "jsonl",
-            b'<doc id="1" url="" title="">',
-            "line 1: expected lines of JSON, but this is the <doc> form of WikiE",
-        ),
+        ("jsonl", gzip.compress(HTML, mtime=0), "lines of JSON, but this is an HTML"),
+        ("jsonl", b'<doc id="1">', "line 1: .* lines of JSON, but this is the <doc>"),
         ("jsonl", bz2.compress(b"{}")[:-9], r"has no end \(truncated\)"),
         ("wikipedia", b"BZh9nonsense", "the compressed file is damaged"),
         ("wikipedia", b"", "but the file is empty"),
@@ -318,12 +265,9 @@ def test_files_that_are_something_else(tmp_path, kind, data, message):
 
 
 def test_nothing_to_read(tmp_path):
-    with pytest.raises(InputError) as error:
+    message = "nothing to read: give at least one of --wikipedia, --books, --sentences,"
+    with pytest.raises(InputError, match=message):
         reading.find_inputs({"wikipedia": [], "books": ()})
-    assert str(error.value) == (
-        "nothing to read: give at least one of --wikipedia, --books, --sentences, "
-        "--jsonl"
-    )
     with pytest.raises(InputError, match=r"^--books: no file matches '.*x\*'$"):
         reading.find_inputs({"books": [str(tmp_path / "x*")]})
     with pytest.raises(InputError, match="cannot be read: Is a directory$"):
@@ -337,12 +281,8 @@ def test_directories_and_names_that_are_not_utf_8(tmp_path):
     [item] = reading.find_inputs({"books": [pattern]})
     assert item.path == str(good)
     write(tmp_path, "It was late.", os.fsdecode(b"\xe9.txt"))
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match="xe9.txt': expected a file name in UTF-8"):
         reading.find_inputs({"books": [pattern]})
-    assert str(error.value) == (
-        f"{os.fsencode(tmp_path) + rb'/' + bytes([0xE9]) + b'.txt'!r}: expected a file "
-        "name in UTF-8: rename the file"
-    )
 
 
 # How they are divided.
@@ -401,9 +341,9 @@ def test_fingerprints_of_files_of_one_name(tmp_path):
     inputs = reading.find_inputs({"books": [str(tmp_path / "*" / "wiki_00")]})
     found = reading.fingerprints(inputs)
     assert list(found) == ["books wiki_00", "books wiki_00 (2)"]
-    assert [value["bytes"] for value in found.values()] == [2, 2]
-    hashes = {value["sha256"] for value in found.values()}
-    assert hashes == {hashlib.sha256(name).hexdigest() for name in (b"AA", b"AB")}
+    for name, facts in zip((b"AA", b"AB"), found.values(), strict=True):
+        digest = hashlib.sha256(name).hexdigest()
+        assert (facts["bytes"], facts["sha256"]) == (2, digest)
 
 
 def test_an_empty_file_is_one_range(tmp_path):
@@ -423,12 +363,9 @@ def test_a_long_dump_of_one_stream_is_warned_of(tmp_path, monkeypatch, caplog):
             reading.split_input(item, max_bytes=300)
     [record] = caplog.records
     assert record.getMessage().startswith(f"{item.path}: 0.0 GB that cannot be divided")
-    assert "multistream.xml.bz2, from dumps.wikimedia.org" in record.getMessage()
 
 
-# Real files.
-
-
+@pytest.mark.slow
 def test_real_json_of_wikiextractor(shared_data):
     pattern = str(shared_data / "wikipedia_extracted/enwikinews_json/*/wiki_*")
     inputs = reading.find_inputs({"jsonl": [pattern]})
