@@ -194,7 +194,7 @@ def score_baseline(name: str, args: argparse.Namespace) -> dict[str, Any]:
         gold, impossible = questions.gold_answers(), questions.has_impossible
         return squad_scores.scores(gold, answers, has_impossible=impossible)
     name = baselines.EACH_WORD if task.kind == "tagging" else baselines.COMMONEST
-    logits = baselines.learn(name, train_data, task).predict(dev)
+    logits = baselines.learn(name, train_data, task)(dev)
     return baselines.answer(dev, logits, task).scores()
 
 

@@ -5,7 +5,7 @@ import functools
 import logging
 import tempfile
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,12 +87,23 @@ def export_model(
         image: container image of the server, see `model_servers.server`.
     """
     # 1. Refuse what cannot be exported, before anything is read.
-    _check_quantization(
-        to, quantize, reduce_range, embedding=embedding, dev=dev, max_drop=max_drop
+    _check_options(
+        to=to,
+        embedding=embedding,
+        layers=layers,
+        long_texts=long_texts,
+        top_k=top_k,
+        quantize=quantize,
+        reduce_range=reduce_range,
+        dev=dev,
+        max_drop=max_drop,
+        serving=serving,
+        image=image,
     )
-    _check_answers(to, embedding, layers=layers, long_texts=long_texts, top_k=top_k)
     model_dir, output_dir = files.path(model_dir), files.path(output_dir).absolute()
-    server = _find_server(serving, to=to, output_dir=output_dir, image=image)
+    server = None
+    if serving is not None:
+        server = model_servers.server(to=to, output_dir=output_dir, image=image)
     files.check_is_new(output_dir)
 
     # 2. Read the model, and the file on which a quantised one is compared with it.
@@ -110,26 +121,20 @@ def export_model(
         raise InputError(
             "--quantize is for answers that a dev file has scores of: not for vectors"
         )
-    dev_file = None
-    if dev is not None:
-        dev_file = accuracy_check.DevFile(files.path(dev), model_dir, model)
+    dev_file = dev and accuracy_check.DevFile(files.path(dev), model_dir, model)
 
-    # Its temporary name is no number, so that a server that watches the parent does not
-    # take it for a model.
+    # 3. Write it, and ask what was written. Its temporary name is no number, so that a
+    # server that watches the parent does not take it for a model.
     check = None
     with files.new_directory(output_dir) as temporary:
-        # 3. Write it, and ask what was written.
-        if dev_file is None:
+        if not (quantize and dev_file):
             _write_and_check(model, temporary, to)
         else:
-            if to == "saved_model":
-                small = read_model(dtype=str(quantize))
-                check = _write_smaller(temporary, model, small, dev_file)
-            else:
-                _write_and_check(model, temporary, to)
-                check = _quantize(temporary, to, dev_file, reduce_range)
             options = {"to": to, "quantize": quantize, "reduce_range": reduce_range}
-            check = {**options, "dev": str(dev), **check}
+            check = {**options, "dev": str(dev)}
+            check |= _write_quantised(
+                model, temporary, dev_file, read_model=read_model, **options
+            )
             accuracy_check.check_drop(
                 check, max_drop=0.5 if max_drop is None else max_drop
             )
@@ -144,57 +149,48 @@ def export_model(
     return check
 
 
-def _find_server(serving: str | None, **options: Any) -> model_servers.Server | None:
-    if serving is not None:
-        check_choice("--serving", serving, typing.get_args(config.ModelServer))
-        return model_servers.server(**options)
-    if options["image"] is not None:
-        raise InputError("--image is for --serving tf")
-    return None
-
-
-def _check_quantization(
-    to: str,
-    quantize: str | None,
-    reduce_range: bool,
+def _check_options(
     *,
-    embedding: str | None,
-    dev: str | Path | None,
-    max_drop: float | None,
-) -> None:
-    if quantize is None:
-        if reduce_range or dev is not None or max_drop is not None:
-            raise InputError("--dev, --max_drop and --reduce_range are for --quantize")
-        return
-    quantizing.check(to, quantize, reduce_range=reduce_range)
-    if embedding is not None:
-        raise InputError(
-            "--quantize is for the answers of tuned models, whose scores on a dev file "
-            "say what is lost: not for --embedding"
-        )
-    if dev is None:
-        raise InputError("--quantize needs --dev FILE, to see what is lost")
-    if max_drop is not None and not 0 <= max_drop <= 100:
-        raise InputError(f"--max_drop is from 0 to 100 points, got {max_drop}")
-
-
-def _check_answers(
     to: str,
     embedding: str | None,
-    *,
     layers: Sequence[int] | None,
     long_texts: str | None,
     top_k: int | None,
+    quantize: str | None,
+    reduce_range: bool,
+    dev: str | Path | None,
+    max_drop: float | None,
+    serving: str | None,
+    image: str | None,
 ) -> None:
     for option, value, choices in (
         ("--to", to, FORMS),
         ("--embedding", embedding, served_embeddings.KINDS),
         ("--long_texts", long_texts, typing.get_args(config.LongTexts)),
+        ("--serving", serving, typing.get_args(config.ModelServer)),
     ):
         if value is not None:
             check_choice(option, value, choices)
+    is_compared = dev is not None or max_drop is not None
     reads_windows = long_texts is not None and config.reads_windows(long_texts)
     for is_wrong, message in (
+        (
+            quantize is None and (reduce_range or is_compared),
+            "--dev, --max_drop and --reduce_range are for --quantize",
+        ),
+        (
+            quantize is not None and embedding is not None,
+            "--quantize is for the answers of tuned models, whose scores on a dev file "
+            "say what is lost: not for --embedding",
+        ),
+        (
+            quantize is not None and dev is None,
+            "--quantize needs --dev FILE, to see what is lost",
+        ),
+        (
+            max_drop is not None and not 0 <= max_drop <= 100,
+            f"--max_drop is from 0 to 100 points, got {max_drop}",
+        ),
         (
             layers is not None and embedding in (None, "pooled"),
             "--layers is for --embedding cls, mean or tokens: everything else comes "
@@ -211,10 +207,13 @@ def _check_answers(
             "--embedding tokens take cut or head_tail",
         ),
         (top_k is not None and top_k < 1, f"--top_k is 1 or more, got {top_k}"),
+        (serving is None and image is not None, "--image is for --serving tf"),
     ):
         if is_wrong:
             raise InputError(message)
-    if to == "onnx":
+    if quantize is not None:
+        quantizing.check(to, quantize, reduce_range=reduce_range)
+    elif to == "onnx":
         formats.check_onnx_installed()
 
 
@@ -250,28 +249,30 @@ def _read_model(
     return registry.find(task.kind).served(trained, top_k=top_k or 5)
 
 
-def _write_smaller(
+def _write_quantised(
+    model: served.ServedModel,
     directory: Path,
-    exact: served.ServedModel,
-    small: served.ServedModel,
     dev_file: accuracy_check.DevFile,
+    *,
+    read_model: Callable[..., served.ServedModel],
+    to: str,
+    quantize: str,
+    reduce_range: bool,
 ) -> dict[str, Any]:
-    check = dev_file.compare(formats.numbers_of(exact), formats.numbers_of(small))
-    with tempfile.TemporaryDirectory(dir=directory) as other:
-        _write_and_check(exact, Path(other), "saved_model")
-        num_bytes = _num_bytes(Path(other), "saved_model")
-    _write_and_check(small, directory, "saved_model")
-    sizes = {"float32": num_bytes, "quantised": _num_bytes(directory, "saved_model")}
-    return {**check, "bytes": sizes}
-
-
-def _quantize(
-    directory: Path, to: str, dev_file: accuracy_check.DevFile, reduce_range: bool
-) -> dict[str, Any]:
-    load = formats.ID_FORMATS[to][1]
-    exact, num_bytes = load(directory), _num_bytes(directory, to)
-    quantizing.quantize(directory, to, reduce_range=reduce_range)
-    check = dev_file.compare(exact, load(directory))
+    """Writes a quantised model; returns its comparison with the float32 one."""
+    if to == "saved_model":
+        small = read_model(dtype=quantize)
+        check = dev_file.compare(formats.numbers_of(model), formats.numbers_of(small))
+        with tempfile.TemporaryDirectory(dir=directory) as other:
+            _write_and_check(model, Path(other), to)
+            num_bytes = _num_bytes(Path(other), to)
+        _write_and_check(small, directory, to)
+    else:
+        _write_and_check(model, directory, to)
+        load = formats.ID_FORMATS[to][1]
+        exact, num_bytes = load(directory), _num_bytes(directory, to)
+        quantizing.quantize(directory, to, reduce_range=reduce_range)
+        check = dev_file.compare(exact, load(directory))
     sizes = {"float32": num_bytes, "quantised": _num_bytes(directory, to)}
     return {**check, "bytes": sizes}
 

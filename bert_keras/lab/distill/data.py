@@ -20,38 +20,32 @@ from bert_keras.training.finetuning import run as tuning
 from bert_keras.training.finetuning import settings_check
 
 INHERITED_SETTINGS = (
-    "task",
-    "columns",
-    "regression",
-    "multi_label",
-    "positive_label",
-    "max_seq_length",
-    "long_texts",
-    "window_stride",
-    "document_context",
-    "span",
+    *("task", "columns", "regression", "multi_label", "positive_label", "span"),
+    *("max_seq_length", "long_texts", "window_stride", "document_context"),
 )
 """Settings of a task's inputs that are the teacher's unless they are set."""
 
 _TASK_SETTINGS = (
-    *(k for k in INHERITED_SETTINGS if k not in ("columns", "max_seq_length")),
-    *("class_weights", "embedding", "label_smoothing", "bilstm_units", "dropout_prob"),
-    *("keep", "early_stopping", "distillation.soft_weight", "distillation.hard_weight"),
+    *("task", "regression", "multi_label", "positive_label", "long_texts"),
+    *("window_stride", "document_context", "span", "class_weights", "embedding"),
+    *("label_smoothing", "bilstm_units", "dropout_prob", "keep", "early_stopping"),
+    *("distillation.soft_weight", "distillation.hard_weight"),
 )
 """Settings without a meaning for plain texts."""
 
-_NEEDS: tuple[tuple[str, str | None, str], ...] = (
-    ("pack_examples", None, "is not for `distill`: leave it out"),
-    ("feature_layers", None, "is not for `distill`: leave it out"),
-    ("class_weights", "labels", "is for labels: give --labels too"),
-    ("label_smoothing", "labels", "is for labels: give --labels too"),
-    (
-        *("distillation.hard_weight", "labels"),
+_FOR_LABELS = ("labels", "is for labels: give --labels too")
+_NEEDS: dict[str, tuple[str | None, str]] = {
+    "pack_examples": (None, "is not for `distill`: leave it out"),
+    "feature_layers": (None, "is not for `distill`: leave it out"),
+    "class_weights": _FOR_LABELS,
+    "label_smoothing": _FOR_LABELS,
+    "distillation.hard_weight": (
+        "labels",
         "is for labels of the training file: give --labels too",
     ),
-    *(
-        (
-            *(f"distillation.{key}", f"distillation.{weight}"),
+    **{
+        f"distillation.{key}": (
+            f"distillation.{weight}",
             f"does nothing without `distillation.{weight}`: give that too, or leave it "
             "out",
         )
@@ -60,13 +54,15 @@ _NEEDS: tuple[tuple[str, str | None, str], ...] = (
             ("relation_heads", "relation_weight"),
             ("relation_layer", "relation_weight"),
         )
-    ),
-    (
-        *("distillation.temperature", "probabilities"),
+    },
+    "distillation.temperature": (
+        "probabilities",
         "is for probabilities that a tuned teacher gives: leave it out",
     ),
-)
-"""Settings, what each needs (`None`: it is never possible), and why it is refused."""
+}
+"""What each setting needs (`None`: it is never possible), and why it is refused."""
+
+_DEFAULTS = finetuning.FinetuningConfig()
 
 
 class DistillationData(NamedTuple):
@@ -127,7 +123,7 @@ def _check_needs(
         "distillation.hidden_weight": losses.hidden_weight,
         "distillation.relation_weight": losses.relation_weight,
     }
-    for key, need, why in _NEEDS:
+    for key, (need, why) in _NEEDS.items():
         if _is_changed(settings, key) and not (need and met[need]):
             raise InputError(f"`{key}` {why}")
     if has_labels and not losses.hard_weight:
@@ -145,9 +141,6 @@ def _is_changed(settings: finetuning.FinetuningConfig, key: str) -> bool:
     """Whether a setting, by its dotted key, is neither empty nor the default."""
     value = operator.attrgetter(key)(settings)
     return bool(value) and value != operator.attrgetter(key)(_DEFAULTS)
-
-
-_DEFAULTS = finetuning.FinetuningConfig()
 
 
 def _input_settings(settings: finetuning.FinetuningConfig) -> dict[str, Any]:
@@ -228,7 +221,7 @@ def read_data(
     """
     is_plain = not is_tuned(teacher)
     recorded = {
-        "train_sha256": held_out_parts.digest(_listing(train) if is_plain else train),
+        "train_sha256": held_out_parts.digest(is_plain and _listing(train) or train),
         "dev_sha256": held_out_parts.digests(dev),
         "has_labels": has_labels,
     }
@@ -238,10 +231,11 @@ def read_data(
         num_texts = len(inputs.windows.counts)
         return DistillationData(task, inputs, num_texts, (), recorded, None, {})
     names, data = _read_files(settings, teacher, path, train, dev, has_labels)
+    is_form = settings.task in catalogue.FORMS
     task = teacher.task.model_copy(
         update={
             "bilstm_units": settings.bilstm_units,
-            "name": teacher.task.name or _name_of(settings),
+            "name": teacher.task.name or (None if is_form else settings.task),
             "has_text_pair": _have_pairs(data[0], teacher.task),
         }
     )
@@ -265,10 +259,6 @@ def read_data(
             **({"has_labels": True} if has_labels and task.kind == "span" else {}),
         },
     )
-
-
-def _name_of(settings: finetuning.FinetuningConfig) -> str | None:
-    return None if settings.task in catalogue.FORMS else settings.task
 
 
 def _have_pairs(data: dataset.Dataset, task: config.Task) -> bool:
@@ -296,21 +286,20 @@ def _read_files(
                 f"{', '.join(theirs.labels[:5])}): take a teacher tuned on these labels"
             )
         _check_pairs(data[0], theirs, path)
-    else:
-        if held_out_parts.part_of(dev):
-            raise InputError(
-                f"--dev {dev[0]} is a part of a labelled training file: give --labels, "
-                "or a file of its own"
-            )
-        taught = catalogue.read(train, settings, has_labels=False)
-        share = settings.train_fraction
-        has_pairs = _check_pairs(taught, theirs, path)
-        data = [
-            held_out_parts.fraction(taught, share, seed=settings.seed),
-            *(catalogue.read(p, settings, has_text_pair=has_pairs) for p in dev),
-        ]
-        names = [files.path(name).name for name in (train, *dev)]
-    return names, data
+        return names, data
+    if held_out_parts.part_of(dev):
+        raise InputError(
+            f"--dev {dev[0]} is a part of a labelled training file: give --labels, or "
+            "a file of its own"
+        )
+    texts = catalogue.read(train, settings, has_labels=False)
+    has_pairs = _check_pairs(texts, theirs, path)
+    fraction = settings.train_fraction
+    data = [
+        held_out_parts.fraction(texts, fraction, seed=settings.seed),
+        *(catalogue.read(p, settings, has_text_pair=has_pairs) for p in dev),
+    ]
+    return [files.path(name).name for name in (train, *dev)], data
 
 
 def _check_pairs(data: dataset.Dataset, theirs: config.Task, path: str | Path) -> bool:
@@ -355,7 +344,7 @@ def plain_texts(
     path: str | Path, settings: finetuning.FinetuningConfig
 ) -> Iterator[str]:
     """Yields plain texts: lines, paragraphs, or a column of a table (read whole)."""
-    if _is_corpus(path):
+    if _listing(path):
         yield from _paragraphs(path)
     elif files.path(path).suffix.lower() in (".tsv", ".csv", ".jsonl"):
         for row in text.read_texts(
@@ -368,19 +357,12 @@ def plain_texts(
                 yield line.removesuffix("\n").removesuffix("\r")
 
 
-def _is_corpus(path: str | Path) -> bool:
-    if not files.is_remote(path):
-        return files.path(path).is_dir()
-    return files.exists(_manifest_path(path))
-
-
-def _manifest_path(directory: str | Path) -> str:
-    return files.join(directory, manifest.MANIFEST_NAME)
-
-
-def _listing(path: str | Path) -> str | Path:
-    """Returns the file whose hash stands for plain texts; it may list other hashes."""
-    return _manifest_path(path) if _is_corpus(path) else path
+def _listing(path: str | Path) -> str | None:
+    """Returns the manifest of a corpus; `None`: the path is of a file."""
+    listing = files.join(path, manifest.MANIFEST_NAME)
+    is_remote = files.is_remote(path)
+    is_corpus = files.exists(listing) if is_remote else files.path(path).is_dir()
+    return listing if is_corpus else None
 
 
 def _paragraphs(directory: str | Path) -> Iterator[str]:

@@ -9,9 +9,7 @@ word.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 
 import collections
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,23 +57,15 @@ _TOKEN = r"(?u)\w+|[^\w\s]"
 _LEAST = 1e-6
 
 
-@dataclass(frozen=True, kw_only=True)
-class Baseline:
-    predict: Callable[[dataset.Dataset], np.ndarray]
-    """Returns logits `(num_answers, width)` for examples."""
-    seconds: float
+Predict = Callable[[Any], np.ndarray]
+"""From a dataset to logits `(num_answers, width)` float32."""
 
 
-def learn(name: str, train: dataset.Dataset, task: config.Task) -> Baseline:
+def learn(name: str, train: dataset.Dataset, task: config.Task) -> Predict:
     """Learns a baseline, one of `NAMES`, for all labels of the task."""
-    start = time.perf_counter()
     if isinstance(train, tagging_data.TaggingDataset):
-        learnt = _learn_tags(train, task, by_word=name == EACH_WORD)
-    elif name == COMMONEST:
-        learnt = _Constant(_common_logits(train, task))
-    else:
-        learnt = _learn_linear(train, task)
-    return Baseline(predict=learnt, seconds=time.perf_counter() - start)
+        return _learn_tags(train, task, by_word=name == EACH_WORD)
+    return _learn_texts(train, task, is_linear=name == LINEAR)
 
 
 def answer(
@@ -89,63 +79,53 @@ def answer(
     return data.answers_of(logits, task)
 
 
-@dataclass(frozen=True)
-class _Constant:
-    logits: np.ndarray
-
-    def __call__(self, data: dataset.Dataset) -> np.ndarray:
-        return np.tile(self.logits, (len(data), 1)).astype(np.float32)
-
-
-def _common_logits(train: text_forms.TextDataset, task: config.Task) -> np.ndarray:
+def _learn_texts(
+    train: text_forms.TextDataset, task: config.Task, *, is_linear: bool
+) -> Predict:
+    """Learns logits for all texts, and regressions that replace some columns."""
     targets = train.targets(task)
+    base = _common_logits(targets, task)
+    vectorizers = _fit_vectorizers(train) if is_linear else []
+    columns: list[tuple[list[int], Callable[[Any], np.ndarray]]] = []
+    if vectorizers:
+        features, present = _features(vectorizers, train), np.unique(targets)
+        if task.labels is None:
+            ridge = sklearn.linear_model.Ridge(alpha=1.0).fit(features, targets)
+            columns = [([0], ridge.predict)]
+        elif targets.ndim == 2:  # several labels for each text
+            columns = [
+                ([label_id], _logistic(features, column).decision_function)
+                for label_id, column in enumerate(targets.T)
+                if 0 < column.sum() < len(column)
+            ]
+        elif len(present) > 1:
+            classifier = _logistic(features, targets)
+            columns = [(present.tolist(), classifier.predict_log_proba)]
+            base = np.full(len(task.labels), np.log(_LEAST))
+
+    def predict(data: text_forms.TextDataset) -> np.ndarray:
+        logits = np.tile(base, (len(data), 1)).astype(float)
+        features = _features(vectorizers, data) if columns else None
+        for label_ids, answer in columns:
+            shape = (len(data), len(label_ids))
+            logits[:, label_ids] = answer(features).reshape(shape)
+        return logits.astype(np.float32)
+
+    return predict
+
+
+def _common_logits(targets: np.ndarray, task: config.Task) -> np.ndarray:
     if task.labels is None:
         return targets.mean(keepdims=True)
-    if targets.ndim == 2:  # several labels for each text
-        return _logit(targets.mean(axis=0))
+    if targets.ndim == 2:
+        shares = np.clip(targets.mean(axis=0), _LEAST, 1 - _LEAST)
+        return np.log(shares / (1 - shares))
     shares = np.bincount(targets, minlength=len(task.labels)) / len(targets)
     return np.log(np.maximum(shares, _LEAST))
 
 
-def _logit(shares: np.ndarray) -> np.ndarray:
-    shares = np.clip(shares, _LEAST, 1 - _LEAST)
-    return np.log(shares / (1 - shares))
-
-
-@dataclass(frozen=True)
-class _Linear:
-    """A map from texts to TF-IDF, each part of a pair with its own words, to logits."""
-
-    vectorizers: Sequence[sklearn.feature_extraction.text.TfidfVectorizer]
-    columns: Sequence[tuple[Sequence[int], object]]
-    """Columns of the logits, and the regression that gives them."""
-    base: np.ndarray
-    """The logits of all other columns, `(width,)`."""
-
-    def __call__(self, data: dataset.Dataset) -> np.ndarray:
-        features = _features(self.vectorizers, data)
-        logits = np.tile(self.base, (len(data), 1)).astype(float)
-        for columns, regression in self.columns:
-            if isinstance(regression, sklearn.linear_model.Ridge):
-                values = regression.predict(features)[:, None]
-            elif len(columns) == 1:
-                values = regression.decision_function(features)[:, None]
-            else:
-                values = regression.predict_log_proba(features)
-            logits[:, list(columns)] = values
-        return logits.astype(np.float32)
-
-
-def _features(vectorizers: Sequence, data: text_forms.TextDataset) -> Any:
-    parts = zip(*data.contents().texts, strict=True)
-    pairs = zip(vectorizers, parts, strict=True)
-    return scipy.sparse.hstack([v.transform(p) for v, p in pairs], format="csr")
-
-
-def _learn_linear(
-    train: text_forms.TextDataset, task: config.Task
-) -> _Linear | _Constant:
-    common = _common_logits(train, task)
+def _fit_vectorizers(train: text_forms.TextDataset) -> list[Any]:
+    """Returns TF-IDF of each part of a pair; none if a part has no word in any text."""
     vectorizers = []
     for part in zip(*train.contents().texts, strict=True):
         vectorizer = sklearn.feature_extraction.text.TfidfVectorizer(
@@ -157,58 +137,44 @@ def _learn_linear(
         try:
             vectorizers.append(vectorizer.fit(part))
         except ValueError:  # no text has a word
-            return _Constant(common)
-    features, targets = _features(vectorizers, train), train.targets(task)
-    if task.labels is None:
-        regression = sklearn.linear_model.Ridge(alpha=1.0).fit(features, targets)
-        return _Linear(vectorizers, [((0,), regression)], common)
-    if targets.ndim == 2:
-        columns = [
-            ((label_id,), _logistic().fit(features, column))
-            for label_id, column in enumerate(targets.T)
-            if 0 < column.sum() < len(column)
-        ]
-        return _Linear(vectorizers, columns, common)
-    present = np.unique(targets)
-    if len(present) < 2:
-        return _Constant(common)
-    columns = [(present.tolist(), _logistic().fit(features, targets))]
-    return _Linear(vectorizers, columns, np.full(len(task.labels), np.log(_LEAST)))
+            return []
+    return vectorizers
 
 
-def _logistic() -> sklearn.linear_model.LogisticRegression:
-    return sklearn.linear_model.LogisticRegression(C=REGULARISATION, max_iter=1000)
+def _features(vectorizers: Sequence, data: text_forms.TextDataset) -> Any:
+    parts = zip(*data.contents().texts, strict=True)
+    pairs = zip(vectorizers, parts, strict=True)
+    return scipy.sparse.hstack([v.transform(p) for v, p in pairs], format="csr")
 
 
-@dataclass(frozen=True)
-class _Tags:
-    by_word: Mapping[str, int]
-    other: int
-    """Number of the tag of all other words."""
-    num_labels: int
-
-    def __call__(self, data: dataset.Dataset) -> np.ndarray:
-        label_ids = [
-            self.by_word.get(word, self.other)
-            for sentence in data.sentences
-            for word in sentence.words
-        ]
-        return np.eye(self.num_labels, dtype=np.float32)[label_ids] * 10
+def _logistic(features: Any, targets: np.ndarray) -> Any:
+    regression = sklearn.linear_model.LogisticRegression(
+        C=REGULARISATION, max_iter=1000
+    )
+    return regression.fit(features, targets)
 
 
 def _learn_tags(
     train: tagging_data.TaggingDataset, task: config.Task, *, by_word: bool
-) -> _Tags:
+) -> Predict:
     label_ids = {label: label_id for label_id, label in enumerate(task.labels)}
-    all_tags: collections.Counter[str] = collections.Counter()
-    of_words: dict[str, collections.Counter[str]] = {}
+    counts: collections.Counter[str] = collections.Counter()
+    counts_by_word: dict[str, collections.Counter[str]] = {}
     for sentence in train.sentences:
-        all_tags.update(sentence.tags)
+        counts.update(sentence.tags)
         for word, tag in zip(sentence.words, sentence.tags, strict=True):
-            of_words.setdefault(word, collections.Counter())[tag] += 1
+            counts_by_word.setdefault(word, collections.Counter())[tag] += 1
 
     def commonest(tags: collections.Counter[str]) -> int:
         return label_ids[tags.most_common(1)[0][0]]
 
-    by_words = {word: commonest(tags) for word, tags in of_words.items()}
-    return _Tags(by_words if by_word else {}, commonest(all_tags), len(task.labels))
+    other, known = commonest(counts), {}
+    if by_word:
+        known = {word: commonest(tags) for word, tags in counts_by_word.items()}
+
+    def predict(data: tagging_data.TaggingDataset) -> np.ndarray:
+        words = [word for sentence in data.sentences for word in sentence.words]
+        rows = [known.get(word, other) for word in words]
+        return np.eye(len(label_ids), dtype=np.float32)[rows] * 10
+
+    return predict

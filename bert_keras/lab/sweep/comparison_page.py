@@ -1,6 +1,5 @@
 """The page of a comparison: conclusions from its figures, a drawing, and tables."""
 
-import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -104,9 +103,7 @@ def sentences(report: Report) -> list[str]:
     """Returns sentences on whether a model is worth it, and which one."""
     worth = [ranking.model_is_worth_it for ranking in report.rankings]
     # The smallest number of labels from which on a model stays worth it.
-    start = len(worth)
-    while start and worth[start - 1]:
-        start -= 1
+    start = next((n for n in range(len(worth)) if all(worth[n:])), len(worth))
     names = " and ".join(report.baselines)
     if start < len(worth):
         count = f"{report.rankings[start].num_examples:,} labelled examples"
@@ -131,25 +128,22 @@ def sentences(report: Report) -> list[str]:
 def _sentence(ranking: rankings.Ranking, report: Report) -> str:
     """Compares the best candidate at a number of labels with the others."""
     best = ranking.best
-    spread = _spread(best.points[ranking.fraction].scores)
-    clear = [_against(o, i) for o, i in ranking.others if i and i.is_clear]
-    unclear = [_against(o, i) for o, i in ranking.others if i and not i.is_clear]
     text = (
         f"With {ranking.num_examples:,} labelled examples {best.name} is best, "
-        f"{report.metric} {spread}"
+        f"{report.metric} {_spread(best.points[ranking.fraction].scores)}"
     )
-    if clear:
-        text += f"; it is better than {_listed(clear)}"
-    if unclear:
-        text += f"; the figures do not tell it from {_listed(unclear)}"
+    for is_clear, what in (
+        (True, "it is better than"),
+        (False, "the figures do not tell it from"),
+    ):
+        others = [
+            f"{other.name} (by {i.difference:.3f}, {i.low:.3f} to {i.high:.3f})"
+            for other, i in ranking.others
+            if i and i.is_clear == is_clear
+        ]
+        if others:
+            text += f"; {what} {_listed(others)}"
     return text + "."
-
-
-def _against(other: rankings.Candidate, interval: bootstrap.Interval) -> str:
-    return (
-        f"{other.name} (by {interval.difference:.3f}, {interval.low:.3f} to "
-        f"{interval.high:.3f})"
-    )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -193,11 +187,8 @@ def _table(
 ) -> str:
     """Returns a table with a row for each candidate and a column for each share."""
     rows = [
-        [
-            markdown.literal(candidate.name),
-            *(cell(candidate, r) for r in report.rankings),
-        ]
-        for candidate in report.candidates
+        [markdown.literal(c.name), *(cell(c, ranking) for ranking in report.rankings)]
+        for c in report.candidates
     ]
     sizes = [f"{ranking.num_examples:,} labels" for ranking in report.rankings]
     return markdown.table([corner, *sizes], rows)
@@ -215,12 +206,11 @@ def _scores_table(report: Report) -> str:
 
 
 def _failures(report: Report) -> Iterator[str]:
-    failed = {c.name: c.num_failed for c in report.candidates}
-    stuck = {c.name: c.num_majority for c in report.candidates}
-    for what, counts in (
-        ("Runs that failed and are left out", failed),
-        ("Runs that learnt nothing, at the majority class, and count", stuck),
+    for what, attribute in (
+        ("Runs that failed and are left out", "num_failed"),
+        ("Runs that learnt nothing, at the majority class, and count", "num_majority"),
     ):
+        counts = {c.name: getattr(c, attribute) for c in report.candidates}
         listed = [f"{count} of {name}" for name, count in counts.items() if count]
         if listed:
             yield f"{what}: {markdown.literal(_listed(listed))}."
@@ -229,11 +219,10 @@ def _failures(report: Report) -> Iterator[str]:
 def _times_table(report: Report) -> str:
     def cell(candidate: rankings.Candidate, ranking: rankings.Ranking) -> str:
         runs = candidate.points[ranking.fraction].finished
-        seconds = [outcome.seconds or 0.0 for outcome in runs]
-        mean = statistics.fmean(seconds or [math.nan])
-        if mean < 10:
-            return f"{mean:.2g} s"
-        return progress.duration(mean) if seconds else "–"
+        if not runs:
+            return "–"
+        mean = statistics.fmean(outcome.seconds or 0.0 for outcome in runs)
+        return f"{mean:.2g} s" if mean < 10 else progress.duration(mean)
 
     return _table(report, "mean of the seeds", cell)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from bert_keras.core import files, ownership, progress
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import sweeps
-from bert_keras.kinds import catalogue
+from bert_keras.kinds import catalogue, registry
 from bert_keras.lab.sweep import directory as sweep_directory
 from bert_keras.lab.sweep import planning, processes, scores, summary
 
@@ -48,7 +48,7 @@ def run_sweep(
     """
     files.check_is_local(output_dir, "a sweep")
     check_num_jobs(num_jobs)
-    criterion = _make_criterion(settings, command)
+    criterion = make_criterion(settings, command)
     planned = planning.plan_runs(settings, command)
     directory = Path(output_dir)
     with ownership.owned(directory) as owner:
@@ -75,15 +75,22 @@ def check_num_jobs(num_jobs: int) -> None:
         raise InputError(f"--jobs must be at least 1, got {num_jobs}")
 
 
-def _make_criterion(
+def make_criterion(
     settings: sweeps.SweepConfig, command: planning.Command
 ) -> scores.Criterion:
-    base, labels = command.settings(), None
-    if settings.metric is None and catalogue.task_kind(base) == "tagging":
-        # Plain tags have no F1: the file tells.
-        labels = catalogue.read(command.train, base).describe().labels
-    has_folds = bool(command.folds)
-    return scores.make_criterion(settings, base, labels, has_folds=has_folds)
+    """Returns the metric, goal and choice of a sweep, with the task's defaults."""
+    base, metric = command.settings(), settings.metric
+    kind = registry.labelled(catalogue.task_kind(base))
+    if metric is None:
+        labels = None
+        if kind.name == "tagging":
+            # Plain tags have no F1: the file tells.
+            labels = catalogue.read(command.train, base).describe().labels
+        metric = catalogue.main_metric(base, labels)
+    goal = settings.goal or ("min" if kind.metric(metric).better == "less" else "max")
+    # The best run of several folds had the easiest one.
+    choose = settings.choose or ("mean" if command.folds else "best")
+    return scores.Criterion(metric=metric, goal=goal, choose=choose)
 
 
 class Sweep:
@@ -223,13 +230,11 @@ class _Clock:
             run.name: run.settings.num_train_epochs * run.settings.train_fraction
             for run in waiting
         }
-        self._epochs_done = 0.0
-        self._num_ended = 0
+        self._ended: list[str] = []
         self._start = self._last = time.monotonic()
 
     def note_end(self, name: str) -> None:
-        self._num_ended += 1
-        self._epochs_done += self._epochs[name]
+        self._ended.append(name)
 
     def lines(self, jobs: Sequence[processes.Job]) -> list[str]:
         """Returns lines about the running jobs; none before the next interval."""
@@ -238,11 +243,13 @@ class _Clock:
             return []
         self._last = now
         tails = {job.name: processes.read_tail(job.log) for job in jobs}
-        running = sum(self._epochs[n] * share_done(tail) for n, tail in tails.items())
+        shares = {name: share_done(tail) for name, tail in tails.items()}
+        shares |= dict.fromkeys(self._ended, 1.0)
+        epochs = sum(self._epochs[name] * share for name, share in shares.items())
         line = progress_line(
-            num_ended=self._num_ended,
+            num_ended=len(self._ended),
             num_runs=len(self._epochs),
-            share=(self._epochs_done + running) / sum(self._epochs.values()),
+            share=epochs / sum(self._epochs.values()),
             seconds=now - self._start,
         )
         return [line, *(f"  {n}: {processes.last_line(t)}" for n, t in tails.items())]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import finetuning, sweeps
 from bert_keras.kinds import catalogue, registry
 from bert_keras.lab.sweep import planning
 
@@ -22,26 +21,12 @@ class Criterion:
     choose: Literal["best", "mean"]
     """See `core.settings.sweeps.SweepConfig`."""
 
-    def key(self, score: float | None) -> float:
-        """Returns a number that is greater for better scores."""
-        value = cast(float, score)  # Only runs with a score come here.
-        return value if self.goal == "max" else -value
+    def rank(self, outcome: "Outcome") -> tuple[bool, float]:
+        """Returns a key that is greater for better runs; stuck runs come last."""
+        return outcome.majority is None, self.key(cast(float, outcome.score))
 
-
-def make_criterion(
-    settings: sweeps.SweepConfig,
-    base: finetuning.FinetuningConfig,
-    labels: Sequence[str] | None = None,
-    *,
-    has_folds: bool = False,
-) -> Criterion:
-    """Returns the metric, goal and choice of a sweep, with the task's defaults."""
-    metric = settings.metric or catalogue.main_metric(base, labels)
-    kind = registry.labelled(catalogue.task_kind(base))
-    goal = settings.goal or ("min" if kind.metric(metric).better == "less" else "max")
-    # The best run of several folds had the easiest one.
-    choose = settings.choose or ("mean" if has_folds else "best")
-    return Criterion(metric=metric, goal=goal, choose=choose)
+    def key(self, score: float) -> float:
+        return score if self.goal == "max" else -score
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,17 +121,12 @@ class Point:
 
     def best(self, criterion: Criterion) -> Outcome | None:
         """Returns the first best run; runs that learnt nothing come last."""
-        return max(self.finished, key=lambda o: _rank(o, criterion), default=None)
+        return max(self.finished, key=criterion.rank, default=None)
 
     @property
     def has_learnt(self) -> bool:
         """Whether a run is not at the majority class."""
         return any(outcome.majority is None for outcome in self.finished)
-
-
-def _rank(outcome: Outcome, criterion: Criterion) -> tuple[bool, float]:
-    """Returns a key that is greater for better runs; stuck runs come last."""
-    return outcome.majority is None, criterion.key(outcome.score)
 
 
 def points_of(outcomes: Iterable[Outcome], keys: Sequence[str]) -> list[Point]:
@@ -155,10 +135,7 @@ def points_of(outcomes: Iterable[Outcome], keys: Sequence[str]) -> list[Point]:
     for outcome in outcomes:
         values = tuple(outcome.run.value(key) for key in keys)
         by_values.setdefault(values, []).append(outcome)
-    return [
-        Point(values=values, outcomes=tuple(group))
-        for values, group in by_values.items()
-    ]
+    return [Point(values=v, outcomes=tuple(group)) for v, group in by_values.items()]
 
 
 def choose(
@@ -171,10 +148,10 @@ def choose(
     equals is chosen. A run at the majority class, which learnt nothing, is chosen only
     if all runs are.
     """
-    point = next(iter(best_points(points, criterion, 1)), None)
-    if point is None or not point.scores:
-        return None
-    return point, cast(Outcome, point.best(criterion))
+    for point in best_points(points, criterion, 1):
+        if best := point.best(criterion):
+            return point, best
+    return None
 
 
 def best_points(
@@ -187,8 +164,12 @@ def best_points(
         if not point.scores:
             return ()
         if criterion.choose == "best":
-            return max(_rank(outcome, criterion) for outcome in point.finished)
-        return point.has_learnt, -point.num_failed, criterion.key(point.mean)
+            return max(map(criterion.rank, point.finished))
+        return (
+            point.has_learnt,
+            -point.num_failed,
+            criterion.key(cast(float, point.mean)),
+        )
 
     best = sorted(range(len(points)), key=merit, reverse=True)[:limit]
     return [points[index] for index in sorted(best)]

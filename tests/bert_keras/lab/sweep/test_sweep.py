@@ -14,7 +14,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, loading, strict, sweeps
 from bert_keras.kinds import catalogue, registry
 from bert_keras.lab import sweep
-from bert_keras.lab.sweep import drawings, planning, scores, summary
+from bert_keras.lab.sweep import drawings, planning, running, scores, summary
 
 
 def command(*overrides, **changes) -> sweep.Command:
@@ -259,8 +259,8 @@ def test_metrics_of_all_tasks():
     ],
 )
 def test_the_criterion(changes, expected):
-    base, settings = settings_of("MRPC"), sweeps.SweepConfig(**changes)
-    criterion = scores.make_criterion(settings, base)
+    settings = sweeps.SweepConfig(**changes)
+    criterion = running.make_criterion(settings, command(task="MRPC"))
     assert (criterion.metric, criterion.goal) == expected
 
 
