@@ -4,12 +4,10 @@ A task is one of the forms of your own data, `FORMS`, or a data set in its offic
 folder: those of GLUE by the names in `glue.TASKS`, and `DATASETS`.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import cast
+from typing import NamedTuple, cast
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
@@ -19,52 +17,30 @@ from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import glue
 from bert_keras.labelled import dataset
 
-logger = logging.getLogger(__name__)
-
 FORMS = tuple(
     dict.fromkeys(k.form for k in registry.KINDS.values() if isinstance(k, Labelled))
 )
 """Forms of the user's own data."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Official:
+class Official(NamedTuple):
     """A data set outside GLUE, with paths relative to its folder."""
 
     form: str
     train: str
     dev: str
-    test: str | None = None
-    test_has_labels: bool = False
 
 
 DATASETS: Mapping[str, Official] = MappingProxyType(
     {
-        "SQuAD1.1": Official(form="span", train="train-v1.1.json", dev="dev-v1.1.json"),
-        "SQuAD2.0": Official(form="span", train="train-v2.0.json", dev="dev-v2.0.json"),
+        "SQuAD1.1": Official("span", "train-v1.1.json", "dev-v1.1.json"),
+        "SQuAD2.0": Official("span", "train-v2.0.json", "dev-v2.0.json"),
         "TriviaQA": Official(
-            form="span",
-            train="qa/wikipedia-train.json",
-            dev="qa/wikipedia-dev.json",
-            test="qa/wikipedia-test-without-answers.json",
+            "span", "qa/wikipedia-train.json", "qa/wikipedia-dev.json"
         ),
-        "SWAG": Official(
-            form="choice", train="train.csv", dev="val.csv", test="test.csv"
-        ),
-        "CODAH": Official(
-            form="choice",
-            train="train.tsv",
-            dev="dev.tsv",
-            test="test.tsv",
-            test_has_labels=True,
-        ),
-        "CoNLL-2003": Official(
-            form="tagging",
-            train="eng.train",
-            dev="eng.testa",
-            test="eng.testb",
-            test_has_labels=True,
-        ),
+        "SWAG": Official("choice", "train.csv", "val.csv"),
+        "CODAH": Official("choice", "train.tsv", "dev.tsv"),
+        "CoNLL-2003": Official("tagging", "eng.train", "eng.testa"),
     }
 )
 
@@ -180,12 +156,10 @@ def read(
     `has_text_pair` says whether to read second texts of `text`; `None`: if the file has
     them. `reads_text` is for `tagging` without labels, see `config.Task`.
     """
-    name, path = settings.task, files.path(path)
-    kind = registry.labelled(task_kind(settings))
-    return kind.read(
-        path,
+    return registry.labelled(task_kind(settings)).read(
+        files.path(path),
         settings,
-        data_set=None if name in FORMS else name,
+        data_set=None if settings.task in FORMS else settings.task,
         has_labels=has_labels,
         has_text_pair=has_text_pair,
         reads_text=reads_text,

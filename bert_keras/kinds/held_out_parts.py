@@ -26,7 +26,7 @@ _Dataset = TypeVar("_Dataset", bound=dataset.Dataset)
 
 
 class Part(NamedTuple):
-    """Examples of a training file whose numbers, see `_number`, are in an interval."""
+    """Examples of a training file whose `number_of` their keys are in an interval."""
 
     name: str
     """As it was given: `10%`, or `2/5` for the second of five folds."""
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
     def holds(self, key: str) -> bool:
         """Returns whether examples with `key` belong to the part."""
-        return self.begin * 2.0**64 <= _number(key) < self.end * 2.0**64
+        return self.begin * 2.0**64 <= number_of(key) < self.end * 2.0**64
 
 
 def part_of(dev: Sequence[str | Path]) -> Part | None:
@@ -106,7 +106,7 @@ def digest(path: str | Path) -> str:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _number(key: str) -> int:
+def number_of(key: str) -> int:
     """Returns a number below 2^64; all are equally likely."""
     # Surrogates that stand for broken bytes are no valid UTF-8.
     digest = hashlib.sha256(key.encode("utf-8", errors="surrogatepass")).digest()
@@ -162,7 +162,7 @@ def fraction(data: _Dataset, share: float, *, seed: int) -> _Dataset:
 
 def chosen_rows(keys: Iterable[str], share: float, *, seed: int) -> np.ndarray:
     """Returns the numbers of the examples of `fraction`, ascending."""
-    numbers = np.fromiter((_number(f"{seed}\0{key}") for key in keys), np.uint64)
+    numbers = np.fromiter((number_of(f"{seed}\0{key}") for key in keys), np.uint64)
     # 0.07 * 100 is a little above 7; one example is there however small the share.
     count = max(1, math.ceil(round(share * len(numbers), 6)))
     return np.sort(np.argsort(numbers, kind="stable")[:count])
@@ -171,14 +171,13 @@ def chosen_rows(keys: Iterable[str], share: float, *, seed: int) -> np.ndarray:
 def split(data: _Dataset, part: Part) -> tuple[_Dataset, _Dataset]:
     """Returns the examples to train on, and the held-out ones."""
     keys = data.keys()
-    held_out = [part.holds(key) for key in keys]
-    num_held_out = sum(held_out)
-    if not 0 < num_held_out < len(keys):
+    rows: tuple[list[int], list[int]] = [], []
+    for row, key in enumerate(keys):
+        rows[part.holds(key)].append(row)
+    if not all(rows):
         raise InputError(
             f"{data.path}: of {len(keys)} examples, which are about {len(set(keys))} "
-            f"different things, --dev {part.name} holds {num_held_out} out: give "
+            f"different things, --dev {part.name} holds {len(rows[1])} out: give "
             "another part, or a file"
         )
-    trained = [row for row, is_out in enumerate(held_out) if not is_out]
-    evaluated = [row for row, is_out in enumerate(held_out) if is_out]
-    return data.subset(trained), data.subset(evaluated)
+    return data.subset(rows[0]), data.subset(rows[1])

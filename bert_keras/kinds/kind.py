@@ -1,22 +1,23 @@
 """The protocol of a kind of answers.
 
-A kind is cheap to import: its methods import what needs NumPy, Keras or TensorFlow, so
-that the command line and a sweep can ask any kind for its facts.
+A kind is cheap to import: code that needs NumPy, Keras or TensorFlow is named, as
+`module:name`, or imported by a method, so that the command line and a sweep can ask any
+kind for its facts.
 """
 
 import abc
 import dataclasses
+import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from bert_keras.core.settings import config, finetuning
+from bert_keras.labelled import answers
 
 if TYPE_CHECKING:
-    import keras
-
     from bert_keras.kinds import served
-    from bert_keras.labelled import answers, dataset, score_sums
+    from bert_keras.labelled import dataset, score_sums
     from bert_keras.pages import sections
 
 
@@ -68,11 +69,23 @@ class Usage:
     """Line that adds other inputs to ids."""
 
 
+HEAD = ("dropout_prob", "bilstm_units", "num_bilstm_layers")
+"""Arguments of a network that has an `EncoderWithHead`."""
+
+
 class Kind(abc.ABC):
     """A kind of answers that a network can give."""
 
     name: ClassVar[config.TaskKind]
+    network_class: ClassVar[str]
+    network_arguments: ClassVar[tuple[str, ...]] = ()
+    """Fields of the task and arguments of `registry.build_network` that the class
+    takes, beyond `seed`, `dtype` and `name` of the model."""
+    served_class: ClassVar[str]
+    """Its answers as a graph to export."""
     names: ClassVar[Names] = Names()
+    example: ClassVar[Usage] = Usage()
+    """Code that calls a model, where it is alike for all tasks."""
     metrics: ClassVar[tuple[Metric, ...]] = ()
     """Numbers of its evaluations."""
     parts: ClassVar[tuple[str, ...]] = ("encoder/", "head/")
@@ -109,27 +122,8 @@ class Kind(abc.ABC):
 
     def usage(self, task: config.Task) -> Usage:
         """Returns code that calls a model of the task."""
-        return Usage()
+        return self.example
 
-    @abc.abstractmethod
-    def network(
-        self,
-        bert_config: config.BertConfig,
-        task: config.Task,
-        *,
-        head: Mapping[str, Any],
-        scale: float,
-        **shared: Any,
-    ) -> "keras.Model":
-        """Returns the network with new weights, not built yet.
-
-        Args:
-            head: arguments of `EncoderWithHead` about its head.
-            scale: factor of the cosines in the loss of vectors.
-            shared: `seed`, `dtype` and `name` of the model.
-        """
-
-    @abc.abstractmethod
     def served(self, trained: "served.Trained", *, top_k: int) -> "served.ServedModel":
         """Returns the answers of a trained model as a graph to export.
 
@@ -137,6 +131,7 @@ class Kind(abc.ABC):
         vectors. `top_k` is the number of words for each masked place. Raises an
         `InputError` if the model answers nothing, or not with such settings.
         """
+        return pkgutil.resolve_name(self.served_class)(trained)
 
 
 Option = Literal[
@@ -147,6 +142,10 @@ Option = Literal[
 class Labelled(Kind):
     """A kind that is learnt from labelled examples."""
 
+    record: ClassVar[type[answers.Record]]
+    """Type of a line of `dev_answers.jsonl`."""
+    page_function: ClassVar[str]
+    """See `page`."""
     accepts: ClassVar[frozenset[Option]] = frozenset({"teacher"})
     """Settings and commands that mean something for it."""
     own_settings: ClassVar[tuple[str, ...]] = ()
@@ -177,11 +176,6 @@ class Labelled(Kind):
     def usual_settings(self, task: config.Task) -> dict[str, Any]:
         """Returns settings for a converted model, which comes without any."""
         return {"task": self.form}
-
-    @property
-    @abc.abstractmethod
-    def record(self) -> "type[answers.Record]":
-        """Returns the type of a line of `dev_answers.jsonl`."""
 
     @abc.abstractmethod
     def read(
@@ -248,7 +242,7 @@ class Labelled(Kind):
         labels: Sequence[str],
     ) -> "score_sums.ScoreSums":
         """Returns one of the metrics `resampled` as a function of sums over records,
-        the lines of `dev_answers.jsonl`. Raises a `KeyError` for any other metric."""
+        the lines of `dev_answers.jsonl`."""
         raise KeyError(metric)
 
     def main_metric(
@@ -258,12 +252,12 @@ class Labelled(Kind):
         before the run knows them."""
         return "accuracy"
 
-    @abc.abstractmethod
     def page(
         self, records: Sequence[Any], task: config.Task
     ) -> "list[sections.Section]":
         """Returns the parts of a page about answers, at least one. Raises an
         `InputError` if the task does not have the label of a record."""
+        return pkgutil.resolve_name(self.page_function)(records)
 
     def sign(
         self,

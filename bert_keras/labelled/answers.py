@@ -5,9 +5,9 @@ answers, into the run directory: `dev_answers.jsonl`, an object a line.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import pydantic
 
@@ -34,33 +34,24 @@ class Record(pydantic.BaseModel):
 
 def read_answers(path: Path, record_type: type[Record]) -> list[Record]:
     """Reads `dev_answers.jsonl` of a run; every record must have the right answer."""
-    records = [
-        _parse(row, record_type, place=f"{path}: line {number}")
-        for number, row in reading.read_jsonl(path, expected=_EXPECTED)
-    ]
+    records, expected = [], "an answer as `finetune` writes it"
+    for number, row in reading.read_jsonl(path, expected=expected):
+        refusal = f"{path}: line {number}: expected {expected}: "
+        try:
+            record = record_type.model_validate(row)
+        except pydantic.ValidationError as error:
+            problem = error.errors()[0]
+            key = ".".join(str(part) for part in problem["loc"])
+            message = problem["msg"].removeprefix("Value error, ")
+            raise InputError(
+                refusal + (f"`{key}`: {message}" if key else message)
+            ) from None
+        if getattr(record, record.truth_name) is None:
+            raise InputError(f"{refusal}`{record.truth_name}`: Field required")
+        records.append(record)
     if not records:
         raise InputError(f"{path}: expected the answers of a run, found none")
     return records
-
-
-_EXPECTED = "an answer as `finetune` writes it"
-
-
-def _parse(
-    values: Mapping[str, Any], record_type: type[Record], *, place: str
-) -> Record:
-    expected = f"{place}: expected {_EXPECTED}: "
-    try:
-        record = record_type.model_validate(values)
-    except pydantic.ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join(str(part) for part in problem["loc"])
-        message = problem["msg"].removeprefix("Value error, ")
-        text = f"`{key}`: {message}" if key else message
-        raise InputError(expected + text) from None
-    if getattr(record, record.truth_name) is None:
-        raise InputError(f"{expected}`{record.truth_name}`: Field required")
-    return record
 
 
 def are_finite(records: Iterable[Record]) -> bool:

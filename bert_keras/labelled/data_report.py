@@ -6,12 +6,15 @@ The report takes one pass over the texts and tokens of the run. No TensorFlow.
 import collections
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bert_keras.core.settings import config, strict
 from bert_keras.labelled import dataset
+
+if TYPE_CHECKING:
+    from bert_keras.kinds.kind import Labelled
 
 FEW = 5
 """Labels with fewer examples are named."""
@@ -21,17 +24,6 @@ NOTABLE_SHARE = 0.01
 
 MAX_LABELS = 500
 """Number of labels with counts of their own; all others share one sum."""
-
-
-class Wording(Protocol):
-    """Words and facts of a kind of task for the report."""
-
-    examples: ClassVar[str]
-    """Examples in words, such as `texts`."""
-    no_label: ClassVar[str | None]
-    """Name for examples without a label; `None`: every example has a label."""
-    always_windows: ClassVar[bool]
-    """Whether longer inputs are read in overlapping windows, whatever the settings."""
 
 
 _NUM_SHOWN = 3
@@ -114,6 +106,10 @@ def describe(
         first = _first_rows(texts)
         is_there = all if contents.needs_all_texts else any
         lengths = _lengths(inputs.whole_lengths, max_seq_length)
+        overlap = {}
+        if known is not None:
+            seen = [parts for parts in texts if parts in known]
+            overlap = {"num_in_training": len(seen), "in_training": _shown(seen)}
         reports.append(
             FileReport(
                 file=name,
@@ -123,7 +119,7 @@ def describe(
                 numbers=_numbers(contents.numbers),
                 **_count_labels(contents.labels),
                 **_describe_repeats(texts, contents.answers, first),
-                **({} if known is None else _describe_overlap(texts, known)),
+                **overlap,
             )
         )
         known = first if known is None else known
@@ -157,28 +153,16 @@ def _describe_repeats(
     answers: Sequence[Any],
     first: Mapping[tuple[str, ...], int],
 ) -> dict[str, Any]:
-    rows = {}
-    if len(first) < len(texts):
-        for row, parts in enumerate(texts):
-            if first[parts] != row:
-                rows.setdefault(parts, [first[parts]]).append(row)
-    contradicted = {
-        parts: those
-        for parts, those in rows.items()
-        if len({answers[row] for row in those}) > 1
-    }
+    answers_to: dict[tuple[str, ...], list[Any]] = {}
+    for row, parts in enumerate(texts):
+        if first[parts] != row:
+            answers_to.setdefault(parts, [answers[first[parts]]]).append(answers[row])
+    contradicted = {p: each for p, each in answers_to.items() if len({*each}) > 1}
     return {
         "num_repeated": len(texts) - len(first),
         "num_contradicted": sum(map(len, contradicted.values())),
         "contradicted": _shown(contradicted),
     }
-
-
-def _describe_overlap(
-    texts: Sequence[tuple[str, ...]], known: Mapping[tuple[str, ...], int]
-) -> dict[str, Any]:
-    found = [parts for parts in texts if parts in known]
-    return {"num_in_training": len(found), "in_training": _shown(found)}
 
 
 def _numbers(values: Sequence[float]) -> Numbers | None:
@@ -212,65 +196,63 @@ def _shown(texts: Iterable[Sequence[str]]) -> tuple[str, ...]:
     joined = (" / ".join(parts) for parts in itertools.islice(texts, _NUM_SHOWN))
     # Half of a surrogate pair cannot be written.
     plain = (text.encode("utf-8", "replace").decode() for text in joined)
-    return tuple(
-        text if len(text) <= _SHOWN_LENGTH else f"{text[: _SHOWN_LENGTH - 1]}…"
-        for text in plain
-    )
+    most = _SHOWN_LENGTH
+    return tuple(t if len(t) <= most else f"{t[: most - 1]}…" for t in plain)
 
 
-def lines(report: DataReport, kind: Wording) -> list[str]:
+def lines(report: DataReport, kind: "Labelled") -> list[str]:
     """Returns the report for people: problems first, then a line for each file."""
     summaries = [_summary(file, kind.examples) for file in report.files]
     return [*(f"problem: {line}" for line in problems(report, kind)), *summaries]
 
 
-def problems(report: DataReport, kind: Wording, *, quotes: bool = True) -> list[str]:
+def problems(report: DataReport, kind: "Labelled", *, quotes: bool = True) -> list[str]:
     """Returns problems that may spoil a model or its scores, the training file's first.
     `quotes` decides whether the messages quote texts of the files."""
     return [p for file in report.files for p in _problems(file, report, kind, quotes)]
 
 
 def _problems(
-    file: FileReport, report: DataReport, kind: Wording, quotes: bool
+    file: FileReport, report: DataReport, kind: "Labelled", quotes: bool
 ) -> Iterator[str]:
     total, train = file.num_examples, report.files[0].file
-    what = kind.examples
-    if file.num_in_training:
-        yield (
-            f"{file.file}: {_share(file.num_in_training, total)} of the {what} are in "
-            f"{train} too, so their scores say little about new ones"
-            + _quoted(file.in_training, quotes)
-        )
-    if file.num_contradicted:
-        yield (
-            f"{file.file}: {_share(file.num_contradicted, total)} of the {what} are "
-            f"there again with another answer{_quoted(file.contradicted, quotes)}"
-        )
-    if file.num_empty:
-        yield f"{file.file}: {_share(file.num_empty, total)} of the {what} lack a text"
-    num_long = file.lengths.num_long
-    if num_long >= NOTABLE_SHARE * total:
-        fate = "lose their end"
-        if kind.always_windows or config.reads_windows(report.long_texts):
-            fate = "are divided into windows"
-        elif report.long_texts == "head_tail":
-            fate = "lose their middle"
-        yield (
-            f"{file.file}: {_share(num_long, total)} of the {what} are longer than "
-            f"max_seq_length={report.max_seq_length} and {fate}; the longest has "
-            f"{file.lengths.longest:,} tokens"
-        )
-    if file.num_in_training is None:
-        yield from _training_problems(file, kind)
-
-
-def _training_problems(file: FileReport, kind: Wording) -> Iterator[str]:
-    total, what = file.num_examples, kind.examples
-    if file.num_repeated >= NOTABLE_SHARE * total:
-        yield (
-            f"{file.file}: {_share(file.num_repeated, total)} of the {what} repeat an "
-            "earlier one and count more often"
-        )
+    is_train = file.num_in_training is None
+    few = NOTABLE_SHARE * total
+    fate = "lose their end"
+    if kind.always_windows or config.reads_windows(report.long_texts):
+        fate = "are divided into windows"
+    elif report.long_texts == "head_tail":
+        fate = "lose their middle"
+    for count, least, problem in (
+        (
+            file.num_in_training or 0,
+            1,
+            f"are in {train} too, so their scores say little about new ones"
+            + _quoted(file.in_training, quotes),
+        ),
+        (
+            file.num_contradicted,
+            1,
+            "are there again with another answer" + _quoted(file.contradicted, quotes),
+        ),
+        (file.num_empty, 1, "lack a text"),
+        (
+            file.lengths.num_long,
+            few,
+            f"are longer than max_seq_length={report.max_seq_length} and {fate}; the "
+            f"longest has {file.lengths.longest:,} tokens",
+        ),
+        (
+            file.num_repeated if is_train else 0,
+            few,
+            "repeat an earlier one and count more often",
+        ),
+    ):
+        if count >= least:
+            share = _share(count, total)
+            yield f"{file.file}: {share} of the {kind.examples} {problem}"
+    if not is_train:
+        return
     if rare := _rare_labels(file, kind.no_label):
         yield f"{file.file}: fewer than {FEW} examples of {rare}"
     for alike in _labels_alike(file.labels):
@@ -290,8 +272,8 @@ def _labels_alike(labels: Iterable[str]) -> list[list[str]]:
 
 def _rare_labels(file: FileReport, no_label: str | None) -> str:
     """Lists labels with few examples for people; empty if there are none."""
-    labels = file.labels.items()
-    rare = [name for name, count in labels if count < FEW and name != no_label]
+    labels = {n: count for n, count in file.labels.items() if n != no_label}
+    rare = [name for name, count in labels.items() if count < FEW]
     shown = ", ".join(map(repr, rare[:_NUM_SHOWN]))
     rest = max(0, len(rare) - _NUM_SHOWN) + file.num_rare_unlisted
     if not rest:
@@ -306,26 +288,20 @@ def _share(count: int, total: int) -> str:
 
 
 def _quoted(texts: Sequence[str], quotes: bool) -> str:
-    return f": {texts[0]!r}" if quotes else ""
+    return f": {texts[0]!r}" if quotes and texts else ""
 
 
 def _summary(file: FileReport, examples: str) -> str:
     lengths = file.lengths
-    parts = [
-        f"{file.num_examples:,} {examples}",
-        f"tokens: median {lengths.median:,}, 95 % up to {lengths.percentile_95:,}, "
-        f"longest {lengths.longest:,}",
-    ]
-    if file.numbers is not None:
-        numbers = file.numbers
-        parts.insert(
-            1,
-            f"numbers {numbers.least:g} to {numbers.greatest:g}, mean "
-            f"{numbers.mean:.3g}",
-        )
-    elif file.labels:
-        parts.insert(1, f"labels: {_counted(file)}")
-    return f"{file.file}: {'; '.join(parts)}"
+    answers = f"labels: {_counted(file)}; " if file.labels else ""
+    if numbers := file.numbers:
+        span = f"{numbers.least:g} to {numbers.greatest:g}"
+        answers = f"numbers {span}, mean {numbers.mean:.3g}; "
+    return (
+        f"{file.file}: {file.num_examples:,} {examples}; {answers}tokens: median "
+        f"{lengths.median:,}, 95 % up to {lengths.percentile_95:,}, longest "
+        f"{lengths.longest:,}"
+    )
 
 
 def _counted(file: FileReport) -> str:

@@ -1,6 +1,7 @@
 """The interface between fine-tuning and the data of any task. No TensorFlow."""
 
 import abc
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,20 +44,18 @@ class Inputs(Protocol):
     @property
     def lengths(self) -> np.ndarray:
         """`(num_inputs,)` tokens of each input."""
-        ...
 
     @property
     def num_answers(self) -> int:
         """Rows of outputs: one for each text, word, token or question."""
-        ...
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Returns some inputs with their labels, padded to the longest of them."""
-        ...
 
     def places(self, rows: np.ndarray) -> Places:
-        """Returns the places of the outputs for a batch of these inputs."""
-        ...
+        """Returns the places of the outputs for a batch of these inputs; here of inputs
+        with one row of outputs each."""
+        return Places(rows, (np.arange(len(rows)),))
 
 
 @runtime_checkable
@@ -65,7 +64,6 @@ class RedrawnInputs(Inputs, Protocol):
 
     def of_epoch(self, epoch: int) -> Inputs:
         """Returns the inputs of an epoch, counted from 0, of the same `lengths`."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +88,6 @@ class EncodedInputs(Inputs, Protocol):
     @property
     def whole_lengths(self) -> np.ndarray:
         """`(num_examples,)` tokens of each example as one whole, undivided input."""
-        ...
 
 
 class Dataset(abc.ABC):
@@ -149,6 +146,21 @@ class Dataset(abc.ABC):
     ) -> "Answers":
         """Makes answers from a model's outputs, `(inputs.num_answers, width)` float32.
         The task and the settings are those of `encode`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows(Dataset):
+    """Examples that are the rows of a list."""
+
+    path: Path
+    rows: Sequence[Any]
+    has_labels: bool
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def subset(self, rows: Sequence[int]) -> Self:
+        return dataclasses.replace(self, rows=[self.rows[row] for row in rows])
 
 
 Threshold = float | Mapping[str, float] | None

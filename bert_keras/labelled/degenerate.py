@@ -3,6 +3,7 @@ with some seeds (paper, section 4.1)."""
 
 import collections
 import json
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,9 +23,8 @@ def guessing(answers: Sequence[Mapping[str, Any]] | None) -> str | None:
     """
     if not answers:
         return None
-    labels = [answer["label"] for answer in answers]
-    predictions = [answer["prediction"] for answer in answers]
-    num_right = sum(a == b for a, b in zip(labels, predictions, strict=True))
+    labels, predictions = _columns(answers)
+    num_right = sum(map(operator.eq, labels, predictions))
     sign = sameness(predictions)
     # If nearly all labels are the same, right answers are too.
     if sign is not None and num_right <= max(collections.Counter(labels).values()):
@@ -51,10 +51,13 @@ def constancy(answers: Sequence[Mapping[str, Any]] | None) -> str | None:
     """Returns the sign that numbers hardly differ; see `guessing`."""
     if not answers:
         return None
-    labels = [answer["label"] for answer in answers]
-    predictions = [answer["prediction"] for answer in answers]
+    labels, predictions = _columns(answers)
     # Unlike `statistics`, NumPy takes numbers whose squares overflow.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.std(predictions) >= 0.01 * np.std(labels):
             return None
     return f"always about {np.mean(predictions):.3g}"
+
+
+def _columns(answers: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[Any]]:
+    return [a["label"] for a in answers], [a["prediction"] for a in answers]

@@ -45,16 +45,15 @@ def read_csv(path: Path) -> Rows:
     # A text may be longer than the module's limit of 131,072 characters.
     csv.field_size_limit(2**31 - 1)
     reader = csv.reader(io.StringIO(files.read_text(path), newline=""), strict=True)
-    header, end = None, 0
+    header = None
     while True:
-        start, fields = end + 1, None
+        start = reader.line_num + 1
         try:
-            fields = next(reader, None)
+            fields = next(reader)
+        except StopIteration:
+            break
         except csv.Error as error:
             raise InputError(f"{path}: line {start}: not CSV: {error}") from None
-        end = reader.line_num
-        if fields is None:
-            break
         if header is None:
             header = _checked_header(path, fields, separator=",")
         elif fields:
@@ -90,24 +89,24 @@ def read_jsonl_to_copy(path: Path, *, expected: str = '{"text": ..., ...}') -> R
         yield number, row
 
 
-_SEPARATORS = {"\t": "tabs (.tsv)", ",": "commas (.csv)", ";": "semicolons"}
-
-
-_WAYS_OUT = {
-    "\t": "name it .tsv",
-    ",": "name it .csv",
-    ";": "save it with commas, as a .csv (Excel: the list separator of the region)",
+_SEPARATORS = {
+    "\t": ("tabs (.tsv)", "name it .tsv"),
+    ",": ("commas (.csv)", "name it .csv"),
+    ";": (
+        "semicolons",
+        "save it with commas, as a .csv (Excel: the list separator of the region)",
+    ),
 }
 
 
 def _checked_header(path: Path, names: list[str], *, separator: str) -> list[str]:
     if names in ([], [""]):
         raise InputError(f"{path}: expected a first line with names of columns")
-    for found, words in _SEPARATORS.items():
-        if len(names) == 1 and found in names[0]:
+    for actual, (words, way_out) in _SEPARATORS.items():
+        if len(names) == 1 and actual in names[0]:
             raise InputError(
-                f"{path}: expected {_SEPARATORS[separator]} between the columns, found "
-                f"{words}: {_WAYS_OUT[found]}"
+                f"{path}: expected {_SEPARATORS[separator][0]} between the columns, "
+                f"found {words}: {way_out}"
             )
     for index, name in enumerate(names):
         if name in names[:index]:

@@ -67,13 +67,13 @@ def classes(
     truth: Sequence[str], answered: Sequence[str], labels: Sequence[str], metric: str
 ) -> ScoreSums:
     """Returns `accuracy`, `matthews`, or `f1` of the second of two labels (GLUE)."""
-    score = {"accuracy": _accuracy, "matthews": _matthews, "f1": _second_f1}[metric]
+    score = {
+        "accuracy": lambda right, true, _: right.sum(axis=-1) / true.sum(axis=-1),
+        "matthews": _matthews,
+        "f1": lambda *counts: _f1(np.stack(counts, axis=-1)[..., 1, :]),
+    }[metric]
     counts = _label_counts([[t] for t in truth], [[a] for a in answered], labels)
     return ScoreSums(rows=counts, score=lambda sums: score(*np.split(sums, 3, axis=-1)))
-
-
-def _accuracy(right: np.ndarray, true: np.ndarray, answered: np.ndarray) -> np.ndarray:
-    return right.sum(axis=-1) / true.sum(axis=-1)
 
 
 def _matthews(right: np.ndarray, true: np.ndarray, answered: np.ndarray) -> np.ndarray:
@@ -83,10 +83,6 @@ def _matthews(right: np.ndarray, true: np.ndarray, answered: np.ndarray) -> np.n
         total**2 - (answered**2).sum(axis=-1)
     )
     return np.where(spread > 0, between / np.sqrt(np.maximum(spread, _TINY)), 0.0)
-
-
-def _second_f1(right: np.ndarray, true: np.ndarray, answered: np.ndarray) -> np.ndarray:
-    return _f1(np.stack([right, true, answered], axis=-1)[..., 1, :])
 
 
 def _label_counts(

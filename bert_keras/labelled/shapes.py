@@ -25,11 +25,11 @@ def padded(batch: dict[str, np.ndarray], length: int) -> dict[str, np.ndarray]:
 
 def multiple_length(multiple: int, max_length: int) -> Callable[[int], int] | None:
     """Returns a `padded_length` that raises to a multiple, or `None` for 1."""
-
-    def padded_length(longest: int) -> int:
-        return longest + min(-longest % multiple, max(0, max_length - longest))
-
-    return None if multiple == 1 else padded_length
+    if multiple == 1:
+        return None
+    return lambda longest: max(
+        longest, min(-(-longest // multiple) * multiple, max_length)
+    )
 
 
 def ladder_length(ladder: Sequence[int]) -> Callable[[int], int]:

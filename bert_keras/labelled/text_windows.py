@@ -77,7 +77,7 @@ def cut(
 
 
 @dataclass(frozen=True, kw_only=True)
-class WindowedInputs:
+class WindowedInputs(dataset.Inputs):
     """Inputs of texts in windows; each window has a row of outputs."""
 
     windows: TextWindows
@@ -106,6 +106,3 @@ class WindowedInputs:
         counts = self.windows.counts
         scales = counts.mean() / counts[texts]
         return batch | labels | {features.LOSS_SCALES: scales.astype(np.float32)}
-
-    def places(self, rows: np.ndarray) -> dataset.Places:
-        return dataset.Places(rows, (np.arange(len(rows)),))

@@ -5,7 +5,7 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -79,6 +79,34 @@ class TokenizedTexts:
     def starts(self) -> np.ndarray:
         """`(num_texts,)` int64: the place of each text's first token."""
         return np.cumsum(self.lengths) - self.lengths
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupedTexts:
+    """Model inputs of groups of texts; each text of a group is an input of its own."""
+
+    texts: TokenizedTexts
+    ids: np.ndarray
+    """`(num_groups, group_size)`: the texts of each group by their places."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """`(num_groups,)` int64: tokens of each group's longest text."""
+        return self.texts.lengths[self.ids].max(axis=1)
+
+    @property
+    def whole_lengths(self) -> np.ndarray:
+        return self.texts.whole_lengths[self.ids].max(axis=1)
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the arrays of `TokenizedTexts.batch` for some groups, `(len(rows),
+        group_size, longest)` each."""
+        ids = self.ids[rows]
+        batch = self.texts.batch(ids.ravel())
+        return {name: array.reshape(*ids.shape, -1) for name, array in batch.items()}
 
 
 def padded_ranges(
@@ -155,11 +183,10 @@ def encode_with_masks(text: str, tokenizer: tokenization.Tokenizer) -> list[int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledInputs:
+class LabelledInputs(dataset.Inputs):
     """Inputs with one row of outputs each."""
 
-    texts: Any
-    """Tokens of the inputs: `TokenizedTexts`, or an object with its methods."""
+    texts: TokenizedTexts | GroupedTexts
     labels: Mapping[str, np.ndarray]
     """Features `(num_inputs, ...)` for the loss; empty if labels were not read."""
 
@@ -178,6 +205,3 @@ class LabelledInputs:
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         labels = {name: values[rows] for name, values in self.labels.items()}
         return self.texts.batch(rows) | labels
-
-    def places(self, rows: np.ndarray) -> dataset.Places:
-        return dataset.Places(rows, (np.arange(len(rows)),))

@@ -1,8 +1,10 @@
 """The best of several endings of a text: SWAG, CODAH and data of that shape."""
 
-from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, Usage
+from bert_keras.kinds.choice import records
+from bert_keras.kinds.kind import HEAD, LOSS, Labelled, Metric, Names, Usage
+from bert_keras.labelled import python_examples
 
-_USAGE = Usage(
+_EXAMPLE = Usage(
     model="""\
 endings = ["sings.", "sleeps.", "runs.", "reads."]
 beginnings = ["She opens a book and"] * 4
@@ -23,6 +25,12 @@ class Choice(Labelled):
     """Answers with the number of the best ending."""
 
     name = "choice"
+    network_class = "bert_keras.kinds.choice.network:BertChooser"
+    network_arguments = HEAD
+    served_class = "bert_keras.kinds.choice.served_choices:Choices"
+    page_function = "bert_keras.kinds.choice.chosen_endings:describe"
+    record = records.ChosenEnding
+    example = _EXAMPLE
     form = "choice"
     suffix = ".csv"
     names = Names(
@@ -43,37 +51,18 @@ class Choice(Labelled):
     reads_json_lines = False
     examples = "questions"
 
-    def usage(self, task):
-        return _USAGE
-
-    @property
-    def record(self):
-        from bert_keras.kinds.choice import records
-
-        return records.ChosenEnding
-
-    def network(self, bert_config, task, *, head, scale, **shared):
-        from bert_keras.kinds.choice import network
-
-        return network.BertChooser(
-            bert_config,
-            **head,
-            **shared,
-        )
-
     def read(self, path, settings, *, data_set=None, has_labels=True, **_):
         from bert_keras.kinds.choice import dataset, swag
 
         return dataset.ChoiceDataset(
             path=path,
-            questions=swag.read(path, has_label=has_labels),
+            rows=swag.read(path, has_label=has_labels),
             has_labels=has_labels,
             name=data_set,
         )
 
     def from_python(self, examples, task):
         from bert_keras.kinds.choice import dataset, swag
-        from bert_keras.labelled import python_examples
 
         def read(example, number):
             sentence, *beginning, endings = example
@@ -88,25 +77,13 @@ class Choice(Labelled):
         expected = "a text, the beginning of the endings if any, four endings"
         return dataset.ChoiceDataset(
             path=python_examples.PATH,
-            questions=python_examples.read(examples, read, expected=expected),
+            rows=python_examples.read(examples, read, expected=expected),
             has_labels=False,
         )
-
-    def page(self, records, task):
-        from bert_keras.kinds.choice import chosen_endings
-
-        return chosen_endings.describe(records)
-
-    def served(self, trained, *, top_k):
-        from bert_keras.kinds.choice import served_choices
-
-        return served_choices.Choices(trained)
 
     def score(self, records, metric, *, labels):
         from bert_keras.labelled import score_sums
 
-        if metric not in self.resampled:
-            raise KeyError(metric)
         is_right = [record["label"] == record["prediction"] for record in records]
         return score_sums.ratio(is_right, [1] * len(is_right))
 

@@ -3,10 +3,8 @@
 # Labels are None only in files without any, which are not asked for them.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import scipy.special
@@ -19,35 +17,24 @@ from bert_keras.labelled import answers, dataset, tables, tokenized
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChoiceDataset(dataset.Dataset):
-    """Questions with four endings each."""
+class ChoiceDataset(dataset.Rows):
+    """Questions with four endings each, `swag.Question`."""
 
-    path: Path
-    questions: Sequence[swag.Question]
-    has_labels: bool
     name: str | None = None
     """Name of the data set; `None`: the user's own."""
 
-    def __len__(self) -> int:
-        return len(self.questions)
-
     def keys(self) -> list[str]:
-        return [f"{row.sentence}\0{row.beginning}" for row in self.questions]
+        return [f"{row.sentence}\0{row.beginning}" for row in self.rows]
 
     def contents(self) -> dataset.Contents:
-        asked = self.questions
-        labels = [row.label for row in asked]
+        labels = [row.label for row in self.rows]
         return dataset.Contents(
-            [(row.sentence, row.beginning, *row.endings) for row in asked],
+            [(row.sentence, row.beginning, *row.endings) for row in self.rows],
             labels,
             labels=labels if self.has_labels else (),
             # An ending may follow one of the two parts before it.
             needs_all_texts=False,
         )
-
-    def subset(self, rows) -> "ChoiceDataset":
-        questions = [self.questions[row] for row in rows]
-        return dataclasses.replace(self, questions=questions)
 
     def with_columns(self, answers, *, suffix):
         return tables.joined(swag.read_rows(self.path), answers, suffix=suffix)
@@ -58,17 +45,17 @@ class ChoiceDataset(dataset.Dataset):
     def encode(self, task, tokenizer, settings) -> tokenized.LabelledInputs:
         labels = {}
         if self.has_labels:
-            labels["label_ids"] = swag.label_ids(self.questions)
+            labels["label_ids"] = swag.label_ids(self.rows)
         return tokenized.LabelledInputs(
             texts=swag.tokenize(
-                self.questions, tokenizer, max_seq_length=settings.max_seq_length
+                self.rows, tokenizer, max_seq_length=settings.max_seq_length
             ),
             labels=labels,
         )
 
     def answer(self, outputs, inputs, task, settings) -> "ChoiceAnswers":
         return ChoiceAnswers(
-            questions=self.questions,
+            questions=self.rows,
             logits=outputs,
             label_ids=inputs.labels.get("label_ids"),
         )

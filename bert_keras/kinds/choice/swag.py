@@ -5,10 +5,8 @@ and `label` are read. A `.tsv` file is laid out as CODAH: no line of column name
 category, beginning, four endings and label. No TensorFlow.
 """
 
-import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,13 +45,10 @@ def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
     """Reads all rows of a `.csv` file as SWAG or a `.tsv` file as CODAH. Without
     `has_label`, `label` is `None`."""
     path = files.path(path)
-    questions = [
-        _question(row, line, has_label=has_label, path=path)
-        for line, row in _numbered_rows(path)
-    ]
-    if not questions:
-        raise InputError(f"{path}: holds no rows, expected at least one")
-    return questions
+    rows = _numbered_rows(path)
+    return text.at_least_one(
+        path, (_question(row, n, has_label=has_label, path=path) for n, row in rows)
+    )
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -132,56 +127,27 @@ def label_ids(questions: Sequence[Question]) -> np.ndarray:
     return np.array([question.label for question in questions], np.int32)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TokenizedQuestions:
-    endings: tokenized.TokenizedTexts
-    """An input for each ending, question after question."""
-
-    def __len__(self) -> int:
-        return len(self.endings) // NUM_ENDINGS
-
-    @functools.cached_property
-    def lengths(self) -> np.ndarray:
-        """Returns `(num_questions,)` int64 tokens of each question's longest input."""
-        return self.endings.lengths.reshape(-1, NUM_ENDINGS).max(axis=1)
-
-    @property
-    def whole_lengths(self) -> np.ndarray:
-        """Returns `lengths` as they were if nothing had been cut off."""
-        return self.endings.whole_lengths.reshape(-1, NUM_ENDINGS).max(axis=1)
-
-    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns `input_ids`, `input_mask` and `segment_ids`, int32, each `(len(rows),
-        4, longest)`, padded to the longest input."""
-        endings = np.asarray(rows)[:, None] * NUM_ENDINGS + np.arange(NUM_ENDINGS)
-        batch = self.endings.batch(endings.ravel())
-        return {
-            name: values.reshape(len(rows), NUM_ENDINGS, -1)
-            for name, values in batch.items()
-        }
-
-
 def tokenize(
     questions: Sequence[Question],
     tokenizer: tokenization.Tokenizer,
     *,
     max_seq_length: int,
-) -> TokenizedQuestions:
+) -> tokenized.GroupedTexts:
     """Makes the inputs `[CLS] sentence [SEP] beginning ending [SEP]` of each ending.
 
     Section 4.4 of the paper. Long inputs are cut as by `tokenization.pack_pair`.
     """
-    return TokenizedQuestions(
-        endings=tokenized.tokenize(
-            (
-                (question.sentence, f"{question.beginning} {ending}")
-                for question in questions
-                for ending in question.endings
-            ),
-            tokenizer,
-            max_seq_length=max_seq_length,
-        )
+    texts = tokenized.tokenize(
+        (
+            (question.sentence, f"{question.beginning} {ending}")
+            for question in questions
+            for ending in question.endings
+        ),
+        tokenizer,
+        max_seq_length=max_seq_length,
     )
+    ids = np.arange(len(texts)).reshape(-1, NUM_ENDINGS)
+    return tokenized.GroupedTexts(texts=texts, ids=ids)
 
 
 def scores(logits: np.ndarray, true_label_ids: np.ndarray) -> dict[str, float]:

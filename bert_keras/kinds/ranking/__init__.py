@@ -2,12 +2,14 @@
 
 import typing
 
-from bert_keras.kinds.kind import Labelled, Metric, Names, Usage
+from bert_keras.kinds.kind import HEAD, Labelled, Metric, Names, Usage
+from bert_keras.kinds.ranking import records
+from bert_keras.labelled import python_examples
 
 if typing.TYPE_CHECKING:
     from bert_keras.kinds.ranking import candidates
 
-_USAGE = Usage(
+_EXAMPLE = Usage(
     model="""\
 passages = ["Ada wrote the first program.", "It rained all day."]
 questions = ["Who wrote the first program?"] * len(passages)
@@ -27,6 +29,12 @@ class Ranking(Labelled):
     """Answers with a score for each passage; higher is better."""
 
     name = "ranking"
+    network_class = "bert_keras.kinds.ranking.network:BertRanker"
+    network_arguments = HEAD
+    served_class = "bert_keras.kinds.ranking.served_ranking:Rankings"
+    page_function = "bert_keras.kinds.ranking.ranked_passages:describe"
+    record = records.RankedPassages
+    example = _EXAMPLE
     form = "ranking"
     names = Names(
         hugging_face="BertForSequenceClassification",
@@ -50,20 +58,6 @@ class Ranking(Labelled):
     """Passages of a question in training, where `ranking.num_candidates` is not set."""
     scored = "the candidates of each question"
 
-    def usage(self, task):
-        return _USAGE
-
-    @property
-    def record(self):
-        from bert_keras.kinds.ranking import records
-
-        return records.RankedPassages
-
-    def network(self, bert_config, task, *, head, scale, **shared):
-        from bert_keras.kinds.ranking import network
-
-        return network.BertRanker(bert_config, **head, **shared)
-
     def label_features(self, task, rows, length):
         numbers = ((rows, self.num_texts), "float32")
         return {"label_ids": numbers, "label_targets": numbers}
@@ -74,19 +68,16 @@ class Ranking(Labelled):
         questions = candidates.read_questions(
             path, settings.columns, has_labels=has_labels
         )
-        return dataset.RankingDataset(
-            path=path, questions=questions, has_labels=has_labels
-        )
+        return dataset.RankingDataset(path=path, rows=questions, has_labels=has_labels)
 
     def from_python(self, examples, task):
         from bert_keras.kinds.ranking import dataset
-        from bert_keras.labelled import python_examples
 
         questions = python_examples.read(
             examples, _question, expected="a question, and a list of passages"
         )
         return dataset.RankingDataset(
-            path=python_examples.PATH, questions=questions, has_labels=False
+            path=python_examples.PATH, rows=questions, has_labels=False
         )
 
     def main_metric(self, settings, labels):
@@ -100,16 +91,6 @@ class Ranking(Labelled):
         values = [score(record["relevances"], record["scores"]) for record in records]
         return score_sums.ratio(values, [1] * len(values))
 
-    def page(self, records, task):
-        from bert_keras.kinds.ranking import ranked_passages
-
-        return ranked_passages.describe(records)
-
-    def served(self, trained, *, top_k):
-        from bert_keras.kinds.ranking import served_ranking
-
-        return served_ranking.Rankings(trained)
-
     def sign(self, evaluation, answers):
         from bert_keras.labelled import degenerate
 
@@ -122,7 +103,6 @@ class Ranking(Labelled):
 
 def _question(example: typing.Any, number: int) -> "candidates.Question":
     from bert_keras.kinds.ranking import candidates
-    from bert_keras.labelled import python_examples
 
     asked, passages = example
     [asked] = python_examples.strings([asked])

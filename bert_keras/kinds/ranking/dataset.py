@@ -7,17 +7,16 @@ relevant one, and others at random. No TensorFlow.
 
 import dataclasses
 import functools
-import hashlib
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features
+from bert_keras.kinds import held_out_parts
 from bert_keras.kinds.ranking import scores
 from bert_keras.kinds.ranking.candidates import Question
 from bert_keras.kinds.ranking.records import RankedPassages
@@ -28,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CandidateLists:
+class CandidateLists(dataset.Inputs):
     """Model inputs to learn from: each is a question with some of its candidates."""
 
     pairs: tokenized.TokenizedTexts
@@ -97,10 +96,8 @@ class CandidateLists:
             np.arange(width) < np.array([len(places) for places in drawn])[:, None]
         )
         relevances = np.where(is_there, self.relevances[pairs], np.float32(-1))
-        batch = {
-            name: values.reshape(*pairs.shape, -1)
-            for name, values in self.pairs.batch(pairs.ravel()).items()
-        }
+        drawn_texts = tokenized.GroupedTexts(texts=self.pairs, ids=pairs)
+        batch = drawn_texts.batch(np.arange(len(rows)))
         batch = shapes.padded(batch, int(self.lengths[rows].max()))
         batch["label_ids"] = relevances
         if self.settings.loss == "listwise":
@@ -108,28 +105,19 @@ class CandidateLists:
             batch[features.LABEL_TARGETS] = gains / gains.sum(axis=1, keepdims=True)
         return batch
 
-    def places(self, rows: np.ndarray) -> dataset.Places:
-        return dataset.Places(rows, (np.arange(len(rows)),))
-
 
 @dataclass(frozen=True, kw_only=True)
-class RankingDataset(dataset.Dataset):
-    """Questions, each with any number of candidates."""
+class RankingDataset(dataset.Rows):
+    """Rows that are questions, each with any number of candidates."""
 
-    path: Path
-    questions: Sequence[Question]
-    has_labels: bool
     is_training: bool = False
 
-    def __len__(self) -> int:
-        return len(self.questions)
-
     def keys(self) -> list[str]:
-        return [question.text for question in self.questions]
+        return [question.text for question in self.rows]
 
     def contents(self) -> dataset.Contents:
         """Returns every pair of a question and a candidate."""
-        pairs = [(q.text, c) for q in self.questions for c in q.candidates]
+        pairs = [(q.text, c) for q in self.rows for c in q.candidates]
         relevances = [c.relevance for _, c in pairs]
         return dataset.Contents(
             [(asked, candidate.passage) for asked, candidate in pairs],
@@ -137,12 +125,8 @@ class RankingDataset(dataset.Dataset):
             labels=[f"{value:g}" for value in relevances] if self.has_labels else (),
         )
 
-    def subset(self, rows) -> "RankingDataset":
-        questions = [self.questions[row] for row in rows]
-        return dataclasses.replace(self, questions=questions)
-
     def for_training(self) -> "RankingDataset":
-        questions = [q for q in self.questions if q.can_be_learnt]
+        questions = [q for q in self.rows if q.can_be_learnt]
         if not questions:
             raise InputError(
                 f"{self.path}: expected a right passage (relevance above 0) and a less "
@@ -155,17 +139,17 @@ class RankingDataset(dataset.Dataset):
                 "relevant: nothing is learnt from these",
                 *(self.path, missing, len(self)),
             )
-        return dataclasses.replace(self, questions=questions, is_training=True)
+        return dataclasses.replace(self, rows=questions, is_training=True)
 
     def with_columns(self, answers, *, suffix):
         """Returns the rows of each question, the best first."""
         rows = list(text.read_rows(self.path))
         header, *lines = answers.removesuffix("\n").split("\n")
-        scored = [c.row for question in self.questions for c in question.candidates]
+        scored = [c.row for question in self.rows for c in question.candidates]
         line_of = dict(zip(scored, lines, strict=True))
         in_order = [
             question.candidates[number].row
-            for question in self.questions
+            for question in self.rows
             for number in scores.ranking(
                 [float(line_of[c.row]) for c in question.candidates]
             )
@@ -181,7 +165,7 @@ class RankingDataset(dataset.Dataset):
 
     def encode(self, task, tokenizer, settings):
         pairs = tokenized.tokenize(
-            ((q.text, c.passage) for q in self.questions for c in q.candidates),
+            ((q.text, c.passage) for q in self.rows for c in q.candidates),
             tokenizer,
             max_seq_length=settings.max_seq_length,
             keeps_tail=settings.long_texts == "head_tail",
@@ -190,21 +174,21 @@ class RankingDataset(dataset.Dataset):
             return tokenized.LabelledInputs(texts=pairs, labels={})
         return CandidateLists(
             pairs=pairs,
-            counts=np.array([len(q.candidates) for q in self.questions]),
-            relevances=np.concatenate([q.relevances for q in self.questions]).astype(
+            counts=np.array([len(q.candidates) for q in self.rows]),
+            relevances=np.concatenate([q.relevances for q in self.rows]).astype(
                 np.float32
             ),
             question_seeds=np.array(
-                [question_seed(q.text) for q in self.questions], np.uint64
+                [held_out_parts.number_of(q.text) for q in self.rows], np.uint64
             ),
             settings=settings.ranking,
             seed=settings.seed,
         )
 
     def answer(self, outputs, inputs, task, settings) -> "RankingAnswers":
-        counts = [len(question.candidates) for question in self.questions]
+        counts = [len(question.candidates) for question in self.rows]
         return RankingAnswers(
-            questions=self.questions,
+            questions=self.rows,
             scores_of=np.split(outputs[:, 0], np.cumsum(counts)[:-1]),
             has_labels=self.has_labels,
         )
@@ -238,10 +222,3 @@ class RankingAnswers(dataset.Answers):
                 prediction=tuple(scores.ranking(found).tolist()),
                 scores=tuple(found.tolist()),
             )
-
-
-def question_seed(asked: str) -> int:
-    """Returns a number below 2 ** 64; all are equally likely."""
-    # Half of a surrogate pair is no valid UTF-8.
-    digest = hashlib.sha256(asked.encode("utf-8", errors="surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big")

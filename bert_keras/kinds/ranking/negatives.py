@@ -17,9 +17,10 @@ import numpy as np
 from bert_keras.core import files, progress
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
-from bert_keras.kinds.ranking import candidates, dataset
+from bert_keras.kinds import held_out_parts
+from bert_keras.kinds.ranking import candidates
 from bert_keras.kinds.ranking.candidates import Question
-from bert_keras.kinds.text import text
+from bert_keras.kinds.text import similarity, text
 from bert_keras.labelled import reading, tables
 
 logger = logging.getLogger(__name__)
@@ -88,7 +89,7 @@ def mine(
             `passage` and `relevance`.
     """
     questions = candidates.read_questions(input_path, finetuning.TextColumns())
-    vectors = _unit_length(embed([question.text for question in questions]))
+    vectors = similarity.unit_length(embed([question.text for question in questions]))
     numbers = _nearest(questions, vectors, files.path(passages_path), embed, choice)
     chosen = _texts(files.path(passages_path), numbers)
     if not any(chosen):
@@ -152,7 +153,14 @@ def _nearest(
     ):
         while block := list(itertools.islice(passages, BLOCK)):
             own = [(row, i) for i, p in enumerate(block) for row in owners.get(p, ())]
-            _merge(best, numbers, vectors, _unit_length(embed(block)), own, num_done)
+            _merge(
+                best,
+                numbers,
+                vectors,
+                similarity.unit_length(embed(block)),
+                own,
+                num_done,
+            )
             num_done += len(block)
     return [
         _chosen(best[row], numbers[row], limits[row], question.text, choice)
@@ -174,7 +182,9 @@ def _limits(
     nearest = np.full(len(questions), -np.inf, np.float32)
     for begin in range(0, len(pairs), BLOCK):
         rows, passages = zip(*pairs[begin : begin + BLOCK], strict=True)
-        cosines = (vectors[[*rows]] * _unit_length(embed(passages))).sum(axis=1)
+        cosines = (vectors[[*rows]] * similarity.unit_length(embed(passages))).sum(
+            axis=1
+        )
         np.maximum.at(nearest, [*rows], cosines)
     limits = nearest - margin * np.abs(nearest)
     return np.where(np.isfinite(nearest), limits, np.inf)
@@ -221,7 +231,7 @@ def _chosen(
     order = order[cosines[order] > -np.inf][choice.skip :]
     order = order[cosines[order] <= limit]
     if len(order) > choice.num_negatives:
-        place = [choice.seed & (2**64 - 1), dataset.question_seed(asked)]
+        place = [choice.seed & (2**64 - 1), held_out_parts.number_of(asked)]
         rng = np.random.default_rng(place)
         order = order[np.sort(rng.permutation(len(order))[: choice.num_negatives])]
     return numbers[order]
@@ -242,8 +252,3 @@ def _rows(
         rows += [{"question": question.text, _PASSAGE: p} for p in (*passages, *wrong)]
         relevances += [f"{r:g}" for r in question.relevances] + ["0"] * len(wrong)
     return tables.joined(rows, "\n".join(relevances) + "\n", suffix=suffix)
-
-
-def _unit_length(vectors: np.ndarray) -> np.ndarray:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.maximum(lengths, np.float32(1e-12))

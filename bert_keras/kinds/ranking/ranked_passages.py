@@ -74,7 +74,13 @@ def _search(records: Sequence[RankedPassages], ranks: np.ndarray) -> sections.Se
     ]
     if len(known):
         rows.append(["median rank of the first right one", f"{np.median(known):,.0f}"])
-    draw = functools.partial(_draw_ranks, known, len(records))
+    draw = functools.partial(
+        draw_ranks,
+        known,
+        len(records),
+        title="Right passages among the first ones",
+        labels=("passages read", "share of questions"),
+    )
     return sections.Section(
         "Ranks of the right passages",
         "ranks",
@@ -83,13 +89,16 @@ def _search(records: Sequence[RankedPassages], ranks: np.ndarray) -> sections.Se
     )
 
 
-def _draw_ranks(ranks: np.ndarray, num_questions: int) -> figure.Figure:
-    picture, plot = drawing.new_plot("Right passages among the first ones")
+def draw_ranks(
+    ranks: np.ndarray, num_searches: int, *, title: str, labels: tuple[str, str]
+) -> figure.Figure:
+    """Draws the share of searches that find what they look for among the first ones;
+    `labels` are those of the axes."""
+    picture, plot = drawing.new_plot(title)
     counts = np.unique(np.geomspace(1, max(ranks.max(), 2), 200).round())
-    shares = [(ranks <= count).sum() / num_questions for count in counts]
+    shares = [(ranks <= count).sum() / num_searches for count in counts]
     plot.step(counts, shares, where="post", color=drawing.BLUE, linewidth=2)
-    plot.set(xlabel="passages read", ylabel="share of questions", xscale="log")
-    plot.set_ylim(0, 1)
+    plot.set(xlabel=labels[0], ylabel=labels[1], xscale="log", ylim=(0, 1))
     # The style of these pictures does not typeset powers.
     plot.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
     plot.axvline(scores.RANK, color=drawing.GREY, linestyle="--")

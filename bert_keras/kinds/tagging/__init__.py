@@ -1,12 +1,19 @@
 """A tag for each word: entities, parts of speech."""
 
-from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, Usage
+from bert_keras.kinds.kind import HEAD, LOSS, Labelled, Metric, Names, Usage
+from bert_keras.kinds.tagging import records
 
 
 class Tagging(Labelled):
     """Answers with a tag for each word, or with the entities of a text."""
 
     name = "tagging"
+    network_class = "bert_keras.kinds.tagging.network:BertTagger"
+    network_arguments = ("num_labels", "feature_layers", *HEAD)
+    served_class = "bert_keras.kinds.tagging.served_tags:Tags"
+    page_function = "bert_keras.kinds.tagging.tagged_sentences:describe"
+    record = records.TaggedSentence
+    example = Usage(text='"Ada Lovelace lived in London."')
     form = "tagging"
     suffix = ".txt"
     unused = ("encoder/pooler/",)
@@ -34,26 +41,6 @@ class Tagging(Labelled):
     accepts = frozenset({"packing", "teacher"})
     resampled = ("f1", "accuracy")
     own_settings = ("feature_layers",)
-
-    def usage(self, task):
-        return Usage(text='"Ada Lovelace lived in London."')
-
-    @property
-    def record(self):
-        from bert_keras.kinds.tagging import records
-
-        return records.TaggedSentence
-
-    def network(self, bert_config, task, *, head, scale, **shared):
-        from bert_keras.kinds.tagging import network
-
-        return network.BertTagger(
-            bert_config,
-            task.num_labels,
-            feature_layers=task.feature_layers,
-            **head,
-            **shared,
-        )
 
     def read(
         self,
@@ -109,16 +96,6 @@ class Tagging(Labelled):
         is_plain = labels and ner.scheme_of(labels) == "plain"
         return "accuracy" if is_plain else "f1"
 
-    def page(self, records, task):
-        from bert_keras.kinds.tagging import tagged_sentences
-
-        return tagged_sentences.describe(records)
-
-    def served(self, trained, *, top_k):
-        from bert_keras.kinds.tagging import served_tags
-
-        return served_tags.Tags(trained)
-
     def label_features(self, task, rows, length):
         return {"label_ids": ((rows, length), "int32")}
 
@@ -126,8 +103,6 @@ class Tagging(Labelled):
         from bert_keras.kinds.tagging import ner
         from bert_keras.labelled import score_sums
 
-        if metric not in self.resampled:
-            raise KeyError(metric)
         pairs = [(record["labels"], record["prediction"]) for record in records]
         if metric == "f1":
             entities = [[{*ner.entities(tags)} for tags in pair] for pair in pairs]

@@ -6,7 +6,9 @@
 from typing import ClassVar
 
 from bert_keras.core.errors import InputError
-from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names
+from bert_keras.kinds.kind import HEAD, LOSS, Labelled, Metric, Names
+from bert_keras.kinds.text import records
+from bert_keras.labelled import python_examples
 
 
 def _names(*, problem_type: str, activation: str) -> Names:
@@ -26,30 +28,14 @@ def _names(*, problem_type: str, activation: str) -> Names:
 class _Text(Labelled):
     """The common part of the three kinds of answers to texts."""
 
+    network_class = "bert_keras.kinds.text.network:BertClassifier"
+    network_arguments = ("num_labels", *HEAD)
+    served_class = "bert_keras.kinds.text.served_labels:Labels"
     form = "text"
     accepts = frozenset({"long_texts", "windows", "packing", "teacher"})
     main_metric_name: ClassVar[str] = "accuracy"
 
-    def network(self, bert_config, task, *, head, scale, **shared):
-        from bert_keras.kinds.text import network
-
-        return network.BertClassifier(
-            bert_config,
-            task.num_labels,
-            **head,
-            **shared,
-        )
-
-    def read(
-        self,
-        path,
-        settings,
-        *,
-        data_set=None,
-        has_labels=True,
-        has_text_pair=None,
-        reads_text=False,
-    ):
+    def read(self, path, settings, *, data_set=None, has_labels=True, **options):
         from bert_keras.kinds.text import glue, text, text_forms
 
         if data_set is not None:
@@ -64,7 +50,7 @@ class _Text(Labelled):
         rows = text.read_texts(
             path,
             settings.columns,
-            has_text_pair=has_text_pair,
+            has_text_pair=options.get("has_text_pair"),
             has_label=has_labels,
             has_several_labels=settings.has_several_labels,
         )
@@ -79,13 +65,12 @@ class _Text(Labelled):
 
     def from_python(self, examples, task):
         from bert_keras.kinds.text import text, text_forms
-        from bert_keras.labelled import python_examples
 
         def read(example, number):
-            if not task.has_text_pair:
-                [single] = python_examples.strings([example])
-                return text.LabelledText(single, None, None, number)
-            first, second = python_examples.strings(example)
+            if task.has_text_pair:
+                first, second = python_examples.strings(example)
+            else:
+                [first], second = python_examples.strings([example]), None
             return text.LabelledText(first, second, None, number)
 
         expected = "a pair of strings" if task.has_text_pair else "a string"
@@ -103,16 +88,12 @@ class _Text(Labelled):
             return glue.TASKS[settings.task].main_metric
         return self.main_metric_name
 
-    def served(self, trained, *, top_k):
-        from bert_keras.kinds.text import served_labels
-
-        return served_labels.Labels(trained)
-
 
 class Classification(_Text):
     """Answers with one of several classes."""
 
     name = "classification"
+    record = records.ClassifiedText
     names = _names(problem_type="single_label_classification", activation="linear")
     has_labels = True
     metrics = (LOSS, *map(Metric, ("accuracy", "f1", "macro_f1", "matthews")))
@@ -139,12 +120,6 @@ class Classification(_Text):
         answered = [record["prediction"] for record in records]
         return score_sums.classes(truth, answered, labels, metric)
 
-    @property
-    def record(self):
-        from bert_keras.kinds.text import records
-
-        return records.ClassifiedText
-
     def page(self, records, task):
         from bert_keras.kinds.text import classified_texts
 
@@ -160,6 +135,9 @@ class MultiLabel(_Text):
     """Answers with any number of classes."""
 
     name = "multi_label"
+    network_class = "bert_keras.kinds.text.network:BertMultiLabelClassifier"
+    served_class = "bert_keras.kinds.text.served_labels:SeveralLabels"
+    record = records.MultiLabelText
     names = _names(problem_type="multi_label_classification", activation="sigmoid")
     has_labels = True
     scored = "whole texts, each with all labels"
@@ -176,27 +154,9 @@ class MultiLabel(_Text):
     def usual_settings(self, task):
         return super().usual_settings(task) | {"multi_label": True}
 
-    @property
-    def record(self):
-        from bert_keras.kinds.text import records
-
-        return records.MultiLabelText
-
-    def network(self, bert_config, task, *, head, scale, **shared):
-        from bert_keras.kinds.text import network
-
-        return network.BertMultiLabelClassifier(
-            bert_config,
-            task.num_labels,
-            **head,
-            **shared,
-        )
-
     def score(self, records, metric, *, labels):
         from bert_keras.labelled import score_sums
 
-        if metric not in self.resampled:
-            raise KeyError(metric)
         truth = [record["labels"] for record in records]
         answered = [record["prediction"] for record in records]
         return score_sums.macro_f1(truth, answered, labels)
@@ -205,11 +165,6 @@ class MultiLabel(_Text):
         from bert_keras.kinds.text import multi_label_texts
 
         return multi_label_texts.describe(records, task.labels)
-
-    def served(self, trained, *, top_k):
-        from bert_keras.kinds.text import served_labels
-
-        return served_labels.SeveralLabels(trained)
 
     def sign(self, evaluation, answers):
         from bert_keras.labelled import degenerate
@@ -223,6 +178,8 @@ class Regression(_Text):
     """Answers with a number."""
 
     name = "regression"
+    page_function = "bert_keras.kinds.text.rated_texts:describe"
+    record = records.RatedText
     names = _names(problem_type="regression", activation="linear")
     metrics = (Metric("loss", "squares", "less"), Metric("pearson"), Metric("spearman"))
     resampled = ("pearson", "spearman")
@@ -234,26 +191,13 @@ class Regression(_Text):
     def usual_settings(self, task):
         return super().usual_settings(task) | {"regression": True}
 
-    @property
-    def record(self):
-        from bert_keras.kinds.text import records
-
-        return records.RatedText
-
     def score(self, records, metric, *, labels):
         from bert_keras.labelled import score_sums
 
-        if metric not in self.resampled:
-            raise KeyError(metric)
         truth = [record["label"] for record in records]
         answered = [record["prediction"] for record in records]
         by_rank = metric == "spearman"
         return score_sums.correlation(truth, answered, by_rank=by_rank)
-
-    def page(self, records, task):
-        from bert_keras.kinds.text import rated_texts
-
-        return rated_texts.describe(records)
 
     def sign(self, evaluation, answers):
         from bert_keras.labelled import degenerate

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_keras.core import files
-from bert_keras.core.errors import InputError, nearest
+from bert_keras.core.errors import InputError
 from bert_keras.core.settings.finetuning import TextColumns
 from bert_keras.kinds.text import text
 from bert_keras.labelled import reading
@@ -134,21 +134,12 @@ TASKS: Mapping[str, Task] = {
 }
 
 
-def find_task(name: str) -> Task:
-    if name not in TASKS:
-        raise InputError(
-            f"expected a GLUE task ({', '.join(TASKS)}), got {name!r}"
-            f"{nearest(name, TASKS)}"
-        )
-    return TASKS[name]
-
-
 def find_files(
     directory: str | Path, name: str, splits: Iterable[str] | None = None
 ) -> dict[str, Path]:
     """Finds the files of some splits of a task; `None`: those to train and to evaluate
     on. The official `directory` holds one folder for each task."""
-    task = find_task(name)
+    task = TASKS[name]
     if splits is None:
         splits = [*([task.train] if task.train else []), *task.dev]
     folder = files.path(directory) / task.folder
@@ -164,21 +155,21 @@ def find_files(
 
 def read(directory: str | Path, name: str, split: str) -> list[text.LabelledText]:
     """Reads all rows of a split; rows of a test split have no label."""
-    task = find_task(name)
+    task = TASKS[name]
     path = find_files(directory, name, [split])[split]
     has_label = split not in task.submissions
-    examples = [
-        _example(task, row, line, has_label=has_label, path=path)
-        for line, row in _rows(task, split, path)
-    ]
-    if not examples:
-        raise InputError(f"{path}: holds no rows, expected at least one")
-    return examples
+    return text.at_least_one(
+        path,
+        (
+            _example(task, row, line, has_label=has_label, path=path)
+            for line, row in _rows(task, split, path)
+        ),
+    )
 
 
 def read_rows(path: Path, name: str) -> Iterator[dict[str, str]]:
     """Returns all columns of each row of a task's file, which `read` takes."""
-    return (row for _, row in _rows(find_task(name), path.stem, path))
+    return (row for _, row in _rows(TASKS[name], path.stem, path))
 
 
 def _rows(task: Task, split: str, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
@@ -203,9 +194,7 @@ def _rows(task: Task, split: str, path: Path) -> Iterator[tuple[int, dict[str, s
     if broken:
         logger.warning(
             "%s: %d broken lines left out, the first is line %d",
-            path,
-            len(broken),
-            broken[0],
+            *(path, len(broken), broken[0]),
         )
 
 
@@ -248,7 +237,7 @@ def scores(
     counts as 0.
     """
     values = text.scores(logits, true_label_ids)
-    return {metric: values[metric] for metric in ("loss", *find_task(name).metrics)}
+    return {metric: values[metric] for metric in ("loss", *TASKS[name].metrics)}
 
 
 def submission_tsv(name: str, logits: np.ndarray) -> str:
@@ -258,7 +247,7 @@ def submission_tsv(name: str, logits: np.ndarray) -> str:
     `index`, `prediction`, each row has its number, from 0, and the label as the
     training file spells it; for STS-B the number, within 0 to 5.
     """
-    labels = find_task(name).labels
+    labels = TASKS[name].labels
     if labels is None:
         answers = [f"{number:.3f}" for number in np.clip(logits[:, 0], 0.0, 5.0)]
     else:
@@ -267,29 +256,26 @@ def submission_tsv(name: str, logits: np.ndarray) -> str:
     return "index\tprediction\n" + "".join(lines)
 
 
+_SUBMISSIONS = {
+    submission.file_name: (submission.num_rows, task.same_model_as or name)
+    for name, task in TASKS.items()
+    for submission in task.submissions.values()
+}
+"""Rows of each file of a submission, and the task of the model that answers it."""
+
+
 def submission_names(model_task: str | None) -> list[str]:
     """Returns a model's files of a submission; none if its task is not GLUE's."""
-    return [
-        submission.file_name
-        for name, task in TASKS.items()
-        if (task.same_model_as or name) == model_task
-        for submission in task.submissions.values()
-    ]
+    return [name for name, (_, task) in _SUBMISSIONS.items() if task == model_task]
 
 
 def check_is_whole(file_names: Iterable[str]) -> None:
-    given = set(file_names)
-    wanted = {
-        file_name: name
-        for name, task in TASKS.items()
-        if task.same_model_as is None
-        for file_name in submission_names(name)
-    }
-    if missing := [file_name for file_name in wanted if file_name not in given]:
-        runs = dict.fromkeys(wanted[file_name] for file_name in missing)
+    if missing := _SUBMISSIONS.keys() - file_names:
+        names = [name for name in _SUBMISSIONS if name in missing]
+        runs = dict.fromkeys(_SUBMISSIONS[name][1] for name in names)
         raise InputError(
-            f"a submission to GLUE has {len(wanted)} files, missing: "
-            f"{', '.join(missing)}: give runs on {', '.join(runs)} too"
+            f"a submission to GLUE has {len(_SUBMISSIONS)} files, missing: "
+            f"{', '.join(names)}: give runs on {', '.join(runs)} too"
         )
 
 
@@ -297,23 +283,20 @@ def submission_zip(tables: Mapping[str, str]) -> bytes:
     """Returns the archive to upload; equal bytes for equal answers. `tables` are the
     `submission_tsv` of every `Submission`, by file name."""
     check_is_whole(tables)
-    wanted = [s for task in TASKS.values() for s in task.submissions.values()]
-    unknown = sorted(set(tables) - {s.file_name for s in wanted})
-    if unknown:
+    if unknown := sorted(tables.keys() - _SUBMISSIONS):
         raise InputError(f"no files of a submission to GLUE: {', '.join(unknown)}")
     archive = io.BytesIO()
     # Not compressed: releases of zlib differ in their bytes.
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
-        for submission in wanted:
-            table = tables[submission.file_name]
-            num_rows = table.count("\n") - 1
-            if num_rows != submission.num_rows:
+        for name, (expected, _) in _SUBMISSIONS.items():
+            num_rows = tables[name].count("\n") - 1
+            if num_rows != expected:
                 raise InputError(
-                    f"{submission.file_name}: {num_rows:,} rows, but the official test "
-                    f"file has {submission.num_rows:,}: predict that one"
+                    f"{name}: {num_rows:,} rows, but the official test file has "
+                    f"{expected:,}: predict that one"
                 )
-            entry = zipfile.ZipInfo(submission.file_name)
+            entry = zipfile.ZipInfo(name)
             # By default an entry names the system that wrote it.
             entry.create_system, entry.external_attr = 3, 0o644 << 16
-            file.writestr(entry, table)
+            file.writestr(entry, tables[name])
     return archive.getvalue()

@@ -8,13 +8,18 @@ import pydantic
 from bert_keras.labelled.answers import Computed, Record
 
 
-class ClassifiedText(Record):
-    """A text, or two, and its class."""
+class _Text(Record):
+    """A text, or two."""
 
     text: str
     text_pair: str | None = None
     line: int
     """Where it begins in its file; of texts given in Python their number, from 1."""
+
+
+class ClassifiedText(_Text):
+    """A text and its class."""
+
     label: str | None = None
     prediction: str
     probabilities: dict[str, Computed]
@@ -35,14 +40,11 @@ class ClassifiedText(Record):
         return self.probabilities.values()
 
 
-class MultiLabelText(Record):
-    """A text, or two, and any number of labels."""
+class MultiLabelText(_Text):
+    """A text and any number of labels."""
 
     truth_name = "labels"
 
-    text: str
-    text_pair: str | None = None
-    line: int
     labels: tuple[str, ...] | None = None
     """The right ones."""
     prediction: tuple[str, ...]
@@ -60,12 +62,9 @@ class MultiLabelText(Record):
         return self.probabilities.values()
 
 
-class RatedText(Record):
-    """A text, or two, and its number."""
+class RatedText(_Text):
+    """A text and its number."""
 
-    text: str
-    text_pair: str | None = None
-    line: int
     label: float | None = None
     prediction: Computed
 

@@ -14,7 +14,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import scipy.special
@@ -28,8 +28,7 @@ from bert_keras.core.settings.finetuning import FinetuningConfig, TextColumns
 from bert_keras.data import features
 from bert_keras.labelled import reading
 
-DEFAULT_TEXT_PAIR_COLUMN = "text_pair"
-"""Used when no other name is set and the file has it."""
+_Row = TypeVar("_Row")
 
 
 class LabelledText(NamedTuple):
@@ -62,21 +61,25 @@ def read_texts(
     """
     path = files.path(path)
     read_label = _labels if has_several_labels else _label
-    wanted: dict[str, str] = {}
-    examples = []
-    for line, row in reader(path)(path):
+    names: dict[str, str] = {}
+
+    def example(line: int, row: Mapping[str, Any]) -> LabelledText:
         place = Place(path, line)
-        wanted = wanted or _text_columns(columns, row, has_text_pair)
-        texts = {
-            role: place.string(row, name, key=role) for role, name in wanted.items()
-        }
+        if not names:
+            names.update(_text_columns(columns, row, has_text_pair))
+        first, *second = (place.string(row, n, key=k) for k, n in names.items())
         label = read_label(row, columns, place) if has_label else None
-        examples.append(
-            LabelledText(texts["text"], texts.get("text_pair"), label, line)
-        )
-    if not examples:
-        raise InputError(f"{path}: holds no rows, expected at least one")
-    return examples
+        return LabelledText(first, second[0] if second else None, label, line)
+
+    rows = reader(path)(path)
+    return at_least_one(path, itertools.starmap(example, rows))
+
+
+def at_least_one(path: Path, rows: Iterable[_Row]) -> list[_Row]:
+    """Returns all rows of a file, or raises an `InputError` if there are none."""
+    if listed := list(rows):
+        return listed
+    raise InputError(f"{path}: holds no rows, expected at least one")
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -98,11 +101,11 @@ def _text_columns(
     columns: TextColumns, row: Mapping[str, Any], has_text_pair: bool | None
 ) -> dict[str, str]:
     """Returns the names of the columns of texts, by key of `columns`."""
-    pair_name = columns.text_pair or DEFAULT_TEXT_PAIR_COLUMN
+    pair_name = columns.text_pair or "text_pair"
     if has_text_pair is None:
         has_text_pair = columns.text_pair is not None or pair_name in row
-    wanted = {"text": columns.text}
-    return wanted | {"text_pair": pair_name} if has_text_pair else wanted
+    pair = {"text_pair": pair_name} if has_text_pair else {}
+    return {"text": columns.text} | pair
 
 
 class Place(NamedTuple):
@@ -250,13 +253,13 @@ def label_features(
     """Returns the inputs of the loss of classes, by their names in `data.features`.
     `true_label_ids` are `(num_examples,)` places in `labels`."""
     found = {"label_ids": true_label_ids}
-    weights = settings.class_weights
     by_label = None
-    if weights is not None:
-        if weights == "balanced":
-            by_label = balanced_weights(true_label_ids, len(labels))
-        else:
-            by_label = weight_row(weights, labels)
+    if weights := settings.class_weights:
+        by_label = (
+            balanced_weights(true_label_ids, len(labels))
+            if weights == "balanced"
+            else weight_row(weights, labels)
+        )
         found[features.EXAMPLE_WEIGHTS] = by_label[true_label_ids]
     if smoothing := settings.label_smoothing:
         # As torch's `CrossEntropyLoss(weight=..., label_smoothing=...)`, in which each

@@ -3,12 +3,10 @@
 # Labels are None only in files without any, which are not asked for them.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOptionalIterable=false, reportOptionalMemberAccess=false
 
-import dataclasses
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import scipy.special
@@ -26,12 +24,9 @@ KINDS: tuple[config.TaskKind, ...] = ("classification", "multi_label", "regressi
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextDataset(dataset.Dataset):
-    """Texts or pairs of texts, with a class, several or a number each."""
+class TextDataset(dataset.Rows):
+    """Rows of `text.LabelledText`, with a class, several or a number each."""
 
-    path: Path
-    rows: Sequence[text.LabelledText]
-    has_labels: bool
     kind: config.TaskKind
     """One of `KINDS`."""
     columns: finetuning.TextColumns = finetuning.TextColumns()
@@ -39,9 +34,6 @@ class TextDataset(dataset.Dataset):
     """GLUE task that the file belongs to."""
     positive_label: str | None = None
     """See `FinetuningConfig.positive_label`."""
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     def keys(self) -> list[str]:
         return [f"{row.text}\0{row.text_pair or ''}" for row in self.rows]
@@ -63,9 +55,6 @@ class TextDataset(dataset.Dataset):
         each = [label for several in labels for label in several or ("(none)",)]
         return dataset.Contents(texts, [*map(frozenset, labels)], labels=each)
 
-    def subset(self, rows) -> "TextDataset":
-        return dataclasses.replace(self, rows=[self.rows[row] for row in rows])
-
     def with_columns(self, answers, *, suffix):
         if self.glue_task is not None:
             rows = glue.read_rows(self.path, self.glue_task)
@@ -79,7 +68,7 @@ class TextDataset(dataset.Dataset):
     def describe(self) -> config.Task:
         labels = positive_label = None
         if self.glue_task is not None:
-            labels = glue.find_task(self.glue_task).labels
+            labels = glue.TASKS[self.glue_task].labels
         elif self.kind == "classification":
             labels = text.distinct_labels(self.rows, path=self.path)
             positive_label = self._positive_label(labels)

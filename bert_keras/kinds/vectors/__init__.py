@@ -3,6 +3,8 @@
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.kinds.kind import Kind, Labelled, Metric, Names, Usage
+from bert_keras.kinds.vectors import records
+from bert_keras.labelled import python_examples
 
 _NAMES = Names(hugging_face="BertModel", pipeline="sentence-similarity")
 _POOLED = {"mean": ".mean(0)", "cls": "[0]"}
@@ -12,13 +14,9 @@ class Encoder(Kind):
     """An encoder without a head."""
 
     name = "encoder"
+    network_class = "bert_keras.model.encoder:BertEncoder"
     names = _NAMES
     parts = ("encoder/",)
-
-    def network(self, bert_config, task, *, head, scale, **shared):
-        from bert_keras.model import encoder
-
-        return encoder.BertEncoder(bert_config, **shared)
 
     def served(self, trained, *, top_k):
         raise InputError(
@@ -40,6 +38,11 @@ class Embedding(Labelled):
     """Answers with a vector, near those of texts that mean the same."""
 
     name = "embedding"
+    network_class = "bert_keras.model.embedder:BertEmbedder"
+    network_arguments = ("pooling", "normalize", "scale")
+    served_class = "bert_keras.kinds.vectors.served_embeddings:as_trained"
+    page_function = "bert_keras.kinds.vectors.embedded_texts:describe"
+    record = records.EmbeddedText
     parts = ("encoder/",)
     form = "embedding"
     names = _NAMES
@@ -70,23 +73,6 @@ print({vector})"""
         # No file lacks other weights of an encoder, and no vector is pooled.
         return False
 
-    @property
-    def record(self):
-        from bert_keras.kinds.vectors import records
-
-        return records.EmbeddedText
-
-    def network(self, bert_config, task, *, head, scale, **shared):
-        from bert_keras.model import embedder
-
-        return embedder.BertEmbedder(
-            bert_config,
-            pooling=task.pooling,
-            normalize=task.normalize,
-            scale=scale,
-            **shared,
-        )
-
     def read(self, path, settings, *, has_labels=True, **_):
         from bert_keras.kinds.vectors import embedding
 
@@ -99,11 +85,10 @@ print({vector})"""
 
     def from_python(self, examples, task):
         from bert_keras.kinds.vectors import embedding
-        from bert_keras.labelled import python_examples
 
         def read(example, number):
             [text] = python_examples.strings([example])
-            return embedding.Texts(text, None, None, None, number)
+            return embedding.Texts(text, line=number)
 
         rows = python_examples.read(examples, read, expected="a string")
         return embedding.EmbeddingDataset(
@@ -112,11 +97,6 @@ print({vector})"""
 
     def main_metric(self, settings, labels):
         return settings.embedding.metric
-
-    def page(self, records, task):
-        from bert_keras.kinds.vectors import embedded_texts
-
-        return embedded_texts.describe(records)
 
     def check(self, settings, task, bert_config):
         usual = finetuning.FinetuningConfig()
@@ -141,8 +121,3 @@ print({vector})"""
                 "`embedding.pooling` cls: the first token of this encoder has not seen "
                 "the text, because it attends to the left only: take mean"
             )
-
-    def served(self, trained, *, top_k):
-        from bert_keras.kinds.vectors import served_embeddings
-
-        return served_embeddings.as_trained(trained)

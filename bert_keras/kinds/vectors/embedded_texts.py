@@ -7,8 +7,9 @@ import functools
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib import figure, ticker
+from matplotlib import figure
 
+from bert_keras.kinds.ranking import ranked_passages
 from bert_keras.kinds.text import similarity
 from bert_keras.kinds.vectors.records import EmbeddedText
 from bert_keras.pages import drawing, markdown, sections
@@ -65,24 +66,19 @@ def _search(records: Sequence[EmbeddedText]) -> sections.Section:
     scores = similarity.search_scores(ranks)
     rows = [[what, markdown.percent(scores[name])] for name, what in names.items()]
     rows.append(["median rank", f"{np.median(ranks):,.0f}"])
+    draw = functools.partial(
+        ranked_passages.draw_ranks,
+        ranks,
+        len(ranks),
+        title="Second texts among the nearest ones",
+        labels=("texts shown", "share of pairs"),
+    )
     return sections.Section(
         "Second texts found among all of the file",
         "search",
         markdown.table(["", f"{len(ranks):,} pairs"], rows),
-        drawing.as_png(functools.partial(_draw_ranks, ranks)),
+        drawing.as_png(draw),
     )
-
-
-def _draw_ranks(ranks: np.ndarray) -> figure.Figure:
-    picture, plot = drawing.new_plot("Second texts among the nearest ones")
-    counts = np.unique(np.geomspace(1, max(ranks.max(), 2), 200).round())
-    shares = [(ranks <= count).mean() for count in counts]
-    plot.step(counts, shares, where="post", color=drawing.BLUE, linewidth=2)
-    plot.set(xlabel="texts shown", ylabel="share of pairs", xscale="log", ylim=(0, 1))
-    # The style of these pictures does not typeset powers.
-    plot.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
-    plot.axvline(similarity.RANK, color=drawing.GREY, linestyle="--")
-    return picture
 
 
 def _misses(records: Sequence[EmbeddedText]) -> sections.Section:

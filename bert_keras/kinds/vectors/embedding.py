@@ -10,6 +10,7 @@ two are alike. Texts of a row are read one by one, never as one input.
 
 import dataclasses
 import functools
+import itertools
 import json
 import logging
 import math
@@ -30,15 +31,13 @@ from bert_keras.labelled import answers, dataset, tables, tokenized
 
 logger = logging.getLogger(__name__)
 
-_NEGATIVE = "negative"
-
 
 class Texts(NamedTuple):
     text: str
-    text_pair: str | None
-    negative: str | None
-    label: float | None
-    line: int
+    text_pair: str | None = None
+    negative: str | None = None
+    label: float | None = None
+    line: int = 0
     """First line in its file, from 1."""
 
     @property
@@ -55,37 +54,29 @@ def read(
     are not set are read if there. Without `has_labels`, labels and negatives are not
     read. For `path` see `text.read_texts`."""
     path = files.path(path)
-    wanted: dict[str, str] = {}
-    found = []
-    for line, row in text.reader(path)(path):
+    names: dict[str, str] = {}
+
+    def texts(line: int, row: Mapping[str, Any]) -> Texts:
         place = text.Place(path, line)
-        wanted = wanted or _wanted_columns(columns, row, has_labels=has_labels)
-        cells = {key: _cell(place, row, name, key) for key, name in wanted.items()}
-        label = cells.pop("label", None)
-        found.append(Texts(**{**_NO_TEXTS, **cells}, label=label, line=line))
-    if not found:
-        raise InputError(f"{path}: holds no rows, expected at least one")
-    return found
+        if not names:
+            names.update(_column_names(columns, row, has_labels=has_labels))
+        cells = {key: _cell(place, row, name, key) for key, name in names.items()}
+        return Texts(**cells, line=line)
+
+    rows = text.reader(path)(path)
+    return text.at_least_one(path, itertools.starmap(texts, rows))
 
 
-_NO_TEXTS: Mapping[str, Any] = {"text_pair": None, "negative": None}
-
-
-def _wanted_columns(
+def _column_names(
     columns: finetuning.TextColumns, row: Mapping[str, Any], *, has_labels: bool
 ) -> dict[str, str]:
     """Returns the names of the columns to read, by key of `columns`."""
-    names = {
-        "text_pair": (columns.text_pair, text.DEFAULT_TEXT_PAIR_COLUMN),
-        "negative": (columns.negative, _NEGATIVE),
-        "label": (columns.label if columns.label != "label" else None, "label"),
-    }
-    wanted = {"text": columns.text}
-    for key in names if has_labels else ("text_pair",):
-        given, usual = names[key]
-        if given is not None or usual in row:
-            wanted[key] = given or usual
-    return wanted
+    names = {"text": columns.text, "text_pair": columns.text_pair}
+    if has_labels:
+        label = None if columns.label == "label" else columns.label
+        names |= {"negative": columns.negative, "label": label}
+    # A column that is not set has the name of its key.
+    return {key: name or key for key, name in names.items() if name or key in row}
 
 
 def _cell(place: text.Place, row: Mapping[str, Any], name: str, key: str) -> Any:
@@ -111,58 +102,11 @@ def _number(place: text.Place, name: str, value: Any) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextInputs:
-    """Model inputs of rows of texts; a row's outputs are a vector for each text."""
+class EmbeddingDataset(dataset.Rows):
+    """Rows of `Texts` to learn from, to compare or to get vectors of."""
 
-    texts: tokenized.TokenizedTexts
-    """All different texts."""
-    ids: np.ndarray
-    """`(num_rows, num_texts)` int32: those of each row, by their places in `texts`."""
-    labels: Mapping[str, np.ndarray]
-    """Features `(num_rows,)` that the loss reads."""
-
-    @functools.cached_property
-    def lengths(self) -> np.ndarray:
-        """Returns the tokens of each row's longest text, `(num_rows,)` int64."""
-        return self.texts.lengths[self.ids].max(axis=1)
-
-    @property
-    def whole_lengths(self) -> np.ndarray:
-        return self.texts.whole_lengths[self.ids].max(axis=1)
-
-    @property
-    def num_answers(self) -> int:
-        return len(self.ids)
-
-    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns some rows, padded to their longest text: `input_ids`, `input_mask`
-        and `segment_ids`, `(len(rows), num_texts, longest)` int32; `features.TEXT_IDS`;
-        `labels`."""
-        ids = self.ids[rows]
-        batch = {
-            name: values.reshape(*ids.shape, -1)
-            for name, values in self.texts.batch(ids.ravel()).items()
-        }
-        labels = {name: values[rows] for name, values in self.labels.items()}
-        return {**batch, features.TEXT_IDS: ids, **labels}
-
-    def places(self, rows: np.ndarray) -> dataset.Places:
-        return dataset.Places(rows, (np.arange(len(rows)),))
-
-
-@dataclass(frozen=True, kw_only=True)
-class EmbeddingDataset(dataset.Dataset):
-    """Rows of texts to learn from, to compare or to get vectors of."""
-
-    path: Path
-    rows: Sequence[Texts]
-    has_labels: bool
-    """Whether they are to be learnt or scored, not only answered."""
     settings: finetuning.EmbeddingConfig = finetuning.EmbeddingConfig()
     is_training: bool = False
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     def keys(self) -> list[str]:
         # All that answers a question is on one side.
@@ -174,13 +118,10 @@ class EmbeddingDataset(dataset.Dataset):
         numbers = [label for label in labels if label is not None]
         return dataset.Contents(texts, labels, numbers=numbers)
 
-    def subset(self, rows) -> "EmbeddingDataset":
-        return dataclasses.replace(self, rows=[self.rows[row] for row in rows])
-
     def for_training(self) -> "EmbeddingDataset":
         rows = self.rows
         if self.settings.pairs == "dropout":
-            rows = [Texts(row.text, None, None, None, row.line) for row in rows]
+            rows = [Texts(row.text, line=row.line) for row in rows]
         elif rows[0].text_pair is None:
             raise InputError(
                 f"{self.path}: no column 'text_pair', and vectors are learnt from "
@@ -199,7 +140,7 @@ class EmbeddingDataset(dataset.Dataset):
             normalize=self.settings.normalize,
         )
 
-    def encode(self, task, tokenizer, settings) -> TextInputs:
+    def encode(self, task, tokenizer, settings) -> tokenized.LabelledInputs:
         if self.is_training:
             self._check_batches(settings.batch_size)
         elif self.has_labels and self.rows[0].text_pair is None:
@@ -208,7 +149,7 @@ class EmbeddingDataset(dataset.Dataset):
                 "texts: give such a file with --dev"
             )
         distinct: dict[str, int] = {}
-        ids = [
+        places = [
             [distinct.setdefault(part, len(distinct)) for part in self._parts(row)]
             for row in self.rows
         ]
@@ -218,12 +159,17 @@ class EmbeddingDataset(dataset.Dataset):
             max_seq_length=settings.max_seq_length,
             keeps_tail=settings.long_texts == "head_tail",
         )
-        labels = self._labels() if self.is_training else None
-        return TextInputs(
-            texts=texts,
-            ids=np.array(ids, np.int32),
-            labels={} if labels is None else {"label_ids": labels},
+        ids = np.array(places, np.int32)
+        labels = {features.TEXT_IDS: ids}
+        if self.is_training and self._has_numbers:
+            labels["label_ids"] = self._labels()
+        return tokenized.LabelledInputs(
+            texts=tokenized.GroupedTexts(texts=texts, ids=ids), labels=labels
         )
+
+    @property
+    def _has_numbers(self) -> bool:
+        return self.rows[0].label is not None
 
     def _parts(self, row: Texts) -> tuple[str, ...]:
         """Returns texts of a row whose vectors are needed."""
@@ -234,7 +180,7 @@ class EmbeddingDataset(dataset.Dataset):
         return row.parts
 
     def _check_batches(self, batch_size: int) -> None:
-        if self.rows[0].label is not None:
+        if self._has_numbers:
             return
         what = "texts" if self.settings.pairs == "dropout" else "pairs"
         if batch_size < 2:
@@ -249,10 +195,8 @@ class EmbeddingDataset(dataset.Dataset):
                 f"{max(2, len(self.rows))}"
             )
 
-    def _labels(self) -> np.ndarray | None:
+    def _labels(self) -> np.ndarray:
         """Returns the cosines that pairs should have, `(num_rows,)` float32."""
-        if self.rows[0].label is None:
-            return None
         most = self.settings.max_label
         for row in self.rows:
             if not -most <= row.label <= most:
@@ -265,12 +209,10 @@ class EmbeddingDataset(dataset.Dataset):
 
     def check_metric(self) -> None:
         """Raises an `InputError` if such a file has no scores of the metric."""
-        has_scores = self.rows[0].label is not None
-        if has_scores != (self.settings.metric == "spearman"):
+        if self._has_numbers != (self.settings.metric == "spearman"):
             found, right = "no labels", "recall_at_10"
-            if has_scores:
+            if self._has_numbers:
                 found, right = "labels, to compare cosines with", "spearman"
-
             raise InputError(
                 f"{self.path}: has {found}: --set embedding.metric={right}, or give "
                 "another dev file first"
@@ -280,7 +222,7 @@ class EmbeddingDataset(dataset.Dataset):
         return EmbeddingAnswers(
             rows=self.rows,
             vectors=outputs,
-            ids=inputs.ids,
+            ids=inputs.texts.ids,
             is_scored=self.has_labels,
         )
 

@@ -145,9 +145,9 @@ def test_what_examples_of_every_form_are_about():
     assert span.keys() == ["a text", "a text"]
     assert span.subset([1]).questions.questions == asked[1:]
     rows = [swag.Question("a", "b", tuple("wxyz"), 0, 1)]
-    choice = choice_data.ChoiceDataset(path=FILE, questions=rows, has_labels=True)
+    choice = choice_data.ChoiceDataset(path=FILE, rows=rows, has_labels=True)
     assert choice.keys() == ["a\0b"]
-    assert choice.subset([]).questions == []
+    assert choice.subset([]).rows == []
     pair = text.LabelledText("a", "b", None, 1)
     data = text_forms.TextDataset(
         path=FILE, rows=[pair], has_labels=False, kind="regression"

@@ -51,7 +51,7 @@ def test_examples_of_every_kind():
         (squad.Question("1", "who?", "me", ()),), True, 0, ()
     )
     found = from_python([("a", list("wxyz")), ("a", "b", tuple("wxyz"))], CHOICE)
-    assert found.questions == [
+    assert found.rows == [
         swag.Question("a", "", ("w", "x", "y", "z"), None, 1),
         swag.Question("a", "b", ("w", "x", "y", "z"), None, 2),
     ]
