@@ -160,7 +160,7 @@ def test_lengths_are_those_before_the_cut():
     assert inputs.whole_lengths.tolist() == [12, 3, 6]
     assert inputs.lengths.tolist() == [6, 3, 6]
     rows = [swag.Question("a", "b", ("c", "c d", "c", "a b c d"), 0, 1)]
-    choice = choice_data.ChoiceDataset(path=FILE, questions=rows, has_labels=True)
+    choice = choice_data.ChoiceDataset(path=FILE, rows=rows, has_labels=True)
     inputs = choice.encode(choice.describe(), TOKENIZER, settings)
     assert inputs.whole_lengths.tolist() == [9] and inputs.lengths.tolist() == [6]
 

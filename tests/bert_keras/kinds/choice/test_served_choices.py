@@ -10,14 +10,14 @@ import scipy.special
 import tensorflow as tf
 
 from bert_keras import export
-from bert_keras.checkpoints import run_directory, run_weights, starting_point
-from bert_keras.core.settings import config, finetuning
+from bert_keras.checkpoints import starting_point
+from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import loading
 from bert_keras.graphs import graph_tokenizer
 from bert_keras.inference import finetuned
-from bert_keras.kinds import registry
 from bert_keras.kinds.choice import served_choices, swag
+from tests import make
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 VOCABULARY = tokenization.Vocabulary(
@@ -33,81 +33,72 @@ QUESTIONS = [
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("choice")
-
-
-@pytest.fixture(scope="module")
-def made(folder, randomize) -> run_directory.Run:
+def directory(tmp_path_factory, randomize) -> Path:
     """A finished run with random weights."""
-    made = run_directory.Run(
-        directory=folder / "run",
-        task=config.Task(kind="choice"),
-        bert_config=config.BertConfig(
-            vocab_size=len(VOCABULARY),
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=32,
-            max_position_embeddings=40,
-        ),
-        vocabulary=VOCABULARY,
-        do_lower_case=True,
+    return make.make_run(
+        tmp_path_factory.mktemp("choice") / "run",
+        VOCABULARY,
+        settings=finetuning.FinetuningConfig(task="choice", max_seq_length=20),
+        change=lambda network: randomize(network, stddev=0.5),
+        kind="choice",
     )
-    made.directory.mkdir()
-    settings = finetuning.FinetuningConfig(task="choice", max_seq_length=20)
-    run_directory.describe_run(made, settings)
-    network = registry.build_network(made.bert_config, made.task, seed=0)
-    randomize(network, stddev=0.5)
-    run_weights.finish_run(made, network, {"steps": 0})
-    return made
 
 
 @pytest.fixture(scope="module")
-def network(made):
-    network = registry.build_network(made.bert_config, made.task)
-    run_weights.load_weights(made, network)
-    return network
+def checkpoint(directory):
+    return starting_point.read_with_tokenizer(directory)
 
 
 @pytest.fixture(scope="module")
-def exported(made, folder):
+def model(checkpoint, directory) -> served_choices.Choices:
+    return served_choices.Choices(loading.load(checkpoint, path=directory))
+
+
+@pytest.fixture(scope="module")
+def exported(directory):
     """Signatures."""
-    export.export_model(made.directory, folder / "1")
-    return tf.saved_model.load(str(folder / "1")).signatures
+    export.export_model(directory, directory.parent / "1")
+    return tf.saved_model.load(str(directory.parent / "1")).signatures
 
 
 def as_strings(questions) -> dict[str, tf.Tensor]:
     return {
-        "sentence": tf.constant([q.sentence for q in questions]),
-        "beginning": tf.constant([q.beginning for q in questions]),
-        "endings": tf.constant([q.endings for q in questions]),
+        "sentence": tf.constant([q.sentence for q in questions], tf.string),
+        "beginning": tf.constant([q.beginning for q in questions], tf.string),
+        "endings": tf.constant([q.endings for q in questions], tf.string),
     }
 
 
-@pytest.mark.slow
-def test_an_export_answers_as_the_network_does(made, network, exported):
-    tokenized = swag.tokenize(QUESTIONS, made.tokenizer, max_seq_length=20)
+def test_a_graph_answers_as_the_network_does(model):
+    tokenized = swag.tokenize(QUESTIONS, model.tokenizer, max_seq_length=20)
     ids = tokenized.batch(np.arange(len(QUESTIONS)))
-    wanted = scipy.special.softmax(network(ids, training=False)["logits"], axis=-1)
+    wanted = scipy.special.softmax(model.network(ids)["logits"], axis=-1)
     assert wanted.shape == (4, 4)
     assert len(set(wanted.argmax(axis=-1))) > 1  # or this test would see little
+    signatures, strings = model.signatures(), as_strings(QUESTIONS)
     for found in (
-        exported["serving_default"](**as_strings(QUESTIONS)),
-        exported["ids"](**{name: tf.constant(value) for name, value in ids.items()}),
+        signatures["serving_default"].answer(*strings.values()),
+        signatures["ids"].answer(*(tf.constant(value) for value in ids.values())),
     ):
         np.testing.assert_allclose(found["probabilities"], wanted, atol=1e-5)
         assert found["best"].numpy().tolist() == wanted.argmax(axis=-1).tolist()
+    fewer = strings | {"endings": strings["endings"][:, 1:3]}
+    found = signatures["serving_default"].answer(*fewer.values())["probabilities"]
+    kept = wanted[:, 1:3]
+    np.testing.assert_allclose(found, kept / kept.sum(1, keepdims=True), atol=1e-5)
+    none = {name: values[:0] for name, values in strings.items()}
+    found = signatures["serving_default"].answer(*none.values())
+    assert (found["best"].shape, found["probabilities"].shape) == ((0,), (0, 4))
 
 
 @pytest.mark.slow
-def test_an_export_chooses_as_predict_does(made, exported, tmp_path):
+def test_an_export_chooses_as_predict_does(directory, exported, tmp_path):
     questions = QUESTIONS[:3]
     with (tmp_path / "dev.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(["sent1", "sent2", *(f"ending{i}" for i in range(4))])
         rows.writerows([q.sentence, q.beginning, *q.endings] for q in questions)
-    finetuned.predict(made.directory, tmp_path / "dev.csv", tmp_path / "answers.tsv")
+    finetuned.predict(directory, tmp_path / "dev.csv", tmp_path / "answers.tsv")
     lines = (tmp_path / "answers.tsv").read_text().splitlines()[1:]
     best, *probabilities = zip(*(line.split("\t")[6:] for line in lines), strict=True)
     found = exported["serving_default"](**as_strings(questions))
@@ -115,23 +106,6 @@ def test_an_export_chooses_as_predict_does(made, exported, tmp_path):
     np.testing.assert_allclose(
         found["probabilities"], np.array(probabilities, float).T, atol=1e-5
     )
-
-
-@pytest.mark.slow
-def test_any_number_of_endings(exported):
-    wanted = exported["serving_default"](**as_strings(QUESTIONS))["probabilities"]
-    fewer = [q._replace(endings=q.endings[1:3]) for q in QUESTIONS]
-    found = exported["serving_default"](**as_strings(fewer))["probabilities"].numpy()
-    kept = wanted.numpy()[:, 1:3]
-    np.testing.assert_allclose(found, kept / kept.sum(1, keepdims=True), atol=1e-5)
-    none = {
-        "sentence": tf.constant([], tf.string),
-        "beginning": tf.constant([], tf.string),
-        "endings": tf.zeros([0, 4], tf.string),
-    }
-    found = exported["serving_default"](**none)
-    assert found["best"].shape == (0,)
-    assert found["probabilities"].shape == (0, 4)
 
 
 @pytest.mark.slow
@@ -154,40 +128,40 @@ def test_signatures_are_as_documented(exported):
         }
 
 
-def test_ids_are_those_of_a_dev_file(shared_data, made):
+def test_ids_are_those_of_a_dev_file(shared_data, checkpoint, directory):
     path = shared_data / "vocab/uncased_L-12_H-768_A-12/vocab.txt"
     vocabulary = tokenization.Vocabulary.load(path)
     tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=True)
-    checkpoint = starting_point.read_with_tokenizer(made.directory)
-    model = served_choices.Choices(loading.load(checkpoint, path=made.directory))
+    model = served_choices.Choices(loading.load(checkpoint, path=directory))
     model.vocabulary = vocabulary
     model._tokenizer = graph_tokenizer.GraphTokenizer(vocabulary, do_lower_case=True)
     questions = swag.read(shared_data / "multiple_choice/codah_swag_format/val.csv")
-    assert len(questions) == 556
+    questions = questions[::5]
     for max_seq_length in (128, 24):
         model.max_seq_length = max_seq_length
         wanted = swag.tokenize(questions, tokenizer, max_seq_length=max_seq_length)
         found = model.encode(*as_strings(questions).values())
-        for name, values in wanted.batch(np.arange(556)).items():
+        for name, values in wanted.batch(np.arange(len(questions))).items():
             np.testing.assert_array_equal(found[name], values)
 
 
-def test_files_that_take_ids(made, network, folder):
+@pytest.mark.slow
+def test_files_that_take_ids(directory, model):
     pytest.importorskip("tf2onnx")
     onnxruntime = pytest.importorskip("onnxruntime")
     interpreters = pytest.importorskip("ai_edge_litert.interpreter")
-    export.export_model(made.directory, folder / "litert", to="litert")
-    export.export_model(made.directory, folder / "onnx", to="onnx")
+    folder = directory.parent
+    export.export_model(directory, folder / "litert", to="litert")
+    export.export_model(directory, folder / "onnx", to="onnx")
     session = onnxruntime.InferenceSession(folder / "onnx/model.onnx")
     lite = interpreters.Interpreter(str(folder / "litert/model.tflite"))
     axes = ["batch_size", "num_endings", "sequence_length"]
     assert [value.shape for value in session.get_inputs()] == [axes] * 3
+    texts = swag.tokenize(QUESTIONS, model.tokenizer, max_seq_length=20)
     for num_endings in (4, 2):
-        ids = swag.tokenize(QUESTIONS, made.tokenizer, max_seq_length=20).batch(
-            np.arange(3)
-        )
+        ids = texts.batch(np.arange(3))
         ids = {name: values[:, :num_endings] for name, values in ids.items()}
-        wanted = network(ids, training=False)["logits"]
+        wanted = model.network(ids)["logits"]
         for found in (
             lite.get_signature_runner()(**ids)["logits"],
             session.run(["logits"], ids)[0],
@@ -195,13 +169,10 @@ def test_files_that_take_ids(made, network, folder):
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_settings_of_a_run_and_of_a_model_without(made, folder):
-    checkpoint = starting_point.read_with_tokenizer(made.directory)
-    model = served_choices.Choices(loading.load(checkpoint, path=made.directory))
+def test_settings_of_a_run_and_of_a_model_without(checkpoint, model, tmp_path):
     assert model.max_seq_length == 20
     # The checkpoint itself may say it, as those of other formats do.
-    model = served_choices.Choices(loading.load(checkpoint, path=folder))
-    assert model.max_seq_length == 20
     unknown = dataclasses.replace(checkpoint, max_seq_length=None)
-    model = served_choices.Choices(loading.load(unknown, path=folder))
-    assert model.max_seq_length == 40  # 128, or what positions there are
+    for source, expected in ((checkpoint, 20), (unknown, 24)):
+        model = served_choices.Choices(loading.load(source, path=tmp_path))
+        assert model.max_seq_length == expected  # 128, or what positions there are

@@ -33,7 +33,7 @@ def question(text: str, *relevances: float) -> Question:
 
 
 def inputs_of(*questions: Question, **changes) -> dataset.CandidateLists:
-    data = dataset.RankingDataset(path="x", questions=questions, has_labels=True)
+    data = dataset.RankingDataset(path="x", rows=questions, has_labels=True)
     settings = SETTINGS.model_copy(update=changes)
     return data.for_training().encode(TASK, TOKENIZER, settings)
 
@@ -104,10 +104,10 @@ def test_questions_that_teach_nothing_are_left_out(caplog):
     right = question("a", 1, 0)
     data = dataset.RankingDataset(
         path="x.tsv",
-        questions=[question("b", 0, 0), right, question("c", 1), question("d", 2, 2)],
+        rows=[question("b", 0, 0), right, question("c", 1), question("d", 2, 2)],
         has_labels=True,
     )
-    assert data.for_training().questions == [right]
+    assert data.for_training().rows == [right]
     assert caplog.messages == [
         "x.tsv: 3 of 4 questions have no right passage, or none that is less relevant: "
         "nothing is learnt from these"
@@ -118,7 +118,7 @@ def test_questions_that_teach_nothing_are_left_out(caplog):
 
 def test_what_the_report_on_the_data_counts():
     data = dataset.RankingDataset(
-        path="x", questions=[question("a", 0, 2), question("b", 0.5)], has_labels=True
+        path="x", rows=[question("a", 0, 2), question("b", 0.5)], has_labels=True
     )
     texts, answers, *_ = contents = data.contents()
     assert texts == [("a", "a"), ("a", "b b"), ("b", "a")]
@@ -188,7 +188,7 @@ def test_predictions_are_ranked_and_keep_the_columns(tmp_path):
 def test_examples_in_python():
     kind = registry.labelled("ranking")
     data = kind.from_python([("q", ["a", "b"]), ("q", ("c",))], TASK)
-    assert [[c.passage for c in q.candidates] for q in data.questions] == [
+    assert [[c.passage for c in q.candidates] for q in data.rows] == [
         ["a", "b"],
         ["c"],
     ]

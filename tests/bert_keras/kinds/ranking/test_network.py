@@ -1,7 +1,10 @@
-"""The network of a ranker: its losses against sentence-transformers and torch."""
+"""The network of a ranker: its losses against definitions and sentence-transformers."""
+
+import itertools
 
 import numpy as np
 import pytest
+import scipy.special
 import tensorflow as tf
 
 from bert_keras.core.settings import config
@@ -54,23 +57,22 @@ def logits_of(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=RELEVANCES.shape).astype(np.float32)
 
 
-def test_the_listwise_loss_is_torchs_cross_entropy(network):
-    torch = pytest.importorskip("torch")
+def test_losses_are_those_of_the_definitions(network):
     logits = logits_of(1)
-    there = [logits[row][RELEVANCES[row] >= 0] for row in range(3)]
-    expected = np.mean(
-        [
-            float(
-                torch.nn.functional.cross_entropy(
-                    torch.tensor(values), torch.tensor(targets[: len(values)])
-                )
-            )
-            for values, targets in zip(there, shares(RELEVANCES), strict=True)
-        ]
-    )
+    listwise, pairwise = [], []
+    for scores, relevances in zip(logits, RELEVANCES, strict=True):
+        scores, relevances = scores[relevances >= 0], relevances[relevances >= 0]
+        log_probs = scipy.special.log_softmax(scores)
+        listwise.append(-(relevances / relevances.sum() * log_probs).sum())
+        pairs = itertools.permutations(zip(scores, relevances, strict=True), 2)
+        pairwise.append(
+            np.mean([np.log1p(np.exp(b - a)) for (a, r), (b, s) in pairs if r > s])
+        )
+    found = mean_loss(network, logits, label_ids=RELEVANCES)
+    assert found == pytest.approx(np.mean(pairwise), rel=1e-6)
     features = {"label_ids": RELEVANCES, "label_targets": shares(RELEVANCES)}
     found = mean_loss(network, logits, **features)
-    assert found == pytest.approx(expected, rel=1e-6)
+    assert found == pytest.approx(np.mean(listwise), rel=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +106,7 @@ def their_losses():
     return loss
 
 
+@pytest.mark.slow
 def test_both_losses_are_those_of_sentence_transformers(network, their_losses):
     """Of one question each, for their means are over all pairs of a batch."""
     logits = logits_of(2)

@@ -10,23 +10,27 @@ import tensorflow as tf
 
 import bert_keras
 from bert_keras import export
+from bert_keras.checkpoints import starting_point
 from bert_keras.commands import main
-from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
-from bert_keras.data import features
+from bert_keras.data import features, tokenization
+from bert_keras.export import loading
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
+from bert_keras.kinds.ranking import served_ranking
 from bert_keras.kinds.ranking.records import RankedPassages
 from bert_keras.labelled import answers, shapes
 from bert_keras.report import model_card, task_summaries, writing
 from bert_keras.training import finetune
 from bert_keras.training.finetuning import batches as task_batches
+from tests import make
 from tests.bert_keras.training.finetuning.test_finetune import (
     BAD,
     BERT_CONFIG,
     FILLER,
     GOOD,
     SETTINGS,
+    VOCABULARY,
     make_init,
     write_tsv,
 )
@@ -36,6 +40,7 @@ RANKING = SETTINGS.model_copy(
     update={
         "task": "ranking",
         "batch_size": 8,
+        "num_train_epochs": 3.0,
         "ranking": finetuning.RankingConfig(num_candidates=4),
     }
 )
@@ -84,31 +89,39 @@ def run(folder) -> tuple[Path, dict]:
     return folder / "run", tune(folder, folder / "run")
 
 
-def test_an_easy_ranking_is_learnt(run):
+def test_an_easy_ranking_is_learnt(run, tmp_path):
     """By chance the mean reciprocal rank is 0.5."""
     directory, results = run
     assert results["eval"]["mrr"] > 0.95
     assert results["eval"].keys() == {"mrr", "mrr_at_10", "ndcg_at_10"}
     assert (results["num_train_examples"], results["num_eval_examples"]) == (120, 30)
-    assert results["steps"] == 6 * 15
+    assert results["steps"] == 3 * 15
     scores = finetuned.evaluate(directory, directory.parent / "dev.tsv")
     assert scores == pytest.approx({"num_examples": 30, **results["eval"]})
     records = answers.read_answers(directory / "dev_answers.jsonl", RankedPassages)
     kind = registry.labelled("ranking")
-    assert (
-        kind.sign(results["eval"], [record.model_dump() for record in records]) is None
-    )
+    assert kind.sign(results["eval"], [r.model_dump() for r in records]) is None
     [ranks, _] = task_summaries.read_sections(directory)
     assert ranks.picture is not None
+    writing.write_report(directory, tmp_path / "report")
+    page = (tmp_path / "report" / "report.md").read_text()
+    assert "## Ranks of the right passages" in page and "ranks.png" in page
+    card = model_card.text(directory, name="ranker", form="saved_model")
+    assert card is not None and "pipeline_tag: text-ranking" in card
+    assert "passages=tf.constant" in card
 
 
+@pytest.mark.slow
 def test_the_pairwise_loss_learns_too(folder, tmp_path):
     ranking = finetuning.RankingConfig(num_candidates=4, loss="pairwise")
     results = tune(folder, tmp_path / "run", ranking=ranking)
     assert results["eval"]["ndcg_at_10"] > 0.95
 
 
-def test_an_export_scores_as_predict_and_python_do(run, folder, tmp_path):
+@pytest.mark.parametrize(
+    "is_exported", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
+def test_a_graph_scores_as_predict_and_python_do(run, folder, tmp_path, is_exported):
     directory, _ = run
     finetuned.predict(directory, folder / "dev.tsv", tmp_path / "ranked.jsonl")
     lines = (tmp_path / "ranked.jsonl").read_text().splitlines()
@@ -117,9 +130,18 @@ def test_an_export_scores_as_predict_and_python_do(run, folder, tmp_path):
         assert line.keys() == {*HEADER, "score"}
         predicted.setdefault(line["question"], {})[line["passage"]] = line["score"]
     loaded = bert_keras.load(directory)
-    export.export_model(directory, tmp_path / "1")
-    served = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
-    for question, by_passage in list(predicted.items())[:5]:
+    if is_exported:
+        export.export_model(directory, tmp_path / "1")
+        served = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
+    else:
+        checkpoint = starting_point.read_with_tokenizer(directory)
+        trained = loading.load(checkpoint, path=directory)
+        graph = served_ranking.Rankings(trained).signatures()["serving_default"]
+
+        def served(question, passages):
+            return graph.answer(question, passages)
+
+    for question, by_passage in list(predicted.items())[:2]:
         passages, scores = zip(*by_passage.items(), strict=True)
         assert list(scores) == sorted(scores, reverse=True)
         [record] = loaded.predict([(question, passages)])
@@ -134,57 +156,36 @@ def test_an_export_scores_as_predict_and_python_do(run, folder, tmp_path):
     assert none["scores"].shape == (1, 0)
 
 
-def test_the_report_and_the_card(run, tmp_path):
-    directory, _ = run
-    writing.write_report(directory, tmp_path / "report")
-    page = (tmp_path / "report" / "report.md").read_text()
-    assert "## Ranks of the right passages" in page and "ranks.png" in page
-    card = model_card.text(directory, name="ranker", form="saved_model")
-    assert card is not None and "pipeline_tag: text-ranking" in card
-    assert "passages=tf.constant" in card
-
-
-def test_negatives_by_vectors_in_one_command(folder, tmp_path):
+def test_negatives_by_vectors_in_one_command(tmp_path, capsys):
     """The file that is written is one to learn from."""
+    for kind in ("embedding", "ranking"):
+        settings = SETTINGS.model_copy(update={"task": kind})
+        make.make_run(tmp_path / kind, VOCABULARY, settings=settings, kind=kind)
     pairs = [(asked, passage) for asked, passage, right in rows(40, seed=5) if right]
-    texts = write_tsv(tmp_path / "pairs.tsv", pairs, ("text", "text_pair"))
-    finetune.finetune(
-        SETTINGS.model_copy(update={"task": "embedding", "num_train_epochs": 1.0}),
-        train=texts,
-        dev=[texts],
-        init=folder / "init",
-        from_scratch=False,
-        output_dir=tmp_path / "vectors",
-        strategy=tf.distribute.get_strategy(),
-    )
     write_tsv(tmp_path / "right.tsv", pairs, ("question", "positive"))
     passages = "".join(f"{passage}\n" for _, passage, _ in rows(40, seed=6))
     (tmp_path / "passages.txt").write_text(passages)
     command = ["negatives", "--margin", "0", "--num_negatives", "3"]
     for option, name in (
-        ("model", "vectors"),
         ("input", "right.tsv"),
         ("passages", "passages.txt"),
         ("output", "mined.jsonl"),
     ):
         command += [f"--{option}", str(tmp_path / name)]
+    assert main.main([*command, "--model", str(tmp_path / "ranking")]) == 2
+    assert "a model for ranking, expected one for vectors" in capsys.readouterr().err
+    command += ["--model", str(tmp_path / "embedding")]
     assert main.main(command) == 0
     data = registry.labelled("ranking").read(tmp_path / "mined.jsonl", RANKING)
     assert len(data.for_training()) > 20
-    assert max(len(question.candidates) for question in data.questions) <= 5
+    assert max(len(question.candidates) for question in data.rows) <= 5
     assert main.main(command) == 2  # it exists
-
-
-def test_a_model_of_another_kind_has_no_vectors(run, tmp_path, capsys):
-    command = ["negatives", "--model", str(run[0]), "--input", "a", "--passages", "b"]
-    assert main.main([*command, "--output", str(tmp_path / "c.tsv")]) == 2
-    assert "a model for ranking, expected one for vectors" in capsys.readouterr().err
 
 
 def test_each_epoch_has_its_candidates_on_any_number_of_replicas(folder):
     data = registry.labelled("ranking").read(folder / "train.tsv", RANKING)
     task = config.Task(kind="ranking", has_text_pair=True)
-    tokenizer = finetuned.FinetunedModel.load(folder / "run").tokenizer
+    tokenizer = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
     inputs = data.for_training().encode(task, tokenizer, RANKING)
 
     def batches(share, padded_length, start_step=0):
@@ -218,19 +219,3 @@ def test_each_epoch_has_its_candidates_on_any_number_of_replicas(folder):
         for epoch in (whole[:3], whole[3:])
     ]
     assert seen[0] != seen[1]
-
-
-def test_settings_of_other_tasks_are_refused(folder, tmp_path):
-    for changes, message in (
-        ({"label_smoothing": 0.1}, "`label_smoothing` is for texts with labels"),
-        ({"pack_examples": True}, "`pack_examples` is for texts and tagging"),
-        ({"long_texts": "windows_max"}, "not for a task of kind ranking"),
-    ):
-        with pytest.raises(InputError, match=message):
-            tune(folder, tmp_path / "run", **changes)
-    other = {"task": "text", "ranking": finetuning.RankingConfig(num_candidates=2)}
-    write_tsv(tmp_path / "train.tsv", [("a", "x"), ("b", "y")])
-    write_tsv(tmp_path / "dev.tsv", [("a", "x")])
-    (tmp_path / "init").symlink_to(folder / "init")
-    with pytest.raises(InputError, match="`ranking` is for --task ranking, got the t"):
-        tune(tmp_path, tmp_path / "run", **other)

@@ -162,9 +162,9 @@ def random_answers(num_texts: int, num_labels: int, *, seed: int):
 
 
 @pytest.mark.parametrize("is_sure", [False, True])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(2))
 def test_no_threshold_is_better(seed, is_sure):
-    logits, targets = random_answers(40, 3, seed=seed)
+    logits, targets = random_answers(25, 3, seed=seed)
     probabilities = multi_label.probabilities(logits)
     if is_sure:
         # Numbers of float32 that are next to each other, as those just below 1 are.

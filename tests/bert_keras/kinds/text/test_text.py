@@ -249,20 +249,61 @@ def test_inputs_are_packed_and_padded_to_the_longest():
     assert {array.dtype for array in longest.values()} == {np.dtype(np.int32)}
 
 
-def test_scores_of_two_classes():
-    logits = np.array([[2, 0], [0, 1], [3, 0], [0, 4], [0, 1]], np.float32)
-    true = np.array([0, 1, 1, 1, 0])
-    # Positive is class 1: two found, one missed, one false alarm.
-    tp, fp, fn, tn = 2, 1, 1, 1
-    margins = [2, 1, -3, 4, -1]
+@pytest.mark.parametrize("num_labels", [2, 3])
+def test_scores_of_classes_are_those_of_the_definitions(num_labels):
+    rng = np.random.default_rng(3)
+    logits = rng.normal(size=(200, num_labels)).astype(np.float32)
+    true, given = rng.integers(0, num_labels, 200), logits.argmax(axis=1)
+    counts = np.zeros((num_labels, num_labels))
+    np.add.at(counts, (true, given), 1)
+    t, p = counts.sum(axis=1), counts.sum(axis=0)
+    f1 = 2 * counts.diagonal() / (t + p)
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     assert text.scores(logits, true) == pytest.approx(
         {
-            "loss": np.mean([math.log1p(math.exp(-margin)) for margin in margins]),
-            "accuracy": 3 / 5,
-            "f1": 2 * tp / (2 * tp + fp + fn),
-            "matthews": (tp * tn - fp * fn) / math.sqrt(3 * 3 * 2 * 2),
+            "loss": -np.log(probabilities[np.arange(200), true]).mean(),
+            "accuracy": counts.trace() / 200,
+            "f1": f1[1] if num_labels == 2 else f1.mean(),
+            "matthews": (counts.trace() * 200 - t @ p)
+            / math.sqrt((200**2 - p @ p) * (200**2 - t @ t)),
         }
     )
+
+
+def test_f1_of_several_classes_averages_over_those_that_occur():
+    result = text.scores(np.eye(4)[[0, 1, 1, 2]], np.array([0, 1, 2, 2]))
+    assert result["f1"] == pytest.approx((1 + 2 / 3 + 2 / 3) / 3)
+
+
+def test_scores_of_numbers_are_those_of_the_definitions():
+    rng = np.random.default_rng(5)
+    true = np.float32(rng.integers(0, 26, 100) / 5)
+    predicted = np.float32(true + rng.normal(size=100)).round(1)
+    # Ties have the mean of their ranks.
+    ranks = [
+        (v[None, :] < v[:, None]).sum(axis=1)
+        + (v[None, :] == v[:, None]).sum(axis=1) / 2
+        for v in (true, predicted)
+    ]
+    assert text.scores(predicted[:, None], true) == pytest.approx(
+        {
+            "loss": ((predicted - true) ** 2).mean(),
+            "pearson": np.corrcoef(true, predicted)[0, 1],
+            "spearman": np.corrcoef(*ranks)[0, 1],
+        }
+    )
+
+
+def test_constant_answers_and_labels_score_zero_without_a_warning():
+    zeros, mixed = np.zeros(4, int), np.array([0, 1, 0, 1])
+    for true, given in ((zeros, mixed), (mixed, zeros), (zeros, zeros)):
+        result = text.scores(np.eye(2)[given], true)
+        assert (result["f1"], result["matthews"]) == (0.0, 0.0)
+        assert result["accuracy"] == (true == given).mean()
+    numbers, constant = np.arange(4.0), np.full(4, 2.5)
+    for true, given in ((numbers, constant), (constant, numbers), ([1.0], [1.0])):
+        result = text.scores(np.array(given)[:, None], np.array(true))
+        assert (result["pearson"], result["spearman"]) == (0.0, 0.0)
 
 
 def test_the_f1_of_two_labels_names_its_label():
@@ -298,39 +339,6 @@ def test_the_f1_of_two_labels_names_its_label():
     assert "f1 of y" in text.own_scores(logits, np.array([0, 1, 0, 1]), task)
 
 
-def test_scores_of_three_classes_average_over_those_that_occur():
-    logits = np.eye(4)[[0, 1, 1, 2]]
-    true = np.array([0, 1, 2, 2])
-    result = text.scores(logits, true)
-    assert result["accuracy"] == 3 / 4
-    assert result["f1"] == pytest.approx((1 + 2 / 3 + 2 / 3) / 3)
-
-
-def test_constant_answers_score_zero_without_a_warning():
-    logits = np.array([[1.0, 0.0]] * 3)
-    result = text.scores(logits, np.array([0, 1, 0]))
-    assert (result["f1"], result["matthews"]) == (0.0, 0.0)
-    result = text.scores(logits[:1], np.array([0]))
-    assert (result["accuracy"], result["matthews"]) == (1.0, 0.0)
-    numbers = np.ones([3, 1], np.float32)
-    result = text.scores(numbers, np.array([1.0, 2.0, 3.0]))
-    assert result == {"loss": pytest.approx(5 / 3), "pearson": 0.0, "spearman": 0.0}
-    assert text.scores(numbers[:1], np.array([2.0])) == {
-        "loss": 1.0,
-        "pearson": 0.0,
-        "spearman": 0.0,
-    }
-
-
-def test_scores_of_numbers():
-    predicted = np.array([[1.0], [2.0], [3.0], [10.0]], np.float32)
-    true = np.array([1, 2, 4, 5], np.float32)
-    result = text.scores(predicted, true)
-    assert result["loss"] == pytest.approx((1 + 25) / 4)
-    assert result["pearson"] == pytest.approx(np.corrcoef(predicted[:, 0], true)[0, 1])
-    assert result["spearman"] == pytest.approx(1.0)
-
-
 def test_predictions_are_a_table():
     logits = np.array([[0, 0, math.log(2)], [800, 0, 0]], np.float32)
     assert text.predictions_tsv(logits, ("a b", "ü", "2")) == (
@@ -340,12 +348,3 @@ def test_predictions_are_a_table():
     )
     numbers = np.array([[0.5], [-1234567.0]], np.float32)
     assert text.predictions_tsv(numbers, None) == "prediction\n0.5\n-1.23457e+06\n"
-
-
-def test_glue_files_are_read_whole(shared_data):
-    folder = shared_data / "glue" / "SST-2"
-    columns = TextColumns(text="sentence")
-    train = text.read_texts(folder / "train.tsv", columns)
-    assert len(train) == 67_349
-    assert text.distinct_labels(train, path="train.tsv") == ("0", "1")
-    assert train[-1].line == 67_350

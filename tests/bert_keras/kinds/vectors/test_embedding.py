@@ -1,7 +1,6 @@
 """Files of texts whose vectors are learnt, and how well vectors find one another."""
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -68,9 +67,9 @@ def test_batches_are_not_of_one_length():
 
 def test_plain_texts_are_pairs_with_themselves_in_training_alone(tmp_path):
     data = read(tmp_path / "x.tsv", PAIRS, pairs="dropout").for_training()
-    inputs = encode(data)
-    assert inputs.ids.tolist() == [[0, 0], [1, 1]]
-    assert len(inputs.texts) == 2
+    texts = encode(data).texts
+    assert texts.ids.tolist() == [[0, 0], [1, 1]]
+    assert len(texts.texts) == 2
     assert data.contents().texts == [("a",), ("b",)]
 
 
@@ -102,23 +101,19 @@ def test_json_lines_and_columns_of_other_names(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("text\ttext_pair\na\tb\nb\t \n", r"line 3: 'text_pair' is empty: expected a"),
-        ("text\ttext_pair\n\tb\n", r"line 2: 'text' is empty: expected a text in each"),
-        ("text\ttext_pair\tnegative\na\tb\t\n", r"line 2: 'negative' is empty"),
-        (
-            "text\ttext_pair\na\tb\tc\n",
-            r"line 2: expected 2 columns \(text, text_pair\)",
-        ),
-        ("text\ttext_pair\n", r"holds no rows, expected at least one"),
-        ("txt\ttext_pair\na\tb\n", r"no column 'text' .*; did you mean 'txt'"),
-        (
-            "text\ttext_pair\tlabel\na\tb\tnan\n",
-            r"line 2: 'label': expected a number, ",
-        ),
-        ("text\ttext_pair\tlabel\na\tb\tyes\n", r"got 'yes'; classes are for --task t"),
-        (
-            "text\ttext_pair\tlabel\na\tb\tinf\n",
-            r"line 2: 'label': expected a number, ",
+        ("text\ttext_pair\na\tb\nb\t \n", "line 3: 'text_pair' is empty: expected a"),
+        ("text\ttext_pair\n\tb\n", "line 2: 'text' is empty: expected a text in each"),
+        ("text\ttext_pair\tnegative\na\tb\t\n", "line 2: 'negative' is empty"),
+        ("text\ttext_pair\na\tb\tc\n", r"line 2: expected 2 columns \(text, text_pair"),
+        ("text\ttext_pair\n", "holds no rows, expected at least one"),
+        ("txt\ttext_pair\na\tb\n", "no column 'text' .*; did you mean 'txt'"),
+        ("text\ttext_pair\tlabel\na\tb\tyes\n", "got 'yes'; classes are for --task t"),
+        *(
+            (
+                f"text\ttext_pair\tlabel\na\tb\t{number}\n",
+                "'label': expected a number, ",
+            )
+            for number in ("nan", "inf")
         ),
     ],
 )
@@ -127,116 +122,107 @@ def test_bad_files(content, message, tmp_path):
         read(tmp_path / "x.tsv", content)
 
 
-def test_files_that_cannot_be_learnt_or_scored(tmp_path):
-    path = tmp_path / "x.tsv"
-    with pytest.raises(
-        InputError, match=r"x\.tsv: no column 'text_pair', and vectors a"
-    ):
-        read(path, "text\na\nb\n").for_training()
-    data = read(path, "text\na\nb\n", pairs="dropout")
-    with pytest.raises(
-        InputError, match=r"x\.tsv: no column 'text_pair': vectors are s"
-    ):
-        encode(data)
-    encode(data.for_training())
-    message = r"x\.tsv: 2 texts to learn from, fewer than a batch of 3: .*batch_size=2"
+LABELS = "text\ttext_pair\tlabel\na\tb\t-1\nb\tc\t1.5\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "use", "message"),
+    [
+        ("text\na\n", {}, "train", r"no column 'text_pair', and vectors a"),
+        ("text\na\n", {"pairs": "dropout"}, 0, "no column 'text_pair': vectors are s"),
+        (
+            *("text\na\nb\n", {"pairs": "dropout"}, 3),
+            r"2 texts to learn from, fewer than a batch of 3: .*batch_size=2",
+        ),
+        (PAIRS, {}, 32, "2 pairs to learn from, fewer than a"),
+        (PAIRS, {}, 1, "`batch_size` is 1, but what a pair is unlike"),
+        (LABELS, {}, "score", "has labels, .*embedding.metric=spea"),
+        (LABELS, {}, 2, "line 3: label 1.5 is not from -1 to"),
+        (
+            PAIRS,
+            {"metric": "spearman"},
+            "score",
+            "has no labels: --set embedding.metri",
+        ),
+    ],
+)
+def test_files_that_cannot_be_learnt_or_scored(
+    tmp_path, content, options, use, message
+):
+    """`use`: a batch size for training; 0: the file is compared."""
+    data = read(tmp_path / "x.tsv", content, **options)
     with pytest.raises(InputError, match=message):
-        encode(data.for_training(), batch_size=3)
-    pairs = read(path, PAIRS)
-    with pytest.raises(
-        InputError, match=r"x\.tsv: 2 pairs to learn from, fewer than a"
-    ):
-        encode(pairs.for_training(), batch_size=32)
-    with pytest.raises(
-        InputError, match=r"`batch_size` is 1, but what a pair is unlike"
-    ):
-        encode(pairs.for_training(), batch_size=1)
-    pairs.check_metric()
-    numbers = "text\ttext_pair\tlabel\na\tb\t-1\nb\tc\t1.5\n"
-    with pytest.raises(
-        InputError, match=r"x\.tsv: has labels, .*embedding.metric=spea"
-    ):
-        read(path, numbers).check_metric()
-    with pytest.raises(
-        InputError, match=r"x\.tsv: line 3: label 1.5 is not from -1 to"
-    ):
-        encode(read(path, numbers).for_training())
-    with pytest.raises(
-        InputError, match=r"has no labels: --set embedding.metric=recall"
-    ):
-        read(path, PAIRS, metric="spearman").check_metric()
+        if use == "score":
+            data.check_metric()
+        elif use == 0:
+            encode(data)
+        else:
+            trained = data.for_training()
+            encode(trained, batch_size=use)
+
+
+def check(changes: dict, **encoder) -> None:
+    """Checks settings of vectors, or of the task in `changes`."""
+    given = settings(scale=10.0).model_copy(update=changes)
+    kind = "classification" if given.task == "text" else given.task
+    encoder = config.BertConfig(vocab_size=9, **encoder)
+    settings_check.check(given, config.Task(kind=kind), encoder)
+
+
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+SAME = {"embedding": finetuning.EmbeddingConfig(pairs="dropout")}
+FIRST = {"embedding": finetuning.EmbeddingConfig(pooling="cls")}
+UNSET = {"embedding": finetuning.EmbeddingConfig()}
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"gradient_accumulation_steps": 2},
-            r"`gradient_accumulation_steps` 2 is not for",
-        ),
-        ({"dropout_prob": 0.3}, r"`dropout_prob` 0.3 is not for .*hidden_dropout_prob"),
+        ({"gradient_accumulation_steps": 2}, "`gradient_accumulation_steps` 2 is not "),
+        ({"dropout_prob": 0.3}, "`dropout_prob` 0.3 is not for .*hidden_dropout_prob"),
         (
             {"bilstm_units": 4},
-            r"`bilstm_units` 4 is not for --task embedding: vectors h",
+            "`bilstm_units` 4 is not for --task embedding: vectors h",
         ),
-        ({"class_weights": "balanced"}, r"`class_weights` is for texts with labels"),
-        ({"label_smoothing": 0.1}, r"`label_smoothing` is for texts with labels"),
-        ({"regression": True}, r"`regression` is for your own texts"),
-        ({"pack_examples": True}, r"`pack_examples` is for texts and tagging"),
+        ({"class_weights": "balanced"}, "`class_weights` is for texts with labels"),
+        ({"label_smoothing": 0.1}, "`label_smoothing` is for texts with labels"),
+        ({"regression": True}, "`regression` is for your own texts"),
+        ({"pack_examples": True}, "`pack_examples` is for texts and tagging"),
         (
             {"long_texts": "windows_mean"},
-            r"`long_texts` windows_mean is not for a task of kind embedding",
+            "`long_texts` windows_mean is not for a task of kind embedding",
+        ),
+        ({"task": "text"}, "`embedding` is for --task embedding, got the task text"),
+        (
+            {"task": "text", "columns": finetuning.TextColumns(negative="x"), **UNSET},
+            "`columns.negative` is for --task embedding",
         ),
         (
-            {"task": "text"},
-            r"`embedding` is for --task embedding, got the task text",
+            {"ranking": finetuning.RankingConfig(num_candidates=2)},
+            "`ranking` is for --task ranking, got the task embedding",
+        ),
+        (
+            {"task": "ranking", "long_texts": "windows_max", **UNSET},
+            "not for a task of kind ranking",
         ),
     ],
 )
 def test_settings_that_mean_nothing(changes, message):
-    given = settings(scale=10.0).model_copy(update=changes)
-    kind = "embedding" if given.task == "embedding" else "classification"
-    with pytest.raises(InputError, match=re.compile(message)):
-        settings_check.check(
-            given, config.Task(kind=kind), config.BertConfig(vocab_size=9)
-        )
+    with pytest.raises(InputError, match=message):
+        check(changes)
 
 
-def test_a_negative_is_of_pairs_alone():
-    given = finetuning.FinetuningConfig(columns={"negative": "wrong"})
-    with pytest.raises(InputError, match=r"`columns.negative` is for --task embedding"):
-        settings_check.check(
-            given, config.Task(kind="classification"), config.BertConfig(vocab_size=9)
-        )
-
-
-def test_the_first_token_of_an_encoder_that_looks_to_the_left():
-    left = config.BertConfig(vocab_size=9, attention="left_to_right")
-    task = config.Task(kind="embedding")
-    settings_check.check(settings(pooling="mean"), task, left)
-    with pytest.raises(
-        InputError, match=r"`embedding.pooling` cls: the first token of"
-    ):
-        settings_check.check(settings(pooling="cls"), task, left)
-
-
-def test_an_encoder_without_dropout_sees_a_text_once():
-    """Some recipes train with none."""
-    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    encoder, task = (
-        config.BertConfig(vocab_size=9, **none),
-        config.Task(kind="embedding"),
-    )
-    settings_check.check(settings(), task, encoder)
-    given = settings(pairs="dropout")
-    with pytest.raises(InputError, match=r"drops nothing, .*hidden_dropout_prob=0.1"):
-        settings_check.check(given, task, encoder)
-    with pytest.raises(InputError, match=r"drops nothing"):
-        settings_check.check(
-            given.model_copy(update=none), task, config.BertConfig(vocab_size=9)
-        )
-    given = given.model_copy(update={"hidden_dropout_prob": 0.1})
-    settings_check.check(given, task, encoder)
+def test_encoders_that_vectors_cannot_be_learnt_with():
+    """The first token of one that looks to the left; a text that comes twice."""
+    left = {"attention": "left_to_right"}
+    check({}, **left)
+    with pytest.raises(InputError, match="`embedding.pooling` cls: the first token of"):
+        check(FIRST, **left)
+    check({}, **NO_DROPOUT)
+    for changes, encoder in ((SAME, NO_DROPOUT), (SAME | NO_DROPOUT, {})):
+        with pytest.raises(InputError, match="drops nothing, .*hidden_dropout_prob=0."):
+            check(changes, **encoder)
+    check(SAME | {"hidden_dropout_prob": 0.1}, **NO_DROPOUT)
 
 
 def random_vectors(num_rows: int, *, seed: int) -> np.ndarray:
@@ -284,9 +270,10 @@ def test_a_model_with_one_vector_for_all_texts_finds_nothing(value):
 
 
 def test_scores_of_ranks():
-    scores = similarity.search_scores(np.array([1, 2, 10, 11]))
-    assert scores["recall_at_1"] == 0.25 and scores["recall_at_10"] == 0.75
-    assert scores["mrr"] == pytest.approx((1 + 1 / 2 + 1 / 10 + 1 / 11) / 4)
+    mrr = (1 + 1 / 2 + 1 / 10 + 1 / 11) / 4
+    assert similarity.search_scores(np.array([1, 2, 10, 11])) == pytest.approx(
+        {"recall_at_1": 0.25, "recall_at_10": 0.75, "mrr": mrr}
+    )
 
 
 def test_few_texts_to_search_are_said(tmp_path, caplog):
