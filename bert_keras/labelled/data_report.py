@@ -225,26 +225,22 @@ def _problems(
         fate = "lose their middle"
     for count, least, problem in (
         (
-            file.num_in_training or 0,
-            1,
+            *(file.num_in_training or 0, 1),
             f"are in {train} too, so their scores say little about new ones"
             + _quoted(file.in_training, quotes),
         ),
         (
-            file.num_contradicted,
-            1,
+            *(file.num_contradicted, 1),
             "are there again with another answer" + _quoted(file.contradicted, quotes),
         ),
         (file.num_empty, 1, "lack a text"),
         (
-            file.lengths.num_long,
-            few,
+            *(file.lengths.num_long, few),
             f"are longer than max_seq_length={report.max_seq_length} and {fate}; the "
             f"longest has {file.lengths.longest:,} tokens",
         ),
         (
-            file.num_repeated if is_train else 0,
-            few,
+            *(file.num_repeated if is_train else 0, few),
             "repeat an earlier one and count more often",
         ),
     ):

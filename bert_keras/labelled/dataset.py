@@ -44,13 +44,16 @@ class Inputs(Protocol):
     @property
     def lengths(self) -> np.ndarray:
         """`(num_inputs,)` tokens of each input."""
+        ...
 
     @property
     def num_answers(self) -> int:
         """Rows of outputs: one for each text, word, token or question."""
+        ...
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Returns some inputs with their labels, padded to the longest of them."""
+        ...
 
     def places(self, rows: np.ndarray) -> Places:
         """Returns the places of the outputs for a batch of these inputs; here of inputs
@@ -64,6 +67,7 @@ class RedrawnInputs(Inputs, Protocol):
 
     def of_epoch(self, epoch: int) -> Inputs:
         """Returns the inputs of an epoch, counted from 0, of the same `lengths`."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +92,7 @@ class EncodedInputs(Inputs, Protocol):
     @property
     def whole_lengths(self) -> np.ndarray:
         """`(num_examples,)` tokens of each example as one whole, undivided input."""
+        ...
 
 
 class Dataset(abc.ABC):

@@ -71,8 +71,6 @@ class ReplicaShare:
     def cut(self, batch: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
         """Yields parts of a batch whose rows are equally many for all replicas, in
         turn."""
+        parts = {n: np.split(array, self.num_replicas) for n, array in batch.items()}
         for replica in range(self.begin, self.end):
-            yield {
-                name: np.split(values, self.num_replicas)[replica]
-                for name, values in batch.items()
-            }
+            yield {name: arrays[replica] for name, arrays in parts.items()}
