@@ -102,3 +102,26 @@ def memory_store(monkeypatch) -> str:
     scheme = {"ram": lambda bucket, **_: store.MemoryStore()}
     monkeypatch.setattr(stores, "_STORES", stores._STORES | scheme)
     return f"ram://memory{time.monotonic_ns()}/dir"
+
+
+@pytest.fixture
+def at_step(monkeypatch):
+    """A function that has something called after a step of the next trainings."""
+    import keras
+
+    from bert_keras.training.step import replicas
+
+    fit = keras.Model.fit
+
+    def arrange(step: int, action) -> None:
+        class Act(keras.callbacks.Callback):
+            def on_train_batch_begin(self, batch, logs=None):
+                if replicas.optimizer_step(self.model) == step:
+                    action()
+
+        def fit_and_act(self, *args, callbacks, **options):
+            return fit(self, *args, callbacks=[Act(), *callbacks], **options)
+
+        monkeypatch.setattr(keras.Model, "fit", fit_and_act)
+
+    return arrange

@@ -134,6 +134,12 @@ def finish(processes, timeout=240):
             process.wait()
 
 
+def run_both(verb, files, run, **options):
+    """Both processes to their good end."""
+    codes = finish(start_workers(verb, files, run, **options))
+    assert codes == [0, 0], log_of(run, 0)
+
+
 def log_of(run, index):
     return (run.parent / f"worker-{index}.log").read_text()
 
@@ -186,8 +192,7 @@ def uninterrupted(files, tmp_path_factory):
     def whole(verb):
         if verb not in runs:
             run = tmp_path_factory.mktemp("whole") / "run"
-            processes = start_workers(verb, files[verb], run, **LONG[verb])
-            assert finish(processes) == [0, 0], log_of(run, 0)
+            run_both(verb, files[verb], run, **LONG[verb])
             runs[verb] = run
         return runs[verb]
 
@@ -200,8 +205,7 @@ def test_two_workers_equal_one_device(verb, files, tmp_path):
     options = {}
     if verb == "finetune":
         options = {"keep": "best", "evaluate_steps": 4, "lengths": (16, 24)}
-    processes = start_workers(verb, files[verb], run, **options)
-    assert finish(processes) == [0, 0], log_of(run, 0)
+    run_both(verb, files[verb], run, **options)
     train_alone(verb, files[verb], one, **options)
     assert_same_state(run, one, atol=1e-6)
     for index in range(2):
@@ -222,8 +226,7 @@ def test_two_workers_compare_the_texts_of_both(files, tmp_path):
         "dev": write_tsv(tmp_path / "dev.tsv", rows[:15], header),
     }
     run, options = tmp_path / "run", {"task": "embedding"}
-    processes = start_workers("finetune", pairs, run, **options)
-    assert finish(processes) == [0, 0], log_of(run, 0)
+    run_both("finetune", pairs, run, **options)
     train_alone("finetune", pairs, tmp_path / "one", **options)
     assert_same_state(run, tmp_path / "one", atol=1e-6)
     two, one = results(run), results(tmp_path / "one")
@@ -248,8 +251,7 @@ def test_one_worker_is_killed(verb, num_kills, uninterrupted, files, tmp_path):
         assert "start all workers again with the same" in log_of(run, 1 - killed)
         assert not (run / "results.json").exists()
         assert ("resuming after step" in log_of(run, 0)) == (count > 0)
-    processes = start_workers(verb, files[verb], run, **options)
-    assert finish(processes) == [0, 0], log_of(run, 0)
+    run_both(verb, files[verb], run, **options)
     assert_same_state(uninterrupted(verb), run)
 
 
@@ -269,8 +271,7 @@ def test_sigterm_to_one_stops_both_at_the_same_step(
     step = step_of(max(run.glob("checkpoints/step-*")))
     assert f"stopped by SIGTERM at step {step}" in stops[0]
     assert not (run / "results.json").exists()
-    processes = start_workers(verb, files[verb], run, **options)
-    assert finish(processes) == [0, 0], log_of(run, 0)
+    run_both(verb, files[verb], run, **options)
     assert_same_state(uninterrupted(verb), run)
 
 
@@ -308,10 +309,7 @@ def test_sigterm_to_one_stops_the_evaluation_of_both(files, tmp_path):
         last = log_of(run, worker).splitlines()[-2:]
         assert last[0].startswith("batch 1 of 5")
         assert "stopped by SIGTERM at step 5; give" in last[1]
-    assert finish(start_workers("pretrain", files["pretrain"], run, **options)) == [
-        0,
-        0,
-    ]
+    run_both("pretrain", files["pretrain"], run, **options)
     assert "evaluation at step 5 " in log_of(run, 0)
 
 
@@ -319,10 +317,7 @@ def test_the_chiefs_clock_tells_both_when_to_evaluate(files, tmp_path):
     """The request travels with the next step."""
     run = tmp_path / "run"
     options = {"evaluate_minutes": 1e-9, "draw_minutes": 1e-9, "num_train_steps": 6}
-    assert finish(start_workers("pretrain", files["pretrain"], run, **options)) == [
-        0,
-        0,
-    ]
+    run_both("pretrain", files["pretrain"], run, **options)
     found = re.findall(r"evaluation at step (\d+) ", log_of(run, 0))
     assert found == ["2", "4", "6"]
 
@@ -330,8 +325,7 @@ def test_the_chiefs_clock_tells_both_when_to_evaluate(files, tmp_path):
 def test_files_of_their_own(files, tmp_path):
     """Three shards, one for evaluation: one for each of two workers."""
     run = tmp_path / "run"
-    processes = start_workers("pretrain", files["pretrain"], run, input_sharding="file")
-    assert finish(processes) == [0, 0], log_of(run, 0)
+    run_both("pretrain", files["pretrain"], run, input_sharding="file")
     processes = start_workers(
         "pretrain",
         files["pretrain"],
@@ -371,7 +365,7 @@ def test_both_take_the_positions_that_the_first_one_continues(
         engine=engines.make_engine(),
     )
     run = tmp_path / "run"
-    processes = start_workers(
+    run_both(
         "pretrain",
         {"examples": [tiny_examples, tmp_path / "longer"]},
         run,
@@ -382,25 +376,31 @@ def test_both_take_the_positions_that_the_first_one_continues(
         phases=[{"fraction": 0.5}, {"fraction": 0.5}],
         grow_positions="extrapolate",
     )
-    assert finish(processes) == [0, 0], log_of(run, 0)
     assert "positions 31 to 63 go on from those before" in log_of(run, 1)
 
 
 def test_workers_that_are_given_something_else(files, tmp_path):
-    run = tmp_path / "run"
-    second = ("--set", "seed=2", "--set", "optimizer.learning_rate=2e-3")
-    processes = start_workers("pretrain", files["pretrain"], run, second)
-    assert finish(processes) == [2, 2], log_of(run, 0)
-    for index, here in enumerate(("0.001", "0.002")):
-        message = f"differ in 2 things: optimizer.learning_rate is {here} on this one; "
-        assert message in log_of(run, index)
-    assert not list(run.glob("checkpoints/*"))
-
-
-def test_workers_with_other_files(files, tmp_path):
-    run = tmp_path / "run"
-    second = ("--train", str(write_tsv(tmp_path / "other.tsv", opinions(90, seed=3))))
-    processes = start_workers("finetune", files["finetune"], run, second)
-    assert finish(processes) == [2, 2]
-    for index in range(2):
-        assert "the workers differ in 1 things: train_sha256 is" in log_of(run, index)
+    pretraining = ("--set", "seed=2", "--set", "optimizer.learning_rate=2e-3")
+    other = write_tsv(tmp_path / "other.tsv", opinions(90, seed=3))
+    for verb, second, messages in (
+        (
+            "pretrain",
+            pretraining,
+            [
+                f"differ in 2 things: optimizer.learning_rate is {here} on this one; "
+                for here in ("0.001", "0.002")
+            ],
+        ),
+        (
+            "finetune",
+            ("--train", str(other)),
+            ["the workers differ in 1 things: train_sha256 is"] * 2,
+        ),
+    ):
+        run = tmp_path / verb / "run"
+        run.parent.mkdir()
+        processes = start_workers(verb, files[verb], run, second)
+        assert finish(processes) == [2, 2], log_of(run, 0)
+        for index, message in enumerate(messages):
+            assert message in log_of(run, index)
+        assert not list(run.glob("checkpoints/*"))

@@ -41,7 +41,7 @@ from tests.bert_keras.training.finetuning.test_finetune import (
     write_tsv,
 )
 from tests.bert_keras.training.finetuning.test_fixed_shapes import mirrored
-from tests.bert_keras.training.finetuning.test_resumed_tuning import (
+from tests.bert_keras.training.test_resumed_runs import (
     Killed,
     assert_same,
     die,

@@ -7,29 +7,22 @@ from bert_keras.training.finetuning import batches as task_batches
 from bert_keras.training.pretraining import record_parsing
 
 
-def test_an_epoch_has_every_row_once_and_batches_of_like_length():
+@pytest.mark.parametrize("by_length", [True, False])
+def test_an_epoch_has_every_row_once_and_perhaps_batches_of_like_length(by_length):
     lengths = np.random.default_rng(0).integers(3, 128, 10_007)
-    batches = task_batches.epoch_batches(
-        lengths, batch_size=32, by_length=True, seed=5, epoch=0
-    )
-    assert sorted(np.concatenate(batches)) == list(range(10_007))
-    assert sorted({len(rows) for rows in batches}) == [10_007 % 32, 32]
-    assert len(batches) == 313
-    padded = sum(lengths[rows].max() * len(rows) for rows in batches)
-    assert padded < 1.05 * lengths.sum()
-    # Shuffled: neither the batches nor the rows come in order of length.
-    means = np.array([lengths[rows].mean() for rows in batches])
-    assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.2
-
-
-def test_shuffled_batches_do_not_depend_on_length():
-    lengths = np.random.default_rng(0).integers(3, 128, 10_007)
-    place = {"batch_size": 32, "by_length": False, "seed": 5, "epoch": 0}
+    place = {"batch_size": 32, "by_length": by_length, "seed": 5, "epoch": 0}
     batches = task_batches.epoch_batches(lengths, **place)
     assert sorted(np.concatenate(batches)) == list(range(10_007))
     assert sorted({len(rows) for rows in batches}) == [10_007 % 32, 32]
-    same = task_batches.epoch_batches(np.full(10_007, 9), **place)
-    assert [sorted(rows) for rows in same] == [sorted(rows) for rows in batches]
+    if by_length:
+        padded = sum(lengths[rows].max() * len(rows) for rows in batches)
+        assert padded < 1.05 * lengths.sum()
+        # Shuffled: neither the batches nor the rows come in order of length.
+        means = np.array([lengths[rows].mean() for rows in batches])
+        assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.2
+    else:
+        same = task_batches.epoch_batches(np.full(10_007, 9), **place)
+        assert [sorted(rows) for rows in same] == [sorted(rows) for rows in batches]
 
 
 @pytest.mark.parametrize("by_length", [True, False])
@@ -56,32 +49,20 @@ def test_epochs_differ_and_repeat_exactly(by_length):
 
 
 def test_training_batches_are_those_of_every_epoch():
+    """With seeds of seed, epoch and row; resumed at any step."""
     lengths = np.arange(3, 24)
     order = {"batch_size": 8, "by_length": True, "seed": 4}
-    dataset = task_batches.example_batches(
-        lengths, lambda rows: {"rows": rows}, **order
-    )
-    drawn = [batch["rows"].numpy().tolist() for batch in dataset.take(7)]
-    wanted = [
-        rows.tolist()
+    expected = [
+        (rows.tolist(), record_parsing.dropout_seeds(4, 0 * rows + epoch, rows))
         for epoch in range(3)
         for rows in task_batches.epoch_batches(lengths, epoch=epoch, **order)
     ]
-    assert drawn == wanted[:7]
-    for start_step in (2, 3, 5):
-        resumed = task_batches.example_batches(
+    for start_step, count in ((0, 7), (2, 2), (3, 2), (5, 2)):
+        dataset = task_batches.example_batches(
             lengths, lambda rows: {"rows": rows}, start_step=start_step, **order
         )
-        rest = [batch["rows"].numpy().tolist() for batch in resumed.take(2)]
-        assert rest == wanted[start_step : start_step + 2]
-
-
-def test_dropout_seeds_of_labelled_examples():
-    lengths = np.arange(3, 24)
-    dataset = task_batches.example_batches(
-        lengths, lambda rows: {"rows": rows}, batch_size=8, by_length=True, seed=4
-    )
-    for index, batch in enumerate(dataset.take(7).as_numpy_iterator()):
-        epochs = np.full(len(batch["rows"]), index // 3)
-        expected = record_parsing.dropout_seeds(4, epochs, batch["rows"])
-        np.testing.assert_array_equal(batch["dropout_seeds"], expected)
+        for batch, (rows, seeds) in zip(
+            dataset.take(count), expected[start_step:], strict=False
+        ):
+            assert batch["rows"].numpy().tolist() == rows
+            np.testing.assert_array_equal(batch["dropout_seeds"], seeds)

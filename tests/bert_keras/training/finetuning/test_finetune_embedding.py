@@ -11,18 +11,18 @@ import tensorflow as tf
 import bert_keras
 from bert_keras import export
 from bert_keras.checkpoints import conversion, run_directory
-from bert_keras.core.errors import InputError, Stopped
+from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
 from bert_keras.inference import finetuned
 from bert_keras.kinds.vectors.records import EmbeddedText
 from bert_keras.labelled import answers
 from bert_keras.report import task_summaries
 from bert_keras.training import finetune
-from tests.bert_keras.training.finetuning import test_resumed_tuning as resuming
 from tests.bert_keras.training.finetuning.test_finetune import (
     BERT_CONFIG,
     FILLER,
     SETTINGS,
+    largest_update,
     make_init,
     write_tsv,
 )
@@ -96,25 +96,19 @@ def test_pairs_are_learnt(run):
     assert (task.pooling, task.normalize) == ("mean", True)
 
 
-@pytest.mark.parametrize("changes", [{}, {"adamw_mode": "google"}])
+@pytest.mark.parametrize(
+    "changes", [{}, pytest.param({"adamw_mode": "google"}, marks=pytest.mark.slow)]
+)
 def test_the_first_update_is_no_larger_than_the_rate(init, pairs, tmp_path, changes):
     """The paper's Adam, which is the default of other tasks, makes it 3.16 times."""
     results = tune(
-        init,
-        pairs[0],
-        [pairs[1]],
-        tmp_path / "run",
+        *(init, pairs[0], [pairs[1]], tmp_path / "run"),
         **{"learning_rate": 1e-3, "warmup_proportion": 0, "weight_decay_rate": 0},
         **{"num_train_epochs": 0.02, **changes},
     )
     assert results["steps"] == 1
-    before, after = (conversion.read(d).arrays for d in (init, tmp_path / "run"))
-    largest = max(
-        np.abs(after[name] - before[name]).max()
-        for name in after
-        if name.startswith("encoder/layer_")
-    )
     factor = 0.1 / 0.001**0.5 if changes else 1
+    largest = largest_update(init, tmp_path / "run")
     assert largest == pytest.approx(1e-3 * factor, rel=0.1)
 
 
@@ -151,20 +145,21 @@ def test_predict_and_python_give_the_same_vectors(run, pairs, tmp_path):
 @pytest.mark.slow
 def test_an_export_gives_the_same_vectors(run, tmp_path):
     """It is told neither the pooling nor the length again."""
+
+    def vectors(name, **options):
+        export.export_model(run[0], tmp_path / name, **options)
+        served = tf.saved_model.load(str(tmp_path / name)).signatures
+        return served["serving_default"](text=tf.constant(TEXTS))["embedding"].numpy()
+
     expected = [r.prediction for r in bert_keras.load(run[0]).predict(TEXTS)]
-    export.export_model(run[0], tmp_path / "exported")
-    served = tf.saved_model.load(str(tmp_path / "exported"))
-    found = served.signatures["serving_default"](text=tf.constant(TEXTS))["embedding"]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-    export.export_model(run[0], tmp_path / "plain", embedding="mean")
-    served = tf.saved_model.load(str(tmp_path / "plain"))
-    found = served.signatures["serving_default"](text=tf.constant(TEXTS))["embedding"]
-    assert np.linalg.norm(found, axis=1).min() > 1.5
+    np.testing.assert_allclose(vectors("exported"), expected, atol=1e-6)
+    plain = vectors("plain", embedding="mean")
+    assert np.linalg.norm(plain, axis=1).min() > 1.5
 
 
 def test_a_directory_of_sentence_transformers(run, pairs, tmp_path):
     """Written, read back, and used without a word about its pooling."""
-    written, native = tmp_path / "written", tmp_path / "native"
+    written = tmp_path / "written"
     conversion.convert(run[0], written, to="sentence_transformers")
     names = {str(path.relative_to(written)) for path in written.rglob("*")}
     assert names == {
@@ -177,12 +172,13 @@ def test_a_directory_of_sentence_transformers(run, pairs, tmp_path):
     read = conversion.read(written)
     assert (read.task.pooling, read.task.normalize) == ("mean", True)
     assert read.max_seq_length == 24
-    conversion.convert(written, native, to="native")
+    conversion.convert(written, tmp_path / "native", to="native")
     texts = ["great film b c", "the plot " * 20]
-    expected = [r.prediction for r in bert_keras.load(run[0]).predict(texts)]
-    for directory in (written, native):
-        found = [r.prediction for r in bert_keras.load(directory).predict(texts)]
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+    found, expected = (
+        [r.prediction for r in bert_keras.load(directory).predict(texts)]
+        for directory in (tmp_path / "native", run[0])
+    )
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -280,52 +276,24 @@ def test_two_replicas_give_what_one_device_gives(lengths, init, tmp_path):
         assert found == pytest.approx(made["one"]["train"][name], abs=1e-5)
 
 
-@pytest.mark.slow
-def test_a_killed_run_ends_with_the_same_bits(init, pairs, tmp_path, at_step):
-    settings = {"num_train_epochs": 1.0, "evaluate_steps": 6, "keep": "best"}
-    tune(init, pairs[0], [pairs[1]], tmp_path / "whole", **settings)
-    killed = tmp_path / "killed"
-    at_step(11, resuming.die)
-    with pytest.raises(resuming.Killed):
-        tune(init, pairs[0], [pairs[1]], killed, save_checkpoint_steps=4, **settings)
-    at_step(15, resuming.terminate)
-    with pytest.raises(Stopped, match="stopped by SIGTERM at step 16"):
-        tune(init, pairs[0], [pairs[1]], killed, **settings)
-    tune(init, pairs[0], [pairs[1]], killed, **settings)
-    resuming.assert_same(killed, tmp_path / "whole")
-
-
-def test_several_replicas_are_not_compiled(init, pairs, tmp_path):
-    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
-    message = "`jit_compile` is not for --task embedding on 2 replicas, which compare"
-    with pytest.raises(InputError, match=message):
-        tune(
-            *(init, pairs[0], [pairs[1]], tmp_path / "run"),
-            strategy=strategy,
-            jit_compile=True,
-        )
-
-
-def test_what_is_refused_before_training(init, pairs, tmp_path):
+def test_what_is_refused_before_training(run, init, pairs, tmp_path):
     """Nothing is left behind."""
+    two = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
     for changes, message in (
         ({"dropout_prob": 0.2}, "`dropout_prob` 0.2 is not for --task embedding"),
         ({"batch_size": 700}, "640 pairs to learn from, fewer than a batch of 700"),
         ({"embedding": {"metric": "spearman"}}, "dev.tsv: has no labels"),
+        (
+            {"strategy": two, "jit_compile": True},
+            "`jit_compile` is not for --task embedding on 2 replicas, which compare",
+        ),
     ):
         with pytest.raises(InputError, match=message):
             tune(init, pairs[0], [pairs[1]], tmp_path / "run", **changes)
         assert not (tmp_path / "run" / "task.json").exists()
-
-
-def test_vectors_are_not_quantised(run, pairs, tmp_path):
+    options = {"to": "onnx", "quantize": "int8", "dev": pairs[1]}
     with pytest.raises(InputError, match="--quantize is for answers that a dev file"):
-        export.export_model(
-            *(run[0], tmp_path / "exported"),
-            to="onnx",
-            quantize="int8",
-            dev=pairs[1],
-        )
+        export.export_model(run[0], tmp_path / "exported", **options)
 
 
 def test_the_page_shows_what_was_not_found(run):

@@ -91,30 +91,23 @@ def test_evaluate_uses_the_thresholds_that_were_chosen(run, files):
     assert scores["loss"] == pytest.approx(results["eval"]["loss"], abs=1e-5)
 
 
-def test_predict_python_and_export_give_the_same_labels(run, files, tmp_path):
+def texts_of(files) -> list[list[str]]:
+    return [line.split("\t") for line in files[1].read_text().splitlines()[1:]]
+
+
+def test_predict_and_python_give_the_same_labels(run, files, tmp_path):
     directory, _ = run
-    rows = [line.split("\t") for line in files[1].read_text().splitlines()[1:]]
+    rows = texts_of(files)
     source = tmp_path / "new.jsonl"
     source.write_text("".join(json.dumps({"text": t}) + "\n" for t, _ in rows))
     finetuned.predict(directory, source, tmp_path / "answers.jsonl")
     lines = (tmp_path / "answers.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
     records = bert_keras.load(directory).predict([text for text, _ in rows])
-    export.export_model(directory, tmp_path / "exported")
-    loaded = tf.saved_model.load(str(tmp_path / "exported"))
-    served = loaded.signatures["serving_default"](
-        text=tf.constant([text for text, _ in rows])
-    )
-    for number, (line, record) in enumerate(zip(found, records, strict=True)):
+    for line, record in zip(found, records, strict=True):
         assert tuple(line["prediction"]) == record.prediction
-        names = [name.decode() for name in served["labels"][number].numpy() if name]
-        assert sorted(names) == list(record.prediction)
-        probabilities = [record.probabilities[name] for name in names]
-        assert probabilities == sorted(probabilities, reverse=True)
-        holds = served["holds"][number].numpy()
-        np.testing.assert_array_equal(holds, [n in names for n in sorted(TELLING)])
-        given = served["probabilities"][number].numpy()
-        expected = [line[f"p({name})"] for name in sorted(TELLING)]
+        given = [line[f"p({name})"] for name in sorted(TELLING)]
+        expected = [record.probabilities[name] for name in sorted(TELLING)]
         np.testing.assert_allclose(given, expected, atol=2e-6)
     right = [set(filter(None, labels.split(","))) for _, labels in rows]
     given = [set(line["prediction"]) for line in found]
@@ -123,7 +116,22 @@ def test_predict_python_and_export_give_the_same_labels(run, files, tmp_path):
     assert {len(labels) for labels in right} == {0, 1, 2, 3}
 
 
-def test_a_model_of_hugging_face_is_read_back_and_answers(run, files, tmp_path):
+@pytest.mark.slow
+def test_exports_give_the_same_labels(run, files, tmp_path):
+    texts = [text for text, _ in texts_of(files)]
+    export.export_model(run[0], tmp_path / "exported")
+    loaded = tf.saved_model.load(str(tmp_path / "exported"))
+    served = loaded.signatures["serving_default"](text=tf.constant(texts))
+    for number, record in enumerate(bert_keras.load(run[0]).predict(texts)):
+        names = [name.decode() for name in served["labels"][number].numpy() if name]
+        assert sorted(names) == list(record.prediction)
+        probabilities = [record.probabilities[name] for name in names]
+        assert probabilities == sorted(probabilities, reverse=True)
+        holds = served["holds"][number].numpy()
+        np.testing.assert_array_equal(holds, [n in names for n in sorted(TELLING)])
+        given = served["probabilities"][number].numpy()
+        expected = [record.probabilities[name] for name in sorted(TELLING)]
+        np.testing.assert_allclose(given, expected, atol=2e-6)
     directory = tmp_path / "hugging_face"
     conversion.convert(run[0], directory, to="hugging_face")
     scores = finetuned.evaluate(directory, files[1])
@@ -165,37 +173,18 @@ def test_rare_labels_count_for_more_if_asked(init, tmp_path):
     assert found["heavy"] > 0.5
 
 
-@pytest.mark.parametrize(
-    "changes", [{"class_weights": "balanced"}, {"label_smoothing": 0.1}]
-)
-def test_settings_of_labels_are_not_for_numbers(init, tmp_path, changes):
+def test_what_is_not_for_every_task(init, tmp_path):
     train = write_tsv(tmp_path / "numbers.tsv", [("a", "1"), ("b", "2")])
-    (key,) = changes
-    message = f"`{key}` is for texts with labels, got a task of kind regression"
-    with pytest.raises(InputError, match=message):
-        run_finetune(init, train, train, tmp_path / "run", regression=True, **changes)
+    for changes in ({"class_weights": "balanced"}, {"label_smoothing": 0.1}):
+        (key,) = changes
+        message = f"`{key}` is for texts with labels, got a task of kind regression"
+        with pytest.raises(InputError, match=message):
+            run_finetune(
+                *(init, train, train, tmp_path / "run"), regression=True, **changes
+            )
     assert not (tmp_path / "run").exists()
-
-
-def test_a_share_of_the_training_file_is_held_out(init, files, tmp_path):
-    results = run_finetune(
-        init, files[0], "20%", tmp_path / "run", multi_label=True, num_train_epochs=0.1
-    )
-    assert results["environment"]["dev"] == [f"{files[0]}, 20% held out"]
-    num_train, num_eval = results["num_train_examples"], results["num_eval_examples"]
-    assert num_train + num_eval == 800
-    assert 100 < num_eval < 220
-    lines = (tmp_path / "run/dev_answers.jsonl").read_text().splitlines()
-    evaluated = [json.loads(line) for line in lines]
-    rows = files[0].read_text().splitlines()
-    for answer in evaluated:
-        assert rows[answer["line"] - 1].split("\t")[0] == answer["text"]
-    inputs = (tmp_path / "run/inputs.json").read_text()
-    assert json.loads(inputs)["dev_sha256"] == ["20%"]
-
-
-@pytest.mark.parametrize("key", ["multi_label", "regression"])
-def test_a_data_set_says_itself_what_its_labels_are(key):
-    settings = SETTINGS.model_copy(update={"task": "RTE", key: True})
-    with pytest.raises(InputError, match=f"`{key}` is for your own texts .*task RTE"):
-        settings_check.check(settings, config.Task(kind="classification"), BERT_CONFIG)
+    for key in ("multi_label", "regression"):
+        settings = SETTINGS.model_copy(update={"task": "RTE", key: True})
+        task = config.Task(kind="classification")
+        with pytest.raises(InputError, match=f"`{key}` is for your own .*task RTE"):
+            settings_check.check(settings, task, BERT_CONFIG)

@@ -84,7 +84,12 @@ class RandomInputs:
                 "example_weights": weights.astype(np.float32),
             }
         dtype = np.float32 if self.kind == "regression" else np.int32
-        return batch | {"label_ids": classes[:, 0].astype(dtype)}
+        # As windows of long texts have.
+        scales = random.uniform(0.5, 2, NUM_INPUTS)[rows].astype(np.float32)
+        return batch | {
+            "label_ids": classes[:, 0].astype(dtype),
+            "loss_scales": scales,
+        }
 
     def places(self, rows):
         if self.num_answers == NUM_INPUTS:

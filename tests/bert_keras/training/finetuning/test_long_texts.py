@@ -11,7 +11,6 @@ import tensorflow as tf
 
 import bert_keras
 from bert_keras import export
-from bert_keras.checkpoints import conversion
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
 from bert_keras.data import tokenization
@@ -19,7 +18,7 @@ from bert_keras.export import formats
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 from bert_keras.labelled import text_windows
-from bert_keras.training import finetune
+from tests import make
 from tests.bert_keras.export.test_formats import make_run
 from tests.bert_keras.training.finetuning.test_finetune import (
     BAD,
@@ -117,14 +116,7 @@ def run_with(files, init, directory: Path, **changes) -> dict:
     return run_finetune(init, *files, directory, **changes)
 
 
-@pytest.fixture(
-    scope="module",
-    params=[
-        "windows_mean",
-        pytest.param("head_tail", marks=pytest.mark.slow),
-        pytest.param("windows_max", marks=pytest.mark.slow),
-    ],
-)
+@pytest.fixture(scope="module", params=["windows_mean", "head_tail", "windows_max"])
 def long_texts(request) -> str:
     return request.param
 
@@ -148,42 +140,69 @@ def logits_by_hand(run: Path, texts: list[str], long_texts: str) -> np.ndarray:
     return np.stack([pooled(rows.numpy(), long_texts) for rows in found])
 
 
+def probabilities_by_hand(*arguments) -> np.ndarray:
+    return scipy.special.softmax(logits_by_hand(*arguments), axis=-1)
+
+
+@pytest.mark.slow
 def test_what_is_late_in_a_text_is_learnt(run, init, files, long_texts, tmp_path):
-    results = run[1]
+    directory, results = run
     assert results["eval"]["accuracy"] > 0.9
     assert (results["num_train_examples"], results["num_eval_examples"]) == (400, 40)
+    scores = finetuned.evaluate(directory, files[1])
+    assert scores["loss"] == pytest.approx(results["eval"]["loss"], abs=1e-5)
+    right = [
+        ["bad", "good"].index(label) for _, label in texts_that_tell_late(40, seed=2)
+    ]
+    by_hand = probabilities_by_hand(directory, dev_texts(files), long_texts)
+    by_hand = -np.log(by_hand[range(40), right]).mean()
+    assert scores["loss"] == pytest.approx(by_hand, abs=1e-5)
     if long_texts == "head_tail":
         # The same with beginnings alone is guessing for most texts.
         results = run_with(files, init, tmp_path / "run")
         assert results["eval"]["accuracy"] < 0.8
 
 
-def test_predict_evaluate_and_the_saved_model_agree(run, files, long_texts, tmp_path):
-    directory, results = run
-    texts = dev_texts(files)
-    assert {len(text.split()) > 14 for text in texts} == {True, False}
-    logits = logits_by_hand(directory, texts, long_texts)
-    wanted = scipy.special.softmax(logits, axis=-1)
+def check_answers(directory: Path, texts: list[str], long_texts: str, tmp_path) -> dict:
+    """Checks that Python and a saved model give the answers of the network."""
+    wanted = probabilities_by_hand(directory, texts, long_texts)
     records = bert_keras.load(directory).predict(texts)
     found = [[record.probabilities[k] for k in ("bad", "good")] for record in records]
     np.testing.assert_allclose(found, wanted, atol=1e-5)
-    scores = finetuned.evaluate(directory, files[1])
-    assert scores["loss"] == pytest.approx(results["eval"]["loss"], abs=1e-5)
-    right = [
-        ["bad", "good"].index(label) for _, label in texts_that_tell_late(40, seed=2)
-    ]
-    by_hand = -np.log(wanted[range(40), right]).mean()
-    assert scores["loss"] == pytest.approx(by_hand, abs=1e-5)
     export.export_model(directory, tmp_path / "exported")
     serve = tf.saved_model.load(str(tmp_path / "exported")).signatures
     served = serve["serving_default"](text=tf.constant(texts))
     np.testing.assert_allclose(served["probabilities"], wanted, atol=1e-5)
-    # Lengths around those at which one window more is needed.
+    nothing = serve["serving_default"](text=tf.constant([], tf.string))
+    assert nothing["probabilities"].shape == (0, 2)
+    return serve
+
+
+# Lengths around those at which one window more is needed.
+LENGTHS = (0, 1, 13, 14, 15, 20, 21, 22, 28, 29, 64)
+
+
+def test_predict_and_a_saved_model_answer_as_the_network(tmp_path):
+    directory = make.make_run(
+        tmp_path / "run",
+        VOCABULARY,
+        settings=SETTINGS.model_copy(
+            update={"max_seq_length": LENGTH, "long_texts": "windows_mean"}
+        ),
+        kind="classification",
+        labels=("bad", "good"),
+    )
     words = random.Random(4).choices(FILLER + GOOD, k=64)
-    texts = [" ".join(words[:n]) for n in (0, 1, 13, 14, 15, 20, 21, 22, 28, 29, 64)]
-    served = serve["serving_default"](text=tf.constant(texts))
-    wanted = scipy.special.softmax(logits_by_hand(directory, texts, long_texts), -1)
-    np.testing.assert_allclose(served["probabilities"], wanted, atol=1e-5)
+    texts = [" ".join(words[:n]) for n in LENGTHS]
+    check_answers(directory, texts, "windows_mean", tmp_path)
+
+
+@pytest.mark.slow
+def test_predict_and_a_saved_model_agree(run, files, long_texts, tmp_path):
+    directory, _ = run
+    words = random.Random(4).choices(FILLER + GOOD, k=64)
+    texts = dev_texts(files) + [" ".join(words[:n]) for n in LENGTHS]
+    serve = check_answers(directory, texts, long_texts, tmp_path)
     if long_texts != "head_tail":
         # Some windows at a time, however many a text has.
         for part in (500 * words, texts[-1:] * 40):
@@ -194,10 +213,9 @@ def test_predict_evaluate_and_the_saved_model_agree(run, files, long_texts, tmp_
         library = serve["serving_default"].graph.as_graph_def().library
         operations = {node.op for f in library.function for node in f.node_def}
         assert operations & {"While", "StatelessWhile"}
-    nothing = serve["serving_default"](text=tf.constant([], tf.string))
-    assert nothing["probabilities"].shape == (0, 2)
 
 
+@pytest.mark.slow
 def test_files_that_take_ids_say_what_ids_they_want(run, files, long_texts, tmp_path):
     export.export_model(run[0], tmp_path / "litert", to="litert")
     said = json.loads((tmp_path / "litert/tokenizer_config.json").read_text())
@@ -299,50 +317,6 @@ def test_a_batch_of_one_long_text_counts_for_less_than_others(kind):
     np.testing.assert_allclose(totals, [totals[0]] * 4, rtol=1e-6)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"lengths": (8, LENGTH)}, {"packs": True}])
-def test_two_replicas_give_what_one_device_gives(changes, init, files, tmp_path):
-    """With dropout, batches by length and weights of labels."""
-    strategies = {
-        "two": tf.distribute.MirroredStrategy(
-            ["/cpu:0", "/cpu:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
-        ),
-        "one": tf.distribute.OneDeviceStrategy("/cpu:0"),
-    }
-    settings = SETTINGS.model_copy(
-        update={
-            "max_seq_length": LENGTH,
-            "long_texts": "windows_max",
-            "class_weights": {"good": 2.0},
-            "num_train_epochs": 0.2,
-            "pack_examples": "packs" in changes,
-            "lengths": changes.get("lengths", ()),
-        }
-    )
-    found = {
-        name: finetune.finetune(
-            settings,
-            train=files[0],
-            dev=[files[1]],
-            init=init,
-            from_scratch=False,
-            output_dir=tmp_path / name,
-            strategy=strategy,
-        )
-        for name, strategy in strategies.items()
-    }
-    two, one = (conversion.read(tmp_path / name).arrays for name in strategies)
-    for name in one:
-        # The gradient of a key's bias is 0, so Adam scales up its rounding.
-        atol = 5e-5 if name.endswith("key/bias") else 2e-6
-        np.testing.assert_allclose(
-            two[name], one[name], rtol=0, atol=atol, err_msg=name
-        )
-    for part, score in (("train", "loss"), ("train", "accuracy"), ("eval", "loss")):
-        wanted = pytest.approx(found["one"][part][score], abs=1e-5)
-        assert found["two"][part][score] == wanted
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -362,35 +336,31 @@ def test_what_cannot_be_exported(init, options, message, tmp_path):
         export.export_model(init, tmp_path / "new", **options)
 
 
-def test_windows_are_of_single_texts(init, tmp_path):
+def test_what_is_no_long_text(init, tmp_path):
     rows = [("the film", "a plot", "good"), ("a film", "the plot", "bad")]
     pairs = write_tsv(tmp_path / "pairs.tsv", rows, ("text", "text_pair", "label"))
-    with pytest.raises(InputError, match="windows_max is for single texts, got pairs"):
-        run_with((pairs, pairs), init, tmp_path / "run", long_texts="windows_max")
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_stride_is_that_of_windows():
-    given = ["window_stride=8"]
-    with pytest.raises(
-        InputError, match="`window_stride` is for `long_texts` windows_"
+    names = tmp_path / "names.txt"
+    names.write_text("the O\nfilm B-X\n\n")
+    for path, changes, message in (
+        (
+            pairs,
+            {"long_texts": "windows_max"},
+            "windows_max is for single texts, got pairs",
+        ),
+        (
+            names,
+            {"task": "tagging", "long_texts": "head_tail"},
+            "`long_texts` is for texts, got a task of kind tagging",
+        ),
     ):
+        with pytest.raises(InputError, match=message):
+            run_with((path, path), init, tmp_path / "run", **changes)
+    assert not (tmp_path / "run").exists()
+    given = ["window_stride=8"]
+    with pytest.raises(InputError, match="`window_stride` is for `long_texts` wind"):
         loading.load(finetuning.FinetuningConfig, None, given)
     given.append("long_texts=windows_mean")
     loading.load(finetuning.FinetuningConfig, None, given)
-
-
-def test_long_texts_are_for_texts(init, tmp_path):
-    names = tmp_path / "names.txt"
-    names.write_text("the O\nfilm B-X\n\n")
-    with pytest.raises(InputError, match="`long_texts` is for texts, got a task of k"):
-        run_with(
-            (names, names),
-            init,
-            tmp_path / "run",
-            task="tagging",
-            long_texts="head_tail",
-        )
 
 
 @pytest.mark.slow
@@ -429,28 +399,3 @@ def test_answers_of_every_kind(randomize, tmp_path, how, task):
         return
     wanted = [[r.probabilities[label] for label in task["labels"]] for r in records]
     np.testing.assert_allclose(served["probabilities"], wanted, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_windows_in_batches_of_fixed_shapes(init, files, tmp_path):
-    """Rows that fill a batch up have no weight beside those of a window."""
-    options = {
-        "long_texts": "windows_mean",
-        "num_train_epochs": 1,
-        "dropout_prob": 0.0,
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
-        "class_weights": {"good": 2.0},
-    }
-    directories = [tmp_path / "as_they_come", tmp_path / "fixed", tmp_path / "parts"]
-    changes = [{}, {"lengths": (8, LENGTH)}, {"gradient_accumulation_steps": 2}]
-    found = [
-        run_with(files, init, directory, **(options | change))
-        for directory, change in zip(directories, changes, strict=True)
-    ]
-    for results in found[1:]:
-        assert results["steps"] == found[0]["steps"] > 400 // 16
-        for score in ("loss", "accuracy"):
-            assert results["eval"][score] == pytest.approx(
-                found[0]["eval"][score], abs=1e-4
-            )

@@ -9,7 +9,7 @@ from bert_keras.pipelines.engine import engines
 from bert_keras.training import pretrain
 from tests import conftest
 from tests.bert_keras.model import test_packed_rows
-from tests.bert_keras.training.pretraining import test_pretrain
+from tests.bert_keras.training import test_resumed_runs
 from tests.bert_keras.training.step import test_learner
 
 CPU = test_learner.CPU
@@ -97,7 +97,7 @@ def finished(packed_examples, tmp_path_factory):
 def test_a_resumed_packed_run_has_the_same_bits(finished, packed_examples, tmp_path):
     """As after a kill between the checkpoint of step 3 and the next one."""
     whole, (results, expected) = finished
-    resumed = test_pretrain.broken_off(whole, tmp_path / "resumed", 3)
+    resumed = test_resumed_runs.broken_off(whole, tmp_path / "resumed", 3)
     again, state = run(packed_examples, resumed)
     assert again["eval"] == results["eval"]
     for name, values in expected.items():

@@ -1,12 +1,19 @@
 """Phases: what is read of directories of examples, and what is said about them."""
 
+import dataclasses
+import functools
+import json
+import re
 import shutil
 
 import pytest
 
-from bert_keras.core import manifest
+from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
+from bert_keras.data import tokenization
 from bert_keras.training.pretraining import phases
+
+read = functools.partial(phases.read_phases, vocab_path=None, num_replicas=1)
 
 
 def settings(**values):
@@ -15,19 +22,28 @@ def settings(**values):
 
 
 @pytest.fixture
-def one_shard(tmp_path, tiny_examples):
-    made = manifest.read_manifest(tiny_examples, kind="examples", verb="examples")
-    directory = tmp_path / "examples"
-    shutil.copytree(tiny_examples, directory)
-    only = made.model_copy(update={"shards": made.shards[:1]})
-    manifest.write_manifest(directory, only)
-    return directory
+def changed(tiny_examples, tmp_path):
+    """A function: a copy of the examples whose manifest says something else."""
+
+    def change(*, vocabulary="", num_shards=3, **values):
+        directory = shutil.copytree(tiny_examples, tmp_path / "other")
+        manifest = json.loads((directory / "manifest.json").read_text())
+        manifest["config"] |= values
+        manifest["shards"] = manifest["shards"][:num_shards]
+        if vocabulary:
+            with (directory / "vocab.txt").open("a") as file:
+                file.write(vocabulary)
+            made = tokenization.Vocabulary.load(directory / "vocab.txt")
+            manifest |= {"vocab_sha256": made.sha256, "vocab_size": len(made)}
+        (directory / "manifest.json").write_text(json.dumps(manifest))
+        return directory
+
+    return change
 
 
-def test_a_run_without_an_evaluation_is_warned_of(one_shard, tiny_examples, caplog):
-    [phase] = phases.read_phases(
-        settings(), [one_shard], vocab_path=None, num_replicas=1
-    )
+def test_a_run_without_an_evaluation_is_warned_of(changed, tiny_examples, caplog):
+    one_shard = changed(num_shards=1)
+    [phase] = read(settings(), [one_shard])
     assert not phase.has_evaluation
     [record] = [r for r in caplog.records if r.levelname == "WARNING"]
     assert record.getMessage() == (
@@ -36,11 +52,57 @@ def test_a_run_without_an_evaluation_is_warned_of(one_shard, tiny_examples, capl
         "kept for it"
     )
     caplog.clear()
-    phases.read_phases(
-        settings(num_eval_shards=0), [one_shard], vocab_path=None, num_replicas=1
-    )
-    [phase] = phases.read_phases(
-        settings(), [tiny_examples], vocab_path=None, num_replicas=1
-    )
+    read(settings(num_eval_shards=0), [one_shard])
+    [phase] = read(settings(), [tiny_examples])
     assert phase.has_evaluation
     assert not [r for r in caplog.records if r.levelname == "WARNING"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"do_lower_case": False}, "is lower-cased, .* cased: make both with the same"),
+        (
+            {"packing": "full_sentences"},
+            "has `packing` sentence_pairs, .* full_sentences: only sentence pairs "
+            "train next-sentence prediction: make both with the same, or set",
+        ),
+        (
+            {"vocabulary": "more\n"},
+            "made with another vocabulary than .*; make both with the same",
+        ),
+        (
+            {"num_shards": 2},
+            "has 3 shards, .* has 2: one would train on documents that the other",
+        ),
+    ],
+)
+def test_phases_that_do_not_belong_together(changed, tiny_examples, change, message):
+    """Without next sentences, packings may differ."""
+    both = [tiny_examples, changed(**change)]
+    plan = {"phases": [{"fraction": 0.75}, {"fraction": 0.25}]}
+    with pytest.raises(InputError, match=message):
+        read(settings(**plan), both)
+    if "packing" in change:
+        assert len(read(settings(**plan, next_sentence=False), both)) == 2
+
+
+@pytest.mark.parametrize(
+    ("num_replicas", "num_parts", "advice"),
+    [
+        (1, 1, "8 examples .*set `gradient_accumulation_steps` .here 1. to 2 and give"),
+        (2, 2, "2 examples .*set `gradient_accumulation_steps` .here 2. to 4 and give"),
+        (4, 2, "1 examples of 32 tokens at once: set `recompute` to layers, or take"),
+    ],
+)
+def test_a_device_without_memory(tiny_examples, num_replicas, num_parts, advice):
+    [phase] = read(settings(), [tiny_examples])
+    phase = dataclasses.replace(phase, num_parts=num_parts)
+    message = phases.out_of_memory_message(phase, num_replicas=num_replicas)
+    assert re.search(advice, message)
+
+
+def test_batches_that_replicas_cannot_share(tiny_examples):
+    message = "`global_batch_size` is 8, which 3 replicas .* make it a multiple of 3"
+    with pytest.raises(InputError, match=message):
+        read(settings(), [tiny_examples], num_replicas=3)

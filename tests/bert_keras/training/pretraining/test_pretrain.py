@@ -1,5 +1,4 @@
 import contextlib
-import functools
 import json
 import logging
 import os
@@ -21,10 +20,11 @@ from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
 from bert_keras.report import event_log
 from bert_keras.training import finetune, pretrain
-from bert_keras.training.pretraining import inputs, phases, position_growth
+from bert_keras.training.pretraining import inputs, position_growth
 from bert_keras.training.pretraining import run as pretraining
 from bert_keras.training.step import fit, optimization
 from tests import conftest
+from tests.bert_keras.training import test_resumed_runs as resuming
 from tests.bert_keras.training.tensorboard import test_panels
 
 TINY = conftest.PRETRAINING["model"]
@@ -50,13 +50,10 @@ def assert_same_state(first, second):
         np.testing.assert_array_equal(first[name], second[name], err_msg=name)
 
 
-@pytest.fixture
-def finished(pretrained_run):
-    return pretrained_run
-
-
-def test_what_a_run_leaves_behind(finished):
-    files = {p.relative_to(finished).as_posix() for p in finished.rglob("*")}
+def test_what_a_run_leaves_behind(pretrained_run):
+    files = {
+        p.relative_to(pretrained_run).as_posix() for p in pretrained_run.rglob("*")
+    }
     assert files >= {
         "config.yaml",
         "bert_config.json",
@@ -69,7 +66,7 @@ def test_what_a_run_leaves_behind(finished):
         "checkpoints/step-0000000010.npz",
         "checkpoints/step-0000000012.npz",
     }
-    results = json.loads((finished / "results.json").read_text())
+    results = json.loads((pretrained_run / "results.json").read_text())
     assert results["steps"] == 12
     assert set(results["eval"]) == {
         "loss",
@@ -84,36 +81,10 @@ def test_what_a_run_leaves_behind(finished):
     assert environment["examples"][0].startswith("/")
     parameters = sum(
         value.size
-        for name, value in weights(finished).items()
+        for name, value in weights(pretrained_run).items()
         if name.startswith("weights/")
     )
     assert results["num_parameters"] == parameters
-
-
-@pytest.mark.parametrize(
-    ("last", "changes"),
-    [
-        (5, {}),
-        pytest.param(5, {"steps_per_execution": 4}, marks=pytest.mark.slow),
-        pytest.param(10, {"num_checkpoints": 1}, marks=pytest.mark.slow),
-    ],
-)
-def test_a_resumed_run_ends_like_an_uninterrupted_one(
-    finished, tiny_examples, tmp_path, last, changes, caplog
-):
-    """As after a kill before the next checkpoint: bit for bit, dropout and all, also
-    where settings change that do not decide the outcome."""
-    resumed = broken_off(finished, tmp_path / "resumed", last)
-    earlier = event_log.read_log(resumed / "logs/train").seconds
-    caplog.set_level(logging.INFO, logger="bert_keras")
-    done = pretrain.pretrain(
-        settings(**changes), [tiny_examples], resumed, strategy=CPU
-    )
-    assert done["seconds"] > earlier + 1
-    assert_same_state(finished, resumed)
-    pieces = "examples of 32 word pieces, [CLS], [SEP] and padding included, 8 a step"
-    assert pieces in caplog.text and "% padding" in caplog.text
-    assert f"wrote model.weights.h5 and results.json in {resumed}" in caplog.text
 
 
 def test_muon_is_told_the_precision(tiny_examples, tmp_path, monkeypatch):
@@ -133,7 +104,7 @@ def test_muon_resumes_to_the_same_bits(tiny_examples, tmp_path):
     changes = {"optimizer": {**conftest.PRETRAINING["optimizer"], "name": "muon"}}
     whole = tmp_path / "whole"
     pretrain.pretrain(settings(**changes), [tiny_examples], whole, strategy=CPU)
-    resumed = broken_off(whole, tmp_path / "resumed", 5)
+    resumed = resuming.broken_off(whole, tmp_path / "resumed", 5)
     pretrain.pretrain(settings(**changes), [tiny_examples], resumed, strategy=CPU)
     assert_same_state(whole, resumed)
     moments = [name for name in weights(whole) if "layer_0_feed_forward_o" in name]
@@ -141,17 +112,20 @@ def test_muon_resumes_to_the_same_bits(tiny_examples, tmp_path):
     assert ends == ["bias_m", "bias_v", "kernel_m"]
 
 
-def test_a_finished_run_is_left_as_it_is(finished, tiny_examples, caplog):
-    before = {p: p.stat().st_mtime_ns for p in finished.glob("*.h5")}
+def test_a_finished_run_is_left_as_it_is(pretrained_run, tiny_examples, caplog):
+    before = {p: p.stat().st_mtime_ns for p in pretrained_run.glob("*.h5")}
     caplog.set_level(logging.INFO, logger="bert_keras")
-    results = pretrain.pretrain(settings(), [tiny_examples], finished, strategy=CPU)
+    options = {"examples_dirs": [tiny_examples], "strategy": CPU}
+    results = pretrain.pretrain(settings(), output_dir=pretrained_run, **options)
     assert results["steps"] == 12
     assert "finished already, at step 12" in caplog.text
-    assert {p: p.stat().st_mtime_ns for p in finished.glob("*.h5")} == before
+    with pytest.raises(InputError, match="with seed=12345 where this one has 2"):
+        pretrain.pretrain(settings(seed=2), output_dir=pretrained_run, **options)
+    assert {p: p.stat().st_mtime_ns for p in pretrained_run.glob("*.h5")} == before
 
 
 def test_shards_are_hashed_once_for_a_run_and_machine(
-    finished, tiny_examples, tmp_path, monkeypatch
+    pretrained_run, tiny_examples, tmp_path, monkeypatch
 ):
     """And again if asked, or on another machine; a size is checked every time."""
     run, hashed, sha256 = tmp_path / "run", [], files.sha256
@@ -165,7 +139,7 @@ def test_shards_are_hashed_once_for_a_run_and_machine(
         pretrain.pretrain(settings(), [examples], run, strategy=CPU, **options)
         return len(hashed)
 
-    shutil.copytree(finished, run)
+    shutil.copytree(pretrained_run, run)
     shutil.rmtree(run / "verified")
     monkeypatch.setattr(files, "sha256", note)
     assert [hashes(), hashes(), hashes(verify=True)] == [3, 0, 3]
@@ -176,11 +150,6 @@ def test_shards_are_hashed_once_for_a_run_and_machine(
         file.write(b"x")
     with pytest.raises(InputError, match="bytes, manifest.json says"):
         hashes(copied)
-
-
-def test_a_directory_of_another_run_is_refused(finished, tiny_examples):
-    with pytest.raises(InputError, match="with seed=12345 where this one has 2"):
-        pretrain.pretrain(settings(seed=2), [tiny_examples], finished, strategy=CPU)
 
 
 def test_two_processes_do_not_share_a_directory(tiny_examples, tmp_path):
@@ -222,28 +191,19 @@ def test_masked_words_are_learnt(tiny_examples, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def make_longer(tiny_examples, tiny_vocab, tmp_path_factory):
-    """A function: the documents of `tiny_examples` in examples of 64 tokens."""
-
-    def make(*, num_shards, vocab=tiny_vocab):
-        directory = tmp_path_factory.mktemp("longer") / "examples"
-        examples.build_examples(
-            tiny_examples.parent / "corpus",
-            vocab,
-            directory,
-            config=config.ExamplesConfig(max_seq_length=64, dupe_factor=1),
-            do_lower_case=True,
-            num_shards=num_shards,
-            engine=engines.make_engine(),
-        )
-        return directory
-
-    return make
-
-
-@pytest.fixture(scope="module")
-def longer_examples(make_longer):
-    return make_longer(num_shards=3)
+def longer_examples(tiny_examples, tiny_vocab, tmp_path_factory):
+    """The documents of `tiny_examples` in examples of 64 tokens."""
+    directory = tmp_path_factory.mktemp("longer") / "examples"
+    examples.build_examples(
+        tiny_examples.parent / "corpus",
+        tiny_vocab,
+        directory,
+        config=config.ExamplesConfig(max_seq_length=64, dupe_factor=1),
+        do_lower_case=True,
+        num_shards=3,
+        engine=engines.make_engine(),
+    )
+    return directory
 
 
 def two_phases(**changes):
@@ -272,22 +232,18 @@ def whole(tiny_examples, longer_examples, tmp_path_factory):
 
 class TestTwoPhases:
     @pytest.mark.slow
-    def test_checkpoints_are_those_of_one_run(self, whole):
+    def test_checkpoints_and_steps_are_those_of_one_run(self, whole):
         """Every five steps, where the data changes (0.75 * 18), and at the end."""
         kept = [path.name for path in sorted(whole.glob("checkpoints/*.npz"))]
         assert kept == [f"step-00000000{step}.npz" for step in (14, 15, 18)]
-
-    @pytest.mark.slow
-    def test_optimizer_and_schedule_run_on(self, whole):
-        arrays = weights(whole)
-        assert arrays["optimizer/bert_adamw/iteration"] == 18
+        assert weights(whole)["optimizer/bert_adamw/iteration"] == 18
 
     @pytest.mark.slow
     @pytest.mark.parametrize("last", [14, 15])
     def test_resumed_at_or_after_the_change(
         self, whole, last, tiny_examples, longer_examples, tmp_path
     ):
-        resumed = broken_off(whole, tmp_path / "resumed", last)
+        resumed = resuming.broken_off(whole, tmp_path / "resumed", last)
         both = [tiny_examples, longer_examples]
         pretrain.pretrain(two_phases(), both, resumed, strategy=CPU)
         assert_same_state(whole, resumed)
@@ -320,23 +276,6 @@ class TestTwoPhases:
         monkeypatch.setattr(fit, "trial_step", lambda *_: None)
         pretrain.pretrain(options, both, tmp_path / "not", strategy=CPU)
         assert_same_state(tmp_path / "tried", tmp_path / "not")
-
-    @pytest.mark.slow
-    def test_positions_are_continued_between_the_phases(
-        self, tiny_examples, longer_examples, tmp_path, monkeypatch
-    ):
-        """From those of the first to those of the second, after its last step."""
-
-        def grow(state, *, strategy, num_trained, num_rows):
-            step = state["optimizer/bert_adamw/iteration"]
-            raise Stopped(f"{num_trained} to {num_rows} after {int(step)}")
-
-        monkeypatch.setattr(position_growth, "grow", grow)
-        monkeypatch.setattr(fit, "trial_step", lambda *_: None)
-        options = two_phases(**self.SHORT, grow_positions="extrapolate")
-        both = [tiny_examples, longer_examples]
-        with pytest.raises(Stopped, match="^32 to 64 after 2$"):
-            pretrain.pretrain(options, both, tmp_path / "run", strategy=CPU)
 
     @pytest.mark.parametrize(
         ("option", "lengths", "is_further", "expected"),
@@ -383,7 +322,7 @@ class TestTwoPhases:
         both, plain = [tiny_examples, longer_examples], two_phases(**self.SHORT)
         run = tmp_path / "run"
         pretrain.pretrain(plain, both, run, strategy=CPU)
-        by_hand = broken_off(run, tmp_path / "by_hand", 2)
+        by_hand = resuming.broken_off(run, tmp_path / "by_hand", 2)
         state = weights(by_hand)
         for name in state:
             if name.endswith("position_embeddings_v"):
@@ -417,14 +356,14 @@ class TestTwoPhases:
         grown = tmp_path / "grown"
         pretrain.pretrain(grows, both, grown, strategy=CPU)
         assert_same_state(
-            broken_off(whole, tmp_path / "without", 14),
-            broken_off(grown, tmp_path / "with", 14),
+            resuming.broken_off(whole, tmp_path / "without", 14),
+            resuming.broken_off(grown, tmp_path / "with", 14),
         )
         for last in (10, 14, 15):
-            resumed = broken_off(grown, tmp_path / f"resumed_{last}", last)
+            resumed = resuming.broken_off(grown, tmp_path / f"resumed_{last}", last)
             pretrain.pretrain(grows, both, resumed, strategy=CPU)
             assert_same_state(grown, resumed)
-        replicated = broken_off(grown, tmp_path / "replicated", 10)
+        replicated = resuming.broken_off(grown, tmp_path / "replicated", 10)
         pretrain.pretrain(grows, both, replicated, strategy=two_replicas())
         first, second = weights(grown), weights(replicated)
         for name in first:
@@ -433,96 +372,33 @@ class TestTwoPhases:
             )
 
     def test_a_device_without_memory_for_the_largest_phase(
-        self, tiny_examples, longer_examples, tmp_path, monkeypatch
+        self, tiny_examples, tmp_path, monkeypatch
     ):
-        """What the message says helps."""
+        """It is tried before the first step; what the message says helps."""
 
         def trial_step(tried, *_):
-            if tried.num_parts == 1:
-                raise tf.errors.ResourceExhaustedError(None, None, "OOM, allocating")
-            raise Stopped("here is memory")
+            raise tf.errors.ResourceExhaustedError(None, None, "OOM, allocating")
 
         monkeypatch.setattr(fit, "trial_step", trial_step)
         message = (
-            "a device has no memory for 8 examples of 64 tokens at once: set "
+            "a device has no memory for 16 examples of 32 tokens at once: set "
             r"`gradient_accumulation_steps` \(here 1\) to 2 and give the same command"
         )
-        both, run = [tiny_examples, longer_examples], tmp_path / "run"
-        options = two_phases(**self.SHORT)
+        larger = {"fraction": 0.5, "global_batch_size": 16}
+        options = settings(phases=[{"fraction": 0.5}, larger])
+        both, run = [tiny_examples] * 2, tmp_path / "run"
         with pytest.raises(InputError, match=message):
             pretrain.pretrain(options, both, run, strategy=CPU)
-        more = options.model_copy(update={"gradient_accumulation_steps": 2})
-        with pytest.raises(Stopped, match="here is memory"):
-            pretrain.pretrain(more, both, run, strategy=CPU)
-
-    def test_as_many_directories_as_phases(self, tiny_examples, tmp_path):
-        with pytest.raises(
-            InputError, match="3 directories .*`phases` has 2: give one"
-        ):
-            pretrain.pretrain(two_phases(), [tiny_examples] * 3, tmp_path, strategy=CPU)
-
-    def test_both_have_one_vocabulary(
-        self, tiny_examples, tiny_vocab, make_longer, tmp_path
-    ):
-        other = tmp_path / "vocab.txt"
-        other.write_text(tiny_vocab.read_text() + "more\n")
-        both = [tiny_examples, make_longer(num_shards=3, vocab=other)]
-        message = "made with another vocabulary than .*; make both with the same"
-        with pytest.raises(InputError, match=message):
-            pretrain.pretrain(two_phases(), both, tmp_path / "run", strategy=CPU)
-
-    @pytest.mark.parametrize(
-        ("change", "message"),
-        [
-            ({"do_lower_case": False}, "is lower-cased, .* cased: make both with the"),
-            (
-                {"packing": "full_sentences"},
-                "has `packing` sentence_pairs, .* full_sentences: only sentence pairs "
-                "train next-sentence prediction: make both with the same, or set",
-            ),
-        ],
-    )
-    def test_both_have_one_casing_and_packing(
-        self, tiny_examples, tmp_path, change, message
-    ):
-        """Refused at the start; without next sentences, packings may differ."""
-        other = shutil.copytree(tiny_examples, tmp_path / "other")
-        values = json.loads((other / "manifest.json").read_text())
-        values["config"] |= change
-        (other / "manifest.json").write_text(json.dumps(values))
-        both = [tiny_examples, other]
-        read = functools.partial(
-            phases.read_phases, directories=both, vocab_path=None, num_replicas=1
-        )
-        with pytest.raises(InputError, match=message):
-            read(two_phases())
-        if "packing" in change:
-            assert len(read(two_phases(next_sentence=False))) == 2
-
-    def test_documents_are_held_out_of_both(self, tiny_examples, make_longer, tmp_path):
-        both = [tiny_examples, make_longer(num_shards=4)]
-        message = "has 3 shards, .* has 4: one would train on documents that the other"
-        with pytest.raises(InputError, match=message):
-            pretrain.pretrain(two_phases(), both, tmp_path / "run", strategy=CPU)
-
-
-def broken_off(run, copy, last_step):
-    """A copy of a run as it would be if it had been killed after `last_step`."""
-    shutil.copytree(run, copy)
-    for name in ("results.json", "model.weights.h5"):
-        (copy / name).unlink()
-    for path in copy.glob("checkpoints/*.npz"):
-        if int(path.stem.removeprefix("step-")) > last_step:
-            path.unlink()
-    return copy
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [3, 5, 7])
-def test_sigterm_writes_a_checkpoint(finished, tiny_examples, tmp_path, step, at_step):
+def test_sigterm_writes_a_checkpoint(
+    pretrained_run, tiny_examples, tmp_path, step, at_step
+):
     """In the middle of an epoch and at its end; and the run goes on as if nothing
     had happened. The configuration that another run wrote repeats that run."""
-    again = loading.load(config.PretrainingConfig, finished / "config.yaml")
+    again = loading.load(config.PretrainingConfig, pretrained_run / "config.yaml")
 
     run = tmp_path / "run"
     at_step(step - 1, lambda: os.kill(os.getpid(), signal.SIGTERM))
@@ -531,26 +407,26 @@ def test_sigterm_writes_a_checkpoint(finished, tiny_examples, tmp_path, step, at
     assert max(path.stem for path in run.glob("checkpoints/*")) == f"step-{step:010}"
     assert not (run / "results.json").exists()
     pretrain.pretrain(again, [tiny_examples], run, strategy=CPU)
-    assert_same_state(finished, run)
+    assert_same_state(pretrained_run, run)
     assert sorted(p.name for p in run.glob("checkpoints/*")) == sorted(
-        p.name for p in finished.glob("checkpoints/*")
+        p.name for p in pretrained_run.glob("checkpoints/*")
     )
     # At step 5 neither the evaluation nor the pictures were made before the signal.
     ours, theirs = (
         test_panels.values(each / "logs" / "panels", "attention/")
-        for each in (run, finished)
+        for each in (run, pretrained_run)
     )
     assert ours.keys() == theirs.keys()
     ours, theirs = (
         event_log.read_log(each / "logs" / "eval").scalars["loss/loss"]
-        for each in (run, finished)
+        for each in (run, pretrained_run)
     )
     assert list(ours.steps) == [5, 10, 12]
     assert list(ours.values) == list(theirs.values)
 
 
 @pytest.mark.slow
-def test_evaluations_and_pictures_by_minutes(finished, tiny_examples, tmp_path):
+def test_evaluations_and_pictures_by_minutes(pretrained_run, tiny_examples, tmp_path):
     """As often as there are steps; the run ends with the same bits."""
     steps = {"evaluate_steps": 12, "draw_steps": 12, "save_checkpoint_steps": 12}
     minutes = {"evaluate_minutes": 1e-9, "draw_minutes": 1e-9}
@@ -558,9 +434,10 @@ def test_evaluations_and_pictures_by_minutes(finished, tiny_examples, tmp_path):
     results = pretrain.pretrain(
         settings(**steps, **minutes), [tiny_examples], run, strategy=CPU
     )
-    assert_same_state(finished, run)
+    assert_same_state(pretrained_run, run)
     assert (
-        results["eval"] == json.loads((finished / "results.json").read_text())["eval"]
+        results["eval"]
+        == json.loads((pretrained_run / "results.json").read_text())["eval"]
     )
     log = event_log.read_log(run / "logs" / "eval")
     assert list(log.scalars["loss/loss"].steps) == [*range(1, 13)]
@@ -574,6 +451,7 @@ def test_numbers_that_are_not_finite_end_the_run(tiny_examples, tmp_path):
         optimizer={"learning_rate": 1e38, "warmup_steps": 6},
         max_skipped_steps=2,
         save_checkpoint_steps=1,
+        evaluate_steps=1000,
     )
     message = (
         r"step \d+: the loss or a gradient was not finite in 3 steps in a row, whose "
@@ -592,111 +470,76 @@ def two_replicas():
     )
 
 
-def test_two_replicas_equal_one_device(finished, tiny_examples, tmp_path):
+@pytest.mark.slow
+def test_two_replicas_equal_one_device(pretrained_run, tiny_examples, tmp_path):
     mirrored = two_replicas()
     pretrain.pretrain(settings(), [tiny_examples], tmp_path / "run", strategy=mirrored)
-    first, second = weights(finished), weights(tmp_path / "run")
+    first, second = weights(pretrained_run), weights(tmp_path / "run")
     assert first.keys() == second.keys()
     for name in first:
         np.testing.assert_allclose(first[name], second[name], atol=1e-6, err_msg=name)
     one, two = (
         json.loads((run / "results.json").read_text())["eval"]
-        for run in (finished, tmp_path / "run")
+        for run in (pretrained_run, tmp_path / "run")
     )
     np.testing.assert_allclose(list(one.values()), list(two.values()), rtol=1e-5)
 
 
-class TestAblations:
-    """The pre-training half of the paper's tables 5 and 6."""
-
-    @pytest.mark.slow
-    def test_no_next_sentence(self, tiny_examples, tmp_path):
-        results = pretrain.pretrain(
-            settings(next_sentence=False),
-            [tiny_examples],
-            tmp_path / "run",
-            strategy=CPU,
-        )
-        names = {"loss", "masked_lm_loss", "masked_lm_accuracy"}
-        assert set(results["eval"]) == names
-
-    @pytest.mark.slow
-    def test_left_to_right(self, tiny_examples, tmp_path):
-        """Sentences count up through the words: the next one can be known."""
-        results = pretrain.pretrain(
-            settings(
-                model={
-                    **TINY,
-                    "attention": "left_to_right",
-                    "hidden_dropout_prob": 0,
-                    "attention_probs_dropout_prob": 0,
-                },
-                next_sentence=False,
-                num_train_steps=150,
-                save_checkpoint_steps=150,
-                optimizer={"learning_rate": 3e-3, "warmup_steps": 10},
-            ),
-            [tiny_examples],
-            tmp_path / "run",
-            strategy=CPU,
-        )
-        assert results["eval"]["masked_lm_accuracy"] > 0.5
+@pytest.mark.slow
+def test_left_to_right(tiny_examples, tmp_path):
+    """Without next sentences, as in the paper's table 5. Sentences count up through the
+    words: the next one can be known."""
+    without_dropout = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
+    results = pretrain.pretrain(
+        settings(
+            model={**TINY, "attention": "left_to_right", **without_dropout},
+            next_sentence=False,
+            num_train_steps=150,
+            save_checkpoint_steps=150,
+            optimizer={"learning_rate": 3e-3, "warmup_steps": 10},
+        ),
+        [tiny_examples],
+        tmp_path / "run",
+        strategy=CPU,
+    )
+    assert set(results["eval"]) == {"loss", "masked_lm_loss", "masked_lm_accuracy"}
+    assert results["eval"]["masked_lm_accuracy"] > 0.5
 
 
-class TestUnusableInput:
-    def pretrain(self, directory, tmp_path, vocab_path=None, **changes):
-        return pretrain.pretrain(
-            settings(**changes),
-            [directory],
-            tmp_path / "run",
-            strategy=CPU,
-            vocab_path=vocab_path,
-        )
+def test_unusable_input(tiny_examples, tiny_vocab, tmp_path):
+    """Nothing that looks finished is left."""
+    copied = shutil.copytree(tiny_examples, tmp_path / "examples")
+    other, run = tmp_path / "vocab.txt", tmp_path / "run"
+    other.write_text(tiny_vocab.read_text() + "more\n")
+    phases = [{"fraction": 0.75}, {"fraction": 0.25}]
 
-    @pytest.fixture
-    def copied(self, tiny_examples, tmp_path):
-        return shutil.copytree(tiny_examples, tmp_path / "examples")
-
-    def test_no_manifest(self, copied, tmp_path):
-        (copied / "manifest.json").unlink()
-        with pytest.raises(
-            InputError, match="not a finished output of `bert-keras exam"
-        ):
-            self.pretrain(copied, tmp_path)
-
-    def test_a_changed_shard(self, copied, tmp_path):
-        path = sorted(copied.glob("*.tfrecord"))[1]
-        data = bytearray(path.read_bytes())
-        data[100] ^= 1
-        path.write_bytes(data)
-        with pytest.raises(InputError, match=f"{path.name}: sha256 .* was changed"):
-            self.pretrain(copied, tmp_path)
-
-    def test_another_vocabulary(self, tiny_examples, tiny_vocab, tmp_path):
-        other = tmp_path / "vocab.txt"
-        other.write_text(tiny_vocab.read_text() + "more\n")
-        message = "50 entries, not the vocabulary that .* was made with .49 entries"
+    def check(message, *, directories=(copied,), vocab_path=None, **changes):
         with pytest.raises(InputError, match=message):
-            self.pretrain(tiny_examples, tmp_path, vocab_path=other)
-
-    def test_a_model_with_too_few_tokens(self, tiny_examples, tmp_path):
-        with pytest.raises(InputError, match="`model.vocab_size` is 20.*49 entries"):
-            self.pretrain(tiny_examples, tmp_path, model={**TINY, "vocab_size": 20})
-
-    def test_sequences_longer_than_the_position_table(self, tiny_examples, tmp_path):
-        message = "sequences of 32 tokens, but `model.max_position_embeddings` is 16"
-        with pytest.raises(InputError, match=message):
-            model = {**TINY, "max_position_embeddings": 16}
-            self.pretrain(tiny_examples, tmp_path, model=model)
-
-    def test_nothing_that_looks_finished_is_left(self, copied, tmp_path):
-        (copied / "manifest.json").unlink()
-        with pytest.raises(InputError):
-            self.pretrain(copied, tmp_path)
-        with pytest.raises(InputError, match="expected a run directory made by"):
-            run_weights.read_finished_run(
-                tmp_path / "run", kinds=("pretraining",), verb="pretrain"
+            pretrain.pretrain(
+                settings(**changes),
+                directories,
+                run,
+                strategy=CPU,
+                vocab_path=vocab_path,
             )
+
+    message = "50 entries, not the vocabulary that .* was made with .49 entries"
+    check(message, vocab_path=other)
+    message = "`model.vocab_size` is 20.*49 entries"
+    check(message, model={**TINY, "vocab_size": 20})
+    message = "sequences of 32 tokens, but `model.max_position_embeddings` is 16"
+    check(message, model={**TINY, "max_position_embeddings": 16})
+    message = "3 directories .*`phases` has 2: give one"
+    check(message, directories=[copied] * 3, phases=phases)
+    path = sorted(copied.glob("*.tfrecord"))[1]
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    check(f"{path.name}: sha256 .* was changed")
+    (copied / "manifest.json").unlink()
+    check("not a finished output of `bert-keras exam")
+    with pytest.raises(InputError, match="expected a run directory made by"):
+        run_weights.read_finished_run(run, kinds=("pretraining",), verb="pretrain")
 
 
 @pytest.mark.parametrize(

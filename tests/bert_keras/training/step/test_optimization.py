@@ -1,4 +1,5 @@
 import functools
+import types
 
 import keras
 import numpy as np
@@ -8,7 +9,7 @@ import tensorflow as tf
 from bert_keras.core.settings import config
 from bert_keras.training.step import optimization, schedules
 
-NUM_STEPS = 20
+NUM_STEPS = 10
 SHAPES = {
     "dense/kernel": (4, 3),
     "dense/bias": (3,),
@@ -73,61 +74,29 @@ def learning_rate(step):
     return 0.01 * (step / 3 if step < 3 else 1 - step / NUM_STEPS)
 
 
-def numpy_adamw(path, *, corrected, epsilon):
-    """BERT's Adam as the paper's code has it, or with the bias corrected."""
+def numpy_adam(path, *, corrected=True, epsilon=1e-6, rescaled=False):
+    """BERT's Adam as the paper's code has it, or with the bias corrected; `rescaled`:
+    algorithm 2 of LAMB's paper."""
     weights, m, v = INITIAL[path], 0, 0
     for step, gradients in enumerate(GRADIENTS):
-        gradient = gradients[path]
-        m = BETA_1 * m + (1 - BETA_1) * gradient
-        v = BETA_2 * v + (1 - BETA_2) * gradient**2
+        m = BETA_1 * m + (1 - BETA_1) * gradients[path]
+        v = BETA_2 * v + (1 - BETA_2) * gradients[path] ** 2
         m_hat = m / (1 - BETA_1 ** (step + 1)) if corrected else m
         v_hat = v / (1 - BETA_2 ** (step + 1)) if corrected else v
-        update = m_hat / (np.sqrt(v_hat) + epsilon)
+        update, rate = m_hat / (np.sqrt(v_hat) + epsilon), learning_rate(step)
         if path in DECAYED:
             update = update + 0.1 * weights
-        weights = weights - learning_rate(step) * update
-    return weights
-
-
-def numpy_lamb(path, *, epsilon):
-    """Algorithm 2 of the paper."""
-    weights, m, v = INITIAL[path], 0, 0
-    for step, gradients in enumerate(GRADIENTS):
-        m = 0.9 * m + 0.1 * gradients[path]
-        v = 0.999 * v + 0.001 * gradients[path] ** 2
-        m_hat, v_hat = m / (1 - 0.9 ** (step + 1)), v / (1 - 0.999 ** (step + 1))
-        update = m_hat / (np.sqrt(v_hat) + epsilon)
-        rate = learning_rate(step)
-        if path in DECAYED:
-            update = update + 0.1 * weights
-            rate *= np.sqrt((weights**2).sum() / (update**2).sum())
+            if rescaled:
+                rate *= np.sqrt((weights**2).sum() / (update**2).sum())
         weights = weights - rate * update
     return weights
 
 
-# The larger one counts beside the root, and so shows what it is added to.
-@pytest.mark.parametrize("epsilon", [1e-6, 0.1])
-@pytest.mark.parametrize("mode", ["google", "corrected"])
-def test_adamw_equals_a_numpy_recomputation(mode, epsilon):
-    weights = trained(make_optimizer(adamw_mode=mode, epsilon=epsilon))
-    for path, value in weights.items():
-        expected = numpy_adamw(path, corrected=mode == "corrected", epsilon=epsilon)
-        np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("epsilon", [1e-6, 0.1])
-def test_lamb_equals_a_numpy_recomputation(epsilon):
-    weights = trained(make_optimizer(name="lamb", epsilon=epsilon))
-    for path, value in weights.items():
-        expected = numpy_lamb(path, epsilon=epsilon)
-        np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-6)
-
-
-def numpy_muon(path, *, hidden):
-    """Of Jordan et al.'s reference code, scaled as Moonlight; in float64."""
+def numpy_muon(path):
+    """Jordan et al.'s reference code, scaled as Moonlight; in float64."""
+    if path not in DECAYED:
+        return numpy_adam(path)
     weights, momentum = INITIAL[path], 0
-    if not hidden:
-        return numpy_adamw(path, corrected=True, epsilon=1e-6)
     for step, gradients in enumerate(GRADIENTS):
         momentum = 0.95 * momentum + gradients[path]
         x = gradients[path] + 0.95 * momentum
@@ -140,10 +109,32 @@ def numpy_muon(path, *, hidden):
     return weights
 
 
+def assert_weights(weights, expected, **tolerance):
+    for path, value in weights.items():
+        np.testing.assert_allclose(value, expected[path], err_msg=path, **tolerance)
+
+
+def check_against(compute, tolerance, **fields):
+    expected = {path: compute(path) for path in SHAPES}
+    weights = trained(make_optimizer(**fields))
+    assert_weights(weights, expected, rtol=tolerance, atol=tolerance)
+
+
+# The larger one counts beside the root, and so shows what it is added to.
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1])
+def test_adamw_and_lamb_equal_a_numpy_recomputation(epsilon):
+    options = {"epsilon": epsilon}
+    for fields, how in (
+        ({"adamw_mode": "google"}, {"corrected": False}),
+        ({"adamw_mode": "corrected"}, {}),
+        ({"name": "lamb"}, {"rescaled": True}),
+    ):
+        compute = functools.partial(numpy_adam, **how, **options)
+        check_against(compute, 1e-6, **fields, **options)
+
+
 def test_muon_equals_a_numpy_recomputation():
-    for path, value in trained(make_optimizer(name="muon")).items():
-        expected = numpy_muon(path, hidden=path in DECAYED)
-        np.testing.assert_allclose(value, expected, rtol=2e-5, atol=2e-5)
+    check_against(numpy_muon, 2e-5, name="muon")
 
 
 def test_muon_equals_that_of_keras():
@@ -153,14 +144,13 @@ def test_muon_equals_that_of_keras():
     )
 
     def apply(optimizer, gradients):
-        variables = [v for v in optimizer._trainable_variables]
-        optimizer.apply(tensors(gradients), variables)
+        optimizer.apply(tensors(gradients), list(optimizer._trainable_variables))
 
-    weights = trained(
-        optimization.Muon(0.01, mode="corrected", weight_decay_rate=0.0, epsilon=1e-12)
+    ours = optimization.Muon(
+        0.01, mode="corrected", weight_decay_rate=0.0, epsilon=1e-12
     )
-    for path, value in trained(keras_own, apply=apply).items():
-        np.testing.assert_allclose(weights[path], value, rtol=1e-5, atol=1e-6)
+    expected = trained(keras_own, apply=apply)
+    assert_weights(trained(ours), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_muon_takes_query_key_and_value_for_three_matrices():
@@ -202,24 +192,6 @@ def test_muon_multiplies_in_bfloat16_where_the_model_does():
     assert cosine > np.cos(np.deg2rad(5))
 
 
-@pytest.mark.parametrize(
-    ("path", "is_hidden"),
-    [
-        ("bert_pretrainer/encoder/layer_0/attention/query_key_value/kernel", True),
-        ("bert_pretrainer/masked_lm_head/transform/kernel", True),
-        ("bert_pretrainer/encoder/embeddings/word_embeddings", False),
-        ("bert_pretrainer/next_sentence_head/classifier/kernel", False),
-        ("bert_pretrainer/encoder/layer_0/output_layer_norm/gamma", False),
-    ],
-)
-def test_what_muon_moves(path, is_hidden):
-    class Variable:
-        pass
-
-    Variable.path = path
-    assert optimization.Muon().is_hidden(Variable) is is_hidden
-
-
 @pytest.mark.parametrize("fields", EVERY_OPTIMIZER)
 def test_keras_own_apply_makes_the_same_updates(fields):
     def apply(optimizer, gradients):
@@ -227,11 +199,10 @@ def test_keras_own_apply_makes_the_same_updates(fields):
 
     expected = trained(make_optimizer(**fields))
     weights = trained(make_optimizer(**fields), apply=apply)
-    for path, value in weights.items():
-        np.testing.assert_array_equal(value, expected[path])
+    assert_weights(weights, expected, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("fields", EVERY_OPTIMIZER)
+@pytest.mark.parametrize("fields", SLOW_BUT_THE_FIRST)
 def test_keras_own_apply_sums_the_gradients_of_two_replicas(fields):
     strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
     with strategy.scope():
@@ -244,36 +215,25 @@ def test_keras_own_apply_sums_the_gradients_of_two_replicas(fields):
 
         weights = trained(optimizer, apply=lambda _, gradients: run(tensors(gradients)))
     expected = trained(make_optimizer(**fields))
-    for path, value in weights.items():
-        np.testing.assert_allclose(value, expected[path], rtol=1e-6, atol=1e-6)
+    assert_weights(weights, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("fields", EVERY_OPTIMIZER)
-def test_compiled_updates_are_those_of_the_graph(fields):
-    optimizer = make_optimizer(**fields)
-
-    @tf.function(jit_compile=True)
-    def run(gradients):
-        optimizer.apply_in_replica(gradients, num_updates=optimizer.iterations)
-        optimizer.iterations.assign_add(1)
-
-    weights = trained(optimizer, apply=lambda _, gradients: run(tensors(gradients)))
-    expected = trained(make_optimizer(**fields))
-    for path, value in weights.items():
-        np.testing.assert_allclose(value, expected[path], rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize("fields", EVERY_OPTIMIZER)
-def test_updates_without_a_branch(fields):
+@pytest.mark.parametrize(
+    "is_compiled", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
+def test_updates_without_a_branch(is_compiled, fields):
     """The same as with one, and not a bit changes where there is none."""
     optimizer = make_optimizer(**fields)
     num_updates = tf.Variable(0.0)
 
-    @tf.function(jit_compile=True)
     def run(gradients, is_finite):
         optimizer.apply_in_replica(
             gradients, num_updates=num_updates, only_if=is_finite
         )
+
+    if is_compiled:
+        run = tf.function(run, jit_compile=True)
 
     def apply(_, gradients):
         before = [variable.numpy() for variable in optimizer.variables]
@@ -286,11 +246,10 @@ def test_updates_without_a_branch(fields):
 
     weights = trained(optimizer, apply=apply)
     expected = trained(make_optimizer(**fields))
-    for path, value in weights.items():
-        np.testing.assert_allclose(value, expected[path], rtol=1e-6, atol=1e-6)
+    assert_weights(weights, expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("fields", EVERY_OPTIMIZER)
+@pytest.mark.parametrize("fields", SLOW_BUT_THE_FIRST)
 def test_two_replicas_that_skip_a_step_equal_one_device_that_skips_it(fields):
     skipped = 4
     weights = {}
@@ -357,47 +316,40 @@ LEGACY_SETTINGS = {
 
 @pytest.mark.reference
 @pytest.mark.filterwarnings("ignore")
-def test_google_mode_is_model_gardens_once_its_bias_correction_has_vanished():
-    legacy = pytest.importorskip("official.modeling.optimization.legacy_adamw")
-    expected = as_legacy(
-        # It would clip the gradients of each step.
-        legacy.AdamWeightDecay(gradient_clip_norm=0, **LEGACY_SETTINGS),
-        # 0.999 ** 100_000 is 0 in float32.
-        num_updates_before=100_000,
-    )
-    weights = trained(optimization.BertAdamW(0.01, weight_decay_rate=0.1))
-    for path, value in weights.items():
-        np.testing.assert_allclose(value, expected[path], rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.reference
-@pytest.mark.filterwarnings("ignore")
-def test_corrected_mode_is_model_gardens_but_for_epsilon():
-    legacy = pytest.importorskip("official.modeling.optimization.legacy_adamw")
-    settings = {**LEGACY_SETTINGS, "epsilon": 1e-12}
-    expected = as_legacy(
-        legacy.AdamWeightDecay(gradient_clip_norm=0, **settings), num_updates_before=0
-    )
-    weights = trained(
-        optimization.BertAdamW(
-            0.01, mode="corrected", weight_decay_rate=0.1, epsilon=1e-12
-        )
-    )
-    for path, value in weights.items():
-        np.testing.assert_allclose(value, expected[path], rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.reference
-@pytest.mark.filterwarnings("ignore")
-def test_lamb_equals_model_gardens():
-    lamb = pytest.importorskip("official.modeling.optimization.lamb")
-    expected = as_legacy(lamb.LAMB(**LEGACY_SETTINGS), num_updates_before=0)
-    weights = trained(optimization.Lamb(0.01, weight_decay_rate=0.1))
-    for path, value in weights.items():
+@pytest.mark.parametrize(
+    ("module", "name", "changes", "num_updates_before", "ours", "tolerance"),
+    [
+        # Once its correction of the bias has vanished: 0.999 ** 100_000 is 0 in
+        # float32. It would clip the gradients of each step.
+        (
+            *("legacy_adamw", "AdamWeightDecay", {"gradient_clip_norm": 0}, 100_000),
+            *(optimization.BertAdamW, (1e-6, 1e-7)),
+        ),
+        # But for epsilon.
+        (
+            "legacy_adamw",
+            "AdamWeightDecay",
+            {"gradient_clip_norm": 0, "epsilon": 1e-12},
+            0,
+            functools.partial(optimization.BertAdamW, mode="corrected", epsilon=1e-12),
+            (1e-6, 1e-6),
+        ),
         # Its correction of the bias is off by up to 2e-5 in the first steps.
-        np.testing.assert_allclose(value, expected[path], rtol=1e-5, atol=2e-6)
+        ("lamb", "LAMB", {}, 0, optimization.Lamb, (1e-5, 2e-6)),
+    ],
+)
+def test_model_gardens_makes_the_same_updates(
+    module, name, changes, num_updates_before, ours, tolerance
+):
+    theirs = pytest.importorskip(f"official.modeling.optimization.{module}")
+    optimizer = getattr(theirs, name)(**(LEGACY_SETTINGS | changes))
+    expected = as_legacy(optimizer, num_updates_before=num_updates_before)
+    rtol, atol = tolerance
+    weights = trained(ours(0.01, weight_decay_rate=0.1))
+    assert_weights(weights, expected, rtol=rtol, atol=atol)
 
 
+@pytest.mark.slow
 @pytest.mark.reference
 @pytest.mark.filterwarnings("ignore")
 def test_corrected_mode_equals_torch():
@@ -421,22 +373,16 @@ def test_corrected_mode_equals_torch():
             0.01, mode="corrected", weight_decay_rate=0.1, epsilon=0.1
         )
     )
-    for path, value in weights.items():
-        expected = parameters[path].detach().numpy()
-        np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-6)
+    expected = {path: value.detach().numpy() for path, value in parameters.items()}
+    assert_weights(weights, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_an_unknown_mode_is_refused():
+def test_what_is_refused():
     with pytest.raises(ValueError, match='"google" or "corrected", got \'adam\''):
         optimization.BertAdamW(0.1, mode="adam")
-
-
-@pytest.mark.parametrize(
-    "kind", [optimization.BertAdamW, optimization.Lamb, optimization.Muon]
-)
-def test_a_second_weight_decay_is_refused(kind):
-    with pytest.raises(TypeError, match="weight_decay"):
-        kind(0.1, weight_decay=0.01)
+    for kind in (optimization.BertAdamW, optimization.Lamb, optimization.Muon):
+        with pytest.raises(TypeError, match="weight_decay"):
+            kind(0.1, weight_decay=0.01)
 
 
 @pytest.mark.parametrize(
@@ -463,28 +409,31 @@ def test_moments_are_named_after_their_variables():
     ]
 
 
-@pytest.mark.parametrize("fields", EVERY_OPTIMIZER)
-def test_a_gradient_for_each_variable_is_needed(fields):
-    optimizer = make_optimizer(**fields)
+def test_a_gradient_for_each_variable_is_needed():
+    optimizer = make_optimizer()
     optimizer.build(make_variables())
     with pytest.raises(ValueError, match="3 gradients for 4 variables"):
         optimizer.apply_in_replica(tensors(GRADIENTS[0])[:3], num_updates=0)
 
 
 @pytest.mark.parametrize(
-    ("path", "is_decayed"),
+    ("path", "is_decayed", "is_hidden"),
     [
-        ("bert_pretrainer/encoder/embeddings/word_embeddings", True),
-        ("bert_pretrainer/encoder/embeddings/layer_norm/gamma", False),
-        ("encoder/layer_0/self_attention/query_key_value/kernel", True),
-        ("encoder/layer_0/self_attention/query_key_value/bias", False),
-        ("encoder/layer_0/attention_layer_norm/beta", False),
-        ("masked_lm_head/output_bias", False),
-        ("encoder/pooler/kernel", True),
+        ("bert_pretrainer/encoder/embeddings/word_embeddings", True, False),
+        ("bert_pretrainer/encoder/embeddings/layer_norm/gamma", False, False),
+        ("encoder/layer_0/self_attention/query_key_value/kernel", True, True),
+        ("encoder/layer_0/self_attention/query_key_value/bias", False, False),
+        ("encoder/layer_0/attention_layer_norm/beta", False, False),
+        ("masked_lm_head/output_bias", False, False),
+        ("bert_pretrainer/masked_lm_head/transform/kernel", True, True),
+        ("bert_pretrainer/next_sentence_head/classifier/kernel", True, False),
+        ("encoder/pooler/kernel", True, True),
     ],
 )
-def test_what_is_decayed(path, is_decayed):
-    assert optimization.BertAdamW().decays(path) == is_decayed
+def test_what_is_decayed_and_what_muon_moves(path, is_decayed, is_hidden):
+    assert optimization.BertAdamW().decays(path) is is_decayed
+    variable = types.SimpleNamespace(path=path)
+    assert optimization.Muon().is_hidden(variable) is is_hidden
 
 
 def small_model(first_layer, optimizer):
@@ -496,7 +445,8 @@ def small_model(first_layer, optimizer):
             keras.layers.Dense(2, name="dense"),
         ]
     )
-    model.compile(optimizer=optimizer, loss="mse")
+    # Eager: to trace a step takes longer than to make it.
+    model.compile(optimizer=optimizer, loss="mse", run_eagerly=True)
     return model
 
 
@@ -565,8 +515,9 @@ def test_learning_rate_at_literal_steps(settings, expected):
     schedule = schedules.WarmupDecay(
         1e-4, **{"warmup_steps": 10, "num_train_steps": 100, **settings}
     )
-    rates = [float(schedule(step)) for step in (0, 5, 9, 10, 50, 100, 200)]
-    np.testing.assert_allclose(rates, expected, rtol=1e-5, atol=1e-12)
+    for each in (schedule, schedules.WarmupDecay.from_config(schedule.get_config())):
+        rates = [float(each(step)) for step in (0, 5, 9, 10, 50, 100, 200)]
+        np.testing.assert_allclose(rates, expected, rtol=1e-5, atol=1e-12)
 
 
 @pytest.mark.reference
@@ -583,27 +534,6 @@ def test_learning_rate_equals_model_gardens(power, end):
     for step in (0, 1, 50, 99, 100, 101, 500, 999, 1000, 1500):
         expected = float(reference(step))
         np.testing.assert_allclose(float(schedule(step)), expected, rtol=2e-6)
-
-
-@pytest.mark.parametrize(("power", "end"), [(1.0, 0.0), (0.5, 1e-5)])
-def test_the_rate_stays_at_its_peak_until_the_decay(power, end):
-    """Warm-up, stable, decay, beside NumPy's."""
-    steps = np.arange(130)
-    left = np.clip((100 - steps) / 30, 0, 1)
-    expected = np.where(steps < 20, 2e-3 * steps / 20, end + (2e-3 - end) * left**power)
-    schedule = schedules.WarmupDecay(
-        2e-3,
-        warmup_steps=20,
-        num_train_steps=100,
-        decay_steps=30,
-        power=power,
-        end=end,
-    )
-    found = [float(schedule(step)) for step in steps]
-    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-12)
-    assert len(set(found[20:71])) == 1
-    again = schedules.WarmupDecay.from_config(schedule.get_config())
-    assert [float(again(step)) for step in steps] == found
 
 
 def test_the_settings_decide_when_the_rate_falls():

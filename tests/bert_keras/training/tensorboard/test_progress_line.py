@@ -6,49 +6,34 @@ import pytest
 from bert_keras.training.tensorboard import progress_line
 
 
-def test_line_for_people():
-    logs = {
-        "masked_lm_loss": 5.9,
-        "masked_lm_accuracy": 0.1312,
-        "loss": 6.4123,
-        "learning_rate": 1.2e-5,
-        "gradient_norm": 3.0,
-    }
-    line = progress_line.step_line(
-        logs,
-        step=1200,
-        num_train_steps=100_000,
-        sequences_per_second=812.4,
-        batch_size=32,
-    )
-    assert line == (
-        "step 1200/100000  masked_lm_accuracy 0.131  loss 6.412  lr 1.2e-05  "
-        "812 seq/s  1:04:52 left"
-    )
-
-
-def test_the_share_of_positions_that_are_no_padding():
-    logs = {"loss": 1.0, "learning_rate": 0.0, "tokens": 3970.0}
-    line = progress_line.step_line(
-        logs,
-        step=1,
-        num_train_steps=10,
-        sequences_per_second=None,
-        batch_size=32,
-        tokens_per_example=128,
-    )
-    assert line == "step 1/10  loss 1.000  lr 0  3% padding"
-
-
-def test_first_line_has_no_rate():
-    line = progress_line.step_line(
-        {"loss": 1.0, "learning_rate": 0.0},
-        step=1,
-        num_train_steps=10,
-        sequences_per_second=None,
-        batch_size=32,
-    )
-    assert line == "step 1/10  loss 1.000  lr 0"
+@pytest.mark.parametrize(
+    ("logs", "changes", "line"),
+    [
+        (
+            {
+                "masked_lm_loss": 5.9,
+                "masked_lm_accuracy": 0.1312,
+                "loss": 6.4123,
+                "learning_rate": 1.2e-5,
+                "gradient_norm": 3.0,
+            },
+            {"sequences_per_second": 812.4, "step": 1200},
+            "step 1200/100000  masked_lm_accuracy 0.131  loss 6.412  lr 1.2e-05  "
+            "812 seq/s  1:04:52 left",
+        ),
+        # Special tokens are no padding.
+        (
+            {"loss": 1.0, "learning_rate": 0.0, "tokens": 3970.0},
+            {"tokens_per_example": 128},
+            "step 1/100000  loss 1.000  lr 0  3% padding",
+        ),
+        # The first line has no rate.
+        ({"loss": 1.0, "learning_rate": 0.0}, {}, "step 1/100000  loss 1.000  lr 0"),
+    ],
+)
+def test_line_for_people(logs, changes, line):
+    options = {"step": 1, "sequences_per_second": None, "batch_size": 32, **changes}
+    assert progress_line.step_line(logs, num_train_steps=100_000, **options) == line
 
 
 def test_the_rate_is_that_of_steps():

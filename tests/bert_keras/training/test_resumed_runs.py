@@ -1,0 +1,311 @@
+"""Runs that are interrupted end like those that never were: bit for bit."""
+
+import json
+import logging
+import math
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorboard.backend.event_processing import event_file_loader
+
+from bert_keras.checkpoints import conversion
+from bert_keras.core import files as project_files
+from bert_keras.core.errors import InputError, Stopped
+from bert_keras.core.settings import config, finetuning, strict
+from bert_keras.inference import finetuned, forward
+from bert_keras.report import event_log, task_summaries
+from bert_keras.training import finetune, pretrain
+from bert_keras.training.finetuning import checkpoint_policy
+from bert_keras.training.tensorboard import panels
+from tests import conftest
+from tests.bert_keras.training.finetuning.test_finetune import (
+    BERT_CONFIG,
+    make_init,
+    opinions,
+    write_tsv,
+)
+from tests.bert_keras.training.finetuning.test_finetune_embedding import topical_pairs
+from tests.bert_keras.training.finetuning.test_finetune_tasks import tagged_file
+
+SLOW = pytest.mark.slow
+SETTINGS = finetuning.FinetuningConfig(
+    max_seq_length=32,
+    batch_size=8,
+    num_train_epochs=2.5,
+    learning_rate=2e-3,
+    save_checkpoint_minutes=None,
+)
+
+
+NEVER = -1
+
+
+class Killed(Exception):
+    """The end of a process, without the costs of a new one."""
+
+
+def die() -> None:
+    raise Killed
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("files")
+    return {
+        "init": make_init(folder / "init", BERT_CONFIG),
+        "text": write_tsv(folder / "train.tsv", opinions(80, seed=1)),
+        "text_dev": write_tsv(folder / "dev.tsv", opinions(21, seed=2)),
+        "tagging": tagged_file(folder / "train.txt", 80, seed=1),
+        "tagging_dev": tagged_file(folder / "dev.txt", 20, seed=2),
+        **{
+            name: write_tsv(
+                folder / f"{name}.tsv",
+                topical_pairs(num_rows, seed=num_rows),
+                ("text", "text_pair"),
+            )
+            for name, num_rows in (("embedding", 80), ("embedding_dev", 20))
+        },
+    }
+
+
+def run(files: dict[str, Path], directory: Path, **changes) -> dict:
+    settings = SETTINGS.model_copy(update=changes)
+    return finetune.finetune(
+        settings,
+        train=files[settings.task],
+        dev=[files[f"{settings.task}_dev"]],
+        init=files["init"],
+        from_scratch=False,
+        output_dir=directory,
+        strategy=tf.distribute.get_strategy(),
+    )
+
+
+def results(directory: Path) -> dict:
+    """Results without times."""
+    content = json.loads((directory / "results.json").read_text())
+    assert content.pop("seconds") >= 0
+    content.get("train", {}).pop("input_wait", None)
+    return content
+
+
+def scalars(run: Path) -> dict[tuple[str, str, int], bytes]:
+    """From curve, tag and step to what was written last, without what depends on time.
+
+    Values are float32 as they stand in the file.
+    """
+    found = {}
+    for path in sorted((run / "logs").rglob("events.out.tfevents.*")):
+        for event in event_file_loader.EventFileLoader(str(path)).Load():
+            for value in event.summary.value:
+                if value.metadata.plugin_data.plugin_name == "scalars":
+                    key = (path.parent.name, value.tag, event.step)
+                    found[key] = value.tensor.SerializeToString()
+    return {key: v for key, v in found.items() if not key[1].startswith("speed/")}
+
+
+def state(run: Path) -> dict[str, bytes]:
+    """The newest checkpoint, if one is left, and the weights."""
+    arrays = dict(conversion.read(run).arrays)
+    if newest := max(run.glob("checkpoints/*.npz"), default=None):
+        with np.load(newest) as checkpoint:
+            arrays |= {f"{newest.name} {k}": checkpoint[k] for k in checkpoint.files}
+    return {name: array.tobytes() for name, array in arrays.items()}
+
+
+def assert_same(found: Path, expected: Path) -> None:
+    """State, results, answers and curves are the same, bit for bit."""
+    for read in (state, scalars):
+        ours, theirs = read(found), read(expected)
+        assert ours.keys() == theirs.keys()
+        assert [key for key in theirs if ours[key] != theirs[key]] == []
+    assert results(found) == results(expected)
+    names, expected_names = (sorted(os.listdir(path)) for path in (found, expected))
+    assert names == expected_names
+    if "dev_answers.jsonl" in names:
+        ours, theirs = (path / "dev_answers.jsonl" for path in (found, expected))
+        assert ours.read_bytes() == theirs.read_bytes()
+
+
+def broken_off(run: Path, copy: Path, last_step: int) -> Path:
+    """A copy of a pre-training as if it had been killed after `last_step`."""
+    shutil.copytree(run, copy)
+    for name in ("results.json", "model.weights.h5"):
+        (copy / name).unlink()
+    for path in copy.glob("checkpoints/*.npz"):
+        if int(path.stem.removeprefix("step-")) > last_step:
+            path.unlink()
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("last", "changes"),
+    [
+        (5, {}),
+        pytest.param(5, {"steps_per_execution": 4}, marks=SLOW),
+        pytest.param(10, {"num_checkpoints": 1}, marks=SLOW),
+    ],
+)
+def test_a_pretraining_that_was_killed(
+    last, changes, pretrained_run, tiny_examples, tmp_path, caplog, monkeypatch
+):
+    """Dropout and all, also where settings change that do not decide the outcome."""
+    resumed = broken_off(pretrained_run, tmp_path / "resumed", last)
+    earlier = event_log.read_log(resumed / "logs/train").seconds
+    caplog.set_level(logging.INFO, logger="bert_keras")
+    monkeypatch.setattr(panels.EvaluationPanels, "draw", lambda *_: None)
+    values = {**conftest.PRETRAINING, **changes}
+    done = pretrain.pretrain(
+        strict.build_config(config.PretrainingConfig, values),
+        [tiny_examples],
+        resumed,
+        strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
+    )
+    assert done["seconds"] > earlier + 1
+    assert_same(resumed, pretrained_run)
+    pieces = "examples of 32 word pieces, [CLS], [SEP] and padding included, 8 a step"
+    assert pieces in caplog.text and "% padding" in caplog.text
+    assert f"wrote model.weights.h5 and results.json in {resumed}" in caplog.text
+
+
+def killed_at(step: int, files, tmp_path, at_step, **settings) -> tuple[Path, Path]:
+    """A whole fine-tuning, and its directory as a kill after a step had left it."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    at_step(step, lambda: shutil.copytree(whole, killed))
+    run(files, whole, save_checkpoint_steps=3, **settings)
+    at_step(NEVER, die)
+    return whole, killed
+
+
+def test_texts_of_which_the_best_weights_are_kept(
+    files, tmp_path, at_step, monkeypatch, caplog
+):
+    """A signal while answers are drawn is too late: the run is finished by then."""
+    settings = {
+        **{"task": "text", "keep": "best", "evaluate_steps": 4},
+        # With these, a text has one row or two.
+        **{"long_texts": "windows_max", "max_seq_length": 16, "num_train_epochs": 1.5},
+    }
+    whole, killed = killed_at(11, files, tmp_path, at_step, **settings)
+    done = results(whole)
+    assert 11 < done["kept_step"] < done["steps"]
+    with pytest.raises(InputError, match="not finished; give its command again to re"):
+        finetuned.evaluate(killed, files["text_dev"])
+    with np.load(killed / "checkpoints/step-0000000009.npz") as checkpoint:
+        seconds = float(checkpoint["run/seconds"])
+    assert seconds > 0
+    monkeypatch.setattr(
+        task_summaries, "write", lambda *_, **__: (terminate(), time.sleep(60))
+    )
+    assert run(files, killed, **settings)["seconds"] > seconds
+    assert "lacks pictures of its answers; `bert-keras report` draws" in caplog.text
+    assert_same(killed, whole)
+    scores = finetuned.evaluate(killed, files["text_dev"])
+    assert scores["loss"] == pytest.approx(done["eval"]["loss"], abs=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("killed_after", "stopped_at", "settings"),
+    [
+        (11, 18, {"task": "text", "keep": "best", "evaluate_steps": 4}),
+        # In an epoch of other batches than the first.
+        (14, 20, {"task": "text", "pack_examples": True, "lengths": ()}),
+        (14, 20, {"task": "tagging", "pack_examples": True, "lengths": ()}),
+        (11, 16, {"task": "embedding", "keep": "best", "evaluate_steps": 6}),
+        # The resumed run makes the evaluation of step 6. There is no gain at all.
+        (
+            *(5, 6),
+            {
+                "task": "tagging",
+                "early_stopping": 2,
+                "evaluate_steps": 3,
+                "learning_rate": 1e-6,
+            },
+        ),
+    ],
+)
+def test_a_tuning_that_was_killed_and_then_stopped(
+    killed_after, stopped_at, settings, files, tmp_path, at_step
+):
+    """Killed between two checkpoints, and asked to end with the step before another."""
+    whole, killed = killed_at(killed_after, files, tmp_path, at_step, **settings)
+    assert (results(whole)["steps"] == 9) == ("early_stopping" in settings)
+    at_step(stopped_at - 1, terminate)
+    with pytest.raises(Stopped, match=f"stopped by SIGTERM at step {stopped_at}"):
+        run(files, killed, **settings)
+    at_step(NEVER, die)
+    run(files, killed, **settings)
+    assert_same(killed, whole)
+
+
+@pytest.fixture
+def in_forward(monkeypatch):
+    """A function that has a signal come in the Nth forward pass, and notes them all."""
+    original = forward.BatchPredictor._run
+
+    def arrange(number: int) -> list[None]:
+        passes = []
+
+        def run_and_terminate(self, batch):
+            passes.append(None)
+            if len(passes) == number:
+                terminate()
+            return original(self, batch)
+
+        monkeypatch.setattr(forward.BatchPredictor, "_run", run_and_terminate)
+        return passes
+
+    return arrange
+
+
+@pytest.mark.slow
+def test_sigterm_leaves_an_evaluation(files, tmp_path, in_forward, monkeypatch):
+    """In one on the way, in that of the last step, and in that of the best weights: at
+    once, with nothing lost, and the resumed run has the same bits."""
+    monkeypatch.setattr(forward, "TOKENS_PER_BATCH", 64)  # passes of few examples
+    settings = {"task": "text", "keep": "best", "evaluate_steps": 10}
+    settings["num_train_epochs"] = 2.0
+    passes = in_forward(0)
+    whole = run(files, tmp_path / "whole", **settings)
+    assert whole["steps"] == 20
+    assert whole["kept_step"] == 10
+    per_evaluation = len(passes) // 3
+    assert per_evaluation > 2
+    directory = tmp_path / "run"
+    for first, step in ((0, 10), (per_evaluation, 20), (per_evaluation, None)):
+        # Not in the first pass: one that was resumed makes an evaluation at once.
+        passes = in_forward(first + 2)
+        message = "stopped by SIGTERM" + (
+            f" at step {step}; give" if step else "; give"
+        )
+        with pytest.raises(Stopped, match=message):
+            run(files, directory, **settings)
+        assert len(passes) == first + 2
+        assert not (directory / "results.json").exists()
+    in_forward(0)
+    run(files, directory, **settings)
+    assert_same(directory, tmp_path / "whole")
+
+
+def test_what_a_run_was_interrupted_in(tmp_path):
+    path = tmp_path / checkpoint_policy.PENDING_NAME
+    assert checkpoint_policy.read_pending(path) == {}
+    values = {"step": 7, "kept_step": None, "train": {"loss": math.nan, "lr": 0.1}}
+    project_files.write_json(path, values)
+    found = checkpoint_policy.read_pending(path)
+    assert math.isnan(found["train"].pop("loss"))
+    assert found == {"step": 7, "kept_step": None, "train": {"lr": 0.1}}
+    for damaged in ("", "{", "[]", "null", '{"train": {}}', "\xff"):
+        path.write_bytes(damaged.encode("latin1"))
+        assert checkpoint_policy.read_pending(path) == {}
