@@ -13,8 +13,8 @@ from bert_keras.data import tokenization
 from bert_keras.kinds import held_out_parts
 from bert_keras.kinds.vectors import embedding
 from bert_keras.training import run
+from bert_keras.training.finetuning import loop, settings_check
 from bert_keras.training.finetuning import run as tuning
-from bert_keras.training.finetuning import settings_check
 
 
 def finetune(
@@ -55,7 +55,7 @@ def finetune(
         strategy=strategy,
         is_chief=is_chief,
     )
-    return run.run(job, output_dir, is_chief=is_chief)
+    return run.run(job)
 
 
 def _read_inputs(
@@ -84,7 +84,7 @@ def _read_inputs(
     train_inputs = examples[0].inputs
 
     def build(directory: run_directory.Run) -> tuning.Trained:
-        tuner = tuning.build_tuner(
+        tuner = loop.build_learner(
             settings,
             lambda: tuning.build_network(settings, directory),
             train_inputs,

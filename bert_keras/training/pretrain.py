@@ -6,10 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.checkpoints import run_directory
 from bert_keras.core.settings import config
 from bert_keras.training import run
-from bert_keras.training.pretraining import inputs
 from bert_keras.training.pretraining.run import PretrainingJob
 
 
@@ -41,25 +39,12 @@ def pretrain(
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
 
-    def prepare() -> tuple[inputs.Inputs, run_directory.Run]:
-        verified = None if verify else run_directory.read_verified(output_dir)
-        run_inputs = inputs.read_inputs(
-            settings,
-            examples_dirs,
-            strategy=strategy,
-            vocab_path=vocab_path,
-            init=init,
-            verified=verified,
-        )
-        directory = inputs.create_run(
-            run_inputs,
-            output_dir,
-            strategy=strategy,
-            is_chief=is_chief,
-            verified=verified,
-        )
-        return run_inputs, directory
-
-    paths = {"examples": examples_dirs, "vocab": vocab_path, "init": init}
-    job = PretrainingJob(prepare, strategy, paths=paths)
-    return run.run(job, output_dir, is_chief=is_chief)
+    job = PretrainingJob(
+        settings,
+        output_dir,
+        strategy=strategy,
+        is_chief=is_chief,
+        paths={"examples": examples_dirs, "vocab": vocab_path, "init": init},
+        verify=verify,
+    )
+    return run.run(job)

@@ -1,7 +1,7 @@
 """One run of training, from its directory to its results, for all kinds of runs.
 
 `run` has the steps in order. A `Job` says what pre-training or fine-tuning starts from;
-a `Training` has the table of events. An `Engine` makes steps and knows neither.
+a `Training` has the table of events. Its engine makes steps and knows neither.
 """
 
 import contextlib
@@ -10,64 +10,21 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import keras
+import tensorflow as tf
 
+from bert_keras import __version__
 from bert_keras.checkpoints import run_directory, run_weights, training_state
-from bert_keras.core import files, ownership, stores
+from bert_keras.core import files, ownership, provenance, stores
 from bert_keras.core.errors import InputError, Stopped
-from bert_keras.training.step import stopping, watcher
-from bert_keras.training.tensorboard import event_files
+from bert_keras.core.settings import strict
+from bert_keras.training.step import fit, replicas, self_check, stopping, watcher
+from bert_keras.training.step.learner import Learner
+from bert_keras.training.tensorboard import curves, event_files, progress_line
 
 logger = logging.getLogger(__name__)
-
-
-class Engine(Protocol):
-    """Makes steps and evaluations, whatever the task, the devices and the framework."""
-
-    errors: tuple[type[Exception], ...]
-    """Errors of steps and evaluations that failed to read their batches, among others;
-    a step without its batch does not count."""
-    is_alone: bool
-    """Whether no other process trains with this one."""
-
-    @property
-    def step(self) -> int:
-        """Returns the steps made so far."""
-
-    def state(self) -> Mapping[str, keras.Variable]:
-        """Returns all that a step depends on, by name; a restore assigns to it."""
-
-    def make_steps(
-        self,
-        stream: Any,
-        schedule: Any,
-        *,
-        before: Callable[[int], None],
-        after: Callable[[int, dict[str, float]], bool],
-    ) -> None:
-        """Makes steps to the schedule's last, or until `after` returns true.
-
-        `before` and `after` surround each execution of some steps.
-        """
-
-    def evaluate(
-        self, evaluation: Any, *, after_test_batch: Callable[[bool], None]
-    ) -> dict[str, float]:
-        """Returns metrics; tells after each batch whether a worker asked for a stop."""
-
-    def request(self, name: str, value: float = 1.0) -> None:
-        """Raises a request, which all workers see in the scalars of their next step."""
-
-    def differing(self, values: Mapping[str, Any]) -> list[str]:
-        """Returns the names of values that differ between workers."""
-
-    def checksums(self, state: Mapping[str, keras.Variable]) -> Mapping[str, list[int]]:
-        """Returns sums of the bits of each variable in this process."""
-
-    def wait_for_all(self) -> None:
-        """Waits until all workers have come here."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,7 +64,7 @@ class Training:
     """The network that a job trains, and the events between its steps."""
 
     directory: Path
-    engine: Engine
+    engine: fit.KerasEngine
     network: keras.Model
     """The network whose weights are written at the end."""
     state: Mapping[str, keras.Variable]
@@ -123,16 +80,36 @@ class Training:
     """Directories that batches are read from during the training."""
 
 
-class Job(Protocol):
-    """The parts of a run that its kind of training defines."""
+class Job:
+    """The parts of a run that its kind of training defines.
 
-    is_alone: bool
+    `paths` are the inputs as they were given, by name, for the results.
+    """
 
-    def errors_for_people(self) -> contextlib.AbstractContextManager[None]:
+    def __init__(
+        self,
+        output_dir: str | Path,
+        *,
+        strategy: tf.distribute.Strategy,
+        is_chief: bool,
+        paths: Mapping[str, Any],
+    ):
+        self.output_dir, self.strategy = output_dir, strategy
+        self.is_chief, self._paths = is_chief, paths
+
+    @contextlib.contextmanager
+    def errors_for_people(self) -> Iterator[None]:
         """Turns errors of devices, data and workers into errors for people."""
+        try:
+            yield
+        except tf.errors.OpError as error:
+            if message := stopping.lost_worker_message(error):
+                raise InputError(message) from None
+            raise
 
     def prepare(self) -> run_directory.Run:
         """Reads all inputs and makes or checks the directory, alike in all workers."""
+        raise NotImplementedError
 
     def build(
         self,
@@ -141,12 +118,11 @@ class Job(Protocol):
         writer: futures.Executor,
     ) -> Training:
         """Makes what is trained, with its first weights."""
+        raise NotImplementedError
 
     def results(self, loop: "Loop") -> dict[str, Any]:
         """Writes the final weights, and returns the content of `results.json`."""
-
-    def environment(self) -> dict[str, Any]:
-        """Returns circumstances of the run, for its results."""
+        raise NotImplementedError
 
     def finish(
         self,
@@ -156,30 +132,70 @@ class Job(Protocol):
     ) -> None:
         """Ends the run on the chief, once weights and results are written."""
 
+    def _create_run(
+        self,
+        settings: strict.StrictModel,
+        *,
+        compared: Mapping[str, Any],
+        **contents: Any,
+    ) -> run_directory.Run:
+        """Makes or checks the directory; all workers need the same `compared`."""
+        run = run_directory.create_run(
+            self.output_dir, settings, is_chief=self.is_chief, **contents
+        )
+        # Everything that decides the outcome, and the devices' own choices.
+        values = run_directory.flat(settings.model_dump(mode="json"))
+        replicas.check_same(
+            self.strategy, {**values, **compared, "version of bert-keras": __version__}
+        )
+        replicas.wait_for_all(self.strategy)
+        return run
 
-def run(job: Job, output_dir: str | Path, *, is_chief: bool) -> dict[str, Any]:
+    def _open_checkpoints(
+        self, run: run_directory.Run, owner: ownership.Owner | None, **options: Any
+    ) -> training_state.CheckpointDirectory:
+        return training_state.CheckpointDirectory(
+            run.directory / run_directory.CHECKPOINTS_NAME,
+            is_chief=self.is_chief,
+            owner=owner,
+            before_writing=event_files.send_all,
+            **options,
+        )
+
+    def environment(self) -> dict[str, Any]:
+        """Returns circumstances of the run, for its results."""
+        devices = replicas.describe_devices(self.strategy)
+        return provenance.describe(devices=devices, paths=self._paths)
+
+
+def run(job: Job) -> dict[str, Any]:
     """Makes or resumes a run, leaves a finished one, and returns its results.
 
     Raises `Stopped` after a signal, when a checkpoint of the step reached is written.
     """
+    output_dir = job.output_dir
     with contextlib.ExitStack() as stack:
         # 1. Claim the directory: one process writes into it.
-        owner = stack.enter_context(ownership.owned(output_dir)) if is_chief else None
+        owner = None
+        if job.is_chief:
+            owner = stack.enter_context(ownership.owned(output_dir))
         writer = stack.enter_context(
             futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint_writer")
         )
         stop_signal = stack.enter_context(stopping.StopSignal())
         # Other workers would wait for one that leaves alone.
-        stop_signal.ends_at_once = job.is_alone
+        stop_signal.ends_at_once = not replicas.is_multi_worker(job.strategy)
         stack.enter_context(job.errors_for_people())
         directory = job.prepare()
         if (results := run_directory.read_results(output_dir)) is not None:
-            step = results["steps"]
-            logger.info("%s: finished already, at step %d", output_dir, step)
+            message = "%s: finished already, at step %d"
+            logger.info(message, output_dir, results["steps"])
             return results
+        if self_check.is_due(job.strategy):
+            self_check.check(job.strategy)
         # 2. Resume from the newest whole checkpoint, else begin with the first weights.
         training = job.build(directory, owner, writer)
-        loop = Loop(training, stop_signal, is_chief=owner is not None)
+        loop = Loop(training, stop_signal, is_chief=job.is_chief)
         loop.resume()
         # 3. Train to the next event. 4. Save, evaluate, draw, stop: what is due.
         loop.train()
@@ -188,7 +204,7 @@ def run(job: Job, output_dir: str | Path, *, is_chief: bool) -> dict[str, Any]:
         # Seconds from its end, a run ends well.
         stop_signal.ends_at_once = False
         results["environment"] = job.environment()
-        if owner is not None:
+        if job.is_chief:
             run_weights.finish_run(directory, training.network, results)
             job.finish(directory, results, stop_signal)
         # To the others a worker that leaves early looks as if it had been killed.
@@ -467,6 +483,39 @@ class Loop:
                 self._save_and_stop()
             raise
         return backoff
+
+
+def open_watchers(
+    loop: Loop,
+    learner: Learner,
+    logs: Path,
+    *,
+    limit: stopping.SkipLimit,
+    num_train_steps: int,
+    batch_size: int,
+    tokens_per_example: int | None = None,
+    **speeds: Any,
+) -> list[watcher.Watcher]:
+    """Opens curves and lines of progress, on the chief, beside a limit; see them."""
+    if not loop.is_chief:
+        return [limit]
+    return [
+        curves.Curves(
+            logs,
+            loop.step,
+            batch_size=batch_size,
+            tokens_per_example=tokens_per_example,
+            repeats_evaluation="evaluate" in loop.unfinished,
+            **speeds,
+        ),
+        progress_line.ProgressLine(
+            num_train_steps=num_train_steps,
+            batch_size=batch_size,
+            tokens_per_example=tokens_per_example,
+            start_line=learner.describe(batch_size),
+        ),
+        limit,
+    ]
 
 
 def compare_workers(loop: Loop) -> None:

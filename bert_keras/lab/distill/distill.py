@@ -24,6 +24,7 @@ from bert_keras.lab.distill import student as students
 from bert_keras.lab.distill import teacher_logits
 from bert_keras.model import distillation
 from bert_keras.training import run
+from bert_keras.training.finetuning import loop
 from bert_keras.training.finetuning import run as tuning
 
 _MOST_HEADS = 48
@@ -110,7 +111,7 @@ def distill(
         strategy=strategy,
         is_chief=is_chief,
     )
-    return run.run(job, output_dir, is_chief=is_chief)
+    return run.run(job)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +174,7 @@ class _Training:
             trained.build()
             return trained
 
-        tuner = tuning.build_tuner(self.settings, make_network, inputs, self.strategy)
+        tuner = loop.build_learner(self.settings, make_network, inputs, self.strategy)
         student = tuner.network.student
         weights.assign(student, self.student.arrays)
         return tuning.Trained(tuner, student, inputs)

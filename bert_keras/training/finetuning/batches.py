@@ -65,10 +65,6 @@ class BatchShapes:
         )
 
 
-DYNAMIC_SHAPES = BatchShapes()
-"""Batches as long as their longest example."""
-
-
 def rows_of_replica(batch_size: int, num_replicas: int, num_parts: int) -> int:
     return -(-batch_size // (num_replicas * num_parts)) * num_parts
 

@@ -1,38 +1,24 @@
 """Training on labelled examples that memory holds: steps, batches and curves."""
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.core import files
-from bert_keras.core.settings import config
+from bert_keras.core.settings import config, finetuning
 from bert_keras.labelled import dataset, shapes
 from bert_keras.training import run
 from bert_keras.training.finetuning import batches
 from bert_keras.training.step import (
-    fit,
     learner,
     optimization,
     replicas,
     stopping,
     watcher,
 )
-from bert_keras.training.tensorboard import curves, progress_line
 
-
-class Settings(Protocol):
-    batch_size: int
-    num_train_epochs: float
-    learning_rate: float
-    warmup_proportion: float
-    weight_decay_rate: float
-    max_skipped_steps: int
-    precision: config.Precision
+Settings = finetuning.FinetuningConfig
 
 
 def num_steps(settings: Settings, num_inputs: int) -> tuple[int, int]:
@@ -46,19 +32,19 @@ def build_learner(
     settings: Settings,
     make_network: Callable[[], keras.Model],
     inputs: dataset.Inputs,
-    *,
     strategy: tf.distribute.Strategy,
-    optimizer_settings: Mapping[str, Any] = MappingProxyType({}),
-    steps_per_execution: int | None = None,
-    **options: Any,
 ) -> learner.Learner:
-    """Builds a learner for labelled `inputs`; steps of an execution have one shape."""
+    """Builds a learner from settings that `run.resolved` returned.
+
+    The loss can read `inputs`; all steps of an execution have one shape.
+    """
+    keras.utils.set_random_seed(settings.seed)
     _, num_train_steps = num_steps(settings, len(inputs.lengths))
     optimizer = config.OptimizerConfig(
         learning_rate=settings.learning_rate,
         warmup_steps=int(settings.warmup_proportion * num_train_steps),
         weight_decay_rate=settings.weight_decay_rate,
-        **optimizer_settings,
+        adamw_mode=settings.decided_adamw_mode,
     )
     return learner.build_learner(
         make_network,
@@ -66,12 +52,13 @@ def build_learner(
         optimizer=lambda: optimization.build_optimizer(
             optimizer, num_train_steps=num_train_steps
         ),
-        max_grad_norm=optimizer.max_grad_norm,
+        max_grad_norm=settings.max_grad_norm,
         strategy=strategy,
-        steps_per_execution=steps_per_execution
-        or replicas.steps_per_execution(strategy),
+        steps_per_execution=settings.steps_per_execution,
+        num_parts=settings.gradient_accumulation_steps,
+        recompute=settings.recompute,
+        compile_step=settings.jit_compile,
         scales_loss=settings.precision == "mixed_float16",
-        **options,
     )
 
 
@@ -82,8 +69,8 @@ def build_stretch(
     *,
     by_length: bool,
     seed: int,
+    batch_shapes: batches.BatchShapes,
     watch: Callable[[run.Loop], Sequence[watcher.Watcher]] = lambda loop: (),
-    batch_shapes: batches.BatchShapes = batches.DYNAMIC_SHAPES,
 ) -> run.Stretch:
     """Builds the steps of a whole training; `seed` is for order and dropout."""
     strategy = tuner.distribute_strategy
@@ -124,65 +111,20 @@ def build_stretch(
 
         return replicas.Stream(replicas.distribute(strategy, of_process))
 
-    _, num_train_steps = num_steps(settings, len(inputs.lengths))
     return run.Stretch(
-        last_step=num_train_steps,
+        last_step=num_steps(settings, len(inputs.lengths))[1],
         watch=watch,
         stream_from=stream_from,
         schedule_to=lambda step: replicas.Schedule(step, spec_of_step),
     )
 
 
-def open_watchers(
-    tuner: learner.Learner,
-    settings: Settings,
-    *,
-    num_train_steps: int,
-    logs: Path,
-    repeats_evaluation: bool = False,
-    is_chief: bool = True,
-) -> list[watcher.Watcher]:
-    limit = stopping.SkipLimit(
+def skip_limit(
+    tuner: learner.Learner, settings: Settings, num_train_steps: int
+) -> stopping.SkipLimit:
+    return stopping.SkipLimit(
         tuner,
         # A short run must not end well without a single update.
         min(settings.max_skipped_steps, num_train_steps - 1),
         lambda first, last: ": lower `learning_rate`, or take another checkpoint",
     )
-    if not is_chief:
-        return [limit]
-    batch_size = settings.batch_size
-    return [
-        curves.Curves(
-            logs,
-            replicas.optimizer_step(tuner),
-            batch_size=batch_size,
-            repeats_evaluation=repeats_evaluation,
-        ),
-        progress_line.ProgressLine(
-            num_train_steps=num_train_steps,
-            batch_size=batch_size,
-            start_line=tuner.describe(batch_size),
-        ),
-        limit,
-    ]
-
-
-def train(
-    tuner: learner.Learner, settings: Settings, stretch: run.Stretch, *, logs: Path
-) -> dict[str, float]:
-    """Trains to the last step; returns its scalars. Deletes older curves in `logs`."""
-    files.delete_tree(logs)
-    last_step = stretch.last_step
-    watchers = open_watchers(tuner, settings, num_train_steps=last_step, logs=logs)
-
-    def after(step: int, scalars: dict[str, float]) -> bool:
-        for each in watchers:
-            each.after_steps(step, scalars)
-        return False
-
-    scalars = fit.fit(
-        tuner, stretch.stream_from(0), stretch.schedule_to(last_step), after=after
-    )
-    for each in watchers:
-        each.close()
-    return scalars

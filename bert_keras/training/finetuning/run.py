@@ -3,10 +3,9 @@
 `finetune` and `distill` say what a run is made from and what network it trains.
 """
 
-import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +13,8 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from bert_keras import __version__
-from bert_keras.checkpoints import run_directory, training_state
-from bert_keras.core import files, ownership, provenance
+from bert_keras.checkpoints import run_directory
+from bert_keras.core import files, ownership
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import tokenization
@@ -32,11 +30,9 @@ from bert_keras.training.step import (
     learner,
     precision,
     replicas,
-    self_check,
     stopping,
     watcher,
 )
-from bert_keras.training.tensorboard import event_files
 
 logger = logging.getLogger(__name__)
 
@@ -80,8 +76,8 @@ class Trained(NamedTuple):
 Build = Callable[[run_directory.Run], Trained]
 
 
-class TuningJob:
-    """A run on labelled or plain texts; see `training.run.Job`.
+class TuningJob(training_run.Job):
+    """A run on labelled or plain texts.
 
     `read` returns the inputs and the function that builds the network.
     """
@@ -90,38 +86,25 @@ class TuningJob:
         self,
         settings: finetuning.FinetuningConfig,
         read: Callable[[], tuple[Inputs, Build]],
-        *,
-        paths: Mapping[str, Any],
         output_dir: str | Path,
-        strategy: tf.distribute.Strategy,
-        is_chief: bool,
+        **options: Any,
     ):
-        self.is_alone = not replicas.is_multi_worker(strategy)
-        self._settings, self._read, self._paths = settings, read, paths
-        self._output_dir, self._strategy = output_dir, strategy
-        self._is_chief = is_chief
+        super().__init__(output_dir, **options)
+        self._settings, self._read = settings, read
 
     def prepare(self) -> run_directory.Run:
         # Before the run is made, because unknown labels are seen here.
         self._inputs, self._build = inputs, _ = self._read()
-        settings, recorded = self._settings, inputs.recorded
-        run = run_directory.create_run(
-            self._output_dir,
-            settings,
+        return self._create_run(
+            self._settings,
+            compared=inputs.recorded,
             task=inputs.task,
             bert_config=inputs.bert_config,
             vocabulary=inputs.vocabulary,
             do_lower_case=inputs.do_lower_case,
-            inputs=recorded,
+            inputs=inputs.recorded,
             changeable=CHANGEABLE,
-            is_chief=self._is_chief,
         )
-        values = run_directory.flat(settings.model_dump(mode="json")) | recorded
-        replicas.check_same(
-            self._strategy, values | {"version of bert-keras": __version__}
-        )
-        replicas.wait_for_all(self._strategy)
-        return run
 
     def build(
         self,
@@ -130,10 +113,8 @@ class TuningJob:
         writer: futures.Executor,
     ) -> training_run.Training:
         report = self._inputs.data_report
-        if self._is_chief and report is not None:
+        if self.is_chief and report is not None:
             _report_data(run, report)
-        if self_check.is_due(self._strategy):
-            self_check.check(self._strategy)
         tuner, self._network, train_inputs = self._build(run)
         # They hold initial weights, as large as the model, which are no longer needed.
         del self._build, self._read
@@ -146,21 +127,25 @@ class TuningJob:
         logger.info("fine-tuning on %d examples%s", num_train, evaluating)
         per_epoch, num_train_steps = loop.num_steps(settings, len(train_inputs.lengths))
         interval = settings.evaluate_steps or per_epoch
-        checkpoints = self._open_checkpoints(owner)
+        # The newest checkpoint, and the best one if the settings need it.
+        compares = settings.keep == "best" or settings.early_stopping is not None
+        checkpoints = self._open_checkpoints(
+            run, owner, keep=1, keep_best=int(compares)
+        )
         self._policy = checkpoint_policy.CheckpointPolicy(
             settings,
             metric=catalogue.main_metric(settings, run.task.labels),
             checkpoints=checkpoints,
             directory=run.directory / run_directory.CHECKPOINTS_NAME,
             steps_per_evaluation=interval,
-            is_chief=self._is_chief,
+            is_chief=self.is_chief,
         )
         self._evaluation = _Evaluation(
             self._network,
             run.task,
             settings,
             self._inputs.dev,
-            strategy=self._strategy,
+            strategy=self.strategy,
         )
         engine = fit.KerasEngine(tuner)
         self._seconds = keras.Variable(0.0, trainable=False, dtype="float64")
@@ -169,17 +154,15 @@ class TuningJob:
         logs = run.directory / run_directory.LOGS_NAME
 
         def begin() -> None:
-            if self._is_chief:
+            if self.is_chief:
                 files.delete_tree(logs)
 
         def watch(under_way: training_run.Loop) -> list[watcher.Watcher]:
-            return loop.open_watchers(
-                tuner,
-                settings,
+            return training_run.open_watchers(
+                *(under_way, tuner, logs),
+                limit=loop.skip_limit(tuner, settings, num_train_steps),
                 num_train_steps=num_train_steps,
-                logs=logs,
-                repeats_evaluation="evaluate" in under_way.unfinished,
-                is_chief=self._is_chief,
+                batch_size=settings.batch_size,
             )
 
         return training_run.Training(
@@ -205,34 +188,19 @@ class TuningJob:
             before_save=self._before_save,
         )
 
-    def _open_checkpoints(
-        self, owner: ownership.Owner | None
-    ) -> training_state.CheckpointDirectory:
-        """Keeps the newest checkpoint, and the best one if the settings need it."""
-        settings = self._settings
-        compares = settings.keep == "best" or settings.early_stopping is not None
-        return training_state.CheckpointDirectory(
-            self._run.directory / run_directory.CHECKPOINTS_NAME,
-            keep=1,
-            keep_best=int(compares),
-            is_chief=self._is_chief,
-            owner=owner,
-            before_writing=event_files.send_all,
-        )
-
     def _with_word_vectors(self, inputs: Any) -> dataset.Inputs:
         """Runs the frozen encoder once, and not in each epoch."""
         network: Any = self._network
 
         def compute(features: Mapping[str, tf.Tensor]) -> tf.Tensor:
             vectors = network.word_vectors(features)
-            if self._strategy.num_replicas_in_sync == 1:
+            if self.strategy.num_replicas_in_sync == 1:
                 return vectors
             # The vectors of all replicas are gathered, so their shapes are alike.
             missing = tf.shape(features["word_positions"])[1] - tf.shape(vectors)[1]
             return tf.pad(vectors, [[0, 0], [0, missing], [0, 0], [0, 0]])
 
-        predict = forward.BatchPredictor(compute, strategy=self._strategy)
+        predict = forward.BatchPredictor(compute, strategy=self.strategy)
         vectors = predict(inputs, title="vectors of words", on_disk=True)
         return word_vectors.WordsWithVectors(inputs=inputs, vectors=vectors)
 
@@ -309,13 +277,9 @@ class TuningJob:
             "eval": evaluation.scores,
             **({run_directory.THRESHOLDS: thresholds} if thresholds else {}),
         }
-        if self._is_chief and answers:
+        if self.is_chief and answers:
             _write_answers(self._run, answers, run_directory.threshold_of(results))
         return results
-
-    def environment(self) -> dict[str, Any]:
-        devices = replicas.describe_devices(self._strategy)
-        return provenance.describe(devices=devices, paths=self._paths)
 
     def finish(
         self,
@@ -336,15 +300,6 @@ class TuningJob:
                 "stopped: the run is finished, but TensorBoard lacks pictures of its "
                 "answers; `bert-keras report` draws them"
             )
-
-    @contextlib.contextmanager
-    def errors_for_people(self) -> Iterator[None]:
-        try:
-            yield
-        except tf.errors.OpError as error:
-            if message := stopping.lost_worker_message(error):
-                raise InputError(message) from None
-            raise
 
 
 def _report_data(run: run_directory.Run, report: data_report.DataReport) -> None:
@@ -411,32 +366,6 @@ def build_network(
     if run.task.kind == "embedding":
         network.gather = replicas.rows_of_all
     return network
-
-
-def build_tuner(
-    settings: finetuning.FinetuningConfig,
-    make_network: Callable[[], keras.Model],
-    inputs: dataset.Inputs,
-    strategy: tf.distribute.Strategy,
-) -> learner.Learner:
-    """Builds a learner from `resolved` settings and inputs that the loss can read."""
-    keras.utils.set_random_seed(settings.seed)
-    return loop.build_learner(
-        settings,
-        make_network,
-        inputs,
-        strategy=strategy,
-        optimizer_settings={
-            "adamw_mode": settings.decided_adamw_mode,
-            "max_grad_norm": settings.max_grad_norm,
-        },
-        steps_per_execution=settings.steps_per_execution,
-        num_parts=settings.gradient_accumulation_steps,
-        recompute=settings.recompute,
-        # A TPU compiles the step by itself.
-        compile_step=settings.jit_compile
-        and not isinstance(strategy, tf.distribute.TPUStrategy),
-    )
 
 
 def _write_answers(

@@ -1,4 +1,4 @@
-"""Inputs of a pre-training: read, checked against one another, and recorded."""
+"""Inputs of a pre-training: read, and checked against one another."""
 
 import dataclasses
 from collections.abc import Collection, Sequence
@@ -7,13 +7,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras import __version__
-from bert_keras.checkpoints import conversion, run_directory, starting_point
-from bert_keras.core import files
+from bert_keras.checkpoints import conversion, starting_point
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.training.pretraining import phases
-from bert_keras.training.step import precision, replicas
+from bert_keras.training.step import precision
 
 CHANGEABLE = (
     "draw_minutes",
@@ -124,49 +122,3 @@ def check_hosts(
                 f"process as it reads them, but a TPU of {num_hosts} hosts reads on "
                 "all of them: make the examples with masking=static"
             )
-
-
-def create_run(
-    inputs: Inputs,
-    output_dir: str | Path,
-    *,
-    strategy: tf.distribute.Strategy,
-    is_chief: bool,
-    verified: Collection[str] | None,
-) -> run_directory.Run:
-    """Makes or checks the directory; notes which examples this machine has hashed."""
-    planned, start = inputs.planned, inputs.start
-    hashes = [phase.manifest_sha256 for phase in planned]
-    recorded = {"examples_sha256": hashes[0] if len(hashes) == 1 else hashes}
-    if start is not None:
-        recorded["init_sha256"] = start.sha256
-    run = run_directory.create_run(
-        output_dir,
-        inputs.settings,
-        task=config.Task(kind="pretraining"),
-        bert_config=inputs.bert_config,
-        vocabulary=planned[0].vocabulary,
-        do_lower_case=planned[0].do_lower_case,
-        inputs=recorded,
-        changeable=CHANGEABLE,
-        is_chief=is_chief,
-    )
-    # Everything that decides the outcome, and the devices' own choices.
-    replicas.check_same(
-        strategy,
-        {
-            **run_directory.flat(inputs.settings.model_dump(mode="json")),
-            "--examples": hashes,
-            "--vocab": planned[0].vocabulary.sha256,
-            "--init": None if start is None else start.sha256,
-            "version of bert-keras": __version__,
-        },
-    )
-    replicas.wait_for_all(strategy)
-    hashed = [
-        phase.manifest_sha256
-        for phase in planned
-        if verified is None or not files.is_remote(phase.directory)
-    ]
-    run_directory.write_verified(output_dir, hashed)
-    return run

@@ -6,8 +6,9 @@ import functools
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent import futures
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -15,24 +16,31 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.checkpoints import run_directory, starting_point, training_state
-from bert_keras.core import ownership, provenance, stores
+from bert_keras.core import files, ownership, stores
 from bert_keras.core.errors import InputError, Unavailable
 from bert_keras.core.settings import config
 from bert_keras.data import features
 from bert_keras.model import flops, pretrainer
 from bert_keras.training.pretraining import inputs, phases, position_growth
-from bert_keras.training.run import Event, Loop, Stretch, Training, compare_workers
+from bert_keras.training.run import (
+    Event,
+    Job,
+    Loop,
+    Stretch,
+    Training,
+    compare_workers,
+    open_watchers,
+)
 from bert_keras.training.step import (
     fit,
     learner,
     optimization,
     peak_flops,
     replicas,
-    self_check,
     stopping,
     watcher,
 )
-from bert_keras.training.tensorboard import curves, event_files, panels, progress_line
+from bert_keras.training.tensorboard import curves, panels
 
 logger = logging.getLogger(__name__)
 
@@ -40,28 +48,66 @@ _DOES_NOT_ANSWER = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO)
 """Errors of a disk that may pass, unlike those of a name or a permission."""
 
 
-class PretrainingJob:
-    """A pre-training; see `training.run.Job`."""
+class PretrainingJob(Job):
+    """A pre-training. `paths` are its `examples`, `vocab` and `init`.
+
+    `verify`: hash the examples even if this machine did so for this run before.
+    """
 
     def __init__(
         self,
-        prepare: Callable[[], tuple[inputs.Inputs, run_directory.Run]],
-        strategy: tf.distribute.Strategy,
+        settings: config.PretrainingConfig,
+        output_dir: str | Path,
         *,
-        paths: Mapping[str, Any],
+        verify: bool,
+        **options: Any,
     ):
-        self.is_alone = not replicas.is_multi_worker(strategy)
-        self._prepare = prepare
-        self._strategy = strategy
-        self._paths = paths
+        super().__init__(output_dir, **options)
+        self._settings, self._verify = settings, verify
         self._planned: Sequence[phases.Phase] = ()
         self._last_evaluation: dict[str, float] = {}
         self._panels: panels.EvaluationPanels | None = None
 
     def prepare(self) -> run_directory.Run:
-        read_inputs, self._run = self._prepare()
-        self._settings, self._start = read_inputs.settings, read_inputs.start
-        self._planned, self._phase = read_inputs.planned, read_inputs.planned[0]
+        """Also notes which examples this machine has hashed."""
+        directory = self.output_dir
+        verified = None if self._verify else run_directory.read_verified(directory)
+        examples_dirs, vocab_path, init = self._paths.values()
+        read = inputs.read_inputs(
+            self._settings,
+            examples_dirs,
+            strategy=self.strategy,
+            vocab_path=vocab_path,
+            init=init,
+            verified=verified,
+        )
+        self._settings, self._start = read.settings, read.start
+        self._is_further_training = self._start is not None
+        self._planned, self._phase = read.planned, read.planned[0]
+        hashes = [phase.manifest_sha256 for phase in read.planned]
+        recorded = {"examples_sha256": hashes[0] if len(hashes) == 1 else hashes}
+        if read.start is not None:
+            recorded["init_sha256"] = read.start.sha256
+        self._run = self._create_run(
+            self._settings,
+            compared={
+                "--examples": hashes,
+                "--vocab": self._phase.vocabulary.sha256,
+                "--init": recorded.get("init_sha256"),
+            },
+            task=config.Task(kind="pretraining"),
+            bert_config=read.bert_config,
+            vocabulary=self._phase.vocabulary,
+            do_lower_case=self._phase.do_lower_case,
+            inputs=recorded,
+            changeable=inputs.CHANGEABLE,
+        )
+        hashed = [
+            phase.manifest_sha256
+            for phase in read.planned
+            if verified is None or not files.is_remote(phase.directory)
+        ]
+        run_directory.write_verified(directory, hashed)
         return self._run
 
     def build(
@@ -70,24 +116,19 @@ class PretrainingJob:
         owner: ownership.Owner | None,
         writer: futures.Executor,
     ) -> Training:
-        if self_check.is_due(self._strategy):
-            self_check.check(self._strategy)
-        self._is_further_training = self._start is not None
         self._learner = build_learner(
-            self._settings, run.bert_config, self._planned[0], self._strategy
+            self._settings, run.bert_config, self._planned[0], self.strategy
         )
         engine = fit.KerasEngine(self._learner)
         self._state = engine.state()
         self._logs = run.directory / run_directory.LOGS_NAME
         self._began = time.monotonic() - curves.seconds_so_far(self._logs)
-        self._checkpoints = training_state.CheckpointDirectory(
-            run.directory / run_directory.CHECKPOINTS_NAME,
+        self._checkpoints = self._open_checkpoints(
+            run,
+            owner,
             keep=self._settings.num_checkpoints,
             keep_best=self._settings.num_best_checkpoints,
-            is_chief=owner is not None,
-            owner=owner,
             writer=writer,
-            before_writing=event_files.send_all,
         )
         return Training(
             directory=run.directory,
@@ -143,7 +184,7 @@ class PretrainingJob:
         def stream_from(step: int) -> replicas.Stream:
             return replicas.Stream(
                 phases.training_batches(
-                    self._settings, phase, self._strategy, start_step=step
+                    self._settings, phase, self.strategy, start_step=step
                 )
             )
 
@@ -183,7 +224,7 @@ class PretrainingJob:
         logger.info("trying a step of %d examples of %d tokens", *phase.shape)
         before = training_state.copy_of(self._state)
         batches, evaluated = phases.placeholder_batches(
-            self._settings, phase, self._strategy
+            self._settings, phase, self.strategy
         )
         self._take_parts_of(phase)
         fit.trial_step(self._learner, batches, (evaluated, 1))
@@ -199,7 +240,7 @@ class PretrainingJob:
         self._start = None
         self._take_parts_of(phase)
         self._evaluation = phases.evaluation_batches(
-            self._settings, phase, self._strategy
+            self._settings, phase, self.strategy
         )
         if loop.step == phase.last_step:
             return
@@ -232,7 +273,7 @@ class PretrainingJob:
         ):
             position_growth.grow(
                 self._state,
-                strategy=self._strategy,
+                strategy=self.strategy,
                 num_trained=num_trained,
                 num_rows=num_rows,
             )
@@ -260,35 +301,26 @@ class PretrainingJob:
                 "`bert-keras inspect`"
             ),
         )
-        if not loop.is_chief:
-            return [limit]
         num_predictions = examples.num_row_predictions
         if settings.model.attention == "left_to_right":
             num_predictions = examples.max_seq_length - 1
-        watchers: list[watcher.Watcher] = [
-            curves.Curves(
-                self._logs,
-                loop.step,
-                batch_size=phase.batch_size,
-                tokens_per_example=examples.max_seq_length,
-                flops_per_example=flops.pretraining_flops_per_example(
-                    self._run.bert_config,
-                    max_seq_length=examples.max_seq_length,
-                    num_predictions=num_predictions,
-                    next_sentence=self._learner.network.next_sentence,
-                    num_instances=examples.num_slots,
-                ),
-                peak_flops=peak_flops.of_strategy(self._strategy, settings.precision),
-                repeats_evaluation="evaluate" in loop.unfinished,
+        watchers = open_watchers(
+            *(loop, self._learner, self._logs),
+            limit=limit,
+            num_train_steps=settings.num_train_steps,
+            batch_size=phase.batch_size,
+            tokens_per_example=examples.max_seq_length,
+            flops_per_example=flops.pretraining_flops_per_example(
+                self._run.bert_config,
+                max_seq_length=examples.max_seq_length,
+                num_predictions=num_predictions,
+                next_sentence=self._learner.network.next_sentence,
+                num_instances=examples.num_slots,
             ),
-            progress_line.ProgressLine(
-                num_train_steps=settings.num_train_steps,
-                batch_size=phase.batch_size,
-                tokens_per_example=examples.max_seq_length,
-                start_line=self._learner.describe(phase.batch_size),
-            ),
-            limit,
-        ]
+            peak_flops=peak_flops.of_strategy(self.strategy, settings.precision),
+        )
+        if not loop.is_chief:
+            return watchers
         if settings.profile_steps is not None:
             directory = self._logs / "train"
             watchers.append(
@@ -313,7 +345,7 @@ class PretrainingJob:
         if not self._last_evaluation:
             self._take_parts_of(phase)
             if evaluation := phases.evaluation_batches(
-                self._settings, phase, self._strategy
+                self._settings, phase, self.strategy
             ):
                 self._last_evaluation = fit.evaluate(self._learner, evaluation)
         return {
@@ -327,18 +359,12 @@ class PretrainingJob:
             "eval_baseline": _baseline(self._settings, phase),
         }
 
-    def environment(self) -> dict[str, Any]:
-        devices = replicas.describe_devices(self._strategy)
-        return provenance.describe(devices=devices, paths=self._paths)
-
-    def finish(self, run, results, stop_signal) -> None:
-        """Does nothing: a pre-training has no last act."""
-
     @contextlib.contextmanager
     def errors_for_people(self) -> Iterator[None]:
         """Turns errors about records, workers, memory and disks into `InputError`."""
         try:
-            yield
+            with super().errors_for_people():
+                yield
         except OSError as error:
             if not self._planned:
                 raise
@@ -348,13 +374,11 @@ class PretrainingJob:
                 "give the same command again when its disk answers"
             ) from error
         except tf.errors.OpError as error:
-            if message := stopping.lost_worker_message(error):
-                raise InputError(message) from None
             # XLA's own errors have another type.
             if isinstance(error, tf.errors.ResourceExhaustedError) or (
                 "RESOURCE_EXHAUSTED" in str(error)
             ):
-                num_replicas = self._strategy.num_replicas_in_sync
+                num_replicas = self.strategy.num_replicas_in_sync
                 raise InputError(
                     phases.out_of_memory_message(self._phase, num_replicas=num_replicas)
                 ) from None
@@ -392,9 +416,9 @@ def build_learner(
         )
         for feature in features.batch_features(phase.examples)
     }
-    jit_compile = settings.jit_compile
-    if jit_compile is None:
-        jit_compile = replicas.are_gpus(strategy)
+    compile_step = settings.jit_compile
+    if compile_step is None:
+        compile_step = replicas.are_gpus(strategy)
     return learner.build_learner(
         lambda: pretrainer.BertPretrainer(
             bert_config,
@@ -413,12 +437,9 @@ def build_learner(
         ),
         strategy=strategy,
         max_grad_norm=settings.optimizer.max_grad_norm,
-        steps_per_execution=settings.steps_per_execution
-        or replicas.steps_per_execution(strategy),
+        steps_per_execution=settings.steps_per_execution,
         recompute=settings.recompute,
-        # A TPU compiles the step by itself.
-        compile_step=jit_compile
-        and not isinstance(strategy, tf.distribute.TPUStrategy),
+        compile_step=compile_step,
         scales_loss=settings.precision == "mixed_float16",
     )
 

@@ -324,20 +324,29 @@ def build_learner(
     optimizer: Callable[[], keras.optimizers.Optimizer],
     strategy: tf.distribute.Strategy,
     max_grad_norm: float | None,
-    steps_per_execution: int = 1,
+    steps_per_execution: int | None = 1,
     recompute: config.Recompute = "none",
+    compile_step: bool = False,
     **options: Any,
 ) -> Learner:
     """Builds and compiles a `Learner` inside a strategy's scope, with its `options`.
 
-    The shapes of `batch`, any batch, determine those of the variables.
+    The shapes of `batch`, any batch, determine those of the variables. `None` for
+    `steps_per_execution`: as many as suit the devices.
     """
     options = {"branches": replicas.are_cpus(strategy)} | options
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        # A TPU compiles the step by itself.
+        compile_step = False
+    if steps_per_execution is None:
+        steps_per_execution = replicas.steps_per_execution(strategy)
     with strategy.scope():
         network = make_network()
         if recompute != "none":
             network.encoder.recompute = recompute
-        learner = Learner(network, max_grad_norm=max_grad_norm, **options)
+        learner = Learner(
+            network, max_grad_norm=max_grad_norm, compile_step=compile_step, **options
+        )
         # XLA goes inside of the replica's step, never around the strategy.
         learner.compile(
             optimizer=optimizer(),

@@ -141,6 +141,7 @@ def test_an_easy_task_is_learnt(tuned_run):
     assert not task.has_text_pair
 
 
+@pytest.mark.slow
 def test_the_report_describes_the_data(tuned_run, tmp_path):
     directory, _ = tuned_run
     report = json.loads((directory / "data_report.json").read_text())
@@ -166,7 +167,7 @@ def test_one_update(init, opinion_files, tmp_path, caplog):
     }
     results = run_finetune(converted, train, "20%", run, **options)
     assert results["steps"] == 1
-    assert largest_update(init, run) == pytest.approx(1e-3 * 0.1 / 0.001**0.5, rel=0.1)
+    assert largest_update(init, run) == pytest.approx(1e-3 * 0.1 / 0.001**0.5, rel=0.2)
 
     num_train, num_eval = results["num_train_examples"], results["num_eval_examples"]
     assert 12 <= num_train <= 14
@@ -532,11 +533,21 @@ def test_which_batches_a_task_has(batches, kind, by_length):
     assert settings.are_batches_by_length(config.Task(kind=kind)) == by_length
 
 
+@pytest.mark.parametrize(
+    ("changes", "mode"),
+    [
+        ({}, "google"),
+        ({"task": "embedding"}, "corrected"),
+        ({"task": "embedding", "adamw_mode": "google"}, "google"),
+    ],
+)
+def test_which_adam_a_task_has(changes, mode):
+    assert finetuning.FinetuningConfig(**changes).decided_adamw_mode == mode
+
+
 def test_a_short_run_without_a_single_update():
     tuner = types.SimpleNamespace(skipped_in_a_row=np.array(2))
-    (limit,) = loop.open_watchers(
-        tuner, SETTINGS, num_train_steps=2, logs=Path(), is_chief=False
-    )
+    limit = loop.skip_limit(tuner, SETTINGS, 2)
     with pytest.raises(InputError, match=NOT_FINITE):
         limit.after_steps(2, {"skipped_steps": 2})
 

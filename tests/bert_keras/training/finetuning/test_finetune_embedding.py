@@ -96,9 +96,8 @@ def test_pairs_are_learnt(run):
     assert (task.pooling, task.normalize) == ("mean", True)
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, pytest.param({"adamw_mode": "google"}, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{}, {"adamw_mode": "google"}])
 def test_the_first_update_is_no_larger_than_the_rate(init, pairs, tmp_path, changes):
     """The paper's Adam, which is the default of other tasks, makes it 3.16 times."""
     results = tune(

@@ -106,18 +106,18 @@ def inputs_of(kind):
 def tuned(
     kind,
     strategy,
-    logs,
     *,
     dropout=0.0,
     num_parts=1,
     per_execution=1,
     ladder=(),
     row_lengths=(),
-    stops=(),
+    stops=(7,),
 ):
-    """A learner after seven steps, the scalars of the last one, and the stretch.
+    """A learner after seven steps, the scalars of the last one, the stretch, and the
+    last steps of executions.
 
-    With `stops` it is called once for each of these steps, as by the loop.
+    It is called once for each of `stops`, as by the loop.
     """
     bert = config.BertConfig(
         vocab_size=VOCAB_SIZE,
@@ -130,13 +130,15 @@ def tuned(
         attention_probs_dropout_prob=dropout,
     )
     inputs = inputs_of(kind)
+    changes = {
+        "gradient_accumulation_steps": num_parts,
+        "steps_per_execution": per_execution,
+    }
     learner = loop.build_learner(
-        SETTINGS,
+        SETTINGS.model_copy(update=changes),
         lambda: registry.build_network(bert, TASKS[kind], dropout_prob=dropout, seed=5),
         inputs,
-        strategy=strategy,
-        num_parts=num_parts,
-        steps_per_execution=per_execution,
+        strategy,
     )
     stretch = loop.build_stretch(
         *(learner, SETTINGS, inputs),
@@ -144,21 +146,18 @@ def tuned(
         seed=4,
         batch_shapes=batches.BatchShapes(ladder=ladder, row_lengths=row_lengths),
     )
-    if not stops:
-        return learner, loop.train(learner, SETTINGS, stretch, logs=logs), stretch
     stream, steps = stretch.stream_from(0), []
-
-    def after(step, scalars):
-        steps.append(step)
-
     for stop in stops:
-        logs = fit.fit(learner, stream, stretch.schedule_to(stop), after=after)
-    return learner, logs, steps
+        logs = fit.fit(
+            *(learner, stream, stretch.schedule_to(stop)),
+            after=lambda step, scalars: steps.append(step),
+        )
+    return learner, logs, stretch, steps
 
 
 def assert_alike(found, wanted, atol):
     """Weights, moments and counters, and the scalars of the last step."""
-    (found, found_logs, _), (wanted, wanted_logs, _) = found, wanted
+    (found, found_logs, *_), (wanted, wanted_logs, *_) = found, wanted
     assert replicas.optimizer_step(found) == replicas.optimizer_step(wanted) == 7
     # The same number for all that is chosen among: its gradient is 0, and Adam makes
     # a step of what rounding leaves.
@@ -175,10 +174,10 @@ def assert_alike(found, wanted, atol):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TASKS)
-def test_fixed_shapes_give_what_shapes_as_they_come_give(kind, tmp_path):
+def test_fixed_shapes_give_what_shapes_as_they_come_give(kind):
     """Without dropout, whose bits in the attention depend on the length."""
-    fixed = tuned(kind, CPU, tmp_path / "fixed", ladder=LADDER, num_parts=3)
-    assert_alike(fixed, tuned(kind, CPU, tmp_path / "free"), atol=1e-5)
+    fixed = tuned(kind, CPU, ladder=LADDER, num_parts=3)
+    assert_alike(fixed, tuned(kind, CPU), atol=1e-5)
     spec = fixed[2].schedule_to(7).spec_of_step
     shapes = {tuple(spec(step)["input_ids"].shape) for step in range(7)}
     middle = (NUM_ENDINGS,) if kind == "choice" else ()
@@ -193,17 +192,14 @@ def test_fixed_shapes_give_what_shapes_as_they_come_give(kind, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_execution_has_steps_of_one_length(tmp_path):
+def test_an_execution_has_steps_of_one_length():
     """It ends where the length changes, and where the loop stops; not a bit depends on
     it, nor on whether the batches go on from one call to the next."""
     options = {"dropout": 0.2, "ladder": LADDER}
-    many, many_logs, steps = tuned(
-        *("classification", CPU, tmp_path / "many"),
-        per_execution=4,
-        stops=(4, 5, 7),
-        **options,
+    many, many_logs, _, steps = tuned(
+        *("classification", CPU), per_execution=4, stops=(4, 5, 7), **options
     )
-    one, one_logs, stretch = tuned("classification", CPU, tmp_path / "one", **options)
+    one, one_logs, stretch, _ = tuned("classification", CPU, **options)
     spec = stretch.schedule_to(7).spec_of_step
     lengths = [spec(n)["input_ids"].shape[1] for n in range(7)]
     changes = [n for n in range(1, 7) if lengths[n] != lengths[n - 1]]
@@ -226,11 +222,10 @@ def mirrored(num_replicas):
 @pytest.mark.slow
 @pytest.mark.parametrize("ladder", [(), LADDER])
 @pytest.mark.parametrize("kind", TASKS)
-def test_two_replicas_give_what_one_device_gives(kind, ladder, tmp_path):
+def test_two_replicas_give_what_one_device_gives(kind, ladder):
     """With dropout; the last batch of an epoch has six rows, three parts each."""
     options = {"dropout": 0.2, "ladder": ladder, "num_parts": 3}
-    two = tuned(kind, mirrored(2), tmp_path / "two", **options)
-    one = tuned(kind, CPU, tmp_path / "one", **options)
+    two, one = (tuned(kind, strategy, **options) for strategy in (mirrored(2), CPU))
     assert_alike(two, one, atol=1e-6)
     outputs = [
         forward.predictor_for(

@@ -15,37 +15,35 @@ from tests.bert_keras.training.finetuning import test_fixed_shapes
 MAX_LENGTH = test_fixed_shapes.MAX_LENGTH
 
 
-def tuned(kind, logs, *, strategy=test_fixed_shapes.CPU, ladder=(), packed=True, **fit):
+def tuned(kind, *, strategy=test_fixed_shapes.CPU, ladder=(), packed=True, **fit):
     """Seven steps with dropout; rows of the same length, whether packed or not."""
     if packed:
         rows = {"row_lengths": (MAX_LENGTH,), "ladder": ladder}
     else:
         rows = {"ladder": (MAX_LENGTH,)}
-    return test_fixed_shapes.tuned(kind, strategy, logs, dropout=0.2, **rows, **fit)
+    return test_fixed_shapes.tuned(kind, strategy, dropout=0.2, **rows, **fit)
 
 
-SLOW = pytest.mark.slow
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "num_replicas", "ladder"),
     [
-        pytest.param("classification", 2, (), marks=SLOW),
-        pytest.param("classification", 1, (13, MAX_LENGTH), marks=SLOW),
+        ("classification", 2, ()),
+        ("classification", 1, (13, MAX_LENGTH)),
         ("regression", 1, ()),
-        pytest.param("tagging", 1, (), marks=SLOW),
-        pytest.param("multi_label", 2, (13, MAX_LENGTH), marks=SLOW),
-        pytest.param("tagging", 2, (13, MAX_LENGTH), marks=SLOW),
+        ("tagging", 1, ()),
+        ("multi_label", 2, (13, MAX_LENGTH)),
+        ("tagging", 2, (13, MAX_LENGTH)),
     ],
 )
 def test_packed_examples_train_the_weights_of_rows_of_one_example(
-    kind, num_replicas, ladder, tmp_path
+    kind, num_replicas, ladder
 ):
     """With dropout, in two parts, with a short last batch."""
     several = test_fixed_shapes.mirrored(2)
-    alone = tuned(kind, tmp_path / "alone", packed=False)
+    alone = tuned(kind, packed=False)
     packed = tuned(
-        *(kind, tmp_path / "packed"),
+        kind,
         strategy=test_fixed_shapes.CPU if num_replicas == 1 else several,
         ladder=ladder,
         num_parts=2,

@@ -305,7 +305,7 @@ class TestTwoPhases:
         ]
         run = types.SimpleNamespace(
             _settings=settings(grow_positions=option),
-            _strategy=CPU,
+            strategy=CPU,
             _planned=planned,
             _is_further_training=is_further,
             _state={},

@@ -438,9 +438,9 @@ class TestOrder:
         shards = request.getfixturevalue(kind)
         count = sum(shard.num_records for shard in shards)
         found = numbers(
-            shards, 3 * count, batch_size=1, shuffle_buffer_size=buffer_size
+            shards, 2 * count, batch_size=1, shuffle_buffer_size=buffer_size
         )
-        epochs = found.reshape(3, count)
+        epochs = found.reshape(2, count)
         for epoch in epochs:
             assert sorted(epoch) == list(range(count))
         for first, second in itertools.combinations([*epochs, np.arange(count)], 2):
