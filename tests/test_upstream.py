@@ -14,24 +14,6 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks" / "upstream"
 ALL_RIGHT = {"fit": "works"}
-RIGHT = {"fit": "works"}
-# One process: importing TensorFlow takes longer than most scripts. Those in which `fit`
-# fails come last: they leave what others of the process would trip over.
-PROGRAM = """
-import importlib, json, os, sys
-import tensorflow as tf
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0],
-    [tf.config.LogicalDeviceConfiguration()] * 2,
-)
-found = {}
-for half in ("ours", "stock"):
-    for name in sys.argv[1:]:
-        module = importlib.import_module(name)
-        found[f"{name} {half}"] = getattr(module, half)()
-print(json.dumps(found), flush=True)
-os._exit(0)
-"""
 RIGHT = {
     "sparse_gradients": {"first step / learning rate": 1.0, "right": 1.0},
     "clipping_per_replica": {"length of the step": 1.0, "right": 1.0},

@@ -39,9 +39,7 @@ def read(path: Path) -> weights.Checkpoint:
     if none were predicted."""
     if _is_state(path):
         run = run_directory.read_run(
-            path.absolute().parents[1],
-            kinds=("pretraining",),
-            verb="pretrain",
+            path.absolute().parents[1], kinds=("pretraining",), verb="pretrain"
         )
     else:
         run = run_weights.read_finished_run(
@@ -51,19 +49,15 @@ def read(path: Path) -> weights.Checkpoint:
     if not _next_sentence_was_trained(run, path):
         untrained += ("encoder/pooler/", "next_sentence_head/")
     read_arrays = _read_state if _is_state(path) else _open_weights
+    settings = _tuning_settings_of_run(run.directory, run.task)
     return weights.Checkpoint(
         bert_config=run.bert_config,
         task=run.task,
         arrays=read_arrays(path, run, without=untrained),
         vocabulary=run.vocabulary,
         do_lower_case=run.do_lower_case,
-        max_seq_length=_max_seq_length(run),
+        max_seq_length=settings and settings.max_seq_length,
     )
-
-
-def _max_seq_length(run: run_directory.Run) -> int | None:
-    settings = _tuning_settings_of_run(run.directory, run.task)
-    return settings and settings.max_seq_length
 
 
 def _tuning_settings_of_run(
@@ -163,8 +157,7 @@ def _next_sentence_was_trained(run: run_directory.Run, path: Path) -> bool:
     evaluation = (run_directory.read_results(run.directory) or {}).get("eval")
     if evaluation:
         return "next_sentence_loss" in evaluation
-    is_state = _is_state(path)
-    states = [path] if is_state else run_weights.checkpoints_of(run).paths()
+    states = [path] if _is_state(path) else run_weights.checkpoints_of(run).paths()
     frozen = "non_trainable/bert_pretrainer/next_sentence_head/"
     names = npz_files.read_headers(states[-1]) if states else ()
     return not any(name.startswith(frozen) for name in names)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import pydantic
 
 from bert_keras.checkpoints.containers import npz_files
 from bert_keras.core import files, ownership
@@ -168,15 +169,7 @@ def _best_first(facts: Mapping[int, Facts]) -> list[int]:
     return [step for _, step in sorted(scored)]
 
 
-def _scores_of(content: bytes) -> dict[int, float | None]:
-    values = files.parse_json(content.decode())
-    if not isinstance(values, dict):
-        raise ValueError("expected scores by step")
-    scores = {int(step): score for step, score in values.items()}
-    for score in scores.values():
-        if score is not None and not isinstance(score, float | int):
-            raise ValueError(f"expected numbers, got {score!r:.80}")
-    return scores
+_SCORES = pydantic.TypeAdapter(dict[int, float | None])
 
 
 class CheckpointDirectory:
@@ -224,18 +217,14 @@ class CheckpointDirectory:
         self.wait()
         return [self._path(step) for step in self._steps()]
 
-    def latest_step(self) -> int:
-        """Returns the step of the newest checkpoint, by its name; 0: there is none."""
-        self.wait()
-        return max(self._steps(), default=0)
-
     def latest_name(self) -> str:
         """Returns the path of the newest checkpoint for messages, or `"none"`."""
         return str(max(self.paths(), default="none"))
 
     def best(self) -> Path | None:
         """Returns the checkpoint with the lowest score; `None`: none has a score."""
-        steps = _best_first(self._facts_up_to(self.latest_step()))
+        self.wait()
+        steps = _best_first(self._facts_up_to(max(self._steps(), default=0)))
         return self._path(steps[0]) if steps else None
 
     def scores(self) -> dict[int, float]:
@@ -278,7 +267,8 @@ class CheckpointDirectory:
 
     def _write_soon(self, write: Callable[[], None]) -> None:
         def write_as_owner() -> None:
-            self._check_owner()
+            if self._owner is not None:
+                self._owner.check()
             self._before_writing()
             write()
 
@@ -286,10 +276,6 @@ class CheckpointDirectory:
             write_as_owner()
         else:
             self._unwritten.append(self._writer.submit(write_as_owner))
-
-    def _check_owner(self) -> None:
-        if self._owner is not None:
-            self._owner.check()
 
     def save(
         self,
@@ -343,29 +329,27 @@ class CheckpointDirectory:
             )
         save_state(self._path(step), values, facts=facts)
         self._facts[step] = facts
-        self._check_owner()
+        if self._owner is not None:
+            self._owner.check()
         self._delete_old(step)
 
     def _write_scores(self, step: int) -> None:
         steps = self._steps()
         scores = {str(k): v for k, v in self._read_scores().items() if k in steps}
-        files.write_json(self._scores_path, scores)
+        files.write_json(self._directory / SCORES_NAME, scores)
         self._delete_old(step)
 
     def _read_scores(self) -> dict[int, float | None]:
         if self._scores is None:
+            path = self._directory / SCORES_NAME
             try:
-                self._scores = _scores_of(files.read_bytes(self._scores_path))
+                self._scores = _SCORES.validate_json(files.read_bytes(path))
             except FileNotFoundError:
                 self._scores = {}
             except ValueError:
-                logger.warning("%s: damaged; it counts as empty", self._scores_path)
+                logger.warning("%s: damaged; it counts as empty", path)
                 self._scores = {}
         return self._scores
-
-    @property
-    def _scores_path(self) -> Path:
-        return self._directory / SCORES_NAME
 
     def restore_latest(self, variables: Mapping[str, keras.Variable]) -> int:
         """Restores the newest undamaged checkpoint and returns its step; 0: no

@@ -18,8 +18,6 @@ from bert_keras.core.errors import InputError, one_line
 GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """The tensor that holds the graph of objects."""
 
-Shapes = Mapping[str, tuple[int, ...]]
-
 _INDEX = ".index"
 _STATE_NAME = "checkpoint"
 
@@ -40,7 +38,7 @@ class Bundle:
     def has_graph(self) -> bool:
         return GRAPH in self._shapes
 
-    def shapes(self) -> Shapes:
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Returns the shapes of all tensors but the graph of objects, by name."""
         return {name: self._shapes[name] for name in self._shapes if name != GRAPH}
 
@@ -99,6 +97,7 @@ class ObjectGraph:
             )
         except (message.DecodeError, TypeError) as error:
             raise InputError(f"{origin}: damaged graph of objects: {error}") from None
+        self._shapes = bundle.shapes()
         self.children = [
             {
                 child.local_name: child.node_id
@@ -122,6 +121,10 @@ class ObjectGraph:
     def key(self, node: int | None, path: str) -> str | None:
         node = self.find(node, path)
         return None if node is None else self._keys[node].get("VARIABLE_VALUE")
+
+    def shape(self, node: int | None, path: str) -> tuple[int, ...]:
+        """Returns the shape of a variable; `()` if it does not exist."""
+        return self._shapes.get(self.key(node, path) or "", ())
 
     def from_root(self) -> list[int]:
         """Returns all objects that can be reached from the root, nearest first."""

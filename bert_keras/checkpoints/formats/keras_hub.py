@@ -7,7 +7,6 @@ KerasHub has no next-sentence head, and its masked-LM head computes another func
 """
 
 import collections
-import dataclasses
 import logging
 import re
 from collections.abc import Iterable
@@ -112,7 +111,7 @@ def read(path: Path) -> weights.Checkpoint:
         for row in _rows(bert_config)
         if row.theirs in names
     ]
-    encoder = weights.open_checkpoint(
+    backbone = weights.open_checkpoint(
         source,
         rows,
         bert_config,
@@ -122,23 +121,7 @@ def read(path: Path) -> weights.Checkpoint:
         why_unused=lambda name: "not part of BERT",
     )
     source.check_dtypes(row.theirs for row in rows)
-    head = keras_hub_tasks.read(path, bert_config)
-    unused = _unused_of_task(path) if head is None else head.unused
-    checkpoint = dataclasses.replace(
-        encoder,
-        unused={
-            **encoder.unused,
-            **{f"{keras_hub_tasks.WEIGHTS}: {n}": why for n, why in unused.items()},
-        },
-    )
-    if head is None:
-        return checkpoint
-    return dataclasses.replace(
-        checkpoint,
-        task=head.task,
-        arrays=collections.ChainMap(encoder.arrays, head.arrays),
-        max_seq_length=head.max_seq_length,
-    )
+    return keras_hub_tasks.with_head(backbone, path)
 
 
 def _rows(bert_config: config.BertConfig) -> list[weights.Row]:
@@ -195,25 +178,6 @@ def _names(found: Iterable[str]) -> tuple[dict[str, str], int]:
             today = f"layers/transformer_encoder_{place}/{rest}"
         names[today] = name
     return names, len(places)
-
-
-def _unused_of_task(directory: Path) -> dict[str, str]:
-    path = directory / keras_hub_tasks.WEIGHTS
-    names = keras_files.WeightsFile(path).shapes() if path.is_file() else ()
-    return {name: _why_unused(name) for name in names}
-
-
-def _why_unused(name: str) -> str:
-    if name.startswith("optimizer/"):
-        return "optimizer slot"
-    if "/masked_lm_head/" in name:
-        return _OTHER_HEAD
-    return "of a head that is not known here"
-
-
-_OTHER_HEAD = (
-    "KerasHub's masked-LM head computes the exact GELU and a norm with epsilon 1e-5"
-)
 
 
 def _read_tokenizer(path: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
@@ -296,7 +260,7 @@ def _new_pooler(bert_config: config.BertConfig) -> dict[str, np.ndarray]:
 
 def _why_left_out(name: str) -> str:
     if name.startswith("masked_lm_head/"):
-        return _OTHER_HEAD
+        return keras_hub_tasks.OTHER_HEAD
     if name.startswith("next_sentence_head/"):
         return "KerasHub has no such head"
     return "KerasHub has a head for texts alone, and needs a vocabulary with it"

@@ -5,12 +5,13 @@
 for each, is ours. Read and written with h5py alone, like the rest of a preset.
 """
 
+import collections
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
-import numpy as np
 
 from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.containers import keras_files
@@ -29,12 +30,9 @@ HEAD = {
 """Our names of the head's weights, and theirs."""
 
 
-class Head(NamedTuple):
-    task: config.Task
-    arrays: Mapping[str, np.ndarray]
-    max_seq_length: int | None
-    unused: Mapping[str, str]
-    """Tensors of `task.weights.h5` that are not the head's, and the reasons."""
+OTHER_HEAD = (
+    "KerasHub's masked-LM head computes the exact GELU and a norm with epsilon 1e-5"
+)
 
 
 def has_place(task: config.Task) -> bool:
@@ -79,46 +77,66 @@ def write(
         files.write_atomically(directory / _LABELS, lines.encode())
 
 
-def read(directory: Path, bert_config: config.BertConfig) -> Head | None:
-    """Reads the head of a preset; `None`: there is no head that has a place here."""
-    if not all((directory / name).is_file() for name in (TASK, WEIGHTS)):
-        return None
-    described = files.read_json(directory / TASK)
+def with_head(backbone: weights.Checkpoint, directory: Path) -> weights.Checkpoint:
+    """Returns the backbone of a preset with the preset's head, if that has a place
+    here. All other tensors of the head's file are unused."""
+    path = directory / WEIGHTS
+    if not path.is_file():
+        return backbone
+    task, max_seq_length = _read_task(directory)
+    source = keras_files.WeightsFile(path)
+    names = HEAD if has_place(task) else {}
+    if missing := [name for name in names.values() if name not in source.shapes()]:
+        raise InputError(f"{path}: expected a tensor {missing[0]!r}")
+    source.check_dtypes(names.values())
+    head = weights.open_checkpoint(
+        source,
+        [weights.Row(*pair) for pair in names.items()],
+        backbone.bert_config,
+        task,
+        path=path,
+        tokenizer=(backbone.vocabulary, backbone.do_lower_case),
+        why_unused=_why_unused,
+        max_seq_length=max_seq_length,
+    )
+    unused = {f"{WEIGHTS}: {name}": why for name, why in head.unused.items()}
+    return dataclasses.replace(
+        head,
+        arrays=collections.ChainMap(backbone.arrays, head.arrays),
+        unused={**backbone.unused, **unused},
+    )
+
+
+def _why_unused(name: str) -> str:
+    if name.startswith("optimizer/"):
+        return "optimizer slot"
+    return (
+        OTHER_HEAD if "/masked_lm_head/" in name else "of a head that is not known here"
+    )
+
+
+def _read_task(directory: Path) -> tuple[config.Task, int | None]:
+    """Returns the task of a preset and its longest input, `None` if no file tells;
+    an encoder: the preset has no head that has a place here."""
+    no_head = config.Task(kind="encoder"), None
+    path = directory / TASK
+    described = files.read_json(path) if path.is_file() else {}
     values = described.get("config")
-    if described.get("class_name") != "BertTextClassifier" or not _is_dict(values):
-        return None
+    is_classifier = described.get("class_name") == "BertTextClassifier"
+    if not is_classifier or not isinstance(values, dict):
+        return no_head
     number, activation = values.get("num_classes"), values.get("activation", "linear")
     if type(number) is not int or number < 1:
         raise InputError(
-            f"{directory / TASK}: expected a number of classes, `num_classes`, found "
-            f"{number!r}"
+            f"{path}: expected a number of classes, `num_classes`, found {number!r}"
         )
     kind = _kind(number, activation)
     if kind is None:
-        return None
-    source = keras_files.WeightsFile(directory / WEIGHTS)
-    if missing := [name for name in HEAD.values() if name not in source.shapes()]:
-        raise InputError(f"{directory / WEIGHTS}: expected a tensor {missing[0]!r}")
-    source.check_dtypes(HEAD.values())
-    task = _task(directory, kind, number)
-    arrays = weights.Arrays(
-        source,
-        [weights.Row(*names) for names in HEAD.items()],
-        bert_config,
-        task,
-        path=directory / WEIGHTS,
-    )
+        return no_head
     preprocessor = values.get("preprocessor") or {}
     length = (preprocessor.get("config") or {}).get("sequence_length")
-    return Head(
-        task=task,
-        arrays=arrays,
-        max_seq_length=length if type(length) is int and length > 0 else None,
-        unused={
-            name: "optimizer slot" if name.startswith("optimizer/") else "not of BERT"
-            for name in sorted(source.shapes().keys() - HEAD.values())
-        },
-    )
+    is_length = type(length) is int and length > 0
+    return _task(directory, kind, number), length if is_length else None
 
 
 def _kind(num_classes: int, activation: Any) -> config.TaskKind | None:
@@ -143,10 +161,6 @@ def _task(directory: Path, kind: config.TaskKind, num_classes: int) -> config.Ta
             f"`num_classes` in {TASK}, found {len(labels)}"
         )
     return config.Task(kind=kind, labels=labels)
-
-
-def _is_dict(value: Any) -> bool:
-    return isinstance(value, dict)
 
 
 def serialized(

@@ -38,7 +38,6 @@ import tensorflow as tf
 from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.containers import tensor_bundle
 from bert_keras.checkpoints.formats import companions
-from bert_keras.checkpoints.weights import Row
 from bert_keras.core.errors import InputError, one_line
 from bert_keras.core.settings import config, loading, strict
 from bert_keras.kinds import registry
@@ -101,7 +100,7 @@ def _heads(kind: config.TaskKind) -> Mapping[str, str]:
     return registry.find(kind).names.heads.get("model_garden", {})
 
 
-def _rows(kind: config.TaskKind, bert_config: config.BertConfig) -> list[Row]:
+def _rows(kind: config.TaskKind, bert_config: config.BertConfig) -> list[weights.Row]:
     heads = dict(_heads(kind))
     if "head/classifier" in heads:
         heads["head/classifier"] = "classifier"
@@ -118,42 +117,34 @@ def read(path: Path) -> weights.Checkpoint:
     """Opens a checkpoint by its directory or prefix, such as `bert_model.ckpt-1`."""
     prefix = tensor_bundle.find_prefix(path)
     bundle = tensor_bundle.Bundle(prefix)
-    shapes = bundle.shapes()
     graph = tensor_bundle.ObjectGraph(bundle)
-    kind, parts = _find_parts(graph, shapes, path=prefix)
-    bert_config = _read_config(prefix, graph, parts, shapes)
-    weights.check_num_layers(_num_layers(graph, parts), bert_config, path=prefix)
+    kind, parts = _find_parts(graph, path=prefix)
+    layers = graph.children[graph.find(parts, "encoder/_transformer_layers")]
+    bert_config = _read_config(prefix, graph, parts, num_layers=len(layers))
+    weights.check_num_layers(len(layers), bert_config, path=prefix)
     rows = [
-        Row(row.ours, key, row.layout)
+        row._replace(theirs=key)
         for row in _rows(kind, bert_config)
-        if (key := _key(graph, parts, row.theirs))
+        if (key := graph.key(parts, row.theirs))
     ]
-    shape = shapes.get(_key(graph, parts, "classifier/kernel") or "")
-    poolers = {
-        _key(graph, parts, f"encoder/_pooler_layer/{name}")
-        for name in ("kernel", "bias")
-    }
+    *_, num_labels = graph.shape(parts, "classifier/kernel") or (1,)
+    pooler = graph.find(parts, "encoder/_pooler_layer")
+    poolers = {graph.key(pooler, name) for name in ("kernel", "bias")}
     return weights.open_checkpoint(
         bundle,
         rows,
         bert_config,
-        weights.numbered_task(kind, shape[-1] if shape else 1),
+        weights.numbered_task(kind, num_labels),
         path=prefix,
         tokenizer=companions.read_tokenizer(prefix.parent),
         why_unused=lambda name: _why_unused(name, poolers),
     )
 
 
-def _key(
-    graph: tensor_bundle.ObjectGraph, parts: Mapping[str, int], path: str
-) -> str | None:
-    part, _, rest = path.partition("/")
-    return graph.key(parts.get(part), rest)
-
-
 def _find_parts(
-    graph: tensor_bundle.ObjectGraph, shapes: tensor_bundle.Shapes, *, path: Path
-) -> tuple[config.TaskKind, dict[str, int]]:
+    graph: tensor_bundle.ObjectGraph, *, path: Path
+) -> tuple[config.TaskKind, int]:
+    """Returns the kind of a model, and a new object with its parts as children."""
     nodes = graph.from_root()
     encoder = _find_encoder(graph, nodes, path=path)
     parts = {"encoder": encoder}
@@ -163,14 +154,14 @@ def _find_parts(
     for node in nodes:
         if graph.key(node, "masked_lm/dense/kernel"):
             heads.setdefault("masked_lm", graph.children[node]["masked_lm"])
-        heads |= _next_sentence_parts(graph, node, shapes)
+        heads |= _next_sentence_parts(graph, node)
     if "masked_lm" in heads:
-        return "pretraining", parts | heads
+        return "pretraining", graph.add(parts | heads)
     for node in nodes:
         if graph.find(node, "_network") == encoder:
             kind, heads = _fine_tuned_parts(graph, node)
-            return kind, parts | heads
-    return "encoder", parts
+            return kind, graph.add(parts | heads)
+    return "encoder", graph.add(parts)
 
 
 def _find_encoder(
@@ -211,9 +202,7 @@ def _name_layers(graph: tensor_bundle.ObjectGraph, encoder: int) -> None:
             children.setdefault(name, layer)
 
 
-def _next_sentence_parts(
-    graph: tensor_bundle.ObjectGraph, node: int, shapes: tensor_bundle.Shapes
-) -> dict[str, int]:
+def _next_sentence_parts(graph: tensor_bundle.ObjectGraph, node: int) -> dict[str, int]:
     """Finds the next-sentence head of a pre-training model, and its own pooler. Heads
     have no names: among several, the root's `next_sentence.pooler_dense` tells."""
     if graph.key(node, "masked_lm/dense/kernel"):
@@ -225,7 +214,7 @@ def _next_sentence_parts(
     named = graph.find(0, "next_sentence.pooler_dense")
     for head in candidates:
         dense = graph.find(head, "dense")
-        shape = shapes.get(graph.key(head, "out_proj/kernel") or "", ())
+        shape = graph.shape(head, "out_proj/kernel")
         is_meant = len(candidates) == 1 if named is None else dense == named
         if is_meant and shape[-1:] == (2,) and dense is not None:
             return {"next_sentence": graph.children[head]["out_proj"], "pooler": dense}
@@ -268,15 +257,8 @@ def _why_unused(name: str, poolers: Collection[str | None]) -> str:
     return "not part of BERT"
 
 
-def _num_layers(graph: tensor_bundle.ObjectGraph, parts: Mapping[str, int]) -> int:
-    return len(graph.children[graph.find(parts["encoder"], "_transformer_layers")])
-
-
 def _read_config(
-    prefix: Path,
-    graph: tensor_bundle.ObjectGraph,
-    parts: Mapping[str, int],
-    shapes: tensor_bundle.Shapes,
+    prefix: Path, graph: tensor_bundle.ObjectGraph, parts: int, *, num_layers: int
 ) -> config.BertConfig:
     """Reads `bert_config.json`, else `params.yaml`, else the shapes of tensors."""
     directory = prefix.parent
@@ -286,7 +268,7 @@ def _read_config(
         return _read_params(directory / PARAMS_NAME)
     sizes = {}
     for path, names in _SIZES.items():
-        shape = shapes.get(_key(graph, parts, f"encoder/{path}") or "", ())
+        shape = graph.shape(parts, f"encoder/{path}")
         if len(shape) != len(names):
             raise InputError(
                 f"{prefix}.index: no {companions.CONFIG_NAME} next to it, and its "
@@ -302,11 +284,7 @@ def _read_config(
         companions.CONFIG_NAME,
         PARAMS_NAME,
     )
-    values = {
-        "num_hidden_layers": _num_layers(graph, parts),
-        "hidden_act": "gelu_tanh",
-        **sizes,
-    }
+    values = {"num_hidden_layers": num_layers, "hidden_act": "gelu_tanh", **sizes}
     return strict.build_config(config.BertConfig, values, origin=prefix)
 
 

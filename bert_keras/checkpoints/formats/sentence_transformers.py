@@ -6,7 +6,7 @@ versions from 2.0 on read the names that are written. Their package is not used.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -133,30 +133,30 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     left_out = hugging_face.write(checkpoint, directory)
     length = checkpoint.max_seq_length or checkpoint.bert_config.max_position_embeddings
     # Their tokenizer lower-cases as its own file says; this key does it once more.
-    _write(directory / _ENCODER_CONFIG, max_seq_length=length, do_lower_case=False)
+    inputs = {"max_seq_length": length, "do_lower_case": False}
     modes = {f"pooling_mode_{name}": m == task.pooling for name, m in _MODES.items()}
     modes |= {f"pooling_mode_{name}": False for name in _OTHER_MODES}
-    size = checkpoint.bert_config.hidden_size
-    (directory / _POOLING).mkdir()
-    _write(directory / _POOLING / "config.json", word_embedding_dimension=size, **modes)
-    _write(directory / "config_sentence_transformers.json", similarity_fn_name="cosine")
-    names = ["Transformer", "Pooling", *(["Normalize"] if task.normalize else [])]
+    size = {"word_embedding_dimension": checkpoint.bert_config.hidden_size}
+    folders = {"Transformer": "", "Pooling": _POOLING}
     if task.normalize:
-        (directory / _NORMALIZE).mkdir()
-    folders: Sequence[str] = ("", _POOLING, _NORMALIZE)
+        folders["Normalize"] = _NORMALIZE
+    for folder in folders.values():
+        (directory / folder).mkdir(exist_ok=True)
+    for name, values in (
+        (_ENCODER_CONFIG, inputs),
+        (f"{_POOLING}/config.json", size | modes),
+        ("config_sentence_transformers.json", {"similarity_fn_name": "cosine"}),
+    ):
+        files.write_json(directory / name, values)
     steps = [
         {
             "idx": number,
             "name": str(number),
-            "path": folders[number],
+            "path": folder,
             "type": f"sentence_transformers.models.{name}",
         }
-        for number, name in enumerate(names)
+        for number, (name, folder) in enumerate(folders.items())
     ]
     path = directory / hugging_face.MODULES_NAME
     files.write_atomically(path, f"{files.to_json(steps, indent=2)}\n".encode())
     return left_out
-
-
-def _write(path: Path, **values: Any) -> None:
-    files.write_json(path, values)

@@ -212,7 +212,7 @@ class Aligner:
             places = np.repeat(words.windows.starts, num_rows) + positions
             places = tokenized.ranges(places, num_pieces)
             pieces = self._tokens(words.windows.input_ids[places])
-            examples = _pieces_of_sentences(sentences, counts, pieces)
+            examples = _pieces_of_sentences(sentences, num_pieces, pieces)
             ends = np.cumsum(np.append(0, num_pieces))[np.cumsum(num_rows)]
             num_rows = np.diff(ends, prepend=0)
             positions = tokenized.ranges(positions, num_pieces)
@@ -243,7 +243,9 @@ class Aligner:
                 vocabulary=self._tokenizer.vocabulary,
             )
             inputs.append(packed)
-            num_packed = self._num_packed(encoded)
+            # Without [CLS] and [SEP]; an empty second text has no [SEP].
+            segments = packed[1]
+            num_packed = segments.count(0) - 2, max(0, segments.count(1) - 1)
             num_cut += sum(num_packed) < sum(len(offsets.ids) for offsets in encoded)
             rows: list[dict[str, list]] = []
             for segment, offsets in enumerate(encoded):
@@ -268,15 +270,6 @@ class Aligner:
             examples=described,
             num_cut=num_cut,
         )
-
-    def _num_packed(
-        self, encoded: Sequence[token_offsets.TokenOffsets]
-    ) -> tuple[int, ...]:
-        """Counts the pieces of each text that `tokenization.pack_pair` keeps."""
-        lengths = [len(offsets.ids) for offsets in encoded]
-        if len(lengths) == 1 or not lengths[1]:
-            return (min(lengths[0], self._max_seq_length - 2), 0)
-        return tokenization.truncated_lengths(*lengths, self._max_seq_length - 3)
 
     def _rows(
         self, value: str, offsets: token_offsets.TokenOffsets, num_packed: int
@@ -317,17 +310,13 @@ class Aligner:
 
 
 def _pieces_of_sentences(
-    sentences: Sequence[ner.Sentence], counts: Sequence[int], pieces: Sequence[str]
+    sentences: Sequence[ner.Sentence], counts: np.ndarray, pieces: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Describes sentences whose rows are pieces; `counts`: pieces of each word."""
-    of_words, all_pieces = iter(counts), iter(pieces)
-    examples = []
-    for sentence in sentences:
-        word_ids = [
-            number
-            for number in range(len(sentence.words))
-            for _ in range(next(of_words))
-        ]
+    ends = np.cumsum([len(sentence.words) for sentence in sentences])
+    examples, all_pieces = [], iter(pieces)
+    for sentence, of_words in zip(sentences, np.split(counts, ends[:-1]), strict=True):
+        word_ids = np.repeat(np.arange(len(of_words)), of_words).tolist()
         own = list(itertools.islice(all_pieces, len(word_ids)))
         examples.append({"line": sentence.line, "pieces": own, "word_ids": word_ids})
     return examples

@@ -93,38 +93,38 @@ class TestOneFile:
         assert found == facts
         assert_same_bits(values(restored), values(saved))
 
-    @pytest.mark.parametrize("scores", ["inside", "outside"])
-    def test_from_two_replicas_to_one_and_back(self, tmp_path, scores):
+    def test_from_two_replicas_to_one_and_back(self, tmp_path):
+        """Inside the strategy's scope, or outside."""
         mirrored = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
         with mirrored.scope():
-            on_two, into_two = state(5), state()
+            on_two, inside, outside = state(5), state(), state()
         training_state.save_state(tmp_path / "two.npz", on_two)
         on_one = state()
         training_state.restore_state(tmp_path / "two.npz", on_one)
         assert_same_bits(values(on_one), values(on_two))
-        if scores == "inside":
-            with mirrored.scope():
-                training_state.restore_state(tmp_path / "two.npz", into_two)
-        else:
-            training_state.restore_state(tmp_path / "two.npz", into_two)
-        for name, variable in into_two.items():
-            copies = mirrored.experimental_local_results(variable.value)
-            assert len(copies) == 2
-            for copy in copies:
-                np.testing.assert_array_equal(copy, on_one[name])
+        training_state.restore_state(tmp_path / "two.npz", outside)
+        with mirrored.scope():
+            training_state.restore_state(tmp_path / "two.npz", inside)
+        for name, value in values(on_one).items():
+            for variables in (inside, outside):
+                copies = mirrored.experimental_local_results(variables[name].value)
+                assert len(copies) == 2
+                for copy in copies:
+                    np.testing.assert_array_equal(copy, value)
 
     def test_another_model_names_the_first_ten_differences(self, tmp_path):
         path = tmp_path / "s.npz"
-        old = {f"w{n:02}": keras.Variable(np.zeros(n)) for n in range(12)}
-        training_state.save_state(path, old | {"a": keras.Variable([1.0])})
-        new = {f"w{n:02}": keras.Variable(np.zeros(n + 1)) for n in range(12)}
-        new["w12"] = keras.Variable(0, dtype="int32")
-        new["a"] = keras.Variable([1], dtype="int32")
+        old = {f"w{n:02}": np.zeros(n) for n in range(12)}
+        training_state.save_state(path, old | {"a": np.float32([1]), "b": np.zeros(2)})
+        new = {f"w{n:02}": np.zeros(n + 1) for n in range(12)}
+        new |= {"a": np.int32([1]), "c": np.int32(0)}
         with pytest.raises(InputError) as raised:
             training_state.restore_state(path, new)
         assert str(raised.value) == (
-            f"{path}: a checkpoint of another model, 14 variables differ: "
+            f"{path}: a checkpoint of another model, 15 variables differ: "
             "a: float32 in the file, int32 here; "
+            "b: (2,) in the file, nothing here; "
+            "c: nothing in the file, () here; "
             "w00: (0,) in the file, (1,) here; "
             "w01: (1,) in the file, (2,) here; "
             "w02: (2,) in the file, (3,) here; "
@@ -132,21 +132,9 @@ class TestOneFile:
             "w04: (4,) in the file, (5,) here; "
             "w05: (5,) in the file, (6,) here; "
             "w06: (6,) in the file, (7,) here; "
-            "w07: (7,) in the file, (8,) here; "
-            "w08: (8,) in the file, (9,) here; "
             "give the configuration that it was made with, or another directory"
         )
         assert not isinstance(raised.value, npz_files.UnreadableArchive)
-
-    def test_names_that_one_side_lacks(self, tmp_path):
-        path = tmp_path / "s.npz"
-        training_state.save_state(path, {"old": keras.Variable([1.0, 2.0])})
-        message = (
-            r"2 variables differ: new: nothing in the file, \(\) here; "
-            r"old: \(2,\) in the file, nothing here; give"
-        )
-        with pytest.raises(InputError, match=message):
-            training_state.restore_state(path, {"new": keras.Variable(1.0)})
 
     @pytest.mark.parametrize("place", ["first", "last"])
     def test_damage_changes_nothing(self, tmp_path, place):
@@ -217,7 +205,6 @@ class TestWhatIsKept:
             assert path.name == f"step-{step:010}.npz"
             found.append(steps(checkpoints))
         assert found == KEPT
-        assert checkpoints.latest_step() == 35
         assert checkpoints.latest_name() == str(path)
         assert checkpoints.best().name == "step-0000000025.npz"
 
@@ -279,7 +266,6 @@ class TestWhatIsKept:
     def test_nothing_yet(self, tmp_path):
         checkpoints = opened(tmp_path)
         assert checkpoints.paths() == []
-        assert checkpoints.latest_step() == 0
         assert checkpoints.latest_name() == "none"
         assert checkpoints.best() is None
         assert checkpoints.restore_latest(state()) == 0
@@ -322,7 +308,7 @@ class TestWhatIsKept:
             if is_resumed:
                 checkpoints = opened(tmp_path)
                 checkpoints.restore_latest(state())
-            if checkpoints.latest_step() == 15:
+            if steps(checkpoints)[-1:] == [15]:
                 checkpoints.forget_scores()
             checkpoints.save(step, state(step), score=score)
             found.append(steps(checkpoints))
@@ -436,7 +422,7 @@ class TestTakenUp:
             resumed.save(12, state(12))
         assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
-    @pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EACCES])
+    @pytest.mark.parametrize("number", [errno.ESTALE, errno.EACCES])
     @pytest.mark.parametrize("name", ["stat", "listdir", "scandir"])
     def test_a_failing_request_does_not_begin_the_run_again(
         self, checkpoints, tmp_path, monkeypatch, name, number

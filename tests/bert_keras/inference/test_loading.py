@@ -1,30 +1,27 @@
 """`bert_keras.load`: the same answers as the command line, for every kind of model."""
 
+import dataclasses
 import json
 import re
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import bert_keras
-from bert_keras.checkpoints import conversion, native, weights
+from bert_keras.checkpoints import conversion, native
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.data import features, tokenization
 from bert_keras.inference import finetuned
-from bert_keras.kinds import registry
+from tests.bert_keras.checkpoints.formats import making
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *(f"w{i}" for i in range(35)))
 )
-BERT_CONFIG = config.BertConfig(
-    vocab_size=40,
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=4,
-    intermediate_size=24,
-    max_position_embeddings=256,
+BERT_CONFIG = making.CONFIG.model_copy(
+    update={"num_hidden_layers": 1, "max_position_embeddings": 256}
 )
 TASKS = {
     "encoder": config.Task(kind="encoder"),
@@ -38,28 +35,46 @@ TASKS = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def eagerly():
+    """A few batches of a tiny network: a trace would take longer."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+def make_checkpoint(kind):
+    task = TASKS[kind]
+    return making.make_checkpoint(
+        task=task, bert_config=BERT_CONFIG, vocabulary=VOCABULARY
+    )
+
+
 @pytest.fixture(scope="module")
-def run(tmp_path_factory, randomize):
+def run(tmp_path_factory):
     """A function from a kind of task to a run directory with random weights."""
-    root, made = tmp_path_factory.mktemp("runs"), {}
+    root = tmp_path_factory.mktemp("runs")
 
     def make(kind):
-        if kind not in made:
-            network = registry.build_network(BERT_CONFIG, TASKS[kind])
-            randomize(network)
-            checkpoint = weights.Checkpoint(
-                bert_config=BERT_CONFIG,
-                task=TASKS[kind],
-                arrays=weights.from_network(network),
-                vocabulary=VOCABULARY,
-                do_lower_case=True,
-            )
-            made[kind] = root / kind
-            made[kind].mkdir()
-            native.write(checkpoint, made[kind])
-        return made[kind]
+        if not (root / kind).exists():
+            (root / kind).mkdir()
+            native.write(make_checkpoint(kind), root / kind)
+        return root / kind
 
     return make
+
+
+@pytest.fixture(scope="module")
+def model(run):
+    """A function from a kind of task to its loaded model."""
+    models = {}
+
+    def load(kind):
+        if kind not in models:
+            models[kind] = bert_keras.load(run(kind))
+        return models[kind]
+
+    return load
 
 
 def squad(*pairs):
@@ -131,113 +146,110 @@ def answers_of_the_command_line(kind, directory, path, output):
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_predicts_as_the_command_line_does(kind, run, tmp_path):
+def test_predicts_as_the_command_line_does(kind, run, model, tmp_path):
     texts, name, content = CASES[kind]
     (tmp_path / name).write_text(content)
     expected = answers_of_the_command_line(
         kind, run(kind), tmp_path / name, tmp_path / "out"
     )
-    model = bert_keras.load(run(kind))
-    assert model.config == BERT_CONFIG
-    assert model.task == TASKS[kind]
-    assert model.tokenizer.encode("w1 W2") == [6, 7]
+    loaded = model(kind)
+    assert loaded.config == BERT_CONFIG
+    assert loaded.task == TASKS[kind]
+    assert loaded.tokenizer.encode("w1 W2") == [6, 7]
     assert len(expected) == len(texts)
-    for answer, theirs in zip(model.predict(texts), expected, strict=True):
+    for answer, theirs in zip(loaded.predict(texts), expected, strict=True):
         answer = answer.model_dump()
         for key, value in theirs.items():
             # Files have six digits.
             is_label = key == "prediction" and kind != "regression"
             expected_value = value if is_label else pytest.approx(value, abs=2e-6)
             assert answer[key] == expected_value
-    assert model.predict([]) == []
+    assert loaded.predict([]) == []
 
 
 @pytest.mark.parametrize("to", ["google", "hugging_face", "keras_hub", "model_garden"])
-def test_every_foreign_directory_gives_the_same_vectors(to, run, tmp_path):
-    expected = bert_keras.load(run("encoder"))
-    conversion.convert(run("encoder"), tmp_path / "out", to=to, approximate_gelu=True)
-    model = bert_keras.load(tmp_path / "out")
+def test_every_foreign_directory_gives_the_same_vectors(to, model, tmp_path):
+    conversion.FORMATS[to].write(make_checkpoint("encoder"), tmp_path)
+    expected, loaded = model("encoder"), bert_keras.load(tmp_path)
     texts = [("w1", "w2"), ("w4", "w5 w6")]
-    batch = expected.encode(texts)
+    batch = loaded.encode(texts)
     assert {name: values.tolist() for name, values in batch.items()} == {
         "input_ids": [[2, 6, 3, 7, 3, 0], [2, 9, 3, 10, 11, 3]],
         "input_mask": [[1, 1, 1, 1, 1, 0], [1] * 6],
         "segment_ids": [[0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 1, 1]],
     }
-    for name, values in model.encode(texts).items():
-        np.testing.assert_array_equal(values, batch[name])
-    # GELU's tanh form is all that some formats have.
-    np.testing.assert_allclose(
-        model.network(batch)["sequence_output"],
+    np.testing.assert_array_equal(
+        loaded.network(batch)["sequence_output"],
         expected.network(batch)["sequence_output"],
-        atol=0.01,
     )
 
 
-def test_the_encoder_of_vectors_is_trained_whole(run, tmp_path):
-    path = tmp_path / "vectors"
-    conversion.convert(run("embedding"), path, to="sentence_transformers")
-    model = bert_keras.load(path)
-    encoder = model.encoder
+def test_the_encoder_of_vectors_is_trained_whole(tmp_path):
+    checkpoint = make_checkpoint("embedding")
+    conversion.FORMATS["sentence_transformers"].write(checkpoint, tmp_path)
+    loaded = bert_keras.load(tmp_path)
+    encoder = loaded.encoder
     assert len(encoder.trainable_variables) == len(encoder.weights)
-    pooler = model.network.encoder.pooler
-    assert len(model.network.trainable_variables) == len(model.network.weights) - 2
+    pooler = loaded.network.encoder.pooler
+    assert len(loaded.network.trainable_variables) == len(loaded.network.weights) - 2
     assert not pooler.trainable
-    inputs = model.encode(["a b", "c"])
-    expected = model.network.encoder(inputs)
+    inputs = loaded.encode(["a b", "c"])
+    expected = loaded.network.encoder(inputs)
     for name, values in encoder(inputs).items():
         np.testing.assert_array_equal(values, expected[name])
     encoder.pooler.trainable = False
-    assert not model.encoder.pooler.trainable
+    assert not loaded.encoder.pooler.trainable
 
 
-def test_a_foreign_tuned_model_predicts(run, tmp_path):
-    conversion.convert(run("classification"), tmp_path / "hf", to="hugging_face")
+def test_a_foreign_tuned_model_predicts(model, tmp_path):
+    checkpoint = make_checkpoint("classification")
+    conversion.FORMATS["hugging_face"].write(checkpoint, tmp_path)
     texts = CASES["classification"][0]
-    model = bert_keras.load(tmp_path / "hf")
-    assert model.predict(texts) == bert_keras.load(run("classification")).predict(texts)
+    loaded = bert_keras.load(tmp_path)
+    assert loaded.predict(texts) == model("classification").predict(texts)
     # Nothing there says whether it was tuned on pairs.
-    (answer,) = model.predict([("w1 w2", "w3")])
-    logits = model.network(model.encode([("w1 w2", "w3")]))["logits"]
+    (answer,) = loaded.predict([("w1 w2", "w3")])
+    logits = loaded.network(loaded.encode([("w1 w2", "w3")]))["logits"]
     np.testing.assert_allclose(
         [*answer.probabilities.values()], keras.ops.softmax(logits)[0], rtol=1e-5
     )
 
 
-def test_a_model_that_is_not_tuned_gives_vectors_only(run):
-    model = bert_keras.load(run("pretraining"))
-    assert model.tuned is None
+def test_a_model_that_is_not_tuned_gives_vectors_only(model):
+    loaded = model("pretraining")
+    assert loaded.tuned is None
     with pytest.raises(InputError) as caught:
-        model.predict(["w1"])
+        loaded.predict(["w1"])
     assert str(caught.value) == (
         "`predict` needs a model that was tuned on a task, but this one is for "
         "pretraining: call `network(encode(texts))` for its outputs"
     )
-    cut = model.encode(["w1 w2 w3 w4"], max_seq_length=4)
+    cut = loaded.encode(["w1 w2 w3 w4"], max_seq_length=4)
     assert cut["input_ids"].tolist() == [[2, 6, 7, 3]]
-    assert model.encoder is model.network.encoder
-    encoder = bert_keras.load(run("encoder"))
+    assert loaded.encoder is loaded.network.encoder
+    encoder = model("encoder")
     assert encoder.encoder is encoder.network
+    with pytest.raises(InputError, match="expected at least one example, got none"):
+        encoder.encode([])
 
 
-def test_without_a_vocabulary_there_is_a_network(run, tmp_path):
-    conversion.convert(run("encoder"), tmp_path / "hf", to="hugging_face")
-    for name in ("vocab.txt", "tokenizer.json", "tokenizer_config.json"):
-        (tmp_path / "hf" / name).unlink(missing_ok=True)
-    model = bert_keras.load(tmp_path / "hf")
-    assert model.tokenizer is None
+def test_without_a_vocabulary_there_is_a_network(model, tmp_path):
+    nameless = dataclasses.replace(make_checkpoint("encoder"), vocabulary=None)
+    conversion.FORMATS["hugging_face"].write(nameless, tmp_path)
+    loaded = bert_keras.load(tmp_path)
+    assert loaded.tokenizer is None
     ids = np.array([[2, 6, 3]])
     np.testing.assert_array_equal(
-        model.network({"input_ids": ids})["pooled_output"],
-        bert_keras.load(run("encoder")).network({"input_ids": ids})["pooled_output"],
+        loaded.network({"input_ids": ids})["pooled_output"],
+        model("encoder").network({"input_ids": ids})["pooled_output"],
     )
     with pytest.raises(InputError, match="has no vocabulary, or does not say"):
-        model.encode(["w1"])
+        loaded.encode(["w1"])
 
 
 def test_precision_can_be_chosen(run):
-    model = bert_keras.load(run("encoder"), precision="mixed_bfloat16")
-    outputs = model.network(model.encode(["w1"]))["pooled_output"]
+    loaded = bert_keras.load(run("encoder"), precision="mixed_bfloat16")
+    outputs = loaded.network(loaded.encode(["w1"]))["pooled_output"]
     assert keras.backend.standardize_dtype(outputs.dtype) == "bfloat16"
 
 
@@ -253,22 +265,17 @@ def test_precision_can_be_chosen(run):
         ("choice", [("w1", ["w2"])], "example 1: expected a text, the beginning of"),
     ],
 )
-def test_texts_of_another_form_are_refused(kind, texts, message, run):
+def test_texts_of_another_form_are_refused(kind, texts, message, model):
     with pytest.raises(InputError, match=re.escape(message)):
-        bert_keras.load(run(kind)).predict(texts)
+        model(kind).predict(texts)
 
 
-def test_answers_need_tensorflow(run, monkeypatch):
-    model = bert_keras.load(run("classification"))
+def test_answers_need_tensorflow(model, monkeypatch):
+    loaded = model("classification")
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     with pytest.raises(InputError) as caught:
-        model.predict(["w1"])
+        loaded.predict(["w1"])
     assert str(caught.value) == (
         "`predict` needs TensorFlow, but Keras runs on jax: call "
         "`network(encode(texts))` instead"
     )
-
-
-def test_no_texts_have_no_features(run):
-    with pytest.raises(InputError, match="expected at least one example, got none"):
-        bert_keras.load(run("encoder")).encode([])
