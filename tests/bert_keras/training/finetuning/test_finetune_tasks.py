@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -179,9 +180,11 @@ def spans_file(path: Path, sentences: list[ner.Sentence]) -> Path:
 
 
 def test_spans_of_characters(tagging_run, tmp_path, capsys):
-    """Of the same sentences as texts."""
-    run = tagging_run
-    dev = spans_file(tmp_path / "dev.jsonl", ner.read(run.parent / "dev.txt"))
+    """Of the same sentences as texts, by a run as if it were trained on such."""
+    run = shutil.copytree(tagging_run, tmp_path / "run")
+    task = json.loads((run / "task.json").read_text()) | {"reads_text": True}
+    (run / "task.json").write_text(json.dumps(task))
+    dev = spans_file(tmp_path / "dev.jsonl", ner.read(tagging_run.parent / "dev.txt"))
     assert finetuned.evaluate(run, dev)["f1"] > 0.8
     rows = [json.loads(line) for line in dev.read_text().splitlines()]
     # Both kinds of files of texts, of several lines in one of them only.
