@@ -12,7 +12,6 @@ from bert_keras.core.settings import finetuning, sweeps
 from bert_keras.kinds import catalogue, held_out_parts
 from bert_keras.lab import sweep
 from bert_keras.lab.sweep import folds, planning
-from tests.bert_keras.lab.sweep.test_sweep_end_to_end import make_init, write_opinions
 from tests.bert_keras.lab.sweep.test_sweep_runs import FAKE, calls, command_in, rows
 
 
@@ -206,25 +205,3 @@ def test_folds_of_codah(shared_data):
         sizes.append(len(evaluated))
     assert sorted(keys) == sorted(data.keys())
     assert len(keys) == 2776 and min(sizes) > 490
-
-
-@pytest.mark.slow
-def test_folds_of_real_runs(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    make_init(tmp_path / "init")
-    write_opinions(tmp_path / "all.tsv", num_rows=300, seed=1)
-    arguments = [
-        *("sweep", "--folds", "3", "--task", "text", "--init", "init", "--jobs", "2"),
-        *("--train", "all.tsv", "--output_dir", "out", "--set", "max_seq_length=24"),
-        *("--set", "learning_rate=5e-3", "--set", "num_train_epochs=6"),
-    ]
-    assert cli.main(arguments) == 0, capsys.readouterr().err
-    printed = capsys.readouterr().out.splitlines()
-    found = [
-        json.loads(p.read_text()) for p in tmp_path.glob("out/runs/*/results.json")
-    ]
-    assert len(found) == 3
-    assert sum(results["num_eval_examples"] for results in found) == 300
-    scores = [results["eval"]["accuracy"] for results in found]
-    mean, deviation = statistics.fmean(scores), statistics.stdev(scores)
-    assert f"| **3** | **{mean:.4f}** | **{deviation:.4f}** |" in printed[2]
