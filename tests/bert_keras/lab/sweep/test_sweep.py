@@ -123,6 +123,12 @@ def test_the_command_of_a_run():
     ]
 
 
+SHARES = ("hidden_dropout_prob", "warmup_proportion", "weight_decay_rate")
+SHARES += ("learning_rate", "train_fraction")
+NUMBERS_OF = ("gradient_accumulation_steps", "max_skipped_steps", "length_multiple")
+NUMBERS_OF += ("num_train_epochs", "batch_size", "max_seq_length")
+
+
 @pytest.mark.parametrize(
     ("grid", "message"),
     [
@@ -135,19 +141,10 @@ def test_the_command_of_a_run():
         ({"learning_rate": [5e-5, "0.00005"]}, "`grid`: learning_rate=5e-05,seed=123"),
         (
             {
-                "gradient_accumulation_steps": [1],
-                "save_checkpoint_minutes": [5],
-                "attention_probs_dropout_prob": [0.1],
-                "hidden_dropout_prob": [0.1],
-                "warmup_proportion": [0.1],
-                "weight_decay_rate": [0.01],
-                "max_skipped_steps": [10],
-                "length_multiple": [8],
-                "num_train_epochs": [3, 4],
-                "learning_rate": [5e-5],
-                "max_seq_length": [128],
+                **dict.fromkeys(("attention_probs_dropout_prob", *SHARES), [0.1]),
+                **dict.fromkeys(NUMBERS_OF, [8]),
             },
-            "a run's directory would be called gradient_accu.*, 2.. characters, at mos",
+            "a run's directory would be called attention_pro.*, 2.. characters, at mos",
         ),
     ],
 )
@@ -421,26 +418,25 @@ def test_the_choice(table, choose, goal, expected):
 
 
 @pytest.mark.parametrize("choose", ["best", "mean"])
-def test_a_run_at_the_majority_class_is_chosen_only_if_all_are(choose):
-    criterion = scores.Criterion(metric="accuracy", goal="max", choose=choose)
-
-    def chosen_of(majorities):
-        found = [
-            scores.Outcome(**{**vars(o), "majority": 'always "1"' if m else None})
-            for o, m in zip(outcomes([[0.5, 0.7, 0.6]]), majorities, strict=True)
-        ]
-        state = dataclasses.replace(
-            state_of([]), criterion=criterion, outcomes=tuple(found)
-        )
-        line = summary.chosen_line(state)
-        is_told = "All runs are at the majority class, this one always" in line
-        assert is_told == all(majorities)
-        return state.chosen[1].score
-
-    assert chosen_of([False, False, False]) == 0.7
-    assert chosen_of([False, True, True]) == 0.5
-    assert chosen_of([False, True, False]) == 0.6
-    assert chosen_of([True, True, True]) == 0.7
+@pytest.mark.parametrize(
+    ("majorities", "score"),
+    [((0, 0, 0), 0.7), ((0, 1, 1), 0.5), ((0, 1, 0), 0.6), ((1, 1, 1), 0.7)],
+)
+def test_a_run_at_the_majority_class_is_chosen_only_if_all_are(
+    choose, majorities, score
+):
+    runs = zip(outcomes([[0.5, 0.7, 0.6]]), majorities, strict=True)
+    stuck = [
+        dataclasses.replace(outcome, majority='always "1"' if is_stuck else None)
+        for outcome, is_stuck in runs
+    ]
+    state = state_of([], choose=choose)
+    state = dataclasses.replace(state, outcomes=tuple(stuck))
+    assert state.chosen[1].score == score
+    is_told = "All runs are at the majority class, this one always" in (
+        summary.chosen_line(state)
+    )
+    assert is_told == all(majorities)
 
 
 def test_statistics_of_points():
@@ -452,11 +448,8 @@ def test_statistics_of_points():
     assert (last.scores, last.num_failed) == ([0.80, 0.99], 1)
     assert last.deviation == pytest.approx(statistics.stdev([0.80, 0.99]))
     single = scores.points_of(outcomes([[0.5, "no", 0.6]]), ["learning_rate"])
-    assert [(p.mean, p.deviation) for p in single] == [
-        (0.5, None),
-        (None, None),
-        (0.6, None),
-    ]
+    assert [point.mean for point in single] == [0.5, None, 0.6]
+    assert {point.deviation for point in single} == {None}
 
 
 # === What is written ===
@@ -465,7 +458,7 @@ def test_statistics_of_points():
 def state_of(table, directory="out dir", *, num_runs=None, choose="best"):
     found = outcomes(table)
     stuck = [
-        scores.Outcome(**{**vars(o), "majority": 'always "1"'}) if o.score == 0.6 else o
+        dataclasses.replace(o, majority='always "1"' if o.score == 0.6 else None)
         for o in found
     ]
     return summary.State(
