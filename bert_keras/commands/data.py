@@ -11,8 +11,8 @@ from bert_keras.pipelines import sources
 
 
 def add_corpus(verbs: Any) -> None:
-    parser = options.add_verb(verbs, "corpus", "raw dumps and books -> documents")
-    parser.set_defaults(run=corpus)
+    summary = "raw dumps and books -> documents"
+    parser = options.add_verb(verbs, "corpus", summary, corpus)
     inputs = {name: source.description for name, source in sources.SOURCES.items()}
     inputs["exclude_overlap_with"] = "evaluation files: drop documents they share"
     for name, what in inputs.items():
@@ -24,22 +24,16 @@ def add_corpus(verbs: Any) -> None:
             metavar="FILE",
             help=f"{what}; paths or patterns",
         )
-    options.add_required(parser, output="directory to create")
-    options.add_number(
+    options.add(
         parser,
-        "--max_bad_fraction",
-        0.01,
-        "fraction of unreadable pages above which the job fails",
-        of=float,
-        metavar="FRACTION",
-    )
-    parser.add_argument(
-        "--encoding",
-        metavar="NAME",
-        help="encoding of books that are not UTF-8, as cp1251 (default: detect it)",
-    )
-    options.add_flag(
-        parser, "--allow_cut_dumps", "read plain dumps without </mediawiki> at the end"
+        {
+            "--output OUTPUT!": "directory to create",
+            "--max_bad_fraction FRACTION=0.01": "fraction of unreadable pages above "
+            "which the job fails",
+            "--encoding NAME": "encoding of books that are not UTF-8, as cp1251 "
+            "(default: detect it)",
+            "--allow_cut_dumps": "read plain dumps without </mediawiki> at the end",
+        },
     )
     options.add_config(parser, "corpus")
     options.add_beam(parser)
@@ -62,18 +56,18 @@ def corpus(args: argparse.Namespace) -> None:
 
 
 def add_vocab(verbs: Any) -> None:
-    parser = options.add_verb(verbs, "vocab", "documents -> WordPiece vocabulary")
-    parser.set_defaults(run=vocab)
-    options.add_required(
-        parser, corpus="directory made by `corpus`", output="file to write"
-    )
-    options.add_number(
+    summary = "documents -> WordPiece vocabulary"
+    parser = options.add_verb(verbs, "vocab", summary, vocab)
+    options.add(
         parser,
-        "--vocab_size",
-        30522,
-        "number of entries, special tokens included (paper: 30,000)",
+        {
+            "--corpus CORPUS!": "directory made by `corpus`",
+            "--output OUTPUT!": "file to write",
+            "--vocab_size N=30522": "number of entries, special tokens included "
+            "(paper: 30,000)",
+            "--cased": options.CASED,
+        },
     )
-    options.add_flag(parser, "--cased", options.CASED)
     options.add_beam(parser)
 
 
@@ -91,21 +85,18 @@ def vocab(args: argparse.Namespace) -> None:
 
 
 def add_extend_vocab(verbs: Any) -> None:
-    parser = options.add_verb(
-        verbs, "extend-vocab", "your words into a trained vocabulary"
-    )
-    parser.set_defaults(run=extend_vocab)
-    options.add_required(
+    summary = "your words into a trained vocabulary"
+    parser = options.add_verb(verbs, "extend-vocab", summary, extend_vocab)
+    options.add(
         parser,
-        vocab="vocab.txt of the trained model",
-        words="text file with one word to add on each line",
-        output="vocab.txt to write",
-    )
-    options.add_flag(parser, "--cased", options.CASED)
-    options.add_flag(
-        parser,
-        "--append",
-        "put all words after the last entry (default: into [unusedN] first)",
+        {
+            "--vocab VOCAB!": "vocab.txt of the trained model",
+            "--words WORDS!": "text file with one word to add on each line",
+            "--output OUTPUT!": "vocab.txt to write",
+            "--cased": options.CASED,
+            "--append": "put all words after the last entry (default: into [unusedN] "
+            "first)",
+        },
     )
 
 
@@ -122,15 +113,15 @@ def extend_vocab(args: argparse.Namespace) -> None:
 
 
 def add_pairs(verbs: Any) -> None:
-    parser = options.add_verb(
-        verbs, "pairs", "documents -> pairs of texts that belong together"
-    )
-    parser.set_defaults(run=pairs)
-    options.add_required(
+    summary = "documents -> pairs of texts that belong together"
+    parser = options.add_verb(verbs, "pairs", summary, pairs)
+    options.add(
         parser,
-        corpus="directory made by `corpus`",
-        output="directory to create, with train.tsv and dev.tsv for `finetune --task "
-        "embedding`",
+        {
+            "--corpus CORPUS!": "directory made by `corpus`",
+            "--output OUTPUT!": "directory to create, with train.tsv and dev.tsv for "
+            "`finetune --task embedding`",
+        },
     )
     options.add_choice(
         parser,
@@ -139,14 +130,12 @@ def add_pairs(verbs: Any) -> None:
         "a document's title and its paragraphs; a paragraph and the next one; or "
         "a sentence and the rest of its paragraph",
     )
-    options.add_number(parser, "--per_document", 4, "pairs of a document at most")
-    options.add_number(
+    options.add(
         parser,
-        "--dev_percent",
-        5.0,
-        "documents whose pairs are held out, in percent",
-        of=float,
-        metavar="P",
+        {
+            "--per_document N=4": "pairs of a document at most",
+            "--dev_percent P=5.0": "documents whose pairs are held out, in percent",
+        },
     )
 
 
@@ -163,28 +152,20 @@ def pairs(args: argparse.Namespace) -> None:
 
 
 def add_examples(verbs: Any) -> None:
-    parser = options.add_verb(verbs, "examples", "documents -> masked TFRecords")
-    parser.set_defaults(run=examples)
-    options.add_required(
+    summary = "documents -> masked TFRecords"
+    parser = options.add_verb(verbs, "examples", summary, examples)
+    options.add(
         parser,
-        corpus="directory made by `corpus`",
-        vocab="vocab.txt to tokenize with",
-        output="directory to create",
-    )
-    options.add_flag(parser, "--cased", options.CASED)
-    options.add_number(
-        parser,
-        "--max_seq_length",
-        None,
-        "tokens of an example, special ones included (default: the configuration's, "
-        "else 128)",
-    )
-    options.add_number(
-        parser,
-        "--num_shards",
-        None,
-        "number of files (default: one for each 500 documents, and at least 20 for "
-        "100 documents or more)",
+        {
+            "--corpus CORPUS!": "directory made by `corpus`",
+            "--vocab VOCAB!": "vocab.txt to tokenize with",
+            "--output OUTPUT!": "directory to create",
+            "--cased": options.CASED,
+            "--max_seq_length N=int": "tokens of an example, special ones included "
+            "(default: the configuration's, else 128)",
+            "--num_shards N=int": "number of files (default: one for each 500 "
+            "documents, and at least 20 for 100 documents or more)",
+        },
     )
     options.add_config(parser, "examples")
     options.add_beam(parser)
@@ -208,11 +189,16 @@ def examples(args: argparse.Namespace) -> None:
 
 
 def add_adopt(verbs: Any) -> None:
-    parser = options.add_verb(verbs, "adopt", "third-party TFRecords -> examples")
-    parser.set_defaults(run=adopt)
+    summary = "third-party TFRecords -> examples"
+    parser = options.add_verb(verbs, "adopt", summary, adopt)
     parser.add_argument("directory", help="directory of *.tfrecord*; gets a manifest")
-    options.add_required(parser, vocab="vocab.txt that the records were made with")
-    options.add_flag(parser, "--cased", "the records keep case and accents")
+    options.add(
+        parser,
+        {
+            "--vocab VOCAB!": "vocab.txt that the records were made with",
+            "--cased": "the records keep case and accents",
+        },
+    )
 
 
 def adopt(args: argparse.Namespace) -> None:
@@ -223,15 +209,17 @@ def adopt(args: argparse.Namespace) -> None:
 
 
 def add_inspect(verbs: Any) -> None:
-    parser = options.add_verb(verbs, "inspect", "show decoded examples")
-    parser.set_defaults(run=inspect)
+    parser = options.add_verb(verbs, "inspect", "show decoded examples", inspect)
     parser.add_argument("examples", help="directory made by `examples` or `adopt`")
-    parser.add_argument("--vocab", help="vocab.txt (default: the directory's own)")
-    options.add_number(parser, "--limit", 5, "examples to print")
-    options.add_flag(
-        parser, "--stats", "read all examples and print a data card instead"
+    options.add(
+        parser,
+        {
+            "--vocab VOCAB": "vocab.txt (default: the directory's own)",
+            "--limit N=5": "examples to print",
+            "--stats": "read all examples and print a data card instead",
+            "--json JSON": "JSON file to write the data card to",
+        },
     )
-    parser.add_argument("--json", help="JSON file to write the data card to")
 
 
 def inspect(args: argparse.Namespace) -> None:
@@ -248,8 +236,7 @@ def inspect(args: argparse.Namespace) -> None:
         lines = description.describe_examples(
             args.examples, vocab_path=args.vocab, limit=args.limit
         )
-    for line in lines:
-        print(line)
+    options.print_lines(lines)
 
 
 def quiet_beam() -> None:

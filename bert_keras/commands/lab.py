@@ -10,34 +10,23 @@ from bert_keras.core.settings import loading, sweeps
 
 
 def add_distill(verbs: Any) -> None:
+    summary = "a smaller model that is like a trained one"
     parser = options.add_verb(
-        verbs, "distill", "a smaller model that is like a trained one"
+        verbs, "distill", summary, distill, needs=options.TENSORFLOW
     )
-    parser.set_defaults(run=distill, needs=options.TENSORFLOW)
-    parser.add_argument(
-        "--teacher",
-        required=True,
-        metavar="MODEL",
-        help="trained model to learn from, tuned on a task or not: "
-        f"{options.ANY_CHECKPOINT}",
-    )
-    parser.add_argument(
-        "--student",
-        metavar="MODEL",
-        help="smaller model to train: a recipe such as bert_mini, a file of sizes "
-        "(.yaml, bert_config.json), or a checkpoint; not needed with "
-        "distillation.init_layers",
-    )
-    options.add_flag(
+    options.add(
         parser,
-        "--labels",
-        "learn from the labels of --train, too (default: from the teacher alone)",
-    )
-    parser.add_argument(
-        "--answers",
-        metavar="FILE",
-        help="file (.npz) to keep the teacher's answers in, for other students of the "
-        "same texts (default: each run asks the teacher)",
+        {
+            "--teacher MODEL!": "trained model to learn from, tuned on a task or not: "
+            f"{options.ANY_CHECKPOINT}",
+            "--student MODEL": "smaller model to train: a recipe such as bert_mini, a "
+            "file of sizes (.yaml, bert_config.json), or a checkpoint; not needed with "
+            "distillation.init_layers",
+            "--labels": "learn from the labels of --train, too (default: from the "
+            "teacher alone)",
+            "--answers FILE": "file (.npz) to keep the teacher's answers in, for other "
+            "students of the same texts (default: each run asks the teacher)",
+        },
     )
     options.add_labelled_files(parser)
     options.add_workers(parser)
@@ -64,16 +53,10 @@ def distill(args: argparse.Namespace) -> None:
 
 
 def add_sweep(verbs: Any) -> None:
-    parser = options.add_verb(
-        verbs, "sweep", "many runs of `finetune`, the best one on dev"
-    )
-    parser.set_defaults(run=sweep, needs=options.TENSORFLOW)
-    parser.add_argument(
-        "--sweep",
-        metavar="FILE",
-        help="YAML file with a grid, or sweep_paper, sweep_glue, sweep_learning_curve; "
-        "not needed with folds",
-    )
+    summary = "many runs of `finetune`, the best one on dev"
+    parser = options.add_verb(verbs, "sweep", summary, sweep, needs=options.TENSORFLOW)
+    grid = "YAML file with a grid, or sweep_paper, sweep_glue, sweep_learning_curve; "
+    options.add(parser, {"--sweep FILE": grid + "not needed with folds"})
     parser.add_argument(
         "--sweep_set",
         action="append",
@@ -82,15 +65,15 @@ def add_sweep(verbs: Any) -> None:
         help="override one key of --sweep, repeatable (`bert-keras config sweep` "
         "prints them)",
     )
-    options.add_number(
+    options.add(
         parser,
-        "--folds",
-        None,
-        "hold each of N parts of the training file out in turn, without --dev; "
-        "for files of folds put {fold} into the names of --train and --dev, or of "
-        "--data",
+        {
+            "--folds N=int": "hold each of N parts of the training file out in turn, "
+            "without --dev; for files of folds put {fold} into the names of --train "
+            "and --dev, or of --data",
+            "--jobs N=1": "runs at the same time",
+        },
     )
-    options.add_number(parser, "--jobs", 1, "runs at the same time")
     options.add_labelled_files(parser)
     options.add_encoder(parser)
     options.add_config(parser, "finetune")
@@ -126,26 +109,21 @@ def sweep(args: argparse.Namespace) -> None:
     state = sweep.run_sweep(
         settings, command, output_dir=args.output_dir, num_jobs=args.jobs
     )
-    for line in sweep.lines(state):
-        print(line)
+    options.print_lines(sweep.lines(state))
 
 
 def add_compare(verbs: Any) -> None:
+    summary = "which model to start from, and is it worth it"
     parser = options.add_verb(
-        verbs, "compare", "which model to start from, and is it worth it"
+        verbs, "compare", summary, compare, needs=options.TENSORFLOW
     )
-    parser.set_defaults(run=compare, needs=options.TENSORFLOW)
-    parser.add_argument(
-        "--models",
-        nargs="+",
-        required=True,
-        metavar="MODEL",
-        help=f"encoders to start from, each a {options.ANY_CHECKPOINT}",
-    )
-    options.add_flag(
+    options.add(
         parser,
-        "--from_scratch",
-        "compare the first model's size with random weights, too",
+        {
+            "--models MODEL...!": "encoders to start from, each a "
+            f"{options.ANY_CHECKPOINT}",
+            "--from_scratch": "compare the first model's size with random weights, too",
+        },
     )
     parser.add_argument(
         "--fractions",
@@ -155,8 +133,13 @@ def add_compare(verbs: Any) -> None:
         metavar="SHARE",
         help="shares of the training file to learn from (default: 0.01 0.1 1)",
     )
-    options.add_number(parser, "--seeds", 3, "runs of each model on each share")
-    options.add_number(parser, "--jobs", 1, "runs at the same time")
+    options.add(
+        parser,
+        {
+            "--seeds N=3": "runs of each model on each share",
+            "--jobs N=1": "runs at the same time",
+        },
+    )
     options.add_labelled_files(parser)
     options.add_config(parser, "finetune")
     options.add_run(parser)
@@ -184,22 +167,24 @@ def compare(args: argparse.Namespace) -> None:
         fractions=args.fractions,
         num_seeds=args.seeds,
     )
-    for line in sweep.run_comparison(
+    sentences = sweep.run_comparison(
         comparison, output_dir=args.output_dir, num_jobs=args.jobs
-    ):
-        print(line)
+    )
+    options.print_lines(sentences)
 
 
 def add_features(verbs: Any) -> None:
+    summary = "vectors of words, from layers of an encoder"
     parser = options.add_verb(
-        verbs, "features", "vectors of words, from layers of an encoder"
+        verbs, "features", summary, features, needs=options.TENSORFLOW
     )
-    parser.set_defaults(run=features, needs=options.TENSORFLOW)
-    options.add_required(
+    options.add(
         parser,
-        model=options.ANY_CHECKPOINT,
-        input="file of texts or of words",
-        output="directory to create",
+        {
+            "--model MODEL!": options.ANY_CHECKPOINT,
+            "--input INPUT!": "file of texts or of words",
+            "--output OUTPUT!": "directory to create",
+        },
     )
     options.add_layers(parser, [-1])
     options.add_choice(
@@ -239,11 +224,9 @@ def features(args: argparse.Namespace) -> None:
 
 
 def add_demo(verbs: Any) -> None:
-    parser = options.add_verb(
-        verbs, "demo", "all stages on text that is on this machine"
-    )
-    parser.set_defaults(run=demo, needs=options.TENSORFLOW)
-    options.add_required(parser, output_dir="directory to create")
+    summary = "all stages on text that is on this machine"
+    parser = options.add_verb(verbs, "demo", summary, demo, needs=options.TENSORFLOW)
+    options.add(parser, {"--output_dir OUTPUT_DIR!": "directory to create"})
 
 
 def demo(args: argparse.Namespace) -> None:

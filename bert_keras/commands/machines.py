@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
 
 def add_config(verbs: Any) -> None:
-    parser = options.add_verb(
-        verbs, "config", "settings of a verb: keys, values, meanings"
-    )
-    parser.set_defaults(run=show_config)
+    summary = "settings of a verb: keys, values, meanings"
+    parser = options.add_verb(verbs, "config", summary, show_config)
     subjects = (*config_page.CONFIGURATIONS, "list", "page")
     parser.add_argument(
         "subject",
@@ -42,13 +40,12 @@ def show_config(args: argparse.Namespace) -> None:
         lines = config_page.recipe_lines()
     else:
         lines = config_page.page()
-    for line in lines:
-        print(line)
+    options.print_lines(lines)
 
 
 def add_doctor(verbs: Any) -> None:
-    parser = options.add_verb(verbs, "doctor", "is this machine ready to train?")
-    parser.set_defaults(run=doctor)
+    summary = "is this machine ready to train?"
+    parser = options.add_verb(verbs, "doctor", summary, doctor)
     parser.add_argument(
         "--for",
         dest="purpose",
@@ -64,7 +61,7 @@ def add_doctor(verbs: Any) -> None:
         help="directories that a run will read or write, on disk or on gs://: room, "
         "rights",
     )
-    options.add_flag(parser, "--json", "print the findings as JSON")
+    options.add(parser, {"--json": "print the findings as JSON"})
 
 
 def doctor(args: argparse.Namespace) -> None:
@@ -82,12 +79,10 @@ def doctor(args: argparse.Namespace) -> None:
 
 
 def add_plan(verbs: Any) -> None:
-    parser = options.add_verb(verbs, "plan", "time, money and disk that a run takes")
-    parser.set_defaults(run=plan)
+    summary = "time, money and disk that a run takes"
+    parser = options.add_verb(verbs, "plan", summary, plan)
     options.add_config(parser, "pretrain")
-    options.add_number(
-        parser, "--words", None, "words of text to prepare, such as 3e9", of=float
-    )
+    options.add(parser, {"--words N=float": "words of text to prepare, such as 3e9"})
     options.add_choice(
         parser,
         "--masking",
@@ -102,47 +97,40 @@ def add_plan(verbs: Any) -> None:
         metavar="N",
         help="tokens of the examples of each phase (default: 128 512)",
     )
-    labelled = parser.add_mutually_exclusive_group()
-    labelled.add_argument(
-        "--train",
-        metavar="FILE",
-        help="labelled file: plan a fine-tuning on it, --config is one of `finetune`",
+    labelled = {
+        "--train FILE": "labelled file: plan a fine-tuning on it, --config is one of "
+        "`finetune`",
+        "--data DIRECTORY": "folder of a data set, instead of --train",
+    }
+    options.add(parser.add_mutually_exclusive_group(), labelled)
+    options.add(
+        parser,
+        {
+            "--vocab VOCAB": "vocab.txt of the encoder, with --train",
+            "--cased": "the vocabulary has capital letters",
+        },
     )
-    labelled.add_argument(
-        "--data", metavar="DIRECTORY", help="folder of a data set, instead of --train"
-    )
-    parser.add_argument("--vocab", help="vocab.txt of the encoder, with --train")
-    options.add_flag(parser, "--cased", "the vocabulary has capital letters")
     parser.add_argument(
         "--model",
         default="bert_base",
         metavar="RECIPE",
         help=f"recipe of `pretrain` with the encoder to fine-tune {options.DEFAULT}",
     )
-    speed = parser.add_mutually_exclusive_group()
-    speed.add_argument(
-        "--sequences_per_second",
-        nargs="+",
-        type=float,
-        metavar="N",
-        help="measured speed, as training prints it (seq/s): for each phase, or for "
-        "the first one, which gives the others by their FLOPs",
-    )
-    speed.add_argument(
-        "--teraflops",
-        type=float,
-        metavar="N",
-        help="instead: 10^12 operations a second that the devices reach together",
-    )
-    options.add_number(
+    speed = {
+        "--sequences_per_second N...=float": "measured speed, as training prints it "
+        "(seq/s): for each phase, or for the first one, which gives the others by "
+        "their FLOPs",
+        "--teraflops N=float": "instead: 10^12 operations a second that the devices "
+        "reach together",
+    }
+    options.add(parser.add_mutually_exclusive_group(), speed)
+    options.add(
         parser,
-        "--price_per_hour",
-        None,
-        "of all machines of the run",
-        of=float,
-        metavar="DOLLARS",
+        {
+            "--price_per_hour DOLLARS=float": "of all machines of the run",
+            "--json": "print the plan as JSON",
+        },
     )
-    options.add_flag(parser, "--json", "print the plan as JSON")
 
 
 def plan(args: argparse.Namespace) -> None:
@@ -210,34 +198,26 @@ def _finetuning_work(args: argparse.Namespace) -> "plans.Work":
 
 
 def add_preflight(verbs: Any) -> None:
+    summary = "compile the steps of a run for a TPU that is not there"
     parser = options.add_verb(
-        verbs, "preflight", "compile the steps of a run for a TPU that is not there"
+        verbs, "preflight", summary, preflight, needs=options.TENSORFLOW
     )
-    parser.set_defaults(run=preflight, needs=options.TENSORFLOW)
-    options.add_required(
+    options.add(
         parser,
-        device="TPU slice by Google's name, such as v5e-8, v4-8, v5p-16 or v6e-1",
+        {
+            "--device DEVICE!": "TPU slice by Google's name, such as v5e-8, v4-8, "
+            "v5p-16 or v6e-1",
+            "--examples DIRECTORY": "made by `examples`: gives the shapes and the "
+            "vocabulary's size",
+            "--max_seq_length N=int": "instead of --examples: tokens of one",
+            "--task TASK": "fine-tuning on it, of the model that --config trains: "
+            "text, tagging, span, choice, or a data set such as MRPC (default: "
+            "pre-training)",
+            "--global_batch_size N=int": "examples of a step on all chips (default: "
+            "the configuration's; 32 of a task)",
+            "--json": "print JSON instead of a table",
+        },
     )
-    parser.add_argument(
-        "--examples",
-        metavar="DIRECTORY",
-        help="made by `examples`: gives the shapes and the vocabulary's size",
-    )
-    options.add_number(
-        parser, "--max_seq_length", None, "instead of --examples: tokens of one"
-    )
-    parser.add_argument(
-        "--task",
-        help="fine-tuning on it, of the model that --config trains: text, tagging, "
-        "span, choice, or a data set such as MRPC (default: pre-training)",
-    )
-    options.add_number(
-        parser,
-        "--global_batch_size",
-        None,
-        "examples of a step on all chips (default: the configuration's; 32 of a task)",
-    )
-    options.add_flag(parser, "--json", "print JSON instead of a table")
     options.add_config(parser, "pretrain")
 
 
@@ -264,33 +244,26 @@ def add_launch(verbs: Any, command_line: options.Parser) -> None:
     """Adds `launch` and its targets; `command_line` parses the launched command."""
     launch = verbs.add_parser("launch", help="run a data job on Google's Dataflow")
     targets = launch.add_subparsers(dest="target", required=True, metavar="TARGET")
-    parser = options.add_verb(
-        targets, "dataflow", "submit a data job and wait for its end"
-    )
-    parser.set_defaults(run=launch_dataflow)
+    summary = "submit a data job and wait for its end"
+    parser = options.add_verb(targets, "dataflow", summary, launch_dataflow)
     parser.set_defaults(takes_beam_options=True, command_line=command_line)
     parser.epilog = "The command to run follows `--`: -- corpus --output ..."
-    options.add_flag(parser, "--dry_run", "only print the command")
-    options.add_required(
+    options.add(
         parser,
-        project="id of the Google Cloud project",
-        region="region of the bucket, such as europe-west4",
-        temp_location="folder for staged files: gs://BUCKET/FOLDER",
-    )
-    parser.add_argument(
-        "--machine_type",
-        help="(default: n2-highmem-4 for `examples`, else n2-standard-4)",
-    )
-    options.add_number(parser, "--max_num_workers", 16, "machines, at most")
-    options.add_number(
-        parser,
-        "--number_of_worker_harness_threads",
-        2,
-        "threads of each process, one process for each core",
-    )
-    parser.add_argument(
-        "--sdk_container_image",
-        help="container image with this package (default: Beam's, with our wheel)",
+        {
+            "--dry_run": "only print the command",
+            "--project PROJECT!": "id of the Google Cloud project",
+            "--region REGION!": "region of the bucket, such as europe-west4",
+            "--temp_location TEMP_LOCATION!": "folder for staged files: "
+            "gs://BUCKET/FOLDER",
+            "--machine_type MACHINE_TYPE": "(default: n2-highmem-4 for `examples`, "
+            "else n2-standard-4)",
+            "--max_num_workers N=16": "machines, at most",
+            "--number_of_worker_harness_threads N=2": "threads of each process, one "
+            "process for each core",
+            "--sdk_container_image SDK_CONTAINER_IMAGE": "container image with this "
+            "package (default: Beam's, with our wheel)",
+        },
     )
 
 

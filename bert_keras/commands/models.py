@@ -11,15 +11,20 @@ from bert_keras.core.settings import config
 
 
 def add_fill_mask(verbs: Any) -> None:
-    parser = options.add_verb(verbs, "fill-mask", "guess the [MASK] in sentences")
-    parser.set_defaults(run=fill_mask, needs=options.KERAS)
+    summary = "guess the [MASK] in sentences"
+    parser = options.add_verb(
+        verbs, "fill-mask", summary, fill_mask, needs=options.KERAS
+    )
     parser.add_argument(
         "text", nargs="*", help="sentences with [MASK] (default: lines of stdin)"
     )
-    options.add_required(
-        parser, model=f"model with a masked-LM head: {options.ANY_CHECKPOINT}"
+    options.add(
+        parser,
+        {
+            "--model MODEL!": f"model with a masked-LM head: {options.ANY_CHECKPOINT}",
+            "--top_k N=5": "guesses for each [MASK]",
+        },
     )
-    options.add_number(parser, "--top_k", 5, "guesses for each [MASK]")
 
 
 def fill_mask(args: argparse.Namespace) -> None:
@@ -28,24 +33,24 @@ def fill_mask(args: argparse.Namespace) -> None:
     texts = args.text or (line.rstrip("\n") for line in sys.stdin)
     model = fill_mask.FillMask(args.model)
     for text in texts:
-        for line in fill_mask.describe(text, model(text, top_k=args.top_k)):
-            print(line)
+        options.print_lines(fill_mask.describe(text, model(text, top_k=args.top_k)))
 
 
 def add_evaluate(verbs: Any) -> None:
+    summary = "score a tuned model, or answers to SQuAD"
     parser = options.add_verb(
-        verbs, "evaluate", "score a tuned model, or answers to SQuAD"
+        verbs, "evaluate", summary, evaluate, needs=options.TENSORFLOW
     )
-    parser.set_defaults(run=evaluate, needs=options.TENSORFLOW)
-    parser.add_argument(
-        "--model", help="run directory of `finetune`, or a tuned model of any format"
+    options.add(
+        parser,
+        {
+            "--model MODEL": "run directory of `finetune`, or a tuned model of any "
+            "format",
+            "--predictions FILE": "instead of --model: predictions.json of any system, "
+            "for SQuAD",
+            "--input INPUT!": "labelled file to score against",
+        },
     )
-    parser.add_argument(
-        "--predictions",
-        metavar="FILE",
-        help="instead of --model: predictions.json of any system, for SQuAD",
-    )
-    options.add_required(parser, input="labelled file to score against")
 
 
 def evaluate(args: argparse.Namespace) -> None:
@@ -65,29 +70,22 @@ def evaluate(args: argparse.Namespace) -> None:
 
 
 def add_predict(verbs: Any) -> None:
-    parser = options.add_verb(verbs, "predict", "answer new texts")
-    parser.set_defaults(run=predict, needs=options.TENSORFLOW)
-    parser.add_argument(
-        "--model",
-        required=True,
-        nargs="+",
-        help="run directory of `finetune`, or a tuned model of any format; with --data "
-        "one for each task",
+    parser = options.add_verb(
+        verbs, "predict", "answer new texts", predict, needs=options.TENSORFLOW
     )
-    parser.add_argument(
-        "--input", help="file like those it was tuned on; `-` is standard input"
-    )
-    parser.add_argument(
-        "--data",
-        metavar="DIRECTORY",
-        help="instead of --input: GLUE's folder, to answer its test files",
-    )
-    options.add_required(
+    options.add(
         parser,
-        output="file to write, with the columns of the input: .csv, .jsonl, any other "
-        "is tab-separated; `-` is standard output; a directory where the answers are "
-        "several files (span, --data); with --data a .zip file is ready for GLUE's "
-        "server",
+        {
+            "--model MODEL...!": "run directory of `finetune`, or a tuned model of any "
+            "format; with --data one for each task",
+            "--input INPUT": "file like those it was tuned on; `-` is standard input",
+            "--data DIRECTORY": "instead of --input: GLUE's folder, to answer its test "
+            "files",
+            "--output OUTPUT!": "file to write, with the columns of the input: .csv, "
+            ".jsonl, any other is tab-separated; `-` is standard output; a directory "
+            "where the answers are several files (span, --data); with --data a .zip "
+            "file is ready for GLUE's server",
+        },
     )
 
 
@@ -107,14 +105,16 @@ def predict(args: argparse.Namespace) -> None:
 
 
 def add_export(verbs: Any) -> None:
+    summary = "SavedModel, LiteRT or ONNX of a trained model"
     parser = options.add_verb(
-        verbs, "export", "SavedModel, LiteRT or ONNX of a trained model"
+        verbs, "export", summary, export, needs=options.TENSORFLOW
     )
-    parser.set_defaults(run=export, needs=options.TENSORFLOW)
-    options.add_required(
+    options.add(
         parser,
-        model=options.ANY_CHECKPOINT,
-        output="directory to create, such as exported/1",
+        {
+            "--model MODEL!": options.ANY_CHECKPOINT,
+            "--output OUTPUT!": "directory to create, such as exported/1",
+        },
     )
     options.add_choice(
         parser,
@@ -148,28 +148,18 @@ def add_export(verbs: Any) -> None:
     }
     for option, (known, what) in choices.items():
         options.add_choice(parser, option, known, what, has_default=False)
-    options.add_number(parser, "--top_k", None, "guesses for each [MASK] (default: 5)")
-    options.add_flag(
+    options.add(
         parser,
-        "--reduce_range",
-        "7 bits instead of 8 for --to onnx --quantize int8, for x86 processors without "
-        "VNNI, whose sums would overflow",
-    )
-    parser.add_argument(
-        "--dev", metavar="FILE", help="labelled file to compare on, for --quantize"
-    )
-    options.add_number(
-        parser,
-        "--max_drop",
-        None,
-        "points of the score that --quantize may lose (default: 0.5)",
-        of=float,
-        metavar="POINTS",
-    )
-    parser.add_argument(
-        "--image",
-        help="container image of TensorFlow Serving (default: the published one of "
-        "TensorFlow 2.20)",
+        {
+            "--top_k N=int": "guesses for each [MASK] (default: 5)",
+            "--reduce_range": "7 bits instead of 8 for --to onnx --quantize int8, for "
+            "x86 processors without VNNI, whose sums would overflow",
+            "--dev FILE": "labelled file to compare on, for --quantize",
+            "--max_drop POINTS=float": "points of the score that --quantize may lose "
+            "(default: 0.5)",
+            "--image IMAGE": "container image of TensorFlow Serving (default: the "
+            "published one of TensorFlow 2.20)",
+        },
     )
 
 
@@ -196,12 +186,14 @@ def export(args: argparse.Namespace) -> None:
 
 
 def add_convert(verbs: Any) -> None:
-    parser = options.add_verb(verbs, "convert", "third-party checkpoints in and out")
-    parser.set_defaults(run=convert, needs=options.KERAS)
-    options.add_required(
+    summary = "third-party checkpoints in and out"
+    parser = options.add_verb(verbs, "convert", summary, convert, needs=options.KERAS)
+    options.add(
         parser,
-        input="checkpoint; its format is recognised",
-        output="directory to create",
+        {
+            "--input INPUT!": "checkpoint; its format is recognised",
+            "--output OUTPUT!": "directory to create",
+        },
     )
     options.add_choice(
         parser,
@@ -211,18 +203,15 @@ def add_convert(verbs: Any) -> None:
         has_default=False,
         required=True,
     )
-    options.add_flag(
+    options.add(
         parser,
-        "--approximate_gelu",
-        "write a model with the exact GELU although --to has only its tanh form",
-    )
-    parser.add_argument(
-        "--keep_tokens",
-        nargs="+",
-        metavar="FILE",
-        help="texts (.txt, .tsv, .csv, .jsonl; paths or patterns): leave out the "
-        "pieces of the vocabulary that they do not need; --to may then be the same "
-        "format",
+        {
+            "--approximate_gelu": "write a model with the exact GELU although --to has "
+            "only its tanh form",
+            "--keep_tokens FILE...": "texts (.txt, .tsv, .csv, .jsonl; paths or "
+            "patterns): leave out the pieces of the vocabulary that they do not need; "
+            "--to may then be the same format",
+        },
     )
 
 
@@ -243,5 +232,4 @@ def convert(args: argparse.Namespace) -> None:
         card=card,
         keep_tokens=args.keep_tokens and reading.read_strings(args.keep_tokens),
     )
-    for line in conversion.describe(done, to=args.to):
-        print(line)
+    options.print_lines(conversion.describe(done, to=args.to))

@@ -8,29 +8,27 @@ from bert_keras.core.errors import InputError
 
 
 def add_negatives(verbs: Any) -> None:
-    parser = options.add_verb(verbs, "negatives", "hard wrong passages for ranking")
-    parser.set_defaults(run=mine, needs=options.TENSORFLOW)
-    options.add_required(
-        parser,
-        model="run directory of `finetune --task embedding`, or such a model",
-        input="questions with right passages, as `--task ranking` reads them",
-        passages="passages to search: .txt, a line each, or a column `passage`",
-        output="file to make: .tsv, .csv or .jsonl",
+    summary = "hard wrong passages for ranking"
+    parser = options.add_verb(
+        verbs, "negatives", summary, mine, needs=options.TENSORFLOW
     )
-    for option, default, what in (
-        ("--num_negatives", 7, "wrong passages for each question at most"),
-        ("--depth", 100, "nearest passages that they are drawn from"),
-        ("--skip", 0, "nearest passages that are left out, as they may be right"),
-        ("--seed", 12345, "seed of the draw"),
-    ):
-        options.add_number(parser, option, default, what)
-    options.add_number(
+    options.add(
         parser,
-        "--margin",
-        0.05,
-        "share of its cosine by which a right passage is nearer",
-        of=float,
-        metavar="SHARE",
+        {
+            "--model MODEL!": "run directory of `finetune --task embedding`, or such a "
+            "model",
+            "--input INPUT!": "questions with right passages, as `--task ranking` "
+            "reads them",
+            "--passages PASSAGES!": "passages to search: .txt, a line each, or a "
+            "column `passage`",
+            "--output OUTPUT!": "file to make: .tsv, .csv or .jsonl",
+            "--num_negatives N=7": "wrong passages for each question at most",
+            "--depth N=100": "nearest passages that they are drawn from",
+            "--skip N=0": "nearest passages that are left out, as they may be right",
+            "--seed N=12345": "seed of the draw",
+            "--margin SHARE=0.05": "share of its cosine by which a right passage is "
+            "nearer",
+        },
     )
 
 

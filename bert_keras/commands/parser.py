@@ -2,7 +2,7 @@
 
 import argparse
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
 from bert_keras import tpu
@@ -65,45 +65,53 @@ def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(arguments[:position]), list(arguments[position + 1 :])
 
 
-def add_verb(verbs: Any, name: str, summary: str) -> argparse.ArgumentParser:
+def add_verb(
+    verbs: Any,
+    name: str,
+    summary: str,
+    run: Callable[[argparse.Namespace], None],
+    *,
+    needs: tuple[str, ...] | None = None,
+) -> argparse.ArgumentParser:
     """Adds a verb, with the options that all verbs have.
 
-    The caller sets the defaults `run`, a function of the parsed arguments, and `needs`:
-    Keras backends that the verb runs on, besides the packages of `train`; `()` for the
-    packages alone, `None` for neither.
+    `needs` are the Keras backends that the verb runs on, besides the packages of
+    `train`; `()` for the packages alone, `None` for neither.
     """
     parser = verbs.add_parser(name, help=summary, description=summary)
-    parser.set_defaults(needs=None, takes_beam_options=False)
-    add_flag(parser, "--quiet", "print only results, warnings and errors")
+    parser.set_defaults(run=run, needs=needs, takes_beam_options=False)
+    add(parser, {"--quiet": "print only results, warnings and errors"})
     add_choice(
         parser, "--log", Literal["text", "json"], "form of the messages on stderr"
     )
     return parser
 
 
-# One option of its kind.
+def add(container: Any, helps: Mapping[str, str]) -> None:
+    """Adds options to a parser or a group.
 
-
-def add_required(parser: argparse.ArgumentParser, **helps: str) -> None:
-    for name, what in helps.items():
-        parser.add_argument(f"--{name}", required=True, help=what)
-
-
-def add_flag(parser: argparse.ArgumentParser, option: str, what: str) -> None:
-    parser.add_argument(option, action="store_true", help=what)
-
-
-def add_number(
-    parser: argparse.ArgumentParser,
-    option: str,
-    default: float | None,
-    what: str,
-    *,
-    of: Callable[[str], float] = int,
-    metavar: str = "N",
-) -> None:
-    text = what if default is None else f"{what} {DEFAULT}"
-    parser.add_argument(option, type=of, default=default, metavar=metavar, help=text)
+    `helps` has the meaning of each option: `--name`, a flag; `--name METAVAR`, with a
+    value; `--name METAVAR...`, with several; `--name N=7` or `--name N=0.5`, a number
+    and its default; `--name N=int` or `--name N=float`, a number without a default. A
+    `!` at the end: the option must be given.
+    """
+    for spec, what in helps.items():
+        name, _, rest = spec.partition(" ")
+        metavar, _, default = rest.removesuffix("!").partition("=")
+        details: dict[str, Any] = {"required": True} if spec.endswith("!") else {}
+        if not rest:
+            details["action"] = "store_true"
+        else:
+            details["metavar"] = metavar.removesuffix("...")
+        if metavar.endswith("..."):
+            details["nargs"] = "+"
+        if default in ("int", "float"):
+            details["type"] = int if default == "int" else float
+        elif default:
+            details["type"] = float if "." in default else int
+            details["default"] = details["type"](default)
+            what = f"{what} {DEFAULT}"
+        container.add_argument(name, help=what, **details)
 
 
 def add_choice(
@@ -124,6 +132,11 @@ def add_choice(
         default=known[0] if has_default else None,
         help=f"{what} {DEFAULT}" if has_default else what,
     )
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line)
 
 
 # Options of several verbs, and what they mean.
@@ -153,8 +166,8 @@ def load_settings(
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    add_required(parser, output_dir="run directory to create")
     *first, last = tpu.STRATEGIES
+    add(parser, {"--output_dir OUTPUT_DIR!": "run directory to create"})
     parser.add_argument(
         "--strategy",
         default="auto",
@@ -171,9 +184,7 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
         help="addresses of all processes that train together, the chief's first "
         "(default: this process trains alone)",
     )
-    add_number(
-        parser, "--worker_index", None, "place of this process in --workers, from 0"
-    )
+    add(parser, {"--worker_index N=int": "place of this process in --workers, from 0"})
 
 
 def devices(args: argparse.Namespace) -> dict[str, Any]:
@@ -187,33 +198,30 @@ def devices(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def add_labelled_files(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--task",
-        help="form of your own data: text, tagging, span, choice or embedding; or a "
-        "data set such as MRPC, SQuAD2.0, SWAG, CoNLL-2003 (default: the "
-        "configuration's, else text)",
-    )
-    parser.add_argument("--train", metavar="FILE", help="labelled file to train on")
-    parser.add_argument(
-        "--dev",
-        nargs="+",
-        metavar="FILE",
-        help="labelled files to evaluate on, the main one first; or a share of the "
-        "training file that is held out, such as 10%%, or 2/5 for the second of five",
-    )
-    parser.add_argument(
-        "--data",
-        metavar="DIRECTORY",
-        help="instead of --train and --dev: the data set's folder, as unpacked",
+    add(
+        parser,
+        {
+            "--task TASK": "form of your own data: text, tagging, span, choice or "
+            "embedding; or a data set such as MRPC, SQuAD2.0, SWAG, CoNLL-2003 "
+            "(default: the configuration's, else text)",
+            "--train FILE": "labelled file to train on",
+            "--dev FILE...": "labelled files to evaluate on, the main one first; or a "
+            "share of the training file that is held out, such as 10%%, or 2/5 for the "
+            "second of five",
+            "--data DIRECTORY": "instead of --train and --dev: the data set's folder, "
+            "as unpacked",
+        },
     )
 
 
 def add_encoder(parser: argparse.ArgumentParser) -> None:
-    add_required(parser, init=f"encoder to start from: {ANY_CHECKPOINT}")
-    add_flag(
+    add(
         parser,
-        "--from_scratch",
-        "take size and vocabulary from --init but random weights: a baseline",
+        {
+            "--init INIT!": f"encoder to start from: {ANY_CHECKPOINT}",
+            "--from_scratch": "take size and vocabulary from --init but random "
+            "weights: a baseline",
+        },
     )
 
 
@@ -239,14 +247,12 @@ def add_layers(parser: argparse.ArgumentParser, default: list[int] | None) -> No
 
 
 def add_beam(parser: argparse.ArgumentParser) -> None:
-    add_number(parser, "--workers", 1, "local processes")
-    add_number(
+    add(
         parser,
-        "--memory_limit",
-        4.0,
-        "memory of all local processes together, in GB",
-        of=float,
-        metavar="GB",
+        {
+            "--workers N=1": "local processes",
+            "--memory_limit GB=4.0": "memory of all local processes together, in GB",
+        },
     )
     parser.epilog = "Options after `--` go to Beam, such as -- --runner ..."
     parser.set_defaults(takes_beam_options=True)

@@ -8,29 +8,25 @@ from bert_keras.core.settings import config
 
 
 def add_pretrain(verbs: Any) -> None:
+    summary = "train an encoder: masked LM + next sentence"
     parser = options.add_verb(
-        verbs, "pretrain", "train an encoder: masked LM + next sentence"
+        verbs, "pretrain", summary, pretrain, needs=options.TENSORFLOW
     )
-    parser.set_defaults(run=pretrain, needs=options.TENSORFLOW)
-    parser.add_argument(
-        "--examples",
-        nargs="+",
-        required=True,
-        metavar="DIRECTORY",
-        help="made by `examples`, on disk or on gs://; two, of 128 and of 512 tokens, "
-        "for the two phases",
-    )
-    parser.add_argument("--vocab", help="vocab.txt (default: the examples')")
-    parser.add_argument(
-        "--init", help=f"model to train further: {options.ANY_CHECKPOINT}"
+    options.add(
+        parser,
+        {
+            "--examples DIRECTORY...!": "made by `examples`, on disk or on gs://; two, "
+            "of 128 and of 512 tokens, for the two phases",
+            "--vocab VOCAB": "vocab.txt (default: the examples')",
+            "--init INIT": f"model to train further: {options.ANY_CHECKPOINT}",
+        },
     )
     options.add_workers(parser)
-    options.add_flag(
-        parser,
-        "--verify",
+    verify = (
         "hash the examples again (default: once for each run and machine, never "
-        "on gs://, where that reads them all; their sizes are always checked)",
+        "on gs://, where that reads them all; their sizes are always checked)"
     )
+    options.add(parser, {"--verify": verify})
     options.add_config(parser, "pretrain")
     options.add_run(parser)
 
@@ -51,10 +47,12 @@ def pretrain(args: argparse.Namespace) -> None:
 
 
 def add_report(verbs: Any) -> None:
-    parser = options.add_verb(verbs, "report", "pictures and a page of what a run did")
-    parser.set_defaults(run=report, needs=())
+    summary = "pictures and a page of what a run did"
+    parser = options.add_verb(verbs, "report", summary, report, needs=())
     parser.add_argument("run_dir", metavar="RUN", help="run directory")
-    parser.add_argument("--output", help="directory to create (default: RUN/report)")
+    options.add(
+        parser, {"--output OUTPUT": "directory to create (default: RUN/report)"}
+    )
 
 
 def report(args: argparse.Namespace) -> None:
@@ -64,8 +62,9 @@ def report(args: argparse.Namespace) -> None:
 
 
 def add_finetune(verbs: Any) -> None:
-    parser = options.add_verb(verbs, "finetune", "train on labelled data")
-    parser.set_defaults(run=finetune, needs=options.TENSORFLOW)
+    parser = options.add_verb(
+        verbs, "finetune", "train on labelled data", finetune, needs=options.TENSORFLOW
+    )
     options.add_labelled_files(parser)
     options.add_encoder(parser)
     options.add_workers(parser)
