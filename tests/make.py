@@ -6,7 +6,15 @@ from bert_keras.kinds import registry
 
 
 def make_run(
-    directory, vocabulary, *, settings=None, change=None, bert_config=None, **task
+    directory,
+    vocabulary,
+    *,
+    settings=None,
+    change=None,
+    bert_config=None,
+    do_lower_case=True,
+    results=None,
+    **task,
 ):
     """A finished run in a new directory, with the weights that a network begins with.
 
@@ -16,6 +24,7 @@ def make_run(
         settings: of its training; `None`: unknown, as of a converted run.
         change: called with the network before its weights are written.
         bert_config: `None`: one layer of 16 units, for inputs of 24 tokens.
+        results: of the run.
         task: its `kind`, `labels` and so on.
     """
     bert_config = bert_config or config.BertConfig(
@@ -31,12 +40,12 @@ def make_run(
         task=config.Task(**task),
         bert_config=bert_config,
         vocabulary=vocabulary,
-        do_lower_case=True,
+        do_lower_case=do_lower_case,
     )
     directory.mkdir()
     run_directory.describe_run(run, settings)
     network = registry.build_network(bert_config, run.task, seed=0)
     if change is not None:
         change(network)
-    run_weights.finish_run(run, network, {"steps": 0})
+    run_weights.finish_run(run, network, results or {"steps": 0})
     return directory

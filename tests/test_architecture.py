@@ -210,7 +210,7 @@ LINES = {
     "report": 1575,
     "inference": 1375,
     "checkpoints": 4800,
-    "kinds": 9925,
+    "kinds": 9700,
     "graphs": 650,
     "labelled": 1500,
     "model": 2825,

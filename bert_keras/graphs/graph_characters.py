@@ -44,9 +44,6 @@ class Characters(NamedTuple):
     def only(self, mask: tf.Tensor) -> "Characters":
         return Characters(*(tf.boolean_mask(values, mask) for values in self))
 
-    def put(self, mask: tf.Tensor, code_point: int) -> "Characters":
-        return self._replace(code_points=tf.where(mask, code_point, self.code_points))
-
     def begins_text(self) -> tf.Tensor:
         """Marks the first character of each text."""
         return self.text != tf.concat([[-1], self.text[:-1]], 0)
@@ -60,12 +57,9 @@ class CharacterTable(tf.Module):
     def __init__(self, *, do_lower_case: bool):
         super().__init__(name="characters")
         self._do_lower_case = do_lower_case
-        tables = _build_tables(do_lower_case)
         # Eager constants, which a SavedModel holds once for all its signatures.
-        self._blocks = tf.constant(tables.blocks)
-        self._offsets = tf.constant(tables.offsets)
-        self._flags = tf.constant(tables.flags)
-        self._expansions = tf.constant(tables.expansions)
+        constants = map(tf.constant, _build_tables(do_lower_case))
+        self._blocks, self._offsets, self._flags, self._expansions = constants
 
     def __call__(self, code_points: tf.RaggedTensor) -> Characters:
         """Changes the characters of texts, `(batch_size, None)` int32 code points."""
@@ -87,29 +81,22 @@ class CharacterTable(tf.Module):
         entry = block * _BLOCK_SIZE + code_points % _BLOCK_SIZE
         return tf.gather(self._flags, entry), tf.gather(self._offsets, entry)
 
-    def _lower_and_strip(
-        self, characters: Characters, offsets: tf.Tensor
-    ) -> Characters:
+    def _lower_and_strip(self, sources: Characters, offsets: tf.Tensor) -> Characters:
         """Computes `strip_accents(text.lower())`; rare parts run only if they occur."""
-        sources = characters
-        characters = characters._replace(code_points=sources.code_points + offsets)
+        characters = sources._replace(code_points=sources.code_points + offsets)
+        has_sigma = tf.reduce_any(sources.code_points == _CAPITAL_SIGMA)
         characters = tf.cond(
-            tf.reduce_any(sources.code_points == _CAPITAL_SIGMA),
-            lambda: characters.put(_final_sigmas(sources), _FINAL_SIGMA),
-            lambda: characters,
+            has_sigma, lambda: _end_with_sigmas(characters, sources), lambda: characters
         )
+        has_expanded = tf.reduce_any(characters.has(_EXPANDED))
         characters = tf.cond(
-            tf.reduce_any(characters.has(_EXPANDED)),
-            lambda: self._expand(characters, offsets),
-            lambda: characters,
+            has_expanded, lambda: self._expand(characters, offsets), lambda: characters
         )
         starts, ends = _places_with_marks(characters)
+        is_kept = ~characters.has(_STRIPPED)
+        has_marks = tf.reduce_any(characters.has(_COMBINING_CLASS) & is_kept)
         characters = tf.cond(
-            tf.reduce_any(
-                characters.has(_COMBINING_CLASS) & ~characters.has(_STRIPPED)
-            ),
-            lambda: _order_marks(characters),
-            lambda: characters,
+            has_marks, lambda: _order_marks(characters), lambda: characters
         )
         # Marks change places with one another, but the places stay in order.
         characters = characters.only(~characters.has(_STRIPPED))
@@ -121,34 +108,37 @@ class CharacterTable(tf.Module):
         is_expanded = characters.has(_EXPANDED)
         parts = tf.gather(self._expansions, tf.where(is_expanded, offsets, 0))
         flags, _ = self._look_up(parts)
-        is_expanded = is_expanded[:, tf.newaxis]
-        first = tf.one_hot(0, _LONGEST_EXPANSION, dtype=tf.int32)
-        unchanged = characters.code_points[:, tf.newaxis] * first
-        unchanged_flags = tf.where(
-            first == 1, characters.flags[:, tf.newaxis], _DROPPED
-        )
+        is_first = tf.range(_LONGEST_EXPANSION) == 0
+        unchanged_flags = tf.where(is_first, characters.flags[:, tf.newaxis], _DROPPED)
+
+        def flat(of_expanded, of_others):
+            chosen = tf.where(is_expanded[:, tf.newaxis], of_expanded, of_others)
+            return tf.reshape(chosen, [-1])
+
         expanded = Characters(
-            tf.reshape(tf.where(is_expanded, parts, unchanged), [-1]),
-            tf.reshape(tf.where(is_expanded, flags, unchanged_flags), [-1]),
+            flat(parts, characters.code_points[:, tf.newaxis]),
+            flat(flags, unchanged_flags),
             *(tf.repeat(v, _LONGEST_EXPANSION) for v in characters[2:]),
         )
         return expanded.only(~expanded.has(_DROPPED))
 
 
-def _final_sigmas(characters: Characters) -> tf.Tensor:
-    """Marks capital sigmas that end a word. By Unicode's rule, as in `str.lower`, such
+def _end_with_sigmas(characters: Characters, sources: Characters) -> Characters:
+    """Lowers capital sigmas that end a word. By Unicode's rule, as in `str.lower`, such
     a sigma stands after a cased letter and not before one, whatever case-ignorable
-    characters (accents, apostrophes) lie between."""
-    is_relevant = ~characters.has(_CASE_IGNORABLE)
-    relevant = characters.only(is_relevant)
+    characters (accents, apostrophes) lie between. `sources` are before any change."""
+    is_relevant = ~sources.has(_CASE_IGNORABLE)
+    relevant = sources.only(is_relevant)
     is_cased, begins = relevant.has(_CASED), relevant.begins_text()
     after_cased = tf.concat([[False], is_cased[:-1]], 0) & ~begins
     before_cased = tf.concat([(is_cased & ~begins)[1:], [False]], 0)
     is_sigma = relevant.code_points == _CAPITAL_SIGMA
     is_final = is_sigma & after_cased & ~before_cased
-    return tf.tensor_scatter_nd_update(
-        tf.zeros_like(is_relevant), tf.where(is_relevant), is_final
+    places = tf.boolean_mask(tf.where(is_relevant), is_final)
+    code_points = tf.tensor_scatter_nd_update(
+        characters.code_points, places, tf.fill(tf.shape(places)[:1], _FINAL_SIGMA)
     )
+    return characters._replace(code_points=code_points)
 
 
 def _order_marks(characters: Characters) -> Characters:
@@ -180,18 +170,17 @@ def _places_with_marks(characters: Characters) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 class _Tables(NamedTuple):
-    """Changes of all code points, in blocks; equal blocks are kept once."""
+    """Changes of all code points, in blocks; equal blocks are kept once. All int32."""
 
     blocks: np.ndarray
-    """`(0x110000 / _BLOCK_SIZE,)` int32: the block of a code point."""
+    """`(0x110000 / _BLOCK_SIZE,)`: the block of a code point."""
     offsets: np.ndarray
-    """`(num_blocks * _BLOCK_SIZE,)` int32: distance to the new code point, or row of
-    the expansion."""
+    """`(num_blocks * _BLOCK_SIZE,)`: distance to the new code point, or row of the
+    expansion; `flags` have the same shape."""
     flags: np.ndarray
-    """The same shape, int32."""
     expansions: np.ndarray
-    """`(num_expansions, _LONGEST_EXPANSION)` int32 code points, padded with U+0000,
-    which counts as dropped."""
+    """`(num_expansions, _LONGEST_EXPANSION)` code points, padded with U+0000, which
+    counts as dropped."""
 
 
 @functools.cache

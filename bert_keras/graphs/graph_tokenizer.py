@@ -45,7 +45,7 @@ class GraphTokenizer(tf.Module):
         )
         self._wordpiece = tf_text.FastWordpieceTokenizer(
             vocab=list(vocabulary.tokens),
-            suffix_indicator=tokenization.CONTINUATION_PREFIX,
+            suffix_indicator=prefix,
             unknown_token=features.UNK_TOKEN,
             # Length is counted here, in characters: `_Words.spell`.
             max_bytes_per_word=4 * tokenization.MAX_INPUT_CHARS_PER_WORD,
@@ -64,22 +64,11 @@ class GraphTokenizer(tf.Module):
             pieces, words.texts(), nrows=code_points.nrows(), validate=False
         )
         ids = nested.merge_dims(1, 2)
-        return Pieces(ids, *self._lay_along(words, pieces, code_points, ids))
-
-    def _lay_along(
-        self,
-        words: "_Words",
-        pieces: tf.RaggedTensor,
-        code_points: tf.RaggedTensor,
-        ids: tf.RaggedTensor,
-    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Returns starts and ends of pieces, which cover the characters of words
-        without gaps."""
-        word_lengths = tf.gather(words.lengths(), pieces.value_rowids())
+        # Pieces cover the characters of words without gaps. No word is spelled [UNK]:
+        # brackets are words of their own.
         lengths = tf.where(
-            # No word is spelled [UNK]: brackets are words of their own.
             pieces.flat_values == self._unk_id,
-            word_lengths,
+            tf.gather(words.lengths(), pieces.value_rowids()),
             tf.gather(self._piece_lengths, pieces.flat_values),
         )
         after = tf.cumsum(lengths)
@@ -88,7 +77,8 @@ class GraphTokenizer(tf.Module):
         )
         starts = tf.gather(words.characters.starts, after - lengths)
         ends = tf.gather(words.characters.ends, after - 1)
-        return (
+        return Pieces(
+            ids,
             ids.with_values(starts - first_of_text),
             ids.with_values(ends - first_of_text),
         )
@@ -107,18 +97,18 @@ class WordSplitter(tf.Module):
         """Returns word starts and ends in characters, `(batch_size, None)` ragged
         int64."""
         words = _find_words(self._characters(code_points))
-        texts = words.texts()
-        first_of_text = tf.gather(code_points.row_starts(), texts)
         last = words.first + tf.cast(words.lengths(), tf.int64) - 1
         starts = tf.gather(words.characters.starts, words.first)
         ends = tf.gather(words.characters.ends, last)
+        texts = words.texts()
+        rows = tf.RaggedTensor.from_value_rowids(
+            tf.gather(code_points.row_starts(), texts),
+            texts,
+            nrows=code_points.nrows(),
+            validate=False,
+        )
         return tuple(
-            tf.RaggedTensor.from_value_rowids(
-                tf.cast(places, tf.int64) - first_of_text,
-                texts,
-                nrows=code_points.nrows(),
-                validate=False,
-            )
+            rows.with_values(tf.cast(places, tf.int64) - rows.values)
             for places in (starts, ends)
         )
 
@@ -146,30 +136,28 @@ def pack_pairs(
     *,
     max_seq_length: int,
     vocabulary: tokenization.Vocabulary,
-    pad_to_max_seq_length: bool = False,
     keeps_tail: bool = False,
 ) -> dict[str, tf.Tensor]:
     """Packs texts or pairs of texts, a batch of `tokenization.pack_pair`, into
     `input_ids`, `input_mask` (1 for a token, 0 for padding) and `segment_ids`, each
-    `(batch_size, sequence_length)` int32. An empty row of `ids_b` has no second text.
-    Padding goes to `max_seq_length` on request, else to the longest of the batch."""
+    `(batch_size, sequence_length)` int32, padded to the longest of the batch. An empty
+    row of `ids_b` has no second text."""
     if max_seq_length < 3:
         raise ValueError(f"`max_seq_length` must be at least 3, got {max_seq_length}")
     if ids_b is None:
-        ids_b = tf.RaggedTensor.from_row_lengths(
-            tf.constant([], tf.int32), tf.zeros_like(ids_a.row_lengths())
-        )
+        ids_b = ids_a[:, :0]
     lengths_a, lengths_b = ids_a.row_lengths(), ids_b.row_lengths()
     has_b = tf.cast(lengths_b > 0, tf.int64)
-    lengths_a, lengths_b = _truncated_lengths(
-        lengths_a, lengths_b, max_seq_length - 2 - has_b
-    )
+    totals = max_seq_length - 2 - has_b
+    halves = totals // 2
+    # As `tokenization.truncated_lengths`: what one leaves of its half is the other's.
+    most_a = tf.maximum(totals - halves, totals - lengths_b)
+    most_b = tf.maximum(halves, totals - lengths_a)
     return _pack(
-        _shortened(ids_a, lengths_a, keeps_tail=keeps_tail),
-        _shortened(ids_b, lengths_b, keeps_tail=keeps_tail),
+        _shortened(ids_a, tf.minimum(lengths_a, most_a), keeps_tail=keeps_tail),
+        _shortened(ids_b, tf.minimum(lengths_b, most_b), keeps_tail=keeps_tail),
         has_b,
-        vocabulary=vocabulary,
-        length=max_seq_length if pad_to_max_seq_length else None,
+        vocabulary,
     )
 
 
@@ -182,57 +170,29 @@ def pack_windows(
     """Packs questions with parts of their contexts, as `squad.featurize` does, padded
     to the longest of the batch. Unlike a second text of `pack_pairs`, an empty window
     still gets its `[SEP]`."""
-    return _pack(
-        queries, windows, tf.ones_like(queries.row_lengths()), vocabulary=vocabulary
-    )
+    return _pack(queries, windows, tf.ones_like(queries.row_lengths()), vocabulary)
 
 
 def _pack(
     ids_a: tf.RaggedTensor,
     ids_b: tf.RaggedTensor,
     has_b: tf.Tensor,
-    *,
     vocabulary: tokenization.Vocabulary,
-    length: int | None = None,
 ) -> dict[str, tf.Tensor]:
     once = tf.ones_like(has_b)
-    sep = tf.constant(vocabulary.sep_id)
-    parts = [
-        _repeat(tf.constant(vocabulary.cls_id), once),
-        ids_a,
-        _repeat(sep, once),
-        ids_b,
-        _repeat(sep, has_b),
-    ]
+    cls, sep = repeat(vocabulary.cls_id, once), repeat(vocabulary.sep_id, once)
+    parts = [cls, ids_a, sep, ids_b, repeat(vocabulary.sep_id, has_b)]
     segments = [tf.zeros_like(part) for part in parts[:3]]
     segments += [tf.ones_like(part) for part in parts[3:]]
     input_ids, segment_ids = tf.concat(parts, 1), tf.concat(segments, 1)
-    shape = [None, length]
     return {
-        "input_ids": input_ids.to_tensor(vocabulary.pad_id, shape=shape),
-        "input_mask": tf.ones_like(input_ids).to_tensor(shape=shape),
-        "segment_ids": segment_ids.to_tensor(shape=shape),
+        "input_ids": input_ids.to_tensor(vocabulary.pad_id),
+        "input_mask": tf.ones_like(input_ids).to_tensor(),
+        "segment_ids": segment_ids.to_tensor(),
     }
 
 
-def _truncated_lengths(
-    lengths_a: tf.Tensor, lengths_b: tf.Tensor, totals: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Computes `tokenization.truncated_lengths` for a batch."""
-    shorter = tf.minimum(lengths_a, lengths_b)
-    rest = totals - shorter
-    half = totals // 2
-    is_cut = lengths_a + lengths_b > totals
-    # Only the longer one is cut, unless half of the room is too little for the other.
-    cut_a = tf.where(lengths_a > lengths_b, rest, shorter)
-    cut_b = tf.where(lengths_a > lengths_b, shorter, rest)
-    both = 2 * shorter > totals
-    cut_a = tf.where(both, totals - half, cut_a)
-    cut_b = tf.where(both, half, cut_b)
-    return tf.where(is_cut, cut_a, lengths_a), tf.where(is_cut, cut_b, lengths_b)
-
-
-def _repeat(token_id: tf.Tensor, lengths: tf.Tensor) -> tf.RaggedTensor:
+def repeat(token_id: int, lengths: tf.Tensor) -> tf.RaggedTensor:
     values = tf.fill([tf.reduce_sum(lengths)], token_id)
     return tf.RaggedTensor.from_row_lengths(values, lengths)
 
@@ -242,14 +202,11 @@ def _shortened(
 ) -> tf.RaggedTensor:
     """Applies `tokenization.shortened` to each row, down to `lengths[i]` at most."""
     row_lengths = ids.row_lengths()
+    heads = tokenization.head_length(lengths) if keeps_tail else lengths
+    tails = row_lengths - lengths + heads
     position = tf.ragged.range(row_lengths).flat_values
-    if keeps_tail:
-        heads = tokenization.head_length(lengths)
-        tails = row_lengths - lengths + heads
-        is_kept = position < tf.repeat(heads, row_lengths)
-        is_kept |= position >= tf.repeat(tails, row_lengths)
-    else:
-        is_kept = position < tf.repeat(lengths, row_lengths)
+    is_kept = position < tf.repeat(heads, row_lengths)
+    is_kept |= position >= tf.repeat(tails, row_lengths)
     values = tf.boolean_mask(ids.flat_values, is_kept)
     return tf.RaggedTensor.from_row_lengths(values, lengths)
 

@@ -20,30 +20,23 @@ def rows(
     specs: Sequence[tf.TensorSpec], values: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
     """Returns a signature's inputs, if each has its rank and all have as many rows."""
-    checked = _checked(
-        values,
-        [
-            (tf.rank(hidden) == spec.shape.rank, _of_rank(spec), tf.shape(hidden))
-            for spec, hidden in zip(specs, map(_hide_shape, values), strict=True)
-        ],
-    )
+    checks = []
+    for spec, value in zip(specs, values, strict=True):
+        # A look at the static rank would be answered at once from the signature, but a
+        # session takes values of other ranks too.
+        hidden = tf.raw_ops.PlaceholderWithDefault(
+            input=value, shape=tf.TensorShape(None)
+        )
+        axes = ", ".join(["batch", "columns", "tokens"][: spec.shape.rank])
+        sentence = f"expected {spec.name} of shape ({axes})"
+        checks.append((tf.rank(hidden) == spec.shape.rank, sentence, tf.shape(hidden)))
+    checked = _checked(values, checks)
     if len(checked) == 1:
         return checked
     sizes = tf.stack([tf.shape(value)[0] for value in checked])
     names = ", ".join(spec.name for spec in specs)
     same = tf.reduce_all(sizes == sizes[0])
     return _checked(checked, [(same, f"expected as many rows of {names}", sizes)])
-
-
-def _hide_shape(value: tf.Tensor) -> tf.Tensor:
-    """Hides the static rank of a value: a look at it would be answered at once from the
-    signature, but a session takes values of other ranks too."""
-    return tf.raw_ops.PlaceholderWithDefault(input=value, shape=tf.TensorShape(None))
-
-
-def _of_rank(spec: tf.TensorSpec) -> str:
-    axes = ", ".join(["batch", "columns", "tokens"][: spec.shape.rank])
-    return f"expected {spec.name} of shape ({axes})"
 
 
 def ids(
@@ -55,11 +48,7 @@ def ids(
     length, longest = shape[-1], bert_config.max_position_embeddings
     checks = [
         (length <= longest, f"expected {longest} ids in a row at most", shape),
-        (
-            tf.reduce_all(shape[1:] > 0),
-            "expected at least one id in a row",
-            shape,
-        ),
+        (tf.reduce_all(shape[1:] > 0), "expected at least one id in a row", shape),
     ]
     ends = {
         "input_ids": bert_config.vocab_size,
@@ -88,8 +77,8 @@ def _checked(
     """Returns the values if all conditions hold, else fails with a sentence and a
     value."""
     asserted = [
-        tf.debugging.Assert(condition, [f"{sentence}, got", found], summarize=12)
-        for condition, sentence, found in checks
+        tf.debugging.Assert(condition, [f"{sentence}, got", value], summarize=12)
+        for condition, sentence, value in checks
     ]
     with tf.control_dependencies(asserted):
         return [tf.identity(value) for value in values]

@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import tokenization
-from bert_keras.graphs import graph_tokenizer, input_checks
-from bert_keras.kinds.span import served_windows
+from bert_keras.graphs import graph_tokenizer, graph_windows, input_checks
 from bert_keras.labelled import dataset, text_windows, tokenized
 
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
@@ -54,10 +53,6 @@ class Probe(NamedTuple):
     """Outputs, or some of them; where masked, several are right. Strings are not
     compared: they follow from the numbers, and where two are equal, either may come
     first."""
-
-
-_WINDOWS_AT_ONCE = 32
-"""Windows read together: memory depends on this, not on the length of texts."""
 
 
 class Network:
@@ -118,6 +113,8 @@ class ServedModel(tf.Module):
     id_specs = ID_SPECS
     """Inputs in ids, `(batch_size, ...)` int32 each; `INPUT_NAMES` first."""
     labels: tuple[str, ...] | None = None
+    windows_at_once = 32
+    """Windows read together: memory depends on this, not on the length of texts."""
 
     def __init__(
         self,
@@ -141,13 +138,8 @@ class ServedModel(tf.Module):
         self._tokenizer = graph_tokenizer.GraphTokenizer(
             self.vocabulary, do_lower_case=self.do_lower_case
         )
-        self._python_tokenizer = trained.tokenizer
+        self.tokenizer = trained.tokenizer
         self.task = trained.task
-
-    @property
-    def tokenizer(self) -> tokenization.Tokenizer:
-        """Returns the tokenizer in Python."""
-        return self._python_tokenizer
 
     @property
     def decisions(self) -> dict[str, Any]:
@@ -215,16 +207,34 @@ class ServedModel(tf.Module):
             return windows.inputs.batch(np.arange(len(windows.inputs)))
         made = tokenized.tokenize(
             pairs,
-            self._python_tokenizer,
+            self.tokenizer,
             max_seq_length=self.max_seq_length,
             keeps_tail=self.long_texts == "head_tail",
         )
         return made.batch(np.arange(len(pairs)))
 
+    def _python_batch(
+        self, inputs: dataset.Inputs, rows: np.ndarray | None = None
+    ) -> dict[str, np.ndarray]:
+        """Returns some inputs, or all, by the names of `id_specs`."""
+        rows = np.arange(len(inputs.lengths)) if rows is None else rows
+        batch = inputs.batch(rows)
+        return {spec.name: batch[spec.name] for spec in self.id_specs}
+
+    def _python_numbers(self, inputs: dataset.Inputs) -> dict[str, np.ndarray]:
+        """Computes the numbers of inputs, `(inputs.num_answers, ...)` by name."""
+        parts, num_inputs = [], len(inputs.lengths)
+        for first in range(0, num_inputs, self.windows_at_once):
+            rows = np.arange(first, min(first + self.windows_at_once, num_inputs))
+            numbers = self.compute(as_tensors(self._python_batch(inputs, rows)))
+            index = inputs.places(rows).index
+            parts.append({k: v[index] for k, v in as_arrays(numbers).items()})
+        return {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}
+
     def _python_windows(self, texts: Iterable[str]) -> text_windows.TextWindows:
         return text_windows.cut(
             texts,
-            self._python_tokenizer,
+            self.tokenizer,
             max_seq_length=self.max_seq_length,
             stride=self.stride,
         )
@@ -289,37 +299,31 @@ class DirectAnswers(ServedModel):
         """Returns ids of all windows, and `(num_windows,)` numbers of their texts."""
         tokens = self._tokenizer(texts)
         num_tokens = tokens.row_lengths()
-        room = tf.fill(
-            tf.shape(num_tokens), tf.constant(self.max_seq_length - 2, tf.int64)
-        )
-        windows = served_windows.cut_windows(num_tokens, room, self.stride)
+        room = tf.fill(tf.shape(num_tokens), np.int64(self.max_seq_length - 2))
+        windows = graph_windows.cut(num_tokens, room, self.stride)
         places = tf.ragged.range(windows.starts, windows.ends)
         ids = places.with_values(tf.gather(tokens.flat_values, places.values))
-        return self._pack(ids), windows.examples
+        return self._pack(ids), windows.texts
 
     def _in_parts(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Computes `_WINDOWS_AT_ONCE` rows at a time."""
+        """Computes `windows_at_once` rows at a time."""
         specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in ids}
         compute = tf.function(self.compute).get_concrete_function(specs)
-        shapes = {k: v.shape for k, v in compute.structured_outputs.items()}
-        dtypes = {k: v.dtype for k, v in compute.structured_outputs.items()}
-        num_windows = tf.shape(ids["input_ids"])[0]
 
-        def read(first, numbers):
-            end = first + _WINDOWS_AT_ONCE
-            found = compute(**{name: values[first:end] for name, values in ids.items()})
-            return end, {k: tf.concat([v, found[k]], 0) for k, v in numbers.items()}
+        def read(rows, numbers):
+            outputs = compute(
+                **{k: tf.gather(values, rows) for k, values in ids.items()}
+            )
+            return {k: tf.concat([v, outputs[k]], 0) for k, v in numbers.items()}
 
-        none = {k: tf.zeros([0, *shape[1:]], dtypes[k]) for k, shape in shapes.items()}
-        _, numbers = tf.while_loop(
-            lambda first, numbers: first < num_windows,
-            read,
-            (tf.constant(0), none),
-            shape_invariants=(tf.TensorShape([]), shapes),
-            # One after the other, or all would be in memory at once.
-            parallel_iterations=1,
+        none = {
+            name: tf.zeros([0, *output.shape[1:]], output.dtype)
+            for name, output in compute.structured_outputs.items()
+        }
+        num_windows = tf.shape(ids["input_ids"], tf.int64)[0]
+        return graph_windows.fold(
+            read, none, num_windows, windows_at_once=self.windows_at_once
         )
-        return numbers
 
     def _pool(
         self, numbers: Mapping[str, tf.Tensor], owners: tf.Tensor, num_texts: tf.Tensor

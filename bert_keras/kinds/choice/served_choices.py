@@ -59,7 +59,7 @@ class Choices(served.DirectAnswers):
     def id_probes(self):
         questions = _probe_questions()
         tokenized = swag.tokenize(
-            questions, self._python_tokenizer, max_seq_length=self.max_seq_length
+            questions, self.tokenizer, max_seq_length=self.max_seq_length
         )
         return tokenized.batch(range(len(questions)))
 

@@ -91,7 +91,7 @@ class MaskedWords(served.DirectAnswers):
 
     def _python_row(self, text: str) -> np.ndarray:
         packed, _ = tokenization.pack_pair(
-            tokenized.encode_with_masks(text, self._python_tokenizer),
+            tokenized.encode_with_masks(text, self.tokenizer),
             None,
             max_seq_length=self.max_seq_length,
             vocabulary=self.vocabulary,

@@ -23,46 +23,31 @@ _MAX_PLACES = 50
 def describe(
     records: Sequence[AnsweredQuestion], *, has_impossible: bool
 ) -> list[sections.Section]:
-    """Returns the sections of the page; `records` are one or more. `has_impossible`: a
-    question may have no answer (SQuAD 2.0)."""
-    # Not by their ids, which are the data's own matter.
-    each = {
-        str(number): squad_scores.score_answer(
-            record.prediction, record.answers, has_impossible=has_impossible
+    """Returns the sections of the page; `records` are one or more. With
+    `has_impossible`, a question may have no answer (SQuAD 2.0)."""
+    scores = [
+        squad_scores.score_answer(
+            r.prediction, r.answers, has_impossible=has_impossible
         )
-        for number, record in enumerate(records)
-    }
-    by_length = {
-        id: squad_scores.answer_length_group(record.answers)
-        for id, record in zip(each, records, strict=True)
-    }
-    by_word = {
-        id: squad_scores.question_word_group(record.question)
-        for id, record in zip(each, records, strict=True)
-    }
+        for r in records
+    ]
+    lengths = [squad_scores.answer_length_group(r.answers) for r in records]
+    words = [squad_scores.question_word_group(r.question) for r in records]
+    by_length = sorted(
+        squad_scores.scores_by(lengths, scores),
+        key=lambda group: squad_scores.ANSWER_LENGTHS.index(group.group),
+    )
+    by_word = sorted(
+        squad_scores.scores_by(words, scores),
+        key=lambda group: (-group.num_questions, group.group),
+    )
     parts = [
-        _groups(
-            squad_scores.scores_by(
-                by_length, each, order=squad_scores.ANSWER_LENGTHS.index
-            ),
-            title="By words of the answer",
-            name="by_answer_length",
-        ),
-        _groups(
-            _commonest_first(squad_scores.scores_by(by_word, each)),
-            title="By question word",
-            name="by_question_word",
-        ),
+        _groups(by_length, title="By words of the answer", name="by_answer_length"),
+        _groups(by_word, title="By question word", name="by_question_word"),
     ]
     if has_impossible and all(record.null_odds is not None for record in records):
         parts.append(_threshold(records))
-    return [*parts, _mistakes(records, list(each.values()))]
-
-
-def _commonest_first(
-    groups: Sequence[squad_scores.GroupScore],
-) -> list[squad_scores.GroupScore]:
-    return sorted(groups, key=lambda group: (-group.num_questions, group.group))
+    return [*parts, _mistakes(records, scores)]
 
 
 def _groups(
@@ -81,10 +66,12 @@ def _groups(
 
 
 def _threshold(records: Sequence[AnsweredQuestion]) -> sections.Section:
-    ids = [str(number) for number in range(len(records))]
-    gold = {id: r.answers for id, r in zip(ids, records, strict=True)}
-    texts = {id: r.best_text for id, r in zip(ids, records, strict=True)}
-    odds = {id: r.null_odds for id, r in zip(ids, records, strict=True)}
+    # Not by their ids, which are the data's own matter.
+    by_number = {str(number): record for number, record in enumerate(records)}
+    gold, texts, odds = (
+        {number: getattr(record, name) for number, record in by_number.items()}
+        for name in ("answers", "best_text", "null_odds")
+    )
     curve = null_odds.threshold_curve(gold, texts, odds)
     best = squad_scores.best_thresholds(gold, texts, odds)
     header = ["", "best", "at the threshold"]

@@ -1,23 +1,63 @@
-"""Answers from scores of tokens, as graph operations: see `squad_predictions`."""
+"""Answers from scores of tokens, as graph operations: see `squad_predictions`.
+
+The windows of a batch are rows. With `n_best_size` 2, `find` combines first and last
+tokens of the row
+
+    column            0      1      2      3      4      5      6
+    token             [CLS]  who    [SEP]  Ada    met    Bob    [SEP]
+    start_logits      9      9      9      5      4      8      9
+    end_logits        9      9      9      1      2      6      9
+    may_end                                yes    yes    yes
+    may_begin                              yes    yes    (Bob: in the next window)
+
+into all pairs of the best two columns, first 3 and 4, last 5 and 4:
+
+    length            3 to 5: 3     3 to 4: 2     4 to 5: 2     4 to 4: 1
+    score             11            7             10            6
+
+Those of at most `max_answer_length` tokens are candidates.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
 
+from bert_keras.graphs import graph_windows
 
-class Found(NamedTuple):
+
+def owners(windows: graph_windows.Windows, num_tokens: tf.Tensor) -> tf.Tensor:
+    """Returns `(num_tokens,)` int64: the window in which each token has most context,
+    as in `squad.cut_windows`."""
+    tokens = tf.ragged.range(windows.starts, windows.ends)
+    numbers = tokens.value_rowids()
+    length = tf.gather(windows.ends - windows.starts, numbers)
+    left = tokens.values - tf.gather(windows.starts, numbers)
+    # In the order of operations there: some of these numbers are almost equal.
+    score = tf.cast(tf.minimum(left, length - 1 - left), tf.float64)
+    score += 0.01 * tf.cast(length, tf.float64)
+    best = tf.math.unsorted_segment_max(score, tokens.values, num_tokens)
+    is_best = score == tf.gather(best, tokens.values)
+    # Among equals the first.
+    return tf.math.unsorted_segment_min(
+        tf.boolean_mask(numbers, is_best),
+        tf.boolean_mask(tokens.values, is_best),
+        num_tokens,
+    )
+
+
+class Spans(NamedTuple):
     """Possible answers in some windows, by window, first and last token, each best
-    first."""
+    first; `(num_spans,)` each."""
 
     rows: tf.Tensor
-    """`(num_found,)` int64: number of the window."""
+    """int64: number of the window."""
     first: tf.Tensor
-    """`(num_found,)` int32: column of the first token."""
+    """int32: column of the first token."""
     last: tf.Tensor
-    """`(num_found,)` int32: column of the last token."""
+    """int32: column of the last token."""
     scores: tf.Tensor
-    """`(num_found,)` float64: the sum of both logits."""
+    """float64: the sum of both logits."""
 
 
 def find(
@@ -28,7 +68,7 @@ def find(
     may_end: tf.Tensor,
     n_best_size: int,
     max_answer_length: int,
-) -> Found:
+) -> Spans:
     """Combines the best first tokens of each window with its best last ones.
 
     Args:
@@ -40,17 +80,14 @@ def find(
     first_logits, first = _top(start_logits, may_begin, n_best_size)
     last_logits, last = _top(end_logits, may_end, n_best_size)
     length = last[:, tf.newaxis, :] - first[:, :, tf.newaxis] + 1
-    is_span = (length >= 1) & (length <= max_answer_length)
-    is_span &= (first_logits > _NONE)[:, :, tf.newaxis]
-    is_span &= (last_logits > _NONE)[:, tf.newaxis, :]
+    scores = first_logits[:, :, tf.newaxis] + last_logits[:, tf.newaxis, :]
+    is_span = (length >= 1) & (length <= max_answer_length) & (scores > _NONE)
     places = tf.where(is_span)
-    of_first, of_last = places[:, :2], tf.gather(places, [0, 2], axis=1)
-    return Found(
+    return Spans(
         rows=places[:, 0],
-        first=tf.gather_nd(first, of_first),
-        last=tf.gather_nd(last, of_last),
-        scores=tf.gather_nd(first_logits, of_first)
-        + tf.gather_nd(last_logits, of_last),
+        first=tf.gather_nd(first, places[:, :2]),
+        last=tf.gather_nd(last, tf.gather(places, [0, 2], axis=1)),
+        scores=tf.boolean_mask(scores, is_span),
     )
 
 
@@ -86,14 +123,14 @@ def no_candidates() -> Candidates:
     return Candidates(*(tf.zeros([0], kind) for kind in kinds))
 
 
-def keep_best(before: Candidates, found: Candidates, *, n_best_size: int) -> Candidates:
+def keep_best(before: Candidates, new: Candidates, *, n_best_size: int) -> Candidates:
     """Returns the at most `n_best_size` best candidates of each question, best first.
 
     A text counts once. Among equals those `before` come first, then in the order given.
     Candidates may come in any number of parts: a text that is not among the best of its
     part is not among the best of all.
     """
-    both = Candidates(*(tf.concat(pair, 0) for pair in zip(before, found, strict=True)))
+    both = Candidates(*(tf.concat(pair, 0) for pair in zip(before, new, strict=True)))
     both = _take(both, tf.argsort(both.scores, direction="DESCENDING", stable=True))
     both = _take(both, tf.argsort(both.examples, stable=True))
     _, text = tf.unique(both.fingerprints)
@@ -148,22 +185,6 @@ _BASE = 0xD1342543DE82EF95
 _SALT = 0x9E3779B97F4A7C15
 
 
-class Decision(NamedTuple):
-    """Answers to the questions of a batch, `(batch_size,)` each."""
-
-    starts: tf.Tensor
-    """int32: first character; 0 for no answer."""
-    ends: tf.Tensor
-    """int32: the place after the last character; 0 for no answer."""
-    scores: tf.Tensor
-    """float32: the sum of both logits, for no answer those of `[CLS]`; 0 if there was
-    nothing to choose from."""
-    probabilities: tf.Tensor
-    """float32: probability among the best answers of the question."""
-    no_answer_probabilities: tf.Tensor | None
-    """float32; `None` if every question has one."""
-
-
 def decide(
     candidates: Candidates,
     null_scores: tf.Tensor,
@@ -171,8 +192,9 @@ def decide(
     has_impossible: bool,
     n_best_size: int,
     threshold: float,
-) -> Decision:
-    """Returns `squad_predictions.Predictions.answers`, with the probability of each.
+) -> dict[str, tf.Tensor]:
+    """Returns `squad_predictions.Predictions.answers`, with the probability of each, by
+    the names of `served_spans.Spans`.
 
     Args:
         candidates: from `keep_best`, with the same `n_best_size`.
@@ -180,18 +202,22 @@ def decide(
         has_impossible: whether "no answer" is an answer.
         threshold: odds above which there is no answer.
     """
-    none = tf.constant(_NONE, tf.float64)
-    scores, starts, ends = (
-        _by_question(values, candidates.examples, tf.size(null_scores), n_best_size, no)
-        for values, no in (
-            (candidates.scores, none),
-            (candidates.starts, 0),
-            (candidates.ends, 0),
+
+    def by_question(values, default):
+        """Returns `(batch_size, n_best_size)`."""
+        rows = tf.RaggedTensor.from_value_rowids(
+            values,
+            candidates.examples,
+            nrows=tf.size(null_scores, tf.int64),
+            validate=False,
         )
-    )
+        return rows.to_tensor(default, shape=[None, n_best_size])
+
+    none = tf.constant(_NONE, tf.float64)
+    scores = by_question(candidates.scores, none)
     best = scores[:, 0]
-    nulls = null_scores[:, tf.newaxis]
     if has_impossible:
+        nulls = null_scores[:, tf.newaxis]
         # "No answer" counts among the best, but is never itself left out.
         has_worse = tf.reduce_any(scores < nulls, axis=1, keepdims=True)
         is_last = tf.range(n_best_size) == n_best_size - 1
@@ -199,34 +225,20 @@ def decide(
         odds = null_scores - best
         is_answered = (scores[:, 0] > _NONE) & (odds <= threshold)
         probabilities = tf.nn.softmax(tf.concat([nulls, scores], axis=1))
-        no_answer, best_probability = probabilities[:, 0], probabilities[:, 1]
+        no_answer, probability = probabilities[:, 0], probabilities[:, 1]
     else:
+        # Without anything to choose from the score is 0.
         null_scores = tf.zeros_like(null_scores)
         is_answered = best > _NONE
-        no_answer = tf.ones_like(best)
-        best_probability = tf.nn.softmax(scores)[:, 0]
-    return Decision(
-        starts=tf.where(is_answered, starts[:, 0], 0),
-        ends=tf.where(is_answered, ends[:, 0], 0),
-        scores=tf.cast(tf.where(is_answered, best, null_scores), tf.float32),
-        probabilities=tf.cast(
-            tf.where(is_answered, best_probability, no_answer), tf.float32
-        ),
-        no_answer_probabilities=(
-            tf.cast(no_answer, tf.float32) if has_impossible else None
-        ),
-    )
-
-
-def _by_question(
-    values: tf.Tensor,
-    examples: tf.Tensor,
-    num_questions: tf.Tensor,
-    n_best_size: int,
-    default: tf.Tensor,
-) -> tf.Tensor:
-    """Returns values as `(num_questions, n_best_size)`, padded with `default`."""
-    rows = tf.RaggedTensor.from_value_rowids(
-        values, examples, nrows=tf.cast(num_questions, tf.int64), validate=False
-    )
-    return rows.to_tensor(default, shape=[None, n_best_size])
+        no_answer, probability = tf.ones_like(best), tf.nn.softmax(scores)[:, 0]
+    columns = {"start": candidates.starts, "end": candidates.ends}
+    places = {name: by_question(values, 0)[:, 0] for name, values in columns.items()}
+    outputs = {name: tf.where(is_answered, v, 0) for name, v in places.items()}
+    outputs["score"] = tf.where(is_answered, best, null_scores)
+    outputs["probability"] = tf.where(is_answered, probability, no_answer)
+    if has_impossible:
+        outputs["no_answer_probability"] = no_answer
+    return {
+        name: tf.cast(values, tf.int32 if name in columns else tf.float32)
+        for name, values in outputs.items()
+    }

@@ -7,17 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.core.errors import InputError
-from bert_keras.graphs import graph_tokenizer
+from bert_keras.graphs import graph_tokenizer, graph_windows
 from bert_keras.kinds import served
-from bert_keras.kinds.span import (
-    served_search,
-    served_windows,
-    squad,
-    squad_predictions,
-)
-
-_WINDOWS_AT_ONCE = 16
-"""Windows read together: memory depends on this, not on the length of texts."""
+from bert_keras.kinds.span import served_search, squad, squad_predictions
 
 _CLEAR_CUT = 1e-3
 """Least difference of scores: nearer ones may change places with the rounding of
@@ -41,6 +33,8 @@ class Spans(served.ServedModel):
     `squad_predictions.predict`. A question has no answer if its odds are above the
     run's threshold, or above 0 if the run has none.
     """
+
+    windows_at_once = 16
 
     def __init__(self, trained: served.Trained):
         super().__init__(trained, max_seq_length=trained.settings.max_seq_length)
@@ -75,145 +69,106 @@ class Spans(served.ServedModel):
 
     def answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         code_points = graph_tokenizer.decode(context)
-        decision = self._decide(self._tokenizer(question), code_points)
-        starts, ends = decision.starts, decision.ends
-        found = {
-            "answer": graph_tokenizer.cut(
-                code_points,
-                tf.range(tf.size(context, tf.int64)),
-                tf.cast(starts, tf.int64),
-                tf.cast(ends, tf.int64),
-            ),
-            "start": starts,
-            "end": ends,
-            "score": decision.scores,
-            "probability": decision.probabilities,
-        }
-        if self._has_impossible:
-            found["no_answer_probability"] = decision.no_answer_probabilities
-        return found
-
-    def _decide(
-        self, questions: tf.RaggedTensor, code_points: tf.RaggedTensor
-    ) -> served_search.Decision:
-        questions = questions[:, : self._settings.max_query_length]
-        pieces = self._tokenizer.locate(code_points)
-        windows = served_windows.cut_windows(
-            pieces.ids.row_lengths(),
-            self.max_seq_length - 3 - questions.row_lengths(),
-            self._settings.doc_stride,
-        )
-        batch = _Batch(
-            questions, pieces, windows, served_search.fingerprinter(code_points)
-        )
-        candidates, null_scores = self._read_all(batch)
-        return served_search.decide(
+        candidates, null_scores = self._read_all(self._batch(question, code_points))
+        outputs = served_search.decide(
             candidates,
             null_scores,
             has_impossible=self._has_impossible,
             n_best_size=self._settings.n_best_size,
             threshold=self._threshold,
         )
+        texts = tf.range(tf.size(context, tf.int64))
+        places = (tf.cast(outputs[name], tf.int64) for name in ("start", "end"))
+        return {"answer": graph_tokenizer.cut(code_points, texts, *places), **outputs}
+
+    def _batch(self, question: tf.Tensor, code_points: tf.RaggedTensor) -> "_Batch":
+        queries = self._tokenizer(question)[:, : self._settings.max_query_length]
+        pieces = self._tokenizer.locate(code_points)
+        windows = graph_windows.cut(
+            pieces.ids.row_lengths(),
+            self.max_seq_length - 3 - queries.row_lengths(),
+            self._settings.doc_stride,
+        )
+        return _Batch(
+            queries,
+            pieces,
+            windows,
+            served_search.owners(windows, tf.size(pieces.ids.values)),
+            served_search.fingerprinter(code_points),
+        )
 
     def _read_all(self, batch: "_Batch") -> tuple[served_search.Candidates, tf.Tensor]:
         """Returns each question's best candidates, and its lowest "no answer" score."""
-        num_windows = tf.size(batch.windows.examples, tf.int64)
 
-        def is_left(first, candidates, null_scores):
-            return first < num_windows
-
-        def read(first, candidates, null_scores):
-            rows = tf.range(first, tf.minimum(first + _WINDOWS_AT_ONCE, num_windows))
-            found, new_null_scores = self._read(rows, batch)
+        def read(rows, state):
+            candidates, null_scores = state
+            new_candidates, new_null_scores = self._read(rows, batch)
             candidates = served_search.keep_best(
-                candidates, found, n_best_size=self._settings.n_best_size
+                candidates, new_candidates, n_best_size=self._settings.n_best_size
             )
-            null_scores = tf.minimum(null_scores, new_null_scores)
-            return first + _WINDOWS_AT_ONCE, candidates, null_scores
+            return candidates, tf.minimum(null_scores, new_null_scores)
 
-        none = served_search.no_candidates()
         infinite = tf.constant(np.inf, tf.float64)
-        of_any_length = tf.TensorShape([None])
-        _, candidates, null_scores = tf.while_loop(
-            is_left,
+        null_scores = tf.fill([batch.queries.nrows()], infinite)
+        return graph_windows.fold(
             read,
-            (
-                tf.constant(0, tf.int64),
-                none,
-                tf.fill([batch.questions.nrows()], infinite),
-            ),
-            shape_invariants=(
-                tf.TensorShape([]),
-                served_search.Candidates(*[of_any_length] * len(none)),
-                of_any_length,
-            ),
-            # One after the other, or all would be in memory at once.
-            parallel_iterations=1,
+            (served_search.no_candidates(), null_scores),
+            tf.size(batch.windows.texts, tf.int64),
+            windows_at_once=self.windows_at_once,
         )
-        return candidates, null_scores
 
     def _read(
         self, rows: tf.Tensor, batch: "_Batch"
     ) -> tuple[served_search.Candidates, tf.Tensor]:
         """Returns candidates of some windows, and for each question the lowest score of
         "no answer" in them, infinite without any."""
-        examples, starts, ends = (
-            tf.gather(values, rows) for values in batch.windows[:3]
-        )
-        queries = tf.gather(batch.questions, examples)
+        texts, starts, ends = (tf.gather(values, rows) for values in batch.windows)
+        queries = tf.gather(batch.queries, texts)
         tokens = tf.ragged.range(starts, ends)
+        ids = tokens.with_values(tf.gather(batch.pieces.ids.values, tokens.values))
         numbers = self.compute(
-            graph_tokenizer.pack_windows(
-                queries,
-                tokens.with_values(tf.gather(batch.pieces.ids.values, tokens.values)),
-                vocabulary=self.vocabulary,
-            )
+            graph_tokenizer.pack_windows(queries, ids, vocabulary=self.vocabulary)
         )
         start_logits, end_logits = numbers["start_logits"], numbers["end_logits"]
         # After [CLS] question [SEP].
         columns = tf.range(tf.shape(start_logits, tf.int64)[1])
         within = columns - (queries.row_lengths() + 2)[:, tf.newaxis]
         may_end = (within >= 0) & (within < (ends - starts)[:, tf.newaxis])
-        # One token more, which is of no window, stands for all outside the context.
-        owners = tf.concat([batch.windows.owners, [-1]], 0)
-        nowhere = tf.size(batch.windows.owners, tf.int64)
-        places = tf.where(may_end, within + starts[:, tf.newaxis], nowhere)
-        found = served_search.find(
+        places = tf.where(may_end, within + starts[:, tf.newaxis], 0)
+        # One more, for contexts without any token.
+        owners = tf.concat([batch.owners, [-1]], 0)
+        is_owner = tf.gather(owners, places) == rows[:, tf.newaxis]
+        spans = served_search.find(
             start_logits,
             end_logits,
-            may_begin=tf.gather(owners, places) == rows[:, tf.newaxis],
+            may_begin=may_end & is_owner,
             may_end=may_end,
             n_best_size=self._settings.n_best_size,
             max_answer_length=self._settings.max_answer_length,
         )
         of_cls = tf.cast(start_logits[:, 0], tf.float64)
         of_cls += tf.cast(end_logits[:, 0], tf.float64)
-        num_questions = batch.questions.nrows()
         return (
-            _candidates(found, places, examples, batch),
-            tf.math.unsorted_segment_min(of_cls, examples, num_questions),
+            _candidates(spans, places, texts, batch),
+            tf.math.unsorted_segment_min(of_cls, texts, batch.queries.nrows()),
         )
 
     def id_probes(self):
-        windows = self._python_windows(_probe_questions())
-        return _ids_of(windows, np.arange(len(windows.questions)))
+        return self._python_batch(self._python_windows(_probe_questions()))
 
     def probes(self):
         questions = _probe_questions()
-        wanted = self._python_answers(questions)
         strings = {
-            "question": [question.question for question in questions],
-            "context": [question.context for question in questions],
+            name: [getattr(question, name) for question in questions]
+            for name in ("question", "context")
         }
-        return [
-            served.Probe(served.STRINGS, strings, wanted),
-            self.numbers_probe(),
-        ]
+        wanted = self._python_answers(questions)
+        return [served.Probe(served.STRINGS, strings, wanted), self.numbers_probe()]
 
     def _python_windows(self, questions: Sequence[squad.Question]) -> squad.Windows:
         return squad.featurize(
             questions,
-            self._python_tokenizer,
+            self.tokenizer,
             max_seq_length=self.max_seq_length,
             doc_stride=self._settings.doc_stride,
             max_query_length=self._settings.max_query_length,
@@ -226,12 +181,10 @@ class Spans(served.ServedModel):
         Answers are texts without places: `start` and `end` are masked if the text
         occurs more than once, and everything if another answer is as good."""
         windows = self._python_windows(questions)
-        start_logits, end_logits = self._python_logits(windows)
         predictions = squad_predictions.predict(
             questions,
             windows,
-            start_logits=start_logits,
-            end_logits=end_logits,
+            **self._python_numbers(windows),
             has_impossible=self._has_impossible,
             n_best_size=self._settings.n_best_size,
             max_answer_length=self._settings.max_answer_length,
@@ -248,62 +201,45 @@ class Spans(served.ServedModel):
             del wanted["no_answer_probability"]
         return wanted
 
-    def _python_logits(self, windows: squad.Windows) -> tuple[np.ndarray, np.ndarray]:
-        """Returns start and end logits of all tokens, end to end."""
-        logits = np.zeros((2, len(windows.texts.input_ids)), np.float32)
-        num_windows = len(windows.questions)
-        for first in range(0, num_windows, _WINDOWS_AT_ONCE):
-            rows = np.arange(first, min(first + _WINDOWS_AT_ONCE, num_windows))
-            outputs = self.compute(served.as_tensors(_ids_of(windows, rows)))
-            tokens, mask = windows.texts.tokens(rows)
-            for values, name in zip(
-                logits, ("start_logits", "end_logits"), strict=True
-            ):
-                values[tokens[mask]] = outputs[name].numpy()[mask]
-        return logits[0], logits[1]
-
 
 class _Batch(NamedTuple):
     """Questions and their contexts, tokenized."""
 
-    questions: tf.RaggedTensor
-    """`(batch_size, None)` int32 ids."""
+    queries: tf.RaggedTensor
+    """`(batch_size, None)` int32 ids, as long as they may be."""
     pieces: graph_tokenizer.Pieces
     """Pieces of the contexts."""
-    windows: served_windows.Windows
+    windows: graph_windows.Windows
+    owners: tf.Tensor
+    """See `served_search.owners`."""
     fingerprint: Callable[..., tf.Tensor]
-    """See `span_search.fingerprinter`."""
+    """See `served_search.fingerprinter`."""
 
 
 def _candidates(
-    found: served_search.Found, places: tf.Tensor, examples: tf.Tensor, batch: _Batch
+    spans: served_search.Spans, places: tf.Tensor, texts: tf.Tensor, batch: _Batch
 ) -> served_search.Candidates:
     """Returns candidates in some windows, by characters of the contexts.
 
     Args:
-        found: the columns of first and last tokens.
+        spans: by columns of first and last tokens.
         places: `(num_windows, length)` int64: the token of all contexts in each column.
-        examples: `(num_windows,)` int64: the question of each window.
+        texts: `(num_windows,)` int64: the question of each window.
     """
     first, last = (
-        tf.gather_nd(places, tf.stack([found.rows, tf.cast(column, tf.int64)], axis=1))
-        for column in (found.first, found.last)
+        tf.gather_nd(places, tf.stack([spans.rows, tf.cast(column, tf.int64)], axis=1))
+        for column in (spans.first, spans.last)
     )
-    of_question = tf.gather(examples, found.rows)
+    of_question = tf.gather(texts, spans.rows)
     starts = tf.gather(batch.pieces.starts.values, first)
     ends = tf.gather(batch.pieces.ends.values, last)
     return served_search.Candidates(
         examples=of_question,
-        scores=found.scores,
+        scores=spans.scores,
         starts=starts,
         ends=ends,
         fingerprints=batch.fingerprint(of_question, starts, ends),
     )
-
-
-def _ids_of(windows: squad.Windows, rows: np.ndarray) -> dict[str, np.ndarray]:
-    batch = windows.batch(rows)
-    return {name: batch[name] for name in served.INPUT_NAMES}
 
 
 def _probe_questions() -> list[squad.Question]:

@@ -4,10 +4,11 @@ The layout is that of SQuAD 1.1 and 2.0, and of other data sets (XQuAD, TriviaQA
 conversion). `squad_predictions` turns the model's scores into answers.
 """
 
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -67,70 +68,69 @@ def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:
     scored, not trained on. Other keys are ignored, and `answers` without `has_answers`.
     The file is UTF-8, a byte order mark allowed.
     """
-    reader = _Reader(path=str(path), has_answers=has_answers)
     content = files.read_json(path)
     version = content.get("version") if isinstance(content, dict) else None
-    for place, article in items(content, "data", str(path)):
-        for paragraph_place, paragraph in items(article, "paragraphs", place):
-            context = field(paragraph, "context", str, paragraph_place)
-            for question_place, node in items(paragraph, "qas", paragraph_place):
-                reader.add(node, context, question_place)
-    if not reader.places:
+    has_impossible = str(version).lstrip("v") == "2.0"
+    questions, places, num_repaired = {}, {}, 0
+    for place, context, node in _nodes(content, str(path)):
+        id = field(node, "id", str, place)
+        question = field(node, "question", str, place)
+        if id in places:
+            raise InputError(
+                f"{place}: the id {id!r} is also at "
+                f"{places[id].removeprefix(f'{path}: ')}: predictions go by id, give "
+                "each question its own"
+            )
+        places[id] = place
+        answers: tuple[Answer, ...] = ()
+        if has_answers:
+            answers, num_moved = _read_answers(node, context, place)
+            num_repaired += num_moved
+            has_impossible |= not answers
+        questions[id] = Question(id, question, context, answers)
+    if not questions:
         raise InputError(f"{path}: holds no questions, expected at least one")
+    skipped = (
+        f"{q.id}: the text does not have the answer {q.answers[0].text[:60]!r} "
+        "where it should be, nor exactly once"
+        for q in questions.values()
+        if q.answers and not q.has_place
+    )
     return QuestionSet(
-        questions=tuple(reader.questions),
-        has_impossible=reader.has_impossible or str(version).lstrip("v") == "2.0",
-        num_repaired_answers=reader.num_repaired_answers,
-        skipped=tuple(reader.skipped),
+        tuple(questions.values()), has_impossible, num_repaired, tuple(skipped)
     )
 
 
-class _Reader:
-    def __init__(self, *, path: str, has_answers: bool):
-        self.path = path
-        self.has_answers = has_answers
-        self.places: dict[str, str] = {}
-        self.questions: list[Question] = []
-        self.has_impossible = False
-        self.num_repaired_answers = 0
-        self.skipped: list[str] = []
+def _nodes(content: Any, path: str) -> Iterator[tuple[str, str, Any]]:
+    """Yields the place, the context and the object of each question."""
+    for article_place, article in items(content, "data", path):
+        for place, paragraph in items(article, "paragraphs", article_place):
+            context = field(paragraph, "context", str, place)
+            for question_place, node in items(paragraph, "qas", place):
+                yield question_place, context, node
 
-    def add(self, node: Any, context: str, place: str) -> None:
-        id = field(node, "id", str, place)
-        question = field(node, "question", str, place)
-        if id in self.places:
-            raise InputError(
-                f"{place}: the id {id!r} is also at "
-                f"{self.places[id].removeprefix(self.path + ': ')}: predictions go by "
-                "id, give each question its own"
-            )
-        self.places[id] = place
-        answers = self._answers(node, context, place) if self.has_answers else ()
-        self.questions.append(Question(id, question, context, answers))
-        if answers and not self.questions[-1].has_place:
-            self.skipped.append(
-                f"{id}: the text does not have the answer {answers[0].text[:60]!r} "
-                "where it should be, nor exactly once"
-            )
 
-    def _answers(self, node: Any, context: str, place: str) -> tuple[Answer, ...]:
-        is_impossible = "is_impossible" in node and field(
-            node, "is_impossible", bool, place
+def _read_answers(
+    node: Any, context: str, place: str
+) -> tuple[tuple[Answer, ...], int]:
+    """Returns the answers of a question, none if it is impossible, and how many were in
+    another place."""
+    is_impossible = "is_impossible" in node and field(
+        node, "is_impossible", bool, place
+    )
+    answers, num_moved = [], 0
+    for answer_place, answer in items(node, "answers", place):
+        text = field(answer, "text", str, answer_place)
+        start = field(answer, "answer_start", int, answer_place)
+        actual_start = locate(text, start, context)
+        num_moved += actual_start not in (start, None)
+        answers.append(Answer(text, actual_start))
+    if bool(answers) == is_impossible:
+        raise InputError(
+            f"{place}: expected answers or `is_impossible: true`, got "
+            + ("both" if answers else "neither")
         )
-        self.has_impossible |= is_impossible
-        answers = []
-        for answer_place, answer in items(node, "answers", place):
-            words = field(answer, "text", str, answer_place)
-            start = field(answer, "answer_start", int, answer_place)
-            found = locate(words, start, context)
-            self.num_repaired_answers += found not in (start, None)
-            answers.append(Answer(words, found))
-        if bool(answers) == is_impossible:
-            raise InputError(
-                f"{place}: expected answers or `is_impossible: true`, got "
-                + ("both" if answers else "neither")
-            )
-        return tuple(answers)
+    return tuple(answers), num_moved
 
 
 def locate(answer: str, start: int, context: str) -> int | None:
@@ -209,8 +209,6 @@ class Windows:
     has_max_context: np.ndarray
     """`(num_tokens,)` bool: whether a token of the context has more tokens around it
     here than in the other windows. An answer begins only with such a token."""
-    lost_answers: tuple[str, ...]
-    """Ids of questions whose answer has no token (it is control characters only)."""
     whole_lengths: np.ndarray
     """`(num_questions,)` int64: tokens of each question with all of its context."""
 
@@ -257,6 +255,47 @@ def featurize(
         doc_stride: tokens from the beginning of a window to that of the next.
         max_query_length: tokens of the question at most; the rest of it is cut off.
     """
+    _check_sizes(max_seq_length, doc_stride, max_query_length)
+    if not questions:
+        raise InputError("expected at least one question, got none")
+    cls_id, sep_id = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
+    whole_lengths, numbers, values = [], [], []
+
+    def inputs() -> Iterator[tuple[list[int], list[int]]]:
+        """Yields ids and segments, so that not all are in lists at once."""
+        for number, (question, offsets) in enumerate(_located(questions, tokenizer)):
+            query = tokenizer.encode(question.question)
+            whole_lengths.append(len(query) + len(offsets.ids) + 3)
+            head = [cls_id, *query[:max_query_length], sep_id]
+            room = max_seq_length - len(head) - 1
+            answer = _answer_tokens(question, offsets)
+            for window in cut_windows(len(offsets.ids), room, doc_stride):
+                tokens = slice(window.start, window.end)
+                shift = len(head) - window.start
+                is_inside = window.start <= answer[0] <= answer[1] < window.end
+                positions = [token + shift for token in answer] if is_inside else [0, 0]
+                numbers.append([number, *positions])
+                places = offsets.starts[tokens], offsets.ends[tokens]
+                values.append((*places, window.has_max_context))
+                text = [*offsets.ids[tokens].tolist(), sep_id]
+                yield head + text, [0] * len(head) + [1] * len(text)
+
+    texts = tokenized.TokenizedTexts.join(inputs())
+    question_numbers, start_positions, end_positions = np.array(numbers, np.int32).T
+    char_starts, char_ends, has_max_context = _of_tokens(texts, values)
+    return Windows(
+        texts=texts,
+        questions=question_numbers,
+        start_positions=start_positions,
+        end_positions=end_positions,
+        char_starts=char_starts,
+        char_ends=char_ends,
+        has_max_context=has_max_context,
+        whole_lengths=np.array(whole_lengths, np.int64),
+    )
+
+
+def _check_sizes(max_seq_length: int, doc_stride: int, max_query_length: int) -> None:
     if max_seq_length < max_query_length + 4 or max_query_length < 1:
         raise InputError(
             f"a window of max_seq_length={max_seq_length} tokens has no room for "
@@ -265,27 +304,32 @@ def featurize(
         )
     if doc_stride < 1:
         raise InputError(f"`doc_stride` must be at least 1, got {doc_stride}")
-    locate_tokens = token_offsets.OffsetTokenizer(tokenizer).encode
-    context, offsets = None, locate_tokens("")
-    rows: list[dict[str, Any]] = []
-    lost_answers, whole_lengths = [], []
-    for number, question in enumerate(questions):
-        # The questions of a paragraph follow each other.
-        if context is not question.context:
-            context, offsets = question.context, locate_tokens(question.context)
-        answer = next((a for a in question.answers if a.start is not None), None)
-        span = answer and answer_tokens(answer, offsets)
-        if answer and not span:
-            lost_answers.append(question.id)
-        query = tokenizer.encode(question.question)
-        whole_lengths.append(len(query) + len(offsets.ids) + 3)
-        query = query[:max_query_length]
-        for window in cut_windows(
-            len(offsets.ids), max_seq_length - len(query) - 3, doc_stride
-        ):
-            row = _row(query, offsets, window, span, tokenizer.vocabulary)
-            rows.append({"questions": number, **row})
-    return _windows(rows, tuple(lost_answers), np.array(whole_lengths, np.int64))
+
+
+def _located(
+    questions: Sequence[Question], tokenizer: tokenization.Tokenizer
+) -> Iterator[tuple[Question, token_offsets.TokenOffsets]]:
+    """Yields questions with the tokens of their contexts."""
+    offset_tokenizer = token_offsets.OffsetTokenizer(tokenizer)
+    # The questions of a paragraph follow each other.
+    for context, group in itertools.groupby(questions, lambda q: q.context):
+        offsets = offset_tokenizer.encode(context)
+        for question in group:
+            yield question, offsets
+
+
+def _answer_tokens(
+    question: Question, offsets: token_offsets.TokenOffsets
+) -> tuple[int, int]:
+    """Returns the first and last token that have a part of the first answer that has a
+    place; without one, or if it is control characters only, the last is before the
+    first."""
+    for text, start in question.answers:
+        if start is not None:
+            first = int(np.searchsorted(offsets.ends, start, side="right"))
+            last = int(np.searchsorted(offsets.starts, start + len(text))) - 1
+            return first, last
+    return 0, -1
 
 
 class Window(NamedTuple):
@@ -315,78 +359,16 @@ def cut_windows(num_tokens: int, window_length: int, doc_stride: int) -> list[Wi
     ]
 
 
-def answer_tokens(
-    answer: Answer, offsets: token_offsets.TokenOffsets
-) -> tuple[int, int] | None:
-    """Returns the first and last token that have a part of the answer, if any."""
-    start = cast(int, answer.start)  # Only answers without a place have none.
-    first = int(np.searchsorted(offsets.ends, start, side="right"))
-    last = int(np.searchsorted(offsets.starts, start + len(answer.text))) - 1
-    return (first, last) if first <= last else None
-
-
-def _row(
-    query: list[int],
-    offsets: token_offsets.TokenOffsets,
-    window: Window,
-    span: tuple[int, int] | None,
-    vocabulary: tokenization.Vocabulary,
-) -> dict[str, Any]:
-    """Returns one window: kinds of its tokens, and the place of the answer."""
-    start, end, has_max_context = window
-    context = len(query) + 2
-    length = context + end - start + 1
-    tokens = {name: np.zeros(length, kind) for name, kind in _TOKEN_ARRAYS.items()}
-    tokens["input_ids"][:context] = [vocabulary.cls_id, *query, vocabulary.sep_id]
-    tokens["input_ids"][-1] = vocabulary.sep_id
-    tokens["segment_ids"][context:] = 1
-    inside = slice(context, length - 1)
-    tokens["input_ids"][inside] = offsets.ids[start:end]
-    tokens["char_starts"][inside] = offsets.starts[start:end]
-    tokens["char_ends"][inside] = offsets.ends[start:end]
-    tokens["has_max_context"][inside] = has_max_context
-    shift = context - start
-    first, last = (0, 0)
-    if span is not None and start <= span[0] and span[1] < end:
-        first, last = span[0] + shift, span[1] + shift
-    return {
-        **tokens,
-        "lengths": length,
-        "start_positions": first,
-        "end_positions": last,
-    }
-
-
-_TOKEN_ARRAYS: Mapping[str, type] = {
-    "input_ids": np.int32,
-    "segment_ids": np.int32,
-    "char_starts": np.int32,
-    "char_ends": np.int32,
-    "has_max_context": np.bool_,
-}
-
-
-def _windows(
-    rows: list[dict[str, Any]],
-    lost_answers: tuple[str, ...],
-    whole_lengths: np.ndarray,
-) -> Windows:
-    if not rows:
-        raise InputError("expected at least one question, got none")
-    tokens = {name: np.concatenate([r[name] for r in rows]) for name in _TOKEN_ARRAYS}
-    numbers = {
-        name: np.array([row[name] for row in rows], np.int32)
-        for name in ("questions", "start_positions", "end_positions")
-    }
-    texts = tokenized.TokenizedTexts(
-        input_ids=tokens.pop("input_ids"),
-        segment_ids=tokens.pop("segment_ids"),
-        lengths=np.array([row["lengths"] for row in rows], np.int64),
-    )
-    return Windows(
-        texts=texts,
-        lost_answers=lost_answers,
-        whole_lengths=whole_lengths,
-        **numbers,
-        **tokens,
-    )
+def _of_tokens(
+    texts: tokenized.TokenizedTexts, values: Sequence[tuple[np.ndarray, ...]]
+) -> list[np.ndarray]:
+    """Puts values of the contexts' tokens, window by window, among those of all tokens,
+    which have 0."""
+    is_context = texts.segment_ids > 0
+    is_context[texts.starts + texts.lengths - 1] = False  # [SEP]
+    columns = []
+    for parts in zip(*values, strict=True):
+        of_contexts = np.concatenate(parts)
+        columns.append(np.zeros(len(is_context), of_contexts.dtype))
+        columns[-1][is_context] = of_contexts
+    return columns

@@ -1,10 +1,11 @@
 """Scores of answers to questions, by the official rules of SQuAD 1.1 and 2.0."""
 
+import bisect
 import collections
 import re
 import string
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 GoldAnswers = Mapping[str, Sequence[str]]
 """The right answers by question id; none for a question that cannot be answered."""
@@ -159,36 +160,27 @@ class GroupScore(NamedTuple):
     f1: float
 
 
-def scores_by(
-    group_of: Mapping[str, str],
-    each: Mapping[str, Score],
-    *,
-    order: Callable[[str], Any] = str,
-) -> list[GroupScore]:
-    """Returns the scores of groups of questions, sorted by the key `order`. `group_of`
-    gives the group of each question id."""
-    groups = collections.defaultdict(list)
-    for id, group in group_of.items():
-        groups[group].append(each[id])
+def scores_by(groups: Sequence[str], each: Sequence[Score]) -> list[GroupScore]:
+    """Returns the scores of groups of questions; `groups` and `each` have the group and
+    the score of every question."""
+    by_group = collections.defaultdict(list)
+    for group, score in zip(groups, each, strict=True):
+        by_group[group].append(score)
     rows = []
-    for group in sorted(groups, key=order):
-        exact, f1, count = _mean(groups[group])
+    for group, of_group in by_group.items():
+        exact, f1, count = _mean(of_group)
         rows.append(GroupScore(group, count, exact, f1))
     return rows
 
 
 def answer_length_group(answers: Sequence[str]) -> str:
-    """Groups by words of the first right answer: `none`, `1`, `2`, `3`, `4-5`, `6-10`,
-    `11+`. `scores_by(..., order=ANSWER_LENGTHS.index)` keeps this order."""
+    """Returns one of `ANSWER_LENGTHS`, by words of the first right answer."""
     length = len(answers[0].split()) if answers else 0
-    for group in ANSWER_LENGTHS:
-        low, _, high = group.rstrip("+").partition("-")
-        if group != "none" and int(low) <= length <= int(high or low):
-            return group
-    return "none" if not length else ANSWER_LENGTHS[-1]
+    return ANSWER_LENGTHS[bisect.bisect_right(_LEAST_WORDS, length) - 1]
 
 
 ANSWER_LENGTHS = ("none", "1", "2", "3", "4-5", "6-10", "11+")
+_LEAST_WORDS = (0, 1, 2, 3, 4, 6, 11)
 
 
 def question_word_group(question: str) -> str:

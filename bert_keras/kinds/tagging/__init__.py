@@ -43,14 +43,7 @@ class Tagging(Labelled):
     own_settings = ("feature_layers",)
 
     def read(
-        self,
-        path,
-        settings,
-        *,
-        data_set=None,
-        has_labels=True,
-        has_text_pair=None,
-        reads_text=False,
+        self, path, settings, *, data_set=None, has_labels=True, reads_text=False, **_
     ):
         from bert_keras.kinds.tagging import dataset, ner
 
@@ -91,21 +84,23 @@ class Tagging(Labelled):
             )
 
     def main_metric(self, settings, labels):
-        from bert_keras.kinds.tagging import ner
+        from bert_keras.kinds.tagging import tag_schemes
 
-        is_plain = labels and ner.scheme_of(labels) == "plain"
+        is_plain = labels and tag_schemes.scheme_of(labels) == "plain"
         return "accuracy" if is_plain else "f1"
 
     def label_features(self, task, rows, length):
         return {"label_ids": ((rows, length), "int32")}
 
     def score(self, records, metric, *, labels):
-        from bert_keras.kinds.tagging import ner
+        from bert_keras.kinds.tagging import tag_schemes
         from bert_keras.labelled import score_sums
 
         pairs = [(record["labels"], record["prediction"]) for record in records]
         if metric == "f1":
-            entities = [[{*ner.entities(tags)} for tags in pair] for pair in pairs]
+            entities = [
+                [{*tag_schemes.entities(tags)} for tags in pair] for pair in pairs
+            ]
             return score_sums.f1(*zip(*entities, strict=True))
         num_right = [sum(map(str.__eq__, *pair)) for pair in pairs]
         return score_sums.ratio(num_right, [len(tags) for tags, _ in pairs])

@@ -36,35 +36,23 @@ class Tagged(NamedTuple):
 
     tags: tuple[str, ...]
     """IOB2."""
-    num_widened: int
-    """Entities that do not begin and end where words do."""
-    num_dropped: int
-    """Entities without a word of their own: an entity before has it."""
+    changes: list[str]
+    """`_WIDENED` or `_DROPPED` for each entity that became another one."""
 
 
-class Counts:
-    """Counts the entities of a file, and entities that became other ones."""
+_WIDENED = "do not begin and end where words do: widened to words"
+_DROPPED = "share their only words with the one before: left out"
 
-    def __init__(self):
-        self.num_entities = 0
-        self.widened: list[int] = []
-        """Line of each entity that has whole words now."""
-        self.dropped: list[int] = []
 
-    def add(self, line: int, entities: Sequence[Entity], tagged: Tagged) -> None:
-        self.num_entities += len(entities)
-        self.widened += [line] * tagged.num_widened
-        self.dropped += [line] * tagged.num_dropped
-
-    def warn(self, path: Path) -> None:
-        """Logs how many entities became other ones, if any did."""
-        for lines, fate in (
-            (self.widened, "do not begin and end where words do: widened to words"),
-            (self.dropped, "share their only words with the one before: left out"),
-        ):
-            if lines:
-                counted = f"{len(lines)} of {self.num_entities} entities {fate}"
-                logger.warning("%s: %s (the first in line %d)", path, counted, lines[0])
+def warn_of_changes(
+    path: Path, changes: Sequence[tuple[str, int]], num_entities: int
+) -> None:
+    """Logs how many entities of a file became other ones, if any did. `changes` have
+    the line of each."""
+    for kind in (_WIDENED, _DROPPED):
+        if lines := [line for change, line in changes if change == kind]:
+            counted = f"{len(lines)} of {num_entities} entities {kind}"
+            logger.warning("%s: %s (the first in line %d)", path, counted, lines[0])
 
 
 def read_text(row: dict[str, Any], *, place: str) -> str:
@@ -131,7 +119,7 @@ def to_tags(entities: Sequence[Entity], words: Places, *, place: str) -> Tagged:
     tags = ["O"] * len(words)
     starts = np.array([start for start, _ in words], np.int64)
     ends = np.array([end for _, end in words], np.int64)
-    num_widened = num_dropped = free = 0
+    changes, free = [], 0
     for start, end, label in entities:
         first = int(np.searchsorted(ends, start, side="right"))
         stop = int(np.searchsorted(starts, end, side="left"))
@@ -140,10 +128,12 @@ def to_tags(entities: Sequence[Entity], words: Places, *, place: str) -> Tagged:
                 f"{place}: the entity from {start} to {end} ({label}) has no "
                 "character of a word"
             )
-        num_widened += (words[first][0], words[stop - 1][1]) != (start, end)
+        if (words[first][0], words[stop - 1][1]) != (start, end):
+            changes.append(_WIDENED)
         first = max(first, free)
-        num_dropped += first >= stop
+        if first >= stop:
+            changes.append(_DROPPED)
         for word in range(first, stop):
             tags[word] = f"{'I' if word > first else 'B'}-{label}"
         free = max(free, stop)
-    return Tagged(tuple(tags), num_widened, num_dropped)
+    return Tagged(tuple(tags), changes)

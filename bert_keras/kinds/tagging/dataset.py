@@ -17,7 +17,7 @@ import scipy.special
 
 from bert_keras.core import files
 from bert_keras.core.settings import config
-from bert_keras.kinds.tagging import ner, ner_windows
+from bert_keras.kinds.tagging import ner, ner_windows, tag_schemes, tag_scores
 from bert_keras.kinds.tagging.records import FoundEntity, TaggedSentence, TaggedText
 from bert_keras.labelled import answers, dataset, reading
 
@@ -72,8 +72,9 @@ class TaggingDataset(dataset.Dataset):
         return ner.with_columns(self.path, answers, suffix=suffix)
 
     def describe(self) -> config.Task:
-        labels = ner.distinct_labels(self.sentences, path=self.path)
-        is_plain = (scheme := ner.scheme_of(labels)) == "plain"
+        tags = itertools.chain(*(sentence.tags for sentence in self.sentences))
+        labels = tag_schemes.labels_of(tags, path=self.path)
+        is_plain = (scheme := tag_schemes.scheme_of(labels)) == "plain"
         scored = "by accuracy" if is_plain else "by whole entities"
         logger.info("%s: %s tags, scored %s", self.path, scheme, scored)
         return config.Task(
@@ -83,7 +84,9 @@ class TaggingDataset(dataset.Dataset):
     def encode(self, task, tokenizer, settings) -> ner_windows.TokenizedWords:
         label_ids = None
         if self.has_labels:
-            label_ids = ner.label_ids(self.sentences, task.labels, path=self.path)
+            label_ids = tag_scores.label_ids(
+                self.sentences, task.labels, path=self.path
+            )
         return ner_windows.tokenize(
             self.sentences,
             tokenizer,
@@ -113,10 +116,10 @@ class TaggingAnswers(dataset.Answers):
     labels: tuple[str, ...]
 
     def tags(self) -> list[tuple[str, ...]]:
-        return ner.decode(self.word_logits, self.labels, self.sentences)
+        return tag_scores.decode(self.word_logits, self.labels, self.sentences)
 
     def scores(self, *, threshold=None) -> dict[str, float]:
-        return ner.scores(self.word_logits, self.labels, self.sentences)
+        return tag_scores.scores(self.word_logits, self.labels, self.sentences)
 
     def files(self, *, threshold=None) -> dict[str, str]:
         if any(sentence.text is not None for sentence in self.sentences):
@@ -146,6 +149,6 @@ class TaggingAnswers(dataset.Answers):
                     label=label,
                     probability=float(best[begin + first : begin + last + 1].mean()),
                 )
-                for label, first, last in ner.entities(tags)
+                for label, first, last in tag_schemes.entities(tags)
             )
             yield TaggedText(**values, text=sentence.text, entities=entities)

@@ -1,10 +1,10 @@
-"""Tagged words: sentences in, tags and scores out (see also `ner_windows`).
+"""Files of tagged words: sentences in, and answers beside them out.
 
 A file is in the columns of CoNLL-2003 (a word a line: the word first, its tag last, a
 blank line between sentences, `-DOCSTART-` before each document; four columns, two or
 any other number) or, named `.jsonl`, has lines of `{"words": [...], "tags": [...]}`, or
 of texts with spans of characters, see `character_spans`. All tags of a file are of one
-scheme, see `scheme_of`; IOB1 becomes IOB2 when it is read. No TensorFlow.
+scheme, see `tag_schemes`; IOB1 becomes IOB2 when it is read. No TensorFlow.
 """
 
 # Labels are None only in files without any, which are not asked for them.
@@ -16,50 +16,18 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
-
-import numpy as np
-import scipy.special
-from seqeval.metrics import sequence_labeling
+from typing import Any, NamedTuple
 
 from bert_keras.core import files
-from bert_keras.core.errors import InputError, nearest
+from bert_keras.core.errors import InputError
 from bert_keras.data import tokenization
-from bert_keras.kinds.tagging import character_spans
+from bert_keras.kinds.tagging import character_spans, tag_schemes
 from bert_keras.labelled import reading
 
 logger = logging.getLogger(__name__)
 
-OUTSIDE = "O"
-"""Tag of a word outside any entity."""
-
 DOCUMENT_START = "-DOCSTART-"
 """First column of a line that begins a document."""
-
-
-PREFIXED = re.compile("[BIESLU]-.+")
-"""Tag of a word in an entity, by its scheme."""
-
-_ENDS = ("E-", "S-", "L-", "U-")
-"""Beginnings of the tags of an entity's last word."""
-
-Scheme = Literal["IOB", "BIOES", "BILOU", "plain"]
-
-
-def scheme_of(tags: Iterable[str]) -> Scheme:
-    """Returns the scheme of tags, or of a model's labels.
-
-    `IOB`, `BIOES` and `BILOU` mark entities: all tags but `O` have a prefix for the
-    first word (`B-`), one inside (`I-`), the last (`E-`, `L-`) or the only one (`S-`,
-    `U-`). `plain` tags, such as parts of speech, have no prefix.
-    """
-    tags = set(tags) - {OUTSIDE}
-    if not all(PREFIXED.fullmatch(tag) for tag in tags):
-        return "plain"
-    prefixes = {tag[0] for tag in tags}
-    if prefixes <= set("BI"):
-        return "IOB"
-    return "BIOES" if prefixes <= set("BIES") else "BILOU"
 
 
 class Sentence(NamedTuple):
@@ -88,7 +56,7 @@ def read(
     has a text a line if it is not `.jsonl`.
     """
     path = files.path(path)
-    if path.suffix.lower() == ".jsonl":
+    if _is_jsonl(path):
         sentences = list(_read_jsonl(path, has_tags))
     elif has_lines and not has_tags:
         lines = enumerate(reading.read_lines(path), start=1)
@@ -102,33 +70,45 @@ def read(
     if not any(sentence.words for sentence in sentences):
         raise InputError(f"{path}: holds blank texts only, expected some words")
     _check_one_scheme(sentences, path)
-    if scheme_of(tag for s in sentences for tag in s.tags) != "IOB":
+    if tag_schemes.scheme_of(tag for s in sentences for tag in s.tags) != "IOB":
         return sentences
     _warn_of_faults(sentences, path)
-    return [s._replace(tags=to_iob2(s.tags)) for s in sentences]
+    return [s._replace(tags=tag_schemes.to_iob2(s.tags)) for s in sentences]
+
+
+def _is_jsonl(path: Path) -> bool:
+    return path.suffix.lower() == ".jsonl"
+
+
+def _rows(path: Path) -> list[list[str]]:
+    lines = reading.read_lines(path)
+    return [re.split("[ \t]+", line.strip(" \t")) for line in lines]
+
+
+def _has_word(row: list[str]) -> bool:
+    return row[0] not in ("", DOCUMENT_START)
 
 
 def _read_columns(path: Path, has_tags: bool) -> Iterator[Sentence]:
-    lines = reading.read_lines(path)
-    rows = [re.split("[ \t]+", line.strip(" \t")) for line in lines]
+    rows = _rows(path)
     has_documents = any(row[0] == DOCUMENT_START for row in rows)
-    num_columns, num_documents, num_sentences, first = None, 0, 0, 0
-    # A blank line ends the last sentence too.
-    for number, row in enumerate([*rows, [""]], start=1):
-        if row[0] not in ("", DOCUMENT_START):
-            num_columns = num_columns or len(row)
-            _check_row(row, num_columns, has_tags, place=f"{path}: line {number}")
+    num_columns = next((len(row) for row in rows if _has_word(row)), 0)
+    document = 0
+    numbered = enumerate(rows, start=1)
+    for are_words, group in itertools.groupby(numbered, lambda row: _has_word(row[1])):
+        lines, block = zip(*group, strict=True)
+        if not are_words:
+            document += sum(row[0] == DOCUMENT_START for row in block)
             continue
-        if block := rows[first : number - 1]:
-            yield Sentence(
-                words=tuple(row[0] for row in block),
-                tags=tuple(row[-1] for row in block) if has_tags else None,
-                document=num_documents if has_documents else num_sentences,
-                line=first + 1,
-            )
-            num_sentences += 1
-        num_documents += row[0] == DOCUMENT_START
-        first = number
+        for line, row in zip(lines, block, strict=True):
+            _check_row(row, num_columns, has_tags, place=f"{path}: line {line}")
+        yield Sentence(
+            words=tuple(row[0] for row in block),
+            tags=tuple(row[-1] for row in block) if has_tags else None,
+            document=document,
+            line=lines[0],
+        )
+        document += not has_documents
 
 
 def _check_row(row: list[str], num_columns: int, has_tags: bool, *, place: str) -> None:
@@ -173,7 +153,7 @@ def _read_texts(
     path: Path, rows: Iterable[tuple[int, dict[str, Any]]], has_tags: bool
 ) -> Iterator[Sentence]:
     """Reads texts with spans of characters."""
-    counts = character_spans.Counts()
+    num_entities, changes = 0, []
     for number, (line, row) in enumerate(rows):
         place = f"{path}: line {line}"
         text = character_spans.read_text(row, place=place)
@@ -182,9 +162,10 @@ def _read_texts(
             entities = character_spans.read_entities(row, text, place=place)
             tagged = character_spans.to_tags(entities, sentence.places, place=place)
             sentence = sentence._replace(tags=tagged.tags)
-            counts.add(line, entities, tagged)
+            num_entities += len(entities)
+            changes += [(change, line) for change in tagged.changes]
         yield sentence
-    counts.warn(path)
+    character_spans.warn_of_changes(path, changes, num_entities)
 
 
 def of_text(text: str, document: int, line: int) -> Sentence:
@@ -220,17 +201,16 @@ def _check_tag(tag: str, *, place: str) -> None:
 def _check_one_scheme(sentences: Sequence[Sentence], path: Path) -> None:
     """Refuses tags with and without prefixes, and both BIOES and BILOU."""
     lines = {tag: s.line for s in reversed(sentences) for tag in s.tags}
-    tags = sorted(lines.keys() - {OUTSIDE}, key=lambda tag: lines[tag])
-    prefixed = [tag for tag in tags if PREFIXED.fullmatch(tag)]
-    for ones, others in (
-        ([tag for tag in tags if tag not in prefixed], prefixed),
-        *([[t for t in prefixed if t[0] in letters] for letters in ("ES", "LU")],),
-    ):
-        if ones and others:
+    tags = sorted(lines.keys() - {tag_schemes.OUTSIDE}, key=lines.__getitem__)
+    for patterns in (("(?![BIESLU]-.).+", "[BIESLU]-.+"), ("[ES]-.+", "[LU]-.+")):
+        matches = [[t for t in tags if re.fullmatch(p, t)] for p in patterns]
+        if all(matches):
+            one, other = (
+                f"{tag!r} (sentence of line {lines[tag]})" for tag, *_ in matches
+            )
             raise InputError(
                 f"{path}: expected tags of one scheme (plain, IOB, BIOES or BILOU), "
-                f"got {ones[0]!r} (sentence of line {lines[ones[0]]}) and "
-                f"{others[0]!r} (sentence of line {lines[others[0]]})"
+                f"got {one} and {other}"
             )
 
 
@@ -256,26 +236,11 @@ def split_words(text: str) -> list[tuple[int, int]]:
     return words
 
 
-def to_iob2(tags: Sequence[str]) -> tuple[str, ...]:
-    """Makes every entity of a sentence begin with `B-`; entities are as `conlleval`
-    reads IOB1, IOB2 or the tags of a model."""
-    pairs = itertools.pairwise([OUTSIDE, *tags])
-    return tuple(
-        f"B-{tag[2:]}" if _begins_with_inside(previous, tag) else tag
-        for previous, tag in pairs
-    )
-
-
-def _begins_with_inside(previous: str, tag: str) -> bool:
-    is_over = previous[2:] != tag[2:] or previous.startswith(_ENDS)
-    return tag.startswith("I-") and is_over
-
-
 def _warn_of_faults(sentences: Sequence[Sentence], path: Path) -> None:
     begun_inside, num_begun_as_iob2 = [], 0
     for sentence in sentences:
-        for previous, tag in itertools.pairwise([OUTSIDE, *sentence.tags]):
-            if _begins_with_inside(previous, tag):
+        for previous, tag in tag_schemes.with_previous(sentence.tags):
+            if tag_schemes.begins_with_inside(previous, tag):
                 begun_inside.append(sentence.line)
             # IOB1 has B- only right after an entity of the same type.
             num_begun_as_iob2 += tag.startswith("B-") and previous[2:] != tag[2:]
@@ -290,165 +255,17 @@ def _warn_of_faults(sentences: Sequence[Sentence], path: Path) -> None:
         )
 
 
-def distinct_labels(
-    sentences: Sequence[Sentence], *, path: str | Path
-) -> tuple[str, ...]:
-    """Returns the labels of a model of these tags: plain tags by the alphabet; else
-    `O`, then the tags of each type of entity, by the alphabet, with all prefixes of the
-    scheme."""
-    tags = {tag for sentence in sentences for tag in sentence.tags}
-    scheme = scheme_of(tags)
-    if tags == {OUTSIDE}:
-        raise InputError(f"{path}: every word is tagged O: expected some entities")
-    if scheme == "plain":
-        if len(tags) == 1:
-            raise InputError(f"{path}: every word is tagged {tags.pop()!r}")
-        return tuple(sorted(tags))
-    types = sorted({tag[2:] for tag in tags} - {""})
-    prefixes = {"IOB": "BI", "BIOES": "BIES", "BILOU": "BILU"}[scheme]
-    return (OUTSIDE, *(f"{p}-{name}" for name in types for p in prefixes))
-
-
-def label_ids(
-    sentences: Sequence[Sentence], labels: Sequence[str], *, path: str | Path
-) -> np.ndarray:
-    """Returns `(num_words,)` int32 label numbers, sentence after sentence."""
-    places = {label: place for place, label in enumerate(labels)}
-    for sentence in sentences:
-        for tag in sentence.tags:
-            if tag not in places:
-                raise InputError(
-                    f"{path}: sentence of line {sentence.line}: tag {tag!r} was not in "
-                    f"the training data (known: {', '.join(labels)})"
-                    f"{nearest(tag, labels)}"
-                )
-    tags = {tag for sentence in sentences for tag in sentence.tags}
-    found, trained = scheme_of(tags), scheme_of(labels)
-    if tags != {OUTSIDE} and found != trained:
-        raise InputError(
-            f"{path}: its tags are {found}, those of the training data {trained}: "
-            "convert one of the two"
-        )
-    return np.array([places[tag] for s in sentences for tag in s.tags], np.int32)
-
-
-def decode(
-    word_logits: np.ndarray, labels: Sequence[str], sentences: Sequence[Sentence]
-) -> list[tuple[str, ...]]:
-    """Returns the most probable tag of each word of each sentence, IOB as IOB2.
-
-    `word_logits` are `(num_words, num_labels)`, sentence after sentence. An entity that
-    the model begins with `I-` is made to begin with `B-`. Tags of `sentences` are not
-    used.
-    """
-    tags = iter([labels[place] for place in word_logits.argmax(axis=-1)])
-    return [to_iob2(list(itertools.islice(tags, len(s.words)))) for s in sentences]
-
-
-def in_bioes(tags: Iterable[str]) -> list[str]:
-    """Returns the tags with the letters of BIOES for those of BILOU, as in seqeval."""
-    letters = {"L-": "E-", "U-": "S-"}
-    return [letters.get(tag[:2], tag[:2]) + tag[2:] for tag in tags]
-
-
-class EntityScores(NamedTuple):
-    """Scores by whole entities."""
-
-    precision: float
-    recall: float
-    f1: float
-    num_entities: int
-    """In the data."""
-
-
-def scores(
-    word_logits: np.ndarray, labels: Sequence[str], sentences: Sequence[Sentence]
-) -> dict[str, float]:
-    """Returns scores of answers, `(num_words, num_labels)` logits, sentence after
-    sentence.
-
-    `loss` (mean cross entropy of the words, nats), `accuracy` of the words, and, if
-    tags are not plain, `precision`, `recall` and `f1` of whole entities, all types
-    together, as `conlleval` counts them. All but the loss are fractions of 1; 0 where
-    nothing could be right.
-    """
-    true_label_ids = label_ids(sentences, labels, path="the data")
-    log_probabilities = scipy.special.log_softmax(word_logits.astype(float), axis=-1)
-    rows = np.arange(len(true_label_ids))
-    found = {
-        "loss": float(-log_probabilities[rows, true_label_ids].mean()),
-        "accuracy": float((word_logits.argmax(axis=-1) == true_label_ids).mean()),
-    }
-    if scheme_of(labels) == "plain":
-        return found
-    entities = entity_scores(
-        [s.tags for s in sentences], decode(word_logits, labels, sentences)
-    )
-    return {
-        **found,
-        "precision": entities.precision,
-        "recall": entities.recall,
-        "f1": entities.f1,
-    }
-
-
-def entity_scores(
-    true_tags: Iterable[Sequence[str]], predicted_tags: Iterable[Sequence[str]]
-) -> EntityScores:
-    """Returns scores of all entities together, as `conlleval` counts them. Both
-    arguments have the tags of each sentence."""
-    return _as_python(*_entity_scores(true_tags, predicted_tags, average="micro"))
-
-
-def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Returns type, first and last word of each entity, as `conlleval` reads them. With
-    plain tags each word is one, but for `O`."""
-    if scheme_of(tags) == "plain":
-        words = enumerate(tags)
-        return [(tag, word, word) for word, tag in words if tag != OUTSIDE]
-    return sequence_labeling.get_entities(in_bioes(tags))
-
-
-def entity_scores_by_type(
-    true_tags: Iterable[Sequence[str]], predicted_tags: Iterable[Sequence[str]]
-) -> dict[str, EntityScores]:
-    """Returns scores for all types of entity in the data or the predictions."""
-    true_tags, predicted_tags = list(true_tags), list(predicted_tags)
-    tags = itertools.chain(*true_tags, *predicted_tags)
-    # In the order of seqeval.
-    types = sorted({tag[2:] for tag in tags} - {""})
-    columns = _entity_scores(true_tags, predicted_tags, average=None)
-    rows = zip(*columns, strict=True)
-    return {name: _as_python(*row) for name, row in zip(types, rows, strict=True)}
-
-
-def _entity_scores(
-    true_tags: Iterable[Sequence[str]],
-    predicted_tags: Iterable[Sequence[str]],
-    *,
-    average: str | None,
-) -> tuple[Any, Any, Any, Any]:
-    # This mode of seqeval, not its strict one, finds entities as conlleval does.
-    return sequence_labeling.precision_recall_fscore_support(
-        [in_bioes(tags) for tags in true_tags],
-        [in_bioes(tags) for tags in predicted_tags],
-        average=average,
-        zero_division=0,
-    )
-
-
-def _as_python(precision: Any, recall: Any, f1: Any, num_entities: Any) -> EntityScores:
-    return EntityScores(float(precision), float(recall), float(f1), int(num_entities))
-
-
-def scores_table(by_type: dict[str, EntityScores]) -> str:
-    """Returns scores by type as tab-separated lines, with a line of column names."""
-    lines = ["type\tprecision\trecall\tf1\tentities\n"]
-    for name, (precision, recall, f1, num_entities) in by_type.items():
-        lines.append(
-            f"{name}\t{precision:.4f}\t{recall:.4f}\t{f1:.4f}\t{num_entities}\n"
-        )
-    return "".join(lines)
+def predictions_columns(
+    sentences: Sequence[Sentence], predicted_tags: Sequence[Sequence[str]]
+) -> str:
+    """Returns answers in columns: word, tag if there is one, predicted tag. With tags,
+    `conlleval` reads the table. A blank line ends each sentence."""
+    blocks = []
+    for sentence, predicted in zip(sentences, predicted_tags, strict=True):
+        tags = [sentence.tags] if sentence.tags else []
+        rows = zip(sentence.words, *tags, predicted, strict=True)
+        blocks.append("".join(f"{' '.join(row)}\n" for row in rows) + "\n")
+    return "".join(blocks)
 
 
 def with_columns(path: Path, answers: str, *, suffix: str) -> str:
@@ -462,10 +279,9 @@ def with_columns(path: Path, answers: str, *, suffix: str) -> str:
     """
     if suffix == ".jsonl":
         return _answers_jsonl(path, answers)
-    if path.suffix.lower() == ".jsonl":
+    if _is_jsonl(path):
         return answers
-    rows = (re.split("[ \t]+", line.strip(" \t")) for line in reading.read_lines(path))
-    words = (row for row in rows if row[0] not in ("", DOCUMENT_START))
+    words = (row for row in _rows(path) if _has_word(row))
     lines = (
         line and " ".join([*next(words), line.split()[-1]])
         for line in answers.split("\n")
@@ -479,26 +295,9 @@ def _answers_jsonl(path: Path, answers: str) -> str:
         for block in answers.removesuffix("\n\n").split("\n\n")
     ]
     rows: Iterable[dict[str, Any]] = ({"words": [w for w, *_ in b]} for b in blocks)
-    if path.suffix.lower() == ".jsonl":
+    if _is_jsonl(path):
         rows = (row for _, row in reading.read_jsonl(path))
     return "".join(
         json.dumps(row | {"prediction": [w[-1] for w in b]}, ensure_ascii=False) + "\n"
         for row, b in zip(rows, blocks, strict=True)
     )
-
-
-def predictions_columns(
-    sentences: Sequence[Sentence], predicted_tags: Sequence[Sequence[str]]
-) -> str:
-    """Returns answers in columns: word, tag if there is one, predicted tag. With tags,
-    `conlleval` reads the table. A blank line ends each sentence."""
-    blocks = []
-    for sentence, predicted in zip(sentences, predicted_tags, strict=True):
-        columns = [
-            sentence.words,
-            *([sentence.tags] if sentence.tags else []),
-            predicted,
-        ]
-        rows = zip(*columns, strict=True)
-        blocks.append("".join(f"{' '.join(row)}\n" for row in rows) + "\n")
-    return "".join(blocks)

@@ -1,4 +1,20 @@
-"""Exported taggers: the entities of a text, or a tag for each word of sentences."""
+"""Exported taggers: the entities of a text, or a tag for each word of sentences.
+
+Words are end to end, sentence after sentence, and so are pieces. In the graph, two
+sentences of three words become, in windows of 6 pieces,
+
+    sentences       0      0      0      1      1      1
+    words           Ada    met    Eve    New    York   .
+    pieces          a ##da met    Eve    New    York   .
+    starts          0      2      3      4      5      6     (and 7, the end)
+    label_ids       B-PER  O      I-PER  I-LOC  I-LOC  O
+    is_in_entity    yes    no     yes    yes    yes    no
+    begins_entity   yes    no     yes    yes    no     no
+    entity          0             1      2      2
+
+An `I-` after another type, another sentence or `O` begins an entity, as in
+`tag_schemes.to_iob2`.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,18 +24,21 @@ import scipy.special
 import tensorflow as tf
 
 from bert_keras.core.errors import InputError
-from bert_keras.graphs import graph_tokenizer
+from bert_keras.graphs import graph_tokenizer, graph_windows
 from bert_keras.kinds import served
-from bert_keras.kinds.tagging import ner, ner_windows, served_windows
+from bert_keras.kinds.tagging import (
+    ner,
+    ner_windows,
+    served_windows,
+    tag_schemes,
+    tag_scores,
+)
 
 WORDS = "words"
 """Signature for sentences given as words."""
 
 DOCUMENTS = "documents"
 """Signature for sentences given as words, with the names of their documents."""
-
-_WINDOWS_AT_ONCE = 32
-"""Windows read together: memory depends on this, not on the length of texts."""
 
 _CLEAR_CUT = 1e-3
 """Least difference of probabilities: nearer tags may change places with the rounding of
@@ -37,7 +56,7 @@ class Tags(served.ServedModel):
     words.
 
     Signature `words`: `words`, `(batch_size, num_words)` strings, padded with "".
-    Answers, of the same shape: `tags`, strings, as `ner.decode` has them, and
+    Answers, of the same shape: `tags`, strings, as `tag_scores.decode` has them, and
     `probability`, float32, of each tag; "" and 0 for padding.
 
     Signature `documents`, if the model was trained with documents around its sentences:
@@ -50,8 +69,8 @@ class Tags(served.ServedModel):
     `network.BertTagger`.
 
     Without documents, a sentence has no context. Long ones go through windows, as in
-    `ner_windows.tokenize`. Labels of entities are read as in `ner`; with plain ones but
-    `O`, equal ones in a row are one entity.
+    `ner_windows.tokenize`. Of plain labels but `O`, equal ones in a row are one
+    entity.
     """
 
     def __init__(self, trained: served.Trained):
@@ -72,15 +91,15 @@ class Tags(served.ServedModel):
         text = tf.TensorSpec([None], tf.string, "text")
         padded_words = tf.TensorSpec([None, None], tf.string, "words")
         document = tf.TensorSpec([None], tf.string, "document")
-        found = {
+        signatures = {
             served.STRINGS: served.Signature(self.find_entities, (text,)),
             WORDS: served.Signature(self.tag_words, (padded_words,)),
             served.IDS: self.numbers_signature(),
         }
         if self.has_documents:
             inputs = (padded_words, document)
-            found[DOCUMENTS] = served.Signature(self.tag_words, inputs)
-        return found
+            signatures[DOCUMENTS] = served.Signature(self.tag_words, inputs)
+        return signatures
 
     def compute(self, ids):
         return {"logits": self.network(ids)["logits"]}
@@ -118,7 +137,7 @@ class Tags(served.ServedModel):
         sentence = tf.gather(sentences, first)
         start = tf.gather(starts.values, first)
         end = tf.gather(ends.values, last)
-        types = tf.constant([_type_of(label) for label in self.labels])
+        types = tf.constant([_marked(label)[2:] for label in self.labels])
         columns = {
             "entity": graph_tokenizer.cut(code_points, sentence, start, end),
             "type": tf.gather(types, tf.gather(tagged.label_ids, first)),
@@ -153,35 +172,23 @@ class Tags(served.ServedModel):
         pieces = self._tokenizer(spelled)[:, :max_pieces]
         # A word of control characters only.
         is_unknown = tf.cast(pieces.row_lengths() == 0, tf.int64)
-        unknown = tf.RaggedTensor.from_row_lengths(
-            tf.fill([tf.reduce_sum(is_unknown)], self.vocabulary.unk_id), is_unknown
-        )
+        unknown = graph_tokenizer.repeat(self.vocabulary.unk_id, is_unknown)
         pieces = tf.concat([pieces, unknown], axis=1)
         starts = pieces.row_splits
         windows = served_windows.cut_windows(
             num_words, starts, max_pieces=max_pieces, documents=documents
         )
-        num_windows = tf.size(windows.begins)
 
-        def is_left(first, logits):
-            return first < num_windows
-
-        def read(first, logits):
-            rows = tf.range(first, tf.minimum(first + _WINDOWS_AT_ONCE, num_windows))
+        def read(rows, logits):
             of_rows = served_windows.Windows(*(tf.gather(v, rows) for v in windows))
-            found = self._read(of_rows, pieces, starts)
-            return first + _WINDOWS_AT_ONCE, tf.concat([logits, found], 0)
+            return tf.concat([logits, self._read(of_rows, pieces, starts)], 0)
 
-        num_labels = len(self.labels)
-        _, logits = tf.while_loop(
-            is_left,
+        return graph_windows.fold(
             read,
-            (0, tf.zeros([0, num_labels])),
-            shape_invariants=(tf.TensorShape([]), tf.TensorShape([None, num_labels])),
-            # One after the other, or all would be in memory at once.
-            parallel_iterations=1,
+            tf.zeros([0, len(self.labels)]),
+            tf.size(windows.begins, tf.int64),
+            windows_at_once=self.windows_at_once,
         )
-        return logits
 
     def _read(
         self,
@@ -206,27 +213,23 @@ class Tags(served.ServedModel):
         )
 
     def id_probes(self):
-        tokenized = self._python_words(_probe_sentences())
-        return tokenized.batch(np.arange(len(tokenized)))
+        return self._python_batch(self._python_words(_probe_sentences()))
 
     def probes(self):
         sentences = _probe_sentences()
         probabilities = self._python_probabilities(sentences)
-        found = [
+        probes = [
             served.Probe(WORDS, *_of_words(sentences, probabilities)),
             self._text_probe(sentences, probabilities),
             self.numbers_probe(),
         ]
         if self.has_documents:
-            found.append(self._documents_probe())
-        return found
+            probes.append(self._documents_probe())
+        return probes
 
     def _documents_probe(self) -> served.Probe:
         """Returns a probe of documents of two sentences."""
-        sentences = [
-            sentence._replace(document=number // 2)
-            for number, sentence in enumerate(_probe_sentences())
-        ]
+        sentences = [s._replace(document=s.document // 2) for s in _probe_sentences()]
         inputs, wanted = _of_words(
             sentences, self._python_probabilities(sentences, document_context=True)
         )
@@ -238,13 +241,11 @@ class Tags(served.ServedModel):
     ) -> served.Probe:
         """Returns a probe of the texts whose tags, and so all entities, are clear."""
         rows, texts = [], []
-        for sentence, of_words, text in zip(
-            sentences, probabilities, served.PROBES, strict=True
-        ):
+        for sentence, of_words in zip(sentences, probabilities, strict=True):
             if not np.any(_margins(of_words) < _CLEAR_CUT):
-                tags = ner.decode(of_words, self.labels, [sentence])[0]
-                rows.append(_entity_rows(tags, of_words, ner.split_words(text)))
-                texts.append(text)
+                tags = tag_scores.decode(of_words, self.labels, [sentence])[0]
+                rows.append(_entity_rows(tags, of_words, sentence.places))
+                texts.append(sentence.text)
         wanted = {"num_entities": np.array([len(row) for row in rows], np.int32)}
         num_columns = max(1, *wanted["num_entities"])
         for column, name in enumerate(("start", "end", "probability")):
@@ -260,7 +261,7 @@ class Tags(served.ServedModel):
     ) -> ner_windows.TokenizedWords:
         return ner_windows.tokenize(
             sentences,
-            self._python_tokenizer,
+            self.tokenizer,
             max_seq_length=self.max_seq_length,
             document_context=document_context,
             has_places=self.has_places,
@@ -270,20 +271,10 @@ class Tags(served.ServedModel):
         self, sentences: Sequence[ner.Sentence], *, document_context: bool = False
     ) -> list[np.ndarray]:
         """Returns probabilities `(num_words, num_labels)` for each sentence."""
-        tokenized = self._python_words(sentences, document_context=document_context)
-        num_words = [len(sentence.words) for sentence in sentences]
-        logits = np.zeros((sum(num_words), len(self.labels)), np.float32)
-        for first in range(0, len(tokenized), _WINDOWS_AT_ONCE):
-            rows = np.arange(first, min(first + _WINDOWS_AT_ONCE, len(tokenized)))
-            outputs = self.compute(served.as_tensors(tokenized.batch(rows)))
-            words = tokenized.places(rows)
-            logits[words.ids] = outputs["logits"].numpy()[words.index]
-        probabilities = scipy.special.softmax(logits, axis=-1)
-        return np.split(probabilities, np.cumsum(num_words)[:-1])
-
-
-_BEGINS, _ENDS = ("B-", "S-", "U-"), ("E-", "S-", "L-", "U-")
-"""Beginnings of the tags of an entity's first and last word, see `ner.scheme_of`."""
+        words = self._python_words(sentences, document_context=document_context)
+        logits = self._python_numbers(words)["logits"]
+        ends = np.cumsum([len(sentence.words) for sentence in sentences])
+        return np.split(scipy.special.softmax(logits, axis=-1), ends[:-1])
 
 
 class _Tagged(NamedTuple):
@@ -298,22 +289,25 @@ class _Tagged(NamedTuple):
 
 
 def _tag(logits: tf.Tensor, sentences: tf.Tensor, labels: Sequence[str]) -> _Tagged:
-    """Returns the most probable tags, and beginnings of entities, see `ner.to_iob2`."""
-    probabilities = tf.nn.softmax(logits)
+    """Returns the most probable tags, and beginnings of entities, see `_marked`."""
     label_ids = tf.argmax(logits, axis=-1, output_type=tf.int32)
-    types = [_type_of(label) for label in labels]
-    type_ids = tf.gather(tf.constant([types.index(name) for name in types]), label_ids)
-    begin_labels = tf.constant([label.startswith(_BEGINS) for label in labels])
-    end_labels = tf.constant([label.startswith(_ENDS) for label in labels])
-    is_over = _shift(tf.gather(end_labels, label_ids), False)
-    is_in_entity = tf.gather(tf.constant([name != "" for name in types]), label_ids)
+
+    def of_labels(values):
+        return tf.gather(tf.constant(values), label_ids)
+
+    marked = [_marked(label) for label in labels]
+    types = [label[2:] for label in marked]
+    type_ids = of_labels([types.index(name) for name in types])
+    is_begin = of_labels([label.startswith(tag_schemes.BEGINS) for label in marked])
+    is_end = of_labels([label.startswith(tag_schemes.ENDS) for label in marked])
+    is_in_entity = of_labels([name != "" for name in types])
     continues_type = _shift(type_ids, -1) == type_ids
     continues_sentence = _shift(sentences, -1) == sentences
-    continues = continues_type & continues_sentence & ~is_over
+    continues = continues_type & continues_sentence & ~_shift(is_end, False)
     return _Tagged(
         label_ids=label_ids,
-        probabilities=tf.reduce_max(probabilities, axis=-1),
-        begins_entity=is_in_entity & (tf.gather(begin_labels, label_ids) | ~continues),
+        probabilities=tf.reduce_max(tf.nn.softmax(logits), axis=-1),
+        begins_entity=is_in_entity & (is_begin | ~continues),
         is_in_entity=is_in_entity,
     )
 
@@ -335,11 +329,12 @@ def _entities(tagged: _Tagged) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     )
 
 
-def _type_of(label: str) -> str:
-    """Returns the type of an entity; "" for none."""
-    if label == ner.OUTSIDE:
-        return ""
-    return label[2:] if ner.PREFIXED.fullmatch(label) else label
+def _marked(label: str) -> str:
+    """Returns a label that marks entities; of plain ones, equal ones in a row do."""
+    is_plain = label != tag_schemes.OUTSIDE and not tag_schemes.PREFIXED.fullmatch(
+        label
+    )
+    return f"I-{label}" if is_plain else label
 
 
 def _as_begin(label: str) -> str:
@@ -357,15 +352,7 @@ def _number(documents: tf.Tensor) -> tf.Tensor:
 
 
 def _probe_sentences() -> list[ner.Sentence]:
-    return [
-        ner.Sentence(
-            tuple(text[start:end] for start, end in ner.split_words(text)),
-            None,
-            document,
-            0,
-        )
-        for document, text in enumerate(served.PROBES)
-    ]
+    return [ner.of_text(text, row, 0) for row, text in enumerate(served.PROBES)]
 
 
 def _of_words(
@@ -374,36 +361,25 @@ def _of_words(
     """Returns words to ask for, and the probabilities of their tags."""
     padded = np.full((len(sentences), max(len(s.words) for s in sentences)), "", "O")
     wanted = np.zeros(padded.shape, np.float32)
-    for row, (sentence, of_words) in enumerate(
-        zip(sentences, probabilities, strict=True)
-    ):
+    for row, sentence in enumerate(sentences):
         padded[row, : len(sentence.words)] = sentence.words
-        wanted[row, : len(sentence.words)] = of_words.max(axis=-1)
+        wanted[row, : len(sentence.words)] = probabilities[row].max(axis=-1)
     return {"words": padded}, {"probability": wanted}
 
 
 def _margins(probabilities: np.ndarray) -> np.ndarray:
     """Returns `(num_words,)`: probability of the best tag less that of the second."""
-    if probabilities.shape[-1] == 1:
-        return np.ones(len(probabilities))
-    ranked = np.sort(probabilities, axis=-1)
+    # With a column of 0, for a model of a single label.
+    ranked = np.sort(np.pad(probabilities, [(0, 0), (1, 0)]), axis=-1)
     return ranked[:, -1] - ranked[:, -2]
 
 
 def _entity_rows(
     tags: Sequence[str], probabilities: np.ndarray, places: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int, float]]:
-    entities: list[tuple[int, int, list[float]]] = []
-    previous = ner.OUTSIDE
-    for tag, of_word, (start, end) in zip(tags, probabilities, places, strict=True):
-        probability = of_word.max()
-        if tag != ner.OUTSIDE:
-            is_new = tag.startswith(_BEGINS) or previous.startswith(_ENDS)
-            is_new = is_new or _type_of(previous) != _type_of(tag)
-            if is_new:
-                entities.append((start, end, [probability]))
-            else:
-                first, _, of_words = entities[-1]
-                entities[-1] = (first, end, [*of_words, probability])
-        previous = tag
-    return [(start, end, float(np.mean(p))) for start, end, p in entities]
+    """Returns start, end and probability of each entity of a text."""
+    best = probabilities.max(axis=-1)
+    return [
+        (places[first][0], places[last][1], float(best[first : last + 1].mean()))
+        for _, first, last in tag_schemes.entities([*map(_marked, tags)])
+    ]

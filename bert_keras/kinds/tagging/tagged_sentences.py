@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_keras.kinds.tagging import ner
+from bert_keras.kinds.tagging import tag_schemes
 from bert_keras.kinds.tagging.records import TaggedSentence
 from bert_keras.pages import confusion, markdown, sections
 from bert_keras.pages.sections import Column
@@ -65,8 +65,8 @@ KINDS = (
 def entities(tags: Sequence[str]) -> list[Entity]:
     """Returns the entities of a sentence, with its tags read as by `conlleval`."""
     # seqeval gives the last word, not the one after it.
-    found = ner.entities(tags)
-    return [Entity(name, start, end + 1) for name, start, end in found]
+    spans = tag_schemes.entities(tags)
+    return [Entity(name, start, last + 1) for name, start, last in spans]
 
 
 def pair_entities(record: TaggedSentence) -> list[Pair]:
@@ -103,7 +103,7 @@ def describe(records: Sequence[TaggedSentence]) -> list[sections.Section]:
         [tag for record in records for tag in getattr(record, name)]
         for name in ("labels", "prediction")
     )
-    if ner.scheme_of([*right, *found]) == "plain":
+    if tag_schemes.scheme_of([*right, *found]) == "plain":
         return _describe_plain(right, found)
     pairs = [pair_entities(record) for record in records]
     flat = [pair for of_sentence in pairs for pair in of_sentence]
@@ -113,7 +113,7 @@ def describe(records: Sequence[TaggedSentence]) -> list[sections.Section]:
         return [sections.Section("Entities", "entities", text)]
     return [
         sections.scores_section(
-            type_scores(records, flat),
+            type_scores(flat, types),
             title="Precision, recall and F1 by type",
             name="scores_by_type",
             class_word="type",
@@ -145,33 +145,28 @@ def _describe_plain(
 
 
 def type_scores(
-    records: Sequence[TaggedSentence], pairs: Iterable[Pair]
+    pairs: Iterable[Pair], types: Sequence[str]
 ) -> list[confusion.ClassScore]:
     """Returns scores of each type by whole entities, as by `conlleval`."""
-    by_type = ner.entity_scores_by_type(
-        [record.labels for record in records],
-        [record.prediction for record in records],
-    )
-    num_found = collections.Counter(p.found.type for p in pairs if p.found is not None)
-    return [
-        confusion.ClassScore(
-            name=name,
-            # seqeval's share of nothing is 0.
-            precision=score.precision if num_found[name] else np.nan,
-            recall=score.recall if score.num_entities else np.nan,
-            f1=score.f1,
-            num_right=score.num_entities,
-            num_answered=num_found[name],
+    rows: list[tuple[str, str]] = []
+    for pair in pairs:
+        right, found = _types(pair)
+        # With other bounds, the right entity was missed and the other one invented.
+        is_right = pair.kind == "right"
+        rows += (
+            [(right, found)] if is_right else [(right, NO_ENTITY), (NO_ENTITY, found)]
         )
-        for name, score in by_type.items()
-    ]
+    right, found = zip(*rows, strict=True)
+    return confusion.class_scores(right, found, [*types, NO_ENTITY])[:-1]
+
+
+def _types(pair: Pair) -> list[str]:
+    """Returns the types of both entities."""
+    return [NO_ENTITY if entity is None else entity.type for entity in pair]
 
 
 def _confusion(pairs: Sequence[Pair], types: Sequence[str]) -> sections.Section:
-    right, found = (
-        [NO_ENTITY if entity is None else entity.type for entity in column]
-        for column in zip(*pairs, strict=True)
-    )
+    right, found = zip(*map(_types, pairs), strict=True)
     section = sections.confusion_section(
         confusion.confusion(right, found, [*types, NO_ENTITY]),
         title="Confusion of types",

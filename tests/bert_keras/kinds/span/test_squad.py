@@ -1,6 +1,6 @@
 """SQuAD's files and the windows that are made of them."""
 
-import collections
+import functools
 import itertools
 import json
 
@@ -18,6 +18,9 @@ TOKENIZER = tokenization.Tokenizer(
     do_lower_case=True,
 )
 PAD, UNK, CLS, SEP, MASK, A, B, C, D, E, F, G, H, I, J = range(15)  # noqa: E741
+
+
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 
 def qas(id="q", answers=(("cat", 4),), **more) -> dict:
@@ -162,13 +165,13 @@ def test_predictions_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("name", "num_questions", "num_impossible"),
     [
-        ("squad/v1.1/dev-v1.1", 10_570, 0),
-        ("squad/v1.1/train-v1.1-44-articles", 11_877, 0),
-        ("squad/v2.0/train-v2.0-10-articles", 4_719, 348),
-        ("squad/v2.0/dev-v2.0-16-articles", 6_078, 3_168),
+        slow("squad/v1.1/dev-v1.1", 10_570, 0),
+        slow("squad/v1.1/train-v1.1-44-articles", 11_877, 0),
+        slow("squad/v2.0/train-v2.0-10-articles", 4_719, 348),
+        slow("squad/v2.0/dev-v2.0-16-articles", 6_078, 3_168),
         ("squad/v2.0/dev-v2.0-2-articles", 626, 333),
-        ("squad/xquad/xquad.en", 1_190, 0),
-        ("squad/xquad/xquad.de", 1_190, 0),
+        slow("squad/xquad/xquad.en", 1_190, 0),
+        slow("squad/xquad/xquad.de", 1_190, 0),
         ("squad/xquad/xquad.zh", 1_190, 0),
         ("triviaqa/triviaqa_squad_format_sample", 15, 0),
     ],
@@ -228,7 +231,6 @@ def test_windows_by_hand():
     # and 1.
     wanted = [[4, 5, 6, 7], [15, 16, 17], [25]]
     assert np.flatnonzero(found.has_max_context).tolist() == sum(wanted, [])
-    assert found.lost_answers == ()
 
 
 def test_batches_come_back_to_their_tokens():
@@ -250,6 +252,7 @@ def test_batches_come_back_to_their_tokens():
         ("d", 4, "d"),
         (" cde,", 2, "cde,"),
         ("f", 8, "f"),
+        # As if it were control characters only.
         (" ", 2, None),
     ],
 )
@@ -258,7 +261,7 @@ def test_the_answer_is_where_its_characters_are(answer, start, expected):
     found = featurize(question(context, answer, start=start), max_seq_length=16)
     first, last = found.start_positions[0], found.end_positions[0]
     if expected is None:
-        assert (first, last, found.lost_answers) == (0, 0, ("q",))
+        assert (first, last) == (0, 0)
     else:
         assert context[found.char_starts[first] : found.char_ends[last]] == expected
 
@@ -278,10 +281,10 @@ def test_a_context_without_tokens_is_one_empty_window():
     assert not found.has_max_context.any()
 
 
-def test_a_context_of_a_million_characters():
-    found = squad.featurize([question("abcd " * 200_000, words="a")], TOKENIZER)
-    assert found.has_max_context.sum() == 800_000
-    assert len(found.texts) == 6249
+def test_a_context_of_many_windows():
+    found = squad.featurize([question("abcd " * 20_000, words="a")], TOKENIZER)
+    assert found.has_max_context.sum() == 80_000
+    assert len(found.texts) == 624
 
 
 @pytest.mark.parametrize(
@@ -307,7 +310,7 @@ def test_windows_agree_with_the_definition(num_tokens, length, stride):
         if expected[-1][1] == num_tokens:
             break
     assert spans == expected
-    owned = collections.Counter()
+    owners = []
     for position in range(num_tokens):
         scores = [
             min(position - start, end - 1 - position) + 0.01 * (end - start)
@@ -315,13 +318,10 @@ def test_windows_agree_with_the_definition(num_tokens, length, stride):
             else -1
             for start, end in spans
         ]
-        owner = scores.index(max(scores))
-        for number, window in enumerate(windows):
-            if window.start <= position < window.end:
-                is_owner = window.has_max_context[position - window.start]
-                assert is_owner == (number == owner)
-                owned[position] += is_owner
-    assert all(owned[position] == 1 for position in range(num_tokens))
+        owners.append(scores.index(max(scores)))
+    for number, (start, end, has_max_context) in enumerate(windows):
+        is_owner = [owner == number for owner in owners[start:end]]
+        assert has_max_context.tolist() == is_owner
 
 
 def test_published_answers_are_found_again(shared_data):
@@ -332,7 +332,7 @@ def test_published_answers_are_found_again(shared_data):
     )
     questions = squad.read_squad(
         shared_data / "squad" / "xquad" / "xquad.zh.json"
-    ).questions[:500]
+    ).questions[:200]
     found = squad.featurize(
         questions, tokenizer, max_seq_length=128, doc_stride=40, max_query_length=30
     )
@@ -348,7 +348,7 @@ def test_published_answers_are_found_again(shared_data):
         whole += text == asked.answers[0].text
         seen.add(asked.id)
     # A few answers are longer than what every window shares.
-    assert len(seen) >= 495
+    assert len(seen) >= 198
     assert whole / np.count_nonzero(found.start_positions) > 0.97
 
 

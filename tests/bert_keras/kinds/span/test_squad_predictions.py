@@ -188,6 +188,7 @@ def test_bad_sizes(name):
         )
 
 
+@pytest.mark.slow
 def test_right_scores_give_right_answers_to_published_questions(shared_data):
     """All of SQuAD 1.1's development set. What is not exact are answers of more than 30
     tokens (13) and ones that people marked inside of a word (19)."""

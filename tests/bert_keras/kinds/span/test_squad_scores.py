@@ -151,26 +151,19 @@ def test_a_text_that_is_missing_is_wrong_at_any_threshold():
 
 
 def test_scores_by_group():
-    each = {
-        "a": squad_scores.Score(1.0, 1.0),
-        "b": squad_scores.Score(0.0, 0.5),
-        "c": squad_scores.Score(0.0, 0.0),
-    }
-    groups = {"a": "11+", "b": "2", "c": "2"}
-    order = squad_scores.ANSWER_LENGTHS.index
-    assert squad_scores.scores_by(groups, each, order=order) == [
-        ("2", 2, 0.0, 25.0),
+    each = [squad_scores.Score(*pair) for pair in ((1.0, 1.0), (0.0, 0.5), (0.0, 0.0))]
+    assert squad_scores.scores_by(["11+", "2", "2"], each) == [
         ("11+", 1, 100.0, 100.0),
+        ("2", 2, 0.0, 25.0),
     ]
-    assert [row.group for row in squad_scores.scores_by(groups, each)] == ["11+", "2"]
 
 
 def test_groups_of_answers_and_questions():
     lengths = [
-        squad_scores.answer_length_group(["x " * n, "y"]) for n in (1, 2, 3, 5, 6, 10)
+        squad_scores.answer_length_group(["x " * n, "y"])
+        for n in (0, 1, 2, 3, 4, 5, 6, 10, 11, 12)
     ]
-    assert lengths == ["1", "2", "3", "4-5", "6-10", "6-10"]
-    assert squad_scores.answer_length_group(["x " * 11]) == "11+"
+    assert lengths == "none 1 2 3 4-5 4-5 6-10 6-10 11+ 11+".split()
     assert squad_scores.answer_length_group([]) == "none"
     questions = {
         "Who was it?": "who",

@@ -1,0 +1,95 @@
+"""Schemes of tags: the words of an entity, by the prefixes of their tags.
+
+| scheme | first word | inside | last word | only word |
+| --- | --- | --- | --- | --- |
+| IOB | `B-` | `I-` | `I-` | `B-` |
+| BIOES | `B-` | `I-` | `E-` | `S-` |
+| BILOU | `B-` | `I-` | `L-` | `U-` |
+
+Words outside any entity have `O`. Plain tags, such as parts of speech, have no prefix
+and mark no entities. IOB is IOB2: in IOB1, `B-` only divides neighbours of one type.
+"""
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from seqeval.metrics import sequence_labeling
+
+from bert_keras.core.errors import InputError
+
+OUTSIDE = "O"
+
+PREFIXED = re.compile("[BIESLU]-.+")
+"""Tag of a word in an entity."""
+
+BEGINS, ENDS = ("B-", "S-", "U-"), ("E-", "S-", "L-", "U-")
+"""Prefixes of an entity's first and last word."""
+
+Scheme = Literal["IOB", "BIOES", "BILOU", "plain"]
+
+_PREFIXES = {"IOB": "BI", "BIOES": "BIES", "BILOU": "BILU"}
+
+
+def scheme_of(tags: Iterable[str]) -> Scheme:
+    """Returns the scheme of tags, or of a model's labels."""
+    tags = set(tags) - {OUTSIDE}
+    if not all(PREFIXED.fullmatch(tag) for tag in tags):
+        return "plain"
+    prefixes = {tag[0] for tag in tags}
+    if prefixes <= set("BI"):
+        return "IOB"
+    return "BIOES" if prefixes <= set("BIES") else "BILOU"
+
+
+def labels_of(tags: Iterable[str], *, path: str | Path) -> tuple[str, ...]:
+    """Returns the labels of a model of these tags: plain tags by the alphabet; else
+    `O`, then the tags of each type of entity, by the alphabet, with all prefixes of the
+    scheme."""
+    tags = set(tags)
+    scheme = scheme_of(tags)
+    if tags == {OUTSIDE}:
+        raise InputError(f"{path}: every word is tagged O: expected some entities")
+    if scheme == "plain":
+        if len(tags) == 1:
+            raise InputError(f"{path}: every word is tagged {tags.pop()!r}")
+        return tuple(sorted(tags))
+    types = sorted({tag[2:] for tag in tags - {OUTSIDE}})
+    return (OUTSIDE, *(f"{p}-{name}" for name in types for p in _PREFIXES[scheme]))
+
+
+def with_previous(tags: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yields the tag before each tag of a sentence, `O` at first, and the tag."""
+    return itertools.pairwise([OUTSIDE, *tags])
+
+
+def begins_with_inside(previous: str, tag: str) -> bool:
+    """Returns whether an entity begins with `I-`, as in IOB1 or by a fault."""
+    is_over = previous[2:] != tag[2:] or previous.startswith(ENDS)
+    return tag.startswith("I-") and is_over
+
+
+def to_iob2(tags: Sequence[str]) -> tuple[str, ...]:
+    """Makes every entity of a sentence begin with `B-`; entities are as `conlleval`
+    reads IOB1, IOB2 or the tags of a model."""
+    return tuple(
+        f"B-{tag[2:]}" if begins_with_inside(previous, tag) else tag
+        for previous, tag in with_previous(tags)
+    )
+
+
+def in_bioes(tags: Iterable[str]) -> list[str]:
+    """Returns the tags with the letters of BIOES for those of BILOU, as in seqeval."""
+    letters = {"L-": "E-", "U-": "S-"}
+    return [letters.get(tag[:2], tag[:2]) + tag[2:] for tag in tags]
+
+
+def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """Returns type, first and last word of each entity, as `conlleval` reads them. With
+    plain tags each word is one, but for `O`."""
+    if scheme_of(tags) == "plain":
+        words = enumerate(tags)
+        return [(tag, word, word) for word, tag in words if tag != OUTSIDE]
+    return sequence_labeling.get_entities(in_bioes(tags))
