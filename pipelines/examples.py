@@ -122,7 +122,15 @@ def build_examples(
         )
     job = _spread_rare(job, _find_rare(corpus_dir, corpus, job.num_shards))
     vocabulary.save(job.vocab_path)
-    done = engine.run(_plan(job, corpus_dir, corpus))
+    done = engine.run(
+        steps.Job(
+            title="examples",
+            items=documents.shard_items(corpus_dir, corpus),
+            steps=functools.partial(_steps, job),
+            shuffles={_DOCUMENTS: job.num_shards},
+            work_dir=files.join(job.output_dir, manifest.WORK_NAME),
+        )
+    )
     results = [result for of_step in done.values() for result in of_step]
     shards = steps.shards_of(results)
     if not shards:
@@ -207,12 +215,10 @@ def _spread_rare(
         logger.info(
             "examples: %s documents, of sources that have fewer than %s, are cut into "
             "%s parts, which count as documents",
-            f"{len(num_parts):,}",
-            FEW,
-            f"{sum(num_parts.values()):,}",
+            *(f"{len(num_parts):,}", FEW, f"{sum(num_parts.values()):,}"),
         )
-    if any(moves.values()):
-        joined = [f"{len(of):,} of {source}" for source, of in moves.items() if of]
+    joined = [f"{len(of):,} of {source}" for source, of in moves.items() if of]
+    if joined:
         logger.info(
             "examples: documents that would be the only one of their source in one of "
             "%s shards join others, which random next sentences can come from: %s",
@@ -239,30 +245,17 @@ def _settings(
     }
 
 
-def _plan(
-    job: ExamplesJob, corpus_dir: str | Path, corpus: manifest.Manifest
-) -> steps.Job:
-    return steps.Job(
-        title="examples",
-        items=documents.shard_items(corpus_dir, corpus),
-        steps=functools.partial(_steps, job),
-        shuffles={_DOCUMENTS: job.num_shards},
-        work_dir=files.join(job.output_dir, manifest.WORK_NAME),
-    )
-
-
 def _steps(job: ExamplesJob, heartbeat: steps.Heartbeat) -> list[steps.Step]:
-    tokenize = steps.Step(
-        name="Tokenize", do=_Tokenize(job, heartbeat), writes=(_DOCUMENTS,)
-    )
-    write = steps.Step(
-        name="Write",
-        do=_Write(job, heartbeat),
-        reads=(_DOCUMENTS,),
-        # The packed documents twice, and the spans of their examples.
-        memory_per_byte=5 + 1.3 * job.config.num_duplicates,
-    )
-    return [tokenize, write]
+    return [
+        steps.Step(name="Tokenize", do=_Tokenize(job, heartbeat), writes=(_DOCUMENTS,)),
+        steps.Step(
+            name="Write",
+            do=_Write(job, heartbeat),
+            reads=(_DOCUMENTS,),
+            # The packed documents twice, and the spans of their examples.
+            memory_per_byte=5 + 1.3 * job.config.num_duplicates,
+        ),
+    ]
 
 
 # In a worker.
@@ -281,8 +274,8 @@ class _Tokenize(steps.Worker):
     def process(self, shard: tuple[str, int]) -> Iterator[Any]:
         path, num_bytes = shard
         counts: Counter[str] = Counter()
-        found = documents.read_shard(path)
-        for document in buckets.tokenize_documents(found, self._tokenizer, counts):
+        read = documents.read_shard(path)
+        for document in buckets.tokenize_documents(read, self._tokenizer, counts):
             for bucket, part in self._job.by_shard(document):
                 if part.sentence_ends:
                     yield steps.Send(_DOCUMENTS, bucket, buckets.pack(part))
@@ -301,14 +294,14 @@ class _Write(steps.Worker):
         bucket, groups = element
         config, vocabulary = self._job.config, self._vocabulary
         counts: Counter[str] = Counter()
-        arrived = (
-            buckets.unpack(document, vocab_size=vocabulary.size)
-            for document in groups[_DOCUMENTS]
+        examples = buckets.encode_bucket(
+            (buckets.unpack(d, vocab_size=vocabulary.size) for d in groups[_DOCUMENTS]),
+            bucket=bucket,
+            config=config,
+            vocabulary=vocabulary,
+            counts=counts,
         )
-        made = buckets.encode_bucket(
-            arrived, bucket=bucket, config=config, vocabulary=vocabulary, counts=counts
-        )
-        first = next(made, None)
+        first = next(examples, None)
         if first is None:
             yield steps.counted(counts)
             return
@@ -316,60 +309,57 @@ class _Write(steps.Worker):
         number = f"{bucket:05d}-of-{self._job.num_shards:05d}"
         shard = records.write_shard(
             files.join(self._job.output_dir, f"examples-{number}.tfrecord{suffix}"),
-            itertools.chain([first], made),
+            itertools.chain([first], examples),
             compression=config.compression,
         )
         yield steps.counted(counts, shard=shard.model_dump(mode="json"))
 
 
 def _log_summary(
-    made: manifest.Manifest, corpus: manifest.Manifest, output_dir: str | Path
+    finished: manifest.Manifest, corpus: manifest.Manifest, output_dir: str | Path
 ) -> None:
-    counts = Counter(made.counters)
-    num_examples = counts["examples"]
-    num_rows = made.num_records
-    capacity = num_rows * made.config["max_seq_length"]
-    random_percent = 100 * counts["random_next_examples"] / num_examples
-    has_pairs = made.config["packing"] == "sentence_pairs"
+    counts, settings = Counter(finished.counters), finished.config
+    num_examples, num_rows = counts["examples"], finished.num_records
+    num_random = counts["random_next_examples"]
+    capacity = num_rows * settings["max_seq_length"]
+    random_percent = 100 * num_random / num_examples
+    has_pairs = settings["packing"] == "sentence_pairs"
     logger.info(
         "examples: %s%s from %s documents, in %s files of %s; %s tokens, which are "
         "WordPieces, [CLS] and [SEP]; %.1f %% of the positions are padding; %s%.2f %% "
         "of the corpus's WordPieces are [UNK]",
         f"{num_examples:,}",
-        f" in {num_rows:,} rows" if made.config["pack_instances"] else "",
+        f" in {num_rows:,} rows" if settings["pack_instances"] else "",
         f"{counts['documents']:,}",
-        f"{len(made.shards):,}",
+        f"{len(finished.shards):,}",
         output_dir,
         f"{counts['example_tokens']:,}",
         100 * (1 - counts["example_tokens"] / capacity),
         f"B is random in {random_percent:.1f} %; " if has_pairs else "",
         100 * counts["unknown_tokens"] / counts["tokens"],
     )
-    if counts["duplicate_documents"]:
+    if number := counts["duplicate_documents"]:
         logger.warning(
-            "%s documents left out: another one has the same id",
-            f"{counts['duplicate_documents']:,}",
+            "%s documents left out: another one has the same id", f"{number:,}"
         )
-    left_out = {
-        "empty_documents": "documents left out: no sentence of theirs has a token",
-        "dropped_unbalanced_pairs": "pairs left out: next_sentence=balanced",
-        "dropped_single_sentences": "sentences left out: alone in their shard",
-    }
-    for name, reason in left_out.items():
+    for name, reason in (
+        ("empty_documents", "documents left out: no sentence of theirs has a token"),
+        ("dropped_unbalanced_pairs", "pairs left out: next_sentence=balanced"),
+        ("dropped_single_sentences", "sentences left out: alone in their shard"),
+    ):
         if counts[name]:
             logger.info("examples: %s %s", f"{counts[name]:,}", reason)
-    if counts["pairs_without_partner"]:
+    if number := counts["pairs_without_partner"]:
         logger.warning(
             "%s examples come from documents that are alone in their shard, so their B "
             "is never random: give more documents%s",
-            f"{counts['pairs_without_partner']:,}",
+            f"{number:,}",
             ", or a larger --num_shards (20), for which a long one is cut into parts"
-            if made.config["num_shards"] == 1
+            if settings["num_shards"] == 1
             else "",
         )
     num_foreign = counts["other_source_partners"]
-    if num_foreign and made.config["partner"] == "same_source":
-        num_random = counts["random_next_examples"] + counts["dropped_unbalanced_pairs"]
+    if num_foreign and settings["partner"] == "same_source":
         single = [
             name.removeprefix("documents/")
             for name, number in corpus.counters.items()
@@ -380,6 +370,6 @@ def _log_summary(
             "before them, so the subject tells that they are random: there is no other "
             "document of the source%s; give more of it, or leave it out",
             f"{num_foreign:,}",
-            100 * num_foreign / num_random,
+            100 * num_foreign / (num_random + counts["dropped_unbalanced_pairs"]),
             f" (one document: {', '.join(single[:5])})" if single else " in the shard",
         )

@@ -46,19 +46,15 @@ class Document:
 
 
 class Pair(NamedTuple):
-    """Two segments for one example, as spans of tokens in documents of a bucket."""
+    """Two segments for one example, as offsets in all tokens of a bucket."""
 
-    document: int
-    """Index of the document of A."""
     a_start: int
     a_end: int
-    partner: int
-    """Index of the document of B."""
     b_start: int
     b_end: int
     is_random_next: int
     """1: B is random; 0: B follows A."""
-    mask_seed: int
+    seed: int
     """64 bits that determine the masks, drawn from the document's generator."""
 
 
@@ -66,7 +62,7 @@ class Spans(NamedTuple):
     """`n` instances: `[CLS] A [SEP] B [SEP]`, or `[CLS] A [SEP]` where B is empty."""
 
     a_starts: np.ndarray
-    """`(n,)` int64, like the other three: offsets in the tokens."""
+    """`(n,)` int64, like the other three: offsets in all tokens of a bucket."""
     a_ends: np.ndarray
     b_starts: np.ndarray
     b_ends: np.ndarray
@@ -114,15 +110,16 @@ def parts_of(document: Document, num_parts: int) -> Iterator[Document]:
     """
     ends = document.sentence_ends
     limits = [len(ends) * part // num_parts for part in range(num_parts + 1)]
+    start = 0
     for part, (first, last) in enumerate(itertools.pairwise(limits)):
-        start = _start(ends, first)
-        sentence_ends = array("I", [end - start for end in ends[first:last]])
+        end = ends[last - 1] if last else 0
         yield replace(
             document,
             id=part_id(document.id, part),
-            token_ids=document.token_ids[start : _start(ends, last)],
-            sentence_ends=sentence_ends,
+            token_ids=document.token_ids[start:end],
+            sentence_ends=array("I", [e - start for e in ends[first:last]]),
         )
+        start = end
 
 
 def join_lone(counts: Mapping[int, int]) -> dict[int, int]:
@@ -180,18 +177,20 @@ class PartnerChooser:
     """Draws the document for a random B, given the document of A.
 
     The draw is uniform among the other documents of the same source; if there are none,
-    among all others; a document alone in its bucket has no partner.
+    or with `any_source`, among all others; a document alone in its bucket has no
+    partner.
     """
 
-    def __init__(self, sources: Sequence[str]):
+    def __init__(self, sources: Sequence[str], *, any_source: bool = False):
+        self.sources = sources
         self._all = list(range(len(sources)))
         by_source: dict[str, list[int]] = {}
         self._ranks = []
         for index, source in enumerate(sources):
-            peers = by_source.setdefault(source, [])
+            peers = by_source.setdefault("" if any_source else source, [])
             self._ranks.append(len(peers))
             peers.append(index)
-        self._peers = [by_source[source] for source in sources]
+        self._peers = [by_source["" if any_source else s] for s in sources]
 
     @property
     def has_partners(self) -> bool:
@@ -207,16 +206,15 @@ class PartnerChooser:
 
 
 def make_pairs(
-    documents: Sequence[Document],
     index: int,
+    borders: Sequence[Sequence[int]],
     *,
     partners: PartnerChooser,
-    max_seq_length: int,
-    short_seq_prob: float,
+    config: ExamplesConfig,
     rng: random.Random,
     counts: Counter[str],
 ) -> list[Pair]:
-    """Cuts one document into sentence pairs.
+    """Cuts the document of that index into sentence pairs.
 
     Sentences, of a token or more, are gathered up to the target length: usually the
     longest that fits, with `short_seq_prob` a random shorter one for the whole
@@ -230,18 +228,22 @@ def make_pairs(
     sentences, whatever the target), and a single remaining sentence gives nothing:
     calling any of its own text random would teach a lie. These are counted as
     `pairs_without_partner` and `dropped_single_sentences`.
+
+    Args:
+        borders: for each document of the bucket, the offset of its first sentence in
+            all tokens, then the offset after each sentence.
     """
-    max_num_tokens = max_seq_length - 3  # [CLS] A [SEP] B [SEP]
+    max_num_tokens = config.max_seq_length - 3  # [CLS] A [SEP] B [SEP]
     target_length = max_num_tokens
-    if rng.random() < short_seq_prob:
+    if rng.random() < config.short_seq_prob:
         target_length = 2 + below(max_num_tokens - 1, rng)
-    ends = documents[index].sentence_ends
+    own = borders[index]
     num_needed = 1 if partners.has_partners else 2
     pairs = []
     num_other_sources = 0
     first = 0
-    while first < len(ends):
-        last = _chunk_end(ends, first, target_length, at_least=num_needed)
+    while first < len(own) - 1:
+        last = _chunk_end(own, first, target_length, at_least=num_needed)
         num_sentences = last - first
         if num_sentences < num_needed:
             counts["dropped_single_sentences"] += 1
@@ -249,50 +251,45 @@ def make_pairs(
         split = first + 1
         if num_sentences > 2:
             split += below(num_sentences - 1, rng)
-        a = (_start(ends, first), ends[split - 1])
+        a = (own[first], own[split])
         wants_random = num_sentences == 1 or rng.random() < 0.5
-        if wants_random and partners.has_partners:
-            label, partner = 1, partners.draw(index, rng)
-            other = documents[partner]
-            num_other_sources += other.source != documents[index].source
-            b = _random_span(other.sentence_ends, target_length - (a[1] - a[0]), rng)
+        is_random = wants_random and partners.has_partners
+        if is_random:
+            partner = partners.draw(index, rng)
+            num_other_sources += partners.sources[partner] != partners.sources[index]
+            b = _random_span(borders[partner], target_length - (a[1] - a[0]), rng)
             first = split
         else:
-            label, partner, b = 0, index, (a[1], ends[last - 1])
+            b = (own[split], own[last])
             first = last
         if a[1] - a[0] + b[1] - b[0] > max_num_tokens:
             a, b = _truncate_pair(a, b, max_num_tokens, rng)
-        pairs.append(Pair(index, *a, partner, *b, label, rng.getrandbits(64)))
+        pairs.append(Pair(*a, *b, int(is_random), rng.getrandbits(64)))
     counts["other_source_partners"] += num_other_sources
     counts["pairs_without_partner"] += 0 if partners.has_partners else len(pairs)
     return pairs
 
 
-def _start(ends: Sequence[int], sentence: int) -> int:
-    return ends[sentence - 1] if sentence else 0
-
-
 def _chunk_end(
-    ends: Sequence[int], first: int, target_length: int, *, at_least: int = 1
+    borders: Sequence[int], first: int, target_length: int, *, at_least: int = 1
 ) -> int:
     """Returns the sentence after the one that reaches the target length.
 
     The chunk has at least `at_least` sentences, if there are so many.
     """
-    wanted = (ends[first - 1] if first else 0) + target_length
-    last = bisect.bisect_left(ends, wanted, first) + 1
+    last = bisect.bisect_left(borders, borders[first] + target_length, first + 1)
     # Not `min` and `max`, which cost as much as the search.
     if last < first + at_least:
         last = first + at_least
-    return last if last < len(ends) else len(ends)
+    return last if last < len(borders) else len(borders) - 1
 
 
 def _random_span(
-    ends: Sequence[int], target_length: int, rng: random.Random
+    borders: Sequence[int], target_length: int, rng: random.Random
 ) -> tuple[int, int]:
     """Returns whole sentences from a random one on, at least one, up to the target."""
-    first = below(len(ends), rng)
-    return _start(ends, first), ends[_chunk_end(ends, first, target_length) - 1]
+    first = below(len(borders) - 1, rng)
+    return borders[first], borders[_chunk_end(borders, first, target_length)]
 
 
 def _truncate_pair(
@@ -337,26 +334,43 @@ def make_pair_spans(
     documents: Sequence[Document], *, config: ExamplesConfig, counts: Counter[str]
 ) -> Spans:
     """Returns the pairs of every use of every document of a bucket, in that order."""
-    is_any = config.partner == "any_source"
-    partners = PartnerChooser(["" if is_any else d.source for d in documents])
-    # Lists are much faster to read than views of bytes.
-    documents = [replace(d, sentence_ends=list(d.sentence_ends)) for d in documents]
-    # 64 bytes for each pair, where Python objects take 400.
+    any_source = config.partner == "any_source"
+    partners = PartnerChooser([d.source for d in documents], any_source=any_source)
+    borders = sentence_borders(documents)
+    # 48 bytes for each pair, where Python objects take 300.
     fields = array("Q")
     for duplicate_index in range(config.num_duplicates):
         for index, document in enumerate(documents):
             pairs = make_pairs(
-                documents,
                 index,
+                borders,
                 partners=partners,
-                max_seq_length=config.max_seq_length,
-                short_seq_prob=config.short_seq_prob,
+                config=config,
                 rng=document_rng(config.random_seed, document.id, duplicate_index),
                 counts=counts,
             )
             for pair in pairs:
                 fields.extend(pair)
-    return locate_pairs(documents, fields)
+    return to_spans(fields)
+
+
+def sentence_borders(documents: Iterable[Document]) -> list[list[int]]:
+    """Returns the `borders` that `make_pairs` takes.
+
+    They are lists, which are much faster to read than views of bytes.
+    """
+    borders, start = [], 0
+    for document in documents:
+        borders.append([start, *(start + end for end in document.sentence_ends)])
+        start = borders[-1][-1]
+    return borders
+
+
+def to_spans(fields: array) -> Spans:
+    """Turns the fields of `Pair`s, an array of typecode `Q`, into spans."""
+    table = np.array(fields, np.uint64).reshape(-1, len(Pair._fields)).T.copy()
+    columns = [*table[:4].view(np.int64), table[4].astype(bool), table[5]]
+    return Spans._make(columns)
 
 
 def balanced(spans: Spans, *, seed: int, bucket: int) -> Spans:
@@ -369,23 +383,6 @@ def balanced(spans: Spans, *, seed: int, bucket: int) -> Spans:
     kinds = [order[spans.is_random_next[order] == kind] for kind in (False, True)]
     number = min(map(len, kinds))
     return spans.take(np.sort(np.concatenate([kind[:number] for kind in kinds])))
-
-
-def locate_pairs(documents: Sequence[Document], fields: array) -> Spans:
-    """Turns `Pair`s, an array of typecode `Q`, into spans in all tokens of a bucket."""
-    table = np.frombuffer(fields, np.uint64).reshape(-1, len(Pair._fields)).T
-    pairs = Pair._make([*table[:-1].view(np.int64), table[-1]])
-    lengths = [len(document.token_ids) for document in documents]
-    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    a_offsets, b_offsets = offsets[pairs.document], offsets[pairs.partner]
-    return Spans(
-        a_starts=a_offsets + pairs.a_start,
-        a_ends=a_offsets + pairs.a_end,
-        b_starts=b_offsets + pairs.b_start,
-        b_ends=b_offsets + pairs.b_end,
-        is_random_next=np.asarray(pairs.is_random_next, bool),
-        seeds=np.array(pairs.mask_seed),  # A view would keep the whole table.
-    )
 
 
 def join_tokens(documents: Sequence[Document], dtype: np.dtype) -> np.ndarray:
@@ -425,23 +422,18 @@ def make_full_sentence_spans(
         offset = duplicate_index * num_tokens
         stream = tokens[offset : offset + num_tokens]
         firsts, sentences = _join(stream, [draw[2] for draw in draws], separator)
-        found = np.array(_pack_sentences(sentences, limit), np.int64).reshape(-1, 2)
+        spans = np.array(_pack_sentences(sentences, limit), np.int64).reshape(-1, 2)
         # The masks depend on the document in which the instance begins.
-        of = np.searchsorted(firsts, found[:, 0], side="right") - 1
-        places = found[:, :1] - firsts[of, np.newaxis]
+        of = np.searchsorted(firsts, spans[:, 0], side="right") - 1
+        places = spans[:, :1] - firsts[of, np.newaxis]
         seeds.append(seeded_hash.hash_places(bases[of], places, purpose=0)[:, 0])
-        starts.append(found[:, 0] + offset)
-        ends.append(found[:, 1] + offset)
-    all_ends = np.concatenate(ends)
-    spans = Spans(
-        a_starts=np.concatenate(starts),
-        a_ends=all_ends,
-        b_starts=all_ends,
-        b_ends=all_ends,
-        is_random_next=np.zeros(len(all_ends), bool),
-        seeds=np.concatenate(seeds),
+        starts.append(spans[:, 0] + offset)
+        ends.append(spans[:, 1] + offset)
+    a_starts, a_ends = np.concatenate(starts), np.concatenate(ends)
+    is_random_next = np.zeros(len(a_ends), bool)
+    return tokens, Spans(
+        *(a_starts, a_ends, a_ends, a_ends, is_random_next, np.concatenate(seeds))
     )
-    return tokens, spans
 
 
 def _join(
@@ -455,14 +447,12 @@ def _join(
     first = 0
     for document in documents:
         firsts.append(first)
-        end_of_document = first + len(document.token_ids)
-        stream[first:end_of_document] = document.token_ids
-        stream[end_of_document] = separator
-        start = first
-        for end in document.sentence_ends:
-            sentences.append((start, first + end))
-            start = first + end
-        first = end_of_document + 1
+        end = first + len(document.token_ids)
+        stream[first:end] = document.token_ids
+        stream[end] = separator
+        borders = [first, *(first + e for e in document.sentence_ends)]
+        sentences += itertools.pairwise(borders)
+        first = end + 1
     return np.array(firsts, np.int64), sentences
 
 

@@ -8,20 +8,19 @@ their counts are exact.
 """
 
 import functools
+import gzip
 import hashlib
 import heapq
+import io
 import itertools
 import logging
 import os
-import struct
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from bert_keras.core import files, manifest, ownership
 from bert_keras.core.errors import InputError
@@ -44,8 +43,6 @@ BYTES_PER_PARTITION = 16_000_000
 
 _COUNTS = "counts"
 _MAX_CHUNKS_IN_MEMORY = 1_000_000
-_WORDS_PER_BLOCK = 2_000
-_LENGTH = struct.Struct("<I")
 # Memory of a word in a table (characters, entry, count) for each byte that it takes
 # packed: about five in all, and most words arrive more than once.
 _MEMORY_PER_BYTE = 30
@@ -94,22 +91,24 @@ def build_vocabulary(
     # Hidden beside the file, which people copy next to models.
     inputs_path = _beside(output_path, "inputs.json")
     if files.exists(output_path):
-        made = files.read_json(inputs_path) if files.exists(inputs_path) else {}
-        if made == {"inputs": digest, "sha256": files.sha256(output_path)}:
-            logger.info(
-                "%s: finished already, with the same corpus and settings", output_path
-            )
-            return
-        raise InputError(
-            f"{output_path}: exists already; choose another --output or delete it"
-        )
+        _check_is_finished(output_path, inputs_path, digest)
+        return
     job = VocabularyJob(
         work_dir=_beside(output_path, f"{digest[:12]}.job"),
         num_words=min(WORDS_PER_ENTRY * vocab_size, MAX_WORDS),
         num_partitions=min(MAX_PARTITIONS, 1 + num_bytes // BYTES_PER_PARTITION),
         do_lower_case=do_lower_case,
     )
-    merged = engine.run(_plan(job, corpus_dir, corpus)).get("Merge", [])
+    done = engine.run(
+        steps.Job(
+            title="vocab",
+            items=documents.shard_items(corpus_dir, corpus),
+            steps=functools.partial(_steps, job),
+            shuffles={_COUNTS: job.num_partitions},
+            work_dir=job.work_dir,
+        )
+    )
+    merged = done.get("Merge", [])
     words = most_frequent(job, [result["partition"] for result in merged])
     try:
         if not words:
@@ -139,6 +138,15 @@ def build_vocabulary(
     )
 
 
+def _check_is_finished(path: str | Path, inputs_path: str, digest: str) -> None:
+    inputs = files.read_json(inputs_path) if files.exists(inputs_path) else {}
+    if inputs != {"inputs": digest, "sha256": files.sha256(path)}:
+        raise InputError(
+            f"{path}: exists already; choose another --output or delete it"
+        )
+    logger.info("%s: finished already, with the same corpus and settings", path)
+
+
 def _digest(corpus: manifest.Manifest, vocab_size: int, do_lower_case: bool) -> str:
     settings = [vocab_size, do_lower_case, *(shard.sha256 for shard in corpus.shards)]
     return hashlib.sha256(repr(settings).encode()).hexdigest()
@@ -147,18 +155,6 @@ def _digest(corpus: manifest.Manifest, vocab_size: int, do_lower_case: bool) -> 
 def _beside(output_path: str | Path, suffix: str) -> str:
     directory = os.path.dirname(str(output_path))
     return files.join(directory, f".{files.name_of(output_path)}.{suffix}")
-
-
-def _plan(
-    job: VocabularyJob, corpus_dir: str | Path, corpus: manifest.Manifest
-) -> steps.Job:
-    return steps.Job(
-        title="vocab",
-        items=documents.shard_items(corpus_dir, corpus),
-        steps=functools.partial(_steps, job),
-        shuffles={_COUNTS: job.num_partitions},
-        work_dir=job.work_dir,
-    )
 
 
 def _steps(job: VocabularyJob, heartbeat: steps.Heartbeat) -> list[steps.Step]:
@@ -184,8 +180,7 @@ class _Count(steps.Worker):
         for words in count_documents(
             documents.read_shard(path), do_lower_case=self._job.do_lower_case
         ):
-            blocks = partition(words, self._job.num_partitions)
-            for element in blocks.items():
+            for element in partition(words, self._job.num_partitions).items():
                 yield steps.Send(_COUNTS, *element)
         self._heartbeat.add(num_bytes)
 
@@ -199,7 +194,7 @@ class _Merge(steps.Worker):
         number, groups = element
         sums = merge(groups[_COUNTS])
         words = top_words(sums, self._job.num_words)
-        files.write_atomically(self._job.words_path(number), pack_blocks(words))
+        files.write_atomically(self._job.words_path(number), pack(words))
         yield {
             "partition": number,
             "num_words": len(sums),
@@ -268,55 +263,29 @@ def count_characters(sums: Mapping[str, int]) -> dict[str, int]:
     return counts
 
 
-def _rank(item: WordCount) -> tuple[int, str]:
-    word, count = item
-    return -count, word
-
-
 # Packing.
 
 
-def pack(items: Sequence[WordCount]) -> bytes:
-    """Returns words without white space, and their counts, as bytes."""
-    counts = np.array([count for _, count in items], "<u8").tobytes()
-    text = "\n".join([word for word, _ in items]).encode("utf-8", "surrogatepass")
-    return _LENGTH.pack(len(items)) + zlib.compress(counts + text, 1)
+def pack(items: Iterable[WordCount]) -> bytes:
+    """Returns words without white space, and their counts, as compressed lines."""
+    lines = "".join(f"{word} {count}\n" for word, count in items)
+    return gzip.compress(lines.encode("utf-8", "surrogatepass"), 1, mtime=0)
 
 
-def unpack(block: bytes) -> Iterator[WordCount]:
-    (num_words,) = _LENGTH.unpack_from(block)
-    data = zlib.decompress(memoryview(block)[_LENGTH.size :])
-    counts = np.frombuffer(data, "<u8", num_words).tolist()
-    words = data[8 * num_words :].decode("utf-8", "surrogatepass").split("\n")
-    return zip(words[:num_words], counts, strict=True)
-
-
-def pack_blocks(items: Sequence[WordCount]) -> bytes:
-    """Packs words into blocks that can be unpacked one at a time."""
-    blocks = []
-    for first in range(0, len(items), _WORDS_PER_BLOCK):
-        block = pack(items[first : first + _WORDS_PER_BLOCK])
-        blocks += [_LENGTH.pack(len(block)), block]
-    return b"".join(blocks)
-
-
-def unpack_blocks(data: bytes) -> Iterator[WordCount]:
-    start = 0
-    while start < len(data):
-        (length,) = _LENGTH.unpack_from(data, start)
-        start += _LENGTH.size
-        yield from unpack(data[start : start + length])
-        start += length
+def unpack(data: bytes) -> Iterator[WordCount]:
+    """Yields words and counts; only some are in memory at a time."""
+    with gzip.open(io.BytesIO(data), "rt", 1, "utf-8", "surrogatepass", "\n") as lines:
+        for line in lines:
+            word, count = line.split(" ")
+            yield word, int(count)
 
 
 # In the driver.
 
 
 def most_frequent(job: VocabularyJob, partitions: Iterable[int]) -> list[WordCount]:
-    sorted_words = [
-        unpack_blocks(files.read_bytes(job.words_path(number))) for number in partitions
-    ]
-    merged = heapq.merge(*sorted_words, key=_rank)
+    sorted_words = [unpack(files.read_bytes(job.words_path(n))) for n in partitions]
+    merged = heapq.merge(*sorted_words, key=wordpiece.rank)
     return list(itertools.islice(merged, job.num_words))
 
 

@@ -80,7 +80,7 @@ def alphabet(character_counts: Mapping[str, int], *, do_lower_case: bool) -> set
     if do_lower_case:
         characters = {char.lower() for char in characters}
     missing = sum(character_counts.values()) * CHARACTER_COVERAGE
-    for char, count in _by_count(character_counts):
+    for char, count in sorted(character_counts.items(), key=rank):
         if missing <= 0:
             break
         missing -= count
@@ -95,8 +95,10 @@ def alphabet(character_counts: Mapping[str, int], *, do_lower_case: bool) -> set
     return characters | inner
 
 
-def _by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+def rank(item: tuple[str, int]) -> tuple[int, str]:
+    """Returns the sort key of a word and its count: the most frequent come first."""
+    word, count = item
+    return -count, word
 
 
 def _pieces(words: Sequence[tuple[str, int]], *, num_pieces: int) -> list[str]:
@@ -151,7 +153,7 @@ class PieceLearner:
         )
         return [
             piece
-            for piece, _ in _by_count(pieces)
+            for piece, _ in sorted(pieces.items(), key=rank)
             if len(piece.removeprefix(prefix)) > 1
         ]
 
@@ -207,8 +209,6 @@ def find_pieces(
     as a threshold, most frequent first. Returns at least `num_pieces` pieces and few
     more, or all if there are fewer.
     """
-    if not counts:
-        return []
     lowest = max(2, counts[-1])
     threshold = max(lowest, counts[min(num_pieces, len(counts) - 1)])
     enough: tuple[int, int] | None = None

@@ -4,7 +4,6 @@ import ctypes
 import faulthandler
 import fcntl
 import gc
-import gzip
 import hashlib
 import json
 import os
@@ -16,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,7 +24,7 @@ import pytest
 from bert_keras.core import files, manifest
 from bert_keras.core.settings import config, strict
 from bert_keras.data import features
-from bert_keras.pipelines import examples
+from bert_keras.pipelines import documents, examples
 from bert_keras.pipelines.engine import engines
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -264,20 +264,29 @@ TINY = config.BertConfig(
 WORDS = tuple(f"{a}{b}" for a in "bdgklmnprst" for b in ("a", "e", "i", "o"))
 
 
-def write_documents(directory: Path, documents: list[dict]) -> None:
-    """Writes a finished directory of documents, as `bert-keras corpus` does."""
+def write_documents(
+    directory: Path, texts: list[dict | bytes], *, num_shards: int = 1
+) -> Path:
+    """Writes a finished directory of documents, as `bert-keras corpus` does.
+
+    Bytes are a damaged line.
+    """
     directory.mkdir()
-    path = directory / "documents-00000-of-00001.jsonl.gz"
-    lines = [json.dumps(document) + "\n" for document in documents]
-    path.write_bytes(gzip.compress("".join(lines).encode(), mtime=0))
-    shard = manifest.Shard(
-        name=path.name,
-        num_records=len(documents),
-        num_bytes=path.stat().st_size,
-        sha256=files.sha256(path),
+    lines = [t if isinstance(t, bytes) else json.dumps(t).encode() for t in texts]
+    shards = [
+        documents.write_shard(
+            directory / f"documents-{number:05d}-of-{num_shards:05d}.jsonl.gz",
+            lines[number::num_shards],
+        )
+        for number in range(num_shards)
+    ]
+    sources = [t.get("source", "") for t in texts if isinstance(t, dict)]
+    counters = {"documents": len(texts), **Counter(f"documents/{s}" for s in sources)}
+    made = manifest.Manifest(
+        kind="documents", shards=tuple(shards), config={}, counters=counters
     )
-    made = manifest.Manifest(kind="documents", shards=(shard,), config={})
     manifest.write_manifest(directory, made)
+    return directory
 
 
 @pytest.fixture(scope="session")
@@ -356,7 +365,7 @@ def pretrained_run(made_once, tiny_examples) -> Path:
 
 def counting_documents() -> list[dict]:
     choose = random.Random(0)
-    documents = []
+    texts = []
     for number in range(60):
         start = choose.randrange(len(WORDS))
         sentences = []
@@ -366,8 +375,8 @@ def counting_documents() -> list[dict]:
             sentences.append(" ".join(WORDS[i] for i in ids))
             start += length
         document = {"id": f"d{number}", "source": "t", "title": ""}
-        documents.append({**document, "paragraphs": [sentences]})
-    return documents
+        texts.append({**document, "paragraphs": [sentences]})
+    return texts
 
 
 @pytest.fixture(scope="session")

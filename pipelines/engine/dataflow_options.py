@@ -70,8 +70,15 @@ def _location_problems(values: Mapping[str, Any]) -> Iterator[str]:
             )
 
 
-def check_paths(paths: Iterable[str | os.PathLike[str]]) -> None:
-    for path in map(str, paths):
+def _is_dataflow(options: pipeline_options.PipelineOptions) -> bool:
+    return options.view_as(pipeline_options.StandardOptions).runner == RUNNER
+
+
+def check_paths(
+    options: pipeline_options.PipelineOptions, paths: Iterable[str | os.PathLike[str]]
+) -> None:
+    """Checks that workers see all paths; only Dataflow's are known to miss some."""
+    for path in map(str, paths if _is_dataflow(options) else ()):
         if not _BUCKET.match(path + "/"):
             what = (
                 "is not on Google Cloud Storage"
@@ -93,7 +100,9 @@ def job_page(options: pipeline_options.PipelineOptions, job_id: str) -> str:
 
 
 def why_not_run(options: pipeline_options.PipelineOptions) -> str | None:
-    """Returns why Dataflow runs no job with these options; `None`: it does."""
+    """Returns why Beam runs no job with these options; `None`: it does."""
+    if not _is_dataflow(options):
+        return None
     cloud = options.view_as(pipeline_options.GoogleCloudOptions)
     if cloud.template_location:
         return (

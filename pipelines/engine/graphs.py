@@ -13,7 +13,7 @@ import apache_beam as beam
 from apache_beam.options import pipeline_options
 
 from bert_keras.core import files
-from bert_keras.pipelines.engine import runner_options, runners, steps
+from bert_keras.pipelines.engine import dataflow_options, runners, steps
 
 _RESULTS_NAME = "results.json"
 
@@ -36,20 +36,19 @@ class BeamRunner:
                 lambda pipeline, heartbeat: _build(pipeline, job, heartbeat, path),
                 options=self.options,
                 title=job.title,
-                total=sum(item.num_bytes for item in job.items),
-                unit="bytes",
+                num_bytes=sum(item.num_bytes for item in job.items),
             )
         return files.read_json(path)
 
     def check_paths(self, *paths: str | os.PathLike[str]) -> None:
-        runner_options.check_paths(self.options, paths)
+        dataflow_options.check_paths(self.options, paths)
 
 
 class _Run(beam.DoFn):
-    """A step's worker as a `DoFn`: results are its main output."""
+    """A step's worker as a `DoFn`: results, with its name, are its main output."""
 
-    def __init__(self, worker: steps.Worker):
-        self._worker = worker
+    def __init__(self, step: steps.Step):
+        self._name, self._worker = step.name, step.do
 
     def setup(self) -> None:
         self._worker.setup()
@@ -63,7 +62,7 @@ class _Run(beam.DoFn):
             # For people who watch the job: a service shows them while it runs.
             for name, amount in output.get(steps.COUNTERS, {}).items():
                 beam.metrics.Metrics.counter("bert_keras", name).inc(amount)
-            yield output
+            yield self._name, output
 
 
 def _build(
@@ -72,13 +71,11 @@ def _build(
     written: dict[str, list[beam.PCollection]] = defaultdict(list)
     results = []
     for step in job.steps(heartbeat):
-        run = beam.ParDo(_Run(step.do)).with_outputs(*step.writes, main="results")
+        run = beam.ParDo(_Run(step)).with_outputs(*step.writes, main="results")
         outputs = _elements(pipeline, job, step, written) | step.name >> run
         for name in step.writes:
             written[name].append(outputs[name])
-        results.append(
-            outputs.results | f"Name{step.name}" >> beam.Map(_name, step.name)
-        )
+        results.append(outputs.results)
     _ = (
         results
         | "Results" >> beam.Flatten(pipeline=pipeline)
@@ -103,10 +100,6 @@ def _elements(
         for name in step.reads
     }
     return groups | f"Group{step.name}" >> beam.CoGroupByKey(pipeline=pipeline)
-
-
-def _name(result: Any, step_name: str) -> tuple[str, Any]:
-    return step_name, result
 
 
 def _save_results(named: list[tuple[str, steps.Result]], path: str) -> None:

@@ -20,7 +20,7 @@ import threading
 import traceback
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -54,29 +54,18 @@ _LEAST_WORK_BYTES = 100_000_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pass:
-    make_steps: Callable[[steps.Heartbeat], Sequence[steps.Step]]
+    job: steps.Job
+    """The job, with the items of this pass alone."""
     step_name: str
     units: tuple[int, ...]
     """Numbers of the job's items, or keys."""
-    items: tuple[Any, ...] | None
-    """`None`: the step reads shuffles."""
-    inputs: Mapping[str, tuple[str, ...]]
+    inputs: Mapping[str, Sequence[str]]
     """Files of each shuffle that is read."""
-    num_keys: Mapping[str, int]
-    """Keys of each of the job's shuffles."""
     directory: str
     """The step's, for markers and spilled files."""
 
     def path(self, suffix: str) -> str:
         return f"{self.directory}/{self.units[0]:06d}-{self.units[-1]:06d}{suffix}"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Marker:
-    units: list[int]
-    results: list[steps.Result]
-    spilled: dict[str, list[str]]
-    """Files that the pass wrote, by shuffle."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -165,20 +154,15 @@ def _group(sizes: Mapping[int, int], num_workers: int) -> Iterator[tuple[int, ..
 class _BytesRead:
     """Bytes that passes have read so far; called by the progress line."""
 
-    def __init__(self, passes: Sequence[Pass], sizes: Mapping[int, int]):
+    def __init__(self, passes: Iterable[Pass], sizes: Mapping[int, int]):
         self._done = 0
-        self._open = [(one, sum(sizes[unit] for unit in one.units)) for one in passes]
+        self._open = {p.path(""): sum(map(sizes.__getitem__, p.units)) for p in passes}
 
     def __call__(self) -> int:
-        still_open, running = [], 0
-        for one, num_bytes in self._open:
-            if os.path.exists(one.path(".done")):
-                self._done += num_bytes
-            else:
-                still_open.append((one, num_bytes))
-                running += steps.sum_of_heartbeats(one.path(".heartbeats"))
-        self._open = still_open
-        return self._done + running
+        for path in [p for p in self._open if os.path.exists(f"{p}.done")]:
+            self._done += self._open.pop(path)
+        running = (steps.sum_of_heartbeats(f"{p}.heartbeats") for p in self._open)
+        return self._done + sum(running)
 
 
 class _JobFiles:
@@ -205,27 +189,25 @@ class _JobFiles:
         else:
             sizes = {n: item.num_bytes for n, item in enumerate(self._job.items)}
         for marker in _read_markers(directory):
-            for unit in marker.units:
+            for unit in marker["units"]:
                 sizes.pop(unit, None)
         return sizes
 
     def plan(self, step: steps.Step, units: tuple[int, ...]) -> Pass:
-        items = tuple(self._job.items[unit].value for unit in units if not step.reads)
+        items = [] if step.reads else [self._job.items[unit] for unit in units]
         return Pass(
-            make_steps=self._job.steps,
+            job=dataclasses.replace(self._job, items=items),
             step_name=step.name,
             units=units,
-            items=None if step.reads else items,
-            inputs={name: tuple(self._spilled[name]) for name in step.reads},
-            num_keys=self._job.shuffles,
+            inputs={name: self._spilled[name] for name in step.reads},
             directory=str(self._directory(step)),
         )
 
     def collect(self, step: steps.Step) -> None:
         self.results[step.name] = []
         for marker in _read_markers(self._directory(step)):
-            self.results[step.name] += marker.results
-            for name, paths in marker.spilled.items():
+            self.results[step.name] += marker["results"]
+            for name, paths in marker["spilled"].items():
                 self._spilled[name] += paths
 
     def _directory(self, step: steps.Step) -> Path:
@@ -252,9 +234,9 @@ def _local_directory(work_dir: str) -> Path:
     return directory
 
 
-def _read_markers(directory: Path) -> list[Marker]:
-    paths = sorted(directory.glob("*.done"))
-    return [Marker(**files.read_json(path)) for path in paths]
+def _read_markers(directory: Path) -> list[dict[str, Any]]:
+    """Returns what `_do` wrote for each finished pass."""
+    return [files.read_json(path) for path in sorted(directory.glob("*.done"))]
 
 
 # The supervisor.
@@ -353,14 +335,14 @@ def _do(one: Pass) -> None:
     heartbeats = Path(one.path(".heartbeats"))
     heartbeats.mkdir(exist_ok=True)
     heartbeat = steps.Heartbeat(str(heartbeats))
-    (step,) = (s for s in one.make_steps(heartbeat) if s.name == one.step_name)
+    (step,) = (s for s in one.job.steps(heartbeat) if s.name == one.step_name)
     writers = {
-        name: spills.SpillWriter(one.path(f"-{name}"), num_keys=one.num_keys[name])
+        name: spills.SpillWriter(one.path(f"-{name}"), num_keys=one.job.shuffles[name])
         for name in step.writes
     }
     results = []
     step.do.setup()
-    for element in _elements(one, heartbeat):
+    for element in _elements(one, step, heartbeat):
         for output in step.do.process(element):
             if isinstance(output, steps.Send):
                 writers[output.shuffle].add(output.key, output.value)
@@ -368,13 +350,13 @@ def _do(one: Pass) -> None:
                 results.append(output)
     spilled = {name: writer.close() for name, writer in writers.items()}
     heartbeat.flush()
-    marker = Marker(units=list(one.units), results=results, spilled=spilled)
-    files.write_json(one.path(".done"), vars(marker), indent=None)
+    marker = {"units": one.units, "results": results, "spilled": spilled}
+    files.write_json(one.path(".done"), marker, indent=None)
 
 
-def _elements(one: Pass, heartbeat: steps.Heartbeat) -> Iterator[Any]:
-    if one.items is not None:
-        yield from one.items
+def _elements(one: Pass, step: steps.Step, heartbeat: steps.Heartbeat) -> Iterator[Any]:
+    if not step.reads:
+        yield from (item.value for item in one.job.items)
         return
     for key in one.units:
         groups = {

@@ -7,7 +7,7 @@ only after the job has been built, or never. Here it is refused first, in one li
 import argparse
 import importlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from apache_beam.options import pipeline_options
 
@@ -69,27 +69,9 @@ def parse(
     return options
 
 
-def check_paths(
-    options: pipeline_options.PipelineOptions, paths: Iterable[str | os.PathLike[str]]
-) -> None:
-    """Checks that workers see all paths; only Dataflow's are known to miss some."""
-    if _runner(options) == dataflow_options.RUNNER:
-        dataflow_options.check_paths(paths)
-
-
 def is_elsewhere(options: pipeline_options.PipelineOptions) -> bool:
     """Whether the workers run on other machines, where progress cannot be seen."""
-    return _runner(options) in _ELSEWHERE
-
-
-def why_not_run(options: pipeline_options.PipelineOptions) -> str | None:
-    """Returns why Beam does not run a job with these options; `None`: it does."""
-    is_dataflow = _runner(options) == dataflow_options.RUNNER
-    return dataflow_options.why_not_run(options) if is_dataflow else None
-
-
-def _runner(options: pipeline_options.PipelineOptions) -> str | None:
-    return options.view_as(pipeline_options.StandardOptions).runner
+    return options.view_as(pipeline_options.StandardOptions).runner in _ELSEWHERE
 
 
 class _Parser(pipeline_options._BeamArgumentParser):

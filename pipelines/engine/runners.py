@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import apache_beam as beam
 from apache_beam.options import pipeline_options
-from apache_beam.runners.runner import PipelineResult
 
 from bert_keras.core import progress
 from bert_keras.core.errors import InputError, NotRun
@@ -32,44 +31,38 @@ def run(
     *,
     options: pipeline_options.PipelineOptions,
     title: str,
-    total: int,
-    unit: str,
-) -> dict[str, int]:
-    """Runs a pipeline to its end, showing progress on stderr; returns Beam's counters.
+    num_bytes: int,
+) -> None:
+    """Runs a pipeline to its end, showing progress on stderr.
 
     `build` adds the transforms, with the heartbeat for its DoFns; the progress line has
-    `title`, the job's product, and `total`, the work in `unit`, such as `bytes`. Raises
-    `NotRun` if only a template, or a dry run on Dataflow, was asked for.
+    `title`, the job's product, and `num_bytes`, its work. Raises `NotRun` if only a
+    template, or a dry run on Dataflow, was asked for.
     """
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as directory:
         pipeline = beam.Pipeline(options=options)
         build(pipeline, steps.Heartbeat(directory))
         shown = progress.Progress(
             title,
-            total=total,
-            unit=unit,
+            total=num_bytes,
+            unit="bytes",
             read=lambda: steps.sum_of_heartbeats(directory),
         )
         if runner_options.is_elsewhere(options):
             shown = contextlib.nullcontext()
-        with shown, input_errors_of_workers(), _local_workers(options):
-            result = _run_to_end(pipeline)
-    if reason := runner_options.why_not_run(options):
+        with shown, _input_errors_of_workers(), _local_workers(options):
+            _run_to_end(pipeline)
+    if reason := dataflow_options.why_not_run(options):
         raise NotRun(reason)
-    counters: dict[str, int] = {}
-    for counter in result.metrics().query()["counters"]:
-        name = counter.key.metric.name
-        counters[name] = counters.get(name, 0) + counter.committed
-    return counters
 
 
-def _run_to_end(pipeline: beam.Pipeline) -> PipelineResult:
+def _run_to_end(pipeline: beam.Pipeline) -> None:
     """Runs a pipeline; fails when one of its local worker processes dies.
 
     Beam itself waits forever for the answer of a killed process, and reports it only in
     a thread of its own. The rest of the pipeline then ends with this process.
     """
-    outcomes: queue.SimpleQueue[PipelineResult | BaseException] = queue.SimpleQueue()
+    outcomes: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
 
     def run() -> None:
         try:
@@ -80,7 +73,7 @@ def _run_to_end(pipeline: beam.Pipeline) -> PipelineResult:
                 )
                 logger.info("runs as %s", page)
             result.wait_until_finish()
-            outcomes.put(result)
+            outcomes.put(None)
         except BaseException as error:  # raised below, whatever it is
             outcomes.put(error)
 
@@ -98,16 +91,15 @@ def _run_to_end(pipeline: beam.Pipeline) -> PipelineResult:
     previous, threading.excepthook = threading.excepthook, thread_failed
     try:
         threading.Thread(target=run, daemon=True).start()
-        outcome = outcomes.get()
+        failure = outcomes.get()
     finally:
         threading.excepthook = previous
-    if isinstance(outcome, BaseException):
-        raise outcome
-    return outcome
+    if failure is not None:
+        raise failure
 
 
 @contextlib.contextmanager
-def input_errors_of_workers() -> Iterator[None]:
+def _input_errors_of_workers() -> Iterator[None]:
     """Restores a worker's InputError from Beam's version of it.
 
     Beam appends the step's name to the message; across processes, it passes the whole

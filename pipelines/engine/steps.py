@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,10 +154,9 @@ def counted(counts: Mapping[str, int], /, **result: Any) -> Result:
 
 
 def sum_counters(results: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    total: dict[str, int] = {}
+    total: Counter[str] = Counter()
     for result in results:
-        for name, amount in result.get(COUNTERS, {}).items():
-            total[name] = total.get(name, 0) + amount
+        total.update(result.get(COUNTERS, {}))
     return dict(sorted(total.items()))
 
 

@@ -24,14 +24,16 @@ def make_document(name, sentence_lengths, *, source="books", first_id=10):
     )
 
 
-def make_pairs(documents, index=0, *, seed=0, max_seq_length=32, short_seq_prob=0.1):
+def make_pairs(documents, *, seed=0, max_seq_length=32, short_seq_prob=0.1):
+    """The pairs of the first document, and what was counted."""
     counts = Counter()
     pairs = instances.make_pairs(
-        documents,
-        index,
+        0,
+        instances.sentence_borders(documents),
         partners=instances.PartnerChooser([d.source for d in documents]),
-        max_seq_length=max_seq_length,
-        short_seq_prob=short_seq_prob,
+        config=ExamplesConfig(
+            max_seq_length=max_seq_length, short_seq_prob=short_seq_prob
+        ),
         rng=random.Random(seed),
         counts=counts,
     )
@@ -63,16 +65,10 @@ def test_chance_is_fixed_for_ever():
 
 
 def test_chance_differs_with_everything_that_it_comes_from():
+    documents = [(1, "a", 0), (2, "a", 0), (1, "b", 0), (1, "a", 1), (1, "1:a", 0)]
     generators = [
-        instances.document_rng(1, "a", 0),
-        instances.document_rng(2, "a", 0),
-        instances.document_rng(1, "b", 0),
-        instances.document_rng(1, "a", 1),
-        instances.document_rng(1, "1:a", 0),
-        instances.document_rng(11, "a", 0),
-        instances.bucket_rng(1, 0),
-        instances.bucket_rng(1, 1),
-        instances.bucket_rng(2, 0),
+        *(instances.document_rng(*content) for content in [*documents, (11, "a", 0)]),
+        *(instances.bucket_rng(*content) for content in [(1, 0), (1, 1), (2, 0)]),
     ]
     assert len({rng.getrandbits(64) for rng in generators}) == len(generators)
 
@@ -86,7 +82,6 @@ def test_buckets_are_filled_evenly():
 @pytest.mark.parametrize(
     ("counts", "moves"),
     [
-        ({}, {}),
         ({3: 1}, {}),
         ({3: 2, 5: 9}, {}),
         ({3: 1, 5: 1}, {3: 5}),
@@ -140,21 +135,17 @@ def test_the_source_of_a_url_is_its_site(source, name):
 # Partners.
 
 
-def test_partners_are_uniform_over_the_others_of_the_source():
-    chooser = instances.PartnerChooser(["books", "wiki", "books", "wiki", "books"])
+@pytest.mark.parametrize(
+    ("document", "others"), [(0, {2, 4}), (2, {0, 4}), (3, {1}), (5, {0, 1, 2, 3, 4})]
+)
+def test_partners_are_uniform_over_the_others(document, others):
+    """Of the same source, or without any of these of all sources."""
+    sources = ["books", "wiki", "books", "wiki", "books", "diary"]
+    chooser = instances.PartnerChooser(sources)
     rng = random.Random(0)
-    for document, others in ((0, {2, 4}), (2, {0, 4}), (3, {1})):
-        counts = Counter(chooser.draw(document, rng) for _ in range(1000))
-        assert set(counts) == others
-        assert min(counts.values()) > 430
-
-
-def test_without_a_peer_partners_are_uniform_over_all_others():
-    chooser = instances.PartnerChooser(["wiki", "wiki", "books", "wiki"])
-    rng = random.Random(0)
-    counts = Counter(chooser.draw(2, rng) for _ in range(3000))
-    assert set(counts) == {0, 1, 3}
-    assert min(counts.values()) > 900
+    counts = Counter(chooser.draw(document, rng) for _ in range(1000))
+    assert set(counts) == others
+    assert min(counts.values()) > 860 / len(others)
 
 
 def test_other_sources_are_counted():
@@ -176,39 +167,39 @@ def test_whole_pairs():
     ]
     pairs, _ = make_pairs(documents, seed=4, max_seq_length=23, short_seq_prob=0)
     assert [tuple(pair)[:-1] for pair in pairs] == [
-        (0, 0, 4, 1, 0, 16, 1),  # one sentence; two of the other document
-        (0, 4, 15, 0, 15, 24, 0),  # the sentences put back: two and one
-        (0, 24, 27, 0, 36, 53, 0),  # 9 tokens cut off before B, 11 behind it
-        (0, 64, 66, 1, 4, 22, 1),  # a single one is left: B is random, 6 cut off
+        (0, 4, 66, 82, 1),  # one sentence; two of the other document, from 66 on
+        (4, 15, 15, 24, 0),  # the sentences put back: two and one
+        (24, 27, 36, 53, 0),  # 9 tokens cut off before B, 11 behind it
+        (64, 66, 70, 88, 1),  # a single one is left: B is random, 6 cut off
     ]
 
 
-@pytest.mark.parametrize("seed", range(300))
+@pytest.mark.parametrize("seed", range(100))
 def test_labels_are_true(seed):
     documents = random_documents(seed)
     pairs, _ = make_pairs(documents, seed=seed)
-    ends = {0, *documents[0].sentence_ends}
+    own, *others = instances.sentence_borders(documents)
     assert pairs
-    for pair in pairs:
-        a_length, b_length = pair.a_end - pair.a_start, pair.b_end - pair.b_start
-        assert a_length >= 1
-        assert b_length >= 1
-        assert a_length + b_length <= 29
-        assert pair.document == 0
-        if pair.is_random_next:
-            assert pair.partner != 0
+    for a_start, a_end, b_start, b_end, is_random, _ in pairs:
+        length = a_end - a_start + b_end - b_start
+        assert 0 <= a_start < a_end <= own[-1]
+        assert b_start < b_end
+        assert length <= 29
+        if is_random:
+            assert b_start >= own[-1]
         else:
-            assert pair.partner == 0
+            assert b_end <= own[-1]
             # B begins where A ends, unless tokens were cut off there.
-            assert pair.a_end <= pair.b_start
-            assert pair.a_end == pair.b_start or a_length + b_length == 29
-        if a_length + b_length < 29:
-            partner_ends = {0, *documents[pair.partner].sentence_ends}
-            assert {pair.a_start, pair.a_end} <= ends
-            assert {pair.b_start, pair.b_end} <= partner_ends
+            assert a_end <= b_start
+            assert a_end == b_start or length == 29
+        if length < 29:
+            assert {a_start, a_end} <= {*own}
+            assert any(
+                {b_start, b_end} <= {*of} for of in (others if is_random else [own])
+            )
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(30))
 def test_what_a_random_next_displaces_is_used_again(seed):
     # Sentences of one token reach the target exactly: nothing is cut.
     documents = [make_document("a", [1] * 200), make_document("b", [1] * 50)]
@@ -236,7 +227,7 @@ def test_random_parts_start_at_every_sentence():
     for seed in range(100):
         pairs, _ = make_pairs(documents, seed=seed, max_seq_length=512)
         starts.update(pair.b_start for pair in pairs if pair.is_random_next)
-    assert sorted(starts) == [0, 5, 6, 15]
+    assert sorted(starts) == [1200, 1205, 1206, 1215]
 
 
 def test_both_ends_of_the_longer_segment_are_cut():
@@ -244,7 +235,7 @@ def test_both_ends_of_the_longer_segment_are_cut():
     from_front = []
     for seed in range(500):
         (pair,), _ = make_pairs(documents, seed=seed)
-        assert (pair.a_end - pair.a_start, pair.b_start, pair.b_end) == (25, 0, 4)
+        assert (pair.a_end - pair.a_start, pair.b_start, pair.b_end) == (25, 100, 104)
         from_front.append(pair.a_start)
     # A sum of 75 fair coins: mean 37.5, standard deviation 4.33.
     mean = sum(from_front) / 500
@@ -253,51 +244,39 @@ def test_both_ends_of_the_longer_segment_are_cut():
     assert variance == pytest.approx(18.75, rel=0.3)
 
 
-def test_short_targets_come_as_often_as_asked():
-    documents = [make_document(str(i), [1] * 300) for i in range(2)]
-    short = 0
-    for seed in range(1000):
-        pairs, _ = make_pairs(documents, seed=seed, short_seq_prob=0.3)
-        lengths = [p.a_end - p.a_start + p.b_end - p.b_start for p in pairs[:-1]]
-        short += max(lengths) < 29
-    # One in 28 of the random targets is the full length.
-    assert short / 1000 == pytest.approx(0.3 * 27 / 28, abs=0.05)
-
-
-def test_short_targets_are_all_lengths_from_two():
+@pytest.mark.parametrize("short_seq_prob", [0.3, 1])
+def test_short_targets_come_as_often_as_asked_in_all_lengths(short_seq_prob):
     documents = [make_document(str(i), [1] * 300) for i in range(2)]
     longest = Counter()
     for seed in range(1000):
-        pairs, _ = make_pairs(documents, seed=seed, short_seq_prob=1)
+        pairs, _ = make_pairs(documents, seed=seed, short_seq_prob=short_seq_prob)
         lengths = [p.a_end - p.a_start + p.b_end - p.b_start for p in pairs[:-1]]
         longest[max(lengths)] += 1
+    # One in 28 of the random targets is the full length.
+    short = 1000 - longest[29]
+    assert short / 1000 == pytest.approx(short_seq_prob * 27 / 28, abs=0.05)
     assert sorted(longest) == list(range(2, 30))
-    assert min(longest.values()) > 12  # 36 on average
+    assert min(longest.values()) > 12 * short_seq_prob  # 36 on average of all
 
 
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(20))
 def test_a_document_alone_gives_only_what_is_true(seed):
     document = make_document("a", [12, 30, 40, 5, 6, 7, 8])
     pairs, counts = make_pairs([document], seed=seed)
     assert pairs
     for pair in pairs:
-        assert (pair.partner, pair.is_random_next) == (0, 0)
-        assert pair.a_end <= pair.b_start
+        assert not pair.is_random_next
+        assert pair.a_end <= pair.b_start < pair.b_end <= 108
     dropped = counts.pop("dropped_single_sentences", 0)
     assert counts == {"pairs_without_partner": len(pairs)}
     assert (pairs[-1].b_end <= 100) == bool(dropped)
 
 
-def test_a_single_sentence_alone_gives_nothing():
-    pairs, counts = make_pairs([make_document("a", [12])])
-    assert pairs == []
-    assert counts == {"dropped_single_sentences": 1}
-
-
-def test_a_single_sentence_with_a_partner_gives_a_random_next():
+def test_a_single_sentence_needs_a_partner():
     documents = [make_document("a", [12]), make_document("b", [5])]
+    assert make_pairs(documents[:1]) == ([], {"dropped_single_sentences": 1})
     pairs, _ = make_pairs(documents)
-    assert [tuple(pair)[:-1] for pair in pairs] == [(0, 0, 12, 1, 0, 5, 1)]
+    assert [tuple(pair)[:-1] for pair in pairs] == [(0, 12, 12, 17, 1)]
 
 
 # All pairs of a bucket.
@@ -316,29 +295,22 @@ def test_pairs_of_a_bucket_are_spans_of_all_its_tokens():
     config = ExamplesConfig(max_seq_length=32, dupe_factor=2)
     spans = instances.make_pair_spans(documents, config=config, counts=Counter())
     tokens = instances.join_tokens(documents, np.dtype("H"))
-    partners = instances.PartnerChooser(["books"] * len(documents))
+    assert tokens.tolist() == [token for d in documents for token in d.token_ids]
     expected = [
         pair
         for duplicate_index in range(2)
         for index, document in enumerate(documents)
         for pair in instances.make_pairs(
-            documents,
             index,
-            partners=partners,
-            max_seq_length=32,
-            short_seq_prob=0.1,
+            instances.sentence_borders(documents),
+            partners=instances.PartnerChooser(["books"] * len(documents)),
+            config=config,
             rng=instances.document_rng(12345, document.id, duplicate_index),
             counts=Counter(),
         )
     ]
-    assert len(spans.seeds) == len(expected) > 30
-    for pair, *span, is_random_next, seed in zip(expected, *spans, strict=True):
-        a_start, a_end, b_start, b_end = span
-        a = documents[pair.document].token_ids[pair.a_start : pair.a_end]
-        b = documents[pair.partner].token_ids[pair.b_start : pair.b_end]
-        assert tokens[a_start:a_end].tolist() == list(a)
-        assert tokens[b_start:b_end].tolist() == list(b)
-        assert (is_random_next, seed) == (pair.is_random_next, pair.mask_seed)
+    assert [*zip(*(column.tolist() for column in spans), strict=True)] == expected
+    assert len(expected) > 30
 
 
 def test_partners_of_any_source():

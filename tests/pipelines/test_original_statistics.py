@@ -90,15 +90,15 @@ def described(ids, true_ids, first_length, positions, is_random_next):
 def our_runs(config):
     """For each seed, what becomes of the first document."""
     bucket = make_bucket()
+    borders = instances.sentence_borders(bucket)
     partners = instances.PartnerChooser(["x"] * len(bucket))
     fields, sizes = array("Q"), []
     for seed in range(NUM_RUNS):
         pairs = instances.make_pairs(
-            bucket,
             0,
+            borders,
             partners=partners,
-            max_seq_length=config.max_seq_length,
-            short_seq_prob=config.short_seq_prob,
+            config=config,
             rng=instances.document_rng(seed, "0", 0),
             counts=Counter(),
         )
@@ -107,7 +107,7 @@ def our_runs(config):
             fields.extend(pair)
     batch = buckets.make_batch(
         instances.join_tokens(bucket, np.dtype("H")),
-        instances.locate_pairs(bucket, fields),
+        instances.to_spans(fields),
         vocabulary=VOCABULARY,
         config=config,
     )

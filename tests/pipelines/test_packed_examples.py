@@ -7,6 +7,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.data import masking, tokenization
 from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import description, example_reading
+from tests import conftest
 from tests.pipelines import example_messages, test_examples
 
 CONFIG = test_examples.CONFIG.model_copy(update={"max_seq_length": 64})
@@ -16,8 +17,7 @@ PACKED = CONFIG.model_copy(update={"pack_instances": True})
 @pytest.fixture(scope="module")
 def corpus_dir(tmp_path_factory):
     directory = tmp_path_factory.mktemp("corpus") / "documents"
-    documents = test_examples.numbered_documents(40)
-    return test_examples.write_corpus(directory, documents)
+    return conftest.write_documents(directory, test_examples.numbered_documents(40))
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,13 @@
 """Pairs of texts out of documents."""
 
-import json
 import tracemalloc
-from pathlib import Path
 
 import pytest
 
 from bert_keras.commands import main as cli
-from bert_keras.core import manifest
 from bert_keras.core.errors import InputError
-from bert_keras.pipelines import documents, pairs
+from bert_keras.pipelines import pairs
+from tests import conftest
 
 LONG = "this sentence number {} has seven words"
 
@@ -22,36 +20,24 @@ def document(number: int, **changes) -> dict:
     return {**given, "paragraphs": paragraphs, **changes}
 
 
-def write_corpus(directory: Path, given: list[dict]) -> Path:
-    directory.mkdir()
-    shard = documents.write_shard(
-        directory / "documents-00000-of-00001.jsonl.gz",
-        (json.dumps(one).encode() for one in given),
-    )
-    whole = manifest.Manifest(kind="documents", shards=(shard,), config={})
-    manifest.write_manifest(directory, whole)
-    return directory
-
-
 def test_pairs_of_one_document():
     given = document(1, paragraphs=[["A b  c d\te.", "Short one."], ["f g h i j k"]])
-    assert pairs.pairs_of(given, kind="titles", per_document=9) == [
-        ("Title 1", "A b c d e. Short one."),
-        ("Title 1", "f g h i j k"),
-    ]
-    assert pairs.pairs_of(given, kind="neighbours", per_document=9) == [
-        ("A b c d e. Short one.", "f g h i j k")
-    ]
-    # The rest has two words.
-    assert pairs.pairs_of(given, kind="sentences", per_document=9) == []
-    assert pairs.pairs_of({**given, "title": ""}, kind="titles", per_document=9) == []
+    first, second = "A b c d e. Short one.", "f g h i j k"
+    for changes, kind, expected in (
+        ({}, "titles", [("Title 1", first), ("Title 1", second)]),
+        ({"title": ""}, "titles", []),
+        ({}, "neighbours", [(first, second)]),
+        ({}, "sentences", []),  # The rest has two words.
+    ):
+        made = pairs.pairs_of({**given, **changes}, kind=kind, per_document=9)
+        assert made == expected
     given = document(2)
     for kind in pairs.KINDS:
-        found = pairs.pairs_of(given, kind=kind, per_document=9)
-        assert len(found) == {"neighbours": 3}.get(kind, 4)
+        made = pairs.pairs_of(given, kind=kind, per_document=9)
+        assert len(made) == {"neighbours": 3}.get(kind, 4)
         fewer = pairs.pairs_of(given, kind=kind, per_document=2)
-        assert len(fewer) == 2 and [p for p in found if p in fewer] == fewer
-    for sentence, rest in found:
+        assert len(fewer) == 2 and [p for p in made if p in fewer] == fewer
+    for sentence, rest in made:
         assert " ".join(sorted(f"{sentence} {rest}".split())) in {
             " ".join(sorted(" ".join(paragraph).split()))
             for paragraph in given["paragraphs"]
@@ -63,7 +49,7 @@ def test_documents_are_held_out_whole(tmp_path, capsys):
     given = [document(number) for number in range(200)]
     # Held out or not, a text of a training pair is in no held-out one.
     given += [document(200 + n, paragraphs=given[n]["paragraphs"]) for n in range(20)]
-    corpus = write_corpus(tmp_path / "corpus", given)
+    corpus = conftest.write_documents(tmp_path / "corpus", given)
     for name in ("pairs", "again"):
         command = f"pairs --corpus {corpus} --output {tmp_path / name} --of neighbours"
         assert cli.main([*command.split(), "--dev_percent", "20"]) == 0
@@ -75,38 +61,46 @@ def test_documents_are_held_out_whole(tmp_path, capsys):
     )
     assert train[0] == dev[0] == ["text", "text_pair"]
     assert len(train) + len(dev) > 600
-    trained = {text.split()[3].partition(".")[0] for row in train[1:] for text in row}
-    held_out = {text.split()[3].partition(".")[0] for row in dev[1:] for text in row}
+    trained, held_out = (
+        {text.split()[3].partition(".")[0] for row in rows[1:] for text in row}
+        for rows in (train, dev)
+    )
     assert not trained & held_out
     assert 20 < len(held_out) < 60
 
 
-def test_corpora_without_such_pairs(tmp_path):
-    corpus = write_corpus(
-        tmp_path / "corpus", [document(n, title="") for n in range(50)]
-    )
-    with pytest.raises(InputError, match="0 pairs to train on and 0 held out of 50"):
-        pairs.write_pairs(corpus, tmp_path / "pairs", kind="titles")
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "0 pairs to train on and 0 held out of 50"),
+        ({"per_document": 0}, "--per_document is 1 or more, got 0"),
+        *(
+            ({"dev_percent": p}, "--dev_percent is between 0 and")
+            for p in (0, 100, NAN)
+        ),
+        ({"kind": "title"}, "--of"),
+        ({"corpus_dir": "none"}, "none: no such directory"),
+    ],
+)
+def test_mistakes(tmp_path, changes, message):
+    texts = [document(n, title="") for n in range(50)]
+    corpus = conftest.write_documents(tmp_path / "corpus", texts)
+    arguments = {"corpus_dir": corpus, "kind": "titles", **changes}
+    with pytest.raises(InputError, match=message):
+        pairs.write_pairs(output_dir=tmp_path / "pairs", **arguments)
     assert not (tmp_path / "pairs").exists()
-    with pytest.raises(InputError, match="--per_document is 1 or more, got 0"):
-        pairs.write_pairs(corpus, tmp_path / "p", kind="titles", per_document=0)
-    for share in (0, 100, float("nan")):
-        with pytest.raises(InputError, match="--dev_percent is between 0 and 100,"):
-            pairs.write_pairs(corpus, tmp_path / "p", kind="titles", dev_percent=share)
-    with pytest.raises(InputError, match="--of"):
-        pairs.write_pairs(corpus, tmp_path / "p", kind="title")
-    (corpus / "manifest.json").unlink()
-    with pytest.raises(InputError, match="not a finished output of `bert-keras"):
-        pairs.write_pairs(corpus, tmp_path / "p", kind="titles")
 
 
 def test_some_bytes_are_held_for_each_text(tmp_path):
-    given = (document(number) for number in range(4000))
+    given = (document(number) for number in range(1000))
     tracemalloc.start()
     counts = pairs._write(tmp_path, given, "neighbours", 4, 40.0)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     num_texts = 2 * sum(counts.values())
-    assert num_texts == 24_000
+    assert num_texts == 6_000
     # 8, and while the array grows 17; buffers of files besides.
     assert peak < 20 * num_texts + 100_000

@@ -86,11 +86,7 @@ def test_paragraphs_and_their_sentences_have_the_same_words():
 
 
 def test_in_linear_time():
-    def seconds(text):
-        start = time.process_time()
-        words.count_words(text)
-        return time.process_time() - start
-
     for piece in ("a人", "a", "- ", "a、", "ก", "“"):
-        text = piece * 100_000 + "人"
-        assert seconds(text) < 0.5
+        start = time.process_time()
+        words.count_words(piece * 100_000 + "人")
+        assert time.process_time() - start < 0.5

@@ -20,7 +20,7 @@ def build(pipeline, heartbeat):
 if __name__ == "__main__":
     options = runner_options.parse(num_workers=2)
     try:
-        runners.run(build, options=options, title="test", total=1, unit="lines")
+        runners.run(build, options=options, title="test", num_bytes=1)
     except InputError as error:
         print(error, flush=True)
         os._exit(2)

@@ -15,6 +15,7 @@ import pytest
 
 from bert_keras.core.errors import InputError, Unavailable
 from bert_keras.pipelines.engine import engines, passes, steps
+from tests.pipelines import plain_engine
 
 TEXTS = ("to be or not to be", "that is the question", "be that as it may", "")
 NUM_KEYS = 5
@@ -104,37 +105,29 @@ EXPECTED = (
 
 
 @pytest.mark.parametrize(
-    ("arguments", "num_workers"),
+    "runner",
     [
-        ([], 1),
-        ([], 3),
-        (["--runner=FnApiRunner"], 1),
-        (["--runner=BundleBasedDirectRunner"], 1),
+        None,
+        "FnApiRunner",
+        pytest.param("BundleBasedDirectRunner", marks=pytest.mark.slow),
     ],
-    ids=["passes", "passes of three workers", "one graph", "old runner"],
 )
-def test_every_engine_gives_the_same(arguments, num_workers, tmp_path):
-    engine = engines.make_engine(arguments, num_workers=num_workers)
+def test_every_engine_gives_the_same(runner, tmp_path):
+    engine = plain_engine.PlainEngine()
+    if runner:
+        engine = engines.make_engine([f"--runner={runner}"])
     assert digest(engine.run(make_job(tmp_path / "w"))) == EXPECTED
 
 
-def test_each_step_reports_itself(tmp_path, capsys):
-    done = steps.Step(name="FindDuplicates", do=SumLengths(None, None))
-    assert done.title == "find duplicates"
-    run(make_job(tmp_path))
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.rpartition(" done in ")[0] for line in lines] == [
-        "count: split:",
-        "count: sum:",
-        "count: count:",
-    ]
-
-
-def test_many_small_passes_give_the_same(tmp_path, monkeypatch):
+def test_many_small_passes_give_the_same(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(passes, "PASS_BYTES", 1)
-    done = run(make_job(tmp_path), num_workers=2)
-    assert digest(done) == EXPECTED
+    assert digest(run(make_job(tmp_path), num_workers=3)) == EXPECTED
     assert len(list(tmp_path.glob("Split/*.done"))) == len(TEXTS)
+    lines = capsys.readouterr().err.splitlines()
+    names = [line.rpartition(" done in ")[0] for line in lines]
+    assert names == ["count: split:", "count: sum:", "count: count:"]
+    step = steps.Step(name="FindDuplicates", do=SumLengths(None, None))
+    assert step.title == "find duplicates"
 
 
 def run(job, num_workers=1):
@@ -160,7 +153,7 @@ def die(text):
 
 def test_a_pass_that_dies_again_and_again(tmp_path):
     with pytest.raises(InputError) as caught:
-        run(make_job(tmp_path, die))
+        run(make_job(tmp_path, die, texts=TEXTS[:1]))
     assert str(caught.value) == (
         "a worker process died 3 times at the same place (Split, exit code 137), "
         "perhaps for want of memory: use fewer --workers, then run the same command "
@@ -168,33 +161,32 @@ def test_a_pass_that_dies_again_and_again(tmp_path):
     )
 
 
-def refuse(text):
-    raise InputError("expected verse")
-
-
-def fail(text):
-    raise ZeroDivisionError("by nothing")
-
-
 def fail_with(error, text):
     raise error
 
 
-def test_what_is_raised_in_a_pass(tmp_path):
-    with pytest.raises(InputError, match="^expected verse$"):
-        run(make_job(tmp_path / "a", refuse))
-    with pytest.raises(RuntimeError, match="(?s)Traceback.*in fail.*by nothing"):
-        run(make_job(tmp_path / "b", fail))
-    with pytest.raises(Unavailable, match="^no answer$"):
-        run(
-            make_job(
-                tmp_path / "c", functools.partial(fail_with, Unavailable("no answer"))
-            )
-        )
-    stale = OSError(errno.ESTALE, "Stale file handle", "book-\udce9.txt")
-    with pytest.raises(OSError, match="Stale file handle: 'book-.*txt'") as error:
-        run(make_job(tmp_path / "d", functools.partial(fail_with, stale)))
-    assert error.value.filename == "book-\udce9.txt"
+@pytest.mark.parametrize(
+    ("error", "raised", "message"),
+    [
+        (InputError("expected verse"), InputError, "^expected verse$"),
+        (
+            ZeroDivisionError("x"),
+            RuntimeError,
+            "(?s)Traceback.*in fail_with.*Zero.*: x",
+        ),
+        (Unavailable("no answer"), Unavailable, "^no answer$"),
+        (
+            OSError(errno.ESTALE, "Stale file handle", "book-\udce9.txt"),
+            *(OSError, "Stale file handle: 'book-.*txt'"),
+        ),
+    ],
+)
+def test_what_is_raised_in_a_pass(tmp_path, error, raised, message):
+    job = make_job(tmp_path, functools.partial(fail_with, error))
+    with pytest.raises(raised, match=message) as caught:
+        run(job)
+    if raised is OSError:
+        assert caught.value.filename == "book-\udce9.txt"
 
 
 def note(path, stop_at, text):
@@ -243,12 +235,10 @@ def test_progress_counts_what_is_done_and_what_is_read(tmp_path):
 
     def one(*units):
         return passes.Pass(
-            make_steps=functools.partial(make_steps, nothing),
+            job=make_job(tmp_path),
             step_name="Split",
             units=units,
-            items=(),
             inputs={},
-            num_keys={},
             directory=str(tmp_path),
         )
 
@@ -265,24 +255,30 @@ def test_progress_counts_what_is_done_and_what_is_read(tmp_path):
     assert read() == 70
 
 
-def test_memory_that_is_not_enough(tmp_path):
+@pytest.mark.parametrize(
+    ("changes", "num_workers", "memory_limit", "message"),
+    [
+        (
+            *({}, 4, 5 * 10**8),
+            "--memory_limit 0.5 GB is too little for 4 workers: give at least 0.8 GB, "
+            "or fewer --workers",
+        ),
+        (
+            *({"_LEAST_WORK_BYTES": 50, "_PROCESS_BYTES": 0}, 1, 50),
+            "shard 2 of Count would take 0.0 GB of memory, a worker may take 0.0 GB: "
+            "give more --memory_limit, fewer --workers or more --num_shards",
+        ),
+    ],
+)
+def test_memory_that_is_not_enough(
+    tmp_path, monkeypatch, changes, num_workers, memory_limit, message
+):
+    for name, value in changes.items():
+        monkeypatch.setattr(passes, name, value)
+    engine = passes.Passes(num_workers=num_workers, memory_limit=memory_limit)
     with pytest.raises(InputError) as caught:
-        passes.Passes(num_workers=4, memory_limit=5 * 10**8).run(make_job(tmp_path))
-    assert str(caught.value) == (
-        "--memory_limit 0.5 GB is too little for 4 workers: give at least 0.8 GB, or "
-        "fewer --workers"
-    )
-
-
-def test_a_key_that_takes_too_much(tmp_path, monkeypatch):
-    monkeypatch.setattr(passes, "_LEAST_WORK_BYTES", 50)
-    monkeypatch.setattr(passes, "_PROCESS_BYTES", 0)
-    with pytest.raises(InputError) as caught:
-        passes.Passes(num_workers=1, memory_limit=50).run(make_job(tmp_path))
-    assert str(caught.value) == (
-        "shard 2 of Count would take 0.0 GB of memory, a worker may take 0.0 GB: give "
-        "more --memory_limit, fewer --workers or more --num_shards"
-    )
+        engine.run(make_job(tmp_path))
+    assert str(caught.value) == message
 
 
 SCRIPT = """\

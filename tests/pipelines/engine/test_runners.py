@@ -10,28 +10,6 @@ import pytest
 from bert_keras.pipelines.engine import runner_options, runners, steps
 
 
-class CountWords(beam.DoFn):
-    def __init__(self, heartbeat):
-        self._heartbeat = heartbeat
-        self._words = beam.metrics.Metrics.counter("test", "words")
-
-    def process(self, line):
-        self._words.inc(len(line.split()))
-        self._heartbeat.add(1)
-        yield line
-
-
-def test_counters_are_returned_by_name():
-    def build(pipeline, heartbeat):
-        lines = pipeline | beam.Create(["a b", "c", ""])
-        lines | beam.ParDo(CountWords(heartbeat))
-
-    counters = runners.run(
-        build, options=runner_options.parse(), title="test", total=3, unit="lines"
-    )
-    assert counters["words"] == 3
-
-
 @pytest.mark.parametrize("copies", [1, 3])
 def test_heartbeats_add_up(tmp_path, copies):
     (tmp_path / "another process").write_text("7")
@@ -54,9 +32,7 @@ def test_what_fails_in_a_worker_is_raised():
         _ = pipeline | beam.Create([0]) | beam.Map(lambda x: 1 / x)
 
     with pytest.raises(Exception, match="division by zero"):
-        runners.run(
-            build, options=runner_options.parse(), title="test", total=1, unit="lines"
-        )
+        runners.run(build, options=runner_options.parse(), title="test", num_bytes=1)
 
 
 @pytest.mark.slow

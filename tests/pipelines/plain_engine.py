@@ -1,0 +1,32 @@
+"""The plainest engine: a job's steps one after the other, in this process.
+
+For tests of what a job makes: the other engines start processes or load Beam.
+"""
+
+from collections import defaultdict
+
+from bert_keras.core import files
+from bert_keras.pipelines.engine import steps
+
+
+class PlainEngine:
+    def run(self, job):
+        files.make_directory(job.work_dir)
+        sent = {name: defaultdict(list) for name in job.shuffles}
+        results = {}
+        for step in job.steps(steps.Heartbeat(None)):
+            elements = [item.value for item in job.items]
+            if step.reads:
+                keys = {key for name in step.reads for key in sent[name]}
+                elements = [(k, {n: sent[n][k] for n in step.reads}) for k in keys]
+            step.do.setup()
+            results[step.name] = []
+            for output in (o for e in elements for o in step.do.process(e)):
+                if isinstance(output, steps.Send):
+                    sent[output.shuffle][output.key].append(output.value)
+                else:
+                    results[step.name].append(output)
+        return results
+
+    def check_paths(self, *paths):
+        pass
