@@ -1,7 +1,7 @@
 """One run of training, from its directory to its results, for all kinds of runs.
 
-`run` has the steps in order. A `Job` says what pre-training or fine-tuning starts from;
-a `Training` has the table of events. Its engine makes steps and knows neither.
+`run` has the steps in order. A `Job` has what pre-training or fine-tuning starts from
+and the table of events; its engine makes steps and knows neither.
 """
 
 import contextlib
@@ -59,11 +59,14 @@ class Stretch:
     schedule_to: Callable[[int], Any]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Training:
-    """The network that a job trains, and the events between its steps."""
+class Job:
+    """The parts of a run that its kind of training defines.
 
-    directory: Path
+    `paths` are the inputs as they were given, by name, for the results.
+    """
+
+    run: run_directory.Run
+    """Made by `prepare`; `build` makes all that follows."""
     engine: fit.KerasEngine
     network: keras.Model
     """The network whose weights are written at the end."""
@@ -71,20 +74,8 @@ class Training:
     checkpoints: training_state.CheckpointDirectory
     events: Sequence[Event]
     stretches: Sequence[Stretch]
-    unfinished: Callable[["Loop"], list[str]]
-    """Returns the names of events that were due at a restored step and did not end."""
-    begin: Callable[[], None]
-    """Called before the first step of a run, and not when it is resumed."""
-    before_save: Callable[["Loop"], None] = lambda loop: None
     data: Sequence[str | Path] = ()
     """Directories that batches are read from during the training."""
-
-
-class Job:
-    """The parts of a run that its kind of training defines.
-
-    `paths` are the inputs as they were given, by name, for the results.
-    """
 
     def __init__(
         self,
@@ -107,28 +98,30 @@ class Job:
                 raise InputError(message) from None
             raise
 
-    def prepare(self) -> run_directory.Run:
+    def prepare(self) -> None:
         """Reads all inputs and makes or checks the directory, alike in all workers."""
         raise NotImplementedError
 
-    def build(
-        self,
-        run: run_directory.Run,
-        owner: ownership.Owner | None,
-        writer: futures.Executor,
-    ) -> Training:
+    def build(self, owner: ownership.Owner | None, writer: futures.Executor) -> None:
         """Makes what is trained, with its first weights."""
         raise NotImplementedError
+
+    def unfinished(self, loop: "Loop") -> list[str]:
+        """Returns names of events that were due at a restored step and did not end."""
+        raise NotImplementedError
+
+    def begin(self) -> None:
+        """Called before the first step of a run, and not when it is resumed."""
+
+    def before_save(self, loop: "Loop") -> None:
+        """Called before each checkpoint."""
 
     def results(self, loop: "Loop") -> dict[str, Any]:
         """Writes the final weights, and returns the content of `results.json`."""
         raise NotImplementedError
 
     def finish(
-        self,
-        run: run_directory.Run,
-        results: Mapping[str, Any],
-        stop_signal: stopping.StopSignal,
+        self, results: Mapping[str, Any], stop_signal: stopping.StopSignal
     ) -> None:
         """Ends the run on the chief, once weights and results are written."""
 
@@ -138,9 +131,9 @@ class Job:
         *,
         compared: Mapping[str, Any],
         **contents: Any,
-    ) -> run_directory.Run:
+    ) -> None:
         """Makes or checks the directory; all workers need the same `compared`."""
-        run = run_directory.create_run(
+        self.run = run_directory.create_run(
             self.output_dir, settings, is_chief=self.is_chief, **contents
         )
         # Everything that decides the outcome, and the devices' own choices.
@@ -149,13 +142,12 @@ class Job:
             self.strategy, {**values, **compared, "version of bert-keras": __version__}
         )
         replicas.wait_for_all(self.strategy)
-        return run
 
     def _open_checkpoints(
-        self, run: run_directory.Run, owner: ownership.Owner | None, **options: Any
+        self, owner: ownership.Owner | None, **options: Any
     ) -> training_state.CheckpointDirectory:
         return training_state.CheckpointDirectory(
-            run.directory / run_directory.CHECKPOINTS_NAME,
+            self.run.directory / run_directory.CHECKPOINTS_NAME,
             is_chief=self.is_chief,
             owner=owner,
             before_writing=event_files.send_all,
@@ -186,7 +178,7 @@ def run(job: Job) -> dict[str, Any]:
         # Other workers would wait for one that leaves alone.
         stop_signal.ends_at_once = not replicas.is_multi_worker(job.strategy)
         stack.enter_context(job.errors_for_people())
-        directory = job.prepare()
+        job.prepare()
         if (results := run_directory.read_results(output_dir)) is not None:
             message = "%s: finished already, at step %d"
             logger.info(message, output_dir, results["steps"])
@@ -194,8 +186,8 @@ def run(job: Job) -> dict[str, Any]:
         if self_check.is_due(job.strategy):
             self_check.check(job.strategy)
         # 2. Resume from the newest whole checkpoint, else begin with the first weights.
-        training = job.build(directory, owner, writer)
-        loop = Loop(training, stop_signal, is_chief=job.is_chief)
+        job.build(owner, writer)
+        loop = Loop(job, stop_signal)
         loop.resume()
         # 3. Train to the next event. 4. Save, evaluate, draw, stop: what is due.
         loop.train()
@@ -205,16 +197,12 @@ def run(job: Job) -> dict[str, Any]:
         stop_signal.ends_at_once = False
         results["environment"] = job.environment()
         if job.is_chief:
-            run_weights.finish_run(directory, training.network, results)
-            job.finish(directory, results, stop_signal)
+            run_weights.finish_run(job.run, job.network, results)
+            job.finish(results, stop_signal)
         # To the others a worker that leaves early looks as if it had been killed.
-        training.engine.wait_for_all()
-    logger.info(
-        "wrote %s and %s in %s",
-        run_directory.WEIGHTS_NAME,
-        run_directory.RESULTS_NAME,
-        directory.directory,
-    )
+        job.engine.wait_for_all()
+    names = run_directory.WEIGHTS_NAME, run_directory.RESULTS_NAME
+    logger.info("wrote %s and %s in %s", *names, job.run.directory)
     return results
 
 
@@ -225,24 +213,18 @@ class Loop:
     the sums of the next step. Only the chief's clock counts.
     """
 
-    def __init__(
-        self,
-        training: Training,
-        stop_signal: stopping.StopSignal,
-        *,
-        is_chief: bool,
-    ):
-        self.engine, self.state = training.engine, training.state
-        self.checkpoints = training.checkpoints
-        self.is_chief = is_chief
+    def __init__(self, job: Job, stop_signal: stopping.StopSignal):
+        self.engine, self.state = job.engine, job.state
+        self.checkpoints = job.checkpoints
+        self.is_chief = job.is_chief
         self.unfinished: list[str] = []
         self.train_logs: dict[str, float] = {}
         self.is_over = False
-        self._training = training
-        self._events = {event.name: event for event in training.events}
+        self._job = job
+        self._events = {event.name: event for event in job.events}
         # Timers go on from one stretch to the next.
         self._timers = {
-            event.name: stopping.Timer(event.every_minutes) for event in training.events
+            event.name: stopping.Timer(event.every_minutes) for event in job.events
         }
         self._signal = stop_signal
         self._requests: set[str] = set()
@@ -256,20 +238,20 @@ class Loop:
 
     @property
     def last_step(self) -> int:
-        return self._training.stretches[-1].last_step
+        return self._job.stretches[-1].last_step
 
     def resume(self) -> None:
         step = self.checkpoints.restore_latest(self.state)
-        self.unfinished = self._training.unfinished(self)
+        self.unfinished = self._job.unfinished(self)
         values = [step, self.is_over, *self.unfinished]
         if self.engine.differing({"checkpoint": values}):
             raise InputError(
-                f"{self._training.directory}: the workers found different "
+                f"{self._job.output_dir}: the workers found different "
                 f"checkpoints, this one that of step {step}: give all of them one "
                 "directory that they share"
             )
         if step == 0:
-            self._training.begin()
+            self._job.begin()
         # Until the next step nothing is lost.
         self._signal.ends_at_once = self.engine.is_alone
 
@@ -299,7 +281,7 @@ class Loop:
                     backoff = self._wait_for_data(error, backoff)
 
     def save(self, *, score: float | None = None, is_interim: bool = False) -> None:
-        self._training.before_save(self)
+        self._job.before_save(self)
         step = self.step
         self.checkpoints.save(step, self.state, score=score, is_interim=is_interim)
         # Until the next step nothing is lost.
@@ -361,7 +343,7 @@ class Loop:
         A step that ends a stretch belongs to it until nothing is due any more.
         """
         step = self.step + (not self.unfinished)
-        left = (s for s in self._training.stretches if step <= s.last_step)
+        left = (s for s in self._job.stretches if step <= s.last_step)
         stretch = None if self.is_over else next(left, None)
         if stretch is not self._stretch:
             self._close_batches()
@@ -387,7 +369,7 @@ class Loop:
             self._stream = None
 
     def _next_event(self, stretch: Stretch) -> int:
-        intervals = [e.every_steps for e in self._training.events if e.every_steps]
+        intervals = [e.every_steps for e in self._job.events if e.every_steps]
         steps = [(self.step // interval + 1) * interval for interval in intervals]
         return min(stretch.last_step, *steps)
 
@@ -465,7 +447,7 @@ class Loop:
     ) -> stores.Backoff:
         """Waits after an error of reading examples; raises any other error again."""
         self._close_batches()
-        places = [str(path) for path in self._training.data if files.is_remote(path)]
+        places = [str(path) for path in self._job.data if files.is_remote(path)]
         schemes = {place.partition("://")[0] for place in places}
         is_of_store = any(f"{scheme}://" in str(error) for scheme in schemes)
         # The others would wait in a sum, and take this worker for lost.
@@ -479,7 +461,7 @@ class Loop:
                 backoff.wait(error)
         except Stopped:
             # A store that does not answer would keep the process from ending.
-            if not files.is_remote(self._training.directory):
+            if not files.is_remote(self._job.output_dir):
                 self._save_and_stop()
             raise
         return backoff

@@ -92,10 +92,10 @@ class TuningJob(training_run.Job):
         super().__init__(output_dir, **options)
         self._settings, self._read = settings, read
 
-    def prepare(self) -> run_directory.Run:
+    def prepare(self) -> None:
         # Before the run is made, because unknown labels are seen here.
         self._inputs, self._build = inputs, _ = self._read()
-        return self._create_run(
+        self._create_run(
             self._settings,
             compared=inputs.recorded,
             task=inputs.task,
@@ -106,19 +106,14 @@ class TuningJob(training_run.Job):
             changeable=CHANGEABLE,
         )
 
-    def build(
-        self,
-        run: run_directory.Run,
-        owner: ownership.Owner | None,
-        writer: futures.Executor,
-    ) -> training_run.Training:
+    def build(self, owner: ownership.Owner | None, writer: futures.Executor) -> None:
+        run, settings = self.run, self._settings
         report = self._inputs.data_report
         if self.is_chief and report is not None:
             _report_data(run, report)
-        tuner, self._network, train_inputs = self._build(run)
+        tuner, self.network, train_inputs = self._build(run)
         # They hold initial weights, as large as the model, which are no longer needed.
         del self._build, self._read
-        self._run, settings = run, self._settings
         if run.task.feature_layers and not settings.lengths:
             train_inputs = self._with_word_vectors(train_inputs)
         num_dev = len(self._inputs.dev[0].data) if self._inputs.dev else 0
@@ -129,68 +124,58 @@ class TuningJob(training_run.Job):
         interval = settings.evaluate_steps or per_epoch
         # The newest checkpoint, and the best one if the settings need it.
         compares = settings.keep == "best" or settings.early_stopping is not None
-        checkpoints = self._open_checkpoints(
-            run, owner, keep=1, keep_best=int(compares)
+        self.checkpoints = self._open_checkpoints(
+            owner, keep=1, keep_best=int(compares)
         )
         self._policy = checkpoint_policy.CheckpointPolicy(
             settings,
             metric=catalogue.main_metric(settings, run.task.labels),
-            checkpoints=checkpoints,
+            checkpoints=self.checkpoints,
             directory=run.directory / run_directory.CHECKPOINTS_NAME,
             steps_per_evaluation=interval,
             is_chief=self.is_chief,
         )
         self._evaluation = _Evaluation(
-            self._network,
+            self.network,
             run.task,
             settings,
             self._inputs.dev,
             strategy=self.strategy,
         )
-        engine = fit.KerasEngine(tuner)
+        self.engine = fit.KerasEngine(tuner)
         self._seconds = keras.Variable(0.0, trainable=False, dtype="float64")
-        self._state = {**engine.state(), "run/seconds": self._seconds}
+        self.state = {**self.engine.state(), "run/seconds": self._seconds}
         self._began_at = time.monotonic()
-        logs = run.directory / run_directory.LOGS_NAME
-
-        def begin() -> None:
-            if self.is_chief:
-                files.delete_tree(logs)
+        self._logs = run.directory / run_directory.LOGS_NAME
 
         def watch(under_way: training_run.Loop) -> list[watcher.Watcher]:
             return training_run.open_watchers(
-                *(under_way, tuner, logs),
+                *(under_way, tuner, self._logs),
                 limit=loop.skip_limit(tuner, settings, num_train_steps),
                 num_train_steps=num_train_steps,
                 batch_size=settings.batch_size,
             )
 
-        return training_run.Training(
-            directory=run.directory,
-            engine=engine,
-            network=self._network,
-            state=self._state,
-            checkpoints=checkpoints,
-            events=self._events(interval),
-            stretches=[
-                loop.build_stretch(
-                    tuner,
-                    settings,
-                    train_inputs,
-                    by_length=settings.are_batches_by_length(run.task),
-                    seed=settings.seed,
-                    watch=watch,
-                    batch_shapes=batches.BatchShapes.of(settings),
-                )
-            ],
-            unfinished=self._unfinished,
-            begin=begin,
-            before_save=self._before_save,
-        )
+        self.events = self._events(interval)
+        self.stretches = [
+            loop.build_stretch(
+                tuner,
+                settings,
+                train_inputs,
+                by_length=settings.are_batches_by_length(run.task),
+                seed=settings.seed,
+                watch=watch,
+                batch_shapes=batches.BatchShapes.of(settings),
+            )
+        ]
+
+    def begin(self) -> None:
+        if self.is_chief:
+            files.delete_tree(self._logs)
 
     def _with_word_vectors(self, inputs: Any) -> dataset.Inputs:
         """Runs the frozen encoder once, and not in each epoch."""
-        network: Any = self._network
+        network: Any = self.network
 
         def compute(features: Mapping[str, tf.Tensor]) -> tf.Tensor:
             vectors = network.word_vectors(features)
@@ -230,7 +215,7 @@ class TuningJob(training_run.Job):
         )
         return [compare, *([evaluate] if self._inputs.dev else []), save]
 
-    def _unfinished(self, under_way: training_run.Loop) -> list[str]:
+    def unfinished(self, under_way: training_run.Loop) -> list[str]:
         names = self._policy.resume(under_way.step)
         under_way.is_over = self._policy.steps_are_done
         self._began_at = time.monotonic()
@@ -248,7 +233,7 @@ class TuningJob(training_run.Job):
         """Returns the seconds of training, also before the last checkpoint."""
         return float(self._seconds.numpy()) + time.monotonic() - self._began_at
 
-    def _before_save(self, under_way: training_run.Loop) -> None:
+    def before_save(self, under_way: training_run.Loop) -> None:
         self._seconds.assign(self._seconds_so_far)
         self._began_at = time.monotonic()
         if "evaluate" in under_way.unfinished:
@@ -258,7 +243,7 @@ class TuningJob(training_run.Job):
         """Writes the final weights, and returns the results."""
         policy, evaluation = self._policy, self._evaluation
         num_steps, seconds = policy.last_step(under_way), self._seconds_so_far
-        kept_step = policy.restore_best(under_way, self._state)
+        kept_step = policy.restore_best(under_way, self.state)
         if kept_step != num_steps:
             with under_way.interruptible():
                 evaluation.evaluate()
@@ -268,7 +253,7 @@ class TuningJob(training_run.Job):
             "steps": num_steps,
             **({"kept_step": kept_step} if self._settings.keep == "best" else {}),
             "seconds": round(seconds, 1),
-            "num_parameters": self._network.count_params(),
+            "num_parameters": self.network.count_params(),
             "num_train_examples": self._inputs.num_train_examples,
             "num_eval_examples": len(self._inputs.dev[0].data)
             if self._inputs.dev
@@ -278,23 +263,21 @@ class TuningJob(training_run.Job):
             **({run_directory.THRESHOLDS: thresholds} if thresholds else {}),
         }
         if self.is_chief and answers:
-            _write_answers(self._run, answers, run_directory.threshold_of(results))
+            _write_answers(self.run, answers, run_directory.threshold_of(results))
         return results
 
     def finish(
-        self,
-        run: run_directory.Run,
-        results: Mapping[str, Any],
-        stop_signal: stopping.StopSignal,
+        self, results: Mapping[str, Any], stop_signal: stopping.StopSignal
     ) -> None:
-        files.delete_tree(run.directory / run_directory.CHECKPOINTS_NAME)
-        if run.task.kind == "encoder":
+        directory = self.run.directory
+        files.delete_tree(directory / run_directory.CHECKPOINTS_NAME)
+        if self.run.task.kind == "encoder":
             # It answers nothing.
             return
         # Pictures come last: one that fails does not cost the weights.
         try:
             with stop_signal.ending_at_once():
-                task_summaries.write(run.directory, step=results["steps"])
+                task_summaries.write(directory, step=results["steps"])
         except Stopped:
             logger.warning(
                 "stopped: the run is finished, but TensorBoard lacks pictures of its "

@@ -27,7 +27,6 @@ from bert_keras.training.run import (
     Job,
     Loop,
     Stretch,
-    Training,
     compare_workers,
     open_watchers,
 )
@@ -68,7 +67,7 @@ class PretrainingJob(Job):
         self._last_evaluation: dict[str, float] = {}
         self._panels: panels.EvaluationPanels | None = None
 
-    def prepare(self) -> run_directory.Run:
+    def prepare(self) -> None:
         """Also notes which examples this machine has hashed."""
         directory = self.output_dir
         verified = None if self._verify else run_directory.read_verified(directory)
@@ -88,7 +87,7 @@ class PretrainingJob(Job):
         recorded = {"examples_sha256": hashes[0] if len(hashes) == 1 else hashes}
         if read.start is not None:
             recorded["init_sha256"] = read.start.sha256
-        self._run = self._create_run(
+        self._create_run(
             self._settings,
             compared={
                 "--examples": hashes,
@@ -108,40 +107,26 @@ class PretrainingJob(Job):
             if verified is None or not files.is_remote(phase.directory)
         ]
         run_directory.write_verified(directory, hashed)
-        return self._run
 
-    def build(
-        self,
-        run: run_directory.Run,
-        owner: ownership.Owner | None,
-        writer: futures.Executor,
-    ) -> Training:
+    def build(self, owner: ownership.Owner | None, writer: futures.Executor) -> None:
+        settings = self._settings
         self._learner = build_learner(
-            self._settings, run.bert_config, self._planned[0], self.strategy
+            settings, self.run.bert_config, self._planned[0], self.strategy
         )
-        engine = fit.KerasEngine(self._learner)
-        self._state = engine.state()
-        self._logs = run.directory / run_directory.LOGS_NAME
+        self.engine = fit.KerasEngine(self._learner)
+        self.network = self._learner.network
+        self.state = self.engine.state()
+        self._logs = self.run.directory / run_directory.LOGS_NAME
         self._began = time.monotonic() - curves.seconds_so_far(self._logs)
-        self._checkpoints = self._open_checkpoints(
-            run,
+        self.checkpoints = self._open_checkpoints(
             owner,
-            keep=self._settings.num_checkpoints,
-            keep_best=self._settings.num_best_checkpoints,
+            keep=settings.num_checkpoints,
+            keep_best=settings.num_best_checkpoints,
             writer=writer,
         )
-        return Training(
-            directory=run.directory,
-            engine=engine,
-            network=self._learner.network,
-            state=self._state,
-            checkpoints=self._checkpoints,
-            events=self._events(),
-            stretches=[self._stretch(phase) for phase in self._planned],
-            unfinished=self._unfinished,
-            begin=self._begin,
-            data=[phase.directory for phase in self._planned],
-        )
+        self.events = self._events()
+        self.stretches = [self._stretch(phase) for phase in self._planned]
+        self.data = [phase.directory for phase in self._planned]
 
     def _events(self) -> list[Event]:
         """Returns the table of events.
@@ -196,19 +181,19 @@ class PretrainingJob(Job):
             schedule_to=replicas.Schedule,
         )
 
-    def _unfinished(self, loop: Loop) -> list[str]:
+    def unfinished(self, loop: Loop) -> list[str]:
         """Lists the evaluation and drawing that an earlier process left at a step."""
         if (step := loop.step) == 0:
             return []
         last_step = next(p.last_step for p in self._planned if step <= p.last_step)
-        due = {e.name for e in self._events() if e.is_due(step, last_step)}
+        due = {e.name for e in self.events if e.is_due(step, last_step)}
         is_done = {
-            "evaluate": lambda: self._checkpoints.has_score(step),
-            "draw": lambda: panels.are_drawn(self._logs, step, self._run.bert_config),
+            "evaluate": lambda: self.checkpoints.has_score(step),
+            "draw": lambda: panels.are_drawn(self._logs, step, self.run.bert_config),
         }
         return [n for n, done in is_done.items() if n in due and not done()]
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Assigns the first weights, and tries the largest phase if it comes later.
 
         A device without memory for that phase would stop the run only when it begins.
@@ -222,13 +207,13 @@ class PretrainingJob(Job):
         if phase.shape == self._planned[0].shape:
             return
         logger.info("trying a step of %d examples of %d tokens", *phase.shape)
-        before = training_state.copy_of(self._state)
+        before = training_state.copy_of(self.state)
         batches, evaluated = phases.placeholder_batches(
             self._settings, phase, self.strategy
         )
         self._take_parts_of(phase)
         fit.trial_step(self._learner, batches, (evaluated, 1))
-        for name, variable in self._state.items():
+        for name, variable in self.state.items():
             variable.assign(before[name])
 
     def _take_parts_of(self, phase: phases.Phase) -> None:
@@ -272,7 +257,7 @@ class PretrainingJob(Job):
             and 0 < num_trained < num_rows
         ):
             position_growth.grow(
-                self._state,
+                self.state,
                 strategy=self.strategy,
                 num_trained=num_trained,
                 num_rows=num_rows,
@@ -296,7 +281,7 @@ class PretrainingJob(Job):
             lambda first, last: (
                 ", whose batches came from "
                 f"{phases.describe_data(settings, phase, first, last)}; the last "
-                f"checkpoint is {self._checkpoints.latest_name()}: lower "
+                f"checkpoint is {self.checkpoints.latest_name()}: lower "
                 "`optimizer.learning_rate`, or look at the examples with "
                 "`bert-keras inspect`"
             ),
@@ -311,7 +296,7 @@ class PretrainingJob(Job):
             batch_size=phase.batch_size,
             tokens_per_example=examples.max_seq_length,
             flops_per_example=flops.pretraining_flops_per_example(
-                self._run.bert_config,
+                self.run.bert_config,
                 max_seq_length=examples.max_seq_length,
                 num_predictions=num_predictions,
                 next_sentence=self._learner.network.next_sentence,
@@ -333,7 +318,7 @@ class PretrainingJob(Job):
                 self._logs,
                 loop.step,
                 learner=self._learner,
-                tokenizer=self._run.tokenizer,
+                tokenizer=self.run.tokenizer,
                 batch=next(batches.as_numpy_iterator()),
                 repeats_drawing="draw" in loop.unfinished,
             )
@@ -370,7 +355,7 @@ class PretrainingJob(Job):
                 raise
             kind = Unavailable if error.errno in _DOES_NOT_ANSWER else InputError
             raise kind(
-                f"{error.filename or self._run.directory}: {error.strerror or error}; "
+                f"{error.filename or self.output_dir}: {error.strerror or error}; "
                 "give the same command again when its disk answers"
             ) from error
         except tf.errors.OpError as error:

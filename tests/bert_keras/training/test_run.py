@@ -93,39 +93,33 @@ class World:
         self.checkpoints = Checkpoints(self.calls)
         self.checkpoints.step = restored
         minutes = minutes or {}
-        self.training = run.Training(
-            directory="run",
-            engine=self.engine,
-            network=None,
-            state={},
-            checkpoints=self.checkpoints,
-            events=[
-                run.Event(
-                    name="save",
-                    what=run.Loop.save_as_due,
-                    every_steps=4,
-                    every_minutes=minutes.get("save"),
-                    is_long=False,
-                ),
-                run.Event(
-                    name="evaluate",
-                    what=lambda loop: loop.evaluate(None),
-                    every_steps=6,
-                    every_minutes=minutes.get("evaluate"),
-                ),
-                run.Event(
-                    name="draw",
-                    what=lambda loop: self.happens(f"draw {loop.step}"),
-                    every_steps=12,
-                    at_end=False,
-                    every_minutes=minutes.get("draw"),
-                ),
-            ],
-            stretches=[self.stretch(8), self.stretch(12)],
-            unfinished=unfinished or (lambda loop: []),
-            begin=lambda: self.calls.append("begin"),
-            data=data,
-        )
+        self.job = job = run.Job("run", strategy=None, is_chief=True, paths={})
+        job.engine, job.state, job.checkpoints = self.engine, {}, self.checkpoints
+        job.unfinished = unfinished or (lambda loop: [])
+        job.begin = lambda: self.calls.append("begin")
+        job.stretches, job.data = [self.stretch(8), self.stretch(12)], data
+        job.events = [
+            run.Event(
+                name="save",
+                what=run.Loop.save_as_due,
+                every_steps=4,
+                every_minutes=minutes.get("save"),
+                is_long=False,
+            ),
+            run.Event(
+                name="evaluate",
+                what=lambda loop: loop.evaluate(None),
+                every_steps=6,
+                every_minutes=minutes.get("evaluate"),
+            ),
+            run.Event(
+                name="draw",
+                what=lambda loop: self.happens(f"draw {loop.step}"),
+                every_steps=12,
+                at_end=False,
+                every_minutes=minutes.get("draw"),
+            ),
+        ]
 
     def stretch(self, last_step):
         class Watch(watcher.Watcher):
@@ -150,7 +144,7 @@ class World:
 
     def live(self):
         with stopping.StopSignal() as stop_signal:
-            loop = run.Loop(self.training, stop_signal, is_chief=True)
+            loop = run.Loop(self.job, stop_signal)
             loop.resume()
             loop.train()
         return loop
@@ -284,7 +278,7 @@ def test_workers_that_differ():
     for is_alone in (True, False):
         loop = World(is_alone=is_alone)
         loop.engine.differences = ["weights"]
-        under_way = run.Loop(loop.training, stopping.StopSignal(), is_chief=True)
+        under_way = run.Loop(loop.job, stopping.StopSignal())
         if is_alone:
             run.compare_workers(under_way)
             continue

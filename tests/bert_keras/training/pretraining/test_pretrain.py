@@ -308,7 +308,7 @@ class TestTwoPhases:
             strategy=CPU,
             _planned=planned,
             _is_further_training=is_further,
-            _state={},
+            state={},
         )
         pretraining.PretrainingJob._grow_positions(run, planned[-1])
         assert calls == expected

@@ -6,7 +6,6 @@ import io
 import itertools
 import re
 
-import keras
 import markdown
 import numpy as np
 import pytest
@@ -49,21 +48,45 @@ def example(tokenizer):
     }
 
 
-def test_guesses_as_markdown(example, tokenizer):
-    ids = tokenizer.vocabulary.ids
-    probabilities = np.zeros((3, 38))
-    probabilities[0, [ids["dog"], ids["cat"], ids["run"]]] = 0.5, 0.25, 0.125
-    probabilities[1, [ids["cat"], ids["a|b"]]] = 0.9876, 0.01
-    text = panels.guesses_markdown(
-        example, probabilities, tokens=tokenizer.vocabulary.tokens, top_k=2
+def markdown_of(example, guesses, tokenizer, **options):
+    """`guesses` are the probabilities of words, for each masked one."""
+    probabilities = np.zeros((len(example["masked_lm_ids"]), 38))
+    for row, guessed in enumerate(guesses):
+        for word, probability in guessed.items():
+            probabilities[row, tokenizer.vocabulary.ids[word]] = probability
+    return panels.guesses_markdown(
+        example, probabilities, tokens=tokenizer.vocabulary.tokens, **options
     )
-    assert text == (
+
+
+def test_guesses_as_markdown(example, tokenizer):
+    guesses = ({"dog": 0.5, "cat": 0.25, "run": 0.125}, {"cat": 0.9876, "a|b": 0.01})
+    assert markdown_of(example, guesses, tokenizer, top_k=2) == (
         "&#91;CLS&#93; the **[1]**s a&#124;b **[2]** &#91;SEP&#93; run &#91;SEP&#93;"
         "\n\n"
         "| gap | read | true | guess 1 | guess 2 |\n"
         "| --- | --- | --- | --- | --- |\n"
         "| 1 | &#91;MASK&#93; | dog | **dog** 50.0% | cat 25.0% |\n"
         "| 2 | cat | &#42; | cat 98.8% | a&#124;b 1.0% |"
+    )
+
+
+def test_guesses_of_a_left_to_right_model(tokenizer):
+    ids = tokenizer.vocabulary.ids
+    example = {
+        "input_ids": np.array([ids[word] for word in "[CLS] the dog".split()]),
+        "input_mask": np.ones(3, "int32"),
+        "masked_lm_positions": np.array([0, 1]),
+        "masked_lm_ids": np.array([ids["the"], ids["dog"]]),
+        "masked_lm_weights": np.ones(2, "float32"),
+    }
+    guesses = {"the": 1.0}, {"cat": 1.0}
+    assert markdown_of(example, guesses, tokenizer, top_k=1, is_masked=False) == (
+        "&#91;CLS&#93; the dog\n\n"
+        "| gap | read | true | guess 1 |\n"
+        "| --- | --- | --- | --- |\n"
+        "| 1 | &#91;CLS&#93; | the | **the** 100.0% |\n"
+        "| 2 | the | dog | cat 100.0% |"
     )
 
 
@@ -95,31 +118,6 @@ def test_tensorboard_shows_any_token_literally():
     assert [html.unescape(cell) for cell in found] == tokens
 
 
-def test_guesses_of_a_left_to_right_model(example, tokenizer):
-    ids = tokenizer.vocabulary.ids
-    example = {
-        "input_ids": np.array([ids[word] for word in "[CLS] the dog".split()]),
-        "input_mask": np.ones(3, "int32"),
-        "masked_lm_positions": np.array([0, 1]),
-        "masked_lm_ids": np.array([ids["the"], ids["dog"]]),
-        "masked_lm_weights": np.ones(2, "float32"),
-    }
-    probabilities = np.eye(38)[[ids["the"], ids["cat"]]]
-    assert panels.guesses_markdown(
-        example,
-        probabilities,
-        tokens=tokenizer.vocabulary.tokens,
-        top_k=1,
-        is_masked=False,
-    ) == (
-        "&#91;CLS&#93; the dog\n\n"
-        "| gap | read | true | guess 1 |\n"
-        "| --- | --- | --- | --- |\n"
-        "| 1 | &#91;CLS&#93; | the | **the** 100.0% |\n"
-        "| 2 | the | dog | cat 100.0% |"
-    )
-
-
 @pytest.mark.parametrize(
     ("max_tokens", "sentence"),
     [
@@ -137,29 +135,20 @@ def test_sentence_for_attention(example, tokenizer, max_tokens, sentence):
     assert [tokenizer.vocabulary.tokens[i] for i in ids] == sentence.split()
 
 
-class Trained(keras.Model):
-    """A network in the place where the learner has it."""
-
-    def __init__(self, network):
-        super().__init__()
-        self.network = network
-
-    def call(self, batch, training=None):
-        return self.network(batch, training=training)
-
-    def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
-        return self.network.loss_terms(x, y_pred)["masked_lm_loss"][0]
+def build_learner(bert_config, batch, strategy):
+    settings = config.OptimizerConfig(learning_rate=0.01, warmup_steps=0)
+    return learner.build_learner(
+        lambda: pretrainer.BertPretrainer(bert_config, seed=3, name="bert_pretrainer"),
+        batch,
+        optimizer=lambda: optimization.build_optimizer(settings, num_train_steps=9),
+        max_grad_norm=1.0,
+        strategy=strategy,
+    )
 
 
 @pytest.fixture
-def model(tiny_config):
-    network = pretrainer.BertPretrainer(tiny_config, name="bert_pretrainer")
-    network.build()
-    model = Trained(network)
-    model.built = True
-    model.compile(optimizer=keras.optimizers.SGD(0.05), jit_compile=False)
-    model.optimizer.build(model.trainable_variables)
-    return model
+def model(tiny_config, batch):
+    return build_learner(tiny_config, batch, tf.distribute.get_strategy())
 
 
 def events(directory):
@@ -280,17 +269,16 @@ def step_marks(space):
     )
 
 
-@pytest.mark.parametrize("on_a_store", [False, True])
 @pytest.mark.slow
-def test_profile_of_some_steps(on_a_store, model, batch, tmp_path, memory_store):
-    directory = files.path(memory_store if on_a_store else tmp_path)
+def test_profile_of_some_steps(model, batch, memory_store):
+    directory = files.path(memory_store)
     data = tf.data.Dataset.from_tensors(batch).repeat()
     for first_step in (0, 4):
         # Steps 1 to 4, then 5 to 8, which are past the profile's first.
         profile = panels.Profile(directory, model, (2, 3))
         for step in range(first_step, first_step + 4):
             profile.before_steps(step)
-            model.fit(data, steps_per_epoch=1, verbose=0)
+            fit.fit(model, data, replicas.Schedule(step + 1))
             profile.after_steps(step + 1, {})
         profile.close()
     (written,) = (directory / "plugins" / "profile").rglob("*.xplane.pb")
@@ -308,18 +296,11 @@ def test_panels_of_replicas(tiny_config, batch, tokenizer, tmp_path):
     model_config = tiny_config.model_copy(
         update={"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     )
-    settings = config.OptimizerConfig(learning_rate=0.01, warmup_steps=0)
     for name, strategy in {
         "one": tf.distribute.get_strategy(),
         "two": tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]),
     }.items():
-        trained = learner.build_learner(
-            lambda: pretrainer.BertPretrainer(model_config, seed=3),
-            batch,
-            optimizer=lambda: optimization.build_optimizer(settings, num_train_steps=9),
-            max_grad_norm=1.0,
-            strategy=strategy,
-        )
+        trained = build_learner(model_config, batch, strategy)
         batches = tf.data.Dataset.from_tensor_slices(batch).batch(4, True).repeat()
         fit.fit(
             trained,
