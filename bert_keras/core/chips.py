@@ -89,9 +89,8 @@ GPUS: Mapping[str, Mapping[str, float]] = {
     "V100": {"float32": 15.7, "float16": 125.0},
     "TESLA T4": {"float32": 8.1, "float16": 65.0},
 }
-"""Highest speed by the factors' dtype, in 10^12 operations a second; TensorFlow
-multiplies float32 in TF32 where a GPU has it. The first whose name is part of the
-driver's name, in capitals, is the GPU."""
+"""Highest speed by the factors' dtype, in 10^12 operations a second (float32: TF32
+where a GPU has it). The first that is part of the driver's name, in capitals, is it."""
 
 
 def peak_flops(device_name: str, dtype: str) -> float | None:

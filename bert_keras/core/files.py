@@ -1,5 +1,4 @@
-"""Files of the local disk, by `os`, and of `scheme://` stores, such as Google Cloud
-Storage, by `bert_keras.core.stores`."""
+"""Files of the local disk, by `os`, and of `gs://` and other stores, by `stores`."""
 
 import contextlib
 import errno
@@ -14,7 +13,7 @@ import stat
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from bert_keras.core import stores
 from bert_keras.core.errors import InputError
@@ -51,34 +50,23 @@ def join(directory: Path, name: str) -> str:
 
 
 def name_of(path: Path) -> str:
-    return (
-        str(path).rstrip("/").rpartition("/")[2]
-        if is_remote(path)
-        else (os.path.basename(os.path.normpath(path)))
-    )
+    if is_remote(path):
+        return str(path).rstrip("/").rpartition("/")[2]
+    return os.path.basename(os.path.normpath(path))
 
 
 def open_to_read(path: Path) -> BinaryIO:
-    """Opens a file for reading bytes, with `seek` and `tell`. Refuses pipes and
-    devices, since they may never end."""
+    """Opens a file for reading bytes. Refuses pipes and devices, which may not end."""
     if is_remote(path):
         return stores.open_to_read(str(path))
-    check_is_regular(path)
-    return open(path, "rb")
-
-
-def check_is_regular(path: Path) -> None:
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:
-        # Opening it says why.
-        return
+    mode = os.stat(path).st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         kinds = {stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
         raise InputError(
             f"{path}: expected a file, found a {kinds.get(stat.S_IFMT(mode), 'device')}"
             ": write the data to a file first"
         )
+    return open(path, "rb")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -260,21 +248,17 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
     local disk. Two writers of one path do not disturb each other: the last one wins.
     """
     if is_remote(path):
-        # On the local disk, so that it can be sent again from its beginning.
-        with (
-            _errors_of_writing(path, None),
-            tempfile.NamedTemporaryFile(prefix="bert_keras_") as file,
-        ):
-            yield cast(BinaryIO, file)
-            file.flush()
-            stores.put(file.name, str(path))
+        # From the local disk, the file can be sent again from its beginning.
+        with _errors_of_writing(path), written_whole(path) as local:
+            with open(local, "wb") as file:
+                yield file
         return
     temporary = join(
         os.path.dirname(str(path)), f".{name_of(path)}.{uuid.uuid4().hex[:8]}.tmp"
     )
     try:
         with _errors_of_writing(path, temporary):
-            with _open_to_write(temporary) as file:
+            with open(temporary, "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -286,20 +270,16 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def _errors_of_writing(path: Path, temporary: str | None) -> Iterator[None]:
-    """Turns errors of the written file into an `InputError`. Errors of files that are
-    read meanwhile have other names."""
+def _errors_of_writing(path: Path, temporary: str = "") -> Iterator[None]:
+    """Turns errors of the written file, or of files in it, into an `InputError`. Errors
+    of files that are read meanwhile have other names."""
     try:
         yield
     except OSError as error:
-        is_ours = error.filename is None and error.errno in _NOT_WRITABLE
-        is_ours |= (
-            error.filename == temporary
-            if temporary
-            # Or of a file in it.
-            else (str(error.filename).startswith(str(path)))
-        )
-        if not is_ours:
+        name = str(error.filename)
+        is_ours = name == temporary if temporary else name.startswith(str(path))
+        is_disk = error.filename is None and error.errno in _NOT_WRITABLE
+        if not is_ours and not is_disk:
             raise
         raise InputError(
             f"{path}: cannot be written: {error.strerror}; make room, or choose "
@@ -329,7 +309,7 @@ def written_whole(path: Path) -> Iterator[pathlib.Path]:
         with tempfile.TemporaryDirectory(prefix="bert_keras_") as directory:
             local = pathlib.Path(directory, name_of(path))
             yield local
-            with _errors_of_writing(path, None):
+            with _errors_of_writing(path):
                 stores.put(local, str(path))
         return
     local = pathlib.Path(path).with_name(f".partial.{name_of(path)}")
@@ -339,15 +319,14 @@ def written_whole(path: Path) -> Iterator[pathlib.Path]:
 
 @contextlib.contextmanager
 def added_to(directory: Path) -> Iterator[pathlib.Path]:
-    """Yields a local directory to write into: `directory` itself, or on a store one
-    whose files then go to `directory`."""
+    """Yields a local directory, `directory` or one whose files then go to its store."""
     if not is_remote(directory):
         yield pathlib.Path(directory)
         return
     with tempfile.TemporaryDirectory(prefix="bert_keras_") as temporary:
         local = pathlib.Path(temporary)
         yield local
-        with _errors_of_writing(directory, None):
+        with _errors_of_writing(directory):
             for item in sorted(local.rglob("*")):
                 if item.is_file():
                     name = item.relative_to(local).as_posix()
@@ -399,7 +378,7 @@ def new_directory(
             temporary = pathlib.Path(local, name_of(directory))
             temporary.mkdir()
             yield temporary
-            with _errors_of_writing(directory, None):
+            with _errors_of_writing(directory):
                 _send(temporary, str(directory))
         return
     directory = pathlib.Path(directory).absolute()
@@ -438,7 +417,3 @@ def _send(local: pathlib.Path, directory: str) -> None:
 
 _UNFINISHED_NAME = ".unfinished"
 """File in a remote directory that has not received all its files yet."""
-
-
-def _open_to_write(path: str) -> BinaryIO:
-    return open(path, "wb")

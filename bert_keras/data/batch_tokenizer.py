@@ -73,9 +73,8 @@ class BatchTokenizer:
         return BatchTokenizer, (self.tokenizer,)
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Encodes texts without special tokens. Returns the ids of all texts, end to
-        end, of the tokenizer's `typecode`; and `(texts,)` int64: the number of ids of
-        each."""
+        """Encodes texts without special tokens. Returns the ids of all, end to end, of
+        the tokenizer's `typecode`, and the number of each text's ids, int64."""
         ids = [np.empty(0, self.tokenizer.typecode)]
         numbers = [np.empty(0, np.int64)]
         for block in _blocks(texts):

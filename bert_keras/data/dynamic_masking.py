@@ -62,9 +62,8 @@ def mask_examples(
     vocabulary: masking.MaskingVocabulary,
     config: ExamplesConfig,
 ) -> dict[str, np.ndarray]:
-    """Masks plain records with seeds from `record_seeds`. Returns
-    `features.pretraining_features` without `next_sentence_labels`: int32, and
-    `masked_lm_weights` float32."""
+    """Masks plain records by `record_seeds`. Returns `features.pretraining_features`
+    without `next_sentence_labels`: int32, and `masked_lm_weights` float32."""
     masked = masking.mask_batch(
         input_ids, lengths, seeds, vocabulary=vocabulary, config=config
     )

@@ -27,8 +27,7 @@ class Feature:
 
     name: str
     length: int | None
-    """`None`: one number per token of the example, at most `max_seq_length`, or per
-    instance of a packed row."""
+    """`None`: one number for each token, or for each instance of a packed row."""
     dtype: Literal["int64", "float32"]
     """As stored in `tf.train.Example`; integers become int32 in the model."""
 
@@ -102,16 +101,14 @@ LABEL_WEIGHTS = "label_weights"
 weight of each true label, in proportion to its target."""
 
 TEXT_IDS = "text_ids"
-"""`(batch_size, num_texts)` int32 in batches of texts whose vectors are compared: equal
-numbers mark equal texts."""
+"""`(batch_size, num_texts)` int32 for vectors to compare: equal for equal texts."""
 
 TEACHER_LOGITS = "teacher_logits"
 """Float32 logits of a teacher: `(batch_size, 1, num_labels)` for texts, `(batch_size,
 sequence_length, num_labels)` for tokens."""
 
 TEACHER_MASK = "teacher_mask"
-"""`(batch_size, sequence_length)` int32, beside `TEACHER_LOGITS` of tokens: 1 for a
-token that has logits."""
+"""`(batch_size, sequence_length)` int32: 1 for a token that has `TEACHER_LOGITS`."""
 
 BATCH_LENGTHS = "batch_lengths"
 """`(batch_size,)` int32, beside `EXAMPLE_WEIGHTS`: tokens of the batch's longest
@@ -122,9 +119,8 @@ V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 
 
 def batch_features(config: ExamplesConfig) -> tuple[Feature, ...]:
-    """Returns the features that the model receives: all `pretraining_features`, or
-    `packed_features`. Examples of `full_sentences` have no second segment and so no
-    `next_sentence_labels`."""
+    """Returns the features that the model receives: `pretraining_features`, or
+    `packed_features`; of `full_sentences` without `next_sentence_labels`."""
     make = packed_features if config.pack_instances else pretraining_features
     return tuple(
         feature
@@ -166,8 +162,7 @@ def stored_name(name: str, config: ExamplesConfig) -> str:
 def examples_config(
     settings: Mapping[str, Any], *, origin: str | Path
 ) -> ExamplesConfig:
-    """Returns the configuration in a manifest's `config`, without keys of the whole
-    job."""
+    """Returns the configuration in a manifest's `config`, without keys of the job."""
     known = ExamplesConfig.model_fields
     values = {key: value for key, value in settings.items() if key in known}
     return build_config(ExamplesConfig, values, origin=origin)

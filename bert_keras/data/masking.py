@@ -59,8 +59,7 @@ class MaskedBatch(NamedTuple):
 
 def num_predictions(lengths: np.ndarray, config: ExamplesConfig) -> np.ndarray:
     """Returns how many tokens to hide in sequences of `lengths` tokens, with specials.
-    Halves are rounded to even, as in the original: 0.15 x 10 gives 2, and 0.15 x 30 =
-    4.5 gives 4."""
+    Halves are rounded to even, as in the original: 0.15 x 30 = 4.5 gives 4."""
     wanted = np.rint(lengths * config.masked_lm_prob).astype(np.int64)
     return np.minimum(np.maximum(wanted, 1), config.num_predictions)
 
@@ -138,9 +137,8 @@ def _replacements(
     vocabulary: MaskingVocabulary,
     config: ExamplesConfig,
 ) -> np.ndarray:
-    """Returns the ids to show in place of `labels`, `(n, P)`. For each position the
-    hash of the place `decided_at`, one place for a whole run, decides between `[MASK]`,
-    a random id and the label."""
+    """Returns the ids to show in place of `labels`, `(n, P)`: `[MASK]`, a random id or
+    the label, by the hash of the place `decided_at`, which a whole run shares."""
     choice = seeded_hash.fractions(
         seeded_hash.hash_places(seeds, decided_at, purpose=seeded_hash.REPLACE)
     )

@@ -107,9 +107,8 @@ class _Drawing:
         self._owners = np.full(run_ends.shape[1:], -1)
 
     def owners_of_words(self) -> np.ndarray:
-        """Draws until nothing fits any more. Returns for each column where a word
-        starts the start of the run that covers the word, -1 elsewhere: `(n, L + 1)`
-        int64."""
+        """Draws until nothing fits any more. Returns, `(n, L + 1)`, for each column
+        where a word starts the start of the run that covers it, -1 elsewhere."""
         shares = 1 / np.arange(1, len(self._run_ends) + 1)
         limits = np.cumsum(shares)[:-1] / shares.sum()
         rows = np.arange(len(self._seeds))
@@ -157,8 +156,7 @@ class _Drawing:
 
 
 def _shuffled_starts(run_ends: np.ndarray, seeds: np.ndarray) -> np.ndarray:
-    """Shuffles the starts of the runs of each size, `(sizes, n, L + 1)`. Columns where
-    no run of that size starts come last."""
+    """Shuffles the starts of the runs of each size; columns without one come last."""
     columns = np.arange(run_ends.shape[2], dtype=np.uint64)
     starts = np.empty(run_ends.shape, np.int64)
     for size, ends in enumerate(run_ends):

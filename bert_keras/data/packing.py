@@ -214,8 +214,7 @@ def _join_predictions(
 
 
 def places_in_rows(row_of: np.ndarray, sizes: np.ndarray | int = 1) -> np.ndarray:
-    """Sums the `sizes` before each instance in its row, `(n,)`. If every size is 1, the
-    sum is the instance's slot."""
+    """Sums the `sizes` before each instance in its row, `(n,)`: its slot, of ones."""
     ends = np.cumsum(np.broadcast_to(sizes, row_of.shape))
     starts = ends - sizes
     is_first = np.diff(row_of, prepend=-1) > 0

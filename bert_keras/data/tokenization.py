@@ -29,9 +29,8 @@ CONTINUATION_PREFIX = "##"
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Entries of a `vocab.txt`; the id of an entry is its place, from 0. Duplicates,
-    entries that do not fit a line, a missing special token, and a `[PAD]` that is not
-    first are errors."""
+    """Entries of a `vocab.txt`; the id of an entry is its place. Refuses duplicates,
+    entries that do not fit a line, and special tokens that are missing or misplaced."""
 
     tokens: tuple[str, ...]
 
@@ -149,9 +148,8 @@ class Tokenizer:
         return (build, (self.vocabulary,))
 
     def tokenize(self, text: str) -> list[str]:
-        """Splits text into entries of the vocabulary, without special tokens. A word
-        that no entries spell out is `[UNK]`; `[MASK]` and the like are plain text:
-        brackets and a word."""
+        """Splits text into entries of the vocabulary; a word that they cannot spell is
+        `[UNK]`. `[MASK]` and the like are plain text: brackets and a word."""
         return [self.vocabulary.tokens[i] for i in self.encode(text)]
 
     def encode(self, text: str) -> list[int]:
@@ -193,9 +191,8 @@ class Tokenizer:
 
 
 class Memo(dict[Any, Any]):
-    """Encodings of stretches of text, made when a stretch is first met. At `most_kept`
-    encodings the memo is cleared: common stretches return at once. 2 ** 18 packed
-    encodings take about 35 MB."""
+    """Encodings of stretches of text, made when a stretch is first met; at `most_kept`
+    all go, common ones return at once. 2 ** 18 packed encodings take about 35 MB."""
 
     # Text repeats short stretches; long ones are URLs or scripts without spaces.
     _LONGEST_KEPT = 40
@@ -223,9 +220,8 @@ def split_at_white_space(text: str) -> list[str]:
 
 
 def basic_tokenize(text: str, *, do_lower_case: bool) -> list[str]:
-    """Splits text into words and punctuation, as the original's `BasicTokenizer` does:
-    drops control characters, isolates CJK ideographs and punctuation and, if asked,
-    lower-cases and strips accents."""
+    """Splits text into words, as the original's `BasicTokenizer` does: drops controls,
+    isolates ideographs and punctuation; if asked, lower-cases and strips accents."""
     if text.isascii() and text.isprintable():
         # The same result for most text, several times faster.
         return _ASCII_WORDS.findall(text.lower() if do_lower_case else text)

@@ -68,8 +68,7 @@ def write_extended(
     do_lower_case: bool,
     into_unused: bool = True,
 ) -> None:
-    """Writes a vocabulary extended by the words of a file, which has one word a line.
-    The output must not exist."""
+    """Writes a new vocabulary, extended by a file's words, one a line."""
     if files.path(output_path).exists():
         raise InputError(f"{output_path}: exists already; choose another name")
     vocabulary = tokenization.load_vocabulary(vocab_path, do_lower_case=do_lower_case)

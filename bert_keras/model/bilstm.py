@@ -129,8 +129,7 @@ class _Cell(keras.layers.Layer):
         return ops.cast(is_forget_gate, dtype)
 
     def project(self, inputs):
-        """Returns the inputs' share of the gates, `(batch_size, sequence_length, 4 *
-        units)`, before the nonlinearities."""
+        """Returns the inputs' share of the gates, `(batch_size, length, 4 * units)`."""
         # One list of all tokens: see `layers.FeedForward`.
         tokens = ops.reshape(inputs, (-1, self.input_size))
         projected = ops.matmul(tokens, self.kernel) + self.bias

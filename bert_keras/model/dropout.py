@@ -50,8 +50,7 @@ class Dropout(keras.layers.Layer):
 
     def arguments(self, dropout_seeds, *, training: bool | None) -> tuple:
         """Returns the arguments of `drop` besides its inputs, for dropout inside a
-        larger function: rate, seeds and salt, or only a rate of 0 if nothing is
-        dropped."""
+        larger function: rate, seeds and salt, or only a rate of 0 for no dropout."""
         if not training or self.rate == 0:
             return (0.0,)
         if dropout_seeds is None:
@@ -65,8 +64,7 @@ class Dropout(keras.layers.Layer):
 
 def drop(inputs, dropout_seeds=None, salt=None, *, rate: float):
     """Sets elements of `(batch_size, ..., size)` to 0 with probability `rate`, in `[0,
-    1)`, and divides the rest by `1 - rate`. Seeds and salt, see `keep_mask`, may be
-    `None` if the rate is 0."""
+    1)`, and divides the rest by `1 - rate`. A rate of 0 needs no seeds and no salt."""
     if rate == 0:
         return inputs
     keep = keep_mask(dropout_seeds, ops.shape(inputs)[1:], rate=rate, salt=salt)
@@ -139,8 +137,5 @@ def seeds_of_parts(dropout_seeds, num_parts):
     The first part has the example's own seed. The other seeds are far from it and from
     those of other examples, whose seeds may be consecutive numbers; sums wrap around.
     """
-    # The golden ratio of 2 ** 32, whose multiples stay far apart.
-    step = ops.convert_to_tensor(0x9E3779B9, dtype="uint32")
-    steps = ops.cast(ops.arange(num_parts, dtype="int32"), "uint32") * step
-    seeds = ops.cast(dropout_seeds, "uint32")[:, None] + steps
+    seeds = ops.cast(dropout_seeds, "uint32")[:, None] + _multiples(num_parts)
     return ops.cast(ops.reshape(seeds, (-1,)), "int32")

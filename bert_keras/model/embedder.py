@@ -1,5 +1,4 @@
-"""BertEmbedder: text vectors, and losses that make the vectors of a pair alike. `keras`
-and `keras.ops` only."""
+"""BertEmbedder: vectors of texts, and losses that make those of a pair alike."""
 
 # B rows, A rows of all replicas, C second and third texts of a row, H vector size.
 
@@ -9,7 +8,7 @@ import keras
 from keras import ops
 
 from bert_keras.core.settings.config import BertConfig
-from bert_keras.model import dropout, encoder, layers
+from bert_keras.model import dropout, encoder, networks
 
 _LEAST_SQUARE = 1e-24
 _NEVER = -1e9
@@ -82,14 +81,8 @@ class BertEmbedder(encoder.BertNetwork):
         self.normalize = normalize
         self.scale = scale
         self.gather = _alone
-        """Gathers the rows of all replicas, and returns the place of this replica's
-        first row."""
-        self.encoder = encoder.BertEncoder(
-            config,
-            seed=layers.derive_seed(seed, "encoder"),
-            name="encoder",
-            dtype=self.dtype_policy,
-        )
+        """Gathers the rows of all replicas, and counts those before this replica's."""
+        self.encoder = encoder.part_of(self)
 
     def build(self, input_shape=None):
         self.encoder.build()
@@ -141,9 +134,8 @@ class BertEmbedder(encoder.BertNetwork):
         }
 
     def _scores(self, vectors, text_ids, weights):
-        """Scores all candidates, `(B, A, C)`, and marks each row's own second text.
-        `vectors` are `(B, 1 + C, H)` of length 1, `text_ids` `(B, 1 + C)`, `weights`
-        `(B,)`."""
+        """Scores all candidates, `(B, A, C)`, and marks each row's own second text, by
+        `vectors` of length 1, `(B, 1 + C, H)`, `text_ids` and `weights`, `(B,)`."""
         all_vectors, first = self.gather(vectors)
         all_ids, _ = self.gather(text_ids)
         all_weights, _ = self.gather(weights)
@@ -167,7 +159,4 @@ def _alone(rows):
 
 
 def _row_weights(features):
-    """Returns 1 for each row, 0 for one that fills up a batch: `(B,)` float32."""
-    if "example_weights" in features:
-        return ops.cast(ops.reshape(features["example_weights"], (-1,)), "float32")
-    return ops.ones_like(features["text_ids"][:, 0], "float32")
+    return networks.example_weights(features, features["text_ids"][:, 0])

@@ -123,13 +123,7 @@ class BertEncoder(BertNetwork):
             self._transformer_layer(f"layer_{index}")
             for index in range(config.num_hidden_layers)
         ]
-        self.pooler = layers.dense(
-            config.hidden_size,
-            initializer_range=config.initializer_range,
-            seed=seed,
-            name="pooler",
-            dtype=self.dtype_policy,
-        )
+        self.pooler = layers.dense(self, config.hidden_size, "pooler")
 
     def _transformer_layer(self, name: str) -> layers.TransformerLayer:
         config = self.config
@@ -156,26 +150,18 @@ class BertEncoder(BertNetwork):
         self.pooler.build((None, self.config.hidden_size))
 
     def dropout_seeds(self, features):
-        """Returns the batch's seeds, else random ones: `(batch_size,)` int32, or
-        `(batch_size, slots)` for packed rows."""
+        """Returns the batch's seeds or random ones, `(batch_size[, slots])` int32."""
         if "dropout_seeds" in features:
             return features["dropout_seeds"]
         shape = ops.shape(features["input_ids"])[:1]
         if "instance_ids" in features:
             shape = (*shape, packed_rows.num_slots(features))
         return keras.random.randint(
-            shape,
-            minval=0,
-            maxval=2**31 - 1,
-            seed=self.dropout_seed_generator,
+            shape, minval=0, maxval=2**31 - 1, seed=self.dropout_seed_generator
         )
 
     def call(
-        self,
-        features,
-        training=None,
-        return_all_layers=False,
-        return_attention=False,
+        self, features, training=None, return_all_layers=False, return_attention=False
     ):
         features = complete(features)
         dropout_seeds = self.dropout_seeds(features) if training else None
@@ -230,6 +216,13 @@ class BertEncoder(BertNetwork):
         return outputs
 
 
+def part_of(network: BertNetwork) -> BertEncoder:
+    """Returns the encoder of another network."""
+    arguments = layers.part_arguments(network, "encoder")
+    del arguments["initializer_range"]  # the configuration has it
+    return BertEncoder(network.config, **arguments)
+
+
 _LABELS = (
     *("label_ids", "label_targets", "label_weights", "start_positions"),
     *("end_positions", "text_ids", "teacher_logits", "teacher_mask", "loss_scales"),
@@ -252,9 +245,8 @@ _MEANT = {
 
 def complete(features: dict[str, Any]) -> dict[str, Any]:
     """Returns features under our names, with a default `input_mask` (1) and
-    `segment_ids` (0). Hugging Face's `attention_mask` and `token_type_ids` count as
-    these two. An unknown name, which would be ignored, and a repeated name raise a
-    `ValueError`."""
+    `segment_ids` (0); Hugging Face's names of the two are taken, too. Raises
+    `ValueError` for an unknown name, which would be ignored, and for a repeated one."""
     for theirs, ours in _HUGGING_FACE.items():
         if theirs in features:
             if ours in features:
@@ -262,26 +254,20 @@ def complete(features: dict[str, Any]) -> dict[str, Any]:
             features = {ours if k == theirs else k: v for k, v in features.items()}
     for name in features:
         if name not in (*_INPUTS, *_LABELS):
-            hint = (
-                f"; did you mean {_MEANT[name]!r}?"
-                if name in _MEANT
-                else nearest(name, _INPUTS)
-            )
+            hint = nearest(name, _INPUTS)
+            if name in _MEANT:
+                hint = f"; did you mean {_MEANT[name]!r}?"
             raise ValueError(
                 f"no feature {name!r}{hint} (inputs are {', '.join(_INPUTS)})"
             )
     if "input_ids" not in features:
         raise ValueError(f"expected 'input_ids', got {', '.join(features)}")
     input_ids = features["input_ids"]
-    made = {
-        name: make(input_ids, dtype="int32")
-        for name, make in (
-            ("input_mask", ops.ones_like),
-            ("segment_ids", ops.zeros_like),
-        )
-        if name not in features
-    }
-    return {**features, **made}
+    features = dict(features)
+    for name, make in (("input_mask", ops.ones_like), ("segment_ids", ops.zeros_like)):
+        if name not in features:
+            features[name] = make(input_ids, dtype="int32")
+    return features
 
 
 def resolve_layers(

@@ -37,7 +37,7 @@ class MaskedLanguageModelHead(layers.Part):
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.hidden_act = hidden_act
-        self.transform = self.make_dense(hidden_size, "transform")
+        self.transform = layers.dense(self, hidden_size, "transform")
         self.layer_norm = self.make_norm(hidden_size, "layer_norm")
 
     def build(self, input_shape=None):
@@ -68,14 +68,13 @@ class MaskedLanguageModelHead(layers.Part):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class NextSentenceHead(layers.Part):
-    """Scores whether the second text follows the first: from `pooled_output`,
-    `(batch_size, hidden_size)`, to logits, `(batch_size, 2)` float32, of "follows" and
-    of "is random"."""
+    """Scores whether the second text follows the first or is random: from
+    `(batch_size, hidden_size)` to logits, `(batch_size, 2)` float32."""
 
     def __init__(self, hidden_size: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
-        self.classifier = self.make_dense(2, "classifier")
+        self.classifier = layers.dense(self, 2, "classifier")
 
     def build(self, input_shape=None):
         self.classifier.build((None, self.hidden_size))
@@ -151,7 +150,7 @@ class ClassificationHead(layers.Part):
                 dropout = self.make_dropout(dropout_rate, f"dropout_{index}")
                 self.dropouts.append(dropout)
         self.dropout = self.make_dropout(dropout_rate, "dropout")
-        self.classifier = self.make_dense(num_labels, "classifier")
+        self.classifier = layers.dense(self, num_labels, "classifier")
 
     def build(self, input_shape=None):
         if self.mix is not None:

@@ -34,29 +34,21 @@ def truncated_normal(stddev: float, seed: int | None) -> keras.Initializer:
     return keras.initializers.TruncatedNormal(stddev=stddev, seed=seed)
 
 
-def dense(
-    units: int, *, initializer_range: float, seed: int | None, name: str, dtype: Any
-) -> keras.layers.Dense:
-    """Returns a linear map of the last axis; `seed` is its owner's."""
+def dense(owner: Any, units: int, name: str) -> keras.layers.Dense:
+    """Returns a linear map of the last axis, of a `Part` or a `BertNetwork`."""
     return keras.layers.Dense(
         units,
-        kernel_initializer=truncated_normal(initializer_range, derive_seed(seed, name)),
+        kernel_initializer=truncated_normal(
+            owner.initializer_range, derive_seed(owner.seed, name)
+        ),
         name=name,
-        dtype=dtype,
+        dtype=owner.dtype_policy,
     )
 
 
-def dropout_layer(
-    rate: float, *, seed: int | None, name: str, dtype: Any
-) -> dropout.Dropout:
-    """Returns a dropout layer; `seed` is its owner's."""
-    return dropout.Dropout(rate, seed=derive_seed(seed, name), name=name, dtype=dtype)
-
-
 class Part(keras.layers.Layer):
-    """Base of layers made of layers. Parts inherit the precision, the
-    `initializer_range` (standard deviation of the initial weights), and seeds from
-    `seed` (`None`: random)."""
+    """Base of layers made of layers. Parts inherit the precision, the standard
+    deviation of the initial weights, and seeds from `seed` (`None`: random)."""
 
     def __init__(
         self, *, initializer_range: float = 0.02, seed: int | None = None, **kwargs: Any
@@ -65,12 +57,9 @@ class Part(keras.layers.Layer):
         self.initializer_range = initializer_range
         self.seed = seed
 
-    def make_dense(self, units: int, name: str) -> keras.layers.Dense:
-        options = {"seed": self.seed, "name": name, "dtype": self.dtype_policy}
-        return dense(units, initializer_range=self.initializer_range, **options)
-
     def make_dropout(self, rate: float, name: str) -> dropout.Dropout:
-        return dropout_layer(rate, seed=self.seed, name=name, dtype=self.dtype_policy)
+        options = {"seed": derive_seed(self.seed, name), "dtype": self.dtype_policy}
+        return dropout.Dropout(rate, name=name, **options)
 
     def make_norm(self, size: int, name: str) -> "LayerNorm":
         return LayerNorm(size, name=name, dtype=self.dtype_policy)
@@ -178,12 +167,7 @@ class Embeddings(Part):
         return ops.take(table, ops.arange(length, dtype="int32"), axis=0)
 
     def call(
-        self,
-        input_ids,
-        segment_ids,
-        dropout_seeds=None,
-        positions=None,
-        training=None,
+        self, input_ids, segment_ids, dropout_seeds=None, positions=None, training=None
     ):
         length = ops.shape(input_ids)[1]
         if isinstance(length, int) and length > self.max_position_embeddings:
@@ -252,9 +236,9 @@ class SelfAttention(Part):
         self.attention = attention
         self.size_per_head = hidden_size // num_attention_heads
         # One product with all three kernels is faster than three products.
-        self.query_key_value = self.make_dense(3 * hidden_size, "query_key_value")
+        self.query_key_value = dense(self, 3 * hidden_size, "query_key_value")
         self.dropout = self.make_dropout(dropout_rate, "dropout")
-        self.output_dense = self.make_dense(hidden_size, "output_dense")
+        self.output_dense = dense(self, hidden_size, "output_dense")
 
     def build(self, input_shape=None):
         self.query_key_value.build((None, None, self.hidden_size))
@@ -342,9 +326,8 @@ class SelfAttention(Part):
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class FeedForward(Part):
-    """Two linear maps with an activation between them (`hidden_act`, a key of
-    `operations.ACTIVATIONS`), applied to each position of `(batch_size,
-    sequence_length, hidden_size)`."""
+    """Two linear maps with an activation between them, `hidden_act` of `operations`,
+    for each position of `(batch_size, sequence_length, hidden_size)`."""
 
     def __init__(
         self,
@@ -358,10 +341,8 @@ class FeedForward(Part):
         self.hidden_size = hidden_size
         self.intermediate_size = intermediate_size
         self.hidden_act = hidden_act
-        self.intermediate_dense = self.make_dense(
-            intermediate_size, "intermediate_dense"
-        )
-        self.output_dense = self.make_dense(hidden_size, "output_dense")
+        self.intermediate_dense = dense(self, intermediate_size, "intermediate_dense")
+        self.output_dense = dense(self, hidden_size, "output_dense")
 
     def build(self, input_shape=None):
         self.intermediate_dense.build((None, None, self.hidden_size))
@@ -394,12 +375,7 @@ class TransformerLayer(Part):
     other arguments are those of `SelfAttention` and `FeedForward`.
 
     Call arguments:
-        hidden_states: `(batch_size, sequence_length, hidden_size)`.
-        input_mask: `(batch_size, sequence_length)`, 1 for a token, 0 for padding.
-        dropout_seeds, return_attention, is_packed: see `SelfAttention`.
-
-    Returns:
-        The shapes of `SelfAttention`.
+        all but `recompute`, and what is returned: as of `SelfAttention`.
     """
 
     def __init__(
@@ -465,27 +441,26 @@ class TransformerLayer(Part):
         )
         if return_attention:
             attention, probabilities = attention
-        rate, *seeds = self.attention_dropout.arguments(
-            dropout_seeds, training=training
-        )
-        hidden_states = fusion.run(
-            operations.add_and_normalize,
+        add = functools.partial(_add, dropout_seeds=dropout_seeds, training=training)
+        hidden_states = add(
             hidden_states,
             attention,
-            *self.attention_layer_norm.parameters(),
-            *seeds,
-            training=training,
-            rate=rate,
+            dropout=self.attention_dropout,
+            norm=self.attention_layer_norm,
         )
-        output = self.feed_forward(hidden_states, training=training)
-        rate, *seeds = self.output_dropout.arguments(dropout_seeds, training=training)
-        output = fusion.run(
-            operations.add_and_normalize,
+        output = add(
             hidden_states,
-            output,
-            *self.output_layer_norm.parameters(),
-            *seeds,
-            training=training,
-            rate=rate,
+            self.feed_forward(hidden_states, training=training),
+            dropout=self.output_dropout,
+            norm=self.output_layer_norm,
         )
         return (output, probabilities) if return_attention else output
+
+
+def _add(hidden_states, output, *, dropout, norm, dropout_seeds, training):
+    """Normalises the sum of the states and of a part's output after dropout."""
+    rate, *seeds = dropout.arguments(dropout_seeds, training=training)
+    tensors = (hidden_states, output, *norm.parameters(), *seeds)
+    return fusion.run(
+        operations.add_and_normalize, *tensors, training=training, rate=rate
+    )

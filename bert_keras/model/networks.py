@@ -1,5 +1,4 @@
-"""Networks of the tasks: the encoder and a head; `build` makes the right one. `keras`
-and `keras.ops` only."""
+"""Bases of the networks of tasks: the encoder and a head. `keras.ops` only."""
 
 from typing import Any
 
@@ -22,8 +21,7 @@ SAVED_ARGUMENTS = ("dropout_prob", "bilstm_units", "num_bilstm_layers", "seed")
 class EncoderWithHead(encoder.BertNetwork):
     """The encoder and a head that scores each text, or each of its tokens.
 
-    Base of the networks of all fine-tuned tasks, which share the arguments and the
-    calls below; each network's docstring adds its outputs and its labels.
+    Each network's docstring adds its outputs and its labels.
 
     Args:
         num_labels: scores of each text or token.
@@ -76,12 +74,7 @@ class EncoderWithHead(encoder.BertNetwork):
         self.dropout_prob = dropout_prob
         self.bilstm_units = bilstm_units
         self.num_bilstm_layers = num_bilstm_layers
-        self.encoder = encoder.BertEncoder(
-            config,
-            seed=layers.derive_seed(seed, "encoder"),
-            name="encoder",
-            dtype=self.dtype_policy,
-        )
+        self.encoder = encoder.part_of(self)
         self.head = heads.ClassificationHead(
             config.hidden_size,
             num_labels,

@@ -53,9 +53,8 @@ def normalize(inputs, gamma, beta):
 def add_and_normalize(
     residual, inputs, gamma, beta, dropout_seeds=None, salt=None, *, rate: float
 ):
-    """Computes `normalize(residual + drop(inputs))` in float32. Residual, inputs and
-    result are `(batch_size, sequence_length, size)`, `gamma` and `beta` `(size,)`
-    float32."""
+    """Computes `normalize(residual + drop(inputs))` in float32, all three `(batch_size,
+    sequence_length, size)`; `gamma` and `beta` are `(size,)` float32."""
     values = ops.cast(inputs, "float32")
     values = dropout.drop(values, dropout_seeds, salt, rate=rate)
     values = values + ops.cast(residual, "float32")

@@ -41,12 +41,7 @@ class BertPretrainer(encoder.BertNetwork):
     ) -> None:
         super().__init__(config, seed=seed, **kwargs)
         self.next_sentence = next_sentence
-        self.encoder = encoder.BertEncoder(
-            config,
-            seed=layers.derive_seed(seed, "encoder"),
-            name="encoder",
-            dtype=self.dtype_policy,
-        )
+        self.encoder = encoder.part_of(self)
         self.masked_lm_head = heads.MaskedLanguageModelHead(
             config.vocab_size,
             config.hidden_size,

@@ -19,8 +19,7 @@ _compiled_whole = contextvars.ContextVar("compiled_whole", default=False)
 @contextlib.contextmanager
 def compiled_whole(is_compiled: bool = True) -> Iterator[None]:
     """Marks a trace that XLA compiles as one program, which TensorFlow does not tell.
-    Such a trace needs a barrier to keep the two computations of a part apart, any other
-    trace a control dependency."""
+    There a barrier keeps two computations apart, elsewhere a control dependency."""
     token = _compiled_whole.set(is_compiled)
     try:
         yield

@@ -245,14 +245,9 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
 
 
 def _new_pooler(bert_config: config.BertConfig) -> dict[str, np.ndarray]:
-    size = bert_config.hidden_size
-    pooler = layers.dense(
-        size,
-        initializer_range=bert_config.initializer_range,
-        seed=native.SEED,
-        name="pooler",
-        dtype="float32",
-    )
+    size, scale = bert_config.hidden_size, bert_config.initializer_range
+    owner = layers.Part(initializer_range=scale, seed=native.SEED, dtype="float32")
+    pooler = layers.dense(owner, size, "pooler")
     pooler.build((None, size))
     kernel, bias = (keras.ops.convert_to_numpy(weight) for weight in pooler.weights)
     return {"encoder/pooler/kernel": kernel, "encoder/pooler/bias": bias}

@@ -4,9 +4,9 @@ import itertools
 import math
 import re
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 import pydantic
 
@@ -48,14 +48,12 @@ class BertConfig(StrictModel):
     """Tokens that a token sees: all of them, or with `left_to_right` itself and those
     before it (paper, 5.1). Not a key of Google's."""
 
-    @pydantic.model_validator(mode="after")
-    def _heads_divide_hidden_size(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
+            yield (
                 "`hidden_size` must be a multiple of `num_attention_heads`, got "
                 f"{self.hidden_size} and {self.num_attention_heads}"
             )
-        return self
 
 
 class CorpusConfig(StrictModel):
@@ -102,8 +100,7 @@ class ExamplesConfig(StrictModel):
     do_whole_word_mask: bool = False
     """Mask all pieces of a word or none."""
     max_ngram_size: int = pydantic.Field(default=1, ge=1)
-    """Longest run of whole words that is masked together; n words have a probability in
-    proportion to 1 / n. 1: no runs."""
+    """Longest run of whole words masked together, n with a share of 1 / n; 1: none."""
     packing: Literal["sentence_pairs", "full_sentences"] = "sentence_pairs"
     """`sentence_pairs` as in the paper; `full_sentences`: consecutive sentences, across
     documents, up to `max_seq_length`, for training without next-sentence prediction."""
@@ -111,8 +108,7 @@ class ExamplesConfig(StrictModel):
     """Put several instances into each row of `max_seq_length` tokens, so that hardly a
     position is padding; each is trained as in a row of its own."""
     partner: Literal["same_source", "any_source"] = "same_source"
-    """Documents from which a random next segment is drawn: those of the same source,
-    or all, uniformly, as in the paper."""
+    """Documents of random next segments: of the same source, or all as in the paper."""
     next_sentence: Literal["original", "balanced"] = "original"
     """Pairs whose B is random: `original` as in google-research/bert, about half in
     long documents and 60 % in short ones, where a sentence that is left alone gets a
@@ -124,33 +120,23 @@ class ExamplesConfig(StrictModel):
     random_seed: int = 12345
     """Seed of pairs and masks: the same seed gives the same bytes."""
 
-    @pydantic.model_validator(mode="after")
-    def _predictions_fit(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if self.num_predictions > self.max_seq_length - 3:
-            raise ValueError(
+            yield (
                 "`max_predictions_per_seq` must leave room for [CLS] and two [SEP] in "
                 f"`max_seq_length`, got {self.num_predictions} and "
                 f"{self.max_seq_length}"
             )
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _balance_has_pairs(self) -> Self:
         if self.next_sentence == "balanced" and self.packing != "sentence_pairs":
-            raise ValueError(
+            yield (
                 "`next_sentence=balanced` needs `packing=sentence_pairs`, got "
                 f"{self.packing}: full sentences have no next sentence"
             )
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _mix_adds_up(self) -> Self:
         if self.mask_token_prob + self.random_token_prob > 1 + 1e-9:
-            raise ValueError(
+            yield (
                 "`mask_token_prob` and `random_token_prob` must not exceed 1 together, "
                 f"got {self.mask_token_prob} and {self.random_token_prob}"
             )
-        return self
 
     @property
     def num_duplicates(self) -> int:
@@ -198,17 +184,15 @@ class OptimizerConfig(StrictModel):
     warmup_steps: int = pydantic.Field(default=10_000, ge=0)
     """Steps over which the rate rises linearly from 0."""
     decay_steps: int | None = pydantic.Field(default=None, gt=0)
-    """Steps at the end of the run in which the rate falls, after it stayed at its peak
-    (warm-up, stable, decay; Hu et al., 2024); null: it falls from the end of the
-    warm-up on, as in the original."""
+    """Steps at the end of the run in which the rate falls from its peak (warm-up,
+    stable, decay; Hu et al., 2024); null: all after the warm-up, as in the original."""
     decay_power: float = pydantic.Field(default=1.0, gt=0)
     """The rate falls as `(1 - step / num_train_steps) ** decay_power`, with
     `decay_steps` as that power of the share of them that is left; 1: linearly."""
     end_learning_rate: float = pydantic.Field(default=0.0, ge=0)
     """Learning rate at the last step."""
     weight_decay_rate: float = pydantic.Field(default=0.01, ge=0)
-    """Decoupled weight decay, per unit of learning rate; layer norms and biases have
-    none."""
+    """Decoupled weight decay, per unit of learning rate; none of norms and biases."""
     beta_1: float = pydantic.Field(default=0.9, ge=0, lt=1)
     """Decay per step of the mean of gradients."""
     beta_2: float = pydantic.Field(default=0.999, ge=0, lt=1)
@@ -278,9 +262,8 @@ class PretrainingConfig(StrictModel):
     global_batch_size: int = pydantic.Field(default=256, gt=0)
     """Examples per step, over all replicas; of packed ones, rows."""
     gradient_accumulation_steps: int = pydantic.Field(default=1, gt=0)
-    """Parts in which a replica computes its share of a batch, one after the other, to
-    need less memory, also to evaluate; the result is that of the whole batch.
-    May change on resume."""
+    """Parts in which a replica computes its share of a batch, to need less memory, also
+    to evaluate; the result is that of the whole batch. May change on resume."""
     recompute: Recompute = pydantic.Field(
         default="none", description=f"{_RECOMPUTED} May change on resume."
     )
@@ -294,15 +277,13 @@ class PretrainingConfig(StrictModel):
     single directory there is a single phase."""
     grow_positions: Literal["none", "extrapolate"] = "none"
     """Position embeddings that no phase has trained, when one with longer sequences
-    begins: `none`: as they were initialised; `extrapolate`: continued from the trained
-    ones by the rotation that turns each into the next. With `--init` all count as
-    trained."""
+    begins: `none`: as initialised; `extrapolate`: continued from the trained ones by
+    the rotation that turns each into the next. With `--init` all count as trained."""
     steps_per_execution: int | None = pydantic.Field(default=None, gt=0)
     """Steps that the device makes before it reports back; SIGTERM and Ctrl-C wait for
     them. null: 50 on TPUs, 10 on GPUs, 1 on processors. May change on resume."""
     jit_compile: bool | None = None
-    """Compile each replica's step with XLA; null: on GPUs only.
-    May change on resume."""
+    """Compile the replicas' step with XLA; null: on GPUs. May change on resume."""
     input_sharding: Literal["record", "file"] = "record"
     """How several workers share the examples. `record`: each takes its rows of every
     batch, so the batches are those of one worker. `file`: each reads its own files."""
@@ -313,8 +294,7 @@ class PretrainingConfig(StrictModel):
     """Shards kept out of training for evaluation; their documents are in no other
     shard. null: one in fifty, at least one if there are two."""
     num_eval_steps: int = pydantic.Field(default=50, gt=0)
-    """Batches per evaluation, at most; an evaluation never sees an example twice.
-    May change on resume."""
+    """Most batches of an evaluation, each example once. May change on resume."""
     save_checkpoint_steps: int = pydantic.Field(default=1000, gt=0)
     """Steps between checkpoints. May change on resume."""
     save_checkpoint_minutes: float | None = pydantic.Field(default=None, gt=0)
@@ -324,24 +304,20 @@ class PretrainingConfig(StrictModel):
     """Steps between evaluations; null: `save_checkpoint_steps`. Best a multiple of it:
     only what is saved can be the best checkpoint. May change on resume."""
     evaluate_minutes: float | None = pydantic.Field(default=None, gt=0)
-    """Minutes without an evaluation after which there is one more; null: none.
-    May change on resume."""
+    """Minutes without evaluation before one more; null: none. May change on resume."""
     draw_steps: int | None = pydantic.Field(default=None, gt=0)
     """Steps between pictures and guesses for TensorBoard; null: with
     each evaluation that comes by steps. May change on resume."""
     draw_minutes: float | None = pydantic.Field(default=None, gt=0)
-    """Minutes without these after which there are some more; null: none.
-    May change on resume."""
+    """Minutes without these before some more; null: none. May change on resume."""
     num_checkpoints: int = pydantic.Field(default=3, gt=0)
     """Newest checkpoints to keep. May change on resume."""
     num_best_checkpoints: int = pydantic.Field(default=1, ge=0)
-    """Checkpoints with the lowest evaluation loss to keep as well.
-    May change on resume."""
+    """Checkpoints of the lowest evaluation loss to keep, too. May change on resume."""
     shuffle_buffer_size: int = pydantic.Field(default=20_000, gt=0)
     """Records held in memory for shuffling."""
     profile_steps: tuple[int, int] | None = None
-    """First and last step of a profile for TensorBoard; null: none.
-    May change on resume."""
+    """First and last step of a TensorBoard profile; null: no. May change on resume."""
     precision: Precision = "auto"
     seed: int = 12345
     """Seed of initial weights, shuffling, masks and dropout."""
@@ -368,29 +344,23 @@ class PretrainingConfig(StrictModel):
         limits = [round(share * self.num_train_steps) for share in shares]
         return list(zip(phases, limits, limits[1:], strict=False))
 
-    @pydantic.model_validator(mode="after")
-    def _fractions_add_up(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         total = sum(phase.fraction for phase in self.phases)
         if abs(total - 1) > 1e-6:
-            raise ValueError(f"the fractions of `phases` must add up to 1, got {total}")
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _warmup_ends(self) -> Self:
+            yield f"the fractions of `phases` must add up to 1, got {total}"
         warmup_steps = self.optimizer.warmup_steps
         if warmup_steps >= self.num_train_steps:
-            raise ValueError(
+            yield (
                 "`optimizer.warmup_steps` must be below `num_train_steps`, got "
                 f"{warmup_steps} and {self.num_train_steps}: set both"
             )
         decay_steps = self.optimizer.decay_steps or 0
         if warmup_steps + decay_steps > self.num_train_steps:
-            raise ValueError(
+            yield (
                 "`optimizer.warmup_steps` and `optimizer.decay_steps` must fit into "
                 f"`num_train_steps`, got {warmup_steps} and {decay_steps} of "
                 f"{self.num_train_steps}: lower one of the first two"
             )
-        return self
 
 
 CheckpointFormat = Literal[
@@ -419,9 +389,8 @@ PairKind = Literal["titles", "neighbours", "sentences"]
 """Pairs of texts of a document: see `bert_keras.pipelines.pairs`."""
 
 LongTexts = Literal["cut", "head_tail", "windows_mean", "windows_max"]
-"""What becomes of a text that is longer than an input: its beginning is kept, or its
-beginning and its end; or it is read in overlapping windows, of whose numbers the mean
-or the greatest are the text's."""
+"""What becomes of a text longer than an input: its beginning is kept, or beginning and
+end; or the mean or the greatest of the numbers of overlapping windows count."""
 
 
 def reads_windows(long_texts: LongTexts) -> bool:
@@ -526,15 +495,13 @@ class Task(StrictModel):
     """`encoder`: no head at all; `multi_label`: any number of classes for a text;
     `tagging`: a class for each token; `span`: where an answer begins and ends;
     `choice`: the best of several endings; `embedding`: a vector, near those of texts
-    that mean the same; `ranking`: a score for each passage that may answer a
-    question."""
+    that mean the same; `ranking`: a score for each passage for a question."""
     name: str | None = None
     """Data set it was tuned on, such as `MRPC`; null: the user's own."""
     labels: tuple[str, ...] | None = None
     """Classes, in the order of the logits."""
     positive_label: str | None = None
-    """Of two classes of the user's own texts, the one whose F1 is scored; null: the
-    second."""
+    """Of two classes of the user's own texts, that of the F1; null: the second."""
     has_text_pair: bool = False
     """Whether it was trained on pairs of texts."""
     has_impossible: bool = False
@@ -547,8 +514,7 @@ class Task(StrictModel):
     num_bilstm_layers: int = 1
     """BiLSTMs, one on the other."""
     feature_layers: FeatureLayers | None = None
-    """Outputs of the encoder that the head reads, which was not trained; null: the last
-    one, and the encoder was trained."""
+    """Outputs of a frozen encoder that the head reads; null: the last, trained."""
     pooling: TextPooling = "mean"
     """Of `embedding`: what a text's vector is made of."""
     normalize: bool = False

@@ -12,8 +12,7 @@ InputForm = Literal["lines", "text", "tagging"]
 pairs (see `tasks.text`); tagged words, whose tags are not read (`tasks.ner`)."""
 
 Pooling = Literal["first", "mean", "none"]
-"""Vector of a word: that of its first piece, the mean over its pieces, or one for each
-piece."""
+"""A word's vector: of its first piece, the mean over its pieces, or one for each."""
 
 VectorFormat = Literal["numpy", "tfrecord"]
 """Files that `features` writes."""

@@ -2,7 +2,8 @@
 
 import json
 import math
-from typing import Any, Literal, Self
+from collections.abc import Iterator
+from typing import Any, Literal
 
 import pydantic
 
@@ -27,14 +28,12 @@ class TextColumns(StrictModel):
     text_pair: str | None = None
     """Column of the second text, for tasks on pairs; null: `text_pair`, if there."""
     negative: str | None = None
-    """Of `embedding`: column of a text that does not belong to the first one, though it
-    looks so; null: `negative`, if there."""
+    """Of `embedding`: column of a text unlike the first; null: `negative`, if there."""
     label: str | tuple[str, ...] = "label"
     """Column of the class or number; or, for texts with any number of labels, a column
     of 0 and 1 for each label, such as [toxic, insult]."""
     label_separator: str = pydantic.Field(default=",", min_length=1)
-    """Between the labels of a text in a cell of a table, with `multi_label`; JSON lines
-    have a list."""
+    """Between `multi_label` labels in a cell of a table; JSON lines have a list."""
 
     @pydantic.field_validator("label")
     @classmethod
@@ -69,8 +68,7 @@ class EmbeddingConfig(StrictModel):
     2021), for plain texts. The other texts of a batch are what they are unlike; with a
     `label`, a number for each pair, cosines become these numbers."""
     scale: float = pydantic.Field(default=20.0, gt=0, allow_inf_nan=False)
-    """Cosines are multiplied by it before the softmax over a batch; its inverse is
-    called temperature."""
+    """Factor of cosines before a softmax over a batch: 1 / temperature."""
     max_label: float = pydantic.Field(default=1.0, gt=0, allow_inf_nan=False)
     """Label of pairs that mean the same, which becomes a cosine of 1: 5 for STS-B."""
     pooling: TextPooling = "mean"
@@ -99,31 +97,27 @@ class DistillationConfig(StrictModel):
     """Settings of a student that learns from a teacher, with `bert-keras distill`."""
 
     soft_weight: float | None = pydantic.Field(default=None, ge=0)
-    """Weight of the teacher's answers in the loss: divergence of the student's
-    probabilities from its teacher's, or squared difference of numbers. null: 1 if the
-    teacher is tuned."""
+    """Weight of the teacher's answers in the loss: divergence of probabilities from the
+    teacher's, or squared difference of numbers. null: 1 if the teacher is tuned."""
     temperature: float = pydantic.Field(default=1.0, gt=0)
     """Divides the logits of both, which makes unlikely answers count for more; the loss
     is multiplied by its square (Hinton et al., 2015)."""
     hard_weight: float | None = pydantic.Field(default=None, ge=0)
     """Weight of the training file's own labels; null: 1 with `--labels`."""
     hidden_weight: float = pydantic.Field(default=0.0, ge=0)
-    """Weight of the outputs of embeddings and layers: mean squared difference, summed
-    over layers, after a learnt matrix where sizes differ (TinyBERT; Jiao et al.,
-    2020)."""
+    """Weight of outputs of embeddings and layers: mean squared difference, summed over
+    layers, after a learnt matrix where sizes differ (TinyBERT; Jiao et al., 2020)."""
     hidden_layers: tuple[int, ...] | None = None
     """Layer of the teacher that each of the student's is to be like, such as [2, 4, 6];
     null: spread evenly, the last like the last."""
     relation_weight: float | None = pydantic.Field(default=None, ge=0)
-    """Weight of the relations between tokens, by queries, keys and values of the
-    student's last layer (MiniLMv2; Wang et al., 2021). null: 1 if the teacher is not
-    tuned, else 0."""
+    """Weight of relations between tokens, by queries, keys and values of the student's
+    last layer (MiniLMv2; Wang et al., 2021). null: 1 unless the teacher is tuned."""
     relation_heads: int | None = pydantic.Field(default=None, gt=0)
     """Parts into which those vectors are cut, a divisor of both hidden sizes; null: the
     greatest one up to 48, as many as the paper has for BASE."""
     relation_layer: int | None = pydantic.Field(default=None, gt=0)
-    """Layer of the teacher for relations, from 1; null: the last. The paper takes 21 of
-    LARGE's 24."""
+    """Layer of the teacher for relations; null: the last. The paper has 21 of 24."""
     init_layers: tuple[int, ...] | None = None
     """Layers of the teacher that the student begins with, such as [2, 4, 6], and its
     embeddings; null: `--student` says what it begins with."""
@@ -137,26 +131,22 @@ class FinetuningConfig(StrictModel):
 
     task: str = "text"
     """Form of your own data (`text`, `tagging`, `span`, `choice`, `embedding`,
-    `ranking`) or the name of a data set, such as `MRPC`: see
-    `bert_keras.kinds.catalogue`."""
+    `ranking`), or a data set of `bert_keras.kinds.catalogue`, such as `MRPC`."""
     columns: TextColumns = TextColumns()
     """Names of the columns of a table or JSON lines."""
     regression: bool = False
     """Labels are numbers to predict, not classes."""
     multi_label: bool = False
-    """A text has any number of labels, none included: `columns.label` holds several, or
-    is a list of columns."""
+    """A text has any number of labels: `columns.label` holds them, or lists columns."""
     positive_label: str | None = None
     """Of two classes of texts (`--task text`), the one whose F1 is scored, as `f1 of
-    LABEL`; null: the rarer in the training file. The data sets of the paper have their
-    own."""
+    LABEL`; null: the rarer in the training file. Data sets of the paper have theirs."""
     class_weights: Literal["balanced"] | dict[str, float] | None = None
     """Weights of labels in the loss of texts: by label, 1 for those not named, or
     `balanced`: each class counts alike, rare ones more an example. With `multi_label`
     they weigh the texts that have the label."""
     label_smoothing: float = pydantic.Field(default=0.0, ge=0, lt=1)
-    """Share of each target that is spread evenly over the answers, in the loss of texts
-    with labels (Szegedy et al., 2016)."""
+    """Share of a text's targets that all labels get alike (Szegedy et al., 2016)."""
     max_seq_length: int = pydantic.Field(default=128, ge=4)
     """Tokens of an input, special tokens included. Longer inputs are cut, the longer
     text of a pair first; those of `span` and `tagging` into windows."""
@@ -167,8 +157,7 @@ class FinetuningConfig(StrictModel):
     single texts: overlapping windows all learn the text's label, and the mean of their
     logits, or for each label the greatest, answers for the text."""
     window_stride: int | None = pydantic.Field(default=None, gt=0)
-    """Tokens from the beginning of a window of `long_texts` to that of the next; null:
-    half of a window."""
+    """Tokens from one window of `long_texts` to the next; null: half of a window."""
     document_context: bool = True
     """`tagging`: put the sentences before and after next to each, as many as fit."""
     span: SpanConfig = SpanConfig()
@@ -178,15 +167,13 @@ class FinetuningConfig(StrictModel):
     ranking: RankingConfig = RankingConfig()
     """Loss and passages of `ranking`."""
     bilstm_units: int = pydantic.Field(default=0, ge=0)
-    """Cells in each direction of a BiLSTM below the head (paper, Tables 5 and 7); 0:
-    none."""
+    """Cells in each direction of a BiLSTM below the head (paper, Table 5); 0: none."""
     num_bilstm_layers: int = pydantic.Field(default=1, gt=0)
     """BiLSTMs, one on the other; 2 in the paper's Table 7."""
     feature_layers: FeatureLayers | None = None
     """`tagging`: outputs of the encoder that the head reads, at the first pieces of a
-    sentence's words, while the encoder stays as it is and drops nothing (paper, 5.3 and
-    Table 7). Weights of a sum are learnt. null: the encoder is trained, and the head
-    reads its last layer."""
+    sentence's words, while the encoder stays as it is and drops nothing (paper, 5.3).
+    Weights of a sum are learnt. null: the last layer of an encoder that is trained."""
     batch_size: int = pydantic.Field(default=32, gt=0)
     """Examples per step, over all replicas."""
     batches: Literal["auto", "shuffled", "by_length"] = "auto"
@@ -209,8 +196,7 @@ class FinetuningConfig(StrictModel):
     warmup_proportion: float = pydantic.Field(default=0.1, ge=0, lt=1)
     """Fraction of the steps over which the rate rises; then it falls to 0, linearly."""
     weight_decay_rate: float = pydantic.Field(default=0.01, ge=0)
-    """Decoupled weight decay, per unit of learning rate; layer norms and biases have
-    none."""
+    """Decoupled weight decay, per unit of learning rate; none of norms and biases."""
     adamw_mode: Literal["auto"] | AdamwMode = "auto"
     """`google`: as in the paper's results, without bias correction, which makes the
     first updates up to six times as large; `corrected`: with it, which makes fewer
@@ -232,9 +218,8 @@ class FinetuningConfig(StrictModel):
     recompute: Recompute = "none"
     lengths: FixedLengths = None
     """Fixed shapes: each batch has `batch_size` rows, those that lack have no weight,
-    and the least of these numbers of tokens that is enough, or `max_seq_length`. []:
-    batches are as long as their longest input. null: [64, 128, 384] on a TPU and with
-    `jit_compile`, else []."""
+    and the least of these numbers of tokens that is enough, or `max_seq_length`. []: as
+    many as its longest input. null: [64, 128, 384] on TPUs and with `jit_compile`."""
     length_multiple: int = pydantic.Field(default=1, gt=0)
     """Without `lengths`, pad training batches to a multiple of this many tokens, up to
     `max_seq_length`: 8 suits the tensor cores of GPUs."""
@@ -245,23 +230,19 @@ class FinetuningConfig(StrictModel):
     with one length of `lengths`, up to an evaluation or a checkpoint by steps. null: 50
     on TPUs, 10 on GPUs, 1 on CPUs. May change on resume."""
     evaluate_steps: int | None = pydantic.Field(default=None, gt=0)
-    """Steps between evaluations; null: a pass over the training file. The last step is
-    evaluated in any case."""
+    """Steps between evaluations; null: an epoch. The last step has one in any case."""
     keep: Literal["last", "best"] = "last"
     """Weights to keep: the last, as in the paper, or those with the best evaluation by
     the task's main metric on the main dev file."""
     early_stopping: int | None = pydantic.Field(default=None, gt=0)
-    """Evaluations in a row without gain in that metric after which training ends; null:
-    it goes on to the end."""
+    """Evaluations in a row without gain in that metric to stop after; null: none."""
     save_checkpoint_steps: int | None = pydantic.Field(default=None, gt=0)
-    """Steps between checkpoints, from which an interrupted run goes on; null: none.
-    May change on resume."""
+    """Steps between checkpoints to resume from; null: none. May change on resume."""
     save_checkpoint_minutes: float | None = pydantic.Field(default=10.0, gt=0)
     """Minutes between checkpoints; null: none. May change on resume."""
     max_skipped_steps: int = pydantic.Field(default=20, gt=0)
     """Updates in a row that may be skipped because the loss or a gradient is not
-    finite; then the run stops. So it does if all of its updates are skipped.
-    May change on resume."""
+    finite; then the run stops, as if all are skipped. May change on resume."""
     distillation: DistillationConfig = DistillationConfig()
     """What `distill` learns from a teacher; `finetune` has none."""
     precision: Precision = "float32"
@@ -292,62 +273,44 @@ class FinetuningConfig(StrictModel):
         # YAML takes labels such as 1 or true for something else.
         return {_label_name(label): weight for label, weight in weights.items()}
 
-    @pydantic.model_validator(mode="after")
-    def _windows_have_a_stride(self) -> Self:
+    def _problems(self) -> Iterator[str]:
         if self.window_stride and not reads_windows(self.long_texts):
-            raise ValueError(
+            yield (
                 "`window_stride` is for `long_texts` windows_mean and windows_max, got "
                 f"{self.long_texts}: leave it out"
             )
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _labels_are_of_one_kind(self) -> Self:
         if self.regression and self.has_several_labels:
-            raise ValueError(
+            yield (
                 "a label is a number or one of several: give `regression` or "
                 "`multi_label` (several columns in `columns.label` mean it), got both"
             )
-        return self
+        if self.num_bilstm_layers > 1 and not self.bilstm_units:
+            yield (
+                f"`num_bilstm_layers` {self.num_bilstm_layers} needs `bilstm_units`, "
+                "got 0"
+            )
+        if self.pack_examples and (self.bilstm_units or self.max_seq_length < 16):
+            yield (
+                "`pack_examples` needs `max_seq_length` of at least 16 and no BiLSTM, "
+                f"got {self.max_seq_length} and `bilstm_units` {self.bilstm_units}"
+            )
+        if self.pack_examples and self.feature_layers:
+            yield "`pack_examples` is not for `feature_layers`"
+        if self.pack_examples and self.length_multiple > 1:
+            yield (
+                "`pack_examples` makes rows of 16, 32, 64 tokens and so on: expected "
+                f"no `length_multiple`, got {self.length_multiple}"
+            )
+        if self.lengths and self.length_multiple > 1:
+            yield (
+                f"give `lengths` or `length_multiple`, got {list(self.lengths)} and "
+                f"{self.length_multiple}"
+            )
 
     @property
     def has_several_labels(self) -> bool:
         """Whether a text may have several labels."""
         return self.multi_label or not isinstance(self.columns.label, str)
-
-    @pydantic.model_validator(mode="after")
-    def _bilstms_have_cells(self) -> Self:
-        if self.num_bilstm_layers > 1 and not self.bilstm_units:
-            raise ValueError(
-                f"`num_bilstm_layers` {self.num_bilstm_layers} needs `bilstm_units`, "
-                "got 0"
-            )
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _packs_what_can_be_packed(self) -> Self:
-        if self.pack_examples and (self.bilstm_units or self.max_seq_length < 16):
-            raise ValueError(
-                "`pack_examples` needs `max_seq_length` of at least 16 and no BiLSTM, "
-                f"got {self.max_seq_length} and `bilstm_units` {self.bilstm_units}"
-            )
-        if self.pack_examples and self.feature_layers:
-            raise ValueError("`pack_examples` is not for `feature_layers`")
-        if self.pack_examples and self.length_multiple > 1:
-            raise ValueError(
-                "`pack_examples` makes rows of 16, 32, 64 tokens and so on: expected "
-                f"no `length_multiple`, got {self.length_multiple}"
-            )
-        return self
-
-    @pydantic.model_validator(mode="after")
-    def _is_padded_one_way(self) -> Self:
-        if self.lengths and self.length_multiple > 1:
-            raise ValueError(
-                f"give `lengths` or `length_multiple`, got {list(self.lengths)} and "
-                f"{self.length_multiple}"
-            )
-        return self
 
     def fixed_lengths(self, *, on_tpu: bool) -> tuple[int, ...]:
         """Tokens that batches may have, the last is `max_seq_length`; empty: any."""

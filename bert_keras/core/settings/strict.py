@@ -1,8 +1,8 @@
 """The base of all configurations, a type that two share, and errors for people."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 import pydantic
 
@@ -22,6 +22,16 @@ class StrictModel(pydantic.BaseModel):
         allow_inf_nan=False,
         use_attribute_docstrings=True,
     )
+
+    def _problems(self) -> Iterator[str]:
+        """Yields why valid values do not fit together; the first is reported."""
+        yield from ()
+
+    @pydantic.model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        for problem in self._problems():
+            raise ValueError(problem)
+        return self
 
 
 def _ascending(lengths: tuple[int, ...] | None) -> tuple[int, ...] | None:

@@ -24,12 +24,10 @@ class SweepConfig(StrictModel):
     """Best value of the metric; null: `min` of a loss, `max` of all others."""
     folds: int | None = pydantic.Field(default=None, ge=2)
     """Parts of the training file, by a hash of what its examples are about: each point
-    is trained as often, with one of them held out for evaluation; null: `--dev` is
-    evaluated on."""
+    is trained as often, and evaluated on the part held out; null: on `--dev`."""
     choose: Literal["best", "mean"] | None = None
-    """`best`: the best single run, as the paper does; `mean`: the point with the best
-    mean over its restarts and folds, and its best run; null: `mean` with folds, else
-    `best`."""
+    """`best`: the best single run, as the paper does; `mean`: the best run of the point
+    with the best mean over restarts and folds; null: `mean` with folds, else `best`."""
 
     @pydantic.field_validator("grid", mode="before")
     @classmethod

@@ -81,7 +81,7 @@ def test_a_read_only_disk_is_named(tmp_path, monkeypatch):
     def refuse(path, *rest):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
-    monkeypatch.setattr(files, "_open_to_write", refuse)
+    monkeypatch.setattr(files, "open", refuse, raising=False)
     monkeypatch.setattr(os, "unlink", refuse)
     with pytest.raises(InputError, match="cannot be written: Read-only file system"):
         files.write_json(tmp_path / "f.json", {})
