@@ -10,6 +10,7 @@ the tests. No duplicates are left out.
 import argparse
 import ast
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def articles(path: Path) -> list[list[str]]:
     return [
         found.paragraphs
         for part in reading.split_input(item)
-        for found in reading.read_range(part, lambda _: None, lambda *_: None)
+        for found in reading.read_range(part, lambda _: None, Counter())
         if isinstance(found, source.SourceDocument)
     ]
 

@@ -31,53 +31,60 @@ TOKENS_PER_BATCH = 1 << 18
 
 
 def tokenize_documents(
-    found: Iterable[dict[str, Any]],
+    documents: Iterable[dict[str, Any]],
     tokenizer: batch_tokenizer.BatchTokenizer,
     counts: Counter[str],
 ) -> Iterator[instances.Document]:
     """Yields documents of `corpus` as ids; leaves out sentences without a token."""
-    gathered, sentences, ends = [], [], []
-    num_characters = 0
-    for document in found:
-        gathered.append(document)
-        for paragraph in document["paragraphs"]:
-            sentences += paragraph
-            num_characters += sum(map(len, paragraph))
-        ends.append(len(sentences))
-        if num_characters >= _CHARACTERS_AT_ONCE:
-            yield from _tokenize(gathered, sentences, ends, tokenizer, counts)
-            gathered, sentences, ends = [], [], []
-            num_characters = 0
-    yield from _tokenize(gathered, sentences, ends, tokenizer, counts)
+    for batch in _batched(documents):
+        yield from _tokenize(batch, tokenizer, counts)
 
 
 # Short documents go together: a call for each would cost more than its work.
 _CHARACTERS_AT_ONCE = 1 << 18
 
 
+def _batched(documents: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    batch: list[dict[str, Any]] = []
+    num_characters = 0
+    for document in documents:
+        batch.append(document)
+        num_characters += sum(
+            len(sentence)
+            for paragraph in document["paragraphs"]
+            for sentence in paragraph
+        )
+        if num_characters >= _CHARACTERS_AT_ONCE:
+            yield batch
+            batch, num_characters = [], 0
+    yield batch
+
+
 def _tokenize(
-    found: Sequence[dict[str, Any]],
-    sentences: Sequence[str],
-    ends: Sequence[int],
+    documents: Sequence[dict[str, Any]],
     tokenizer: batch_tokenizer.BatchTokenizer,
     counts: Counter[str],
 ) -> Iterator[instances.Document]:
-    """Yields documents; the sentences of each go up to its number in `ends`."""
+    sentences: list[str] = []
+    ends = []
+    for document in documents:
+        sentences += itertools.chain.from_iterable(document["paragraphs"])
+        ends.append(len(sentences))
     ids, sizes = tokenizer.encode(sentences)
     is_unknown = ids == tokenizer.tokenizer.vocabulary.unk_id
-    counts["documents"] += len(found)
+    counts["documents"] += len(documents)
     counts["sentences"] += int(np.count_nonzero(sizes))
     counts["tokens"] += len(ids)
     counts["unknown_tokens"] += int(np.count_nonzero(is_unknown))
     first_sentence = first_token = 0
-    for record, end in zip(found, ends, strict=True):
+    for document, end in zip(documents, ends, strict=True):
         sentence_ends = np.cumsum(sizes[first_sentence:end], dtype=np.uint32)
         num_tokens = int(sentence_ends[-1]) if len(sentence_ends) else 0
         kept = sentence_ends[sizes[first_sentence:end] > 0]
         counts["empty_documents"] += not len(kept)
         yield instances.Document(
-            id=record["id"],
-            source=instances.source_name(record["source"]),
+            id=document["id"],
+            source=instances.source_name(document["source"]),
             token_ids=ids[first_token : first_token + num_tokens].data,
             sentence_ends=kept.data,
         )
@@ -234,28 +241,22 @@ def encode_batch(
     batch: Batch, config: ExamplesConfig, row_of: np.ndarray | None = None
 ) -> list[bytes]:
     """Serialises a batch; `row_of` is the packed row of each, ascending from 0."""
-    labels = batch.is_random_next[:, np.newaxis].astype(np.int64)
     columns = np.arange(config.max_seq_length)
     is_token = columns < batch.lengths[:, np.newaxis]
-    is_second = is_token & (columns >= batch.first_lengths[:, np.newaxis])
-    if batch.masked is None:
-        values = {
-            "input_ids": batch.true_ids,
-            "input_mask": is_token,
-            "segment_ids": is_second,
-            "next_sentence_labels": labels,
-        }
-    else:
+    values = {
+        "input_ids": batch.true_ids,
+        "input_mask": is_token,
+        "segment_ids": is_token & (columns >= batch.first_lengths[:, np.newaxis]),
+        "next_sentence_labels": batch.is_random_next[:, np.newaxis].astype(np.int64),
+    }
+    if batch.masked is not None:
         slots = np.arange(config.num_predictions)
         weights = slots < batch.masked.num_masked[:, np.newaxis]
-        values = {
+        values |= {
             "input_ids": batch.masked.input_ids,
-            "input_mask": is_token,
-            "segment_ids": is_second,
             "masked_lm_positions": batch.masked.positions,
             "masked_lm_ids": batch.masked.labels,
             "masked_lm_weights": weights.astype(np.float32),
-            "next_sentence_labels": labels,
         }
     lengths = {}
     if row_of is not None:
@@ -266,12 +267,12 @@ def encode_batch(
     if batch.masked is None:
         is_token = values["input_mask" if row_of is None else "instance_ids"] > 0
         lengths["input_ids"] = is_token.sum(axis=1)
+    values = {features.stored_name(name, config): v for name, v in values.items()}
     if batch.masked is None or row_of is not None:
-        stored = {features.stored_name(name, config): name for name in values}
-        wanted = {feature.name for feature in features.record_features(config)}
-        values = {name: values[name] for key, name in stored.items() if key in wanted}
+        stored = {feature.name for feature in features.record_features(config)}
+        values = {name: v for name, v in values.items() if name in stored}
     return records.encode_examples(
-        {features.stored_name(name, config): v for name, v in values.items()},
+        values,
         lengths={features.stored_name(name, config): n for name, n in lengths.items()},
     )
 

@@ -112,7 +112,9 @@ def build_corpus(
     done = engine.run(_plan(job, inputs))
     results = [result for of_step in done.values() for result in of_step]
     counters = _name_largest(steps.sum_counters(results))
-    rejects = sorted(tuple(reject) for r in results for reject in r.get("rejects", ()))
+    rejects = sorted(
+        source.Reject(*reject) for r in results for reject in r.get("rejects", ())
+    )
     _write_rejects(output_dir, rejects)
     _check(counters, rejects, job, max_bad_fraction)
     shared_ids = [key for r in results for key in r.get("shared_ids", ())]
@@ -191,53 +193,36 @@ def _plan(job: CorpusJob, inputs: Iterable[source.Input]) -> steps.Job:
             steps.Item(value=part, num_bytes=part.stop - part.start) for part in ranges
         ],
         steps=functools.partial(_steps, job),
-        shuffles={
-            _DOCUMENTS: job.num_shards,
-            _VERSIONS: job.num_shards,
-            _PARAGRAPHS: job.num_partitions,
-            _MARKS: job.num_shards,
-            _KEEPERS: job.num_shards,
-        },
+        shuffles=dict.fromkeys(
+            (_DOCUMENTS, _VERSIONS, _MARKS, _KEEPERS), job.num_shards
+        )
+        | {_PARAGRAPHS: job.num_partitions},
         work_dir=job.work_dir,
     )
 
 
 def _steps(job: CorpusJob, heartbeat: steps.Heartbeat) -> list[steps.Step]:
+    def step(do: type[steps.Worker], **options: Any) -> steps.Step:
+        name = do.__name__.removeprefix("_")
+        return steps.Step(name=name, do=do(job, heartbeat), **options)
+
+    marks = (_MARKS, _KEEPERS)
+    paragraphs = (_PARAGRAPHS,)
     return [
-        steps.Step(
-            name="Read",
-            do=_Read(job, heartbeat),
-            writes=(_DOCUMENTS, _VERSIONS),
-        ),
-        steps.Step(
-            name="FindNewest",
-            do=_FindNewest(job, heartbeat),
-            reads=(_VERSIONS,),
-            writes=(_PARAGRAPHS,),
-            memory_per_byte=6,
-        ),
-        steps.Step(
-            name="FindDuplicates",
-            do=_FindDuplicates(job, heartbeat),
-            reads=(_PARAGRAPHS,),
-            writes=(_MARKS, _KEEPERS),
-            memory_per_byte=8,
-        ),
-        steps.Step(
-            name="Write",
-            do=_Write(job, heartbeat),
-            reads=(_DOCUMENTS, _MARKS, _KEEPERS),
-            memory_per_byte=2,
-        ),
+        step(_Read, writes=(_DOCUMENTS, _VERSIONS)),
+        step(_FindNewest, reads=(_VERSIONS,), writes=paragraphs, memory_per_byte=6),
+        step(_FindDuplicates, reads=paragraphs, writes=marks, memory_per_byte=8),
+        step(_Write, reads=(_DOCUMENTS, *marks), memory_per_byte=2),
     ]
 
 
 def _name_largest(counters: Mapping[str, int]) -> dict[str, int]:
     """Returns counters that name only the sources with the most documents."""
-    prefix = "documents/"
-    names = [n.removeprefix(prefix) for n in counters if n.startswith(prefix)]
-    names = [name for name in names if name != _OTHER_SOURCES]
-    names.sort(key=lambda name: (-counters[f"documents/{name}"], name))
+    names = sorted(
+        {name.partition("/")[2] for name in counters if name.startswith("documents/")}
+        - {_OTHER_SOURCES},
+        key=lambda name: (-counters[f"documents/{name}"], name),
+    )
     named: Counter[str] = Counter(counters)
     for name in names[_MAX_SOURCES:]:
         for group in ("documents", "words"):
@@ -245,25 +230,22 @@ def _name_largest(counters: Mapping[str, int]) -> dict[str, int]:
     return dict(sorted(named.items()))
 
 
-def _write_rejects(output_dir: str, rejects: Iterable[tuple[str, ...]]) -> None:
-    lines = [
-        json.dumps(source.Reject(*reject)._asdict(), ensure_ascii=False)
-        for reject in rejects
-    ]
-    data = "".join(f"{line}\n" for line in lines).encode()
-    files.write_atomically(files.join(output_dir, REJECTS_NAME), data)
+def _write_rejects(output_dir: str, rejects: Iterable[source.Reject]) -> None:
+    lines = [json.dumps(one._asdict(), ensure_ascii=False) + "\n" for one in rejects]
+    path = files.join(output_dir, REJECTS_NAME)
+    files.write_atomically(path, "".join(lines).encode())
 
 
 def _check(
     counters: Mapping[str, int],
-    rejects: Sequence[tuple[str, ...]],
+    rejects: Sequence[source.Reject],
     job: CorpusJob,
     max_bad_fraction: float,
 ) -> None:
     num_read = counters.get("items_read", 0)
     share = len(rejects) / max(num_read, 1)
     if num_read and share > max_bad_fraction:
-        first = source.Reject(*rejects[0])
+        first = rejects[0]
         place = ": ".join(filter(None, [first.file, first.item]))
         raise InputError(
             f"{len(rejects)} of {num_read} items ({share:.2%}) could not be read, the "
@@ -329,14 +311,13 @@ def _log(result: manifest.Manifest, config: CorpusConfig) -> None:
         *(f"{counters[name]:,}" for name in ("documents", "sentences", "words")),
         len(result.shards),
     )
-    codecs = {
-        name.split("/")[1]: amount
+    codecs = ", ".join(
+        f"{amount:,} in {name.removeprefix('encoding/')}"
         for name, amount in counters.items()
         if name.startswith("encoding/") and not name.startswith("encoding/utf-")
-    }
+    )
     if codecs:
-        found = ", ".join(f"{amount:,} in {name}" for name, amount in codecs.items())
-        logger.info("corpus: texts that are not UTF-8: %s", found)
+        logger.info("corpus: texts that are not UTF-8: %s", codecs)
     if drops := _drops(counters, config):
         logger.info("corpus: dropped of %s read: %s", counters["items_read"], drops)
     if drops := _drops(counters, config, ["dropped_paragraphs"]):
@@ -357,22 +338,19 @@ class _Read(steps.Worker):
             )
 
     def process(self, part: source.Range) -> Iterator[Any]:
-        config, counts = self._job.config, Counter()
+        config = self._job.config
+        counts: Counter[str] = Counter()
         rejects = []
-
-        def count(name: str, amount: int = 1) -> None:
-            counts[name] += amount
-
         options = source.Options(
             drop_lists=config.drop_lists, encoding=self._job.encoding
         )
-        for document in reading.read_range(part, self._heartbeat.add, count, options):
+        for document in reading.read_range(part, self._heartbeat.add, counts, options):
             if isinstance(document, source.Reject):
-                count(f"rejected/{document.reason.split(':')[0]}")
+                counts[f"rejected/{document.reason.split(':')[0]}"] += 1
                 rejects.append(document)
                 continue
             kept = document_records.keep_paragraphs(
-                document, config=config, overlap=self._overlap, count=count
+                document, config=config, overlap=self._overlap, counts=counts
             )
             if kept is None:
                 continue
@@ -404,13 +382,12 @@ class _FindNewest(steps.Worker):
         kept: dict[str, document_records.Version] = {}
         shared_ids: dict[str, str] = {}
         for version in map(document_records.Version.from_bytes, groups[_VERSIONS]):
-            other = kept.setdefault(version.id, version)
-            if version.rank > other.rank:
-                kept[version.id] = version
-            elif version.rank == other.rank and version.digest != other.digest:
-                shared_ids[version.id] = max(
-                    version.rank, shared_ids.get(version.id, "")
-                )
+            key, rank = version.id, version.rank
+            other = kept.setdefault(key, version)
+            if rank > other.rank:
+                kept[key] = version
+            elif rank == other.rank and version.digest != other.digest:
+                shared_ids[key] = max(rank, shared_ids.get(key, ""))
         blocks = [
             duplicates.paragraph_block(
                 instances.document_hash(key),
@@ -420,9 +397,8 @@ class _FindNewest(steps.Worker):
             if shared_ids.get(key) != version.rank
         ]
         if blocks:
-            yield from _tagged(
-                _PARAGRAPHS, np.concatenate(blocks), self._job.num_partitions
-            )
+            rows = np.concatenate(blocks)
+            yield from _tagged(_PARAGRAPHS, rows, self._job.num_partitions)
 
 
 class _FindDuplicates(steps.Worker):
@@ -449,7 +425,7 @@ class _Write(steps.Worker):
         counts["dropped/duplicate"] += num_dropped - len(shared_ids)
         if shared_ids:
             counts[_SHARED_ID] = len(shared_ids)
-        shared_ids = sorted(shared_ids)[:1]
+        result: dict[str, Any] = {"shared_ids": sorted(shared_ids)[:1]}
         written = []
         for record in kept:
             document_hash = instances.document_hash(record.id)
@@ -459,24 +435,18 @@ class _Write(steps.Worker):
             if record is not None:
                 written.append(record)
         del kept
-        if not written:
-            yield steps.counted(counts, shared_ids=shared_ids)
-            return
-        name = f"documents-{number:05d}-of-{self._job.num_shards:05d}.jsonl.gz"
-        lines = (zlib.decompress(record.line) for record in written)
-        shard = documents.write_shard(files.join(self._job.output_dir, name), lines)
+        if written:
+            name = f"documents-{number:05d}-of-{self._job.num_shards:05d}.jsonl.gz"
+            path = files.join(self._job.output_dir, name)
+            lines = (zlib.decompress(record.line) for record in written)
+            result["shard"] = documents.write_shard(path, lines).model_dump(mode="json")
         for record in written:
             name = instances.source_name(record.source)
-            counts["documents"] += 1
-            counts[f"documents/{name}"] += 1
-            counts["words"] += record.num_words
-            counts[f"words/{name}"] += record.num_words
             counts["sentences"] += record.num_sentences
-        yield steps.counted(
-            _name_largest(counts),
-            shard=shard.model_dump(mode="json"),
-            shared_ids=shared_ids,
-        )
+            for group, amount in (("documents", 1), ("words", record.num_words)):
+                counts[group] += amount
+                counts[f"{group}/{name}"] += amount
+        yield steps.counted(_name_largest(counts), **result)
 
     def _without(
         self,
@@ -492,15 +462,14 @@ class _Write(steps.Worker):
         """
         config = self._job.config
         document = json.loads(zlib.decompress(record.line))
-        read = document["paragraphs"]
-        are_long = (duplicates.is_long(p, config.min_duplicate_words) for p in read)
-        hashes = duplicates.paragraph_hashes(read, are_long)
-        paragraphs = [read[place] for place in duplicates.kept_places(hashes, marked)]
+        before = document["paragraphs"]
+        hashes = duplicates.paragraph_hashes(before, config.min_duplicate_words)
+        paragraphs = [before[place] for place in duplicates.kept_places(hashes, marked)]
         num_words = sum(map(document_records.num_words_of, paragraphs))
         is_too_short = not paragraphs or num_words < config.min_document_words
         if is_too_short and keeps:
             return record
-        num_dropped = len(read) - len(paragraphs)
+        num_dropped = len(before) - len(paragraphs)
         counts["dropped_paragraphs/in another document"] += num_dropped
         if is_too_short:
             counts["dropped/too short without duplicates"] += 1

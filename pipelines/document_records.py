@@ -3,7 +3,8 @@
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_keras.core.settings.config import CorpusConfig
@@ -22,13 +23,11 @@ class Record(NamedTuple):
     """The document as a line of JSON, compressed."""
 
     def to_bytes(self) -> bytes:
-        head, line = self[:-1], self[-1]
-        return json.dumps(head).encode() + b"\n" + line
+        return _pack(self)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Record":
-        head, _, line = data.partition(b"\n")
-        return cls._make([*json.loads(head), line])
+        return cls._make(_unpack(data))
 
 
 class Version(NamedTuple):
@@ -48,12 +47,21 @@ class Version(NamedTuple):
         return cls(record.id, record.rank, digest, rows[:, 0].tobytes())
 
     def to_bytes(self) -> bytes:
-        return json.dumps(self[:-1]).encode() + b"\n" + self.hashes
+        return _pack(self)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Version":
-        head, _, hashes = data.partition(b"\n")
-        return cls._make([*json.loads(head), hashes])
+        return cls._make(_unpack(data))
+
+
+def _pack(values: tuple[Any, ...]) -> bytes:
+    """Packs values as a line of JSON, and the bytes that come last."""
+    return json.dumps(values[:-1]).encode() + b"\n" + values[-1]
+
+
+def _unpack(data: bytes) -> list[Any]:
+    head, _, content = data.partition(b"\n")
+    return [*json.loads(head), content]
 
 
 class Kept(NamedTuple):
@@ -61,7 +69,7 @@ class Kept(NamedTuple):
 
     paragraphs: Sequence[duplicates.Paragraph]
     hashes: list[int | None]
-    """Hashes from `duplicates.paragraph_hashes`; empty if they are not needed."""
+    """Hashes as of `duplicates.paragraph_hashes`; empty if they are not needed."""
     num_words: int
 
 
@@ -70,7 +78,7 @@ def keep_paragraphs(
     *,
     config: CorpusConfig,
     overlap: filters.Overlap | None,
-    count: Callable[..., object],
+    counts: Counter[str],
 ) -> Kept | None:
     """Returns the paragraphs to keep of a document; `None` if all of it is dropped."""
     paragraphs = document.paragraphs
@@ -83,14 +91,14 @@ def keep_paragraphs(
         sizes, hashes = map(list, zip(*found, strict=True)) if found else ([], [])
         places = duplicates.kept_places(hashes, ())
         if num_repeats := len(paragraphs) - len(places):
-            count("dropped_paragraphs/repeated", num_repeats)
+            counts["dropped_paragraphs/repeated"] += num_repeats
             paragraphs = [paragraphs[place] for place in places]
             hashes = [hashes[place] for place in places]
             sizes = [sizes[place] for place in places]
     if sum(sizes) < config.min_document_words:
-        count("dropped/too short")
+        counts["dropped/too short"] += 1
     elif overlap is not None and overlap.find(map(duplicates.text_of, paragraphs)):
-        count("dropped/overlap with evaluation data")
+        counts["dropped/overlap with evaluation data"] += 1
     elif paragraphs:
         return Kept(paragraphs, hashes, sum(sizes))
     return None

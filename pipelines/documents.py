@@ -18,12 +18,14 @@ _LEVEL = 4
 def write_shard(path: str | Path, lines: Iterable[bytes]) -> manifest.Shard:
     """Writes documents, each a line of JSON: the same lines give the same bytes."""
     num_records = 0
-    with files.open_atomically(path) as file:
-        # Neither a time nor a name in the header.
-        with gzip.GzipFile("", "wb", _LEVEL, file, mtime=0) as stream:
-            for line in lines:
-                stream.write(line + b"\n")
-                num_records += 1
+    # Neither a time nor a name in the header.
+    with (
+        files.open_atomically(path) as file,
+        gzip.GzipFile("", "wb", _LEVEL, file, mtime=0) as stream,
+    ):
+        for line in lines:
+            stream.write(line + b"\n")
+            num_records += 1
     return manifest.Shard(
         name=files.name_of(path),
         num_records=num_records,
@@ -52,16 +54,10 @@ def read_shard(path: str | Path) -> Iterator[dict[str, Any]]:
                 yield _parse(line)
     except InputError:
         raise
-    except (
-        FileNotFoundError,
-        gzip.BadGzipFile,
-        EOFError,
-        zlib.error,
-        ValueError,
-    ) as error:
+    except (FileNotFoundError, gzip.BadGzipFile, EOFError, zlib.error, ValueError) as e:
         raise InputError(
             f"{path}: line {line_number}: expected a document of `bert-keras corpus` "
-            f"(JSON with id, source, paragraphs): {error}; recreate the corpus"
+            f"(JSON with id, source, paragraphs): {e}; recreate the corpus"
         ) from None
 
 

@@ -51,23 +51,21 @@ def _hash(encoded: bytes) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-def is_long(paragraph: Paragraph, min_words: int) -> bool:
-    """Whether a paragraph has at least `min_words` words; shorter ones may repeat."""
-    return words.has_words(text_of(paragraph), min_words)
-
-
 def paragraph_hashes(
-    paragraphs: Iterable[Paragraph], are_long: Iterable[bool]
+    paragraphs: Iterable[Paragraph], min_words: int
 ) -> list[int | None]:
-    """Returns the hash of each long paragraph, `None` for the others."""
-    pairs = zip(paragraphs, are_long, strict=True)
-    return [paragraph_hash(one) if counts else None for one, counts in pairs]
+    """Returns the hash of each paragraph, `None` below `min_words` words: these may
+    repeat."""
+    return [
+        paragraph_hash(one) if words.has_words(text_of(one), min_words) else None
+        for one in paragraphs
+    ]
 
 
 def words_and_hash(paragraph: Paragraph, min_words: int) -> tuple[int, int | None]:
     """Returns the number of words, and the hash, `None` below `min_words` words.
 
-    Most text is read only once; `count_words` and `paragraph_hash` would read it twice.
+    Reads most text once; `count_words` and `paragraph_hash` would read it twice.
     """
     paragraph = text_of(paragraph)
     if (
@@ -105,7 +103,11 @@ def partition(rows: np.ndarray, num_partitions: int) -> dict[int, bytes]:
     A partition is `floor(first column * num_partitions / 2**64)`; there are at most
     2 ** 32. Empty partitions are left out.
     """
-    numbers = _partition_numbers(rows[:, 0], num_partitions)
+    # Exact without numbers of 128 bits: the two halves of a hash apart.
+    hashes, count = rows[:, 0].astype(np.uint64), np.uint64(num_partitions)
+    half = np.uint64(32)
+    low = hashes & np.uint64(0xFFFFFFFF)
+    numbers = ((hashes >> half) * count + ((low * count) >> half)) >> half
     parts = _grouped(rows, numbers)
     return {number: part.astype(_ROW_TYPE).tobytes() for number, part in parts}
 
@@ -114,17 +116,9 @@ def _grouped(
     values: np.ndarray, numbers: np.ndarray
 ) -> Iterator[tuple[int, np.ndarray]]:
     order = np.argsort(numbers, kind="stable")
-    found, starts = np.unique(numbers[order], return_index=True)
+    unique, starts = np.unique(numbers[order], return_index=True)
     # Without values, there is one part but no number.
-    return zip(found.tolist(), np.split(values[order], starts[1:]), strict=False)
-
-
-def _partition_numbers(hashes: np.ndarray, num_partitions: int) -> np.ndarray:
-    """Returns `floor(hash * num_partitions / 2**64)`, exact without 128-bit numbers."""
-    hashes, count = hashes.astype(np.uint64), np.uint64(num_partitions)
-    half = np.uint64(32)
-    low = hashes & np.uint64(0xFFFFFFFF)
-    return ((hashes >> half) * count + ((low * count) >> half)) >> half
+    return zip(unique.tolist(), np.split(values[order], starts[1:]), strict=False)
 
 
 def find(blocks: Iterable[bytes]) -> tuple[np.ndarray, np.ndarray]:

@@ -6,20 +6,18 @@ The records are `tf.train.Example`s of google-research/bert and tf-models-offici
 """
 
 import logging
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from bert_keras.core import files, manifest, progress
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.config import ExamplesConfig
 from bert_keras.data import features, masking, tokenization
 from bert_keras.pipelines import records
-from bert_keras.pipelines.inspection import example_decoding, example_reading
+from bert_keras.pipelines.inspection import data_card, example_decoding, example_reading
 
 logger = logging.getLogger(__name__)
 
@@ -45,21 +43,26 @@ def adopt_examples(
     vocabulary = _load_vocabulary(directory, vocab_path, do_lower_case)
     paths = _find_files(directory)
     format_ = _find_format(paths)
-    shards, totals = _scan(paths, format_, masking.masking_vocabulary(vocabulary))
+    shards, counts = _scan(paths, format_, masking.masking_vocabulary(vocabulary))
     vocabulary.save(files.join(directory, records.VOCABULARY_NAME))
     summary = manifest.Manifest(
         kind="examples",
         shards=tuple(shards),
-        config=_settings(format_, totals, vocabulary, do_lower_case),
+        config=_settings(format_, counts, vocabulary, do_lower_case),
         vocab_sha256=vocabulary.sha256,
         vocab_size=len(vocabulary),
-        counters=totals.counters(),
+        counters={
+            "examples": counts.num_examples,
+            "example_tokens": int(counts.by_token.sum()),
+            "masked_tokens": data_card.weighted_sum(counts.by_predictions),
+            "random_next_examples": counts.num_random_next,
+        },
     )
     manifest.write_manifest(directory, summary)
     logger.info(
         "adopted %s examples in %d files; train on them with `bert-keras pretrain "
         "--examples %s`",
-        f"{totals.num_examples:,}",
+        f"{counts.num_examples:,}",
         len(shards),
         directory,
     )
@@ -151,87 +154,61 @@ def _known_names() -> list[str]:
 # Their content.
 
 
-@dataclass(kw_only=True)
-class _Totals:
-    num_examples: int = 0
-    num_tokens: int = 0
-    num_masked: int = 0
-    num_random_next: int = 0
-    num_second_tokens: int = 0
-    """Tokens of second segments."""
-    num_bytes: int = 0
-    """Bytes of files, for the progress line."""
-
-    def counters(self) -> dict[str, int]:
-        return {
-            "examples": self.num_examples,
-            "example_tokens": self.num_tokens,
-            "masked_tokens": self.num_masked,
-            "random_next_examples": self.num_random_next,
-        }
-
-    def add(self, batch: dict[str, np.ndarray]) -> None:
-        self.num_examples += len(batch["input_ids"])
-        self.num_tokens += int(batch["input_mask"].sum())
-        self.num_masked += int(batch["masked_lm_weights"].sum())
-        self.num_second_tokens += int(batch["segment_ids"].sum())
-        if "next_sentence_labels" in batch:
-            self.num_random_next += int(batch["next_sentence_labels"].sum())
-
-
 def _scan(
     paths: list[str], format_: ExamplesConfig, vocabulary: masking.MaskingVocabulary
-) -> tuple[list[manifest.Shard], _Totals]:
-    totals, shards = _Totals(), []
+) -> tuple[list[manifest.Shard], data_card.Counts]:
+    counts = data_card.Counts.empty(format_, vocab_size=vocabulary.size)
+    shards: list[manifest.Shard] = []
+    seen: Counter[str] = Counter()
     reader = example_reading.Reader(config=format_, vocabulary=vocabulary)
     total = sum(map(files.size, paths))
     with progress.Progress(
-        "adopt", total=total, unit="bytes", read=lambda: totals.num_bytes
+        "adopt", total=total, unit="bytes", read=lambda: seen["bytes"]
     ):
         for path in paths:
-            before = totals.num_examples
-            messages = _read_messages(path, format_.compression, totals)
+            before = counts.num_examples
+            messages = _read_messages(path, format_.compression, seen)
             for batch in reader.read(messages, path=path, first_record=0):
-                totals.add(batch)
+                counts.add(batch, vocabulary)
             shards.append(
                 manifest.Shard(
                     name=files.name_of(path),
-                    num_records=totals.num_examples - before,
+                    num_records=counts.num_examples - before,
                     num_bytes=files.size(path),
                     sha256=files.sha256(path),
                 )
             )
-    return shards, totals
+    return shards, counts
 
 
 def _read_messages(
-    path: str, compression: records.Compression, totals: _Totals
+    path: str, compression: records.Compression, seen: Counter[str]
 ) -> Iterator[bytes]:
-    """Yields the records of a file; counts its bytes as they are read."""
+    """Yields the records of a file; adds their bytes to `seen` as they are read."""
     size = files.size(path)
     if size and (actual := _compression_of(path)) != compression:
         raise InputError(
             f"{path}: expected compression {compression}, as in the first file, found "
             f"{actual}: compress all files or none"
         )
-    end = totals.num_bytes + size
+    end = seen["bytes"] + size
     if not size:
         return
     for message in records.read_records(path, compression=compression):
         # For a compressed file only the end is known.
-        totals.num_bytes = min(totals.num_bytes + len(message), end - 1)
+        seen["bytes"] = min(seen["bytes"] + len(message), end - 1)
         yield message
-    totals.num_bytes = end
+    seen["bytes"] = end
 
 
 def _settings(
     format_: ExamplesConfig,
-    totals: _Totals,
+    counts: data_card.Counts,
     vocabulary: tokenization.Vocabulary,
     do_lower_case: bool,
 ) -> dict[str, Any]:
     # Without second segments, the labels are all alike and teach nothing.
-    has_pairs = totals.num_second_tokens > 0 and format_.packing == "sentence_pairs"
+    has_pairs = counts.num_second_tokens > 0 and format_.packing == "sentence_pairs"
     return {
         "max_seq_length": format_.max_seq_length,
         "max_predictions_per_seq": format_.num_predictions,

@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import pydantic
 
 from bert_keras.core import manifest
 from bert_keras.core.settings.config import ExamplesConfig
-from bert_keras.core.settings.strict import StrictModel, build_config
 from bert_keras.data import features, masking, tokenization
 
 NUM_COMMONEST = 20
@@ -36,6 +34,8 @@ class Counts:
     num_kept: int = 0
     """Hidden tokens shown as they are, on purpose or by a random choice."""
     num_random_next: int = 0
+    num_second_tokens: int = 0
+    """Tokens of second segments."""
 
     @classmethod
     def empty(cls, config: ExamplesConfig, *, vocab_size: int) -> "Counts":
@@ -70,6 +70,7 @@ class Counts:
         is_masked = shown == vocabulary.mask_id
         self.num_masked += int(is_masked.sum())
         self.num_kept += int(((shown == labels) & ~is_masked).sum())
+        self.num_second_tokens += int(batch["segment_ids"].sum())
         if "next_sentence_labels" in batch:
             self.num_random_next += int(batch["next_sentence_labels"].sum())
 
@@ -85,7 +86,7 @@ def make_card(
 ) -> dict[str, Any]:
     """Returns the card, for JSON; adopted examples have fewer values."""
     num_tokens = int(counts.by_token.sum())
-    num_hidden = _weighted_sum(counts.by_predictions)
+    num_hidden = weighted_sum(counts.by_predictions)
     num_random = num_hidden - counts.num_masked - counts.num_kept
     card = {
         "corpus": _corpus_card(summary),
@@ -129,7 +130,7 @@ def _share(part: float, whole: float, *, rest: bool = False) -> float:
     return round(1 - share if rest else share, 6)
 
 
-def _weighted_sum(histogram: np.ndarray) -> int:
+def weighted_sum(histogram: np.ndarray) -> int:
     return int(histogram @ np.arange(len(histogram)))
 
 
@@ -142,7 +143,7 @@ def _distribution(histogram: np.ndarray) -> dict[str, Any]:
         for name, q in (("min", 0), ("p5", 0.05), ("median", 0.5), ("p95", 0.95))
     }
     return {
-        "mean": round(_weighted_sum(histogram) / max(total, 1), 3),
+        "mean": round(weighted_sum(histogram) / max(total, 1), 3),
         **quantiles,
         "max": int(np.flatnonzero(histogram)[-1]) if total else 0,
         "histogram": histogram.tolist(),
@@ -177,14 +178,6 @@ _COUNTERS = (
 )
 
 
-class _Corpus(StrictModel):
-    """The part of a corpus's facts that is shown."""
-
-    model_config = pydantic.ConfigDict(extra="ignore")
-
-    counters: dict[str, int] = {}
-
-
 def _corpus_card(summary: manifest.Manifest) -> dict[str, Any]:
     """Returns facts about the documents, from the manifests of examples and corpus.
 
@@ -192,8 +185,7 @@ def _corpus_card(summary: manifest.Manifest) -> dict[str, Any]:
     `dropped_paragraphs/reason`, `cleaned/rule` and `encoding/name`; those of examples
     `name` and `dropped_reason`.
     """
-    corpus = summary.config.get("corpus", {})
-    known = build_config(_Corpus, corpus, origin=manifest.MANIFEST_NAME).counters
+    known = summary.config.get("corpus", {}).get("counters", {})
     by_source: dict[str, dict[str, int]] = defaultdict(dict)
     left_out: Counter[str] = Counter()
     cleaned: Counter[str] = Counter()

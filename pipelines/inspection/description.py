@@ -4,10 +4,9 @@ import itertools
 import shutil
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -28,30 +27,21 @@ class _Examples:
     reader: example_reading.Reader
 
     def read(
-        self,
-        shard: manifest.Shard,
-        *,
-        limit: int | None = None,
-        seen: Counter[str] | None = None,
+        self, shard: manifest.Shard, seen: Counter[str], *, limit: int | None = None
     ) -> Iterator[dict[str, np.ndarray]]:
         """Yields batches of a shard's first `limit` records, counted in `seen`."""
+
+        def counted() -> Iterator[bytes]:
+            messages = records.read_records(path, compression=self.config.compression)
+            for message in itertools.islice(messages, limit):
+                seen["records"] += 1
+                yield message
+
         shards = self.summary.shards
         before = shards[: shards.index(shard)]
         path = files.join(self.directory, shard.name)
-        messages = records.read_records(path, compression=self.config.compression)
-        return self.reader.read(
-            _counted(
-                itertools.islice(messages, limit), Counter() if seen is None else seen
-            ),
-            path=path,
-            first_record=sum(shard.num_records for shard in before),
-        )
-
-
-def _counted(messages: Iterator[bytes], seen: Counter[str]) -> Iterator[bytes]:
-    for message in messages:
-        seen["records"] += 1
-        yield message
+        first_record = sum(shard.num_records for shard in before)
+        return self.reader.read(counted(), path=path, first_record=first_record)
 
 
 def _open_examples(
@@ -71,15 +61,14 @@ def _open_examples(
     config = features.examples_config(
         summary.config, origin=files.join(examples_dir, manifest.MANIFEST_NAME)
     )
-    reader = example_reading.Reader(
-        config=config, vocabulary=masking.masking_vocabulary(vocabulary)
-    )
     return _Examples(
         directory=str(examples_dir),
         summary=summary,
         config=config,
         vocabulary=vocabulary,
-        reader=reader,
+        reader=example_reading.Reader(
+            config=config, vocabulary=masking.masking_vocabulary(vocabulary)
+        ),
     )
 
 
@@ -125,7 +114,7 @@ def _count_all(examples: _Examples) -> data_card.Counts:
     ):
         for shard in examples.summary.shards:
             before = seen["records"]
-            for batch in examples.read(shard, seen=seen):
+            for batch in examples.read(shard, seen):
                 counts.add(batch, examples.reader.vocabulary)
             if seen["records"] - before != shard.num_records:
                 raise InputError(
@@ -169,18 +158,13 @@ def _terminal_width() -> int:
 def _describe_manifest(examples: _Examples) -> Iterator[str]:
     summary, config, known = examples.summary, examples.config, examples.summary.config
     casing = "uncased" if known["do_lower_case"] else "cased"
-    documents = ""
-    if "documents" in summary.counters:
-        documents = f" from {summary.counters['documents']:,} documents"
-    packed = ""
+    nouns = f"{summary.num_records:,} examples"
     if config.pack_instances:
         num_examples = summary.counters.get("examples", 0)
-        packed = f"{num_examples:,} examples in "
-    nouns = "rows" if packed else "examples"
-    yield (
-        f"{examples.directory}: {packed}{summary.num_records:,} {nouns}{documents}, in "
-        f"{len(summary.shards):,} files"
-    )
+        nouns = f"{num_examples:,} examples in {summary.num_records:,} rows"
+    if "documents" in summary.counters:
+        nouns += f" from {summary.counters['documents']:,} documents"
+    yield f"{examples.directory}: {nouns}, in {len(summary.shards):,} files"
     yield (
         f"{casing} vocabulary of {summary.vocab_size:,}; at most "
         f"{config.max_seq_length} tokens and {config.num_predictions} predictions"
@@ -217,7 +201,7 @@ def _first_examples(
         only = examples.summary.model_copy(update={"shards": (shard,)})
         manifest.verify_shards(examples.directory, only)
         index = 0
-        for batch in examples.read(shard, limit=limit):
+        for batch in examples.read(shard, Counter(), limit=limit):
             for row in range(min(len(batch["input_ids"]), limit - index)):
                 yield shard, index, {name: v[row] for name, v in batch.items()}
                 index += 1
@@ -225,32 +209,33 @@ def _first_examples(
 
 
 def describe_example(
-    example: Mapping[str, Sequence[float] | np.ndarray],
+    example: Mapping[str, np.ndarray],
     vocabulary: tokenization.Vocabulary,
     *,
     title: str,
     width: int,
 ) -> Iterator[str]:
     """Yields the lines of one example: a title, segment A, segment B if it has one."""
+    slots = zip(
+        example["masked_lm_positions"],
+        example["masked_lm_ids"],
+        example["masked_lm_weights"],
+        strict=True,
+    )
+    labels = {int(position): int(label) for position, label, weight in slots if weight}
     length = int(sum(example["input_mask"]))
-    ids = [int(token) for token in example["input_ids"][:length]]
-    segment_ids = example["segment_ids"]
-    labels = _labels(example)
-    pieces = [
-        _Piece(vocabulary.tokens[shown], vocabulary.tokens[labels.get(i, shown)])
-        for i, shown in enumerate(ids)
-    ]
+    kinds: Counter[str] = Counter()
+    texts = ["", ""]
+    for position, shown in enumerate(example["input_ids"][:length].tolist()):
+        kind, text = _piece(vocabulary, shown, labels.get(position))
+        kinds[kind] += 1
+        texts[example["segment_ids"][position]] += text
     label = "full sentences"
     if "next_sentence_labels" in example:
         is_random = example["next_sentence_labels"][0]
         label = "B is random" if is_random else "B follows A"
     yield f"── {title}: {label}"
-    for segment, name in enumerate("AB"):
-        text = "".join(
-            piece.text(is_target=i in labels)
-            for i, piece in enumerate(pieces)
-            if segment_ids[i] == segment
-        )
+    for name, text in zip("AB", texts, strict=True):
         yield from textwrap.wrap(
             text,
             width,
@@ -259,7 +244,6 @@ def describe_example(
             break_long_words=False,
             break_on_hyphens=False,
         )
-    kinds = Counter(pieces[i].kind for i in labels)
     yield (
         f"   {length} tokens, {len(example['input_ids']) - length} padding; "
         f"{len(labels)} hidden: {kinds['masked']} [MASK], {kinds['kept']} kept, "
@@ -267,34 +251,19 @@ def describe_example(
     )
 
 
-def _labels(example: Mapping[str, Sequence[float] | np.ndarray]) -> dict[int, int]:
-    slots = zip(
-        example["masked_lm_positions"],
-        example["masked_lm_ids"],
-        example["masked_lm_weights"],
-        strict=True,
-    )
-    return {int(position): int(label) for position, label, weight in slots if weight}
+def _piece(
+    vocabulary: tokenization.Vocabulary, shown_id: int, label: int | None
+) -> tuple[str, str]:
+    """Returns the kind and the text of a piece; `label`: the true piece, if hidden.
 
-
-class _Piece(NamedTuple):
-    """A piece as the model sees it, and the true one."""
-
-    shown: str
-    true: str
-
-    @property
-    def kind(self) -> str:
-        if self.shown == features.MASK_TOKEN:
-            return "masked"
-        return "kept" if self.shown == self.true else "random"
-
-    def text(self, *, is_target: bool) -> str:
-        """Returns the piece, after a blank unless the true piece continues a word."""
-        prefix = tokenization.CONTINUATION_PREFIX
-        blank = "" if self.true.startswith(prefix) else " "
-        if not is_target:
-            return blank + self.true.removeprefix(prefix)
-        if self.kind == "masked":
-            return f"{blank}[MASK→{self.true}]"
-        return f"{blank}{self.shown}→{self.true}"
+    The text begins with a blank unless the true piece continues a word.
+    """
+    shown = vocabulary.tokens[shown_id]
+    true = shown if label is None else vocabulary.tokens[label]
+    prefix = tokenization.CONTINUATION_PREFIX
+    blank = "" if true.startswith(prefix) else " "
+    if label is None:
+        return "plain", blank + true.removeprefix(prefix)
+    if shown == features.MASK_TOKEN:
+        return "masked", f"{blank}[MASK→{true}]"
+    return "kept" if shown == true else "random", f"{blank}{shown}→{true}"

@@ -76,11 +76,8 @@ def find_pieces(file: BinaryIO, num_bytes: int) -> list[Piece]:
     """
     text = _Letters(file)
     marks = _ended(list(_marks(text, num_bytes)), num_bytes)
-    return [
-        piece
-        for start, end, stop in _books(marks, num_bytes)
-        for piece in _parts(text, start, end, stop)
-    ]
+    books = _books(marks, num_bytes)
+    return [piece for book in books for piece in _parts(text, *book)]
 
 
 class _Letters:
@@ -88,7 +85,7 @@ class _Letters:
 
     def __init__(self, file: BinaryIO):
         encoding = encoding_of(file)
-        self._type = {None: None, "utf-16-le": "<u2", "utf-16-be": ">u2"}[encoding]
+        self._type = {"utf-16-le": "<u2", "utf-16-be": ">u2"}.get(encoding or "")
         self.width = 1 if encoding is None else 2
         """Bytes of the file for each byte."""
         self._file = file
@@ -121,8 +118,7 @@ def _marks(text: _Letters, num_bytes: int) -> Iterator[_Mark]:
                 continue
             end = chunk.find(b"\n", mark.end()) + 1 or mark.end()
             seen = start + 1
-            kind = str(mark.lastgroup).replace("_", " ")
-            yield _Mark(kind, start, first + end * text.width)
+            yield _Mark(str(mark.lastgroup), start, first + end * text.width)
 
 
 def _lines_with_landmarks(chunk: bytes) -> list[int]:
@@ -141,13 +137,12 @@ def _lines_with_landmarks(chunk: bytes) -> list[int]:
 def _ended(marks: list[_Mark], num_bytes: int) -> list[_Mark]:
     """Turns small print that no book follows into marks of the end."""
     borders = [mark.start for mark in marks if mark.kind != "notice"] + [num_bytes]
-    return [
-        mark._replace(kind="end")
-        if mark.kind == "small print"
-        and borders[bisect.bisect(borders, mark.start)] - mark.start < _MIN_BOOK_BYTES
-        else mark
-        for mark in marks
-    ]
+
+    def is_end(mark: _Mark) -> bool:
+        following = borders[bisect.bisect(borders, mark.start)]
+        return mark.kind == "small_print" and following - mark.start < _MIN_BOOK_BYTES
+
+    return [mark._replace(kind="end") if is_end(mark) else mark for mark in marks]
 
 
 def _books(marks: list[_Mark], num_bytes: int) -> Iterator[tuple[int, int, int]]:
@@ -156,9 +151,10 @@ def _books(marks: list[_Mark], num_bytes: int) -> Iterator[tuple[int, int, int]]
     A book stops where the next one's header starts, and the last one with the file.
     """
     texts = _texts(marks, num_bytes) or [(0, num_bytes)]
-    stops = [*(start for start, _ in texts[1:]), num_bytes]
-    yield (0, texts[0][1], stops[0])
-    for (start, end), stop in zip(texts[1:], stops[1:], strict=True):
+    starts = [0, *(start for start, _ in texts[1:])]
+    for start, (_, end), stop in zip(
+        starts, texts, [*starts[1:], num_bytes], strict=True
+    ):
         yield start, end, stop
 
 
@@ -181,7 +177,7 @@ def _texts(marks: list[_Mark], num_bytes: int) -> list[tuple[int, int]]:
             continue  # It is in a header.
         elif not is_open:
             is_open = True
-        elif mark.kind != "small print":
+        elif mark.kind != "small_print":
             # No mark of an end: the text ends before the next one's header.
             is_near = max(outside, mark.start - _MIN_BOOK_BYTES) < notice < mark.start
             end = notice if is_near else mark.start
@@ -194,8 +190,8 @@ def _parts(text: _Letters, start: int, end: int, stop: int) -> Iterator[Piece]:
     """Cuts a book into parts of about the same size; the last one is up to `stop`."""
     book = start
     for num_left in range(-(-(end - start) // MAX_PIECE_BYTES), 1, -1):
-        wanted = start + (end - start) // num_left // text.width * text.width
-        cut = _cut_before(text, max(start, wanted - _WINDOW_BYTES), wanted)
+        last = start + (end - start) // num_left // text.width * text.width
+        cut = _cut_before(text, max(start, last - _WINDOW_BYTES), last)
         yield Piece(start, cut, book)
         start = cut
     yield Piece(start, stop, book)

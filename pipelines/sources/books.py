@@ -70,7 +70,7 @@ class Books:
         part: source.Range,
         options: source.Options,
         advance: source.Advance,
-        count: source.Count,
+        counts: Counter[str],
     ) -> Iterator[source.SourceDocument | source.Reject]:
         from bert_keras.pipelines.sources import book_cutter
 
@@ -78,8 +78,8 @@ class Books:
             encoding = book_cutter.encoding_of(file)
             pieces = part.pieces or book_cutter.find_pieces(file, part.stop)
             for piece in map(book_cutter.Piece._make, pieces):
-                count("items_read")
-                book = _read_book(file, piece, part.path, encoding, options, count)
+                counts["items_read"] += 1
+                book = _read_book(file, piece, part.path, encoding, options, counts)
                 if book is not None:
                     yield book
                 advance(piece.stop - piece.start)
@@ -91,7 +91,7 @@ def _read_book(
     path: str,
     encoding: str | None,
     options: source.Options,
-    count: source.Count,
+    counts: Counter[str],
 ) -> source.SourceDocument | source.Reject | None:
     from bert_keras.pipelines.sources import book_cutter, book_text
 
@@ -104,7 +104,7 @@ def _read_book(
         place = f"byte {piece.start}" if piece.start else ""
         return source.Reject(path, place, "", str(error))
     del data
-    count(f"encoding/{codec}")
+    counts[f"encoding/{codec}"] += 1
     name = files.name_of(path)
     title = os.path.splitext(name)[0]
     is_later_part = piece.book < piece.start
@@ -117,11 +117,9 @@ def _read_book(
     book = book_text.parse_book(
         text, name=title, is_later_part=is_later_part, counts=cleaned
     )
-    for rule, amount in cleaned.items():
-        if amount:
-            count(f"cleaned/{rule}", amount)
+    counts.update({f"cleaned/{rule}": cleaned[rule] for rule in +cleaned})
     if not book.paragraphs:
-        count("dropped/no running text")
+        counts["dropped/no running text"] += 1
         return None
     return source.SourceDocument(
         id=f"{name}:{digest[:12]}",

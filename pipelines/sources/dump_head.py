@@ -14,45 +14,29 @@ from bert_keras.pipelines.sources import multistream
 _MAX_HEAD_BYTES = 1 << 22
 
 # Names of the namespaces, for a dump that does not list them.
-_DEFAULT_NAMESPACES = {
-    "media": -2,
-    "special": -1,
-    "talk": 1,
+_SUBJECTS = {
     "user": 2,
-    "user talk": 3,
     "wikipedia": 4,
-    "wikipedia talk": 5,
     "project": 4,
-    "project talk": 5,
     "file": 6,
-    "file talk": 7,
     "image": 6,
-    "image talk": 7,
     "mediawiki": 8,
-    "mediawiki talk": 9,
     "template": 10,
-    "template talk": 11,
     "help": 12,
-    "help talk": 13,
     "category": 14,
-    "category talk": 15,
     "portal": 100,
-    "portal talk": 101,
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Site:
-    wiki: str
-    namespaces: Mapping[str, int]
-    """Namespace number by lower-case name."""
+_DEFAULT_NAMESPACES = {"media": -2, "special": -1, "talk": 1} | _SUBJECTS
+_DEFAULT_NAMESPACES |= {f"{name} talk": n + 1 for name, n in _SUBJECTS.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
     """The facts that reading a dump from any place requires."""
 
-    site: Site
+    wiki: str
+    namespaces: Mapping[str, int]
+    """Namespace number by lower-case name."""
     root: int
     """Offset of <mediawiki>, in bytes of the text."""
 
@@ -61,24 +45,23 @@ def read_head(file: BinaryIO, path: str) -> Head:
     chunks = multistream.read_all(file, path)
     first = next(chunks, b"")
     # `>` ends the declaration of the encoding; the first bzip2 streams may be short.
-    while b">" not in first and (chunk := next(chunks, b"")):
-        first += chunk
-        if len(first) > _MAX_HEAD_BYTES:
+    while b">" not in first and len(first) <= _MAX_HEAD_BYTES:
+        if not (chunk := next(chunks, b"")):
             break
+        first += chunk
     _check_encoding(first, path)
     head, name, root = b"", None, 0
     for chunk in itertools.chain([first], chunks):
         head += chunk
         if name is None:
             name, root = _root_element(head)
-        if name is not None and name != b"mediawiki":
-            break
+        is_other = name is not None and name != b"mediawiki"
         is_whole = name and re.search(b"</siteinfo>|<page>|</mediawiki>", head[root:])
-        if is_whole or len(head) > _MAX_HEAD_BYTES:
+        if is_other or is_whole or len(head) > _MAX_HEAD_BYTES:
             break
     if name != b"mediawiki":
         raise _not_a_dump(head, name, path)
-    return Head(site=_parse_site(head[root:]), root=root)
+    return _parse_head(head[root:], root)
 
 
 _ELEMENT = re.compile(rb"<([A-Za-z_][\w.:-]*)([\s/>])?")
@@ -113,36 +96,39 @@ _NO_ELEMENT = re.compile(
 
 
 def _not_a_dump(head: bytes, root: bytes | None, path: str) -> InputError:
-    expected = "expected a MediaWiki export (XML with the root <mediawiki>)"
     text = head[:4096].decode("utf-8-sig", errors="replace")
     if not text.strip():
-        return InputError(f"{path}: {expected}, but the file is empty")
-    if (root or b"").lower() == b"html" or is_html(text):
-        return InputError(f"{path}: {expected}, but this is an HTML page")
-    if re.match(r"\d+:\d+:", text):
-        what = "the index of a multistream dump, which is not needed: leave it out"
-        return InputError(f"{path}: {expected}, but this is {what}")
-    if root:
-        what = f"XML with the root <{root.decode()}>"
-        return InputError(f"{path}: {expected}, but this is {what}")
+        actual = "the file is empty"
+    elif (root or b"").lower() == b"html" or is_html(text):
+        actual = "this is an HTML page"
+    elif re.match(r"\d+:\d+:", text):
+        actual = (
+            "this is the index of a multistream dump, which is not needed: leave it"
+        )
+        actual += " out"
+    elif root:
+        actual = f"this is XML with the root <{root.decode()}>"
+    else:
+        actual = f"this is not XML; it begins with {text[:24]!r}"
     return InputError(
-        f"{path}: {expected}, but this is not XML; it begins with {text[:24]!r}"
+        f"{path}: expected a MediaWiki export (XML with the root <mediawiki>), but "
+        f"{actual}"
     )
 
 
-def _parse_site(head: bytes) -> Site:
+def _parse_head(head: bytes, root: int) -> Head:
     match = re.search(b"<siteinfo>.*?</siteinfo>", head, re.DOTALL)
     try:
         info = ElementTree.fromstring(match[0] if match else b"<siteinfo/>")
     except ElementTree.ParseError:
         info = ElementTree.Element("siteinfo")
-    numbers = {
-        (item.text or "").lower(): number_of(item.get("key"))
+    namespaces = {
+        (item.text or "").lower(): number
         for item in info.iter("namespace")
+        if (number := number_of(item.get("key"))) is not None
     }
-    namespaces = {name: key for name, key in numbers.items() if key is not None}
     wiki = info.findtext("dbname") or wiki_of(info.findtext("base") or "")
-    return Site(wiki=wiki, namespaces=namespaces or _DEFAULT_NAMESPACES)
+    return Head(wiki=wiki, namespaces=namespaces or _DEFAULT_NAMESPACES, root=root)
 
 
 def number_of(text: str | None) -> int | None:

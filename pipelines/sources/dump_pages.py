@@ -80,7 +80,7 @@ def read_pages(
         file.seek(start)
         progress = multistream.Progress(file, start, stop, advance)
         for xml, problem in _cut_pages(file, path, head, start, stop):
-            yield _bad_page(xml, problem) if problem else parse_page(xml, head.site)
+            yield _bad_page(xml, problem) if problem else parse_page(xml, head)
             progress.update()
         progress.finish()
 
@@ -110,7 +110,7 @@ def is_splittable(path: str) -> bool:
         return kind is None or (kind == "bz2" and multistream.has_streams(file))
 
 
-def parse_page(xml: bytes, site: dump_head.Site) -> Page | BadPage:
+def parse_page(xml: bytes, head: dump_head.Head) -> Page | BadPage:
     try:
         page = ElementTree.fromstring(xml)
     except ElementTree.ParseError as error:
@@ -128,10 +128,10 @@ def parse_page(xml: bytes, site: dump_head.Site) -> Page | BadPage:
     text = revision.findtext("text") or ""
     namespace = dump_head.number_of(page.findtext("ns"))
     return Page(
-        wiki=site.wiki,
+        wiki=head.wiki,
         page_id=page_id,
         title=title,
-        namespace=_namespace(title, site) if namespace is None else namespace,
+        namespace=_namespace(title, head) if namespace is None else namespace,
         timestamp=revision.findtext("timestamp") or "",
         is_redirect=page.find("redirect") is not None or bool(_REDIRECT.match(text)),
         model=revision.findtext("model") or "wikitext",
@@ -147,9 +147,9 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _namespace(title: str, site: dump_head.Site) -> int:
+def _namespace(title: str, head: dump_head.Head) -> int:
     prefix, colon, _ = title.partition(":")
-    return site.namespaces.get(prefix.strip().lower(), 0) if colon else 0
+    return head.namespaces.get(prefix.strip().lower(), 0) if colon else 0
 
 
 def _bad_page(xml: bytes, reason: str) -> BadPage:
@@ -170,12 +170,12 @@ def _cut_pages(
     file: BinaryIO, path: str, head: dump_head.Head, start: int, stop: int
 ) -> Iterator[page_cutter.Cut]:
     kind = multistream.compression(file)
-    if kind == "gz":
-        # The file cannot be split: all of it is at position 0.
-        return _cut_whole(file, path, head) if start <= 0 < stop else iter(())
     if kind == "bz2":
         return _cut_streams(file, path, head, start, stop)
-    return _cut_plain(file, head, start, stop)
+    if kind is None:
+        return _cut_plain(file, head, start, stop)
+    # A gzip file cannot be split: all of it is at position 0.
+    return _cut_whole(file, path, head) if start <= 0 < stop else iter(())
 
 
 def _cut_whole(
@@ -213,11 +213,10 @@ def _cut_streams(
     for event in multistream.read_streams(file, path, start, stop):
         if isinstance(event, bytes):
             yield from cutter.feed(event)
-        else:
-            if event.offset == 0:
-                cutter.skip = head.root
-            if cutter.stop is None and event.offset >= stop:
-                cutter.stop = cutter.offset
+        elif event == 0:
+            cutter.skip = head.root
+        elif cutter.stop is None and event >= stop:
+            cutter.stop = cutter.offset
         if cutter.is_finished:
             return
     yield from cutter.cut_off(_DUMP_ENDS)

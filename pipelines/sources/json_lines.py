@@ -1,6 +1,7 @@
 """JSON lines -> documents, such as those of WikiExtractor's `--json`."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -32,7 +33,7 @@ class JsonLines:
         part: source.Range,
         options: source.Options,
         advance: source.Advance,
-        count: source.Count,
+        counts: Counter[str],
     ) -> Iterator[source.SourceDocument | source.Reject]:
         with text_lines.open_range(part, advance) as (file, stop, progress):
             lines = text_lines.read_lines(file, part.path, part.start)
@@ -42,7 +43,7 @@ class JsonLines:
                 progress.update()
                 if line is not None and not line.strip():
                     continue
-                count("items_read")
+                counts["items_read"] += 1
                 try:
                     document = parse_line(line)
                 except ValueError as error:
@@ -51,7 +52,7 @@ class JsonLines:
                     yield source.Reject(part.path, place, "", str(error))
                     continue
                 if document is None:
-                    count("dropped/no running text")
+                    counts["dropped/no running text"] += 1
                 else:
                     yield document
 

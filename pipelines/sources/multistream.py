@@ -6,11 +6,12 @@ multistream dumps of Wikipedia have one per hundred pages, and pbzip2 makes one 
 """
 
 import bz2
+import contextlib
 import logging
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from bert_keras.core.errors import InputError
 
@@ -27,11 +28,6 @@ _NO_END = 1 << 63
 logger = logging.getLogger(__name__)
 
 
-class StreamStart(NamedTuple):
-    offset: int
-    """Its first byte in the file."""
-
-
 def compression(file: BinaryIO) -> str | None:
     """Returns `bz2`, `gz` or `None`, by the first bytes; moves to the beginning."""
     file.seek(0)
@@ -44,33 +40,42 @@ def compression(file: BinaryIO) -> str | None:
 
 def has_streams(file: BinaryIO) -> bool:
     """Whether a bzip2 file holds several streams, the second in its first 32 MiB."""
-    window = _Window(file, 1)
-    return window.find_stream(_SEARCHED_BYTES)
+    return _Window(file, 1).find_stream(_SEARCHED_BYTES)
+
+
+@contextlib.contextmanager
+def _errors_named(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, _DamagedError) as error:
+        is_damaged = isinstance(error, _DamagedError)
+        state = (
+            f"is damaged ({error})" if is_damaged else "ends in the middle (truncated)"
+        )
+        raise InputError(
+            f"{path}: the compressed file {state}; copy or download it again"
+        ) from None
 
 
 def read_streams(
     file: BinaryIO, path: str, start: int, stop: int
-) -> Iterator[StreamStart | bytes]:
+) -> Iterator[int | bytes]:
     """Unpacks a bzip2 file, from the first stream that begins at `start` or later.
 
-    Yields the start of each stream, then its content. Reading goes on past `stop` while
-    the caller asks for more, since a page may end there. Bytes after the last stream
-    are ignored, as by bunzip2.
+    Yields the first byte of each stream, then its content. Reading goes on past `stop`
+    while the caller asks for more, since a page may end there. Bytes after the last
+    stream are ignored, as by bunzip2.
     """
-    try:
+    with _errors_named(path):
         yield from _streams(file, start, stop)
-    except EOFError:
-        raise truncated(path) from None
-    except _DamagedError as error:
-        raise damaged(path, str(error)) from None
 
 
-def _streams(file: BinaryIO, start: int, stop: int) -> Iterator[StreamStart | bytes]:
+def _streams(file: BinaryIO, start: int, stop: int) -> Iterator[int | bytes]:
     window = _Window(file, start)
     is_found = window.find_stream(stop)
     while is_found:
         begin = window.offset
-        yield StreamStart(begin)
+        yield begin
         try:
             yield from _unpack(window)
         except _DamagedError as error:
@@ -85,26 +90,8 @@ def _streams(file: BinaryIO, start: int, stop: int) -> Iterator[StreamStart | by
 
 def read_all(file: BinaryIO, path: str) -> Iterator[bytes]:
     read = {"bz2": _bz2_chunks, "gz": _gzip_chunks, None: _plain_chunks}
-    try:
+    with _errors_named(path):
         yield from read[compression(file)](file)
-    except EOFError:
-        raise truncated(path) from None
-    except _DamagedError as error:
-        raise damaged(path, str(error)) from None
-
-
-def truncated(path: str) -> InputError:
-    return InputError(
-        f"{path}: the compressed file ends in the middle (truncated); copy or "
-        "download it again"
-    )
-
-
-def damaged(path: str, reason: str) -> InputError:
-    """Returns an error for a compressed file of which nothing can be saved."""
-    return InputError(
-        f"{path}: the compressed file is damaged ({reason}); copy or download it again"
-    )
 
 
 def check_end(file: BinaryIO, path: str) -> None:
@@ -142,16 +129,15 @@ class Progress:
         self._stop = stop
         self._advance = advance
 
-    def update(self) -> None:
-        self._move(min(self._file.tell(), self._stop))
-
-    def finish(self) -> None:
-        self._move(self._stop)
-
-    def _move(self, position: int) -> None:
+    def update(self, position: int | None = None) -> None:
+        """Reports the bytes up to `position`; `None`: that of the file."""
+        position = min(self._file.tell() if position is None else position, self._stop)
         if position > self._consumed:
             self._advance(position - self._consumed)
             self._consumed = position
+
+    def finish(self) -> None:
+        self.update(self._stop)
 
 
 class _DamagedError(Exception):
@@ -180,8 +166,8 @@ class _Window:
         self.offset -= len(data)
 
     def is_stream(self) -> bool:
-        while len(self._ahead) < _MAGIC_BYTES and (more := self._read()):
-            self._ahead += more
+        while len(self._ahead) < _MAGIC_BYTES and self._read():
+            pass
         return _MAGIC.match(self._ahead) is not None
 
     def find_stream(self, stop: int) -> bool:
@@ -191,25 +177,24 @@ class _Window:
                 self._skip(match.start())
                 return self.offset < stop
             self._skip(max(len(self._ahead) - _MAGIC_BYTES + 1, 0))
-            more = self._read()
-            if not more:
+            if not self._read():
                 return False
-            self._ahead += more
         return False
 
     def skip_zeros(self) -> bool:
         """Moves past zero bytes, the padding of tapes; `False` at the end of file."""
-        while True:
-            rest = self._ahead.lstrip(b"\0")
-            self._skip(len(self._ahead) - len(rest))
-            if rest:
-                return True
-            self._ahead = self._read()
-            if not self._ahead:
+        while not (rest := self._ahead.lstrip(b"\0")):
+            self._skip(len(self._ahead))
+            if not self._read():
                 return False
+        self._skip(len(self._ahead) - len(rest))
+        return True
 
-    def _read(self) -> bytes:
-        return self._file.read(CHUNK_BYTES)
+    def _read(self) -> bool:
+        """Reads ahead; `False` at the end of the file."""
+        more = self._file.read(CHUNK_BYTES)
+        self._ahead += more
+        return bool(more)
 
     def _skip(self, num_bytes: int) -> None:
         self._ahead = self._ahead[num_bytes:]
@@ -238,9 +223,7 @@ def _bz2_chunks(file: BinaryIO) -> Iterator[bytes]:
     # file, so the rest would be missing without an error.
     if not _Window(file, 0).is_stream():
         raise _DamagedError("it does not begin as a bzip2 file does")
-    for event in _streams(file, 0, 1):
-        if isinstance(event, bytes):
-            yield event
+    yield from (event for event in _streams(file, 0, 1) if isinstance(event, bytes))
 
 
 def _gzip_chunks(file: BinaryIO) -> Iterator[bytes]:
@@ -268,7 +251,7 @@ _GZIP = 31  # Window bits of zlib for gzip's header.
 
 
 def _next_member(file: BinaryIO, data: bytes) -> bytes:
-    """Returns bytes of the next gzip member, empty if only zeros or others follow."""
+    """Returns bytes of the next gzip member; empty if no other member follows."""
     data = data.lstrip(b"\0")
     while len(data) < 2 and (more := file.read(CHUNK_BYTES)):
         data = (data + more).lstrip(b"\0")

@@ -63,12 +63,12 @@ def split_input(item: source.Input, *, max_bytes: int = 32 << 20) -> list[source
 def read_range(
     part: source.Range,
     advance: source.Advance,
-    count: source.Count,
+    counts: Counter[str],
     options: source.Options = source.DEFAULTS,
 ) -> Iterator[source.SourceDocument | source.Reject]:
     """Reads the documents that begin in a range; an `OSError` has the file's name."""
     try:
-        yield from SOURCES[part.kind].read(part, options, advance, count)
+        yield from SOURCES[part.kind].read(part, options, advance, counts)
         num_bytes = files.size(part.path)
     except OSError as error:
         # Errors of reading an open file do not say which.

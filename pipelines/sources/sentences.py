@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -31,14 +32,14 @@ class Sentences:
         part: source.Range,
         options: source.Options,
         advance: source.Advance,
-        count: source.Count,
+        counts: Counter[str],
     ) -> Iterator[source.SourceDocument | source.Reject]:
         name = files.name_of(part.path)
         with text_lines.open_range(part, advance) as (file, stop, progress):
             blocks = sentence_lines.read_blocks(file, part.path, part.start, stop)
             for block in blocks:
                 progress.update()
-                count("items_read")
+                counts["items_read"] += 1
                 data = b"\n".join(filter(None, block.lines))
                 try:
                     if None in block.lines:
@@ -50,7 +51,7 @@ class Sentences:
                     place = f"byte {block.offset}"
                     yield source.Reject(part.path, place, "", str(error))
                     continue
-                count(f"encoding/{codec}")
+                counts[f"encoding/{codec}"] += 1
                 lines = (" ".join(line.split()) for line in text.split("\n"))
                 yield source.SourceDocument(
                     id=f"{name}:{hashlib.sha256(data).hexdigest()[:12]}",

@@ -5,6 +5,7 @@ cheap to import, since the command line takes its options from them: heavy modul
 imported in their methods.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
@@ -13,8 +14,6 @@ from bert_keras.core.errors import InputError
 
 Advance = Callable[[int], object]
 """Called with the number of bytes of the range just consumed."""
-Count = Callable[..., object]
-"""Called with the name of a counter, and with the amount if it is not 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +90,7 @@ class Source(Protocol):
         ...
 
     def read(
-        self, part: Range, options: Options, advance: Advance, count: Count
+        self, part: Range, options: Options, advance: Advance, counts: Counter[str]
     ) -> Iterator[SourceDocument | Reject]:
         """Reads the documents that begin in a range.
 

@@ -47,7 +47,7 @@ class Wikipedia:
         part: source.Range,
         options: source.Options,
         advance: source.Advance,
-        count: source.Count,
+        counts: Counter[str],
     ) -> Iterator[source.SourceDocument | source.Reject]:
         from bert_keras.pipelines import filters, wikitext
         from bert_keras.pipelines.sources import dump_pages
@@ -56,7 +56,7 @@ class Wikipedia:
         for page in dump_pages.read_pages(
             part.path, start=part.start, stop=part.stop, advance=advance
         ):
-            count("items_read")
+            counts["items_read"] += 1
             if isinstance(page, dump_pages.BadPage):
                 page_id = "" if page.page_id is None else str(page.page_id)
                 yield source.Reject(part.path, page_id, page.title or "", page.reason)
@@ -65,7 +65,7 @@ class Wikipedia:
             if reason is None and options.drop_lists:
                 reason = filters.page_reason(page.title, page.text)
             if reason:
-                count(f"dropped/{reason}")
+                counts[f"dropped/{reason}"] += 1
             elif paragraphs := wikitext.clean(page.text, cleaned):
                 yield source.SourceDocument(
                     id=f"{page.wiki}:{page.page_id}:{page.title}",
@@ -75,6 +75,5 @@ class Wikipedia:
                     paragraphs=paragraphs,
                 )
             else:
-                count("dropped/no running text")
-        for rule, amount in cleaned.items():
-            count(f"cleaned/{rule}", amount)
+                counts["dropped/no running text"] += 1
+        counts.update({f"cleaned/{rule}": n for rule, n in cleaned.items()})

@@ -3,12 +3,6 @@
 import re
 from collections.abc import Callable
 
-_Template = Callable[[list[str]], str]
-
-
-def _argument(number: int) -> _Template:
-    return lambda arguments: arguments[number] if len(arguments) > number else ""
-
 
 def _last(arguments: list[str]) -> str:
     return arguments[-1] if arguments else ""
@@ -29,14 +23,6 @@ def _joined(arguments: list[str]) -> str:
 
 
 _SCRIPT_MARKS = re.compile(r"[_^{}]")
-
-
-def _constant(text: str) -> _Template:
-    return lambda arguments: text
-
-
-def _wrapped(before: str, after: str = "") -> _Template:
-    return lambda arguments: f"{before}{arguments[0]}{after}" if arguments else ""
 
 
 def _ship(arguments: list[str]) -> str:
@@ -87,8 +73,9 @@ _UNITS = frozenset(
     "bar hPa Pa kJ eV hab. Einw. Mio. Mrd.".split()
 )
 
-_INLINE_TEMPLATES: dict[str, _Template] = {
-    **dict.fromkeys(("lang", "langue", "en langue", "llang"), _argument(1)),
+# A text stands for itself, with the template's arguments in place of {0} and {1}.
+_INLINE_TEMPLATES: dict[str, str | Callable[[list[str]], str]] = {
+    **dict.fromkeys(("lang", "langue", "en langue", "llang"), "{1}"),
     **dict.fromkeys(
         "abbr en ill inline-block linktext polytonic ruby tooltip unicode val vanchor "
         "ilq flag latin math mvar var sub sup sic railgauge citation 仮リンク lien "
@@ -96,7 +83,7 @@ _INLINE_TEMPLATES: dict[str, _Template] = {
         # Wikipedias in many languages name these after the language of the argument.
         + "ar cs da de el eo es fa fi fr he hu it ja ko la nl pl pt ru sv tr zh".split()
         + ["interlanguage link", "visible anchor"],
-        _argument(0),
+        "{0}",
     ),
     **dict.fromkeys(
         "color transl transliteration nowrap nobr nobold small smallcaps big smaller "
@@ -108,41 +95,39 @@ _INLINE_TEMPLATES: dict[str, _Template] = {
     **dict.fromkeys(("date", "date-", "date de naissance", "date de décès"), " ".join),
     **dict.fromkeys(("chem", "chem2", "gaps"), _joined),
     **dict.fromkeys(("frac", "fraction"), "/".join),
-    **dict.fromkeys(("circa", "c.", "ca"), _wrapped("c. ")),
-    **dict.fromkeys(("s", "s-"), _wrapped("", "e siècle")),
-    **dict.fromkeys(
-        ("quote", "cquote", "blockquote", "zitat"), _wrapped("\n\n", "\n\n")
-    ),
+    **dict.fromkeys(("circa", "c.", "ca"), "c. {0}"),
+    **dict.fromkeys(("s", "s-"), "{0}e siècle"),
+    **dict.fromkeys(("quote", "cquote", "blockquote", "zitat"), "\n\n{0}\n\n"),
     **dict.fromkeys(("nihongo", "nihongo2"), _first_given),
     **dict.fromkeys(("нп", "нп2", "нп3", "нп4", "нп5", "iw", "не переведено"), _label),
-    **dict.fromkeys(("angbr", "vr"), _wrapped("⟨", "⟩")),
-    **dict.fromkeys(("us$", "usd"), _wrapped("US$")),
-    **dict.fromkeys(("nbsp", "nbs", "space", "thinsp", "nnbsp"), _constant(" ")),
-    **dict.fromkeys(("ndash", "endash", "–"), _constant("–")),
-    **dict.fromkeys(("spnd", "snd", "spaced ndash", "snds"), _constant(" – ")),
-    **dict.fromkeys(("mdash", "—"), _constant("—")),
-    "as of": _wrapped("As of "),
-    "aud": _wrapped("A$"),
-    "cad": _wrapped("C$"),
-    "eur": _wrapped("€"),
-    "gbp": _wrapped("£"),
-    "jpy": _wrapped("¥"),
-    "euro": _wrapped("", " €"),
+    **dict.fromkeys(("angbr", "vr"), "⟨{0}⟩"),
+    **dict.fromkeys(("us$", "usd"), "US${0}"),
+    **dict.fromkeys(("nbsp", "nbs", "space", "thinsp", "nnbsp"), " "),
+    **dict.fromkeys(("ndash", "endash", "–"), "–"),
+    **dict.fromkeys(("spnd", "snd", "spaced ndash", "snds"), " – "),
+    **dict.fromkeys(("mdash", "—"), "—"),
+    "as of": "As of {0}",
+    "aud": "A${0}",
+    "cad": "C${0}",
+    "eur": "€{0}",
+    "gbp": "£{0}",
+    "jpy": "¥{0}",
+    "euro": "{0} €",
     "heure": " h ".join,
-    "höhe": _wrapped("", " m"),
-    "incise": _wrapped("– ", " –"),
-    "née": _wrapped("née "),
-    "hms": _wrapped("HMS "),
-    "uss": _wrapped("USS "),
+    "höhe": "{0} m",
+    "incise": "– {0} –",
+    "née": "née {0}",
+    "hms": "HMS {0}",
+    "uss": "USS {0}",
     "ship": _ship,
     "sclass": _ship_class,
-    '"': _wrapped("„", "“"),
-    "'": _constant("'"),
-    "'s": _constant("'s"),
-    "!": _constant("|"),
-    "=": _constant("="),
-    "okina": _constant("ʻ"),
-    "pi": _constant("π"),
+    '"': "„{0}“",
+    "'": "'",
+    "'s": "'s",
+    "!": "|",
+    "=": "=",
+    "okina": "ʻ",
+    "pi": "π",
 }
 # {{lang-fr|mot}}, {{script/Hebrew|...}}: the rest of the name is the language.
 _LANGUAGE_PREFIXES = ("lang-", "script/", "vol-")
@@ -165,15 +150,15 @@ def expand(content: str) -> str:
             return name.removeprefix("formatnum:")
         if not name.startswith(_LANGUAGE_PREFIXES):
             return own_name if _SELF_NAMED.fullmatch(own_name) else ""
-        words = _argument(0)
+        words = "{0}"
     arguments = [argument.strip() for argument in rest.split("|")] if rest else []
-    return words(
-        [
-            _NUMBERED.sub("", argument)
-            for argument in arguments
-            if not _NAMED.match(argument)
-        ]
-    )
+    arguments = [_NUMBERED.sub("", one) for one in arguments if not _NAMED.match(one)]
+    if callable(words):
+        return words(arguments)
+    try:
+        return words.format(*arguments)
+    except IndexError:
+        return ""
 
 
 def _number_and_unit(rest: str) -> str:

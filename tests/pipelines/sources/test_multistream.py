@@ -23,7 +23,7 @@ def read(data, start=0, stop=None):
 
 
 def events(first):
-    pairs = list(zip(map(multistream.StreamStart, STARTS), TEXTS, strict=True))
+    pairs = list(zip(STARTS, TEXTS, strict=True))
     return [event for pair in pairs[first:] for event in pair if event != b""]
 
 

@@ -1,7 +1,6 @@
 """Files -> ranges -> documents: literal small files, bad ones, and the real ones."""
 
 import bz2
-import collections
 import gzip
 import hashlib
 import json
@@ -9,6 +8,7 @@ import logging
 import os
 import pickle
 import random
+from collections import Counter
 
 import pytest
 
@@ -51,20 +51,13 @@ BREAD = source.SourceDocument(
 )
 
 
-class Counts(collections.Counter):
-    """Counts what a reader counts."""
-
-    def __call__(self, name, amount=1):
-        self[name] += amount
-
-
-def ignore(*_):
-    """What a reader is given where nobody listens."""
+def ignore(_):
+    pass
 
 
 def read(path, kind, *, start=0, stop=None, **options):
     """All that a reader yields, what it counts, and the bytes that it reports."""
-    counts, consumed = Counts(), []
+    counts, consumed = Counter(), []
     [item] = reading.find_inputs({kind: [str(path)]})
     stop = item.num_bytes if stop is None else stop
     part = source.Range(kind=kind, path=item.path, start=start, stop=stop)
@@ -327,7 +320,9 @@ def test_ranges(tmp_path, kind, data, is_divided, caplog):
         source.Range(kind=kind, path=item.path, start=0, stop=len(data))
     ]
     found = [
-        result for part in ranges for result in reading.read_range(part, ignore, ignore)
+        result
+        for part in ranges
+        for result in reading.read_range(part, ignore, Counter())
     ]
     whole = read(item.path, kind)[0]
     assert [result[:1] for result in found] == [result[:1] for result in whole]
@@ -370,7 +365,7 @@ def test_real_json_of_wikiextractor(shared_data):
     pattern = str(shared_data / "wikipedia_extracted/enwikinews_json/*/wiki_*")
     inputs = reading.find_inputs({"jsonl": [pattern]})
     assert len(inputs) == 12
-    counts = Counts()
+    counts = Counter()
     rng = random.Random(0)
     found = [
         document
