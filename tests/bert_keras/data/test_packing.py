@@ -16,17 +16,16 @@ def make_instances(row_of, *, seed=3):
     lists = []
     for _ in row_of:
         length = int(random.integers(4, share + 1))
-        positions = sorted(random.choice(np.arange(1, length), 1 + length // 16))
-        lists.append(
-            {
-                "input_ids": random.integers(1, 90, length).tolist(),
-                "segment_ids": random.integers(0, 2, length).tolist(),
-                "masked_lm_positions": [int(place) for place in positions],
-                "masked_lm_ids": random.integers(1, 90, len(positions)).tolist(),
-                "masked_lm_weights": [1.0] * len(positions),
-                "next_sentence_labels": [int(random.integers(0, 2))],
-            }
-        )
+        positions = np.sort(random.choice(np.arange(1, length), 1 + length // 16))
+        arrays = {
+            "input_ids": random.integers(1, 90, length),
+            "segment_ids": random.integers(0, 2, length),
+            "masked_lm_positions": positions,
+            "masked_lm_ids": random.integers(1, 90, len(positions)),
+            "masked_lm_weights": np.ones(len(positions)),
+            "next_sentence_labels": random.integers(0, 2, 1),
+        }
+        lists.append({name: values.tolist() for name, values in arrays.items()})
     return lists
 
 

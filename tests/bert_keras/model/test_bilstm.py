@@ -1,4 +1,3 @@
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -98,20 +97,6 @@ def test_outputs_and_gradients_equal_pytorch(layer, ends, batch):
         np.testing.assert_allclose(found, value, atol=2e-5)
 
 
-def test_outputs_equal_those_of_keras(layer, batch):
-    vectors, mask = batch
-    reference = keras.layers.Bidirectional(
-        keras.layers.LSTM(UNITS, return_sequences=True, use_cudnn=False)
-    )
-    reference.build((None, None, SIZE))
-    reference.set_weights(layer.get_weights())
-    expected = reference(vectors, mask=mask.astype(bool))
-    for found, wanted in zip(
-        of_tokens(layer(vectors, mask)), of_tokens(expected), strict=True
-    ):
-        np.testing.assert_allclose(found, wanted, atol=1e-6)
-
-
 def test_padding_changes_nothing(layer, ends, batch):
     vectors, mask = batch
     random = np.random.default_rng(2)
@@ -154,18 +139,6 @@ def test_states_are_float32_in_mixed_precision():
     assert outputs.dtype == "bfloat16"
     state = sum(0.99987661**n for n in range(500)) * 0.003 * 0.99987661
     assert float(outputs[0, -1, 0]) == pytest.approx(np.tanh(state), abs=0.005)
-
-
-@pytest.mark.slow
-def test_mixed_precision_stays_near(layer, batch):
-    vectors, mask = batch
-    vectors = vectors * mask[..., None]
-    mixed = bilstm.BiLSTM(SIZE, UNITS, dtype="mixed_bfloat16")
-    mixed.build()
-    mixed.set_weights(layer.get_weights())
-    outputs = tf.cast(mixed(vectors, mask), tf.float32)
-    assert {w.dtype for w in mixed.weights} == {"float32"}
-    np.testing.assert_allclose(outputs, layer(vectors, mask), atol=0.03)
 
 
 def test_the_seed_alone_decides_the_weights():

@@ -14,18 +14,13 @@ from bert_keras.kinds import registry
 from bert_keras.kinds.vectors import embedding
 from bert_keras.model import embedder
 from bert_keras.training.step import replicas
+from tests import conftest
 
 WORDS = "the film plot is so and a scene very with great lovely dull weak".split()
 VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *WORDS))
 TOKENIZER = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
-BERT_CONFIG = config.BertConfig(
-    vocab_size=len(VOCABULARY),
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=64,
-    max_position_embeddings=32,
-    initializer_range=0.3,
+BERT_CONFIG = conftest.TINY.model_copy(
+    update={"vocab_size": len(VOCABULARY), "initializer_range": 0.3}
 )
 
 
@@ -100,31 +95,26 @@ def assert_same_gradient(network, batch, model, expected) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("pooling", "num_texts"), [("mean", 2), ("cls", 3)])
-def test_the_ranking_loss_is_theirs(pooling, num_texts, tmp_path):
+@pytest.mark.parametrize(
+    ("pooling", "num_texts", "has_labels"),
+    [("mean", 2, False), ("cls", 3, False), ("mean", 2, True)],
+)
+def test_the_losses_are_theirs(pooling, num_texts, has_labels, tmp_path):
+    torch = pytest.importorskip("torch")
     network = build(pooling, normalize=pooling == "mean")
     model = their_model(network, tmp_path / "model")
     from sentence_transformers.sentence_transformer import losses
 
     rows = random_texts(9, num_texts)
-    theirs = losses.MultipleNegativesRankingLoss(model, scale=17.0)
     columns = [model.preprocess(list(column)) for column in zip(*rows, strict=True)]
-    expected = theirs(columns, None)
-    assert_same_gradient(network, batch_of(rows), model, expected)
-
-
-@pytest.mark.slow
-def test_the_loss_of_numbers_is_theirs(tmp_path):
-    torch = pytest.importorskip("torch")
-    network = build()
-    model = their_model(network, tmp_path / "model")
-    from sentence_transformers.sentence_transformer import losses
-
-    rows = random_texts(7, 2)
-    labels = np.linspace(-1, 1, 7).round(3).tolist()
-    columns = [model.preprocess(list(column)) for column in zip(*rows, strict=True)]
-    expected = losses.CosineSimilarityLoss(model)(columns, torch.tensor(labels))
-    assert_same_gradient(network, batch_of(rows, labels), model, expected)
+    if has_labels:
+        labels = np.linspace(-1, 1, 9).round(3).tolist()
+        expected = losses.CosineSimilarityLoss(model)(columns, torch.tensor(labels))
+        batch = batch_of(rows, labels)
+    else:
+        theirs = losses.MultipleNegativesRankingLoss(model, scale=17.0)
+        expected, batch = theirs(columns, None), batch_of(rows)
+    assert_same_gradient(network, batch, model, expected)
 
 
 def ranking_loss(vectors, ids, *, scale: float) -> tuple[float, float]:

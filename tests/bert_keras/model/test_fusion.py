@@ -5,7 +5,6 @@ from tensorflow.python.eager import context
 
 from bert_keras.model import (
     dropout,
-    encoder,
     fusion,
     layers,
     operations,
@@ -190,16 +189,6 @@ def test_replicas_on_one_machine_share_what_is_compiled():
     for per_replica, one in zip(on_all_replicas(), expected, strict=True):
         for ours in strategy.experimental_local_results(per_replica):
             np.testing.assert_allclose(ours, one, rtol=2e-5, atol=2e-6)
-
-
-@pytest.mark.slow
-def test_a_layer_in_a_graph_is_what_it_is_outside(tiny_config, make_batch):
-    model = encoder.BertEncoder(tiny_config, seed=3)
-    batch = make_batch(tiny_config) | {"dropout_seeds": np.arange(4, dtype="int32")}
-    expected = model(batch, training=True)
-    outputs = tf.function(lambda: model(batch, training=True))()
-    for name, value in expected.items():
-        np.testing.assert_allclose(outputs[name], value, atol=1e-5)
 
 
 def feed_forward(dtype: str, activation: str = "gelu") -> layers.FeedForward:

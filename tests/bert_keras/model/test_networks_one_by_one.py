@@ -118,19 +118,6 @@ def test_loss_and_accuracy_are_of_the_tokens_that_count(tiny_config, tags):
     assert set(model.loss_names) < set(terms)
 
 
-def test_what_does_not_count_changes_no_term(tiny_config, tags):
-    labels, logits = tags
-    model = tagging_network.BertTagger(tiny_config, 3, dropout_prob=0.1)
-    changed = np.where(labels[..., None] < 0, 100.0, logits)
-    relabelled = np.where(labels < 0, -100, labels)
-    terms, others = (
-        model.loss_terms({"label_ids": ids}, {"logits": np.float32(values)})
-        for ids, values in ((labels, logits), (relabelled, changed))
-    )
-    for name, pair in terms.items():
-        assert [float(x) for x in others[name]] == [float(x) for x in pair]
-
-
 # === BertSpanPredictor ===
 
 
@@ -159,18 +146,13 @@ def test_loss_is_the_mean_of_start_and_end(tiny_config):
     model = span_network.BertSpanPredictor(tiny_config)
     features = {"start_positions": start, "end_positions": end}
     outputs = {"start_logits": start_logits, "end_logits": end_logits}
-    terms = {
-        name: [float(x) for x in pair]
-        for name, pair in model.loss_terms(features, outputs).items()
-    }
+    terms = model.loss_terms(features, outputs)
+    terms = {name: [float(x) for x in pair] for name, pair in terms.items()}
     loss = sum(map(cross_entropy, start_logits, start))
     loss = (loss + sum(map(cross_entropy, end_logits, end))) / 2
     num_right = {
-        f"{name}_accuracy": [float((logits.argmax(axis=1) == positions).sum()), 5]
-        for name, logits, positions in (
-            ("start", start_logits, start),
-            ("end", end_logits, end),
-        )
+        "start_accuracy": [(start_logits.argmax(axis=1) == start).sum(), 5],
+        "end_accuracy": [(end_logits.argmax(axis=1) == end).sum(), 5],
     }
     assert terms == {"loss": [pytest.approx(loss, rel=1e-6), 5], **num_right}
     assert 2 <= terms["start_accuracy"][0] < 5
@@ -178,16 +160,6 @@ def test_loss_is_the_mean_of_start_and_end(tiny_config):
     columns = {name: values[:, None] for name, values in features.items()}
     assert float(model.loss_weights(columns)["loss"]) == 5
     assert float(model.loss_terms(columns, outputs)["loss"][0]) == terms["loss"][0]
-
-
-def test_a_loss_far_from_0_is_finite(tiny_config):
-    model = span_network.BertSpanPredictor(tiny_config)
-    logits = np.array([[0.0, 1e4, -1e4]], "float32")
-    terms = model.loss_terms(
-        {"start_positions": np.array([0]), "end_positions": np.array([1])},
-        {"start_logits": logits, "end_logits": logits},
-    )
-    assert float(terms["loss"][0]) == 5000
 
 
 # === BertChooser ===
