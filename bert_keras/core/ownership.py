@@ -53,8 +53,7 @@ class Owner:
             "token": uuid.uuid4().hex,
         }
         self.descriptor: int | None = None
-        """The open owner file, whose lock a child process that inherits it holds too;
-        `None` on a store."""
+        """The open owner file, whose lock a child that inherits it holds too."""
         self._tag: dict[str, str] | None = None
         """Of the file's version on a store that this process has seen last."""
         self._is_taken = False
@@ -118,10 +117,7 @@ class Owner:
             except OSError as error:
                 is_missing = isinstance(error, FileNotFoundError) and self._tag
                 if not is_missing and not isinstance(error, FileExistsError):
-                    raise InputError(
-                        f"{self._output}: cannot be written: {error.strerror}; choose "
-                        "another place"
-                    ) from None
+                    raise self._not_writable(error) from None
                 owner = self._read() or {}
                 # The file may be ours: only the answer to our write was lost.
                 if owner.get("token") != self._name["token"]:
@@ -133,10 +129,7 @@ class Owner:
             try:
                 descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
             except OSError as error:
-                raise InputError(
-                    f"{self._output}: cannot be written: {error.strerror}; choose "
-                    "another place"
-                ) from None
+                raise self._not_writable(error) from None
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -184,6 +177,11 @@ class Owner:
             deadline += time.monotonic() - asked
         return True
 
+    def _not_writable(self, error: OSError) -> InputError:
+        return InputError(
+            f"{self._output}: cannot be written: {error.strerror}; choose another place"
+        )
+
     def _refusal(self, owner: dict[str, Any]) -> InputError:
         return InputError(
             f"{self._output}: in use by {_described(owner)}: wait for its end, or "
@@ -191,8 +189,7 @@ class Owner:
         )
 
     def _read(self) -> dict[str, Any] | None:
-        """Reads the name of the owner; `None`: there is no owner, or the file is
-        damaged or does not name its owner yet."""
+        """Reads the name of the owner; `None`: no owner yet, or a damaged file."""
         try:
             if files.is_remote(self._path):
                 self._tag = None
@@ -231,10 +228,8 @@ def _place_of_pids() -> dict[str, str]:
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
     return True
 
 
@@ -255,12 +250,7 @@ def owned(output: files.Path, *, is_file: bool = False) -> Iterator[Owner]:
     """
     directory = os.path.dirname(str(output)) if is_file else str(output)
     is_new = not is_file and not files.exists(directory)
-    try:
-        files.make_directory(directory or ".")
-    except OSError as error:
-        raise InputError(
-            f"{output}: cannot be made: {error.strerror}; choose another place"
-        ) from None
+    files.make_directory(directory or ".")
     name = f".{files.name_of(output)}.owner" if is_file else OWNER_NAME
     owner = Owner(files.join(directory, name), output)
     stopped = threading.Event()

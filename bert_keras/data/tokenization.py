@@ -11,7 +11,7 @@ import re
 import types
 import unicodedata
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -42,8 +42,11 @@ class Vocabulary:
                 raise InputError(
                     f"line {line}: expected an entry, found {token!r}: remove the line"
                 )
-        if len(self.ids) < len(self.tokens):
-            raise InputError(_describe_duplicate(self.tokens))
+        for line, token in enumerate(self.tokens, start=1):
+            if (last := self.ids[token] + 1) > line:
+                raise InputError(
+                    f"{token!r} is on line {line} and again on line {last}"
+                )
         for token in features.SPECIAL_TOKENS:
             if token not in self.ids:
                 raise InputError(
@@ -313,15 +316,6 @@ _PUNCTUATION_ISOLATED = _Table(_isolate_punctuation)
 
 def _strip(line: str) -> str:
     return line.strip(" \t\r\n")
-
-
-def _describe_duplicate(tokens: Iterable[str]) -> str:
-    seen: dict[str, int] = {}
-    for line, token in enumerate(tokens, start=1):
-        if token in seen:
-            return f"{token!r} is on line {seen[token]} and again on line {line}"
-        seen[token] = line
-    return ""
 
 
 def check_casing(vocabulary: Vocabulary, do_lower_case: bool) -> None:

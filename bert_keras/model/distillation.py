@@ -78,7 +78,7 @@ class Distillation(encoder.BertNetwork):
         super().__init__(student.config, **kwargs)
         self.student = student
         self._kind, self._learnt, self._teacher = kind, losses, teacher
-        self._projections: dict[str, keras.layers.Dense] = {}
+        self._projections: list[keras.layers.Dense] = []
         self._own_weights = {
             f"{name}_loss": weight
             for name in ("soft", "hard", "hidden", "relation")
@@ -88,10 +88,10 @@ class Distillation(encoder.BertNetwork):
         if losses.hidden_weight and teacher is not None:
             size = teacher.encoder.config.hidden_size
             if size != student.config.hidden_size:
-                names = [
-                    f"projection_{n}" for n in range(len(losses.hidden_layers) + 1)
+                self._projections = [
+                    layers.dense(self, size, f"projection_{number}", use_bias=False)
+                    for number in range(len(losses.hidden_layers) + 1)
                 ]
-                self._projections = {n: self._projection(size, n) for n in names}
         self._freeze_unread()
 
     def _freeze_unread(self) -> None:
@@ -112,23 +112,12 @@ class Distillation(encoder.BertNetwork):
         for layer in unread:
             layer.trainable = False
 
-    def _projection(self, size: int, name: str) -> keras.layers.Dense:
-        return keras.layers.Dense(
-            size,
-            use_bias=False,
-            kernel_initializer=layers.truncated_normal(
-                self.initializer_range, layers.derive_seed(self.seed, name)
-            ),
-            name=name,
-            dtype=self.dtype_policy,
-        )
-
     @property
     def encoder(self) -> encoder.BertEncoder:
         return _encoder(self.student)
 
     def build(self, input_shape=None):
-        for projection in self._projections.values():
+        for projection in self._projections:
             projection.build((None, self.config.hidden_size))
 
     def call(self, features, training=None):
@@ -139,17 +128,16 @@ class Distillation(encoder.BertNetwork):
         """Returns the weights of the sums, divided by the weights of the losses. The
         training divides by the result, so that the losses add up with their weights;
         the log shows means without these weights."""
-        return {
-            name: self._count(name, features) / weight
-            for name, weight in self._own_weights.items()
-        }
-
-    def _count(self, name: str, features):
-        if name == "hard_loss":
-            return self.student.loss_weights(features)["loss"]
-        if name == "soft_loss":
-            return ops.sum(self._answer_weights(features))
-        return ops.sum(_token_weights(features))
+        counts = {}
+        for name, weight in self._own_weights.items():
+            if name == "hard_loss":
+                count = self.student.loss_weights(features)["loss"]
+            elif name == "soft_loss":
+                count = ops.sum(self._answer_weights(features))
+            else:
+                count = ops.sum(_token_weights(features))
+            counts[name] = count / weight
+        return counts
 
     def _answer_weights(self, features):
         weights = networks.example_weights(features, features["input_ids"][..., 0])
@@ -221,8 +209,8 @@ class Distillation(encoder.BertNetwork):
         """Returns the loss of each token over all layers, `(batch_size, length)`."""
         targets = [teachers[number] for number in (0, *self._learnt.hidden_layers)]
         if self._projections:
-            projections = self._projections.values()
-            students = [p(s) for p, s in zip(projections, students, strict=True)]
+            pairs = zip(self._projections, students, strict=True)
+            students = [projection(states) for projection, states in pairs]
         pairs = zip(students, targets, strict=True)
         return sum(hidden_losses(ours, theirs) for ours, theirs in pairs)
 

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from bert_keras.core.settings.config import BertConfig
-from bert_keras.model import dropout, encoder, networks
+from bert_keras.model import encoder, networks
 
 _LEAST_SQUARE = 1e-24
 _NEVER = -1e9
@@ -90,18 +90,7 @@ class BertEmbedder(encoder.BertNetwork):
         self.encoder.pooler.trainable = False
 
     def call(self, features, training=None):
-        features = encoder.complete(features)
-        *rows, length = ops.shape(features["input_ids"])
-        texts = {
-            name: ops.reshape(features[name], (-1, length))
-            for name in ("input_ids", "input_mask", "segment_ids")
-        }
-        shape = (-1, *rows[1:], self.config.hidden_size)
-        if training:
-            seeds = self.encoder.dropout_seeds(features)
-            if len(rows) == 2:
-                seeds = dropout.seeds_of_parts(seeds, rows[1])
-            texts["dropout_seeds"] = seeds
+        texts, parts = encoder.list_parts(self.encoder, features, training)
         encoded = self.encoder(texts, training=training)
         vectors = pool(
             encoded["sequence_output"],
@@ -109,6 +98,7 @@ class BertEmbedder(encoder.BertNetwork):
             pooling=self.pooling,
             normalize=self.normalize,
         )
+        shape = (-1, *parts, self.config.hidden_size)
         return {"embedding": ops.reshape(vectors, shape)}
 
     def loss_weights(self, features) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from keras import ops
 
 from bert_keras.core.errors import InputError, nearest
 from bert_keras.core.settings.config import BertConfig, Recompute
-from bert_keras.model import layers, packed_rows, recomputation
+from bert_keras.model import dropout, layers, packed_rows, recomputation
 
 
 class BertNetwork(keras.Model):
@@ -268,6 +268,24 @@ def complete(features: dict[str, Any]) -> dict[str, Any]:
         if name not in features:
             features[name] = make(input_ids, dtype="int32")
     return features
+
+
+def list_parts(
+    network: BertEncoder, features: dict[str, Any], training: bool | None
+) -> tuple[dict[str, Any], list]:
+    """Lists texts of `(batch_size[, num_parts], length)` features, each with its own
+    dropout in training. Returns features of the list, and `[num_parts]` or `[]`."""
+    features = complete(features)
+    *rows, length = ops.shape(features["input_ids"])
+    names = ("input_ids", "input_mask", "segment_ids")
+    texts = {name: ops.reshape(features[name], (-1, length)) for name in names}
+    if training:
+        seeds = network.dropout_seeds(features)
+        is_single = len(rows) == 1
+        texts["dropout_seeds"] = (
+            seeds if is_single else dropout.seeds_of_parts(seeds, rows[1])
+        )
+    return texts, rows[1:]
 
 
 def resolve_layers(

@@ -34,7 +34,7 @@ def truncated_normal(stddev: float, seed: int | None) -> keras.Initializer:
     return keras.initializers.TruncatedNormal(stddev=stddev, seed=seed)
 
 
-def dense(owner: Any, units: int, name: str) -> keras.layers.Dense:
+def dense(owner: Any, units: int, name: str, **options: Any) -> keras.layers.Dense:
     """Returns a linear map of the last axis, of a `Part` or a `BertNetwork`."""
     return keras.layers.Dense(
         units,
@@ -43,6 +43,7 @@ def dense(owner: Any, units: int, name: str) -> keras.layers.Dense:
         ),
         name=name,
         dtype=owner.dtype_policy,
+        **options,
     )
 
 

@@ -6,7 +6,6 @@ from keras import ops
 
 from bert_keras.core.settings.config import BertConfig
 from bert_keras.model import (
-    dropout,
     encoder,
     heads,
     layers,
@@ -155,20 +154,10 @@ class PartsWithHead(EncoderWithHead):
     num_parts)`; without parts `(batch_size, 1)`. See `dropout.seeds_of_parts`."""
 
     def call(self, features, training=None, return_all_layers=False):
-        features = encoder.complete(features)
-        *rows, length = ops.shape(features["input_ids"])
-        if len(rows) == 1:
-            return super().call(features, training, return_all_layers)
-        parts = {
-            name: ops.reshape(features[name], (-1, length))
-            for name in ("input_ids", "input_mask", "segment_ids")
-        }
-        if training:
-            parts["dropout_seeds"] = dropout.seeds_of_parts(
-                self.encoder.dropout_seeds(features), rows[1]
-            )
-        logits, layer_outputs = self.scores(parts, training, return_all_layers)
-        return {"logits": ops.reshape(logits, (-1, rows[1])), **layer_outputs}
+        texts, parts = encoder.list_parts(self.encoder, features, training)
+        logits, layer_outputs = self.scores(texts, training, return_all_layers)
+        shape = (-1, *(parts or [1]))
+        return {"logits": ops.reshape(logits, shape), **layer_outputs}
 
 
 def example_weights(features, labels):
