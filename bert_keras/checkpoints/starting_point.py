@@ -74,20 +74,13 @@ def encoder_arrays(checkpoint: weights.Checkpoint) -> Mapping[str, np.ndarray]:
     return _Part(checkpoint.arrays, names)
 
 
-def pretraining_arrays(checkpoint: weights.Checkpoint) -> Mapping[str, np.ndarray]:
-    names = [name for name in checkpoint.arrays if not name.startswith("head/")]
-    return _Part(checkpoint.arrays, names)
-
-
 def tuning_arrays(
     checkpoint: weights.Checkpoint, task: config.Task
 ) -> Mapping[str, np.ndarray]:
     """Returns the weights of the encoder, and of the head where `Kind.transfers_head`:
     classes of two data sets differ even if they have the same names."""
-    old = checkpoint.task
-    is_alike = (old.kind, old.bilstm_units, old.num_bilstm_layers) == (
-        *(task.kind, task.bilstm_units, task.num_bilstm_layers),
-    )
+    keys = ("kind", "bilstm_units", "num_bilstm_layers")
+    is_alike = all(getattr(checkpoint.task, k) == getattr(task, k) for k in keys)
     if is_alike and registry.find(task.kind).transfers_head:
         return checkpoint.arrays
     return encoder_arrays(checkpoint)
@@ -179,7 +172,8 @@ def pretraining_start(
             f"{path}: trained on {casing} text, but the examples are of {other_casing} "
             f"text: make them {'with' if do_lower_case else 'without'} --cased"
         )
-    arrays = pretraining_arrays(checkpoint)
+    names = [name for name in checkpoint.arrays if not name.startswith("head/")]
+    arrays = _Part(checkpoint.arrays, names)
     means = vocabulary_extension.sources(
         checkpoint.vocabulary, vocabulary, do_lower_case=do_lower_case, path=path
     )

@@ -32,8 +32,11 @@ class LoadedModel:
     """`None`: the files hold no vocabulary, or do not say whether it is cased."""
     tuned: finetuned.FinetunedModel | None
     """For answers; `None`: not tuned on a task."""
-    takes_pairs: bool | None
-    """Whether `predict` needs pairs of texts; `None`: the files do not say."""
+
+    @property
+    def takes_pairs(self) -> bool | None:
+        """Whether `predict` needs pairs of texts; `None`: the files do not say."""
+        return None if self.tuned is None else self.tuned.takes_pairs
 
     @property
     def config(self) -> config.BertConfig:
@@ -115,7 +118,7 @@ class LoadedModel:
         if not (texts := _listed(texts)):
             return []
         model = self.tuned
-        if self.takes_pairs is None:
+        if model.takes_pairs is None:
             task = self.task.model_copy(update={"has_text_pair": _are_pairs(texts)})
             model = dataclasses.replace(model, task=task)
         return model.predict(texts)
@@ -139,28 +142,23 @@ def load(path: str | Path, *, precision: config.Precision | None = None) -> Load
     still train, or a directory of Google, Hugging Face, KerasHub or the Model Garden.
     """
     if _is_tuned_run(files.path(path)):
-        model = finetuned.FinetunedModel.load(path, precision=precision)
-        return LoadedModel(
-            network=model.network,
-            task=model.task,
-            tokenizer=model.tokenizer,
-            tuned=model,
-            takes_pairs=model.task.has_text_pair,
-        )
-    checkpoint = conversion.read(path)
-    model = finetuned.FinetunedModel.from_checkpoint(
-        checkpoint, path, precision=precision
-    )
-    if model is not None:
-        network = model.network
+        tuned = finetuned.FinetunedModel.load(path, precision=precision)
     else:
-        network = finetuned.build_network(checkpoint, path, precision=precision)
+        checkpoint = conversion.read(path)
+        tuned = finetuned.FinetunedModel.from_checkpoint(
+            checkpoint, path, precision=precision
+        )
+        if tuned is None:
+            network = finetuned.build_network(checkpoint, path, precision=precision)
+            tokenizer = checkpoint.tokenizer
+            return LoadedModel(
+                network=network, task=checkpoint.task, tokenizer=tokenizer, tuned=None
+            )
     return LoadedModel(
-        network=network,
-        task=checkpoint.task,
-        tokenizer=checkpoint.tokenizer,
-        tuned=model,
-        takes_pairs=None,
+        network=tuned.network,
+        task=tuned.task,
+        tokenizer=tuned.tokenizer,
+        tuned=tuned,
     )
 
 

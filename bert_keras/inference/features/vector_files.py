@@ -4,7 +4,7 @@ import contextlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 import tensorflow as tf
@@ -27,17 +27,6 @@ def layer_name(layer: int) -> str:
     return f"layer_{layer}"
 
 
-class Writer(Protocol):
-    def describe(self, examples: Sequence[dict[str, Any]]) -> None:
-        """Takes descriptions of the examples whose vectors come next."""
-
-    def add(self, vectors: np.ndarray) -> None:
-        """Takes vectors of described examples; parts may end inside an example."""
-
-    def finish(self) -> None:
-        """Writes the rest, when all described examples have their vectors."""
-
-
 class NumpyWriter:
     def __init__(
         self,
@@ -56,7 +45,8 @@ class NumpyWriter:
         self._num_described = self._num_rows = 0
         self._write_headers()
 
-    def describe(self, examples):
+    def describe(self, examples: Sequence[dict[str, Any]]) -> None:
+        """Takes descriptions of the examples whose vectors come next."""
         for example in examples:
             line = {**example, "first_row": self._num_described}
             text_line = json.dumps(line, ensure_ascii=False) + "\n"
@@ -64,12 +54,14 @@ class NumpyWriter:
             self._index.write(text_line.encode(errors="backslashreplace"))
             self._num_described += _num_rows(example)
 
-    def add(self, vectors):
+    def add(self, vectors: np.ndarray) -> None:
+        """Takes vectors of described examples; parts may end inside an example."""
         self._num_rows += len(vectors)
         for place, file in enumerate(self._arrays):
             file.write(np.ascontiguousarray(vectors[:, place], "<f4"))
 
-    def finish(self):
+    def finish(self) -> None:
+        """Writes the rest, when all described examples have their vectors."""
         self._write_headers()
 
     def _write_headers(self) -> None:
@@ -85,6 +77,8 @@ class NumpyWriter:
 
 
 class RecordWriter:
+    """A writer with the methods of `NumpyWriter`."""
+
     def __init__(
         self,
         directory: Path,

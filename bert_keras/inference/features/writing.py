@@ -109,7 +109,7 @@ def _write_all(
             only_if_long=True,
         ),
     ):
-        writer: vector_files.Writer = vector_files.WRITERS[to](
+        writer = vector_files.WRITERS[to](
             directory, stack, layers=encoder.layers, hidden_size=encoder.hidden_size
         )
         for part in word_inputs.parts(examples):

@@ -174,7 +174,9 @@ def with_new_rows(before, old):
     """A row for each entry of the new vocabulary, those of the old one given."""
     ba, da, slot, free = (old.ids[t] for t in ("ba", "##da", "[unused1]", "[unused2]"))
     used = np.delete(before[: len(old)], [slot, free], axis=0)
-    rows = np.concatenate([before[: len(old)], [before[da], used.mean(axis=0)]])
+    rows = np.concatenate(
+        [before[: len(old)], [before[da], used.mean(axis=0, dtype="f8")]]
+    )
     rows[slot] = (before[ba] + before[da]) / 2
     return rows
 

@@ -107,6 +107,7 @@ def value(name):
 # === What we write, their models restore ===
 
 
+@pytest.mark.slow
 @pytest.mark.reference
 def test_encoder_is_restored(official, make_batch, tmp_path):
     checkpoint = make_checkpoint(ENCODER)
