@@ -1,13 +1,11 @@
 """The protocol of a kind of answers.
 
-A kind is cheap to import: code that needs NumPy, Keras or TensorFlow is named, as
-`module:name`, or imported by a method, so that the command line and a sweep can ask any
-kind for its facts.
+A kind is cheap to import: its methods import what needs NumPy, Keras or TensorFlow, so
+that the command line and a sweep can ask any kind for its facts.
 """
 
 import abc
 import dataclasses
-import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
@@ -16,6 +14,8 @@ from bert_keras.core.settings import config, finetuning
 from bert_keras.labelled import answers
 
 if TYPE_CHECKING:
+    import keras
+
     from bert_keras.kinds import served
     from bert_keras.labelled import dataset, score_sums
     from bert_keras.pages import sections
@@ -69,20 +69,10 @@ class Usage:
     """Line that adds other inputs to ids."""
 
 
-HEAD = ("dropout_prob", "bilstm_units", "num_bilstm_layers")
-"""Arguments of a network that has an `EncoderWithHead`."""
-
-
 class Kind(abc.ABC):
     """A kind of answers that a network can give."""
 
     name: ClassVar[config.TaskKind]
-    network_class: ClassVar[str]
-    network_arguments: ClassVar[tuple[str, ...]] = ()
-    """Fields of the task and arguments of `registry.build_network` that the class
-    takes, beyond `seed`, `dtype` and `name` of the model."""
-    served_class: ClassVar[str]
-    """Its answers as a graph to export."""
     names: ClassVar[Names] = Names()
     example: ClassVar[Usage] = Usage()
     """Code that calls a model, where it is alike for all tasks."""
@@ -124,6 +114,25 @@ class Kind(abc.ABC):
         """Returns code that calls a model of the task."""
         return self.example
 
+    @abc.abstractmethod
+    def network(
+        self,
+        bert_config: config.BertConfig,
+        task: config.Task,
+        *,
+        head: Mapping[str, Any],
+        scale: float,
+        **shared: Any,
+    ) -> "keras.Model":
+        """Returns the network with new weights, not built yet.
+
+        Args:
+            head: arguments of `EncoderWithHead` about its head.
+            scale: factor of the cosines in the loss of vectors.
+            shared: `seed`, `dtype` and `name` of the model.
+        """
+
+    @abc.abstractmethod
     def served(self, trained: "served.Trained", *, top_k: int) -> "served.ServedModel":
         """Returns the answers of a trained model as a graph to export.
 
@@ -131,7 +140,6 @@ class Kind(abc.ABC):
         vectors. `top_k` is the number of words for each masked place. Raises an
         `InputError` if the model answers nothing, or not with such settings.
         """
-        return pkgutil.resolve_name(self.served_class)(trained)
 
 
 Option = Literal[
@@ -144,8 +152,6 @@ class Labelled(Kind):
 
     record: ClassVar[type[answers.Record]]
     """Type of a line of `dev_answers.jsonl`."""
-    page_function: ClassVar[str]
-    """See `page`."""
     accepts: ClassVar[frozenset[Option]] = frozenset({"teacher"})
     """Settings and commands that mean something for it."""
     own_settings: ClassVar[tuple[str, ...]] = ()
@@ -252,12 +258,12 @@ class Labelled(Kind):
         before the run knows them."""
         return "accuracy"
 
+    @abc.abstractmethod
     def page(
         self, records: Sequence[Any], task: config.Task
     ) -> "list[sections.Section]":
         """Returns the parts of a page about answers, at least one. Raises an
         `InputError` if the task does not have the label of a record."""
-        return pkgutil.resolve_name(self.page_function)(records)
 
     def sign(
         self,

@@ -1,6 +1,5 @@
 """All kinds of answers by name: the only list of them."""
 
-import pkgutil
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -65,13 +64,15 @@ def build_network(
         seed: of weights and dropout; `None` for random ones.
         dtype: a Keras dtype policy, such as `mixed_bfloat16`.
     """
-    kind, options = KINDS[task.kind], {"dropout_prob": dropout_prob, "scale": scale}
-    network = pkgutil.resolve_name(kind.network_class)(
+    network = KINDS[task.kind].network(
         bert_config,
-        **{
-            name: options[name] if name in options else getattr(task, name)
-            for name in kind.network_arguments
+        task,
+        head={
+            "dropout_prob": dropout_prob,
+            "bilstm_units": task.bilstm_units,
+            "num_bilstm_layers": task.num_bilstm_layers,
         },
+        scale=scale,
         seed=seed,
         dtype=dtype,
         # Part of the variables' names, which Keras would number otherwise.

@@ -1,7 +1,7 @@
 """The best of several endings of a text: SWAG, CODAH and data of that shape."""
 
 from bert_keras.kinds.choice import records
-from bert_keras.kinds.kind import HEAD, LOSS, Labelled, Metric, Names, Usage
+from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, Usage
 from bert_keras.labelled import python_examples
 
 _EXAMPLE = Usage(
@@ -25,10 +25,6 @@ class Choice(Labelled):
     """Answers with the number of the best ending."""
 
     name = "choice"
-    network_class = "bert_keras.kinds.choice.network:BertChooser"
-    network_arguments = HEAD
-    served_class = "bert_keras.kinds.choice.served_choices:Choices"
-    page_function = "bert_keras.kinds.choice.chosen_endings:describe"
     record = records.ChosenEnding
     example = _EXAMPLE
     form = "choice"
@@ -50,6 +46,11 @@ class Choice(Labelled):
     num_texts = 4
     reads_json_lines = False
     examples = "questions"
+
+    def network(self, bert_config, task, *, head, scale, **shared):
+        from bert_keras.kinds.choice import network
+
+        return network.BertChooser(bert_config, **head, **shared)
 
     def read(self, path, settings, *, data_set=None, has_labels=True, **_):
         from bert_keras.kinds.choice import dataset, swag
@@ -80,6 +81,16 @@ class Choice(Labelled):
             rows=python_examples.read(examples, read, expected=expected),
             has_labels=False,
         )
+
+    def page(self, records, task):
+        from bert_keras.kinds.choice import chosen_endings
+
+        return chosen_endings.describe(records)
+
+    def served(self, trained, *, top_k):
+        from bert_keras.kinds.choice import served_choices
+
+        return served_choices.Choices(trained)
 
     def score(self, records, metric, *, labels):
         from bert_keras.labelled import score_sums

@@ -38,7 +38,6 @@ class MaskedWords(Kind):
     """Answers with the words that a masked place may hold, and the next sentence."""
 
     name = "pretraining"
-    network_class = "bert_keras.model.pretrainer:BertPretrainer"
     example = Usage(
         text='"A [MASK] text."',
         more='inputs["masked_lm_positions"] = np.array([[0]], "int32")\n',
@@ -56,6 +55,11 @@ class MaskedWords(Kind):
     @property
     def purpose(self):
         return "filling masks"
+
+    def network(self, bert_config, task, *, head, scale, **shared):
+        from bert_keras.model import pretrainer
+
+        return pretrainer.BertPretrainer(bert_config, **shared)
 
     def served(self, trained, *, top_k):
         from bert_keras.kinds.masked_words import served_words

@@ -2,7 +2,7 @@
 
 import typing
 
-from bert_keras.kinds.kind import HEAD, Labelled, Metric, Names, Usage
+from bert_keras.kinds.kind import Labelled, Metric, Names, Usage
 from bert_keras.kinds.ranking import records
 from bert_keras.labelled import python_examples
 
@@ -29,10 +29,6 @@ class Ranking(Labelled):
     """Answers with a score for each passage; higher is better."""
 
     name = "ranking"
-    network_class = "bert_keras.kinds.ranking.network:BertRanker"
-    network_arguments = HEAD
-    served_class = "bert_keras.kinds.ranking.served_ranking:Rankings"
-    page_function = "bert_keras.kinds.ranking.ranked_passages:describe"
     record = records.RankedPassages
     example = _EXAMPLE
     form = "ranking"
@@ -57,6 +53,11 @@ class Ranking(Labelled):
     num_texts = 8
     """Passages of a question in training, where `ranking.num_candidates` is not set."""
     scored = "the candidates of each question"
+
+    def network(self, bert_config, task, *, head, scale, **shared):
+        from bert_keras.kinds.ranking import network
+
+        return network.BertRanker(bert_config, **head, **shared)
 
     def label_features(self, task, rows, length):
         numbers = ((rows, self.num_texts), "float32")
@@ -90,6 +91,16 @@ class Ranking(Labelled):
         score = scores.METRICS[metric]
         values = [score(record["relevances"], record["scores"]) for record in records]
         return score_sums.ratio(values, [1] * len(values))
+
+    def page(self, records, task):
+        from bert_keras.kinds.ranking import ranked_passages
+
+        return ranked_passages.describe(records)
+
+    def served(self, trained, *, top_k):
+        from bert_keras.kinds.ranking import served_ranking
+
+        return served_ranking.Rankings(trained)
 
     def sign(self, evaluation, answers):
         from bert_keras.labelled import degenerate

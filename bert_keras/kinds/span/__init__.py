@@ -1,6 +1,6 @@
 """Answers within a text: SQuAD 1.1 and 2.0, TriviaQA and data of that shape."""
 
-from bert_keras.kinds.kind import HEAD, Labelled, Metric, Names, Usage
+from bert_keras.kinds.kind import Labelled, Metric, Names, Usage
 from bert_keras.kinds.span import records
 
 _EXAMPLE = Usage(
@@ -18,9 +18,6 @@ class Span(Labelled):
     """Answers a question with a part of its context, or with none."""
 
     name = "span"
-    network_class = "bert_keras.kinds.span.network:BertSpanPredictor"
-    network_arguments = HEAD
-    served_class = "bert_keras.kinds.span.served_spans:Spans"
     record = records.AnsweredQuestion
     example = _EXAMPLE
     form = "span"
@@ -56,6 +53,11 @@ class Span(Labelled):
         Metric("total", "questions", None),
     )
 
+    def network(self, bert_config, task, *, head, scale, **shared):
+        from bert_keras.kinds.span import network
+
+        return network.BertSpanPredictor(bert_config, **head, **shared)
+
     def read(self, path, settings, *, data_set=None, has_labels=True, **_):
         from bert_keras.kinds.span import dataset
 
@@ -88,6 +90,11 @@ class Span(Labelled):
         from bert_keras.kinds.span import answered_questions
 
         return answered_questions.describe(records, has_impossible=task.has_impossible)
+
+    def served(self, trained, *, top_k):
+        from bert_keras.kinds.span import served_spans
+
+        return served_spans.Spans(trained)
 
     def label_features(self, task, rows, length):
         place = ((rows,), "int32")

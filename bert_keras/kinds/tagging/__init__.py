@@ -1,6 +1,6 @@
 """A tag for each word: entities, parts of speech."""
 
-from bert_keras.kinds.kind import HEAD, LOSS, Labelled, Metric, Names, Usage
+from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, Usage
 from bert_keras.kinds.tagging import records
 
 
@@ -8,10 +8,6 @@ class Tagging(Labelled):
     """Answers with a tag for each word, or with the entities of a text."""
 
     name = "tagging"
-    network_class = "bert_keras.kinds.tagging.network:BertTagger"
-    network_arguments = ("num_labels", "feature_layers", *HEAD)
-    served_class = "bert_keras.kinds.tagging.served_tags:Tags"
-    page_function = "bert_keras.kinds.tagging.tagged_sentences:describe"
     record = records.TaggedSentence
     example = Usage(text='"Ada Lovelace lived in London."')
     form = "tagging"
@@ -41,6 +37,17 @@ class Tagging(Labelled):
     accepts = frozenset({"packing", "teacher"})
     resampled = ("f1", "accuracy")
     own_settings = ("feature_layers",)
+
+    def network(self, bert_config, task, *, head, scale, **shared):
+        from bert_keras.kinds.tagging import network
+
+        return network.BertTagger(
+            bert_config,
+            task.num_labels,
+            feature_layers=task.feature_layers,
+            **head,
+            **shared,
+        )
 
     def read(
         self, path, settings, *, data_set=None, has_labels=True, reads_text=False, **_
@@ -88,6 +95,16 @@ class Tagging(Labelled):
 
         is_plain = labels and tag_schemes.scheme_of(labels) == "plain"
         return "accuracy" if is_plain else "f1"
+
+    def page(self, records, task):
+        from bert_keras.kinds.tagging import tagged_sentences
+
+        return tagged_sentences.describe(records)
+
+    def served(self, trained, *, top_k):
+        from bert_keras.kinds.tagging import served_tags
+
+        return served_tags.Tags(trained)
 
     def label_features(self, task, rows, length):
         return {"label_ids": ((rows, length), "int32")}

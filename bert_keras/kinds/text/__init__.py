@@ -6,7 +6,7 @@
 from typing import ClassVar
 
 from bert_keras.core.errors import InputError
-from bert_keras.kinds.kind import HEAD, LOSS, Labelled, Metric, Names
+from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names
 from bert_keras.kinds.text import records
 from bert_keras.labelled import python_examples
 
@@ -28,12 +28,14 @@ def _names(*, problem_type: str, activation: str) -> Names:
 class _Text(Labelled):
     """The common part of the three kinds of answers to texts."""
 
-    network_class = "bert_keras.kinds.text.network:BertClassifier"
-    network_arguments = ("num_labels", *HEAD)
-    served_class = "bert_keras.kinds.text.served_labels:Labels"
     form = "text"
     accepts = frozenset({"long_texts", "windows", "packing", "teacher"})
     main_metric_name: ClassVar[str] = "accuracy"
+
+    def network(self, bert_config, task, *, head, scale, **shared):
+        from bert_keras.kinds.text import network
+
+        return network.BertClassifier(bert_config, task.num_labels, **head, **shared)
 
     def read(self, path, settings, *, data_set=None, has_labels=True, **options):
         from bert_keras.kinds.text import glue, text, text_forms
@@ -88,6 +90,11 @@ class _Text(Labelled):
             return glue.TASKS[settings.task].main_metric
         return self.main_metric_name
 
+    def served(self, trained, *, top_k):
+        from bert_keras.kinds.text import served_labels
+
+        return served_labels.Labels(trained)
+
 
 class Classification(_Text):
     """Answers with one of several classes."""
@@ -135,8 +142,6 @@ class MultiLabel(_Text):
     """Answers with any number of classes."""
 
     name = "multi_label"
-    network_class = "bert_keras.kinds.text.network:BertMultiLabelClassifier"
-    served_class = "bert_keras.kinds.text.served_labels:SeveralLabels"
     record = records.MultiLabelText
     names = _names(problem_type="multi_label_classification", activation="sigmoid")
     has_labels = True
@@ -153,6 +158,18 @@ class MultiLabel(_Text):
 
     def usual_settings(self, task):
         return super().usual_settings(task) | {"multi_label": True}
+
+    def network(self, bert_config, task, *, head, scale, **shared):
+        from bert_keras.kinds.text import network
+
+        return network.BertMultiLabelClassifier(
+            bert_config, task.num_labels, **head, **shared
+        )
+
+    def served(self, trained, *, top_k):
+        from bert_keras.kinds.text import served_labels
+
+        return served_labels.SeveralLabels(trained)
 
     def score(self, records, metric, *, labels):
         from bert_keras.labelled import score_sums
@@ -178,7 +195,6 @@ class Regression(_Text):
     """Answers with a number."""
 
     name = "regression"
-    page_function = "bert_keras.kinds.text.rated_texts:describe"
     record = records.RatedText
     names = _names(problem_type="regression", activation="linear")
     metrics = (Metric("loss", "squares", "less"), Metric("pearson"), Metric("spearman"))
@@ -198,6 +214,11 @@ class Regression(_Text):
         answered = [record["prediction"] for record in records]
         by_rank = metric == "spearman"
         return score_sums.correlation(truth, answered, by_rank=by_rank)
+
+    def page(self, records, task):
+        from bert_keras.kinds.text import rated_texts
+
+        return rated_texts.describe(records)
 
     def sign(self, evaluation, answers):
         from bert_keras.labelled import degenerate

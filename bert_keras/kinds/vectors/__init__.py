@@ -14,9 +14,13 @@ class Encoder(Kind):
     """An encoder without a head."""
 
     name = "encoder"
-    network_class = "bert_keras.model.encoder:BertEncoder"
     names = _NAMES
     parts = ("encoder/",)
+
+    def network(self, bert_config, task, *, head, scale, **shared):
+        from bert_keras.model import encoder
+
+        return encoder.BertEncoder(bert_config, **shared)
 
     def served(self, trained, *, top_k):
         raise InputError(
@@ -38,10 +42,6 @@ class Embedding(Labelled):
     """Answers with a vector, near those of texts that mean the same."""
 
     name = "embedding"
-    network_class = "bert_keras.model.embedder:BertEmbedder"
-    network_arguments = ("pooling", "normalize", "scale")
-    served_class = "bert_keras.kinds.vectors.served_embeddings:as_trained"
-    page_function = "bert_keras.kinds.vectors.embedded_texts:describe"
     record = records.EmbeddedText
     parts = ("encoder/",)
     form = "embedding"
@@ -73,6 +73,17 @@ print({vector})"""
         # No file lacks other weights of an encoder, and no vector is pooled.
         return False
 
+    def network(self, bert_config, task, *, head, scale, **shared):
+        from bert_keras.model import embedder
+
+        return embedder.BertEmbedder(
+            bert_config,
+            pooling=task.pooling,
+            normalize=task.normalize,
+            scale=scale,
+            **shared,
+        )
+
     def read(self, path, settings, *, has_labels=True, **_):
         from bert_keras.kinds.vectors import embedding
 
@@ -97,6 +108,16 @@ print({vector})"""
 
     def main_metric(self, settings, labels):
         return settings.embedding.metric
+
+    def page(self, records, task):
+        from bert_keras.kinds.vectors import embedded_texts
+
+        return embedded_texts.describe(records)
+
+    def served(self, trained, *, top_k):
+        from bert_keras.kinds.vectors import served_embeddings
+
+        return served_embeddings.as_trained(trained)
 
     def check(self, settings, task, bert_config):
         usual = finetuning.FinetuningConfig()
