@@ -15,7 +15,6 @@ import tensorflow as tf
 from bert_keras.checkpoints import (
     conversion,
     run_directory,
-    run_weights,
     starting_point,
     weights,
 )
@@ -31,7 +30,7 @@ from bert_keras.lab.distill import student as students
 from bert_keras.labelled import dataset
 from bert_keras.report import facts, page, writing
 from bert_keras.training import finetune
-from tests import conftest
+from tests import conftest, make
 from tests.bert_keras.training.finetuning import test_finetune_tasks as tasks
 from tests.bert_keras.training.finetuning.test_finetune import (
     BERT_CONFIG,
@@ -59,29 +58,25 @@ SIZES = "{model: {num_hidden_layers: 2, hidden_size: 16, num_attention_heads: 2,
 intermediate_size: 32, max_position_embeddings: 32}}"
 
 
-def make_teacher(
-    directory: Path, task: config.Task, name: str = "text", **settings
-) -> Path:
+def make_teacher(directory: Path, name: str, task: dict, **settings) -> Path:
     """A finished fine-tuning, of random weights and a head that makes a difference."""
-    settings = finetuning.FinetuningConfig(task=name, max_seq_length=24, **settings)
-    run = run_directory.create_run(
+
+    def change(network) -> None:
+        for weight in network.weights:
+            if "classifier/kernel" in weight.path:
+                weight.assign(weight * 50)
+
+    return make.make_run(
         directory,
-        settings,
-        task=task,
+        VOCABULARY,
+        settings=finetuning.FinetuningConfig(task=name, max_seq_length=24, **settings),
         bert_config=TEACHER_CONFIG,
-        vocabulary=VOCABULARY,
-        do_lower_case=True,
-        inputs={},
+        change=change,
+        **task,
     )
-    network = registry.build_network(TEACHER_CONFIG, task, seed=3)
-    for weight in network.weights:
-        if "classifier/kernel" in weight.path:
-            weight.assign(weight * 50)
-    run_weights.finish_run(run, network, {"steps": 0, "eval": {}})
-    return directory
 
 
-OPINIONS = config.Task(kind="classification", labels=("bad", "good"))
+OPINIONS = {"kind": "classification", "labels": ("bad", "good")}
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +86,7 @@ def places(tmp_path_factory) -> dict[str, Path]:
     texts = opinions(48, seed=1)
     (folder / "plain.txt").write_text("\n".join(text for text, _ in texts) + "\n\n")
     return {
-        "teacher": make_teacher(folder / "teacher", OPINIONS),
+        "teacher": make_teacher(folder / "teacher", "text", OPINIONS),
         "plain_teacher": make_init(folder / "plain_teacher", TEACHER_CONFIG),
         "sizes": folder / "sizes.yaml",
         "train": write_tsv(folder / "train.tsv", texts),
@@ -169,9 +164,8 @@ def test_a_student_becomes_like_its_teacher_without_labels(places, tmp_path):
         )
         for path in (places["teacher"], tmp_path / "run")
     )
-    alike = [ours.prediction == theirs.prediction for ours, theirs in
-             zip(teacher, student, strict=True)]  # fmt: skip
-    assert np.mean(alike) > 0.9
+    pairs = zip(teacher, student, strict=True)
+    assert np.mean([ours.prediction == other.prediction for ours, other in pairs]) > 0.9
     assert results["train"]["soft_loss"] < 0.05
     assert "accuracy" not in results["train"]
 
@@ -270,8 +264,8 @@ def test_relations_of_plain_texts_make_an_encoder_to_tune(places, tmp_path):
     )
     assert tuning["steps"] == 6
     # The next distillation begins with it.
-    again = learn(places, tmp_path / "again", student=tmp_path / "run",
-                  changes={"max_seq_length": 16, "num_train_epochs": 1})  # fmt: skip
+    changes = {"max_seq_length": 16, "num_train_epochs": 1}
+    again = learn(places, tmp_path / "again", student=tmp_path / "run", changes=changes)
     assert again["steps"] == 6
 
 
@@ -300,72 +294,62 @@ def test_answers_that_are_kept_are_those_that_are_learnt(places, tmp_path, monke
 
 @pytest.mark.slow
 def test_killed_it_ends_like_one_that_never_was(places, tmp_path, at_step):
-    whole = learn(places, tmp_path / "whole", labels=True, changes=EVERY)
-    assert whole["steps"] == 12
+    options = {"labels": True, "changes": EVERY}
+    assert learn(places, tmp_path / "whole", **options)["steps"] == 12
     at_step(8, die)
+    saved = EVERY | {"save_checkpoint_steps": 5}
     with pytest.raises(Killed):
-        learn(
-            *(places, tmp_path / "run"),
-            labels=True,
-            changes=EVERY | {"save_checkpoint_steps": 5},
-        )
-    kept = [path.name for path in (tmp_path / "run/checkpoints").iterdir()]
-    assert "step-0000000005.npz" in kept
+        learn(places, tmp_path / "run", labels=True, changes=saved)
+    assert (tmp_path / "run/checkpoints/step-0000000005.npz").exists()
     at_step(-1, die)
-    learn(places, tmp_path / "run", labels=True, changes=EVERY)
+    learn(places, tmp_path / "run", **options)
     assert_same(tmp_path / "run", tmp_path / "whole")
 
 
 @pytest.mark.slow
 def test_two_replicas_give_what_one_device_gives(places, tmp_path):
     changes = EVERY | {"hidden_dropout_prob": 0.1, "learning_rate": 1e-3}
-    learn(places, tmp_path / "one", labels=True, changes=changes)
-    options = {"strategy": mirrored(2), "labels": True, "changes": changes}
-    learn(places, tmp_path / "two", **options)
+    options = {"labels": True, "changes": changes}
+    learn(places, tmp_path / "one", **options)
+    learn(places, tmp_path / "two", **options, strategy=mirrored(2))
     ours, theirs = (conversion.read(tmp_path / n).arrays for n in ("one", "two"))
     for name, array in ours.items():
         np.testing.assert_allclose(theirs[name], array, atol=2e-5, err_msg=name)
 
 
+def labelled_rows(cells):
+    def write(path: Path, num_rows: int, *, seed: int) -> Path:
+        rows = opinions(num_rows, seed=seed)
+        return write_tsv(path, [(t, cells[n % 3]) for n, (t, _) in enumerate(rows)])
+
+    return write
+
+
+HEADS = {
+    "tagging": (tasks.tagged_file, "txt", {"labels": ("O", "B-GOOD", "B-BAD")}),
+    "span": (tasks.questions_file, "json", {"has_text_pair": True}),
+    "choice": (tasks.endings_file, "csv", {}),
+    "multi_label": (labelled_rows(("a,b", "b", "")), "tsv", {"labels": ("a", "b")}),
+    "regression": (labelled_rows(("0.5", "1", "2")), "tsv", {}),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind", ["tagging", "span", "choice", "multi_label", "regression"]
-)
+@pytest.mark.parametrize("kind", HEADS)
 def test_every_kind_of_head_is_taught(kind, places, tmp_path):
-    labels = {"tagging": ("O", "B-GOOD", "B-BAD"), "multi_label": ("a", "b")}
-    teacher = make_teacher(
-        tmp_path / "teacher",
-        config.Task(kind=kind, labels=labels.get(kind), has_text_pair=kind == "span"),
-        "text" if kind in ("multi_label", "regression") else kind,
-        multi_label=kind == "multi_label",
-        regression=kind == "regression",
+    write, suffix, task = HEADS[kind]
+    name = "text" if suffix == "tsv" else kind
+    settings = {kind: True} if suffix == "tsv" else {}
+    path = tmp_path / "teacher"
+    teacher = make_teacher(path, name, {"kind": kind, **task}, **settings)
+    train, dev = (
+        write(tmp_path / f"{name}.{suffix}", 12, seed=1) for name in ("train", "dev")
     )
-    if kind in ("multi_label", "regression"):
-        cells = ("a,b", "b", "") if kind == "multi_label" else ("0.5", "1", "2")
-        rows = [
-            (text, cells[n % 3]) for n, (text, _) in enumerate(opinions(12, seed=1))
-        ]
-        train = dev = write_tsv(tmp_path / "train.tsv", rows)
-    else:
-        write = {
-            "tagging": tasks.tagged_file,
-            "span": tasks.questions_file,
-            "choice": tasks.endings_file,
-        }[kind]
-        suffix = {"tagging": "txt", "span": "json", "choice": "csv"}[kind]
-        train, dev = (
-            write(tmp_path / f"{name}.{suffix}", 12, seed=1)
-            for name in ("train", "dev")
-        )
-    changes = losses(hidden_weight=1.0, relation_weight=1.0)
     span = finetuning.SpanConfig(max_query_length=4, doc_stride=8)
-    results = learn(
-        *(places, tmp_path / "run"),
-        teacher=teacher,
-        train=train,
-        dev=[dev],
-        changes=changes | {"num_train_epochs": 1, "span": span},
-    )
+    changes = losses(hidden_weight=1.0, relation_weight=1.0)
+    changes |= {"num_train_epochs": 1, "span": span}
+    options = {"teacher": teacher, "train": train, "dev": [dev]}
+    results = learn(places, tmp_path / "run", **options, changes=changes)
     assert np.isfinite(results["train"]["loss"])
     assert results["train"]["soft_loss"] > 0
     assert finetuned.evaluate(tmp_path / "run", dev)["num_examples"] == 12
@@ -433,8 +417,8 @@ def test_layers_of_a_teacher_with_another_head(places):
     teacher = conversion.read(places["teacher"])
     task = config.Task(kind="tagging", labels=("O", "B"), bilstm_units=8)
     settings = SETTINGS.model_copy(update=losses(init_layers=(1,)))
-    with pytest.raises(InputError, match="`bilstm_units` is 0, of the teacher 8: --set "
-                       "bilstm_units=8"):  # fmt: skip
+    message = "`bilstm_units` is 0, of the teacher 8: --set bilstm_units=8"
+    with pytest.raises(InputError, match=message):
         students.read_student(
             *(None, dataclasses.replace(teacher, task=task), settings),
             teacher_path="TEACHER",
@@ -454,20 +438,18 @@ def test_embeddings_of_a_smaller_size_keep_what_differs_most(places):
     assert lost == pytest.approx(np.linalg.norm(values[16:] ** 2), rel=1e-4)
 
 
+ALONE = {"student": None}
 NOT_TUNED = {"teacher": "init"}
 MISTAKES = [
-    ({"student": None}, {}, "--student is missing: a recipe such as"),
-    ({"student": None}, losses(init_layers=()), "--student is missing: a recipe such "),
-    (
-        *({"student": "bert_minni"}, {}),
-        "neither a file nor one of the recipes .*; did you mean 'bert_mini'",
-    ),
+    (ALONE, {}, "--student is missing: a recipe such as"),
+    (ALONE, losses(init_layers=()), "--student is missing: a recipe such as"),
+    ({"student": "bert_minni"}, {}, "of the recipes .*; did you mean 'bert_mini'"),
     (
         *({"answers": "answers.npz"}, losses(soft_weight=0, relation_weight=1)),
         "--answers: none are learnt from: leave it out",
     ),
     (
-        *({"student": None}, losses(init_layers=(2, 4))),
+        *(ALONE, losses(init_layers=(2, 4))),
         "`distillation.init_layers`: the teacher has layers 1 to 3, got 4",
     ),
     (
@@ -485,44 +467,24 @@ MISTAKES = [
     ),
     (
         *({}, losses(relation_weight=1, relation_heads=3)),
-        "relation_heads` divides both hidden sizes, 32 and 16, got 3: take one of "
-        "1, 2, 4, 8, 16",
+        "both hidden sizes, 32 and 16, got 3: take one of 1, 2, 4, 8, 16",
     ),
-    (
-        *({}, losses(relation_heads=4)),
-        "relation_heads` does nothing without `distillation.relation_weight`",
-    ),
+    ({}, losses(relation_heads=4), "nothing without `distillation.relation_weight`"),
     (
         *({}, losses(soft_weight=0, relation_weight=1, temperature=2)),
         "temperature` is for probabilities that a tuned teacher gives: leave it out",
     ),
     ({}, losses(soft_weight=0), "nothing is learnt from the teacher"),
-    (
-        *({}, losses(hard_weight=1)),
-        "`distillation.hard_weight` is for labels of the training file: give --labels",
-    ),
+    ({}, losses(hard_weight=1), "is for labels of the training file: give --labels"),
     (
         *({"labels": True}, losses(hard_weight=0)),
         "--labels with `distillation.hard_weight` 0: leave one of them out",
     ),
-    (
-        {},
-        {"label_smoothing": 0.1},
-        "`label_smoothing` is for labels: give --labels too",
-    ),
+    ({}, {"label_smoothing": 0.1}, "`label_smoothing` is for labels: give --labels"),
     ({}, {"pack_examples": True}, "`pack_examples` is not for `distill`"),
-    (
-        *({}, {"task": "tagging"}),
-        "the teacher is for classification, but the task tagging is tagging",
-    ),
-    (
-        *({"dev": ["10%"]}, {}),
-        "--dev 10% is a part of a labelled training file: give --labels, or a file",
-    ),
-    (
-        *({}, {"max_seq_length": 40}),
-        "`max_seq_length` is 40, but the student takes 32 tokens at most: --set",
-    ),
+    ({}, {"task": "tagging"}, "is for classification, but the task tagging is tagg"),
+    ({"dev": ["10%"]}, {}, "is a part of a labelled training file: give --labels, or"),
+    ({}, {"max_seq_length": 40}, "is 40, but the student takes 32 tokens at most: --"),
     (
         *({"student": "init"}, losses(init_embeddings=True)),
         "init_embeddings` is for a student of sizes alone, this one has weights",
@@ -531,18 +493,9 @@ MISTAKES = [
         *({"student": "init"}, losses(init_layers=(1,))),
         "has weights of its own: leave out `distillation.init_layers`",
     ),
-    (
-        *(NOT_TUNED | {"labels": True}, {}),
-        "not tuned, so its student learns from plain texts: leave --labels out",
-    ),
-    (
-        *(NOT_TUNED, losses(soft_weight=1)),
-        "learns from plain texts: leave `distillation.soft_weight` out",
-    ),
-    (
-        *(NOT_TUNED, {}),
-        "plain texts: give them with --train, and neither --dev nor --data",
-    ),
+    (NOT_TUNED | {"labels": True}, {}, "learns from plain texts: leave --labels out"),
+    (NOT_TUNED, losses(soft_weight=1), "leave `distillation.soft_weight` out"),
+    (NOT_TUNED, {}, "plain texts: give them with --train, and neither --dev nor --dat"),
 ]
 
 
@@ -584,32 +537,24 @@ def test_finetune_learns_from_no_teacher(places, tmp_path):
 
 def test_pieces_and_casing_are_the_teachers(places):
     teacher = conversion.read(places["teacher"])
-    tokens = [*VOCABULARY.tokens[:-2], "other", "words"]
+    tokens = VOCABULARY.tokens
+    size = len(tokens)
     for changes, message in (
         (
-            {"vocabulary": tokenization.Vocabulary(tuple(tokens))},
-            rf"STUDENT: 2 of {len(tokens)} pieces of the vocabulary are not those of "
-            rf"its teacher, TEACHER, which has {len(tokens)}",
+            (*tokens[:-2], "other", "words"),
+            f"STUDENT: 2 of {size} pieces of the vocabulary are not those of its "
+            f"teacher, TEACHER, which has {size}",
         ),
-        (
-            {"vocabulary": tokenization.Vocabulary((*VOCABULARY.tokens, "more"))},
-            rf"STUDENT: 1 of {len(tokens) + 1} pieces",
-        ),
-        (
-            {"vocabulary": tokenization.Vocabulary(tuple(VOCABULARY.tokens[:-1]))},
-            rf"STUDENT: 1 of {len(tokens)} pieces .* which has {len(tokens)}",
-        ),
-        (
-            # Never more than there are.
-            {"vocabulary": tokenization.Vocabulary(tuple(tokens[:5]))},
-            rf"STUDENT: {len(tokens) - 5} of {len(tokens)} pieces",
-        ),
-        (
-            {"do_lower_case": False},
-            "STUDENT: of cased text, but its teacher, TEACHER, o",
-        ),
+        ((*tokens, "more"), f"STUDENT: 1 of {size + 1} pieces"),
+        (tokens[:-1], f"STUDENT: 1 of {size} pieces .* which has {size}"),
+        # Never more than there are.
+        (tokens[:5], f"STUDENT: {size - 5} of {size} pieces"),
+        (None, "STUDENT: of cased text, but its teacher, TEACHER, o"),
     ):
-        student = dataclasses.replace(teacher, **changes)
+        vocabulary = tokenization.Vocabulary(tuple(changes or tokens))
+        student = dataclasses.replace(
+            teacher, vocabulary=vocabulary, do_lower_case=changes is not None
+        )
         with pytest.raises(InputError, match=message):
             students.check_vocabulary(student, teacher, "STUDENT", "TEACHER")
 
@@ -625,13 +570,14 @@ def test_a_student_larger_than_its_teacher_is_warned_of(places, tmp_path, caplog
 def test_labels_and_pairs_that_the_teacher_does_not_know(places, tmp_path):
     rows = [*opinions(4, seed=1), ("the film", "fair"), ("the plot", "poor")]
     train = write_tsv(tmp_path / "train.tsv", rows)
-    with pytest.raises(InputError, match=r"2 labels that the teacher .* does not have: "
-                       r"fair, poor \(it has bad, good\)"):  # fmt: skip
-        learn(places, tmp_path / "run", labels=True, train=train)
     pairs = write_tsv(tmp_path / "pairs.tsv", [("a", "b")], ("text", "text_pair"))
-    with pytest.raises(InputError, match="pairs of texts, but the teacher .* was tuned "
-                       "on single texts"):  # fmt: skip
-        learn(places, tmp_path / "run", train=pairs)
+    unknown = r"2 labels that the teacher .*: fair, poor \(it has bad, good\)"
+    for labels, path, message in (
+        (True, train, unknown),
+        (False, pairs, "pairs of texts, but the teacher .* was tuned on single texts"),
+    ):
+        with pytest.raises(InputError, match=message):
+            learn(places, tmp_path / "run", labels=labels, train=path)
 
 
 def test_a_teacher_whose_numbers_are_not_finite(places):
@@ -674,7 +620,7 @@ def test_second_texts_are_read_of_all_files_or_of_none(places, tmp_path):
 
 def test_columns_that_are_not_given_are_the_teachers(tmp_path):
     columns = {"text": "review", "label": "stars"}
-    teacher = make_teacher(tmp_path / "teacher", OPINIONS, columns=columns)
+    teacher = make_teacher(tmp_path / "teacher", "text", OPINIONS, columns=columns)
     train = write_tsv(tmp_path / "train.tsv", opinions(4, seed=1), ("body", "stars"))
     settings = loading.load(finetuning.FinetuningConfig, None, ["columns.text=body"])
     lesson = read_lesson(teacher, train, train, settings)
@@ -683,7 +629,7 @@ def test_columns_that_are_not_given_are_the_teachers(tmp_path):
 
 def test_answers_to_questions_that_have_no_labels_are_others(tmp_path):
     """Kept answers to all questions are not those to the ones with a place."""
-    teacher = make_teacher(tmp_path / "teacher", config.Task(kind="span"), "span")
+    teacher = make_teacher(tmp_path / "teacher", "span", {"kind": "span"})
     train = tasks.questions_file(tmp_path / "train.json", 5, seed=1)
     content = json.loads(train.read_text())
     answer = content["data"][0]["paragraphs"][2]["qas"][0]["answers"][0]
