@@ -214,7 +214,7 @@ LINES = {
     "lab": 3750,
     "export": 1300,
     "training": 6325,
-    "report": 1575,
+    "report": 1550,
     "inference": 1375,
     "checkpoints": 4800,
     "kinds": 9800,

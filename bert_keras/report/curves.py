@@ -83,7 +83,9 @@ def draw_curves(run: facts.Facts, directory: Path) -> list[tuple[str, str]]:
     """Draws every metric that was logged, as `<metric>.png`; returns the title and file
     name of each, in the order of `METRICS`."""
     titles = {name: metric.title for name, metric in METRICS.items()}
-    titles |= {name: name for name in _f1_of_labels(run)}
+    # F1 of one of two labels, such as `f1 of fraud`.
+    names = (tag.partition("/")[2] for tag in run.eval.scalars)
+    titles |= {name: name for name in names if name.startswith("f1 of ")}
     drawn = []
     with matplotlib.rc_context(drawing.STYLE):
         for name, title in titles.items():
@@ -94,12 +96,6 @@ def draw_curves(run: facts.Facts, directory: Path) -> list[tuple[str, str]]:
                 picture.savefig(directory / file, dpi=150)
                 drawn.append((title, file))
     return drawn
-
-
-def _f1_of_labels(run: facts.Facts) -> list[str]:
-    """Returns the names of the F1 of one of two labels, such as `f1 of fraud`."""
-    names = (tag.partition("/")[2] for tag in run.eval.scalars)
-    return [name for name in names if name.startswith("f1 of ")]
 
 
 def draw_metric(run: facts.Facts, name: str) -> figure.Figure | None:
@@ -113,7 +109,7 @@ def draw_metric(run: facts.Facts, name: str) -> figure.Figure | None:
     picture, plot = drawing.new_plot(f"{run.name}: {metric.title}")
     plot.set(xlabel="step", ylabel=metric.axis)
     if train is not None:
-        _draw_training(plot, train, is_smoothed=metric.is_smoothed)
+        _draw_training(plot, train, metric)
     if evaluation is not None:
         plot.plot(
             *evaluation,
@@ -133,11 +129,7 @@ def draw_metric(run: facts.Facts, name: str) -> figure.Figure | None:
             label="baseline",
             linewidth=1.5,
         )
-    _scale_axes(
-        plot,
-        spans_decades=metric.spans_decades,
-        begins_at_zero=metric.begins_at_zero,
-    )
+    _scale_axes(plot, metric)
     _mark_steps(plot, run.phase_ends, label="next phase", linestyle="--")
     _mark_steps(plot, run.train.restarts, label="restart", linestyle=":")
     drawing.add_legend(picture)
@@ -152,11 +144,9 @@ def _finite(curve: event_log.Curve | None) -> event_log.Curve | None:
     return event_log.Curve(curve.steps[finite], values)
 
 
-def _draw_training(
-    plot: axes.Axes, curve: event_log.Curve, *, is_smoothed: bool
-) -> None:
+def _draw_training(plot: axes.Axes, curve: event_log.Curve, metric: Metric) -> None:
     steps, values = curve
-    if not is_smoothed or len(steps) < 60:
+    if not metric.is_smoothed or len(steps) < 60:
         plot.plot(steps, values, color=drawing.BLUE, linewidth=1.8, label="training")
         return
     plot.plot(steps, values, color=drawing.BLUE, linewidth=0.7, alpha=0.35)
@@ -192,14 +182,12 @@ def _mark_steps(
         )
 
 
-def _scale_axes(
-    plot: axes.Axes, *, spans_decades: bool = False, begins_at_zero: bool = False
-) -> None:
+def _scale_axes(plot: axes.Axes, metric: Metric) -> None:
     plot.xaxis.set_major_locator(ticker.MaxNLocator(integer=True, nbins=8))
     plot.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
     values = np.concatenate([line.get_ydata() for line in plot.get_lines()])
     lowest, highest = values.min(), values.max()
-    if spans_decades and 0 < 20 * lowest < highest:
+    if metric.spans_decades and 0 < 20 * lowest < highest:
         plot.set_yscale("log")
         subs = (1, 2, 5) if highest < 1000 * lowest else (1,)
         plot.yaxis.set_major_locator(ticker.LogLocator(subs=subs))
@@ -211,5 +199,5 @@ def _scale_axes(
         # A hundred digits would leave no room for the curve.
         shown = "{x:,.0f}" if highest - lowest < 1e9 else "{x:g}"
         plot.yaxis.set_major_formatter(ticker.StrMethodFormatter(shown))
-    if begins_at_zero:
+    if metric.begins_at_zero:
         plot.set_ylim(bottom=0)

@@ -5,7 +5,7 @@ An event file is a TFRecord file of `Event` messages, which come with `tensorboa
 """
 
 # protobuf makes the classes of events when it is imported.
-# pyright: reportAttributeAccessIssue=false
+# pyright: reportAttributeAccessIssue=false, reportOptionalSubscript=false
 
 import logging
 import re
@@ -55,26 +55,30 @@ def read_log(directory: Path) -> EventLog:
     first step on, and a `SessionLog.START` does that for all tags. A record that is cut
     off, because the run is under way or was killed, ends its file.
     """
-    found = [_read_file(path) for path in sorted(directory.rglob("*tfevents*"))]
-    found = sorted((file for file in found if file.entries), key=_begin)
-    processes = _processes(found)
-    by_tag = _joined(found)
+    paths = sorted(directory.rglob("*tfevents*"))
+    logs = [log for log in map(_read_file, paths) if log.entries]
+    logs.sort(key=lambda log: log.begin)
+    scalars, texts = {}, {}
+    for tag, values in _joined(logs).items():
+        steps = sorted(values)
+        if isinstance(last := values[steps[-1]], str):
+            texts[tag] = Text(steps[-1], last)
+        else:
+            numbers = [values[step] for step in steps]
+            curve = np.array(steps, np.int64), np.array(numbers, np.float64)
+            scalars[tag] = Curve(*curve)
+    processes = _processes(logs)
     return EventLog(
-        num_files=len(found),
-        scalars={
-            tag: _curve(values)
-            for tag, values in by_tag.items()
-            if not isinstance(next(iter(values.values())), str)
-        },
-        texts={
-            tag: Text(step=max(values), text=str(values[max(values)]))
-            for tag, values in by_tag.items()
-            if isinstance(next(iter(values.values())), str)
-        },
-        restarts=tuple(_first_step(process) for process in processes[1:]),
+        num_files=len(logs),
+        scalars=scalars,
+        texts=texts,
+        restarts=tuple(
+            next(e.step for log in process for e in log.entries if e.is_scalar)
+            for process in processes[1:]
+        ),
         seconds=sum(
-            max(entry.wall_time for file in process for entry in file.entries)
-            - _begin(process[0])
+            max(entry.wall_time for log in process for entry in log.entries)
+            - process[0].begin
             for process in processes
         ),
     )
@@ -98,19 +102,15 @@ class _File(NamedTuple):
     path: Path
     entries: list[_Entry]
 
-
-def _begin(file: _File) -> float:
-    return file.entries[0].wall_time
-
-
-def _first_step(process: list[_File]) -> int:
-    return next(e.step for file in process for e in file.entries if e.is_scalar)
+    @property
+    def begin(self) -> float:
+        return self.entries[0].wall_time
 
 
-def _joined(found: list[_File]) -> dict[str, dict[int, float | str]]:
+def _joined(logs: list[_File]) -> dict[str, dict[int, float | str]]:
     """Returns values by tag and step, without those of repeated steps."""
     by_tag: dict[str, dict[int, float | str]] = {}
-    for file in found:
+    for file in logs:
         seen: set[str] = set()
         for entry in file.entries:
             if entry.is_start:
@@ -129,32 +129,21 @@ def _before(values: dict[int, float | str], step: int) -> dict[int, float | str]
     return {s: value for s, value in values.items() if s < step}
 
 
-def _curve(values: dict[int, float | str]) -> Curve:
-    steps = sorted(values)
-    return Curve(
-        steps=np.array(steps, np.int64),
-        values=np.array([values[step] for step in steps], np.float64),
-    )
-
-
 # TensorFlow's writers put host, process and a count of the process's writers into
 # the name; the count tells apart two containers in which all processes have number 1.
 _WRITER = re.compile(r"tfevents\.\d+\.(.+)\.(\d+)\.(\d+)\.v2$")
 
 
-def _processes(found: list[_File]) -> list[list[_File]]:
+def _processes(logs: list[_File]) -> list[list[_File]]:
     """Groups files with scalars by the process that wrote them, in order."""
     processes: list[list[_File]] = []
     last = None
-    for file in found:
+    for file in logs:
         if not any(entry.is_scalar for entry in file.entries):
             continue
         writer = _WRITER.search(file.path.name)
-        if writer and last and writer[1] == last[1] and writer[2] == last[2]:
-            is_new = int(writer[3]) <= int(last[3])
-        else:
-            is_new = True
-        if is_new:
+        is_same = writer and last and writer.group(1, 2) == last.group(1, 2)
+        if not is_same or int(writer[3]) <= int(last[3]):
             processes.append([])
         processes[-1].append(file)
         last = writer
@@ -171,8 +160,7 @@ def _read_file(path: Path) -> _File:
         entries.append(_Entry(event.wall_time, event.step, is_start=is_start))
         for value in event.summary.value:
             plugin = value.metadata.plugin_data.plugin_name
-            plugin = plugins.setdefault(value.tag, plugin)
-            decoded = _decode(value, plugin)
+            decoded = _decode(value, plugins.setdefault(value.tag, plugin))
             if decoded is not None:
                 entries.append(_Entry(event.wall_time, event.step, value.tag, decoded))
     return _File(path, entries)

@@ -40,7 +40,7 @@ def _write_files(run_dir: Path, run: facts.Facts, output: Path) -> None:
     if run.results is not None and (run_dir / run_directory.ANSWERS_NAME).is_file():
         parts = task_summaries.read_sections(run_dir)
     data = data_section.read_section(run_dir)
-    for part in (*filter(None, [data]), *(parts or ())):
+    for part in filter(None, (data, *(parts or ()))):
         if part.picture is not None:
             (output / f"{part.name}.png").write_bytes(part.picture)
     text = page.render(run, pictures, parts, data=data)
@@ -50,8 +50,11 @@ def _write_files(run_dir: Path, run: facts.Facts, output: Path) -> None:
 def _check_replaceable(output: Path) -> None:
     if files.is_new(output):
         return
-    report = output / PAGE_NAME
-    if not report.is_file() or not _begins_as_report(report):
+    report, mark = output / PAGE_NAME, b""
+    if report.is_file():
+        with files.open_to_read(report) as file:
+            mark = file.readline().strip()
+    if mark != page.MARK.encode():
         raise InputError(
             f"{output}: expected a new directory or an earlier report, found something "
             "else; choose another place with --output"
@@ -66,8 +69,3 @@ def _check_replaceable(output: Path) -> None:
             f"{output}: holds {foreign[0]!r} besides an earlier report, which would be "
             "lost; move it away, or choose another place with --output"
         )
-
-
-def _begins_as_report(path: Path) -> bool:
-    with files.open_to_read(path) as file:
-        return file.readline().strip() == page.MARK.encode()
