@@ -90,11 +90,6 @@ class Document(NamedTuple):
     paragraphs: tuple[str, ...]
 
 
-class Command(NamedTuple):
-    words: list[str]
-    output: Path | None
-
-
 @ownership.owns(
     "output_dir", after=lambda given: files.check_is_local(given["output_dir"], "demo")
 )
@@ -111,9 +106,9 @@ def run(output_dir: str | Path) -> None:
             )
         with files.new_directory(text) as partial:
             write_texts(partial)
-    for command in commands(directory):
-        if command.output is None or not command.output.exists():
-            _run_command(command.words)
+    for words, output in commands(directory):
+        if output is None or not output.exists():
+            _run_command(words)
     answers = _ask_saved_model(exported, PARAGRAPHS)
     print(f"\nThe SavedModel in {exported} on raw strings:")
     for paragraph, answer in zip(PARAGRAPHS, answers, strict=True):
@@ -123,10 +118,11 @@ def run(output_dir: str | Path) -> None:
     print(f"\n{minutes:.1f} minutes. Curves: tensorboard --logdir {directory / 'runs'}")
 
 
-def commands(directory: Path) -> list[Command]:
-    """Returns the commands of a model's life cycle, as a user would type them."""
+def commands(directory: Path) -> list[tuple[list[str], Path | None]]:
+    """Returns the commands of a model's life cycle, as a user would type them, each
+    with its output, see `_COMMANDS`."""
     return [
-        Command(
+        (
             [word.format(directory, *SENTENCES) for word in line.split()],
             directory / output if output else None,
         )
@@ -152,23 +148,20 @@ def _run_command(words: Sequence[str]) -> None:
 def table(directory: Path) -> Iterator[str]:
     """Yields the closing table: accuracies of all models and of the baselines."""
     pretrained = run_directory.read_results(directory / "runs" / "pretrained") or {}
-    baseline = pretrained["eval_baseline"]
-    rows = [
-        ("masked LM, pretrained", [pretrained["eval"]["masked_lm_accuracy"]]),
-        (
-            f"masked LM, always {baseline['commonest_token']!r}",
-            [baseline["masked_lm_accuracy"]],
-        ),
-    ]
+    metric, baseline = "masked_lm_accuracy", pretrained["eval_baseline"]
+    token = baseline["commonest_token"]
     compared = json.loads((directory / COMPARED / "comparison.json").read_text())
-    scores_by_name = [
-        (
-            f"which library, {contender['name']}",
-            [run["score"] for run in contender["runs"] if run["train_fraction"] == 1],
-        )
+    scores_by_name = {
+        f"which library, {contender['name']}": [
+            run["score"] for run in contender["runs"] if run["train_fraction"] == 1
+        ]
         for contender in compared["contenders"]
+    }
+    rows = [
+        ("masked LM, pretrained", [pretrained["eval"][metric]]),
+        (f"masked LM, always {token!r}", [baseline[metric]]),
+        *sorted(scores_by_name.items(), key=lambda row: -statistics.fmean(row[1])),
     ]
-    rows += sorted(scores_by_name, key=lambda row: -statistics.fmean(row[1]))
     width = max(len(name) for name, _ in rows)
     yield "held-out accuracy, mean and deviation"
     yield "-" * (width + 16)
@@ -199,9 +192,9 @@ def write_texts(directory: Path) -> None:
     known = {p for document in shares["docs"] for p in document.paragraphs}
     for name, count in ROWS_PER_LIBRARY.items():
         rows = _labelled_rows(shares[name], per_library=count, known=known)
-        lines = ["text\tlabel", *(f"{text}\t{label}" for text, label in rows)]
+        lines = [f"{text}\t{label}\n" for text, label in rows]
         path = directory / f"{name}.tsv"
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        path.write_text("text\tlabel\n" + "".join(lines), encoding="utf-8")
     logger.info("%d docstrings written to %s", len(documents), directory)
 
 

@@ -19,7 +19,6 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.kinds import held_out_parts, registry
 from bert_keras.lab.distill import data as distill_data
-from bert_keras.lab.distill import inputs as distill_inputs
 from bert_keras.lab.distill import student as students
 from bert_keras.lab.distill import teacher_logits
 from bert_keras.model import distillation
@@ -156,7 +155,7 @@ class _Training:
             weights.assign(network, self.teacher.arrays)
         inputs = self.data.inputs
         if self.losses.soft_weight:
-            inputs = distill_inputs.InputsWithTeacherLogits(
+            inputs = teacher_logits.InputsWithTeacherLogits(
                 inputs=inputs, logits=self._logits(network)
             )
         read_layers = self.losses.read_layers

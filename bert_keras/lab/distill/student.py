@@ -11,7 +11,6 @@ from bert_keras.checkpoints import starting_point, weights
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
-from bert_keras.data import tokenization
 
 logger = logging.getLogger(__name__)
 
@@ -111,31 +110,26 @@ def check_vocabulary(
     teacher_path: str | Path,
 ) -> None:
     """Raises an `InputError` unless both encode a text with the same ids."""
-    num_different = _num_different(student.vocabulary, teacher.vocabulary)
-    num_pieces = max(len(student.vocabulary), len(teacher.vocabulary))
+    ours, theirs = student.vocabulary.tokens, teacher.vocabulary.tokens
+    pairs = zip(ours, theirs, strict=False)
+    num_different = sum(own != other for own, other in pairs)
+    num_different += abs(len(ours) - len(theirs))
     if num_different:
         raise InputError(
-            f"{student_path}: {num_different} of {num_pieces} pieces of the vocabulary "
-            f"are not those of its teacher, {teacher_path}, which has "
-            f"{len(teacher.vocabulary)}: begin with a checkpoint of the teacher's "
-            "vocabulary, or with sizes alone, such as bert_mini"
+            f"{student_path}: {num_different} of {max(len(ours), len(theirs))} pieces "
+            f"of the vocabulary are not those of its teacher, {teacher_path}, which "
+            f"has {len(theirs)}: begin with a checkpoint of the teacher's vocabulary, "
+            "or with sizes alone, such as bert_mini"
         )
     if student.do_lower_case != teacher.do_lower_case:
-        raise InputError(
-            f"{student_path}: of {_casing(student)} text, but its teacher, "
-            f"{teacher_path}, of {_casing(teacher)} text: take one of the same"
+        casing, other = (
+            "lower-cased" if checkpoint.do_lower_case else "cased"
+            for checkpoint in (student, teacher)
         )
-
-
-def _num_different(
-    ours: tokenization.Vocabulary, theirs: tokenization.Vocabulary
-) -> int:
-    both = zip(ours.tokens, theirs.tokens, strict=False)
-    return sum(own != other for own, other in both) + abs(len(ours) - len(theirs))
-
-
-def _casing(checkpoint: weights.Checkpoint) -> str:
-    return "lower-cased" if checkpoint.do_lower_case else "cased"
+        raise InputError(
+            f"{student_path}: of {casing} text, but its teacher, {teacher_path}, of "
+            f"{other} text: take one of the same"
+        )
 
 
 def check_layers(key: str, layers: Sequence[int], num_layers: int) -> None:
@@ -216,18 +210,14 @@ def _embeddings_of(
 
 
 def log_sizes(student: config.BertConfig, teacher: config.BertConfig) -> None:
-    sizes = [
-        sum(
-            math.prod(shape)
-            for name, shape in weights.all_shapes(bert_config).items()
-            if name.startswith("encoder/")
-        )
-        for bert_config in (student, teacher)
-    ]
+    sizes = []
+    for bert_config in (student, teacher):
+        shapes = weights.all_shapes(bert_config)
+        encoder = (shape for n, shape in shapes.items() if n.startswith("encoder/"))
+        sizes.append(sum(map(math.prod, encoder)))
     shown = [f"{size / 1e6:.1f} million weights" for size in sizes]
     if sizes[0] > sizes[1]:
-        logger.warning(
-            "the student is larger than its teacher: %s, the teacher %s", *shown
-        )
+        message = "the student is larger than its teacher: %s, the teacher %s"
+        logger.warning(message, *shown)
     else:
         logger.info("a student of %s, the teacher has %s", *shown)

@@ -1,8 +1,9 @@
-"""The logits of a teacher for all inputs, and the file that keeps them."""
+"""The logits of a teacher for all inputs, their file, and batches with them."""
 
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,33 @@ import tensorflow as tf
 from bert_keras.checkpoints.containers import npz_files
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
+from bert_keras.data import features
 from bert_keras.inference import forward
 from bert_keras.labelled import dataset
 from bert_keras.training.step import replicas
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputsWithTeacherLogits(dataset.ExtendedInputs):
+    """Inputs of a task, each with the logits that a teacher gave it."""
+
+    logits: np.ndarray
+    """`(num_answers, width)` float32."""
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns inputs with `TEACHER_LOGITS` and, for tokens, `TEACHER_MASK`."""
+        batch, places = self.inputs.batch(rows), self.inputs.places(rows)
+        logits = self.logits[places.ids]
+        if len(places.index) == 1:
+            return batch | {features.TEACHER_LOGITS: logits[:, None]}
+        shape = batch["input_mask"].shape
+        padded = np.zeros((*shape, logits.shape[-1]), np.float32)
+        mask = np.zeros(shape, np.int32)
+        padded[places.index], mask[places.index] = logits, 1
+        return batch | {
+            features.TEACHER_LOGITS: padded,
+            features.TEACHER_MASK: mask,
+        }
 
 
 def compute(

@@ -42,13 +42,11 @@ def draw_points(
         title += f": the best {MAX_POINTS} of {len(points):,} points"
         points = scores.best_points(points, criterion, MAX_POINTS)
     image, plot = drawing.new_plot(title, height=2.2 + 0.36 * len(points))
-    varied = [
-        key for i, key in enumerate(keys) if len({p.values[i] for p in points}) > 1
-    ]
+    columns = zip(keys, zip(*(p.values for p in points), strict=True), strict=False)
+    varied = [key for key, values in columns if len({*values}) > 1]
     plot.set(xlabel=criterion.metric, ylabel=" · ".join(varied))
-    plot.set_yticks(
-        range(len(points)), planning.varied_names([p.values for p in points])
-    )
+    names = planning.varied_names([point.values for point in points])
+    plot.set_yticks(range(len(points)), names)
     plot.set_ylim(len(points) - 0.5, -0.5)
     _draw_runs(plot, points)
     _draw_choice(plot, points, criterion)
@@ -169,19 +167,13 @@ def draw_curve(
 def _draw_line(plot: axes.Axes, line: Line, look: dict[str, str]) -> None:
     sizes = [size for size, _ in line.points]
     scores_by_size = [drawing.placeable(values) for _, values in line.points]
-    dots = [
-        (size, value)
-        for size, values in zip(sizes, scores_by_size, strict=True)
-        for value in values
-        if len(values) > 1
-    ]
-    if dots:
-        plot.scatter(*zip(*dots, strict=True), s=14, color=look["color"], alpha=0.45)
-    deviations = [
-        statistics.stdev(values) if len(values) > 1 else 0.0
-        for values in scores_by_size
-    ]
     means = [statistics.fmean(values) for values in scores_by_size]
+    deviations = [0.0] * len(sizes)
+    for index, (size, values) in enumerate(zip(sizes, scores_by_size, strict=True)):
+        if len(values) > 1:
+            deviations[index] = statistics.stdev(values)
+            dots = [size] * len(values)
+            plot.scatter(dots, values, s=14, color=look["color"], alpha=0.45)
     plot.errorbar(
         sizes, means, yerr=deviations, markersize=7, linewidth=2, capsize=4, **look
     )
@@ -189,11 +181,8 @@ def _draw_line(plot: axes.Axes, line: Line, look: dict[str, str]) -> None:
 
 def _apart(sizes: Sequence[float]) -> list[float]:
     """Returns the ascending sizes whose numbers do not overlap on the axis."""
-    if not sizes:
-        return []
-    nearest = (sizes[-1] / sizes[0]) ** (1 / 12)
-    ticks: list[float] = [sizes[-1]]
-    for size in reversed(sizes[:-1]):
-        if ticks[-1] / size >= nearest:
+    ticks: list[float] = []
+    for size in reversed(sizes):
+        if not ticks or ticks[-1] / size >= (sizes[-1] / sizes[0]) ** (1 / 12):
             ticks.append(size)
     return ticks[::-1]

@@ -1,7 +1,8 @@
 """The result of a sweep: results.tsv, report.md, pictures, best.json and `best`."""
 
+import functools
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -60,21 +61,21 @@ def write_tables(state: State) -> None:
 def write_pictures(state: State) -> None:
     """Draws the scores of all runs, and with several fractions a learning curve."""
     metric = f"{state.criterion.metric} on dev"
-    image = drawing.as_png(
-        lambda: drawings.draw_points(
-            state.points,
-            state.keys,
-            criterion=state.criterion,
-            title=f"{state.task}: {metric}",
-        )
+    draw = functools.partial(
+        drawings.draw_points,
+        state.points,
+        state.keys,
+        criterion=state.criterion,
+        title=f"{state.task}: {metric}",
     )
-    files.write_atomically(state.directory / PICTURE_NAME, image)
+    pictures = {PICTURE_NAME: draw}
     if lines := state.curve:
         title = f"{state.task}: learning curve"
-        image = drawing.as_png(
-            lambda: drawings.draw_curve(lines, metric=metric, title=title)
+        pictures[_CURVE_NAME] = functools.partial(
+            drawings.draw_curve, lines, metric=metric, title=title
         )
-        files.write_atomically(state.directory / _CURVE_NAME, image)
+    for name, draw in pictures.items():
+        files.write_atomically(state.directory / name, drawing.as_png(draw))
 
 
 def write_best(state: State) -> None:
@@ -111,17 +112,18 @@ def runs_tsv(state: State) -> str:
     fold = ["fold"] if state.num_folds else []
     rows = [["run", *state.keys, *fold, "seed", "state", *metrics, "seconds", "note"]]
     for outcome in state.outcomes:
+        run = outcome.run
         row = [
-            f"runs/{outcome.run.name}",
-            *(planning.show(outcome.run.value(key)) for key in state.keys),
-            *([outcome.run.fold] if state.num_folds else []),
-            outcome.run.settings.seed,
+            f"runs/{run.name}",
+            *(planning.show(run.value(key)) for key in state.keys),
+            *([run.fold] if fold else []),
+            run.settings.seed,
             outcome.state,
             *(outcome.evaluation.get(name, "") for name in metrics),
             "" if outcome.seconds is None else outcome.seconds,
             " ".join((outcome.failure or outcome.majority or "").split()),
         ]
-        rows.append([str(cell) for cell in row])
+        rows.append(list(map(str, row)))
     return "".join("\t".join(row) + "\n" for row in rows)
 
 
@@ -189,11 +191,8 @@ def page(state: State) -> str:
         ),
         *([_FOLDS] if state.num_folds else []),
         *_picture(state),
-        *_notes("Failed runs", {o.run.name: o.failure for o in state.outcomes}),
-        *_notes(
-            "Runs at the majority class",
-            {o.run.name: o.majority for o in state.outcomes},
-        ),
+        *_notes("Failed runs", state, "failure"),
+        *_notes("Runs at the majority class", state, "majority"),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -239,11 +238,12 @@ def _picture(state: State) -> Iterator[str]:
             yield f"![{state.criterion.metric} against labels]({_CURVE_NAME})"
 
 
-def _notes(title: str, notes: Mapping[str, str | None]) -> Iterator[str]:
+def _notes(title: str, state: State, attribute: str) -> Iterator[str]:
+    length = markdown.MAX_TEXT_LENGTH
     lines = [
-        f"- `{name}`: {markdown.literal(note, max_length=markdown.MAX_TEXT_LENGTH)}"
-        for name, note in notes.items()
-        if note
+        f"- `{outcome.run.name}`: {markdown.literal(note, max_length=length)}"
+        for outcome in state.outcomes
+        if (note := getattr(outcome, attribute))
     ]
     if lines:
         yield f"## {title}"

@@ -80,10 +80,9 @@ def test_texts_of_the_demo(tmp_path, monkeypatch):
 
 
 def test_every_command_of_the_demo_is_one(tmp_path):
-    found = []
-    for command in demo.commands(tmp_path):
-        found.append(cli.build_parser().parse_args(command.words).verb)
-    assert found == [
+    parser = cli.build_parser()
+    commands = [words for words, _ in demo.commands(tmp_path)]
+    assert [parser.parse_args(words).verb for words in commands] == [
         *("corpus", "vocab", "examples", "inspect", "pretrain", "fill-mask"),
         *("finetune", "evaluate", "export", "compare"),
     ]

@@ -25,7 +25,6 @@ from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 from bert_keras.lab.distill import data as distill_data
 from bert_keras.lab.distill import distill, teacher_logits
-from bert_keras.lab.distill import inputs as distill_inputs
 from bert_keras.lab.distill import student as students
 from bert_keras.labelled import dataset
 from bert_keras.report import facts, page, writing
@@ -368,7 +367,7 @@ def test_answers_stand_where_the_loss_looks_for_them():
             )
 
     logits = np.float32([[1, 2], [3, 4], [5, 6]])
-    batch = distill_inputs.InputsWithTeacherLogits(
+    batch = teacher_logits.InputsWithTeacherLogits(
         inputs=Inputs(), logits=logits
     ).batch(np.arange(2))
     assert batch["teacher_mask"].tolist() == [[0, 1, 0], [0, 0, 1]]
