@@ -27,6 +27,7 @@ from bert_keras.pipelines import (
     duplicates,
     filters,
     instances,
+    words,
 )
 from bert_keras.pipelines.engine import steps
 from bert_keras.pipelines.sources import encodings, reading, source
@@ -465,7 +466,9 @@ class _Write(steps.Worker):
         before = document["paragraphs"]
         hashes = duplicates.paragraph_hashes(before, config.min_duplicate_words)
         paragraphs = [before[place] for place in duplicates.kept_places(hashes, marked)]
-        num_words = sum(map(document_records.num_words_of, paragraphs))
+        num_words = sum(
+            words.count_words(text) for text in itertools.chain(*paragraphs)
+        )
         is_too_short = not paragraphs or num_words < config.min_document_words
         if is_too_short and keeps:
             return record

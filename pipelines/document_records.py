@@ -134,10 +134,6 @@ def pack(document: Mapping[str, Any], *, rank: str, num_words: int) -> Record:
     )
 
 
-def num_words_of(texts: Iterable[str]) -> int:
-    return sum(map(words.count_words, texts))
-
-
 def newest(records: Iterable[Record]) -> tuple[list[Record], int, list[str]]:
     """Keeps one record per id: the record of the greatest rank, then the first by text.
 

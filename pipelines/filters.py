@@ -115,8 +115,8 @@ _SWITCH = "__DISAMBIG__"
 def page_reason(title: str, wikitext: str) -> str | None:
     """Returns `DISAMBIGUATION_PAGE` or `LIST_PAGE`; `None` for an article."""
     reason = title_reason(title)
+    # Again without hidden parts, which are rarely there.
     if reason is None and _marks_disambiguation(wikitext):
-        # Again without hidden parts, which are rarely there.
         if _marks_disambiguation(_NOT_SHOWN.sub("", wikitext)):
             return DISAMBIGUATION_PAGE
     return reason
@@ -132,14 +132,11 @@ def title_reason(title: str) -> str | None:
 def _marks_disambiguation(wikitext: str) -> bool:
     if _SWITCH in wikitext:
         return True
-    for name in set(_TEMPLATE.findall(wikitext)):
-        name = " ".join(name.lower().replace("_", " ").split())
-        # Dutch pages use `dp` without arguments; elsewhere it has some.
-        if name.removesuffix("}").rstrip() in _DISAMBIGUATION_TEMPLATES:
-            return True
-        if name in _DISAMBIGUATION_TEMPLATES:
-            return True
-    return False
+    names = set(_TEMPLATE.findall(wikitext))
+    names = {" ".join(name.lower().replace("_", " ").split()) for name in names}
+    # Dutch pages use `dp` without arguments; elsewhere it has some.
+    names |= {name.removesuffix("}").rstrip() for name in names}
+    return not _DISAMBIGUATION_TEMPLATES.isdisjoint(names)
 
 
 # === Overlap with evaluation files ===
@@ -152,19 +149,13 @@ _IGNORED_KEYS = frozenset(("id", "answers", "plausible_answers"))
 _PARAGRAPH_KEY = "context"
 
 # One odd number for each word of a window: 64 random bits, fixed forever.
-_MULTIPLIERS = np.array(
-    [
-        0x9E3779B97F4A7C15,
-        0xBF58476D1CE4E5B9,
-        0x94D049BB133111EB,
-        0xD6E8FEB86659FD93,
-        0xA0761D6478BD642F,
-        0xE7037ED1A0B428DB,
-        0x8EBC6AF09C88C6E3,
-        0x589965CC75374CC3,
-    ],
-    np.uint64,
-)
+_MULTIPLIERS = np.frombuffer(
+    bytes.fromhex(
+        "9E3779B97F4A7C15 BF58476D1CE4E5B9 94D049BB133111EB D6E8FEB86659FD93"
+        "A0761D6478BD642F E7037ED1A0B428DB 8EBC6AF09C88C6E3 589965CC75374CC3"
+    ),
+    ">u8",
+).astype(np.uint64)
 _QUARTER_WORD = re.compile(f"[{word_counts.SOUTH_EAST_ASIAN}]")
 _UNSPACED = re.compile(
     f"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff{word_counts.SOUTH_EAST_ASIAN}]"
@@ -253,10 +244,9 @@ class Overlap:
     def from_bytes(cls, data: bytes) -> "Overlap":
         with np.load(io.BytesIO(data), allow_pickle=False) as stored:
             words = stored["words"].tobytes().decode("utf-8", "surrogatepass")
+            numbers = stored["word_numbers"].tolist()
             return cls(
-                word_ids=dict(
-                    zip(words.split("\n"), stored["word_numbers"].tolist(), strict=True)
-                ),
+                word_ids=dict(zip(words.split("\n"), numbers, strict=True)),
                 sha256=str(stored["sha256"]),
                 **{name: stored[name] for name in _ARRAYS},
             )
@@ -289,11 +279,9 @@ def make_overlap(lines: Iterable[str]) -> Overlap:
             continue
         digest = _digest(" ".join(words))
         if digest not in kept:
-            head = [
-                word_ids.setdefault(word, len(word_ids) + 1)
-                for word in words[:MIN_WORDS]
-            ]
-            kept[digest] = head, len(words)
+            head = words[:MIN_WORDS]
+            ids = [word_ids.setdefault(word, len(word_ids) + 1) for word in head]
+            kept[digest] = ids, len(words)
     digests = np.array(list(kept), np.uint64)
     lengths = np.array([length for _, length in kept.values()], np.int64)
     ids = np.array([head for head, _ in kept.values()], np.uint64)
@@ -342,13 +330,12 @@ def read_overlap(paths: Sequence[str]) -> Overlap:
       answers. In `context`, as in SQuAD, each sentence, since a paragraph of Wikipedia
       rarely stays the same as a whole.
     """
-    found: list[str] = []
+    matches = []
     for pattern in paths:
-        matches = files.match(pattern)
-        if not matches:
+        if not (found := files.match(pattern)):
             raise InputError(f"--exclude_overlap_with: no file matches {pattern!r}")
-        found += matches
-    return make_overlap(line for path in found for line in read_lines(path))
+        matches += found
+    return make_overlap(line for path in matches for line in read_lines(path))
 
 
 def read_lines(path: str) -> list[str]:

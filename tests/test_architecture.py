@@ -225,7 +225,7 @@ LINES = {
     "pages": 775,
     "core": 3300,
     "tpu": 2300,
-    "pipelines": 9275,
+    "pipelines": 9225,
     "door": 50,
 }
 """Lines that each folder may have; 43,000 in all are the aim. Raise a number only with

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bert_keras.pipelines import words
-from bert_keras.pipelines.sources import encodings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,31 +19,6 @@ class Book:
     title: str
     paragraphs: tuple[str, ...]
     """In order, each on one line."""
-
-
-def decode(
-    data: bytes, encoding: str | None = None, *, otherwise: str | None = None
-) -> tuple[str, str]:
-    """Decodes a text; returns it, with `\\n` as line end, and its encoding's name.
-
-    `encoding` comes from `book_cutter.encoding_of`. Text that is mostly UTF-8 is
-    decoded as UTF-8, its other bytes as U+FFFD; other text is in the encoding
-    `otherwise`. `None` detects it, or raises `UnknownEncodingError`.
-    """
-    encoding = encoding or "utf-8-sig"
-    text = data.decode(encoding, errors="replace").removeprefix("\ufeff")
-    if encoding == "utf-8-sig" and "\ufffd" in text:
-        # Letters of other encodings hardly ever form sequences of UTF-8.
-        num_bad = text.count("\ufffd")
-        num_good = sum(map(len, _NOT_ASCII.findall(text))) - num_bad
-        if num_good < num_bad and "\0" not in text:
-            encoding = otherwise or encodings.detect(data)
-            text = encodings.decode(data, encoding)
-    name = encoding.removesuffix("-le").removesuffix("-be")
-    return text.replace("\r\n", "\n").replace("\r", "\n"), name
-
-
-_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 
 
 def parse_book(

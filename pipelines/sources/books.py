@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
 from bert_keras.core import files
-from bert_keras.pipelines.sources import source
+from bert_keras.pipelines.sources import sentences, source
 
 if TYPE_CHECKING:
     from bert_keras.pipelines.sources import book_cutter
@@ -24,12 +24,10 @@ class Books:
 
     def check(self, path: str, options: source.Options) -> str:
         """Checks a file; a file like BookCorpus's is read by `sentences`."""
-        from bert_keras.pipelines.sources import sentence_lines
-
         with files.open_to_read(path) as file:
             start = file.read(4096)
             source.check_no_html(start, path, expected="a plain-text book")
-            if not sentence_lines.is_one_sentence_a_line(file):
+            if not sentences.is_one_sentence_a_line(file):
                 return self.name
         logger.info(
             "%s: holds a sentence on each line, as BookCorpus does: read as by "
@@ -93,13 +91,13 @@ def _read_book(
     options: source.Options,
     counts: Counter[str],
 ) -> source.SourceDocument | source.Reject | None:
-    from bert_keras.pipelines.sources import book_cutter, book_text
+    from bert_keras.pipelines.sources import book_cutter, book_text, encodings
 
     file.seek(piece.start)
     data = file.read(piece.stop - piece.start)
     digest = hashlib.sha256(data).hexdigest()
     try:
-        text, codec = source.plain_text(data, encoding, otherwise=options.encoding)
+        text, codec = encodings.decode(data, encoding, otherwise=options.encoding)
     except ValueError as error:
         place = f"byte {piece.start}" if piece.start else ""
         return source.Reject(path, place, "", str(error))

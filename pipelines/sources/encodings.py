@@ -89,10 +89,36 @@ def _score(sample: bytes, encoding: str) -> float:
     return max(fits) / max(len(letters), 1)
 
 
-def decode(data: bytes, encoding: str) -> str:
-    """Returns text with a few damaged bytes as U+FFFD; refuses text with more."""
-    text = data.decode(encoding, errors="replace")
-    # Windows-1252 leaves five bytes undefined, and always counted as a last resort.
-    if encoding != _LATIN[0] and text.count("\ufffd") * 100 > len(text):
-        raise UnknownEncodingError(f"neither UTF-8 nor {encoding}: give --encoding")
-    return text
+def decode(
+    data: bytes, encoding: str | None = None, *, otherwise: str | None = None
+) -> tuple[str, str]:
+    """Decodes a text; returns it, with `\\n` as line end, and its encoding's name.
+
+    `encoding` comes from `book_cutter.encoding_of`. Text that is mostly UTF-8 is
+    decoded as UTF-8, its other bytes as U+FFFD; other text is in the encoding
+    `otherwise`; `None` detects it.
+
+    Raises:
+        ValueError: binary data, or an encoding that is not known for sure.
+    """
+    encoding = encoding or "utf-8-sig"
+    text = data.decode(encoding, errors="replace").removeprefix("\ufeff")
+    if "\0" in text:
+        raise ValueError("not plain text: it holds NUL characters")
+    if encoding == "utf-8-sig" and "\ufffd" in text:
+        # Letters of other encodings hardly ever form sequences of UTF-8.
+        num_bad = text.count("\ufffd")
+        num_good = sum(map(len, _NOT_ASCII_TEXT.findall(text))) - num_bad
+        if num_good < num_bad:
+            encoding = otherwise or detect(data)
+            text = data.decode(encoding, errors="replace")
+            # Windows-1252 leaves five bytes undefined, and always counted as a last
+            # resort.
+            if encoding != _LATIN[0] and text.count("\ufffd") * 100 > len(text):
+                reason = f"neither UTF-8 nor {encoding}: give --encoding"
+                raise UnknownEncodingError(reason)
+    name = encoding.removesuffix("-le").removesuffix("-be")
+    return text.replace("\r\n", "\n").replace("\r", "\n"), name
+
+
+_NOT_ASCII_TEXT = re.compile(r"[^\x00-\x7f]+")

@@ -81,8 +81,7 @@ def parse_line(line: bytes | None) -> source.SourceDocument | None:
         if not isinstance(value, str):
             raise ValueError(f"no {name!r}, which must be a string")
     text = str(text)
-    if problem := text_lines.problem_of(document_id + title + origin + text):
-        raise ValueError(problem)
+    _check_plain(document_id + title + origin + text)
     blocks = text.replace("\r\n", "\n").split("\n\n")
     paragraphs = [" ".join(block.split()) for block in blocks if block.strip()]
     if not paragraphs:
@@ -90,3 +89,10 @@ def parse_line(line: bytes | None) -> source.SourceDocument | None:
     return source.SourceDocument(
         id=document_id, rank="", source=origin, title=title, paragraphs=paragraphs
     )
+
+
+def _check_plain(text: str) -> None:
+    if "\0" in text:
+        raise ValueError("not plain text: it holds NUL characters")
+    if text.encode(errors="replace").decode() != text:
+        raise ValueError("not plain text: it holds lone surrogates")

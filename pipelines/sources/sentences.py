@@ -1,13 +1,95 @@
-"""Files with a sentence on each line -> documents."""
+"""Files with a sentence on each line -> documents, in bounded memory; without Beam.
+
+The form of google-research/bert's own input, and of BookCorpus: a blank line or a new
+file begins a document. BookCorpus has no blank lines, so long documents are cut.
+"""
 
 import hashlib
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import BinaryIO, ClassVar, NamedTuple
 
 from bert_keras.core import files
-from bert_keras.pipelines.sources import sentence_lines, source, text_lines
+from bert_keras.pipelines.sources import source, text_lines
+
+PART_BYTES = 4 << 20
+"""Places where a document of this size or more is cut are multiples of this."""
+_SAMPLE_BYTES = 1 << 16
+_MIN_LINES = 30
+_SENTENCE_END = re.compile(r"[.!?…:;][\s\"'`”’»)\]]*$")
+# Not the points of "mr. bean", nor "`` who ? '' he asked .".
+_INNER_END = re.compile(r"(?:[^\W\d_]{4}|\s)\.[\"'`”’»)\]]*\s[^\W\d_]")
+_GUTENBERG = re.compile(rb"PROJECT GUTENBERG E(?:BOOK|TEXT)")
+
+
+class Block(NamedTuple):
+    """A document, or a part of a long one."""
+
+    offset: int
+    """The first byte in the text of the file."""
+    lines: list[bytes | None]
+    """Lines that are not blank; `None`: longer than 64 MiB."""
+
+
+def is_one_sentence_a_line(file: BinaryIO) -> bool:
+    """Whether lines next to each other at a file's beginning are whole sentences.
+
+    A hard-wrapped book ends few of its lines with a sentence, and the lines of a file
+    with one paragraph a line hold several.
+    """
+    file.seek(0)
+    data = file.read(_SAMPLE_BYTES)
+    if _GUTENBERG.search(data):
+        return False
+    lines = data.decode("utf-8-sig", errors="replace").split("\n")[:-1]
+    pairs = zip(lines, lines[1:], strict=False)
+    within = [line for line, following in pairs if line.strip() and following.strip()]
+    num_ended = sum(bool(_SENTENCE_END.search(line)) for line in within)
+    num_several = sum(bool(_INNER_END.search(line)) for line in within)
+    return (
+        len(within) >= _MIN_LINES
+        and num_ended > 0.8 * len(within)
+        and num_several < 0.2 * len(within)
+    )
+
+
+def read_blocks(file: BinaryIO, path: str, start: int, stop: int) -> Iterator[Block]:
+    """Reads the documents of a range; adjacent ranges hold each line once.
+
+    A range begins at the first blank line at or after a multiple of `PART_BYTES`, in
+    bytes of the text; without a blank line before the next multiple, at the first line.
+    `start` and `stop` are such multiples, or the end of the file.
+    """
+    lines: list[bytes | None] = []
+    begin, passed = start, start
+    # The first line after the multiple passed last, until a blank line comes.
+    cut: tuple[int, int] | None = (0, 0) if start else None
+    is_before = start > 0  # The lines belong to the range before.
+    for offset, line in text_lines.read_lines(file, path, start):
+        while offset >= passed + PART_BYTES:
+            if cut is not None:
+                if cut[0] and not is_before:
+                    yield Block(begin, lines[: cut[0]])
+                if passed >= stop:
+                    return
+                begin = cut[1] if cut[0] else begin
+                del lines[: cut[0]]
+                is_before = False
+            passed += PART_BYTES
+            cut = len(lines), offset
+        if line is None or line.strip():
+            begin = begin if lines else offset
+            lines.append(line)
+            continue
+        if lines and not is_before:
+            yield Block(begin, lines)
+        if offset >= stop:
+            return
+        lines, cut, is_before = [], None, False
+    if lines and not is_before:
+        yield Block(begin, lines)
 
 
 class Sentences:
@@ -25,7 +107,7 @@ class Sentences:
 
     def split(self, item: source.Input, max_bytes: int) -> list[source.Range]:
         """Divides only files that are not compressed."""
-        return text_lines.split(item, max_bytes, step=sentence_lines.PART_BYTES)
+        return text_lines.split(item, max_bytes, step=PART_BYTES)
 
     def read(
         self,
@@ -34,19 +116,18 @@ class Sentences:
         advance: source.Advance,
         counts: Counter[str],
     ) -> Iterator[source.SourceDocument | source.Reject]:
+        from bert_keras.pipelines.sources import encodings
+
         name = files.name_of(part.path)
         with text_lines.open_range(part, advance) as (file, stop, progress):
-            blocks = sentence_lines.read_blocks(file, part.path, part.start, stop)
-            for block in blocks:
+            for block in read_blocks(file, part.path, part.start, stop):
                 progress.update()
                 counts["items_read"] += 1
                 data = b"\n".join(filter(None, block.lines))
                 try:
                     if None in block.lines:
                         raise ValueError("longer than 64 MiB")
-                    text, codec = source.plain_text(
-                        data, None, otherwise=options.encoding
-                    )
+                    text, codec = encodings.decode(data, otherwise=options.encoding)
                 except ValueError as error:
                     place = f"byte {block.offset}"
                     yield source.Reject(part.path, place, "", str(error))

@@ -118,15 +118,3 @@ def check_no_html(start: bytes, path: str, *, expected: str) -> None:
 
     if dump_head.is_html(start[:4096].decode("utf-8-sig", errors="replace")):
         raise InputError(f"{path}: expected {expected}, but this is an HTML page")
-
-
-def plain_text(
-    data: bytes, encoding: str | None, *, otherwise: str | None
-) -> tuple[str, str]:
-    """Decodes as `book_text.decode`; raises `ValueError` for binary data too."""
-    from bert_keras.pipelines.sources import book_text
-
-    text, codec = book_text.decode(data, encoding, otherwise=otherwise)
-    if "\0" in text:
-        raise ValueError("not plain text: it holds NUL characters")
-    return text, codec

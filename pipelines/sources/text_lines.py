@@ -58,17 +58,6 @@ def read_lines(
     return itertools.islice(_split(chunks, start - 1), 1, None)
 
 
-def problem_of(text: str) -> str | None:
-    """Returns why a string cannot be part of a document; `None`: it can."""
-    if "\0" in text:
-        return "not plain text: it holds NUL characters"
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return "not plain text: it holds lone surrogates"
-    return None
-
-
 def _split(chunks: Iterator[bytes], offset: int) -> Iterator[tuple[int, bytes | None]]:
     line, num_bytes = bytearray(), 0
     for chunk in chunks:

@@ -205,23 +205,6 @@ def test_neither_arrival_nor_batches_change_anything(monkeypatch, settings):
     assert other[0] != made[0]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_records_hold_what_their_readers_are_told(settings):
-    made, _ = encode(make_documents(), **settings)
-    config = config_of(settings)
-    for record in made:
-        example = example_messages.decode(record)
-        for feature in features.record_features(config):
-            values = example.pop(feature.name)
-            if feature.length is None:
-                assert 3 <= len(values) <= config.max_seq_length
-            else:
-                assert len(values) == feature.length
-        # For other systems, which want it.
-        is_one_segment = config.packing == "full_sentences"
-        assert example in ({}, {"next_sentence_labels": [0]} if is_one_segment else {})
-
-
 def test_counts_are_those_of_the_records():
     made, counts = encode(make_documents())
     decoded = [example_messages.decode(record) for record in made]

@@ -373,20 +373,6 @@ def test_what_is_filtered(tmp_path, caplog):
     assert build(tmp_path / "all", wikipedia=[path], config=config).num_records == 5
 
 
-def test_text_without_spaces_is_not_too_short(tmp_path):
-    texts = {
-        "zh": "人人生而自由，在尊严和权利上一律平等。他们赋有理性和良心，"
-        "并应以兄弟关系的精神相对待。",
-        "th": "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิ "
-        "ต่างมีเหตุผลและมโนธรรม และควรปฏิบัติต่อกันด้วยเจตนารมณ์แห่งภราดรภาพ",
-        "short": "人人生而自由，在尊严和权利上一律平等。",
-    }
-    result = build(tmp_path / "out", jsonl=jsonl(tmp_path, texts), config={})
-    assert set(documents(tmp_path / "out")) == {"zh", "th"}
-    assert result.counters["dropped/too short"] == 1
-    assert result.counters["words"] == 21 + 33
-
-
 def test_rejects_are_listed_with_file_page_and_reason(tmp_path):
     good = "".join(page_xml(n, f"T{n}", "Text.") for n in range(20))
     dump = HEAD + good + "<page><title>Cut &amp; off</title><id>77</id><revision>"

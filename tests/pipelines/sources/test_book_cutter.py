@@ -5,7 +5,7 @@ import tracemalloc
 
 import pytest
 
-from bert_keras.pipelines.sources import book_cutter, book_text
+from bert_keras.pipelines.sources import book_cutter, book_text, encodings
 
 START = "*** START OF THE PROJECT GUTENBERG EBOOK {} ***\n"
 END = "*** END OF THE PROJECT GUTENBERG EBOOK {} ***\n"
@@ -168,6 +168,6 @@ def test_real_books_one_after_the_other(shared_data, monkeypatch):
     pieces = book_cutter.find_pieces(io.BytesIO(data), len(data))
     assert len(pieces) == len(paths)
     for piece, path in zip(pieces, paths, strict=True):
-        alone = book_text.parse_book(book_text.decode(path.read_bytes())[0], name="x")
-        text, _ = book_text.decode(data[piece.start : piece.stop])
+        alone = book_text.parse_book(encodings.decode(path.read_bytes())[0], name="x")
+        text, _ = encodings.decode(data[piece.start : piece.stop])
         assert book_text.parse_book(text, name="x") == alone

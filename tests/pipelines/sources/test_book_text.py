@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from bert_keras.pipelines.sources import book_text
+from bert_keras.pipelines.sources import book_text, encodings
 
 HEADER = """The Project Gutenberg EBook of A Small Book, by Ann Other
 
@@ -104,7 +104,7 @@ def parse(text, counts=None):
 def test_book_with_header_and_licence(generation, newline, encoding):
     start, end = MARKERS[generation]
     text = f"{HEADER}{start}\n{BODY}{end} Project Gutenberg EBook{LICENCE}"
-    decoded, name = book_text.decode(text.replace("\n", newline).encode(encoding))
+    decoded, name = encodings.decode(text.replace("\n", newline).encode(encoding))
     assert name == "utf-8-sig"
     title = "A Small Book And How It Grew"
     book = book_text.Book(title=title, paragraphs=PARAGRAPHS)
@@ -259,7 +259,7 @@ def test_real_books_hold_no_licence_and_most_of_their_text(shared_data, step):
     paths = sorted((shared_data / "books").glob("gutenberg*/*.txt"))
     assert len(paths) == 103
     for path in paths[::step]:
-        text, _ = book_text.decode(path.read_bytes())
+        text, _ = encodings.decode(path.read_bytes())
         book = book_text.parse_book(text, name=path.stem)
         running_text = "\n".join(book.paragraphs)
         assert not LICENCE_WORDS.search(running_text), path.name
@@ -281,8 +281,8 @@ REFERENCE = [10028, 10076, 10089, 1013, 10509, 33956, 36261, 38003, 38507]
 )
 def test_same_book_as_another_tool_strips_it(shared_data, number):
     folder = shared_data / "books" / "strip_headers_reference"
-    raw, _ = book_text.decode((folder / "raw" / f"{number}.txt").read_bytes())
-    clean, _ = book_text.decode((folder / "clean" / f"{number}.txt").read_bytes())
+    raw, _ = encodings.decode((folder / "raw" / f"{number}.txt").read_bytes())
+    clean, _ = encodings.decode((folder / "clean" / f"{number}.txt").read_bytes())
     header, body = book_text.split_header(raw)
     assert "Project Gutenberg" in header
     # All of their text is in ours; ours has at most the credits before it.

@@ -254,41 +254,27 @@ def test_a_page_of_100_mb_takes_no_memory(tmp_path):
 # Real dumps.
 
 
-@pytest.mark.slow
-def test_the_real_multistream_dump_in_random_ranges(shared_data):
-    folder = shared_data / "wikipedia" / "multistream"
-    path = str(next(folder.glob("*multistream.xml.bz2")))
+def assert_ranges_give_the_whole(path, num_cuts):
     whole = list(dump_pages.read_pages(path))
+    rng, size = random.Random(5), files.size(path)
+    cuts = sorted(rng.randrange(size) for _ in range(num_cuts))
+    assert read_in_ranges(path, [0, *cuts, size]) == whole
+    return whole, cuts
+
+
+@pytest.mark.slow
+def test_real_dumps_in_random_ranges(shared_data, tmp_path):
+    folder = shared_data / "wikipedia"
+    path = next(folder.glob("multistream/*multistream.xml.bz2"))
+    whole, _ = assert_ranges_give_the_whole(str(path), 40)
+    # As pbzip2 would pack it.
+    pieces = cut_everywhere(bz2.decompress(path.read_bytes()), (90_000,))
+    packed = write(tmp_path, b"".join(map(bz2.compress, pieces)))
+    for num_cuts in (1, 60):
+        assert assert_ranges_give_the_whole(packed, num_cuts)[0] == whole
     assert len(whole) == 206
-    size = files.size(path)
-    rng = random.Random(5)
-    cuts = sorted(rng.randrange(size) for _ in range(20))
-    assert read_in_ranges(path, [0, *cuts, size]) == whole
-
-
-@pytest.mark.slow
-def test_a_real_plain_dump_in_random_ranges(shared_data):
-    path = str(shared_data / "wikipedia" / "enwik8-first-4154399-bytes.xml")
-    whole = list(dump_pages.read_pages(path))
-    size = files.size(path)
-    rng = random.Random(6)
-    cuts = sorted(rng.randrange(size) for _ in range(30))
-    assert read_in_ranges(path, [0, *cuts, size]) == whole
+    path = str(folder / "enwik8-first-4154399-bytes.xml")
+    whole, cuts = assert_ranges_give_the_whole(path, 30)
     with open(path, "rb") as file:
         num_begun = file.read(cuts[15]).count(b"<page>")
     assert read_in_ranges(path, [0, cuts[15]]) == whole[:num_begun]
-
-
-@pytest.mark.slow
-def test_the_real_dump_as_pbzip2_would_pack_it(shared_data, tmp_path):
-    folder = shared_data / "wikipedia" / "multistream"
-    text = bz2.decompress(next(folder.glob("*multistream.xml.bz2")).read_bytes())
-    pieces = cut_everywhere(text, (90_000,))
-    path = write(tmp_path, b"".join(map(bz2.compress, pieces)))
-    whole = list(dump_pages.read_pages(path))
-    assert len(whole) == 206
-    size = files.size(path)
-    rng = random.Random(7)
-    for num_cuts in (1, 10, 60):
-        cuts = sorted(rng.randrange(size) for _ in range(num_cuts))
-        assert read_in_ranges(path, [0, *cuts, size]) == whole

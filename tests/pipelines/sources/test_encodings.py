@@ -3,7 +3,7 @@
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.pipelines.sources import book_text, encodings
+from bert_keras.pipelines.sources import encodings
 
 TEXTS = {
     "ru": "Все люди рождаются свободными и равными в своем достоинстве и правах. "
@@ -35,26 +35,28 @@ CASES = [
 @pytest.mark.parametrize(("key", "encoding"), CASES)
 def test_books_are_read_as_they_were_written(key, encoding):
     text = f"{TEXTS[key]}\n" * 20
-    decoded, name = book_text.decode(text.encode(encoding))
+    decoded, name = encodings.decode(text.encode(encoding))
     assert decoded == text
     assert not name.startswith("utf")
     # Plain UTF-8 is no guess.
-    assert book_text.decode(text.encode()) == (text, "utf-8-sig")
+    assert encodings.decode(text.encode()) == (text, "utf-8-sig")
 
 
 def test_a_given_encoding_is_for_what_is_not_utf_8():
     text, name = TEXTS["ru"], "mac_cyrillic"
-    assert book_text.decode(text.encode(name), otherwise=name) == (text, name)
-    assert book_text.decode(text.encode(), otherwise="big5")[0] == text
+    assert encodings.decode(text.encode(name), otherwise=name) == (text, name)
+    assert encodings.decode(text.encode(), otherwise="big5")[0] == text
     with pytest.raises(ValueError, match="neither UTF-8 nor big5: give --encoding"):
-        book_text.decode(text.encode("koi8-r"), otherwise="big5")
+        encodings.decode(text.encode("koi8-r"), otherwise="big5")
 
 
-def test_an_unknown_encoding_is_refused():
+def test_damaged_and_unknown_text():
+    damaged = "Größe und “Ma".encode() + b"\xff."
+    assert encodings.decode(damaged) == ("Größe und “Ma\ufffd.", "utf-8-sig")
     # A byte that Windows-1252 does not know is no reason to lose a book.
-    assert book_text.decode(b"\xe9\x81")[1] == "cp1252"
+    assert encodings.decode(b"\xe9\x81")[1] == "cp1252"
     with pytest.raises(ValueError, match="not known for sure: convert it with iconv"):
-        book_text.decode(bytes(range(128, 256)) * 20)
+        encodings.decode(bytes(range(128, 256)) * 20)
     for name in ("klingon", "rot13"):
         with pytest.raises(InputError, match="--encoding: expected the name of an enc"):
             encodings.check_name(name)

@@ -157,21 +157,20 @@ def test_a_line_without_end(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("data", "text", "encoding"),
+    ("text", "encoding", "name"),
     [
-        ("Größe und “Maß”.".encode(), "Größe und “Maß”.", "utf-8-sig"),
-        ("Größe und Maß.".encode("latin-1"), "Größe und Maß.", "cp1252"),
-        ("Größe und “Maß”.".encode("cp1252"), "Größe und “Maß”.", "cp1252"),
-        ("\ufeffGröße.".encode("utf-16-le"), "Größe.", "utf-16"),
-        ("Größe und “Ma".encode() + b"\xff.", "Größe und “Ma\ufffd.", "utf-8-sig"),
+        ("Größe und “Maß”.", "utf-8", "utf-8-sig"),
+        ("Größe und “Maß”.", "cp1252", "cp1252"),
+        ("\ufeffGröße.", "utf-16-le", "utf-16"),
     ],
 )
-def test_books_in_any_encoding(tmp_path, data, text, encoding):
-    path = write(tmp_path, data, "Das Maß.txt")
+def test_books_in_any_encoding(tmp_path, text, encoding, name):
+    path = write(tmp_path, text.encode(encoding), "Das Maß.txt")
     [book], counts = read(path, "books")
+    text = text.removeprefix("\ufeff")
     assert (book.title, book.source, book.paragraphs) == ("Das Maß", "books", [text])
     assert book.id.startswith("Das Maß.txt:")
-    assert counts == {"items_read": 1, f"encoding/{encoding}": 1}
+    assert counts == {"items_read": 1, f"encoding/{name}": 1}
 
 
 def test_a_file_of_many_books_and_a_bad_one(tmp_path):

@@ -58,15 +58,3 @@ def test_a_long_line_is_not_kept(tmp_path, monkeypatch):
         assert read(path, 0) == [
             *((0, b"a"), (2, b"x" * 99), (102, None), (303, b"b"), (305, None)),
         ]
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("a\nü\ufffd\U0001f600", None),
-        ("a\0", "not plain text: it holds NUL characters"),
-        ("a\udc80", "not plain text: it holds lone surrogates"),
-    ],
-)
-def test_problem_of(text, problem):
-    assert text_lines.problem_of(text) == problem

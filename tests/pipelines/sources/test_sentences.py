@@ -5,14 +5,14 @@ import random
 
 import pytest
 
-from bert_keras.pipelines.sources import reading, sentence_lines
+from bert_keras.pipelines.sources import reading, sentences
 
 LINES = [f"this is sentence number {number} , she said ." for number in range(60)]
 
 
 def read(data, start=0, stop=None):
     stop = len(data) if stop is None else stop
-    blocks = sentence_lines.read_blocks(io.BytesIO(data), "a.txt", start, stop)
+    blocks = sentences.read_blocks(io.BytesIO(data), "a.txt", start, stop)
     return [(block.offset, tuple(block.lines)) for block in blocks]
 
 
@@ -28,7 +28,7 @@ def test_a_blank_line_begins_a_document():
 @pytest.mark.parametrize("seed", range(40))
 def test_ranges_hold_each_line_once(seed, monkeypatch):
     """Documents that are shorter than `PART_BYTES` stay whole."""
-    monkeypatch.setattr(sentence_lines, "PART_BYTES", 50)
+    monkeypatch.setattr(sentences, "PART_BYTES", 50)
     rng = random.Random(seed)
     lines = [
         b"" if rng.random() < rng.choice((0.0, 0.3)) else b"x" * rng.randrange(1, 120)
