@@ -81,38 +81,28 @@ def trial_step(learner: Learner, batches: Batches, evaluation: Evaluation) -> No
 
 
 class KerasEngine:
-    """Makes the steps and evaluations of a run, whatever its task and devices."""
+    """Keras's steps and evaluations; see `training.run.Engine`."""
 
     errors = (tf.errors.OpError,)
-    """Errors of steps and evaluations that failed to read their batches, among others;
-    a step without its batch does not count."""
 
     def __init__(self, learner: Learner):
         self.learner = learner
         self.is_alone = not replicas.is_multi_worker(learner.distribute_strategy)
-        """Whether no other process trains with this one."""
         self.request = learner.request
 
     @property
     def step(self) -> int:
-        """Returns the steps made so far."""
         return replicas.optimizer_step(self.learner)
 
     def state(self) -> dict[str, keras.Variable]:
-        """Returns all that a step depends on, by name; a restore assigns to it."""
         return training_state.named_variables(self.learner, self.learner.optimizer)
 
     def make_steps(
         self, stream: Stream, schedule: Schedule, **follow: Callable
     ) -> None:
-        """Makes steps to the schedule's last, or until `after` returns true.
-
-        `before` and `after` surround each execution of some steps.
-        """
         self.learner.make_steps(stream, schedule, callbacks=[_Follow(**follow)])
 
     def evaluate(self, evaluation: Evaluation, **follow: Callable[[bool], None]):
-        """Returns metrics; tells after each batch whether a worker asked for a stop."""
         return evaluate(self.learner, evaluation, **follow)
 
     def differing(self, values: Mapping[str, Any]) -> list[str]:
