@@ -192,7 +192,7 @@ class Learner(replicas.ReplicatedModel):
         return self.network.loss_terms(batch, self(batch, training=False))
 
     def _forward_backward(self, batch, weights, scale):
-        is_tpu = replicas.are_tpus(self.distribute_strategy)
+        is_tpu = replicas.kind_of_devices(self.distribute_strategy) == "TPU"
         with recomputation.compiled_whole(self._compile_step or is_tpu):
             with tf.GradientTape() as tape:
                 terms = self.network.loss_terms(batch, self(batch, training=True))
@@ -203,7 +203,9 @@ class Learner(replicas.ReplicatedModel):
                 )
                 scaled = loss * scale
             gradients = tape.gradient(scaled, self.trainable_variables)
-        return replicas.dense_gradients(gradients), terms | {"loss": (loss, 0.0)}
+        # Adam and norms need the sum of the slices of a row.
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+        return gradients, terms | {"loss": (loss, 0.0)}
 
     def _summed(self, gradients, sums):
         """Sums gradients and sums over all replicas, in one exchange."""
@@ -226,16 +228,14 @@ class Learner(replicas.ReplicatedModel):
 
         Takes summed, unscaled gradients; returns their global norm before clipping.
         """
-        steps = optimization.local_value(self.optimizer.iterations)
-        num_updates = steps - tf.cast(
-            optimization.local_value(self.skipped_steps), steps.dtype
-        )
+        # An assignment to the variable as a whole would be exchanged between replicas.
+        assign, read = optimization.assign_local, optimization.local_value
+        steps = read(self.optimizer.iterations)
+        num_updates = steps - tf.cast(read(self.skipped_steps), steps.dtype)
         update = self._update
         if self._compile_step and not self._branches:
             update = tf.function(update, jit_compile=True, autograph=False)
         gradient_norm, is_finite = update(gradients, loss, num_updates)
-        # An assignment to the variable as a whole would be exchanged between replicas.
-        assign, read = optimization.assign_local, optimization.local_value
         # A step counts once its gradients are there. Without the dependency TensorFlow
         # may count it before its batch is read, and keeps the count if reading fails.
         with tf.control_dependencies([gradient_norm]):
@@ -245,11 +245,7 @@ class Learner(replicas.ReplicatedModel):
         assign(self.skipped_in_a_row, (read(self.skipped_in_a_row) + 1) * skipped)
         if self._scales_loss:
             scale, good_steps = precision.next_loss_scale(
-                precision.LossScale(
-                    optimization.local_value(self.loss_scale),
-                    optimization.local_value(self.good_steps),
-                ),
-                is_finite,
+                read(self.loss_scale), read(self.good_steps), is_finite
             )
             assign(self.loss_scale, scale)
             assign(self.good_steps, good_steps)
@@ -334,7 +330,7 @@ def build_learner(
     The shapes of `batch`, any batch, determine those of the variables. `None` for
     `steps_per_execution`: as many as suit the devices.
     """
-    options = {"branches": replicas.are_cpus(strategy)} | options
+    options = {"branches": replicas.kind_of_devices(strategy) == "CPU"} | options
     if isinstance(strategy, tf.distribute.TPUStrategy):
         # A TPU compiles the step by itself.
         compile_step = False

@@ -128,13 +128,8 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         del config["weight_decay"]
-        return config | {
-            "weight_decay_rate": self.weight_decay_rate,
-            "beta_1": self.beta_1,
-            "beta_2": self.beta_2,
-            "epsilon": self.epsilon,
-            "not_decayed": self.not_decayed,
-        }
+        names = ("weight_decay_rate", "beta_1", "beta_2", "epsilon", "not_decayed")
+        return config | {name: getattr(self, name) for name in names}
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -143,8 +138,7 @@ class BertAdamW(ReplicaOptimizer):
 
     With `mode="google"` the moments' bias is not corrected, as in the original:
     `w -= lr * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)`. With `"corrected"`
-    `m`
-    and `v` are divided by `1 - beta ** t` first (Loshchilov and Hutter, 2019).
+    `m` and `v` are divided by `1 - beta ** t` first (Loshchilov and Hutter, 2019).
 
     tf-models-official's `AdamWeightDecay` is neither: it corrects the bias without
     correcting `epsilon` (the "epsilon hat" of the Adam paper). It equals `"google"`
@@ -219,8 +213,7 @@ class Lamb(ReplicaOptimizer):
     `w -= lr * (norm(w) / norm(r)) * r`: algorithm 2 of the paper with the identity for
     its phi. The ratio is 1 where either norm is 0. As in tf-models-official, variables
     that match `not_decayed` are neither decayed nor rescaled: a bias starts at 0, and
-    its
-    own norm would keep it near there.
+    its own norm would keep it near there.
     """
 
     def __init__(self, learning_rate=1e-4, *, name: str = "lamb", **kwargs):
@@ -313,11 +306,8 @@ class Muon(BertAdamW):
         return weights - learning_rate * update, m
 
     def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "momentum": self.momentum,
-            "hidden": self.hidden,
-            "products": self.products,
-        }
+        names = ("momentum", "hidden", "products")
+        return super().get_config() | {name: getattr(self, name) for name in names}
 
 
 def orthogonalized(matrix, products: str = "float32"):
@@ -363,12 +353,8 @@ def build_optimizer(
         end=config.end_learning_rate,
         decay_steps=config.decay_steps,
     )
-    settings = {
-        "weight_decay_rate": config.weight_decay_rate,
-        "beta_1": config.beta_1,
-        "beta_2": config.beta_2,
-        "epsilon": config.epsilon,
-    }
+    names = ("weight_decay_rate", "beta_1", "beta_2", "epsilon")
+    settings = {name: getattr(config, name) for name in names}
     if config.name == "lamb":
         return Lamb(schedule, **settings)
     if config.name == "muon":

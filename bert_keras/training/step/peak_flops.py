@@ -47,8 +47,5 @@ def _device_names(strategy: tf.distribute.Strategy) -> Sequence[str]:
     if isinstance(strategy, tf.distribute.TPUStrategy):
         # TPU machines have it; TensorFlow does not know the generation.
         return [os.environ.get("TPU_ACCELERATOR_TYPE", "")]
-    if not replicas.are_gpus(strategy):
-        return []
-    details = tf.config.experimental.get_device_details
-    gpus = tf.config.list_physical_devices("GPU")
-    return [details(gpu).get("device_name", "") for gpu in gpus]
+    is_gpu = replicas.are_gpus(strategy)
+    return replicas.details_of_gpus("device_name", "") if is_gpu else []

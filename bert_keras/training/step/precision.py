@@ -1,7 +1,6 @@
 """Precision of the computation: the hardware's best, and float16's loss scale."""
 
 from pathlib import Path
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -30,12 +29,7 @@ def _multiplies_in_bfloat16(strategy: tf.distribute.Strategy) -> bool:
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return True
     if replicas.are_gpus(strategy):
-        details = tf.config.experimental.get_device_details
-        capabilities = [
-            details(gpu).get("compute_capability", (0, 0))
-            for gpu in tf.config.list_physical_devices("GPU")
-        ]
-        return min(capabilities) >= (8, 0)
+        return min(replicas.details_of_gpus("compute_capability", (0, 0))) >= (8, 0)
     return processor_multiplies_in_bfloat16()
 
 
@@ -48,19 +42,17 @@ def processor_multiplies_in_bfloat16(cpuinfo: str | Path = "/proc/cpuinfo") -> b
     return bool({"avx512_bf16", "amx_bf16"} & set(text.split()))
 
 
-class LossScale(NamedTuple):
-    """Factor of the loss, which keeps small float16 gradients from becoming 0."""
+def next_loss_scale(
+    scale: tf.Tensor, good_steps: tf.Tensor, is_finite: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Halves the scale after an overflow, doubles it after many steps without one.
 
-    scale: tf.Tensor
-    good_steps: tf.Tensor
-
-
-def next_loss_scale(now: LossScale, is_finite: tf.Tensor) -> LossScale:
-    """Halves the scale after an overflow, doubles it after many steps without one."""
-    good_steps = tf.where(is_finite, now.good_steps + 1, 0)
+    The scale multiplies the loss, which keeps small float16 gradients from becoming 0.
+    """
+    good_steps = tf.where(is_finite, good_steps + 1, 0)
     grows = good_steps >= LOSS_SCALE_GROWTH_STEPS
-    scale = tf.where(grows, now.scale * 2.0, now.scale)
-    return LossScale(
-        scale=tf.where(is_finite, scale, now.scale / 2.0),
-        good_steps=tf.where(grows, 0, good_steps),
+    grown = tf.where(grows, scale * 2.0, scale)
+    return (
+        tf.where(is_finite, grown, scale / 2.0),
+        tf.where(grows, 0, good_steps),
     )

@@ -14,6 +14,7 @@ Private names of Keras 3.15 and TensorFlow 2.20 (pinned in setup.cfg) are used h
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -77,11 +78,6 @@ def on_replicas(
     return run
 
 
-def dense_gradients(gradients: Sequence) -> list:
-    """Returns dense gradients: Adam and norms need the sum of a row's slices."""
-    return [tf.convert_to_tensor(gradient) for gradient in gradients]
-
-
 def optimizer_step(model: keras.Model) -> int:
     """Returns the steps so far, also where the counter is mirrored over replicas."""
     return int(keras.ops.convert_to_numpy(model.optimizer.iterations))
@@ -91,26 +87,30 @@ def is_multi_worker(strategy: tf.distribute.Strategy) -> bool:
     return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
 
 
+def kind_of_devices(strategy: tf.distribute.Strategy) -> str:
+    """Returns `TPU`, also where devices are said to be TPUs, else `GPU` or `CPU`."""
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        return "TPU"
+    names = " ".join(_devices(strategy)).upper()
+    return next((kind for kind in ("TPU", "GPU", "CPU") if kind in names), "OTHER")
+
+
 def are_gpus(strategy: tf.distribute.Strategy) -> bool:
-    return any("GPU" in device.upper() for device in _devices(strategy))
+    return kind_of_devices(strategy) == "GPU"
 
 
-def are_tpus(strategy: tf.distribute.Strategy) -> bool:
-    """Whether replicas are on TPUs, or are said to be."""
-    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
-    return is_tpu or any("TPU" in device.upper() for device in _devices(strategy))
-
-
-def are_cpus(strategy: tf.distribute.Strategy) -> bool:
-    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
-    return not is_tpu and all("CPU" in device.upper() for device in _devices(strategy))
+def details_of_gpus(name: str, default: Any) -> list:
+    """Returns a detail of each GPU of this machine, such as its `device_name`."""
+    details = tf.config.experimental.get_device_details
+    gpus = tf.config.list_physical_devices("GPU")
+    return [details(gpu).get(name, default) for gpu in gpus]
 
 
 def steps_per_execution(strategy: tf.distribute.Strategy) -> int:
     """Returns the steps that suit the devices: the faster, the more Python costs."""
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return 50
-    return 1 if are_cpus(strategy) else 10
+    return 1 if kind_of_devices(strategy) == "CPU" else 10
 
 
 def _devices(strategy: tf.distribute.Strategy) -> Sequence[str]:
@@ -123,16 +123,9 @@ def _devices(strategy: tf.distribute.Strategy) -> Sequence[str]:
 
 def describe_devices(strategy: tf.distribute.Strategy) -> str:
     """Returns the devices as a text: `4 GPUs (NVIDIA A100, MirroredStrategy)`."""
-    kinds = [
-        device.upper().rpartition("DEVICE:")[2].rpartition("/")[2].partition(":")[0]
-        for device in _devices(strategy)
-    ]
-    kind = "TPU" if isinstance(strategy, tf.distribute.TPUStrategy) else kinds[0]
-    names = {type(strategy).__name__}
+    kind, names = kind_of_devices(strategy), {type(strategy).__name__}
     if kind == "GPU":
-        details = tf.config.experimental.get_device_details
-        for gpu in tf.config.list_physical_devices("GPU"):
-            names.add(details(gpu).get("device_name", "GPU of an unknown kind"))
+        names |= set(details_of_gpus("device_name", "GPU of an unknown kind"))
     count = strategy.num_replicas_in_sync
     end = "s" if count > 1 else ""
     return f"{count} {kind}{end} ({', '.join(sorted(names))})"
@@ -478,7 +471,11 @@ class ReplicatedModel(keras.Model):
             if spec is not None:
                 # Outside of the replica: a TPU's is given known shapes only.
                 batch = {
-                    name: _with_shape(value, spec[name].shape)
+                    name: tf.nest.map_structure(
+                        functools.partial(tf.ensure_shape, shape=spec[name].shape),
+                        value,
+                        expand_composites=True,
+                    )
                     for name, value in batch.items()
                 }
             numbers = strategy.run(step, args=(batch,))
@@ -502,12 +499,6 @@ class ReplicatedModel(keras.Model):
             return tf.concat([numbers, [tf.cast(waited, tf.float32)]], axis=0)
 
         return execute, names
-
-
-def _with_shape(value, shape):
-    return tf.nest.map_structure(
-        lambda tensor: tf.ensure_shape(tensor, shape), value, expand_composites=True
-    )
 
 
 def _timed_next(iterator) -> tuple[Any, tf.Tensor]:

@@ -53,11 +53,5 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         return ops.where(step < self.warmup_steps, warmup, decay)
 
     def get_config(self) -> dict[str, Any]:
-        return {
-            "peak": self.peak,
-            "warmup_steps": self.warmup_steps,
-            "num_train_steps": self.num_train_steps,
-            "power": self.power,
-            "end": self.end,
-            "decay_steps": self.decay_steps,
-        }
+        names = ("peak", "warmup_steps", "num_train_steps", "power", "end")
+        return {name: getattr(self, name) for name in (*names, "decay_steps")}

@@ -20,7 +20,7 @@ from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import config, finetuning, strict
 from bert_keras.inference import finetuned, forward
 from bert_keras.report import event_log, task_summaries
-from bert_keras.training import finetune, pretrain
+from bert_keras.training import pretrain
 from bert_keras.training.finetuning import checkpoint_policy
 from bert_keras.training.tensorboard import panels
 from tests import conftest
@@ -28,6 +28,7 @@ from tests.bert_keras.training.finetuning.test_finetune import (
     BERT_CONFIG,
     make_init,
     opinions,
+    run_finetune,
     write_tsv,
 )
 from tests.bert_keras.training.finetuning.test_finetune_embedding import topical_pairs
@@ -78,17 +79,9 @@ def files(tmp_path_factory) -> dict[str, Path]:
     }
 
 
-def run(files: dict[str, Path], directory: Path, **changes) -> dict:
-    settings = SETTINGS.model_copy(update=changes)
-    return finetune.finetune(
-        settings,
-        train=files[settings.task],
-        dev=[files[f"{settings.task}_dev"]],
-        init=files["init"],
-        from_scratch=False,
-        output_dir=directory,
-        strategy=tf.distribute.get_strategy(),
-    )
+def run(files: dict[str, Path], directory: Path, *, task: str, **changes) -> dict:
+    paths = files["init"], files[task], files[f"{task}_dev"], directory
+    return run_finetune(*paths, settings=SETTINGS, task=task, **changes)
 
 
 def results(directory: Path) -> dict:

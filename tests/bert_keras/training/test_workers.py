@@ -19,11 +19,12 @@ from bert_keras.checkpoints import conversion
 from bert_keras.core.settings import config, finetuning, loading, strict
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
-from bert_keras.training import finetune, pretrain
+from bert_keras.training import pretrain
 from tests.bert_keras.training.finetuning.test_finetune import (
     BERT_CONFIG,
     make_init,
     opinions,
+    run_finetune,
     write_tsv,
 )
 from tests.bert_keras.training.finetuning.test_finetune_embedding import topical_pairs
@@ -106,22 +107,12 @@ def start_workers(verb, files, run, second=(), *, program=COMMAND_LINE, **change
 
 
 def train_alone(verb, files, run, **changes):
-    settings, strategy = (
-        settings_of(verb, **changes),
-        tf.distribute.OneDeviceStrategy("/cpu:0"),
-    )
+    settings = settings_of(verb, **changes)
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     if verb == "pretrain":
         pretrain.pretrain(settings, [files["examples"]], run, strategy=strategy)
     else:
-        finetune.finetune(
-            settings,
-            train=files["train"],
-            dev=[files["dev"]],
-            init=files["init"],
-            from_scratch=False,
-            output_dir=run,
-            strategy=strategy,
-        )
+        run_finetune(**files, output_dir=run, settings=settings, strategy=strategy)
 
 
 def finish(processes, timeout=240):

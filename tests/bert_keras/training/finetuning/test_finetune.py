@@ -54,13 +54,6 @@ SETTINGS = finetuning.FinetuningConfig(
 )
 
 
-@pytest.fixture(scope="module")
-def init(tmp_path_factory) -> Path:
-    """A finished pre-training run with random weights."""
-    directory = tmp_path_factory.mktemp("init") / "run"
-    return make_init(directory, BERT_CONFIG)
-
-
 def make_init(
     directory: Path, bert_config: config.BertConfig, *, next_sentence: bool = True
 ) -> Path:
@@ -79,14 +72,17 @@ def make_init(
     return directory
 
 
-def opinions(num_rows: int, *, seed: int) -> list[tuple[str, str]]:
-    """Sentences of 3 to 20 words, one of which gives the label away."""
+def opinions(
+    num_rows: int, *, seed: int, longest: int = 19, is_late: bool = False
+) -> list[tuple[str, str]]:
+    """Sentences of 3 words and more, one of which gives the label away."""
     rng = random.Random(seed)
     rows = []
     for index in range(num_rows):
-        words = rng.choices(FILLER, k=rng.randint(2, 19))
+        words = rng.choices(FILLER, k=rng.randint(2, longest))
         label, telling = (("good", GOOD), ("bad", BAD))[index % 2]
-        words.insert(rng.randrange(len(words)), rng.choice(telling))
+        place = len(words) - rng.randrange(2) if is_late else rng.randrange(len(words))
+        words.insert(place, rng.choice(telling))
         rows.append((" ".join(words), label))
     return rows
 
@@ -97,16 +93,25 @@ def write_tsv(path: Path, rows, header=("text", "label")) -> Path:
     return path
 
 
-def run_finetune(init: Path, train: Path, dev: Path, output_dir: Path, **changes):
-    from_scratch = changes.pop("from_scratch", False)
+def run_finetune(
+    init: Path,
+    train: Path,
+    dev: Path | str | list,
+    output_dir: Path,
+    *,
+    settings=SETTINGS,
+    from_scratch=False,
+    strategy=None,
+    **changes,
+) -> dict:
     return finetune.finetune(
-        SETTINGS.model_copy(update=changes),
+        settings.model_copy(update=changes),
         train=train,
-        dev=[dev],
+        dev=dev if isinstance(dev, list) else [dev],
         init=init,
         from_scratch=from_scratch,
         output_dir=output_dir,
-        strategy=tf.distribute.get_strategy(),
+        strategy=strategy or tf.distribute.get_strategy(),
     )
 
 

@@ -17,24 +17,15 @@ from bert_keras.inference import finetuned
 from bert_keras.kinds.vectors.records import EmbeddedText
 from bert_keras.labelled import answers
 from bert_keras.report import task_summaries
-from bert_keras.training import finetune
 from tests.bert_keras.training.finetuning.test_finetune import (
-    BERT_CONFIG,
     FILLER,
-    SETTINGS,
     largest_update,
-    make_init,
+    run_finetune,
     write_tsv,
 )
 
 TOPICS = list("bcdefghij")
 PAIRS = finetuning.EmbeddingConfig()
-
-
-@pytest.fixture(scope="module")
-def init(tmp_path_factory) -> Path:
-    bert_config = BERT_CONFIG.model_copy(update={"initializer_range": 0.15})
-    return make_init(tmp_path_factory.mktemp("init") / "run", bert_config)
 
 
 def topical_pairs(num_rows: int, *, seed: int) -> list[tuple[str, str]]:
@@ -52,24 +43,11 @@ def topical_pairs(num_rows: int, *, seed: int) -> list[tuple[str, str]]:
     return rows
 
 
-def tune(init: Path, train: Path, dev: list, output_dir: Path, **changes):
+def tune(init: Path, train: Path, dev: list, output_dir: Path, **changes) -> dict:
     embedding = PAIRS.model_copy(update=changes.pop("embedding", {}))
-    changes = {
-        "task": "embedding",
-        "batch_size": 32,
-        "num_train_epochs": 3.0,
-        "embedding": embedding,
-        **changes,
-    }
-    return finetune.finetune(
-        SETTINGS.model_copy(update=changes),
-        train=train,
-        dev=dev,
-        init=init,
-        from_scratch=False,
-        output_dir=output_dir,
-        strategy=changes.pop("strategy", None) or tf.distribute.get_strategy(),
-    )
+    defaults = {"task": "embedding", "batch_size": 32, "num_train_epochs": 3.0}
+    changes = defaults | {"embedding": embedding} | changes
+    return run_finetune(init, train, dev, output_dir, **changes)
 
 
 @pytest.fixture(scope="module")

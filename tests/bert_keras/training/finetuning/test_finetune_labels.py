@@ -22,18 +22,9 @@ from tests.bert_keras.training.finetuning.test_finetune import (
     FILLER,
     GOOD,
     SETTINGS,
-    make_init,
     run_finetune,
     write_tsv,
 )
-
-
-@pytest.fixture(scope="module")
-def init(tmp_path_factory) -> Path:
-    # With 0.02, attention in so small a model takes long to become anything.
-    bert_config = BERT_CONFIG.model_copy(update={"initializer_range": 0.15})
-    return make_init(tmp_path_factory.mktemp("init") / "run", bert_config)
-
 
 TELLING = {"good": GOOD, "bad": BAD, "spelt": list("bcd")}
 

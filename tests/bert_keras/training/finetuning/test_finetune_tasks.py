@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_keras.checkpoints import conversion, starting_point, weights
 from bert_keras.core.errors import InputError
@@ -17,13 +16,13 @@ from bert_keras.inference import finetuned, forward
 from bert_keras.kinds import catalogue, registry
 from bert_keras.kinds.tagging import ner
 from bert_keras.kinds.text import glue
-from bert_keras.training import finetune
 from tests.bert_keras.training.finetuning.test_finetune import (
     BAD,
     BERT_CONFIG,
     FILLER,
     GOOD,
     make_init,
+    run_finetune,
 )
 
 SETTINGS = finetuning.FinetuningConfig(
@@ -36,21 +35,9 @@ SETTINGS = finetuning.FinetuningConfig(
 )
 
 
-@pytest.fixture(scope="module")
-def init(tmp_path_factory) -> Path:
-    return make_init(tmp_path_factory.mktemp("init") / "run", BERT_CONFIG)
-
-
 def tune(init: Path, output_dir: Path, train: Path, *dev: Path, **changes) -> dict:
-    return finetune.finetune(
-        SETTINGS.model_copy(update=changes),
-        train=train,
-        dev=dev,
-        init=init,
-        from_scratch=False,
-        output_dir=output_dir,
-        strategy=tf.distribute.get_strategy(),
-    )
+    files = init, train, list(dev), output_dir
+    return run_finetune(*files, settings=SETTINGS, **changes)
 
 
 def fillers(rng: random.Random, low: int, high: int) -> list[str]:

@@ -21,13 +21,12 @@ from bert_keras.labelled import text_windows
 from tests import make
 from tests.bert_keras.export.test_formats import make_run
 from tests.bert_keras.training.finetuning.test_finetune import (
-    BAD,
     BERT_CONFIG,
     FILLER,
     GOOD,
     SETTINGS,
     VOCABULARY,
-    make_init,
+    opinions,
     run_finetune,
     write_tsv,
 )
@@ -39,21 +38,7 @@ HEAD, TAIL = 3, 11
 
 def texts_that_tell_late(num_rows: int, *, seed: int) -> list[tuple[str, str]]:
     """Texts of 3 to 60 words, the label's word among the last ones."""
-    rng = random.Random(seed)
-    rows = []
-    for index in range(num_rows):
-        words = rng.choices(FILLER, k=rng.randint(2, 59))
-        label, telling = (("good", GOOD), ("bad", BAD))[index % 2]
-        words.insert(len(words) - rng.randrange(2), rng.choice(telling))
-        rows.append((" ".join(words), label))
-    return rows
-
-
-@pytest.fixture(scope="module")
-def init(tmp_path_factory) -> Path:
-    # With 0.02, attention in so small a model takes long to become anything.
-    bert_config = BERT_CONFIG.model_copy(update={"initializer_range": 0.15})
-    return make_init(tmp_path_factory.mktemp("init") / "run", bert_config)
+    return opinions(num_rows, seed=seed, longest=59, is_late=True)
 
 
 @pytest.fixture(scope="module")
@@ -231,45 +216,28 @@ def test_files_that_take_ids_say_what_ids_they_want(run, files, long_texts, tmp_
 
 
 @pytest.mark.slow
-def test_vectors_of_beginning_and_end(init, tmp_path):
-    """An encoder of 64 positions: 62 tokens, of which 15 are the head."""
-    words = [random.Random(3).choice(FILLER) for _ in range(100)]
-    long, short = " ".join(words), " ".join(words[:5])
-    export.export_model(
-        init, tmp_path / "mean", embedding="mean", long_texts="head_tail"
-    )
-    serve = tf.saved_model.load(str(tmp_path / "mean")).signatures["serving_default"]
-    found = serve(text=tf.constant([long, short, " ".join(words[:15] + words[-47:])]))
-    vectors = found["embedding"].numpy()
-    np.testing.assert_allclose(vectors[0], vectors[2], atol=1e-5)
-    model = bert_keras.load(init)
-    for text, vector in zip((long, short), vectors, strict=False):
-        ids = model.encode([text], long_texts="head_tail")
-        assert ids["input_ids"].shape[1] == min(64, len(text.split()) + 2)
-        outputs = model.encoder(ids)["sequence_output"][0].numpy()
-        np.testing.assert_allclose(vector, outputs.mean(axis=0), atol=1e-5)
-    with pytest.raises(InputError, match="`long_texts` is one of cut, head_tail, got"):
-        model.encode([long], long_texts="windows_mean")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", ["windows_mean", "windows_max"])
-def test_vectors_of_windows(init, tmp_path, how):
-    """An encoder of 64 positions: windows of 62 tokens, 31 of each in the next."""
+@pytest.mark.parametrize("how", ["head_tail", "windows_mean", "windows_max"])
+def test_vectors_of_long_texts(init, tmp_path, how):
+    """An encoder of 64 positions: 62 tokens, of which 15 are the head, or windows that
+    share 31 with the next."""
     words = random.Random(3).choices(FILLER, k=140)
-    text = " ".join(words)
+    short, long = " ".join(words[:3]), " ".join(words)
+    parts = [" ".join(words[start : start + 62]) for start in (0, 31, 62, 93)]
+    model = bert_keras.load(init)
+    if how == "head_tail":
+        parts = [" ".join(words[:15] + words[-47:])]
+        assert model.encode([long], long_texts=how)["input_ids"].shape[1] == 64
+        with pytest.raises(InputError, match="`long_texts` is one of cut, head_tail,"):
+            model.encode([long], long_texts="windows_mean")
     export.export_model(init, tmp_path / how, embedding="mean", long_texts=how)
     serve = tf.saved_model.load(str(tmp_path / how)).signatures["serving_default"]
-    found = serve(text=tf.constant([" ".join(words[:3]), text]))["embedding"].numpy()
-    model = bert_keras.load(init)
-    vectors = []
-    for start in (0, 31, 62, 93):
-        ids = model.encode([" ".join(words[start : start + 62])])
-        vectors.append(model.encoder(ids)["sequence_output"][0].numpy().mean(axis=0))
-    np.testing.assert_allclose(found[1], pooled(np.stack(vectors), how), atol=1e-5)
-    ids = model.encode([" ".join(words[:3])])
-    alone = model.encoder(ids)["sequence_output"][0].numpy().mean(axis=0)
-    np.testing.assert_allclose(found[0], alone, atol=1e-5)
+    found = serve(text=tf.constant([short, long]))["embedding"].numpy()
+    alone, *vectors = (
+        model.encoder(model.encode([text]))["sequence_output"][0].numpy().mean(axis=0)
+        for text in (short, *parts)
+    )
+    expected = np.stack([alone, pooled(np.stack(vectors), how)])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_a_text_weighs_the_same_in_any_number_of_windows():

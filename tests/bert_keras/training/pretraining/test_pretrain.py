@@ -36,6 +36,11 @@ def settings(**changes):
     return strict.build_config(config.PretrainingConfig, values)
 
 
+def train(directories, run, options=None, *, strategy=CPU, **more):
+    options = options or settings()
+    return pretrain.pretrain(options, directories, run, strategy=strategy, **more)
+
+
 def weights(run):
     """The trained weights and optimizer state that a run left behind."""
     newest = sorted((run / "checkpoints").glob("*.npz"))[-1]
@@ -95,7 +100,7 @@ def test_muon_is_told_the_precision(tiny_examples, tmp_path, monkeypatch):
     muon = {"name": "muon", "warmup_steps": 0}
     options = settings(precision="mixed_bfloat16", optimizer=muon)
     with pytest.raises(Stopped, match="^muon in mixed_bfloat16$"):
-        pretrain.pretrain(options, [tiny_examples], tmp_path / "run", strategy=CPU)
+        train([tiny_examples], tmp_path / "run", options)
 
 
 @pytest.mark.slow
@@ -103,9 +108,9 @@ def test_muon_resumes_to_the_same_bits(tiny_examples, tmp_path):
     """Its matrices have one moment and the rest two: all of them are restored."""
     changes = {"optimizer": {**conftest.PRETRAINING["optimizer"], "name": "muon"}}
     whole = tmp_path / "whole"
-    pretrain.pretrain(settings(**changes), [tiny_examples], whole, strategy=CPU)
+    train([tiny_examples], whole, settings(**changes))
     resumed = resuming.broken_off(whole, tmp_path / "resumed", 5)
-    pretrain.pretrain(settings(**changes), [tiny_examples], resumed, strategy=CPU)
+    train([tiny_examples], resumed, settings(**changes))
     assert_same_state(whole, resumed)
     moments = [name for name in weights(whole) if "layer_0_feed_forward_o" in name]
     ends = sorted(name.rpartition("output_dense_")[2] for name in moments)
@@ -158,7 +163,7 @@ def test_two_processes_do_not_share_a_directory(tiny_examples, tmp_path):
     with ownership.owned(run):
         message = f"run: in use by process {os.getpid()} on .*: wait for its end, or"
         with pytest.raises(InputError, match=message):
-            pretrain.pretrain(settings(), [tiny_examples], run, strategy=CPU)
+            train([tiny_examples], run, settings())
         with pytest.raises(InputError, match=message):
             finetune.finetune(
                 finetuning.FinetuningConfig(),
@@ -174,7 +179,9 @@ def test_two_processes_do_not_share_a_directory(tiny_examples, tmp_path):
 
 @pytest.mark.slow
 def test_masked_words_are_learnt(tiny_examples, tmp_path):
-    results = pretrain.pretrain(
+    results = train(
+        [tiny_examples],
+        tmp_path / "run",
         settings(
             num_train_steps=300,
             save_checkpoint_steps=300,
@@ -182,17 +189,14 @@ def test_masked_words_are_learnt(tiny_examples, tmp_path):
             optimizer={"learning_rate": 2e-3, "warmup_steps": 30},
             model={**TINY, "hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0},
         ),
-        [tiny_examples],
-        tmp_path / "run",
-        strategy=CPU,
     )
     baseline = results["eval_baseline"]["masked_lm_accuracy"]
     assert results["eval"]["masked_lm_accuracy"] > 5 * baseline
 
 
 @pytest.fixture(scope="module")
-def longer_examples(tiny_examples, tiny_vocab, tmp_path_factory):
-    """The documents of `tiny_examples` in examples of 64 tokens."""
+def both(tiny_examples, tiny_vocab, tmp_path_factory):
+    """The documents of `tiny_examples` in examples of 32 and of 64 tokens."""
     directory = tmp_path_factory.mktemp("longer") / "examples"
     examples.build_examples(
         tiny_examples.parent / "corpus",
@@ -203,7 +207,7 @@ def longer_examples(tiny_examples, tiny_vocab, tmp_path_factory):
         num_shards=3,
         engine=engines.make_engine(),
     )
-    return directory
+    return [tiny_examples, directory]
 
 
 def two_phases(**changes):
@@ -221,174 +225,167 @@ def two_phases(**changes):
 
 
 @pytest.fixture(scope="module")
-def whole(tiny_examples, longer_examples, tmp_path_factory):
+def whole(both, tmp_path_factory):
     """A finished run of two phases."""
     directory = tmp_path_factory.mktemp("phases") / "run"
-    both = [tiny_examples, longer_examples]
-    results = pretrain.pretrain(two_phases(), both, directory, strategy=CPU)
+    results = train(both, directory, two_phases())
     assert results["steps"] == 18
     return directory
 
 
-class TestTwoPhases:
-    @pytest.mark.slow
-    def test_checkpoints_and_steps_are_those_of_one_run(self, whole):
-        """Every five steps, where the data changes (0.75 * 18), and at the end."""
-        kept = [path.name for path in sorted(whole.glob("checkpoints/*.npz"))]
-        assert kept == [f"step-00000000{step}.npz" for step in (14, 15, 18)]
-        assert weights(whole)["optimizer/bert_adamw/iteration"] == 18
+@pytest.mark.slow
+def test_checkpoints_and_steps_are_those_of_one_run(whole):
+    """Every five steps, where the data changes (0.75 * 18), and at the end."""
+    kept = [path.name for path in sorted(whole.glob("checkpoints/*.npz"))]
+    assert kept == [f"step-00000000{step}.npz" for step in (14, 15, 18)]
+    assert weights(whole)["optimizer/bert_adamw/iteration"] == 18
 
-    @pytest.mark.slow
-    @pytest.mark.parametrize("last", [14, 15])
-    def test_resumed_at_or_after_the_change(
-        self, whole, last, tiny_examples, longer_examples, tmp_path
-    ):
-        resumed = resuming.broken_off(whole, tmp_path / "resumed", last)
-        both = [tiny_examples, longer_examples]
-        pretrain.pretrain(two_phases(), both, resumed, strategy=CPU)
-        assert_same_state(whole, resumed)
 
-    SHORT = {
-        "num_train_steps": 4,
-        "save_checkpoint_steps": 4,
-        "num_eval_steps": 1,
-        "phases": [{"fraction": 0.5}, {"fraction": 0.5}],
-        "optimizer": {"warmup_steps": 1},
-    }
+@pytest.mark.slow
+@pytest.mark.parametrize("last", [14, 15])
+def test_resumed_at_or_after_the_change(whole, last, both, tmp_path):
+    resumed = resuming.broken_off(whole, tmp_path / "resumed", last)
+    train(both, resumed, two_phases())
+    assert_same_state(whole, resumed)
 
-    @pytest.mark.slow
-    def test_the_largest_phase_is_tried_before_the_first_step(
-        self, tiny_examples, longer_examples, tmp_path, monkeypatch
-    ):
-        """A step of zeros, which leaves no trace."""
-        options = two_phases(**self.SHORT)
-        both, tried, trial_step = [tiny_examples, longer_examples], [], fit.trial_step
 
-        def note(*args):
-            batches, (evaluated, _) = args[1:]
-            shapes = [b.element_spec["input_ids"].shape for b in (batches, evaluated)]
-            tried.append([tuple(shape) for shape in shapes])
-            trial_step(*args)
+SHORT = {
+    "num_train_steps": 4,
+    "save_checkpoint_steps": 4,
+    "num_eval_steps": 1,
+    "phases": [{"fraction": 0.5}, {"fraction": 0.5}],
+    "optimizer": {"warmup_steps": 1},
+}
 
-        monkeypatch.setattr(fit, "trial_step", note)
-        pretrain.pretrain(options, both, tmp_path / "tried", strategy=CPU)
-        assert tried == [[(8, 64), (8, 64)]]
-        monkeypatch.setattr(fit, "trial_step", lambda *_: None)
-        pretrain.pretrain(options, both, tmp_path / "not", strategy=CPU)
-        assert_same_state(tmp_path / "tried", tmp_path / "not")
 
-    @pytest.mark.parametrize(
-        ("option", "lengths", "is_further", "expected"),
-        [
-            ("extrapolate", (32, 64), False, [{"num_trained": 32, "num_rows": 64}]),
-            ("none", (32, 64), False, []),
-            ("extrapolate", (32, 64), True, []),
-            ("extrapolate", (32,), False, []),
-            ("extrapolate", (64, 32, 64), False, []),
-        ],
+@pytest.mark.slow
+def test_the_largest_phase_is_tried_before_the_first_step(both, tmp_path, monkeypatch):
+    """A step of zeros, which leaves no trace."""
+    options = two_phases(**SHORT)
+    tried, trial_step = [], fit.trial_step
+
+    def note(*args):
+        batches, (evaluated, _) = args[1:]
+        shapes = [b.element_spec["input_ids"].shape for b in (batches, evaluated)]
+        tried.append([tuple(shape) for shape in shapes])
+        trial_step(*args)
+
+    monkeypatch.setattr(fit, "trial_step", note)
+    train(both, tmp_path / "tried", options)
+    assert tried == [[(8, 64), (8, 64)]]
+    monkeypatch.setattr(fit, "trial_step", lambda *_: None)
+    train(both, tmp_path / "not", options)
+    assert_same_state(tmp_path / "tried", tmp_path / "not")
+
+
+@pytest.mark.parametrize(
+    ("option", "lengths", "is_further", "expected"),
+    [
+        ("extrapolate", (32, 64), False, [{"num_trained": 32, "num_rows": 64}]),
+        ("none", (32, 64), False, []),
+        ("extrapolate", (32, 64), True, []),
+        ("extrapolate", (32,), False, []),
+        ("extrapolate", (64, 32, 64), False, []),
+    ],
+)
+def test_which_positions_are_continued(
+    option, lengths, is_further, expected, monkeypatch
+):
+    """Those that no earlier phase trained, where asked, of a table of our own."""
+    calls = []
+    monkeypatch.setattr(
+        position_growth, "grow", lambda _, *, strategy, **rows: calls.append(rows)
     )
-    def test_which_positions_are_continued(
-        self, option, lengths, is_further, expected, monkeypatch
-    ):
-        """Those that no earlier phase trained, where asked, of a table of our own."""
-        calls = []
-        monkeypatch.setattr(
-            position_growth, "grow", lambda _, *, strategy, **rows: calls.append(rows)
+    planned = [
+        types.SimpleNamespace(
+            examples=types.SimpleNamespace(max_seq_length=length),
+            first_step=step,
+            last_step=step + 1,
         )
-        planned = [
-            types.SimpleNamespace(
-                examples=types.SimpleNamespace(max_seq_length=length),
-                first_step=step,
-                last_step=step + 1,
+        for step, length in enumerate(lengths)
+    ]
+    run = types.SimpleNamespace(
+        _settings=settings(grow_positions=option),
+        strategy=CPU,
+        _planned=planned,
+        _is_further_training=is_further,
+        state={},
+    )
+    pretraining.PretrainingJob._grow_positions(run, planned[-1])
+    assert calls == expected
+
+
+@pytest.mark.slow
+def test_positions_are_continued_and_nothing_else_changes(both, tmp_path):
+    """As a run of the paper's that is killed at the change of phase, its table
+    continued by hand, and resumed."""
+    plain = two_phases(**SHORT)
+    run = tmp_path / "run"
+    train(both, run, plain)
+    by_hand = resuming.broken_off(run, tmp_path / "by_hand", 2)
+    state = weights(by_hand)
+    for name in state:
+        if name.endswith("position_embeddings_v"):
+            state[name][31:64] = state[name][1:31].mean(axis=0)
+        elif name.endswith("/position_embeddings"):
+            state[name] = position_growth.extrapolated(
+                state[name], num_trained=32, num_rows=64
             )
-            for step, length in enumerate(lengths)
-        ]
-        run = types.SimpleNamespace(
-            _settings=settings(grow_positions=option),
-            strategy=CPU,
-            _planned=planned,
-            _is_further_training=is_further,
-            state={},
-        )
-        pretraining.PretrainingJob._grow_positions(run, planned[-1])
-        assert calls == expected
+    npz_files.write_arrays(
+        by_hand / "checkpoints" / "step-0000000002.npz", state.items()
+    )
+    train(both, by_hand, plain)
 
-    @pytest.mark.slow
-    def test_positions_are_continued_and_nothing_else_changes(
-        self, tiny_examples, longer_examples, tmp_path
-    ):
-        """As a run of the paper's that is killed at the change of phase, its table
-        continued by hand, and resumed."""
-        both, plain = [tiny_examples, longer_examples], two_phases(**self.SHORT)
-        run = tmp_path / "run"
-        pretrain.pretrain(plain, both, run, strategy=CPU)
-        by_hand = resuming.broken_off(run, tmp_path / "by_hand", 2)
-        state = weights(by_hand)
-        for name in state:
-            if name.endswith("position_embeddings_v"):
-                state[name][31:64] = state[name][1:31].mean(axis=0)
-            elif name.endswith("/position_embeddings"):
-                state[name] = position_growth.extrapolated(
-                    state[name], num_trained=32, num_rows=64
-                )
-        npz_files.write_arrays(
-            by_hand / "checkpoints" / "step-0000000002.npz", state.items()
-        )
-        pretrain.pretrain(plain, both, by_hand, strategy=CPU)
+    grown = tmp_path / "grown"
+    grows = plain.model_copy(update={"grow_positions": "extrapolate"})
+    train(both, grown, grows)
+    assert_same_state(by_hand, grown)
+    with pytest.raises(AssertionError):
+        assert_same_state(run, grown)
 
-        grown = tmp_path / "grown"
-        grows = plain.model_copy(update={"grow_positions": "extrapolate"})
-        pretrain.pretrain(grows, both, grown, strategy=CPU)
-        assert_same_state(by_hand, grown)
-        with pytest.raises(AssertionError):
-            assert_same_state(run, grown)
 
-    @pytest.mark.slow
-    def test_continued_positions_resume_to_the_same_bits(
-        self, whole, tiny_examples, longer_examples, tmp_path
-    ):
-        """Before, at and after the change, which no execution crosses; on two devices
-        too. Before the change, the run is the paper's."""
-        both = [tiny_examples, longer_examples]
-        grows = two_phases(
-            grow_positions="extrapolate", num_checkpoints=9, steps_per_execution=3
-        )
-        grown = tmp_path / "grown"
-        pretrain.pretrain(grows, both, grown, strategy=CPU)
-        assert_same_state(
-            resuming.broken_off(whole, tmp_path / "without", 14),
-            resuming.broken_off(grown, tmp_path / "with", 14),
-        )
-        for last in (10, 14, 15):
-            resumed = resuming.broken_off(grown, tmp_path / f"resumed_{last}", last)
-            pretrain.pretrain(grows, both, resumed, strategy=CPU)
-            assert_same_state(grown, resumed)
-        replicated = resuming.broken_off(grown, tmp_path / "replicated", 10)
-        pretrain.pretrain(grows, both, replicated, strategy=two_replicas())
-        first, second = weights(grown), weights(replicated)
-        for name in first:
-            np.testing.assert_allclose(
-                first[name], second[name], atol=1e-6, err_msg=name
-            )
+@pytest.mark.slow
+def test_continued_positions_resume_to_the_same_bits(whole, both, tmp_path):
+    """Before, at and after the change, which no execution crosses; on two devices
+    too. Before the change, the run is the paper's."""
+    grows = two_phases(
+        grow_positions="extrapolate", num_checkpoints=9, steps_per_execution=3
+    )
+    grown = tmp_path / "grown"
+    train(both, grown, grows)
+    assert_same_state(
+        resuming.broken_off(whole, tmp_path / "without", 14),
+        resuming.broken_off(grown, tmp_path / "with", 14),
+    )
+    for last in (10, 14, 15):
+        resumed = resuming.broken_off(grown, tmp_path / f"resumed_{last}", last)
+        train(both, resumed, grows)
+        assert_same_state(grown, resumed)
+    replicated = resuming.broken_off(grown, tmp_path / "replicated", 10)
+    pretrain.pretrain(grows, both, replicated, strategy=two_replicas())
+    first, second = weights(grown), weights(replicated)
+    for name in first:
+        np.testing.assert_allclose(first[name], second[name], atol=1e-6, err_msg=name)
 
-    def test_a_device_without_memory_for_the_largest_phase(
-        self, tiny_examples, tmp_path, monkeypatch
-    ):
-        """It is tried before the first step; what the message says helps."""
 
-        def trial_step(tried, *_):
-            raise tf.errors.ResourceExhaustedError(None, None, "OOM, allocating")
+def test_a_device_without_memory_for_the_largest_phase(
+    tiny_examples, tmp_path, monkeypatch
+):
+    """It is tried before the first step; what the message says helps."""
 
-        monkeypatch.setattr(fit, "trial_step", trial_step)
-        message = (
-            "a device has no memory for 16 examples of 32 tokens at once: set "
-            r"`gradient_accumulation_steps` \(here 1\) to 2 and give the same command"
-        )
-        larger = {"fraction": 0.5, "global_batch_size": 16}
-        options = settings(phases=[{"fraction": 0.5}, larger])
-        both, run = [tiny_examples] * 2, tmp_path / "run"
-        with pytest.raises(InputError, match=message):
-            pretrain.pretrain(options, both, run, strategy=CPU)
+    def trial_step(tried, *_):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM, allocating")
+
+    monkeypatch.setattr(fit, "trial_step", trial_step)
+    message = (
+        "a device has no memory for 16 examples of 32 tokens at once: set "
+        r"`gradient_accumulation_steps` \(here 1\) to 2 and give the same command"
+    )
+    larger = {"fraction": 0.5, "global_batch_size": 16}
+    options = settings(phases=[{"fraction": 0.5}, larger])
+    both, run = [tiny_examples] * 2, tmp_path / "run"
+    with pytest.raises(InputError, match=message):
+        train(both, run, options)
 
 
 @pytest.mark.slow
@@ -403,10 +400,10 @@ def test_sigterm_writes_a_checkpoint(
     run = tmp_path / "run"
     at_step(step - 1, lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(Stopped, match=f"stopped by SIGTERM at step {step}"):
-        pretrain.pretrain(again, [tiny_examples], run, strategy=CPU)
+        train([tiny_examples], run, again)
     assert max(path.stem for path in run.glob("checkpoints/*")) == f"step-{step:010}"
     assert not (run / "results.json").exists()
-    pretrain.pretrain(again, [tiny_examples], run, strategy=CPU)
+    train([tiny_examples], run, again)
     assert_same_state(pretrained_run, run)
     assert sorted(p.name for p in run.glob("checkpoints/*")) == sorted(
         p.name for p in pretrained_run.glob("checkpoints/*")
@@ -431,9 +428,7 @@ def test_evaluations_and_pictures_by_minutes(pretrained_run, tiny_examples, tmp_
     steps = {"evaluate_steps": 12, "draw_steps": 12, "save_checkpoint_steps": 12}
     minutes = {"evaluate_minutes": 1e-9, "draw_minutes": 1e-9}
     run = tmp_path / "run"
-    results = pretrain.pretrain(
-        settings(**steps, **minutes), [tiny_examples], run, strategy=CPU
-    )
+    results = train([tiny_examples], run, settings(**steps, **minutes))
     assert_same_state(pretrained_run, run)
     assert (
         results["eval"]
@@ -459,7 +454,7 @@ def test_numbers_that_are_not_finite_end_the_run(tiny_examples, tmp_path):
         r"is .*step-\d+.npz: lower `optimizer.learning_rate`, or look at"
     )
     with pytest.raises(InputError, match=message):
-        pretrain.pretrain(options, [tiny_examples], tmp_path / "run", strategy=CPU)
+        train([tiny_examples], tmp_path / "run", options)
 
 
 def two_replicas():
@@ -490,7 +485,9 @@ def test_left_to_right(tiny_examples, tmp_path):
     """Without next sentences, as in the paper's table 5. Sentences count up through the
     words: the next one can be known."""
     without_dropout = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
-    results = pretrain.pretrain(
+    results = train(
+        [tiny_examples],
+        tmp_path / "run",
         settings(
             model={**TINY, "attention": "left_to_right", **without_dropout},
             next_sentence=False,
@@ -498,9 +495,6 @@ def test_left_to_right(tiny_examples, tmp_path):
             save_checkpoint_steps=150,
             optimizer={"learning_rate": 3e-3, "warmup_steps": 10},
         ),
-        [tiny_examples],
-        tmp_path / "run",
-        strategy=CPU,
     )
     assert set(results["eval"]) == {"loss", "masked_lm_loss", "masked_lm_accuracy"}
     assert results["eval"]["masked_lm_accuracy"] > 0.5

@@ -415,11 +415,10 @@ def test_a_step_without_its_batch_does_not_count(num_replicas, options):
 
 
 def test_the_loss_scale_grows_after_many_good_steps():
-    now = precision.LossScale(tf.constant(8.0), tf.constant(1998))
-    scales = []
+    now, scales = (tf.constant(8.0), tf.constant(1998)), []
     for is_finite in (True, True, True, False, True):
-        now = precision.next_loss_scale(now, tf.constant(is_finite))
-        scales.append((float(now.scale), int(now.good_steps)))
+        now = precision.next_loss_scale(*now, tf.constant(is_finite))
+        scales.append((float(now[0]), int(now[1])))
     assert scales == [(8, 1999), (16, 0), (16, 1), (8, 0), (8, 1)]
 
 

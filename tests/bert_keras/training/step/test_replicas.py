@@ -14,37 +14,31 @@ def test_this_keras_is_the_one_whose_private_names_are_used():
     assert all(callable(getattr(keras.Model, name)) for name in names)
 
 
-def test_sparse_gradients_are_summed_by_row():
-    slices = tf.IndexedSlices(
-        tf.constant([[1.0], [2.0], [4.0]]), tf.constant([1, 0, 1]), tf.constant([2, 1])
-    )
-    (dense,) = replicas.dense_gradients([slices])
-    np.testing.assert_array_equal(dense, [[2.0], [5.0]])
-
-
 def test_a_value_outside_of_replicas_is_itself():
     assert float(replicas.sum_over_replicas(tf.constant(3.0))) == 3.0
 
 
 @pytest.mark.parametrize(
-    ("devices", "are_cpus", "num_steps"),
+    ("devices", "kind", "num_steps"),
     [
-        (["/device:CPU:0", "/device:CPU:1"], True, 1),
-        (["/device:GPU:0", "/device:GPU:1"], False, 10),
-        (["/device:CPU:0", "/device:GPU:0"], False, 10),
+        (["/device:CPU:0", "/device:CPU:1"], "CPU", 1),
+        (["/device:GPU:0", "/device:GPU:1"], "GPU", 10),
+        (["/device:CPU:0", "/device:GPU:0"], "GPU", 10),
+        # Those of preflight are said to be TPUs.
+        (["/device:TPU:0"], "TPU", 10),
     ],
 )
-def test_what_suits_the_devices(devices, are_cpus, num_steps):
+def test_what_suits_the_devices(devices, kind, num_steps):
     extended = types.SimpleNamespace(worker_devices=devices)
     strategy = types.SimpleNamespace(extended=extended)
-    assert replicas.are_cpus(strategy) is are_cpus
+    assert replicas.kind_of_devices(strategy) == kind
     assert replicas.steps_per_execution(strategy) == num_steps
 
 
 def test_what_suits_a_tpu():
     # Its devices are named by the host's.
     tpu = object.__new__(tf.distribute.TPUStrategy)
-    assert not replicas.are_cpus(tpu)
+    assert replicas.kind_of_devices(tpu) == "TPU"
     assert replicas.steps_per_execution(tpu) == 50
 
 
