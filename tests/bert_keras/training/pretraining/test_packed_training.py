@@ -33,7 +33,7 @@ def trained(batch, strategy=CPU, **options):
 @pytest.fixture(scope="module")
 def alone():
     """Trained on the ten instances, each in a row of its own."""
-    return trained(test_packed_rows.batch_alone())
+    return trained(test_packed_rows.alone_batch())
 
 
 @pytest.mark.slow
