@@ -24,12 +24,8 @@ _MAX_NESTING = 100
 """Lists in lists that any of our walks and Python's `repr` can follow."""
 
 _NOT_WRITABLE = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    *(errno.EROFS, errno.EACCES, errno.EPERM),
 )
 
 

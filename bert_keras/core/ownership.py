@@ -54,7 +54,7 @@ class Owner:
         }
         self.descriptor: int | None = None
         """The open owner file, whose lock a child that inherits it holds too."""
-        self._tag: dict[str, str] | None = None
+        self._tag: stores.Tag | None = None
         """Of the file's version on a store that this process has seen last."""
         self._is_taken = False
         self._successor: dict[str, Any] | None = None

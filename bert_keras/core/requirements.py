@@ -12,18 +12,8 @@ from pathlib import Path
 from bert_keras.core.errors import InputError
 
 TRAIN = (
-    "tensorflow",
-    "keras",
-    "tensorflow_text",
-    "tensorboard",
-    "sklearn",
-    "scipy",
-    "seqeval",
-    "h5py",
-    "safetensors",
-    "ml_dtypes",
-    "matplotlib",
-    "PIL",
+    *("tensorflow", "keras", "tensorflow_text", "tensorboard", "sklearn", "scipy"),
+    *("seqeval", "h5py", "safetensors", "ml_dtypes", "matplotlib", "PIL"),
 )
 """The packages of the extra `train` in setup.cfg, by the names that are imported."""
 

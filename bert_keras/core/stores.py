@@ -22,7 +22,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import obstore
 from obstore import exceptions, store
@@ -53,12 +53,8 @@ _CLIENT_OPTIONS = {
 
 _TRANSIENT_NAMES = (
     # TensorFlow's, which is not loaded everywhere, by `grpc`'s status codes.
-    "AbortedError",
-    "DeadlineExceededError",
-    "InternalError",
-    "ResourceExhaustedError",
-    "UnavailableError",
-    "UnknownError",
+    *("AbortedError", "DeadlineExceededError", "InternalError"),
+    *("ResourceExhaustedError", "UnavailableError", "UnknownError"),
 )
 # 412 is not the answer to a condition of ours, whose error has a name: the object
 # changed while its bytes came.
@@ -144,12 +140,10 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, exceptions.GenericError):
         text = str(error)
         return not (_NOT_TRANSIENT.search(text) or _NO_CREDENTIALS.search(text))
-    names = {kind.__name__ for kind in type(error).__mro__}
-    return (
-        isinstance(error, ConnectionError | TimeoutError)
-        or not names.isdisjoint(_TRANSIENT_NAMES)
-        or bool(re.search("resolve (host|proxy)", str(error)))
-    )
+    if any(kind.__name__ in _TRANSIENT_NAMES for kind in type(error).__mro__):
+        return True
+    is_unresolved = bool(re.search("resolve (host|proxy)", str(error)))
+    return is_unresolved or isinstance(error, ConnectionError | TimeoutError)
 
 
 def _reason(error: BaseException) -> str:
@@ -224,28 +218,23 @@ def _retried(path: str, request: Callable[[Any, str], Result]) -> Result:
             backoff.wait(error)
 
 
-class Version(NamedTuple):
-    """Bytes of an object, and the tag that a conditional write must find unchanged."""
-
-    data: bytes
-    tag: dict[str, str]
+Tag = dict[str, str]
+"""Version of an object, which a conditional write must find unchanged."""
 
 
-def _tag(facts: Any) -> dict[str, str]:
+def _tag(facts: Any) -> Tag:
     return {name: facts[name] for name in ("e_tag", "version") if facts.get(name)}
 
 
-def read_version(path: str) -> Version:
-    def read(client: Any, key: str) -> Version:
+def read_version(path: str) -> tuple[bytes, Tag]:
+    def read(client: Any, key: str) -> tuple[bytes, Tag]:
         answer = obstore.get(client, key)
-        return Version(bytes(answer.bytes()), _tag(answer.meta))
+        return bytes(answer.bytes()), _tag(answer.meta)
 
     return _retried(path, read)
 
 
-def write_if_unchanged(
-    path: str, data: bytes, tag: dict[str, str] | None
-) -> dict[str, str]:
+def write_if_unchanged(path: str, data: bytes, tag: Tag | None) -> Tag:
     """Writes an object if its version is still `tag`; returns the new version's tag.
     With the tag `None`, the object must not exist.
 

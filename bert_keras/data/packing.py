@@ -11,13 +11,11 @@ import numpy as np
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.config import ExamplesConfig, instances_per_row
-from bert_keras.data import features
 
 WINDOW = 2048
 """Instances that are distributed over rows together; a row lies within a window."""
 
 _PER_TOKEN = ("input_ids", "segment_ids")
-_IS_JOINED = ("input_mask", *_PER_TOKEN)
 _PER_PREDICTION = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
 
 
@@ -81,11 +79,7 @@ def join_rows(
             each instance become `(rows, slots)`, -1 for an empty slot.
     """
     num_rows = int(row_of[-1]) + 1 if len(row_of) else 0
-    others = {
-        name: instances[name]
-        for name in instances
-        if name in _IS_JOINED or name not in _KNOWN
-    }
+    others = {n: values for n, values in instances.items() if n not in _PER_PREDICTION}
     joined = join_tokens(others, row_of, (num_rows, config.max_seq_length))
     if "masked_lm_weights" in instances:
         starts = places_in_rows(row_of, (instances["input_mask"] > 0).sum(axis=1))
@@ -180,13 +174,6 @@ def split_rows(
         labels = rows["next_sentence_labels"][row_of, slots]
         split["next_sentence_labels"] = labels[:, np.newaxis]
     return split, row_of, slots
-
-
-_KNOWN = {
-    feature.name
-    for feature in features.pretraining_features(1, 1)
-    if feature.name != "next_sentence_labels"
-}
 
 
 def _join_predictions(

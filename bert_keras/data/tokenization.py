@@ -272,14 +272,8 @@ def is_punctuation(char: str) -> bool:
 # CJK unified ideographs, their extensions A to E and the compatibility forms. Hangul,
 # kana and later extensions are not in the original.
 CJK_RANGES = (
-    (0x4E00, 0x9FFF),
-    (0x3400, 0x4DBF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0xF900, 0xFAFF),
-    (0x2F800, 0x2FA1F),
+    *((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F)),
+    *((0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F)),
 )
 
 _ASCII_WORDS = re.compile("[0-9A-Za-z]+|[^0-9A-Za-z ]")

@@ -4,6 +4,7 @@ No row moves, so the model's results stay the same. The weights of a new entry a
 mean of the weights of the pieces into which the word was split before.
 """
 
+import itertools
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,19 +45,13 @@ def extend(
     for word in new:
         _check_whole(word, do_lower_case)
     tokens = list(vocabulary.tokens)
-    slots = [
-        index
-        for index, token in enumerate(tokens)
-        if into_unused and _UNUSED.fullmatch(token)
-    ][: len(new)]
+    unused = [i for i, token in enumerate(tokens) if _UNUSED.fullmatch(token)]
+    slots = unused[: len(new)] if into_unused else []
     for slot, word in zip(slots, new, strict=False):
         tokens[slot] = word
     appended = new[len(slots) :]
-    logger.info(
-        "%d words into unused entries, %d after the last one",
-        len(slots),
-        len(appended),
-    )
+    message = "%d words into unused entries, %d after the last one"
+    logger.info(message, len(slots), len(appended))
     return tokenization.Vocabulary((*tokens, *appended))
 
 
@@ -120,26 +115,27 @@ def sources(
 def _check_extended(
     old: tokenization.Vocabulary, new: tokenization.Vocabulary, path: str | Path
 ) -> None:
-    differing = []
-    for index in range(max(len(old), len(new))):
-        there = old.tokens[index] if index < len(old) else None
-        here = new.tokens[index] if index < len(new) else None
-        is_new = here is not None and here not in old.ids
-        is_free = there is None or _UNUSED.fullmatch(there) is not None
-        if here != there and not (is_new and is_free):
-            there, here = (
-                "nothing" if token is None else repr(token) for token in (there, here)
-            )
-            differing.append(f"line {index + 1}: {there} there, {here} here")
+    differing = [
+        f"line {line}: {_shown(there)} there, {_shown(here)} here"
+        for line, (there, here) in enumerate(
+            itertools.zip_longest(old.tokens, new.tokens), start=1
+        )
+        if here != there
+        and (not here or here in old.ids or (there and not _UNUSED.fullmatch(there)))
+    ]
     if differing:
-        more = f" and {len(differing) - _NUM_SHOWN} more"
+        num_more = len(differing) - _NUM_SHOWN
         raise InputError(
             f"{path}: not the vocabulary of the examples, nor one that it extends: "
             + "; ".join(differing[:_NUM_SHOWN])
-            + (more if len(differing) > _NUM_SHOWN else "")
+            + (f" and {num_more} more" if num_more > 0 else "")
             + ". New entries may only replace [unusedN] or follow the last one: make "
             "the examples with such a vocabulary"
         )
+
+
+def _shown(token: str | None) -> str:
+    return "nothing" if token is None else repr(token)
 
 
 def _pieces(token: str, tokenizer: tokenization.Tokenizer) -> tuple[int, ...]:

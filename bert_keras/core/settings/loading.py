@@ -186,10 +186,6 @@ def read_bert_config(path: str | Path) -> BertConfig:
 
 # Present in some published bert_config.json files, read by no released code.
 _UNUSED_GOOGLE_KEYS = {
-    "directionality",
-    "pooler_fc_size",
-    "pooler_num_attention_heads",
-    "pooler_num_fc_layers",
-    "pooler_size_per_head",
-    "pooler_type",
+    *("directionality", "pooler_fc_size", "pooler_num_attention_heads"),
+    *("pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"),
 }
