@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -27,17 +28,14 @@ def squad_file(path: Path, *questions: dict, version: str = "1.1") -> Path:
     return path
 
 
-WHERE = {
-    "id": "where",
-    "question": "Where is Paris",
-    "answers": [{"text": "France", "answer_start": 34}],
-}
-WHO = {
-    "id": "who",
-    "question": "Who sat",
-    "answers": [{"text": "The cat", "answer_start": 0}],
-}
-NOBODY = {"id": "none", "question": "Who", "answers": [], "is_impossible": True}
+def question(name: str, asked: str, *answers: tuple[str, int], **more) -> dict:
+    places = [{"text": text, "answer_start": start} for text, start in answers]
+    return {"id": name, "question": asked, "answers": places, **more}
+
+
+WHERE = question("where", "Where is Paris", ("France", 34))
+WHO = question("who", "Who sat", ("The cat", 0))
+NOBODY = question("none", "Who", is_impossible=True)
 
 
 def make_files(folder: Path) -> dict[str, Path]:
@@ -58,10 +56,7 @@ def make_files(folder: Path) -> dict[str, Path]:
         "the film,it,is good,is bad,sat,is in france,0\n"
     )
     return {
-        "text": texts,
-        "regression": numbers,
-        "tagging": tags,
-        "choice": endings,
+        **{"text": texts, "regression": numbers, "tagging": tags, "choice": endings},
         "span": squad_file(folder / "span.json", WHERE, WHO),
         "span with none": squad_file(
             folder / "none.json", WHERE, WHO, NOBODY, version="v2.0"
@@ -76,9 +71,6 @@ def settings_of(name: str) -> finetuning.FinetuningConfig:
         max_seq_length=16,
         span=finetuning.SpanConfig(doc_stride=3, max_query_length=4),
     )
-
-
-FORMS = ("text", "regression", "tagging", "choice", "span", "span with none")
 
 
 def perfect_outputs(
@@ -114,150 +106,127 @@ def perfect_batch(batch: dict[str, np.ndarray], task: config.Task) -> np.ndarray
     )
 
 
-@pytest.mark.parametrize("name", FORMS)
-@pytest.mark.parametrize("batch_size", [1, 3])
-def test_right_outputs_get_the_best_scores(tmp_path, name, batch_size):
-    settings = settings_of(name)
-    data = catalogue.read(make_files(tmp_path)[name], settings)
-    task = data.describe()
-    inputs = data.encode(task, TOKENIZER, settings)
-    outputs = perfect_outputs(inputs, task, batch_size)
-    assert np.isfinite(outputs).all()
-    scores = data.answer(outputs, inputs, task, settings).scores()
-    best = {
-        "text": {"accuracy": 1, "f1 of good": 1, "matthews": 1},
-        "regression": {"pearson": 1, "spearman": 1, "loss": 0},
-        "tagging": {"accuracy": 1, "precision": 1, "recall": 1, "f1": 1},
-        "choice": {"accuracy": 1},
-        "span": {"exact_match": 100, "f1": 100, "total": 2, "num_unanswered": 0},
-        "span with none": {"exact": 100, "f1": 100, "total": 3, "best_f1": 100},
-    }[name]
-    assert {key: scores[key] for key in best} == pytest.approx(best)
+class Case(NamedTuple):
+    """What becomes of a file of `make_files`, where the network is always right."""
+
+    task: config.Task
+    scores: dict
+    files: dict
+    last_record: dict
+    """Of the file, or a part of it."""
 
 
-TASKS = {
-    "text": config.Task(
-        kind="classification", labels=("bad", "good"), positive_label="good"
+CASES = {
+    "text": Case(
+        config.Task(
+            kind="classification", labels=("bad", "good"), positive_label="good"
+        ),
+        {"accuracy": 1, "f1 of good": 1, "matthews": 1},
+        {
+            "predictions.tsv": "prediction\tp(bad)\tp(good)\ngood\t0.000123\t0.999877\n"
+            + "bad\t0.999877\t0.000123\n" * 2
+        },
+        {
+            **{"text": "bad", "text_pair": None, "line": 4},
+            **{"label": "bad", "prediction": "bad"},
+            "probabilities": {"bad": 0.99988, "good": 0.00012},
+        },
     ),
-    "regression": config.Task(kind="regression", has_text_pair=True),
-    "tagging": config.Task(kind="tagging", labels=("O", "B-LOC", "I-LOC")),
-    "choice": config.Task(kind="choice", has_text_pair=True),
-    "span": config.Task(kind="span", has_text_pair=True),
-    "span with none": config.Task(kind="span", has_text_pair=True, has_impossible=True),
-}
-
-FILES = {
-    "text": {
-        "predictions.tsv": "prediction\tp(bad)\tp(good)\n"
-        "good\t0.000123\t0.999877\nbad\t0.999877\t0.000123\nbad\t0.999877\t0.000123\n"
-    },
-    "regression": {"predictions.tsv": "prediction\n4.5\n1\n"},
-    "tagging": {
-        "predictions.txt": "Paris B-LOC B-LOC\nis O O\nin O O\nFrance B-LOC B-LOC\n\n"
-        "the O O\ncat O O\n\n"
-    },
-    "choice": {
-        "predictions.tsv": "prediction\tp(0)\tp(1)\tp(2)\tp(3)\n"
-        "3\t0.000123\t0.000123\t0.000123\t0.999630\n"
-        "0\t0.999630\t0.000123\t0.000123\t0.000123\n"
-    },
-}
-
-LAST_RECORDS = {
-    "text": {
-        "text": "bad",
-        "text_pair": None,
-        "line": 4,
-        "label": "bad",
-        "prediction": "bad",
-        "probabilities": {"bad": 0.99988, "good": 0.00012},
-    },
-    "regression": {
-        "text": "the bad film",
-        "text_pair": "bad",
-        "line": 2,
-        "label": 1.0,
-        "prediction": 1.0,
-    },
-    "tagging": {
-        "words": ["the", "cat"],
-        "line": 6,
-        "labels": ["O", "O"],
-        "prediction": ["O", "O"],
-    },
-    "choice": {
-        "text": "the film",
-        "beginning": "it",
-        "endings": ["is good", "is bad", "sat", "is in france"],
-        "line": 3,
-        "label": 0,
-        "prediction": 0,
-        "probabilities": [0.99963, 0.00012, 0.00012, 0.00012],
-    },
-    "span": {
-        "id": "who",
-        "question": "Who sat",
-        "context": "The cat sat on a mat. Paris is in France.",
-        "answers": ["The cat"],
-        "prediction": "The cat",
-        "null_odds": None,
-        "best_text": "The cat",
-    },
-    "span with none": {
-        "id": "none",
-        "question": "Who",
-        "context": "The cat sat on a mat. Paris is in France.",
-        "answers": [],
-        "prediction": "",
-        "null_odds": 18.0,
-    },
+    "regression": Case(
+        config.Task(kind="regression", has_text_pair=True),
+        {"pearson": 1, "spearman": 1, "loss": 0},
+        {"predictions.tsv": "prediction\n4.5\n1\n"},
+        {
+            **{"text": "the bad film", "text_pair": "bad", "line": 2},
+            **{"label": 1.0, "prediction": 1.0},
+        },
+    ),
+    "tagging": Case(
+        config.Task(kind="tagging", labels=("O", "B-LOC", "I-LOC")),
+        {"accuracy": 1, "precision": 1, "recall": 1, "f1": 1},
+        {
+            "predictions.txt": "Paris B-LOC B-LOC\nis O O\nin O O\n"
+            "France B-LOC B-LOC\n\nthe O O\ncat O O\n\n"
+        },
+        {
+            **{"words": ["the", "cat"], "line": 6},
+            **{"labels": ["O", "O"], "prediction": ["O", "O"]},
+        },
+    ),
+    "choice": Case(
+        config.Task(kind="choice", has_text_pair=True),
+        {"accuracy": 1},
+        {
+            "predictions.tsv": "prediction\tp(0)\tp(1)\tp(2)\tp(3)\n"
+            "3\t0.000123\t0.000123\t0.000123\t0.999630\n"
+            "0\t0.999630\t0.000123\t0.000123\t0.000123\n"
+        },
+        {
+            **{"text": "the film", "beginning": "it", "line": 3},
+            "endings": ["is good", "is bad", "sat", "is in france"],
+            **{"label": 0, "prediction": 0},
+            "probabilities": [0.99963, 0.00012, 0.00012, 0.00012],
+        },
+    ),
+    "span": Case(
+        config.Task(kind="span", has_text_pair=True),
+        {"exact_match": 100, "f1": 100, "total": 2, "num_unanswered": 0},
+        dict.fromkeys(("predictions.json", "nbest_predictions.json")),
+        {
+            **{"id": "who", "question": "Who sat", "answers": ["The cat"]},
+            "context": "The cat sat on a mat. Paris is in France.",
+            **{"prediction": "The cat", "null_odds": None, "best_text": "The cat"},
+        },
+    ),
+    "span with none": Case(
+        config.Task(kind="span", has_text_pair=True, has_impossible=True),
+        {"exact": 100, "f1": 100, "total": 3, "best_f1": 100},
+        dict.fromkeys(("predictions.json", "nbest_predictions.json", "null_odds.json")),
+        {
+            **{"id": "none", "question": "Who", "answers": []},
+            **{"prediction": "", "null_odds": 18.0},
+        },
+    ),
 }
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_what_a_file_is_and_what_is_written_of_answers(tmp_path, name):
-    settings = settings_of(name)
+@pytest.mark.parametrize("name", CASES)
+def test_right_outputs_to_a_file_of_each_form(tmp_path, name):
+    case, settings = CASES[name], settings_of(name)
     path = make_files(tmp_path)[name]
     data = catalogue.read(path, settings)
     task = data.describe()
-    assert task == TASKS[name]
-    assert data.path == path
+    assert (task, data.path) == (case.task, path)
     inputs = data.encode(task, TOKENIZER, settings)
-    answers = data.answer(perfect_outputs(inputs, task, 2), inputs, task, settings)
+    one_by_one = perfect_outputs(inputs, task, 1)
+    answers = data.answer(one_by_one, inputs, task, settings)
+    scores = answers.scores()
+    assert {key: scores[key] for key in case.scores} == pytest.approx(case.scores)
+    outputs = perfect_outputs(inputs, task, 3)
+    again = data.answer(outputs, inputs, task, settings)
+    assert again.files() == answers.files()
     records = [record.model_dump() for record in answers.records()]
     assert len(records) == len(data)
-    json.dumps(records, allow_nan=False)
-    last = json.loads(json.dumps(records[-1]), parse_float=lambda s: round(float(s), 5))
-    assert {key: last[key] for key in LAST_RECORDS[name]} == LAST_RECORDS[name]
+    written = json.dumps(records, allow_nan=False)
+    last = json.loads(written, parse_float=lambda s: round(float(s), 5))[-1]
+    assert {key: last[key] for key in case.last_record} == case.last_record
     files = answers.files()
-    if name in FILES:
-        assert files == FILES[name]
+    if "span" in name:
+        assert set(files) == set(case.files)
+        assert json.loads(files["predictions.json"])["where"] == "France"
     else:
-        nulls = {"null_odds.json"} if "none" in name else set()
-        assert set(files) == {"predictions.json", "nbest_predictions.json", *nulls}
-        predictions = json.loads(files["predictions.json"])
-        assert predictions["where"] == "France"
-
-
-@pytest.mark.parametrize("name", FORMS)
-def test_files_without_what_is_right_are_answered_too(tmp_path, name):
-    """The same file read with and without: the inputs are the same."""
-    settings = settings_of(name)
-    path = make_files(tmp_path)[name]
-    wanted = catalogue.read(path, settings)
-    data = catalogue.read(
+        assert files == case.files
+    # The same file read without what is right: the inputs are the same.
+    unknown = catalogue.read(
         path, settings, has_labels=False, has_text_pair=name == "regression"
     )
-    task = wanted.describe()
-    inputs = data.encode(task, TOKENIZER, settings)
-    with_labels = wanted.encode(task, TOKENIZER, settings)
+    without = unknown.encode(task, TOKENIZER, settings)
     rows = np.arange(len(inputs.lengths))
-    batch, labelled = inputs.batch(rows), with_labels.batch(rows)
+    batch, labelled = without.batch(rows), inputs.batch(rows)
     assert "label_ids" not in batch
     for name_of in ("input_ids", "input_mask", "segment_ids"):
         np.testing.assert_array_equal(batch[name_of], labelled[name_of])
-    outputs = perfect_outputs(with_labels, task, 2)
-    files = data.answer(outputs, inputs, task, settings).files()
+    files = unknown.answer(outputs, without, task, settings).files()
     assert all(content.strip() for content in files.values())
     if name == "tagging":
         assert files["predictions.txt"].startswith("Paris B-LOC\nis O\n")
@@ -279,8 +248,8 @@ def test_a_threshold_decides_who_has_no_answer(tmp_path):
 
 def test_a_wrong_place_counts_as_wrong_and_is_listed(tmp_path, caplog):
     """As in the official script, which looks at no place."""
-    astray = {**WHO, "id": "x", "answers": [{"text": "dog", "answer_start": 3}]}
-    moved = {**WHO, "answers": [{"text": "The cat", "answer_start": 3}]}
+    astray = question("x", "Who sat", ("dog", 3))
+    moved = question("who", "Who sat", ("The cat", 3))
     settings = settings_of("span")
     path = squad_file(tmp_path / "dev.json", WHERE, moved, astray)
     data = catalogue.read(path, settings)
@@ -318,46 +287,33 @@ def test_every_glue_task_is_trained_on_its_own_files(shared_data, name):
     assert scores[glue.TASKS[name].main_metric] == pytest.approx(1)
 
 
-def test_mnli_is_evaluated_on_both_files(shared_data, tmp_path):
-    source = shared_data / "glue" / "MNLI"
+def test_mnli_is_evaluated_on_both_files(tmp_path):
     (tmp_path / "MNLI").mkdir()
     for name in ("train", "dev_matched", "dev_mismatched"):
         (tmp_path / "MNLI" / f"{name}.tsv").write_text("")
     train, dev = catalogue.training_files("MNLI", tmp_path)
     assert train.name == "train.tsv"
     assert [path.name for path in dev] == ["dev_matched.tsv", "dev_mismatched.tsv"]
-    assert source.is_dir()
 
 
 @pytest.mark.parametrize(
-    "name, folder, files, sizes",
+    "name, folder, files, size",
     [
-        ("SWAG", "multiple_choice/swag_sample", ("train.csv", "val.csv"), None),
+        ("SWAG", "multiple_choice/swag_sample", ("train.csv", "val.csv"), 4),
         ("CODAH", "multiple_choice/codah/cv_fold_0", ("train.tsv", "dev.tsv"), 556),
         ("CoNLL-2003", "ner/conll2003", ("eng.train", "eng.testa"), 3250),
+        (
+            *("TriviaQA", "triviaqa/original_format"),
+            *(("wikipedia-train.json", "wikipedia-dev.json"), None),
+        ),
     ],
 )
-def test_official_folders(shared_data, name, folder, files, sizes):
-    train, dev = catalogue.training_files(name, shared_data / folder)
-    assert (train.name, *(path.name for path in dev)) == files
-    data = catalogue.read(dev[0], finetuning.FinetuningConfig(task=name))
+def test_official_folders(shared_data, name, folder, files, size):
+    train, (dev,) = catalogue.training_files(name, shared_data / folder)
+    assert (train.name, dev.name) == files
+    data = catalogue.read(dev, finetuning.FinetuningConfig(task=name))
     assert data.describe().name == name
-    assert sizes is None or len(data) == sizes
-
-
-def test_triviaqa_in_its_own_layout(shared_data):
-    folder = shared_data / "triviaqa" / "original_format"
-    train, dev = catalogue.training_files("TriviaQA", folder)
-    assert [train.name, *(p.name for p in dev)] == [
-        "wikipedia-train.json",
-        "wikipedia-dev.json",
-    ]
-    settings = finetuning.FinetuningConfig(task="TriviaQA")
-    data = catalogue.read(folder / "qa" / "web-train.json", settings)
-    assert len(data) >= 1
-    assert data.describe() == config.Task(
-        kind="span", name="TriviaQA", has_text_pair=True
-    )
+    assert size is None or len(data) == size
 
 
 def test_squad_dev_gets_full_marks_from_its_own_answers(shared_data):
