@@ -18,6 +18,7 @@ NUMBERS = config.Task(kind="regression")
 TAGS = config.Task(kind="tagging", labels=("O", "B-X", "I-X"))
 SPAN = config.Task(kind="span", has_text_pair=True, has_impossible=True)
 CHOICE = config.Task(kind="choice", has_text_pair=True)
+RANKING = config.Task(kind="ranking", has_text_pair=True)
 
 
 def from_python(examples, task):
@@ -50,6 +51,9 @@ def test_examples_of_every_kind():
     assert found.questions == squad.QuestionSet(
         (squad.Question("1", "who?", "me", ()),), True, 0, ()
     )
+    found = from_python([("q", ["a", "b"]), ("q", ("c",))], RANKING)
+    passages = [[c.passage for c in question.candidates] for question in found.rows]
+    assert passages == [["a", "b"], ["c"]]
     found = from_python([("a", list("wxyz")), ("a", "b", tuple("wxyz"))], CHOICE)
     assert found.rows == [
         swag.Question("a", "", ("w", "x", "y", "z"), None, 1),
@@ -72,6 +76,10 @@ def test_examples_of_every_kind():
         (CHOICE, [("a", "b", "c", list("wxyz"))], "if any, four endings, got "),
         (CHOICE, [("a", "wxyz")], "if any, four endings, got "),
         (CHOICE, [3], "if any, four endings, got 3"),
+        *(
+            (RANKING, [wrong], "example 1: expected a question, and a list of passages")
+            for wrong in (("q", []), ("q", "a"), (1, ["a"]), ("q",), ("q", ["a", None]))
+        ),
         (CLASSES, [], "expected at least one example, got none"),
     ],
 )

@@ -1,5 +1,6 @@
 """Batches of packed records against those of the same instances, row by row."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -34,26 +35,29 @@ def vocabulary(tiny_vocab):
 
 
 @pytest.fixture(scope="module")
-def directory_of(tiny_examples, tiny_vocab, tmp_path_factory):
-    """A function that makes a directory of examples of one kind, packed or not."""
-    made = {}
+def source(tiny_examples, tiny_vocab, vocabulary, tmp_path_factory):
+    """A function that makes examples of one kind, packed or not, and their source."""
 
-    def directory(kind, pack_instances):
-        key = kind, pack_instances
-        if key not in made:
-            made[key] = tmp_path_factory.mktemp("packed") / "examples"
-            examples.build_examples(
-                tiny_examples.parent / "corpus",
-                tiny_vocab,
-                made[key],
-                config=config_of(kind, pack_instances),
-                do_lower_case=True,
-                num_shards=3,
-                engine=engines.make_engine(),
-            )
-        return made[key]
+    @functools.cache
+    def directory(kind, is_packed):
+        directory = tmp_path_factory.mktemp("packed") / "examples"
+        examples.build_examples(
+            tiny_examples.parent / "corpus",
+            tiny_vocab,
+            directory,
+            config=config_of(kind, is_packed),
+            do_lower_case=True,
+            num_shards=3,
+            engine=engines.make_engine(),
+        )
+        return directory
 
-    return directory
+    @functools.cache
+    def source(kind, is_packed=True, **changes):
+        config = config_of(kind, is_packed)
+        return Source(directory(kind, is_packed), vocabulary, config, **changes)
+
+    return source
 
 
 def config_of(kind, pack_instances=False):
@@ -63,12 +67,11 @@ def config_of(kind, pack_instances=False):
 
 
 class Source:
-    """Batches of a directory, packed or not."""
+    """Batches of a directory, packed or not; its graphs are traced once."""
 
-    def __init__(self, directory_of, vocabulary, kind, is_packed, **changes):
-        directory = directory_of(kind, is_packed)
+    def __init__(self, directory, vocabulary, config, **changes):
         made = manifest.read_manifest(directory, kind="examples", verb="examples")
-        self.config = config_of(kind, is_packed)
+        self.config = config
         self.shards = record_batches.read_shards(directory, made)
         self.batches = record_batches.RecordBatches(
             config=self.config,
@@ -79,26 +82,29 @@ class Source:
             **changes,
         )
         self.num_rows = sum(shard.num_records for shard in self.shards)
+        self.num_batches = -(-self.num_rows // BATCH_SIZE)
 
-    def rows(self, first_row, num_rows):
-        """Some rows of training, end to end."""
-        step = first_row // BATCH_SIZE
-        batches = self.batches.to_train(self.shards, start_step=step)
-        found = joined(batches.take(-(-num_rows // BATCH_SIZE)))
-        return {name: values[:num_rows] for name, values in found.items()}
+    @functools.cached_property
+    def training(self):
+        return self.batches.to_train(self.shards)
+
+    @functools.cached_property
+    def trained(self):
+        """The batches of an epoch, and three more."""
+        return list(self.training.take(self.num_batches + 3).as_numpy_iterator())
+
+    @functools.cached_property
+    def evaluation(self):
+        return self.batches.to_evaluate(self.shards, num_batches=10_000)
+
+    def epoch(self):
+        """All rows of an epoch, end to end."""
+        rows = joined(self.trained)
+        return {name: values[: self.num_rows] for name, values in rows.items()}
 
 
 def joined(batches):
-    drawn = list(batches.as_numpy_iterator())
-    return {name: np.concatenate([b[name] for b in drawn]) for name in drawn[0]}
-
-
-@pytest.fixture
-def source(directory_of, vocabulary):
-    def source(kind, is_packed=True, **changes):
-        return Source(directory_of, vocabulary, kind, is_packed, **changes)
-
-    return source
+    return {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
 
 
 def instances_of(rows, config):
@@ -119,8 +125,7 @@ def as_tuples(arrays):
 def test_an_epoch_of_packed_records_has_each_instance(source, kind):
     """Of the same text; chance draws from another number of each instance."""
     alone, packed = source(kind, is_packed=False), source(kind)
-    expected = alone.rows(0, alone.num_rows)
-    found = packed.rows(0, packed.num_rows)
+    expected, found = alone.epoch(), packed.epoch()
     is_there = np.arange(8) < found["instance_ids"].max(axis=1, keepdims=True)
     seeds = found["dropout_seeds"][is_there]
     assert len(set(seeds.tolist())) == len(seeds) == alone.num_rows
@@ -140,10 +145,7 @@ def test_an_epoch_of_packed_records_has_each_instance(source, kind):
 @pytest.mark.parametrize("kind", EVERY_KIND)
 def test_a_batch_is_a_function_of_its_step_however_it_is_shared(source, kind):
     packed = source(kind)
-    num_batches = -(-packed.num_rows // BATCH_SIZE) + 3
-    whole = packed.batches.to_train(packed.shards).take(num_batches)
-    whole = list(whole.as_numpy_iterator())
-    start = num_batches - 5
+    start = packed.num_batches - 2
     shares = [
         packed.batches.to_train(
             packed.shards,
@@ -153,7 +155,7 @@ def test_a_batch_is_a_function_of_its_step_however_it_is_shared(source, kind):
         for index in range(2)
     ]
     streams = [share.as_numpy_iterator() for share in shares]
-    for expected in whole[start:]:
+    for expected in packed.trained[start:]:
         parts = [p for stream in streams for p in itertools.islice(stream, 2)]
         for name, values in expected.items():
             together = np.concatenate([part[name] for part in parts])
@@ -165,14 +167,13 @@ def test_shapes_are_static_and_those_that_the_model_is_given(source, kind):
     packed = source(kind)
     batch_features = features.batch_features(packed.config)
     expected = {f.name: (BATCH_SIZE, f.length) for f in batch_features}
-    training = packed.batches.to_train(packed.shards).element_spec
-    assert {k: tuple(v.shape) for k, v in training.items()} == {
-        **expected,
-        "dropout_seeds": (BATCH_SIZE, 8),
-    }
-    evaluation, _ = packed.batches.to_evaluate(packed.shards, num_batches=2)
-    spec = evaluation.element_spec
-    assert {k: tuple(v.shape) for k, v in spec.items()} == expected
+    evaluation, _ = packed.evaluation
+    for batches, more in (
+        (packed.training, {"dropout_seeds": (BATCH_SIZE, 8)}),
+        (evaluation, {}),
+    ):
+        shapes = {k: tuple(v.shape) for k, v in batches.element_spec.items()}
+        assert shapes == expected | more
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
@@ -180,9 +181,9 @@ def test_an_evaluation_has_each_instance_once_and_padding_that_does_not_count(
     source, kind
 ):
     packed = source(kind)
-    batches, count = packed.batches.to_evaluate(packed.shards, num_batches=10_000)
-    assert count == -(-packed.num_rows // BATCH_SIZE)
-    found = joined(batches.take(count))
+    batches, count = packed.evaluation
+    assert count == packed.num_batches
+    found = joined(list(batches.take(count).as_numpy_iterator()))
     real, filled = (
         {name: values[rows] for name, values in found.items()}
         for rows in (slice(packed.num_rows), slice(packed.num_rows, None))
@@ -197,7 +198,8 @@ def test_an_evaluation_has_each_instance_once_and_padding_that_does_not_count(
 
 @pytest.mark.parametrize("kind", EVERY_KIND[:2])
 def test_left_to_right_predicts_nothing_over_a_border(source, kind):
-    rows = source(kind, attention="left_to_right").rows(0, BATCH_SIZE)
+    training = source(kind, attention="left_to_right").training
+    (rows,) = training.take(1).as_numpy_iterator()
     ids, weights = rows["instance_ids"], rows["masked_lm_weights"]
     is_within = (ids[:, 1:] == ids[:, :-1]) & (ids[:, 1:] > 0)
     np.testing.assert_array_equal(weights, is_within)

@@ -185,18 +185,6 @@ def test_predictions_are_ranked_and_keep_the_columns(tmp_path):
     assert next(found.records()).relevances is None
 
 
-def test_examples_in_python():
-    kind = registry.labelled("ranking")
-    data = kind.from_python([("q", ["a", "b"]), ("q", ("c",))], TASK)
-    assert [[c.passage for c in q.candidates] for q in data.rows] == [
-        ["a", "b"],
-        ["c"],
-    ]
-    for wrong in (("q", []), ("q", "a"), (1, ["a"]), ("q",), ("q", ["a", None])):
-        with pytest.raises(InputError, match="example 1: expected a question, and a l"):
-            kind.from_python([wrong], TASK)
-
-
 def test_runs_that_learnt_nothing():
     kind = registry.labelled("ranking")
     same = {"scores": [0.5, 0.5002], "relevances": [1, 0]}
