@@ -14,15 +14,13 @@ __version__ = "0.1.0"
 # By name, because the door imports nothing that stands on it.
 _MODULES = {
     "BertConfig": "bert_keras.core.settings.config",
-    "BertEncoder": "bert_keras.model.encoder",
-    "BertClassifier": "bert_keras.kinds.text.network",
-    "BertMultiLabelClassifier": "bert_keras.kinds.text.network",
-    "BertTagger": "bert_keras.kinds.tagging.network",
-    "BertSpanPredictor": "bert_keras.kinds.span.network",
-    "BertChooser": "bert_keras.kinds.choice.network",
-    "BertRanker": "bert_keras.kinds.ranking.network",
-    "BertEmbedder": "bert_keras.model.embedder",
-    "BertPretrainer": "bert_keras.model.pretrainer",
+    **{
+        name: module
+        for module, names in keras_names.CLASSES.items()
+        for name in names
+        # An optimizer is a `BertAdamW`.
+        if name.startswith("Bert") and not module.startswith("bert_keras.training")
+    },
     "Tokenizer": "bert_keras.data.tokenization",
     "load": "bert_keras.inference.loading",
 }

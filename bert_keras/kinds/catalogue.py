@@ -17,9 +17,9 @@ from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import glue
 from bert_keras.labelled import dataset
 
-FORMS = tuple(
-    dict.fromkeys(k.form for k in registry.KINDS.values() if isinstance(k, Labelled))
-)
+_LABELLED = [kind for kind in registry.KINDS.values() if isinstance(kind, Labelled)]
+
+FORMS = tuple(dict.fromkeys(kind.form for kind in _LABELLED))
 """Forms of the user's own data."""
 
 
@@ -45,17 +45,12 @@ DATASETS: Mapping[str, Official] = MappingProxyType(
 )
 
 _OTHER_NAMES = {
-    **dict.fromkeys(("ner", "pos", "tags", "token-classification"), "tagging"),
-    **dict.fromkeys(("classification", "sentiment", "text-classification"), "text"),
+    **{name: kind.form for kind in _LABELLED for name in kind.other_names},
     "multi_label": "text --set multi_label=true",
     "regression": "text --set regression=true",
-    **dict.fromkeys(("qa", "question-answering"), "span"),
     "squad": "SQuAD1.1",
     "squad2": "SQuAD2.0",
     "squad_v2": "SQuAD2.0",
-    **dict.fromkeys(("multiple-choice", "multiple_choice"), "choice"),
-    **dict.fromkeys(("embeddings", "similarity", "sentence-similarity"), "embedding"),
-    **dict.fromkeys(("rerank", "reranking", "reranker", "text-ranking"), "ranking"),
     "conll2003": "CoNLL-2003",
     "sst2": "SST-2",
     "stsb": "STS-B",

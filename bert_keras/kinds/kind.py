@@ -166,6 +166,8 @@ class Labelled(Kind):
     """Metrics that `score` knows."""
     form: ClassVar[str]
     """The `--task` of the user's own files."""
+    other_names: ClassVar[tuple[str, ...]] = ()
+    """Names of such tasks in other programs."""
     suffix: ClassVar[str] = ".tsv"
     """Of input that comes without a name."""
     longest_input: ClassVar[int] = 512

@@ -28,6 +28,7 @@ class Choice(Labelled):
     record = records.ChosenEnding
     example = _EXAMPLE
     form = "choice"
+    other_names = ("multiple-choice", "multiple_choice")
     suffix = ".csv"
     names = Names(
         hugging_face="BertForMultipleChoice",

@@ -32,6 +32,7 @@ class Ranking(Labelled):
     record = records.RankedPassages
     example = _EXAMPLE
     form = "ranking"
+    other_names = ("rerank", "reranking", "reranker", "text-ranking")
     names = Names(
         hugging_face="BertForSequenceClassification",
         # One output, as `CrossEncoder` of sentence-transformers has it.

@@ -7,10 +7,10 @@ import functools
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib import figure, ticker
 
 from bert_keras.kinds.ranking import scores
 from bert_keras.kinds.ranking.records import RankedPassages
+from bert_keras.kinds.vectors import embedded_texts
 from bert_keras.pages import drawing, markdown, sections
 from bert_keras.pages.sections import Column
 
@@ -75,9 +75,10 @@ def _search(records: Sequence[RankedPassages], ranks: np.ndarray) -> sections.Se
     if len(known):
         rows.append(["median rank of the first right one", f"{np.median(known):,.0f}"])
     draw = functools.partial(
-        draw_ranks,
+        embedded_texts.draw_ranks,
         known,
         len(records),
+        cutoff=scores.RANK,
         title="Right passages among the first ones",
         labels=("passages read", "share of questions"),
     )
@@ -87,19 +88,3 @@ def _search(records: Sequence[RankedPassages], ranks: np.ndarray) -> sections.Se
         markdown.table(["", f"{len(records):,} questions"], rows),
         drawing.as_png(draw) if len(known) else None,
     )
-
-
-def draw_ranks(
-    ranks: np.ndarray, num_searches: int, *, title: str, labels: tuple[str, str]
-) -> figure.Figure:
-    """Draws the share of searches that find what they look for among the first ones;
-    `labels` are those of the axes."""
-    picture, plot = drawing.new_plot(title)
-    counts = np.unique(np.geomspace(1, max(ranks.max(), 2), 200).round())
-    shares = [(ranks <= count).sum() / num_searches for count in counts]
-    plot.step(counts, shares, where="post", color=drawing.BLUE, linewidth=2)
-    plot.set(xlabel=labels[0], ylabel=labels[1], xscale="log", ylim=(0, 1))
-    # The style of these pictures does not typeset powers.
-    plot.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
-    plot.axvline(scores.RANK, color=drawing.GREY, linestyle="--")
-    return picture

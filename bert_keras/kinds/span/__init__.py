@@ -21,6 +21,7 @@ class Span(Labelled):
     record = records.AnsweredQuestion
     example = _EXAMPLE
     form = "span"
+    other_names = ("qa", "question-answering")
     suffix = ".json"
     unused = ("encoder/pooler/",)
     names = Names(

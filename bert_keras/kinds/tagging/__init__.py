@@ -11,6 +11,7 @@ class Tagging(Labelled):
     record = records.TaggedSentence
     example = Usage(text='"Ada Lovelace lived in London."')
     form = "tagging"
+    other_names = ("ner", "pos", "tags", "token-classification")
     suffix = ".txt"
     unused = ("encoder/pooler/",)
     names = Names(

@@ -100,6 +100,7 @@ class Classification(_Text):
     """Answers with one of several classes."""
 
     name = "classification"
+    other_names = ("classification", "sentiment", "text-classification")
     record = records.ClassifiedText
     names = _names(problem_type="single_label_classification", activation="linear")
     has_labels = True

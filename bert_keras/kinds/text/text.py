@@ -327,15 +327,12 @@ def own_scores(
 ) -> dict[str, float]:
     """Returns `scores`, with the task's positive label in the name of two classes' F1:
     `f1 of LABEL`; of more classes `macro_f1`."""
-    labels = task.labels
-    if labels is None:
-        return scores(logits, true_label_ids)
-    if len(labels) != 2:
-        found = scores(logits, true_label_ids)
-        return {"macro_f1" if k == "f1" else k: v for k, v in found.items()}
-    positive = task.positive_label or labels[1]
-    found = scores(logits, true_label_ids, positive=labels.index(positive))
-    return {f"f1 of {positive}" if k == "f1" else k: v for k, v in found.items()}
+    name, positive = "macro_f1", 1
+    if task.labels is not None and len(task.labels) == 2:
+        label = task.positive_label or task.labels[1]
+        name, positive = f"f1 of {label}", task.labels.index(label)
+    found = scores(logits, true_label_ids, positive=positive)
+    return {name if key == "f1" else key: value for key, value in found.items()}
 
 
 def scores(
@@ -348,50 +345,36 @@ def scores(
     numbers `loss` (mean squared error), `pearson` and `spearman`. A correlation with a
     constant counts as 0.
     """
-    if logits.shape[1] == 1:
-        return _regression_scores(logits[:, 0].astype(float), true_label_ids)
-    log_probabilities = scipy.special.log_softmax(logits.astype(float), axis=-1)
-    rows = np.arange(len(logits))
-    predicted = logits.argmax(axis=-1)
-    is_varied = _varies(predicted) and _varies(true_label_ids)
-    return {
-        "loss": float(-log_probabilities[rows, true_label_ids].mean()),
-        "accuracy": float(sklearn.metrics.accuracy_score(true_label_ids, predicted)),
-        "f1": float(
-            sklearn.metrics.f1_score(
-                true_label_ids,
-                predicted,
+    is_number = logits.shape[1] == 1
+    predicted = logits[:, 0].astype(float) if is_number else logits.argmax(axis=-1)
+    both = true_label_ids, predicted
+    is_varied = all((values != values[0]).any() for values in both)
+    if is_number:
+        correlations = {
+            "pearson": scipy.stats.pearsonr,
+            "spearman": scipy.stats.spearmanr,
+        }
+        values = {
+            "loss": sklearn.metrics.mean_squared_error(*both),
+            **{
+                name: correlate(predicted, true_label_ids).statistic if is_varied else 0
+                for name, correlate in correlations.items()
+            },
+        }
+    else:
+        log_probabilities = scipy.special.log_softmax(logits.astype(float), axis=-1)
+        values = {
+            "loss": -log_probabilities[np.arange(len(logits)), true_label_ids].mean(),
+            "accuracy": sklearn.metrics.accuracy_score(*both),
+            "f1": sklearn.metrics.f1_score(
+                *both,
                 pos_label=positive,
                 average="binary" if logits.shape[1] == 2 else "macro",
                 zero_division=0.0,
-            )
-        ),
-        "matthews": (
-            float(sklearn.metrics.matthews_corrcoef(true_label_ids, predicted))
-            if is_varied
-            else 0.0
-        ),
-    }
-
-
-def _regression_scores(
-    predicted: np.ndarray, true_numbers: np.ndarray
-) -> dict[str, float]:
-    is_varied = _varies(predicted) and _varies(true_numbers)
-    correlations = {"pearson": 0.0, "spearman": 0.0}
-    if is_varied:
-        correlations = {
-            "pearson": float(scipy.stats.pearsonr(predicted, true_numbers).statistic),
-            "spearman": float(scipy.stats.spearmanr(predicted, true_numbers).statistic),
+            ),
+            "matthews": sklearn.metrics.matthews_corrcoef(*both) if is_varied else 0,
         }
-    return {
-        "loss": float(sklearn.metrics.mean_squared_error(true_numbers, predicted)),
-        **correlations,
-    }
-
-
-def _varies(values: np.ndarray) -> bool:
-    return bool((values != values[0]).any())
+    return {name: float(value) for name, value in values.items()}
 
 
 def predictions_tsv(logits: np.ndarray, labels: Sequence[str] | None) -> str:

@@ -45,6 +45,7 @@ class Embedding(Labelled):
     record = records.EmbeddedText
     parts = ("encoder/",)
     form = "embedding"
+    other_names = ("embeddings", "similarity", "sentence-similarity")
     names = _NAMES
     scored = "pairs of texts"
     metrics = tuple(
