@@ -5,6 +5,7 @@ import json
 import pytest
 
 from bert_keras.checkpoints import conversion, weights
+from bert_keras.checkpoints.formats import keras_hub
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from tests.bert_keras.checkpoints.formats import making
@@ -97,20 +98,35 @@ def test_a_vocabulary_needs_a_casing(form, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [1, 3, 1000])
-def test_layers_are_counted(number, written):
+LAYERS = "has 2 layers, but by the configuration next to it {}: they do not belong"
+SHAPE = r"tensor '.*' has the shape {}, but by the configuration next to it, it has {}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        *(({"num_hidden_layers": n}, LAYERS.format(n)) for n in (1, 3, 1000)),
+        ({"num_hidden_layers": 10**12}, "less than or equal to 1000, got 10000000"),
+        ({"hidden_size": 20}, SHAPE.format(r"\(40, 16\)", r"\(40, 20\)")),
+        ({"intermediate_size": 32}, SHAPE.format(r"\(.*24.*\)", r"\(.*32.*\)")),
+        ({"num_attention_heads": 3}, "must be a multiple of `num_attention_heads`"),
+        ({"vocab_size": "many"}, "`vocab_size`: .* got 'many'"),
+    ],
+)
+def test_another_configuration_is_refused(changes, message, written):
     form, directory = written
     is_here = (directory / "bert_config.json").is_file()
     path = directory / ("bert_config.json" if is_here else "config.json")
     values = json.loads(path.read_text())
     if form == "keras_hub":
-        values["config"]["num_layers"] = number
+        theirs = {ours: theirs for theirs, ours in keras_hub._KEYS.items()}
+        values["config"] |= {theirs[key]: value for key, value in changes.items()}
     else:
-        values["num_hidden_layers"] = number
+        values |= changes
     path.write_text(json.dumps(values))
-    message = f"has 2 layers, but by the configuration next to it {number}: they do not"
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=message) as error:
         conversion.read(directory)
+    assert str(directory) in str(error.value)
 
 
 @pytest.mark.parametrize("part", [0, 0.3, 0.999])
