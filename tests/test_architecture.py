@@ -217,7 +217,7 @@ LINES = {
     "report": 1550,
     "inference": 1375,
     "checkpoints": 4800,
-    "kinds": 9775,
+    "kinds": 9750,
     "graphs": 650,
     "labelled": 1500,
     "model": 2725,

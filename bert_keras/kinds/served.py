@@ -59,8 +59,8 @@ class Network:
     """A network for answers, hidden from TensorFlow.
 
     A SavedModel holds everything that it finds in a module, and would hold every weight
-    of a Keras model twice. So modules keep their network in a `Network`, and
-    `variables` beside it.
+    of a Keras model twice. So modules keep their network in a `Network`, and its
+    variables beside it.
     """
 
     def __init__(self, network: keras.Model):
@@ -72,10 +72,6 @@ class Network:
     @property
     def weights(self) -> list[keras.Variable]:
         return self._network.weights
-
-    @property
-    def variables(self) -> list[tf.Variable]:
-        return [weight.value for weight in self.weights]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,7 +130,7 @@ class ServedModel(tf.Module):
         self.do_lower_case = trained.do_lower_case
         self.dtype = trained.dtype
         self.network = trained.network
-        self._variables = trained.network.variables
+        self._variables = [weight.value for weight in trained.network.weights]
         self._tokenizer = graph_tokenizer.GraphTokenizer(
             self.vocabulary, do_lower_case=self.do_lower_case
         )

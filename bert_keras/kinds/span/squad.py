@@ -255,7 +255,12 @@ def featurize(
         doc_stride: tokens from the beginning of a window to that of the next.
         max_query_length: tokens of the question at most; the rest of it is cut off.
     """
-    _check_sizes(max_seq_length, doc_stride, max_query_length)
+    if max_seq_length < max_query_length + 4:
+        raise InputError(
+            f"a window of max_seq_length={max_seq_length} tokens has no room for "
+            f"max_query_length={max_query_length} of the question, 3 special tokens "
+            "and some of the text: raise the first or lower the second"
+        )
     if not questions:
         raise InputError("expected at least one question, got none")
     cls_id, sep_id = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
@@ -293,17 +298,6 @@ def featurize(
         has_max_context=has_max_context,
         whole_lengths=np.array(whole_lengths, np.int64),
     )
-
-
-def _check_sizes(max_seq_length: int, doc_stride: int, max_query_length: int) -> None:
-    if max_seq_length < max_query_length + 4 or max_query_length < 1:
-        raise InputError(
-            f"a window of max_seq_length={max_seq_length} tokens has no room for "
-            f"max_query_length={max_query_length} of the question, 3 special tokens "
-            "and some of the text: raise the first or lower the second"
-        )
-    if doc_stride < 1:
-        raise InputError(f"`doc_stride` must be at least 1, got {doc_stride}")
 
 
 def _located(

@@ -92,12 +92,6 @@ def predict(
         n_best_size: candidates that are kept of each question.
         max_answer_length: tokens of an answer at most.
     """
-    for name, value in (
-        ("n_best_size", n_best_size),
-        ("max_answer_length", max_answer_length),
-    ):
-        if value < 1:
-            raise InputError(f"`{name}` must be at least 1, got {value}")
     logits = np.stack([start_logits, end_logits]).astype(np.float64)
     if not np.isfinite(logits).all():
         raise InputError(
@@ -106,7 +100,7 @@ def predict(
     n_best, null_odds = {}, {}
     for rows in _blocks(windows.questions):
         spans = _best_spans(windows, rows, logits, n_best_size, max_answer_length)
-        for number, of_question in _by_question(windows, rows, spans):
+        for number, of_question in spans:
             question = questions[number]
             entries = _distinct(question.context, of_question, n_best_size)
             if has_impossible:
@@ -131,14 +125,8 @@ def _blocks(questions: np.ndarray) -> Iterator[np.ndarray]:
         start = end
 
 
-class _Spans(NamedTuple):
-    """Possible answers to some questions, best first within each."""
-
-    questions: np.ndarray
-    char_starts: np.ndarray
-    char_ends: np.ndarray
-    start_logits: np.ndarray
-    end_logits: np.ndarray
+_Span = tuple[int, int, float, float]
+"""First character, the one after the last, start logit and end logit."""
 
 
 def _best_spans(
@@ -147,7 +135,9 @@ def _best_spans(
     logits: np.ndarray,
     n_best_size: int,
     max_answer_length: int,
-) -> _Spans:
+) -> Iterator[tuple[int, Iterator[_Span]]]:
+    """Yields each question of some windows with its possible answers, if any, best
+    first."""
     tokens, mask = windows.texts.tokens(rows)
     is_context = mask & (windows.char_ends[tokens] > 0)
     may_begin = mask & windows.has_max_context[tokens]
@@ -158,18 +148,22 @@ def _best_spans(
     is_span &= np.isfinite(first_logits)[:, :, None]
     is_span &= np.isfinite(last_logits)[:, None, :]
     row, begin, end = np.nonzero(is_span)
-    starts, ends = first_logits[row, begin], last_logits[row, end]
-    questions = windows.questions[rows[row]]
+    scores = first_logits[row, begin] + last_logits[row, end]
     # Stable: among equals the first window, then the better first token.
-    order = np.lexsort((-(starts + ends), questions))
+    order = np.lexsort((-scores, windows.questions[rows[row]]))
     row, begin, end = row[order], begin[order], end[order]
-    return _Spans(
-        questions=questions[order],
-        char_starts=windows.char_starts[tokens[row, first[row, begin]]],
-        char_ends=windows.char_ends[tokens[row, last[row, end]]],
-        start_logits=starts[order],
-        end_logits=ends[order],
+    columns = (
+        windows.char_starts[tokens[row, first[row, begin]]],
+        windows.char_ends[tokens[row, last[row, end]]],
+        first_logits[row, begin],
+        last_logits[row, end],
     )
+    numbers = np.unique(windows.questions[rows])
+    of_spans = windows.questions[rows[row]]
+    bounds = np.searchsorted(of_spans, [*numbers, numbers[-1] + 1])
+    for number, (start, stop) in zip(numbers, itertools.pairwise(bounds), strict=True):
+        spans = zip(*(column[start:stop].tolist() for column in columns), strict=True)
+        yield int(number), spans
 
 
 def _top(
@@ -181,31 +175,24 @@ def _top(
     return columns, np.take_along_axis(logits, columns, axis=1)
 
 
-_Entry = tuple[str, float, float]
-"""Text, start logit and end logit."""
+class _Entry(NamedTuple):
+    text: str
+    start_logit: float
+    end_logit: float
+
+    @property
+    def score(self) -> float:
+        return self.start_logit + self.end_logit
 
 
-def _by_question(
-    windows: squad.Windows, rows: np.ndarray, spans: _Spans
-) -> Iterator[tuple[int, Iterator[tuple[int, int, float, float]]]]:
-    """Yields each question with its spans, if any."""
-    numbers = np.unique(windows.questions[rows])
-    bounds = np.searchsorted(spans.questions, [*numbers, numbers[-1] + 1])
-    for number, (start, end) in zip(numbers, itertools.pairwise(bounds), strict=True):
-        columns = (column[start:end].tolist() for column in spans[1:])
-        yield int(number), zip(*columns, strict=True)
-
-
-def _distinct(
-    context: str, spans: Iterator[tuple[int, int, float, float]], n_best_size: int
-) -> list[_Entry]:
+def _distinct(context: str, spans: Iterator[_Span], n_best_size: int) -> list[_Entry]:
     """Returns the best of each text, which may be in more than one place."""
     entries: dict[str, _Entry] = {}
     for char_start, char_end, start_logit, end_logit in spans:
         if len(entries) == n_best_size:
             break
         text = context[char_start:char_end]
-        entries.setdefault(text, (text, start_logit, end_logit))
+        entries.setdefault(text, _Entry(text, start_logit, end_logit))
     return list(entries.values())
 
 
@@ -215,37 +202,31 @@ def _null_entry(
     of_question = rows[windows.questions[rows] == number]
     start_logits, end_logits = logits[:, windows.texts.starts[of_question]]
     lowest = np.argmin(start_logits + end_logits)
-    return "", float(start_logits[lowest]), float(end_logits[lowest])
+    return _Entry("", float(start_logits[lowest]), float(end_logits[lowest]))
 
 
 def _odds(null: _Entry, entries: list[_Entry]) -> float:
     if not entries:
-        return _ODDS_WITHOUT_TEXT
-    _, start_logit, end_logit = entries[0]
-    return null[1] + null[2] - start_logit - end_logit
-
-
-_ODDS_WITHOUT_TEXT = 1e6
-"""More than any difference of logits: a context of spaces has no answer."""
+        # More than any difference of logits: a context of spaces has no answer.
+        return 1e6
+    return null.score - entries[0].start_logit - entries[0].end_logit
 
 
 def _with_null(entries: list[_Entry], null: _Entry, n_best_size: int) -> list[_Entry]:
     """Adds "no answer" where it belongs, or last if that is beyond `n_best_size`. So
     its probability is always known, as in the original."""
-    place = sum(entry[1] + entry[2] >= null[1] + null[2] for entry in entries)
+    place = sum(entry.score >= null.score for entry in entries)
     merged = [*entries[:place], null, *entries[place:]]
     return merged[:n_best_size] if place < n_best_size else merged
 
 
 def _candidates(entries: list[_Entry]) -> list[Candidate]:
     # The original answers "empty" where there is nothing to choose from.
-    entries = entries or [("", 0.0, 0.0)]
-    probabilities = scipy.special.softmax([start + end for _, start, end in entries])
+    entries = entries or [_Entry("", 0.0, 0.0)]
+    probabilities = scipy.special.softmax([entry.score for entry in entries]).tolist()
     return [
-        Candidate(text, float(probability), start_logit, end_logit)
-        for (text, start_logit, end_logit), probability in zip(
-            entries, probabilities, strict=True
-        )
+        Candidate(text, probability, *logits)
+        for (text, *logits), probability in zip(entries, probabilities, strict=True)
     ]
 
 

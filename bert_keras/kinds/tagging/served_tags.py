@@ -240,21 +240,18 @@ class Tags(served.ServedModel):
         self, sentences: Sequence[ner.Sentence], probabilities: Sequence[np.ndarray]
     ) -> served.Probe:
         """Returns a probe of the texts whose tags, and so all entities, are clear."""
-        rows, texts = [], []
+        texts, rows = [], []
         for sentence, of_words in zip(sentences, probabilities, strict=True):
             if not np.any(_margins(of_words) < _CLEAR_CUT):
                 tags = tag_scores.decode(of_words, self.labels, [sentence])[0]
-                rows.append(_entity_rows(tags, of_words, sentence.places))
                 texts.append(sentence.text)
-        wanted = {"num_entities": np.array([len(row) for row in rows], np.int32)}
-        num_columns = max(1, *wanted["num_entities"])
-        for column, name in enumerate(("start", "end", "probability")):
-            values = np.zeros((len(rows), num_columns))
-            for row, entities in zip(values, rows, strict=True):
-                row[: len(entities)] = [entity[column] for entity in entities]
-            wanted[name] = values
-        inputs = {"text": np.array(texts, "O")}
-        return served.Probe(served.STRINGS, inputs, wanted)
+                rows.append(_entity_rows(tags, of_words, sentence.places))
+        num_columns = max(1, *map(len, rows))
+        padded = [[*row, *[(0, 0, 0.0)] * (num_columns - len(row))] for row in rows]
+        columns = np.array(padded).reshape(-1, num_columns, 3).transpose(2, 0, 1)
+        wanted = dict(zip(("start", "end", "probability"), columns, strict=True))
+        wanted["num_entities"] = np.array([len(row) for row in rows], np.int32)
+        return served.Probe(served.STRINGS, {"text": np.array(texts, "O")}, wanted)
 
     def _python_words(
         self, sentences: Sequence[ner.Sentence], *, document_context: bool = False

@@ -1,6 +1,5 @@
 """Sentences cut into windows of words, as graph operations: see `ner_windows`."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -89,21 +88,17 @@ def _chain(begins: tf.Tensor, next_begins: tf.Tensor, last: tf.Tensor) -> tf.Ten
     the word that follows each, and `last` the end of its sentence.
     """
 
-    def is_left(current, reached):
-        return tf.size(current) > 0
-
     def follow(current, reached):
         following = tf.gather(next_begins, current)
         is_in = following < tf.gather(last, current)
         reached = tf.concat([reached, current], 0)
         return tf.boolean_mask(following, is_in), reached
 
-    of_any_length = tf.TensorShape([None])
     _, reached = tf.while_loop(
-        is_left,
+        lambda current, reached: tf.size(current) > 0,
         follow,
         (begins, tf.zeros([0], tf.int64)),
-        shape_invariants=(of_any_length, of_any_length),
+        shape_invariants=(tf.TensorShape([None]), tf.TensorShape([None])),
     )
     return tf.sort(reached)
 
@@ -129,15 +124,12 @@ def _widen(
 
 
 def _first_from(starts: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
-    return _search(tf.raw_ops.LowerBound, starts, pieces)
+    # The operation of `tf.searchsorted`, which cannot search for nothing.
+    return tf.raw_ops.LowerBound(
+        sorted_inputs=starts[tf.newaxis], values=pieces[tf.newaxis], out_type=tf.int64
+    )[0]
 
 
 def _last_within(starts: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
-    return _search(tf.raw_ops.UpperBound, starts, pieces) - 1
-
-
-def _search(bound: Callable, starts: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
-    # The operation of `tf.searchsorted`, which cannot search for nothing.
-    return bound(
-        sorted_inputs=starts[tf.newaxis], values=pieces[tf.newaxis], out_type=tf.int64
-    )[0]
+    # Of whole numbers, the first above is the first from the next on.
+    return _first_from(starts, pieces + 1) - 1

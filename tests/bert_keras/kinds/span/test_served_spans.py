@@ -18,6 +18,7 @@ from bert_keras.data import features, tokenization
 from bert_keras.export import formats, loading
 from bert_keras.graphs import graph_windows
 from bert_keras.inference import finetuned
+from bert_keras.kinds import served
 from bert_keras.kinds.span import served_search, served_spans, squad, squad_predictions
 from tests import make
 
@@ -85,35 +86,16 @@ def hostile_questions() -> list[squad.Question]:
     return [squad.Question(str(i), q, c, ()) for i, (q, c) in enumerate(pairs)]
 
 
-def predicted(questions, tokenizer, score, *, settings, max_seq_length, has_impossible):
-    """What `squad_predictions` makes of scores that `score` gives for a batch."""
-    windows = squad.featurize(
-        questions,
-        tokenizer,
-        max_seq_length=max_seq_length,
-        doc_stride=settings.doc_stride,
-        max_query_length=settings.max_query_length,
-    )
-    logits = np.zeros((2, len(windows.texts.input_ids)), np.float32)
-    for first in range(0, len(windows.questions), 64):
-        rows = np.arange(first, min(first + 64, len(windows.questions)))
-        outputs = score(ids_of(windows.batch(rows)))
-        tokens, mask = windows.texts.tokens(rows)
-        for values, name in zip(logits, ("start_logits", "end_logits"), strict=True):
-            values[tokens[mask]] = np.asarray(outputs[name])[mask]
+def predicted(model, questions) -> squad_predictions.Predictions:
+    """What `squad_predictions` makes of the model's numbers."""
+    windows = model._python_windows(questions)
     return squad_predictions.predict(
-        questions,
-        windows,
-        start_logits=logits[0],
-        end_logits=logits[1],
-        has_impossible=has_impossible,
-        n_best_size=settings.n_best_size,
-        max_answer_length=settings.max_answer_length,
+        *(questions, windows),
+        **model._python_numbers(windows),
+        has_impossible=model._has_impossible,
+        n_best_size=model._settings.n_best_size,
+        max_answer_length=model._settings.max_answer_length,
     )
-
-
-def ids_of(batch) -> dict[str, np.ndarray]:
-    return {name: batch[name] for name in ("input_ids", "input_mask", "segment_ids")}
 
 
 def ask(function, questions, *, batch_size=64) -> dict[str, np.ndarray]:
@@ -129,13 +111,32 @@ def ask(function, questions, *, batch_size=64) -> dict[str, np.ndarray]:
     return {n: np.concatenate([part[n] for part in parts]) for n in parts[0]}
 
 
-def check_places(questions, found) -> None:
-    """Answers are where they are said to be."""
-    for question, answer, start, end in zip(
-        questions, found["answer"], found["start"], found["end"], strict=True
-    ):
-        assert question.context[start:end] == answer.decode(), question.id
-        assert 0 <= start <= end
+def check(model, questions, answers, *, is_exact: bool) -> None:
+    """Answers of the graph are those of Python, but for rounding unless exact."""
+    predictions = predicted(model, questions)
+    wanted = predictions.answers(null_score_diff_threshold=model._threshold)
+    of_score, of_probability = {"rtol": 0, "atol": 1e-4}, {"rtol": 0, "atol": 1e-5}
+    if is_exact:
+        of_score, of_probability = {"rtol": 0}, {"rtol": 1e-6}
+    num_equal = 0
+    for row, question in enumerate(questions):
+        candidates = {c.text: c for c in predictions.n_best[question.id]}
+        values = {name: of_all[row] for name, of_all in answers.items()}
+        text, best = values["answer"].decode(), wanted[question.id]
+        assert text == question.context[values["start"] : values["end"]], question
+        assert 0 <= values["start"] <= values["end"]
+        num_equal += text == best
+        # Of candidates that are equal but for rounding either is right.
+        for answer in (candidates[text], candidates[best]):
+            score = answer.start_logit + answer.end_logit
+            np.testing.assert_allclose(values["score"], score, **of_score)
+        actual, expected = [values["probability"]], [candidates[text].probability]
+        if model._has_impossible:
+            actual.append(values["no_answer_probability"])
+            expected.append(candidates[""].probability)
+        np.testing.assert_allclose(actual, expected, **of_probability)
+    assert num_equal >= (1 if is_exact else 0.998) * len(questions)
+    assert ("no_answer_probability" in answers) == model._has_impossible
 
 
 # The search, with scores that are exact and often equal
@@ -151,41 +152,15 @@ def stand_in(ids):
     }
 
 
-def check_search(model, questions, *, threshold=0.0, compiled=False) -> dict:
-    """Answers of the graph with the stand-in's scores are exactly those of Python."""
+def check_search(model, questions, *, compiled=False) -> dict:
     model.compute = stand_in
-    model._threshold = threshold
     answer = model.answer
     if compiled:
         specs = model.signatures()["serving_default"].inputs
         answer = tf.function(model.answer, input_signature=specs, autograph=False)
-    found = ask(answer, questions)
-    predictions = predicted(
-        questions,
-        model.tokenizer,
-        stand_in,
-        settings=model._settings,
-        max_seq_length=model.max_seq_length,
-        has_impossible=model._has_impossible,
-    )
-    wanted = predictions.answers(null_score_diff_threshold=threshold)
-    check_places(questions, found)
-    for row, question in enumerate(questions):
-        candidates = predictions.n_best[question.id]
-        text = wanted[question.id]
-        assert found["answer"][row].decode() == text, question
-        (answer,) = (c for c in candidates if c.text == text)
-        assert found["score"][row] == answer.start_logit + answer.end_logit
-        np.testing.assert_allclose(
-            found["probability"][row], answer.probability, rtol=1e-6
-        )
-        if model._has_impossible:
-            (null,) = (c for c in candidates if not c.text)
-            np.testing.assert_allclose(
-                found["no_answer_probability"][row], null.probability, rtol=1e-6
-            )
-    assert ("no_answer_probability" in found) == model._has_impossible
-    return found
+    answers = ask(answer, questions)
+    check(model, questions, answers, is_exact=True)
+    return answers
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +192,8 @@ def test_the_search_is_that_of_python(impossible_run, n_best_size, threshold, st
     model = model_of(impossible_run)
     changes = {"n_best_size": n_best_size, "doc_stride": stride}
     model._settings = SETTINGS.model_copy(update=changes)
-    check_search(model, hostile_questions()[::5], threshold=threshold)
+    model._threshold = threshold
+    check_search(model, hostile_questions()[::5])
 
 
 def test_the_search_in_a_graph(impossible_run):
@@ -242,15 +218,14 @@ def test_decisions_beside_a_file_are_those_of_the_run(impossible_run, folder):
     )
     assert inputs == {"do_lower_case": True, "model_max_length": MAX_SEQ_LENGTH}
     assert decisions == {**SETTINGS.model_dump(), "no_answer_threshold": 0.25}
+    run, model = formats.load_litert(folder / "file"), model_of(impossible_run)
+    model.compute = lambda ids: served.as_tensors(run(served.as_arrays(ids)))
+    model.max_seq_length = inputs["model_max_length"]
+    model._settings = SETTINGS.model_copy(update=decisions)
     questions = hostile_questions()
-    texts = predicted(
-        questions,
-        tokenization.Tokenizer(SMALL, do_lower_case=True),
-        formats.load_litert(folder / "file"),
-        settings=SETTINGS.model_copy(update=decisions),
-        max_seq_length=inputs["model_max_length"],
-        has_impossible=True,
-    ).answers(null_score_diff_threshold=decisions["no_answer_threshold"])
+    texts = predicted(model, questions).answers(
+        null_score_diff_threshold=decisions["no_answer_threshold"]
+    )
     records = finetuned.FinetunedModel.load(impossible_run).predict(
         [(question.question, question.context) for question in questions]
     )
@@ -354,64 +329,18 @@ def exported(impossible_run, folder):
     return tf.saved_model.load(str(folder / "1")).signatures
 
 
-def check_answers(model, questions, found, *, threshold) -> None:
-    """The same network's answers by way of Python, but for rounding."""
-    predictions = predicted(
-        questions,
-        model.tokenizer,
-        model.compute,
-        settings=model._settings,
-        max_seq_length=model.max_seq_length,
-        has_impossible=True,
-    )
-    wanted = predictions.answers(null_score_diff_threshold=threshold)
-    check_places(questions, found)
-    num_equal = 0
-    for row, question in enumerate(questions):
-        candidates = predictions.n_best[question.id]
-        (null,) = (c for c in candidates if not c.text)
-        assert abs(found["no_answer_probability"][row] - null.probability) < 1e-5
-        text = found["answer"][row].decode()
-        num_equal += text == wanted[question.id]
-        # Of candidates that are equal but for rounding either is right.
-        (answer,) = (c for c in candidates if c.text == text)
-        (best,) = (c for c in candidates if c.text == wanted[question.id])
-        assert abs(found["score"][row] - answer.start_logit - answer.end_logit) < 1e-4
-        assert abs(found["score"][row] - best.start_logit - best.end_logit) < 1e-4
-        assert abs(found["probability"][row] - answer.probability) < 1e-5
-    assert num_equal >= 0.998 * len(questions)
-
-
 @pytest.mark.slow
 def test_an_export_answers_as_python_does(impossible_run, exported):
     questions = hostile_questions()
     found = ask(exported["serving_default"], questions)
     model = model_of(impossible_run)
     assert model._threshold == 0.25
-    check_answers(model, questions, found, threshold=0.25)
+    check(model, questions, found, is_exact=False)
     assert 10 < np.count_nonzero(found["answer"]) < 48  # or this would see little
     # Neither other questions of the batch nor its size change an answer.
     alone = ask(exported["serving_default"], questions[4:8], batch_size=1)
     assert alone["answer"].tolist() == found["answer"][4:8].tolist()
     np.testing.assert_allclose(alone["score"], found["score"][4:8], atol=1e-5)
-
-
-@pytest.mark.slow
-def test_an_export_answers_as_predict_does(impossible_run, exported, tmp_path):
-    questions = hostile_questions()
-    paragraphs = [
-        {"context": q.context, "qas": [{"id": q.id, "question": q.question}]}
-        for q in questions
-    ]
-    (tmp_path / "dev.json").write_text(
-        json.dumps({"data": [{"paragraphs": paragraphs}]})
-    )
-    finetuned.predict(impossible_run, tmp_path / "dev.json", tmp_path / "answers")
-    wanted = json.loads((tmp_path / "answers/predictions.json").read_text())
-    found = ask(exported["serving_default"], questions)
-    answers = [answer.decode() for answer in found["answer"]]
-    assert dict(zip(wanted, answers, strict=True)) == wanted
-    assert list(wanted) == [q.id for q in questions]
 
 
 @pytest.mark.slow
@@ -532,4 +461,4 @@ def test_a_context_of_a_million_characters(impossible_run, exported, folder):
     assert int(done.stdout.split()[-1]) < 600
     questions = [squad.Question("0", "who?", "the cat sat on a mat. " * 2000, ())]
     found = ask(exported["serving_default"], questions)
-    check_answers(model_of(impossible_run), questions, found, threshold=0.25)
+    check(model_of(impossible_run), questions, found, is_exact=False)

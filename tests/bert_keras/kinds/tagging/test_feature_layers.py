@@ -1,5 +1,6 @@
 """Taggers on the layers of a frozen encoder: the feature-based approach."""
 
+import functools
 import json
 import shutil
 
@@ -13,6 +14,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.core.settings import features as feature_settings
 from bert_keras.data import features, tokenization
+from bert_keras.inference import forward
 from bert_keras.inference.features import writing
 from bert_keras.kinds import registry
 from bert_keras.kinds.tagging import ner_windows, word_vectors
@@ -135,21 +137,24 @@ def test_logits_and_loss_equal_pytorchs_parts(network, batch):
     assert float(total / weight) == pytest.approx(loss.item(), rel=1e-5)
 
 
+weighted = pytest.mark.parametrize("network", ["weighted_sum_all"], indirect=True)
+
+
+@weighted
 def test_free_shapes_and_padding_change_no_word(network, batch):
     """Where shapes are free, the loop ends with the longest sentence."""
     padded = batch | {"word_positions": np.pad(POSITIONS, [(0, 0), (0, 3)])}
     del padded["label_ids"]
     spec = {k: tf.TensorSpec([None] * v.ndim, v.dtype) for k, v in padded.items()}
-    for training in (False, True):
-        expected = np.array(network(batch, training=training)["logits"])
-        free = tf.function(
-            lambda x, training=training: network(x, training=training)["logits"],
-            input_signature=[spec],
-        )
-        for logits in (free(padded), network(padded, training=training)["logits"]):
-            assert logits.shape == (3, 7, 3)
-            np.testing.assert_allclose(logits[:, :4], expected, atol=1e-6)
-            assert not np.any(logits[:, 4:])
+    free = tf.function(lambda x: network(x)["logits"], input_signature=[spec])
+    dropping = functools.partial(network, training=True)
+    for logits, expected in (
+        (free(padded), network(batch)["logits"]),
+        (dropping(padded)["logits"], dropping(batch)["logits"]),
+    ):
+        assert logits.shape == (3, 7, 3)
+        np.testing.assert_allclose(logits[:, :4], expected, atol=1e-6)
+        assert not np.any(logits[:, 4:])
 
 
 def test_the_head_alone_drops_and_learns(network, batch):
@@ -175,13 +180,12 @@ def test_the_head_alone_drops_and_learns(network, batch):
     assert not network.encoder.trainable_variables
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_vectors_that_are_given_replace_the_encoder(network, batch, training):
-    expected = network(batch, training=training)["logits"]
-    given = batch | {"word_vectors": network.word_vectors(batch)}
-    given["input_ids"] = np.zeros_like(batch["input_ids"])
-    logits = network(given, training=training)["logits"]
-    np.testing.assert_array_equal(logits, expected)
+@weighted
+def test_vectors_that_are_given_replace_the_encoder(network, batch):
+    expected = network(batch, training=True)["logits"]
+    known = batch | {"word_vectors": network.word_vectors(batch)}
+    known["input_ids"] = np.zeros_like(batch["input_ids"])
+    np.testing.assert_array_equal(network(known, training=True)["logits"], expected)
 
 
 def test_a_batch_of_words_has_their_vectors():
@@ -203,6 +207,7 @@ def test_a_batch_of_words_has_their_vectors():
     assert batch["word_positions"].tolist() == [[1, 2, 0, 0], [1, 0, 0, 0]]
 
 
+@weighted
 def test_each_bilstms_output_is_dropped_by_itself(network):
     states = np.ones((1, 400, 2 * UNITS), "float32")
     first, second = (
@@ -225,6 +230,7 @@ def test_layers_weigh_the_same_at_first():
     np.testing.assert_allclose(mix(vectors), [[[8.0, 10.0]]])
 
 
+@weighted
 def test_mixed_precision_stays_near(network, batch):
     mixed = build(network.feature_layers, dtype="mixed_bfloat16")
     mixed.set_weights(network.get_weights())
@@ -236,6 +242,7 @@ def test_mixed_precision_stays_near(network, batch):
     )
 
 
+@weighted
 def test_words_have_to_be_placed(network, batch):
     with pytest.raises(ValueError, match="needs `word_positions`, the place of each"):
         network({"input_ids": batch["input_ids"]})
@@ -266,7 +273,7 @@ def data(tmp_path_factory):
     """Names whose tags follow from the words, and after `new` a second word of one."""
     directory = tmp_path_factory.mktemp("data")
     random = np.random.default_rng(0)
-    words = [word for word in WORDS[:-2]] + ["ben"]
+    words = [*WORDS[:-2], "ben"]
     for name, count in (("train", 60), ("dev", 20)):
         lines = []
         for _ in range(count):
@@ -356,12 +363,12 @@ def test_fixed_lengths_give_what_free_ones_give(model, data, tmp_path):
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
 
 
-def test_a_disk_without_room_for_the_vectors(model, data, tmp_path, monkeypatch):
+def test_a_disk_without_room_for_the_vectors(monkeypatch):
     usage = shutil._ntuple_diskusage(100, 99, 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
     message = r"expected 0.0 GB of free disk for the vectors, got 0.0 GB: name a folder"
     with pytest.raises(InputError, match=message):
-        tune(model, data, tmp_path / "run")
+        forward._zeros_on_disk((2, 3))
 
 
 @pytest.mark.slow
@@ -376,6 +383,7 @@ def test_two_replicas_give_what_one_gives(model, data, tmp_path):
     assert both == pytest.approx(one, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_vectors_are_those_of_features(model, data, tmp_path):
     """`features` writes what the head of a run reads."""
     writing.write(
@@ -403,25 +411,32 @@ def test_vectors_are_those_of_features(model, data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "task", "message"),
     [
-        ({"pack_examples": True, "bilstm_units": 0, "num_bilstm_layers": 1}, "`pack_"),
-        ({"bilstm_units": 0}, "`num_bilstm_layers` 2 needs `bilstm_units`, got 0"),
+        (
+            {"pack_examples": True, "bilstm_units": 0, "num_bilstm_layers": 1},
+            {},
+            "`pack_",
+        ),
+        ({"bilstm_units": 0}, {}, "`num_bilstm_layers` 2 needs `bilstm_units`, got 0"),
+        (
+            {"task": "classification"},
+            {"kind": "classification", "labels": ("a", "b")},
+            "`feature_layers` is for --task tagging, got",
+        ),
+        (
+            {"feature_layers": "concat_last_four"},
+            {},
+            "concat_last_four needs more layers than the 3 of the encoder",
+        ),
     ],
 )
-def test_settings_that_do_not_go_together(changes, message, model, data, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        tune(model, data, tmp_path / "run", **changes)
-
-
-def test_settings_that_a_task_or_an_encoder_forbids():
-    task = config.Task(kind="classification", labels=("a", "b"))
-    settings = finetuning.FinetuningConfig(feature_layers="last")
-    with pytest.raises(InputError, match="`feature_layers` is for --task tagging, got"):
-        settings_check.check(settings, task, CONFIG)
+def test_settings_that_do_not_go_together(changes, task, message):
     small = CONFIG.model_copy(update={"num_hidden_layers": 3})
-    settings = finetuning.FinetuningConfig(
-        task="tagging", feature_layers="concat_last_four"
-    )
-    with pytest.raises(InputError, match="needs more layers than the 3 of the encoder"):
-        settings_check.check(settings, config.Task(kind="tagging"), small)
+    values = {"task": "tagging", "feature_layers": "last", "num_bilstm_layers": 2}
+    with pytest.raises(ValueError, match=message):
+        settings_check.check(
+            finetuning.FinetuningConfig(**values | {"bilstm_units": 8} | changes),
+            config.Task(**{"kind": "tagging"} | task),
+            small,
+        )

@@ -16,7 +16,6 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import loading
-from bert_keras.inference import finetuned
 from bert_keras.kinds.tagging import (
     ner,
     ner_windows,
@@ -122,13 +121,9 @@ def word_logits(model, sentences) -> np.ndarray:
         max_seq_length=model.max_seq_length,
         document_context=True,
     )
-    num_words = sum(len(sentence.words) for sentence in sentences)
-    logits = np.zeros((num_words, len(model.labels)), np.float32)
-    for first in range(0, len(words), 64):
-        rows = np.arange(first, min(first + 64, len(words)))
-        ids, index = words.places(rows)
-        logits[ids] = np.asarray(model.compute(words.batch(rows))["logits"])[index]
-    return logits
+    if not len(words):
+        return np.zeros((0, len(model.labels)))
+    return model._python_numbers(words)["logits"]
 
 
 def stand_in(ids):
@@ -351,26 +346,6 @@ def test_an_export_answers_as_python_does(run, exported):
     assert num_entities > 20  # or this test would see little
     for text in TEXTS:
         check_entities(model, find_entities, [text, ""])
-
-
-@pytest.mark.slow
-def test_an_export_tags_as_predict_does(run, exported, tmp_path):
-    rows = [(ws, d) for ws, d in zip(SENTENCES, DOCUMENTS, strict=True) if ws][:-1]
-    all_words, documents = zip(*rows, strict=True)
-    blocks = []
-    for _, group in itertools.groupby(rows, key=lambda row: row[1]):
-        sentences = ["".join(f"{word} O\n" for word in words) for words, _ in group]
-        blocks += ["-DOCSTART- O\n", *sentences]
-    (tmp_path / "dev.txt").write_bytes("\n".join(blocks).encode())
-    finetuned.predict(run, tmp_path / "dev.txt", tmp_path / "tags.txt")
-    names = tf.constant(list(map(str, documents)))
-    answers = exported["documents"](words=padded(all_words), document=names)
-    blocks = []
-    for words, tags in zip(all_words, answers["tags"].numpy(), strict=True):
-        pairs = zip(words, tags, strict=False)
-        blocks.append("".join(f"{word} O {tag.decode()}\n" for word, tag in pairs))
-    wanted = (tmp_path / "tags.txt").read_bytes().decode()
-    assert "".join(f"{block}\n" for block in blocks) == wanted
 
 
 @pytest.mark.slow
