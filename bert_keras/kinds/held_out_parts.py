@@ -123,9 +123,7 @@ class Files(NamedTuple):
 
 
 def read(
-    train: str | Path,
-    dev: Sequence[str | Path],
-    settings: finetuning.FinetuningConfig,
+    train: str | Path, dev: Sequence[str | Path], settings: finetuning.FinetuningConfig
 ) -> Files:
     whole = catalogue.read(train, settings)
     # Before any is left out: its labels are known then.

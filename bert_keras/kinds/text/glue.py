@@ -118,10 +118,7 @@ TASKS: Mapping[str, Task] = {
         labels=_ENTAILMENT,
         submissions={"test": Submission("RTE.tsv", 3000)},
     ),
-    "WNLI": Task(
-        folder="WNLI",
-        submissions={"test": Submission("WNLI.tsv", 146)},
-    ),
+    "WNLI": Task(folder="WNLI", submissions={"test": Submission("WNLI.tsv", 146)}),
     "AX": Task(
         folder="diagnostic",
         labels=_MNLI_LABELS,

@@ -130,9 +130,7 @@ def _best_threshold(label_probabilities: np.ndarray, true: np.ndarray) -> float:
 
 
 def scores(
-    logits: np.ndarray,
-    true_targets: np.ndarray,
-    thresholds: np.ndarray,
+    logits: np.ndarray, true_targets: np.ndarray, thresholds: np.ndarray
 ) -> dict[str, float]:
     """Returns scores of logits `(num_examples, num_labels)`.
 

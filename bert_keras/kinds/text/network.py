@@ -6,11 +6,7 @@ import keras
 from keras import ops
 
 from bert_keras.model import losses
-from bert_keras.model.networks import (
-    EncoderWithHead,
-    example_weights,
-    scaled_weights,
-)
+from bert_keras.model.networks import EncoderWithHead, example_weights, scaled_weights
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

@@ -229,10 +229,7 @@ def sorted_labels(labels: Collection[str]) -> tuple[str, ...]:
 
 
 def label_ids(
-    examples: Sequence[LabelledText],
-    labels: Sequence[str] | None,
-    *,
-    path: str | Path,
+    examples: Sequence[LabelledText], labels: Sequence[str] | None, *, path: str | Path
 ) -> np.ndarray:
     """Returns the right answers, `(num_examples,)`: int32 places in `labels`, or
     float32 numbers to be predicted if `labels` is `None`. `path` is for errors."""
@@ -246,9 +243,7 @@ def label_ids(
 
 
 def label_features(
-    true_label_ids: np.ndarray,
-    labels: Sequence[str],
-    settings: FinetuningConfig,
+    true_label_ids: np.ndarray, labels: Sequence[str], settings: FinetuningConfig
 ) -> dict[str, np.ndarray]:
     """Returns the inputs of the loss of classes, by their names in `data.features`.
     `true_label_ids` are `(num_examples,)` places in `labels`."""

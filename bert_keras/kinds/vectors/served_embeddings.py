@@ -80,10 +80,7 @@ class Embeddings(served.DirectAnswers):
         if self._kind == "tokens":
             return {_TOKENS_NAME: vectors}
         pooled = embedder.pool(
-            vectors,
-            ids["input_mask"],
-            pooling=self._kind,
-            normalize=self._normalize,
+            vectors, ids["input_mask"], pooling=self._kind, normalize=self._normalize
         )
         return {_TEXT_NAME: pooled}
 

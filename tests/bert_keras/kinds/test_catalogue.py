@@ -351,17 +351,6 @@ def test_mistakes_with_names_and_folders(tmp_path, name, folder, message):
         catalogue.training_files(name, tmp_path / folder)
 
 
-def test_a_tag_and_a_label_that_training_lacks(tmp_path):
-    files = make_files(tmp_path)
-    for name, known in (("text", ("bad", "fine")), ("tagging", ("O", "B-PER"))):
-        data = catalogue.read(files[name], settings_of(name))
-        task = data.describe().model_copy(update={"labels": known})
-        with pytest.raises(
-            InputError, match=f"{files[name].name}: .*line .*was not in"
-        ):
-            data.encode(task, TOKENIZER, settings_of(name))
-
-
 def test_all_kinds_of_task_have_a_form():
     assert {official.form for official in catalogue.DATASETS.values()} < set(
         catalogue.FORMS

@@ -1,6 +1,7 @@
 """Records of answers, as they are read from a run directory."""
 
 import json
+import math
 
 import pytest
 
@@ -66,32 +67,29 @@ def test_a_record_is_read_as_it_was_written(tmp_path, kind):
     assert json.loads(json.dumps(first.model_dump())) == record
 
 
-def test_what_follows_from_a_record(tmp_path):
-    def read(kind):
-        (record,) = answers.read_answers(
-            write(tmp_path / kind, RECORDS[kind]), registry.labelled(kind).record
-        )
-        return record
-
-    assert read("classification").confidence == 0.75
-    assert read("regression").error == 1.5
-    assert read("choice").confidence == 0.75
+def test_what_follows_from_a_record():
+    values = {"classification": ("confidence", 0.75), "regression": ("error", 1.5)}
+    for kind, (name, value) in {**values, "choice": ("confidence", 0.75)}.items():
+        record = registry.labelled(kind).record.model_validate(RECORDS[kind])
+        assert getattr(record, name) == value
 
 
-@pytest.mark.parametrize("kind", ("classification", "regression", "choice", "span"))
-def test_numbers_that_are_not_finite_are_told(tmp_path, kind):
-    changes = {
-        "classification": {"probabilities": {"no": float("nan"), "yes": 1.0}},
-        "regression": {"prediction": float("inf")},
-        "choice": {"probabilities": [0.5, float("nan")]},
-        "span": {"null_odds": float("nan")},
-    }
-    good, bad = RECORDS[kind], {**RECORDS[kind], **changes[kind]}
-    records = answers.read_answers(
-        write(tmp_path / "answers", good, bad), registry.labelled(kind).record
+@pytest.mark.parametrize(
+    ("kind", "change"),
+    [
+        ("classification", {"probabilities": {"no": math.nan, "yes": 1.0}}),
+        ("regression", {"prediction": math.inf}),
+        ("choice", {"probabilities": [0.5, math.nan]}),
+        ("span", {"null_odds": math.nan}),
+    ],
+)
+def test_numbers_that_are_not_finite_are_told(kind, change):
+    good, bad = (
+        registry.labelled(kind).record.model_validate(RECORDS[kind] | more)
+        for more in ({}, change)
     )
-    assert answers.are_finite(records[:1])
-    assert not answers.are_finite(records)
+    assert answers.are_finite([good])
+    assert not answers.are_finite([good, bad])
 
 
 @pytest.mark.parametrize(
@@ -121,19 +119,19 @@ def test_a_damaged_record_is_refused(tmp_path, kind, change, message):
         answers.read_answers(path, registry.labelled(kind).record)
 
 
-def test_a_file_that_is_none_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "answers: expected a file of texts, cannot"),
+        (b"", "expected the answers of a run, found none"),
+        (b'{"id": "x"', "line 1: not JSON: "),
+        (b"\xff\n", "line 1: not UTF-8: "),
+        (b"[1]\n", "line 1: expected an answer as `finetune` wr"),
+    ],
+)
+def test_a_file_that_is_none_is_refused(tmp_path, content, message):
     path = tmp_path / "answers"
-    with pytest.raises(InputError, match="answers: expected a file of texts, cannot"):
-        answers.read_answers(path, registry.labelled("span").record)
-    path.write_text("")
-    with pytest.raises(InputError, match="expected the answers of a run, found none"):
-        answers.read_answers(path, registry.labelled("span").record)
-    path.write_text('{"id": "x"')
-    with pytest.raises(InputError, match="line 1: not JSON: "):
-        answers.read_answers(path, registry.labelled("span").record)
-    path.write_bytes(b"\xff\n")
-    with pytest.raises(InputError, match="line 1: not UTF-8: "):
-        answers.read_answers(path, registry.labelled("span").record)
-    path.write_text("[1]\n")
-    with pytest.raises(InputError, match="line 1: expected an answer as `finetune` wr"):
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match=message):
         answers.read_answers(path, registry.labelled("span").record)

@@ -2,13 +2,11 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bert_keras.core.settings.finetuning import FinetuningConfig
 from bert_keras.data import tokenization
 from bert_keras.kinds import registry
-from bert_keras.kinds.catalogue import read
 from bert_keras.kinds.choice import dataset as choice_data
 from bert_keras.kinds.choice import swag
 from bert_keras.kinds.span import dataset as span_data
@@ -124,10 +122,7 @@ def test_labels_that_differ_in_spaces_or_capitals_only_are_named():
 
 @pytest.mark.parametrize(
     ("kind", "answers"),
-    [
-        ("multi_label", [("a", "b"), ("b", "a"), ()]),
-        ("regression", ["1", "1.0", "2"]),
-    ],
+    [("multi_label", [("a", "b"), ("b", "a"), ()]), ("regression", ["1", "1.0", "2"])],
 )
 def test_the_same_answer_in_other_words_contradicts_nothing(kind, answers):
     rows = [
@@ -224,13 +219,3 @@ def test_a_report_is_read_as_it_was_written():
     report = describe(texts(("x", "a"), ("y", "b" * 3)), texts(("x", "\ud800 a")))
     again = data_report.DataReport.model_validate_json(report.model_dump_json())
     assert again == report
-
-
-def test_real_sentences_of_sst_2(shared_data):
-    settings = FinetuningConfig(task="SST-2", max_seq_length=128)
-    path = shared_data / "glue/SST-2/dev.tsv"
-    data = read(path, settings)
-    counts = np.unique([row.label for row in data.rows], return_counts=True)[1]
-    report = describe(data, max_seq_length=128, task="SST-2")
-    (dev,) = report.files
-    assert sorted(dev.labels.values()) == sorted(counts) and dev.num_examples == 872

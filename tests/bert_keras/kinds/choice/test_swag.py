@@ -10,8 +10,7 @@ from bert_keras.data import features, tokenization
 from bert_keras.kinds.choice import swag
 
 TOKENIZER = tokenization.Tokenizer(
-    tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefgh")),
-    do_lower_case=True,
+    tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefgh")), do_lower_case=True
 )
 PAD, UNK, CLS, SEP, MASK, A, B, C, D, E, F, G, H = range(13)
 

@@ -16,9 +16,7 @@ VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefgh", "?"
 TOKENIZER = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
 TASK = config.Task(kind="ranking", has_text_pair=True)
 SETTINGS = finetuning.FinetuningConfig(
-    task="ranking",
-    max_seq_length=8,
-    ranking=finetuning.RankingConfig(num_candidates=3),
+    task="ranking", max_seq_length=8, ranking=finetuning.RankingConfig(num_candidates=3)
 )
 
 
@@ -67,13 +65,7 @@ def test_a_whole_batch():
 
 @pytest.mark.parametrize(
     "relevances",
-    [
-        [0] * 9 + [1],
-        [1] * 9 + [0],
-        [3, 2, 1, 0] * 5,
-        [0.5, 0.25] * 3,
-        [1, 0, 0, 0],
-    ],
+    [[0] * 9 + [1], [1] * 9 + [0], [3, 2, 1, 0] * 5, [0.5, 0.25] * 3, [1, 0, 0, 0]],
 )
 def test_a_draw_has_a_right_passage_and_a_less_relevant_one(relevances):
     inputs, drawn = inputs_of(question("a", *relevances)), set()

@@ -109,11 +109,7 @@ def test_passages_of_all_files(tmp_path):
     (tmp_path / "p.tsv").write_text("n\tpassage\n1\ta\n2\t\n3\tb\n")
     assert [*negatives.read_passages(tmp_path / "p.tsv")] == ["a", "b"]
     for name, text, message in (
-        (
-            "q.tsv",
-            "n\tpasage\n1\ta\n",
-            "line 2: expected a text named",
-        ),
+        ("q.tsv", "n\tpasage\n1\ta\n", "line 2: expected a text named"),
         ("q.jsonl", '{"passage": "a"}\n{"passage": 1}\n', "line 2: expected a text"),
         ("q.pdf", "a", "q.pdf: expected a file named"),
     ):

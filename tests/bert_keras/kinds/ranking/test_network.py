@@ -141,11 +141,7 @@ def test_questions_that_fill_up_a_batch_and_missing_passages_count_nothing(netwo
 
 
 def test_accuracy_counts_the_most_relevant_passage_alone(network):
-    for scores, expected in (
-        ([0, 3, 1, 0], 1),
-        ([0, 1, 3, 0], 0),
-        ([3, 3, 1, 0], 0),
-    ):
+    for scores, expected in (([0, 3, 1, 0], 1), ([0, 1, 3, 0], 0), ([3, 3, 1, 0], 0)):
         features = {"label_ids": RELEVANCES[:1]}
         outputs = {"logits": np.array([scores], np.float32)}
         total, weight = network.loss_terms(features, outputs)["accuracy"]

@@ -82,15 +82,6 @@ def test_one_candidate_and_scores_that_are_no_numbers():
     assert scores.ndcg(relevances, [nan] * 3) == scores.ndcg(relevances, [0] * 3)
 
 
-def test_the_order_of_candidates_does_not_matter():
-    rng = np.random.default_rng(3)
-    for relevances, values in draws(num_questions=20, decimals=1, seed=4):
-        order = rng.permutation(len(values))
-        both = [(relevances, values), (relevances[order], values[order])]
-        first, second = (scores.mean_scores([question]) for question in both)
-        assert first == pytest.approx(second, abs=1e-12)
-
-
 def test_the_score_of_a_random_order_is_the_mean_of_all():
     for relevances in ([1, 0, 0], [1, 2, 0, 0, 0], [1], [0, 0], [1, 1, 1]):
         orders = itertools.permutations(range(len(relevances)))

@@ -16,8 +16,7 @@ from bert_keras.labelled import tokenized
 
 COLUMNS = TextColumns()
 TOKENIZER = tokenization.Tokenizer(
-    tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefgh")),
-    do_lower_case=True,
+    tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefgh")), do_lower_case=True
 )
 PAD, UNK, CLS, SEP, MASK, A, B, C = range(8)
 
