@@ -72,34 +72,30 @@ def test_a_gpu_that_tensorflow_cannot_use_is_not_passed_over(monkeypatch):
     assert "CPU:0" in strategy.get_strategy("cpu").extended.worker_devices[0]
 
 
-@pytest.mark.parametrize("name", ["tpu", "tpu:none-of-that-name"])
-def test_a_tpu_that_is_not_there(name):
-    with pytest.raises(InputError, match="--strategy tpu: no TPU .*use --strategy cpu"):
-        strategy.get_strategy(name)
-
-
-def test_an_unknown_name():
-    message = (
-        "--strategy is one of auto, cpu, gpu, multi_worker, tpu, tpu:NAME, got 'cuda'"
-    )
-    with pytest.raises(InputError, match=message):
-        strategy.get_strategy("cuda")
-
-
-def test_workers_need_a_strategy_for_them():
-    with pytest.raises(InputError, match="go with --strategy multi_worker, got.* cpu"):
-        strategy.get_strategy("cpu", workers=["a:1", "b:2"], worker_index=0)
-
-
-def test_an_index_needs_workers():
-    with pytest.raises(InputError, match="--worker_index needs --workers"):
-        strategy.get_strategy("auto", worker_index=0)
-
-
-def test_multi_worker_needs_workers(monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("tpu", {}, "--strategy tpu: no TPU .*use --strategy cpu"),
+        pytest.param(
+            *("tpu:none-of-that-name", {}, "--strategy tpu: no TPU .*--strategy cpu"),
+            marks=pytest.mark.slow,
+        ),
+        (
+            *("cuda", {}),
+            "--strategy is one of auto, cpu, gpu, .*, tpu:NAME, got 'cuda'",
+        ),
+        (
+            *("cpu", {"workers": ["a:1", "b:2"], "worker_index": 0}),
+            "go with --strategy multi_worker, got.* cpu",
+        ),
+        ("auto", {"worker_index": 0}, "--worker_index needs --workers"),
+        ("multi_worker", {}, "multi_worker needs --workers .* or .*TF_CON"),
+    ],
+)
+def test_mistakes(monkeypatch, name, options, message):
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    with pytest.raises(InputError, match="multi_worker needs --workers .* or .*TF_CON"):
-        strategy.get_strategy("multi_worker")
+    with pytest.raises(InputError, match=message):
+        strategy.get_strategy(name, **options)
 
 
 def test_auto_takes_the_workers_of_the_environment(monkeypatch):

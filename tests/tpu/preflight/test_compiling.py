@@ -70,35 +70,44 @@ def test_each_part_of_a_batch_counts():
     assert compiling.scaled_to_all_parts(made, two) == made
 
 
+def fails_with(message):
+    """A compiler that answers with an error."""
+    return f"import json; print(json.dumps({{'error': {message!r}}}))"
+
+
 def test_a_program_that_is_too_large(stand_in):
     message = "memory required for HLO temporaries (20G) exceeds available HBM (15G)"
-    found = stand_in(f"import json; print(json.dumps({{'error': '{message}'}}))")
-    assert found.is_too_large
-    assert found.temporary_bytes == 20 * 2**30
-    kept = dataclasses.replace(found, state_bytes=2**30)
-    assert kept.memory == 21 * 2**30
+    found = stand_in(fails_with(message))
+    assert (found.is_too_large, found.temporary_bytes) == (True, 20 * 2**30)
+    assert dataclasses.replace(found, state_bytes=2**30).memory == 21 * 2**30
 
 
-def test_a_compiler_that_is_killed(stand_in):
-    program = "import os, sys; print('last', file=sys.stderr); os.kill(os.getpid(), 9)"
-    with pytest.raises(InputError, match="code -9 and without an answer .last"):
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        (
+            "import os, sys; print('last', file=sys.stderr); os.kill(os.getpid(), 9)",
+            "code -9 and without an answer .last",
+        ),
+        # It does not listen.
+        ("import os; os._exit(3)", "code 3 and without an answer .no message"),
+        (fails_with("something"), "does not compile for v5e-1: something"),
+    ],
+)
+def test_a_compiler_that_fails(stand_in, program, message):
+    with pytest.raises(InputError, match=message):
         stand_in(program)
 
 
-def test_a_compiler_that_says_much_and_one_that_does_not_listen(stand_in):
+def test_a_compiler_that_says_much(stand_in):
     """More than a pipe holds, on the way that is read last."""
     program = "import sys; print('x' * 1_000_000, file=sys.stderr)\n"
     assert stand_in(program + ANSWER).flops == 1e9
-    with pytest.raises(InputError, match="code 3 and without an answer .no message"):
-        stand_in("import os; os._exit(3)")
 
 
 def test_an_operation_that_libtpu_does_not_take(stand_in):
-    program = "import json; print(json.dumps({'error': 'loc(\"encoder/x\"): no'}))"
-    (refused,) = stand_in(program).refused
+    (refused,) = stand_in(fails_with('loc("encoder/x"): no')).refused
     assert refused.scope == "encoder/x"
-    with pytest.raises(InputError, match="does not compile for v5e-1: something"):
-        stand_in("import json; print(json.dumps({'error': 'something'}))")
 
 
 def test_results_are_kept(tmp_path, monkeypatch):
@@ -117,15 +126,15 @@ def test_results_are_kept(tmp_path, monkeypatch):
 
 
 def test_results_are_kept_by_all_that_they_depend_on(monkeypatch):
-    keys = {compiling._key(step(), ONE), compiling._key(step("v5e-8"), EIGHT)}
-    more = dataclasses.replace(step(), max_seq_length=64)
-    keys.add(compiling._key(more, ONE))
+    longer = dataclasses.replace(step(), max_seq_length=64)
+    keys = [(step(), ONE), (step("v5e-8"), EIGHT), (longer, ONE), (step(), ONE)]
+    keys = [compiling._key(*parts) for parts in keys]
+    assert keys[0] == keys[3]
     monkeypatch.setitem(compiling.PACKAGES, "libtpu", "0")
-    keys.add(compiling._key(step(), ONE))
+    keys.append(compiling._key(step(), ONE))
     monkeypatch.setattr(compiling, "_code_sha256", lambda: "other")
-    keys.add(compiling._key(step(), ONE))
-    assert len(keys) == 5
-    assert compiling._key(step(), ONE) == compiling._key(step(), ONE)
+    keys.append(compiling._key(step(), ONE))
+    assert len({*keys}) == 5
 
 
 def test_a_full_disk_costs_the_next_time_only(tmp_path, caplog):
@@ -152,8 +161,8 @@ def test_the_compiler_ends_with_the_process_that_asked(tmp_path):
     folder.mkdir()
     code = f"""
 import sys, threading, time
-sys.path.insert(0, {str(REPOSITORY)!r})
-from bert_keras.tpu.preflight import libtpu_compiler
+sys.path.insert(0, {str(REPOSITORY / "tpu/preflight")!r})
+import libtpu_compiler
 threading.Thread(
     target=libtpu_compiler.end_with_caller, args=[{str(folder)!r}], daemon=True
 ).start()

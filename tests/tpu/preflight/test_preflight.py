@@ -73,28 +73,32 @@ def test_steps_of_tasks_take_their_own_batch(task, labels):
 
 
 def test_a_batch_is_shared_by_chips_and_parts():
-    parts = TINY.model_copy(update={"gradient_accumulation_steps": 4})
-    training, _ = steps.plan(request(settings=parts, global_batch_size=96))
+    training, _ = steps.plan(request(settings=PARTS, global_batch_size=96))
     assert (training.batch_size, training.num_parts) == (12, 4)
-    with pytest.raises(InputError, match="--global_batch_size a multiple of 32"):
-        steps.plan(request(settings=parts, global_batch_size=100))
 
 
-def test_shapes_are_given_once():
-    with pytest.raises(InputError, match="either --examples or --max_seq_length"):
-        steps.plan(request(max_seq_length=None))
-    with pytest.raises(InputError, match="either --examples or --max_seq_length"):
-        steps.plan(request(examples="somewhere"))
+PARTS = TINY.model_copy(update={"gradient_accumulation_steps": 4})
+HALF = TINY.model_copy(update={"precision": "mixed_float16"})
 
 
-def test_sequences_fit_the_positions():
-    with pytest.raises(InputError, match="sequences of 513 tokens"):
-        steps.plan(request(max_seq_length=513))
-
-
-def test_vectors_are_compared_over_all_chips():
-    with pytest.raises(InputError, match="`preflight` does not know --task embedding"):
-        steps.plan(request(max_seq_length=64, task="embedding"))
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"max_seq_length": None}, "either --examples or --max_seq_length"),
+        ({"examples": "somewhere"}, "either --examples or --max_seq_length"),
+        ({"max_seq_length": 513}, "sequences of 513 tokens"),
+        # Its texts are compared over all chips.
+        ({"task": "embedding"}, "`preflight` does not know --task embedding"),
+        (
+            {"settings": PARTS, "global_batch_size": 100},
+            "--global_batch_size a multiple of 32",
+        ),
+        ({"settings": HALF}, "v5e multiplies in float32 and bfloat16, got"),
+    ],
+)
+def test_what_cannot_be_planned(changes, message):
+    with pytest.raises(InputError, match=message):
+        steps.plan(request(**changes))
 
 
 def checked(device="v5e-1", **figures):
@@ -167,32 +171,24 @@ def test_operations_that_do_not_compile_are_told():
     assert text.endswith("and 9 more")
 
 
-def test_precision_is_one_that_a_tpu_has():
-    half = TINY.model_copy(update={"precision": "mixed_float16"})
-    with pytest.raises(InputError, match="v5e multiplies in float32 and bfloat16, got"):
-        steps.plan(request(settings=half))
+COMMAND = "preflight --config bert_tiny --max_seq_length 128 --device v5e-1".split()
 
 
 def test_json(monkeypatch, capsys):
-    monkeypatch.setattr(
-        compiling, "compile_step", lambda step, device: checked().compiled
-    )
-    words = ["preflight", "--config", "bert_tiny", "--max_seq_length", "128"]
-    words += ["--device", "v5e-1", "--json"]
-    assert cli.main([*words, "--global_batch_size", "32"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    names = [step["step"] for step in found["steps"]]
+    monkeypatch.setattr(compiling, "compile_step", lambda *_: checked().compiled)
+    assert cli.main([*COMMAND, "--json", "--global_batch_size", "32"]) == 0
+    found = json.loads(capsys.readouterr().out)["steps"]
+    names = [step["step"] for step in found]
     assert names == ["pretraining, training", "pretraining, evaluation"]
-    assert found["steps"][0]["needed_bytes"] == 2.1e9 + 3e9 + 5e6
-    assert found["steps"][0]["least_seconds"] == pytest.approx(0.01)
+    assert found[0]["needed_bytes"] == 2.1e9 + 3e9 + 5e6
+    assert found[0]["least_seconds"] == pytest.approx(0.01)
 
 
 def test_the_compiler_that_is_missing_is_named_with_its_command(
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    words = ["preflight", "--config", "bert_tiny", "--max_seq_length", "128"]
-    assert cli.main([*words, "--device", "v5e-1"]) == 2
+    assert cli.main(COMMAND) == 2
     message = capsys.readouterr().err
     assert "-m venv" in message
     assert "pip install jax==0.10.2 jaxlib==0.10.2 libtpu==0.0.42.1" in message
