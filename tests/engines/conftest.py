@@ -71,19 +71,7 @@ def bare_python(tmp_path_factory) -> Path:
     (own,) = folder.glob("lib/python*/site-packages")
     # A folder that is added so brings its packages, but not its editable ones.
     (own / "installed_here.pth").write_text(packages + "\n")
-    python = folder / "bin/python"
-    found = "import importlib.util as u; print(u.find_spec('NAME') is not None)"
-    for name, there in (("apache_beam", "True"), ("bert_keras", "False")):
-        done = subprocess.run(
-            [python, "-c", found.replace("NAME", name)],
-            cwd=folder,
-            env=own_environment(),
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout.strip() == there, name
-    return python
+    return folder / "bin/python"
 
 
 @pytest.fixture(scope="session")
@@ -139,6 +127,9 @@ class Cloud:
         with urllib.request.urlopen(self.jobs_url) as answer:
             listed = json.load(answer)["jobs"]
         return [job for job in listed if job["name"] == name]
+
+    def is_done(self, name: str) -> bool:
+        return self.jobs(name)[0]["currentState"] != "JOB_STATE_RUNNING"
 
     def send(self, job: bytes) -> None:
         """Starts a job, as the service does from a template."""

@@ -5,11 +5,10 @@ import bz2
 import gzip
 import os
 import random
-import subprocess
+import shlex
 import sys
-import time
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -24,28 +23,31 @@ from bert_keras.core.errors import NotRun
 from bert_keras.pipelines.dataflow import wheel
 from bert_keras.pipelines.dataflow.launch import job_name
 from bert_keras.pipelines.sources import reading
+from tests.engines import programs
 
-SETTINGS = ["--max_seq_length", "64", "--num_shards", "3", "--set", "dupe_factor=2"]
-TIMEOUT_SECONDS = 200
-RUNNING = "JOB_STATE_RUNNING"
-
-
-def sources(text: Path | str) -> list[str]:
-    books = [files.join(text, f"{name}.txt") for name in ("winter", "spring", "autumn")]
-    dump, lines = files.join(text, "dump.xml.bz2"), files.join(text, "lines.jsonl")
-    return ["--wikipedia", dump, "--books", *books, "--jsonl", lines]
+LAUNCH = (
+    "launch dataflow --project test-project --region test "
+    "--temp_location gs://bert-bucket/tmp --"
+)
 
 
-def line(text: Path | str, folder: Path | str) -> list[list[str]]:
+def make_corpus(text: Path | str, output: Path | str) -> str:
+    """The command that reads all of `text`."""
+    books = " ".join(f"{text}/{name}.txt" for name in ("winter", "spring", "autumn"))
+    return (
+        f"corpus --wikipedia {text}/dump.xml.bz2 --books {books} "
+        f"--jsonl {text}/lines.jsonl --output {output}"
+    )
+
+
+def line(text: Path | str, folder: Path | str) -> list[str]:
     """From raw text to examples: the commands, without options for Beam."""
-    corpus, vocab = files.join(folder, "corpus"), files.join(folder, "vocab.txt")
+    corpus, vocab = f"{folder}/corpus", f"{folder}/vocab.txt"
     return [
-        ["corpus", *sources(text), "--output", corpus],
-        ["vocab", "--corpus", corpus, "--vocab_size", "600", "--output", vocab],
-        [
-            *("examples", "--corpus", corpus, "--vocab", vocab, *SETTINGS),
-            *("--output", files.join(folder, "examples")),
-        ],
+        make_corpus(text, corpus),
+        f"vocab --corpus {corpus} --vocab_size 600 --output {vocab}",
+        f"examples --corpus {corpus} --vocab {vocab} --max_seq_length 64 "
+        f"--num_shards 3 --set dupe_factor=2 --output {folder}/examples",
     ]
 
 
@@ -74,7 +76,7 @@ def made(text, tmp_path_factory) -> Path:
     """What this machine makes, in passes."""
     folder = tmp_path_factory.mktemp("made")
     for command in line(text, folder):
-        assert cli.main(command) == 0
+        assert cli.main(command.split()) == 0
     return folder
 
 
@@ -86,21 +88,9 @@ def expected(made) -> dict[str, str]:
     return found
 
 
-def run(command: Sequence[str], **environment: str) -> subprocess.CompletedProcess:
-    """Runs `bert-keras` in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "bert_keras.commands.main", *command],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-    )
-
-
-def check_line(text, folder, expected, *options: str) -> None:
+def check_line(text, folder, expected, options: str) -> None:
     for command in line(text, folder):
-        done = run([*command, "--", *options])
-        assert done.returncode == 0, done.stderr
+        programs.check(f"{command} -- {options}")
     assert digests(folder) == expected
 
 
@@ -125,8 +115,9 @@ def graph_of(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "keeping", module)
 
     def graph_of(command):
-        assert cli.main([*command, "--", "--runner", "keeping.KeepGraph"]) == 0
-        assert capsys.readouterr().err.endswith(f"bert-keras {command[0]}: kept\n")
+        words = f"{command} -- --runner keeping.KeepGraph".split()
+        assert cli.main(words) == 0
+        assert capsys.readouterr().err.endswith(f"bert-keras {words[0]}: kept\n")
         return KeepGraph.kept
 
     return graph_of
@@ -143,8 +134,11 @@ def functions_of(graph) -> Iterator[tuple[bytes, object]]:
                 yield pickled, pickler.loads(do.payload)[0]
 
 
-def check_graph(graph) -> None:
+@pytest.mark.parametrize("stage", [0, 1, 2])
+def test_graphs_hold_nothing_of_this_process(stage, text, made, graph_of, tmp_path):
     """All that workers are to run is found by its name in a module."""
+    command, _, _ = line(text, made)[stage].rpartition(" ")
+    graph = graph_of(f"{command} {tmp_path}/output")
     own = 0
     for pickled, do in functions_of(graph):
         assert b"__main__" not in pickled
@@ -152,26 +146,16 @@ def check_graph(graph) -> None:
         assert getattr(sys.modules[type(do).__module__], type(do).__name__) is type(do)
         own += type(do).__module__.startswith("bert_keras.")
     assert own > 1
-
-
-@pytest.mark.parametrize("stage", [0, 1, 2])
-def test_graphs_hold_nothing_of_this_process(stage, text, made, graph_of, tmp_path):
-    command = line(text, made)[stage]
-    output = [*command[:-1], str(tmp_path / "output")]
-    assert command[-2] == "--output"
-    graph = graph_of(output)
-    check_graph(graph)
     assert graph.ByteSize() < 150_000
 
 
-def test_the_graph_of_a_large_dump_is_small(graph_of, tmp_path):
-    """2.5 GB in more than 70 parts, a tenth of all of Wikipedia."""
+def test_the_graph_of_a_large_dump_is_small(graph_of, tmp_path, monkeypatch):
+    """More than 70 parts, which hold a tenth of all of Wikipedia if they are whole."""
+    monkeypatch.setitem(reading.split_input.__kwdefaults__, "max_bytes", 32 << 10)
     dump = tmp_path / "all.jsonl"
     dump.write_text('{"id": "1", "text": "One."}\n')
-    os.truncate(dump, 2_500_000_000)
-    graph = graph_of(
-        ["corpus", "--jsonl", str(dump), "--output", str(tmp_path / "corpus")]
-    )
+    os.truncate(dump, 2_500_000)
+    graph = graph_of(f"corpus --jsonl {dump} --output {tmp_path}/corpus")
     (item,) = reading.find_inputs({"jsonl": [str(dump)]})
     assert len(reading.split_input(item)) > 70
     assert graph.ByteSize() < 130_000
@@ -181,71 +165,59 @@ def test_the_graph_of_a_large_dump_is_small(graph_of, tmp_path):
 
 
 @pytest.mark.slow
-def test_bundle_based_runner(text, tmp_path, expected):
-    check_line(text, tmp_path, expected, "--runner", "BundleBasedDirectRunner")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("num_workers", [2, 4])
-def test_worker_processes(num_workers, text, tmp_path, expected):
-    options = ["--runner", "FnApiRunner", "--direct_running_mode", "multi_processing"]
-    workers = f"--direct_num_workers={num_workers}"
-    check_line(text, tmp_path, expected, *options, workers)
-
-
-@pytest.mark.slow
-def test_portable_runner_with_loopback(text, tmp_path, expected):
-    options = "--runner PortableRunner --job_endpoint embed"
-    check_line(
-        text, tmp_path, expected, *options.split(), "--environment_type=LOOPBACK"
-    )
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--runner BundleBasedDirectRunner",
+        *(
+            "--runner FnApiRunner --direct_running_mode multi_processing "
+            f"--direct_num_workers={num_workers}"
+            for num_workers in (2, 4)
+        ),
+        "--runner PortableRunner --job_endpoint embed --environment_type=LOOPBACK",
+    ],
+)
+def test_runners_of_this_machine(options, text, tmp_path, expected):
+    check_line(text, tmp_path, expected, options)
 
 
 @pytest.fixture(scope="session")
-def elsewhere(job_server, start_worker_pool) -> list[str]:
+def elsewhere(job_server, start_worker_pool) -> str:
     """Options for workers that do not have this package."""
-    return [
-        *("--runner", "PortableRunner", "--job_endpoint", job_server),
-        *("--environment_type", "EXTERNAL"),
-        *("--environment_config", start_worker_pool()),
-    ]
+    return (
+        f"--runner PortableRunner --job_endpoint {job_server} "
+        f"--environment_type EXTERNAL --environment_config {start_worker_pool()}"
+    )
 
 
 @pytest.mark.slow
 def test_workers_elsewhere_with_a_staged_wheel(text, tmp_path, expected, elsewhere):
     staged = wheel.write_wheel(tmp_path / "dist")
-    check_line(text, tmp_path, expected, *elsewhere, "--extra_package", staged)
+    check_line(text, tmp_path, expected, f"{elsewhere} --extra_package {staged}")
 
 
 @pytest.mark.slow
 def test_workers_elsewhere_without_the_package(text, tmp_path, elsewhere):
     """What the test above would not notice if these workers saw this checkout."""
-    done = run([*line(text, tmp_path)[0], "--", *elsewhere])
+    done = programs.run(f"{line(text, tmp_path)[0]} -- {elsewhere}")
     assert done.returncode != 0
     assert "No module named 'bert_keras'" in done.stderr
-
-
-def launch() -> list[str]:
-    return [
-        *("launch", "dataflow", "--project", "test-project", "--region", "test"),
-        *("--temp_location", "gs://bert-bucket/tmp", "--"),
-    ]
 
 
 @pytest.mark.slow
 def test_dataflow(text, tmp_path, expected, cloud, monkeypatch):
     """The whole line on `gs://`, by Beam's own Dataflow runner."""
     monkeypatch.chdir(tmp_path)
-    endpoint = ["--", "--dataflow_endpoint", cloud.dataflow_endpoint]
-    uploaded = cloud.upload(text, "text")
-    for command in line(uploaded, "gs://bert-bucket/made"):
-        done = run([*launch(), *command, *endpoint], **cloud.environment)
-        assert done.returncode == 0, done.stderr
-        assert "\nruns as https://console.cloud.google.com/dataflow/jobs/test/job-" in (
-            f"\n{done.stderr}"
+    for command in line(cloud.upload(text, "text"), "gs://bert-bucket/made"):
+        done = programs.run(
+            f"{LAUNCH} {command} -- --dataflow_endpoint {cloud.dataflow_endpoint}",
+            cloud.environment,
         )
+        assert done.returncode == 0, done.stderr
+        page = "runs as https://console.cloud.google.com/dataflow/jobs/test/job-"
+        assert any(said.startswith(page) for said in done.stderr.splitlines())
         (printed,) = done.stdout.splitlines()
-        assert printed.startswith(f"bert-keras {command[0]} ")
+        assert printed.startswith(f"bert-keras {command.split()[0]} ")
     assert digests(cloud.bucket / "made") == expected
     for kind in ("corpus", "examples"):
         assert (cloud.bucket / "made" / kind / "manifest.json").is_file()
@@ -255,40 +227,24 @@ def corpus_digests(found: dict[str, str]) -> dict[str, str]:
     return {name: found[name] for name in found if name.startswith("corpus/")}
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    for _ in range(TIMEOUT_SECONDS * 5):
-        if condition():
-            return
-        time.sleep(0.2)
-    raise TimeoutError
-
-
 @pytest.mark.slow
 def test_a_driver_that_is_gone(text, tmp_path, expected, cloud, monkeypatch):
     """Its job ends without it; the same command finds what it has made."""
     monkeypatch.chdir(tmp_path)
-    output = "gs://bert-bucket/gone/corpus"
-    command = ["corpus", *sources(cloud.upload(text, "text")), "--output", output]
-    name = job_name("corpus", command)
-    command = [*launch(), *command]
-    command += ["--", "--dataflow_endpoint", cloud.dataflow_endpoint]
+    corpus = make_corpus(cloud.upload(text, "text"), "gs://bert-bucket/gone/corpus")
+    name = job_name("corpus", corpus.split())
+    command = f"{LAUNCH} {corpus} -- --dataflow_endpoint {cloud.dataflow_endpoint}"
     cloud.hold.touch()
-    with subprocess.Popen(
-        [sys.executable, "-m", "bert_keras.commands.main", *command],
-        env={**os.environ, **cloud.environment},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as driver:
-        wait_for(lambda: cloud.jobs(name))
+    with programs.start(command, cloud.environment) as driver:
+        programs.wait_until(lambda: cloud.jobs(name))
         driver.kill()
-    done = run(command, **cloud.environment)
+    done = programs.run(command, cloud.environment)
     assert done.returncode == 2
     assert f"already active job named {name}" in done.stderr
     assert "wait for its end, then run this command again\n" in done.stderr
     cloud.hold.unlink()
-    wait_for(lambda: cloud.jobs(name)[0]["currentState"] != RUNNING)
-    done = run(command, **cloud.environment)
-    assert done.returncode == 0, done.stderr
+    programs.wait_until(lambda: cloud.is_done(name))
+    programs.check(command, cloud.environment)
     assert len(cloud.jobs(name)) == 1
     found = digests(cloud.bucket / "gone", kinds=("corpus",))
     assert found == corpus_digests(expected)
@@ -298,26 +254,23 @@ def test_a_driver_that_is_gone(text, tmp_path, expected, cloud, monkeypatch):
 def test_a_template(text, tmp_path, expected, cloud):
     """A job that is started from a written template; then the manifest."""
     output = cloud.bucket / "template/corpus"
-    arguments = [*sources(cloud.upload(text, "text")), "--output"]
-    arguments += ["gs://bert-bucket/template/corpus"]
-    options = {
-        **{"runner": "DataflowRunner", "project": "test-project", "region": "test"},
-        **{"temp_location": "gs://bert-bucket/tmp", "job_name": "from-template"},
-        "dataflow_endpoint": cloud.dataflow_endpoint,
-        "extra_package": wheel.write_wheel(tmp_path),
-        "template_location": "gs://bert-bucket/templates/corpus.json",
-    }
-    words = [f"--{name}={value}" for name, value in options.items()]
-    done = run(["corpus", *arguments, "--", *words], **cloud.environment)
-    assert done.returncode == 0, done.stderr
-    assert "templates/corpus.json is written; when a job started" in done.stderr
+    command = make_corpus(
+        cloud.upload(text, "text"), "gs://bert-bucket/template/corpus"
+    )
+    said = programs.check(
+        f"{command} -- --runner DataflowRunner --project test-project --region test "
+        "--temp_location gs://bert-bucket/tmp --job_name from-template "
+        f"--dataflow_endpoint {cloud.dataflow_endpoint} "
+        f"--extra_package {wheel.write_wheel(tmp_path)} "
+        "--template_location gs://bert-bucket/templates/corpus.json",
+        cloud.environment,
+    )
+    assert "templates/corpus.json is written; when a job started" in said
     assert not cloud.jobs("from-template")
     cloud.send((cloud.bucket / "templates/corpus.json").read_bytes())
-    wait_for(lambda: cloud.jobs("from-template")[0]["currentState"] != RUNNING)
+    programs.wait_until(lambda: cloud.is_done("from-template"))
     assert not (output / "manifest.json").exists()
-    command = ["corpus", *arguments, "--", "--runner", "FnApiRunner"]
-    done = run(command, **cloud.environment)
-    assert done.returncode == 0, done.stderr
+    programs.check(f"{command} -- --runner FnApiRunner", cloud.environment)
     assert (output / "manifest.json").exists()
     found = digests(output.parent, kinds=("corpus",))
     assert found == corpus_digests(expected)
@@ -328,26 +281,23 @@ def test_a_template(text, tmp_path, expected, cloud):
     ("source", "output", "message"),
     [
         (
-            "gs://none-there/*.jsonl",
-            "gs://bert-bucket/a",
-            "no file matches 'gs://none-",
+            *("gs://none-there/*.jsonl", "bert-bucket"),
+            "gs://none-there/*.jsonl: cannot be read: No such file or bucket",
         ),
         (
-            "gs://bert-bucket/x.jsonl",
-            "gs://bert-bucket/a",
-            "no file matches 'gs://bert",
+            *("gs://bert-bucket/x.jsonl", "bert-bucket"),
+            "no file matches 'gs://bert-bucket/x.jsonl'",
         ),
         (
-            "gs://bert-bucket/text/lines.jsonl",
-            "gs://none-there/a",
+            *("gs://bert-bucket/text/lines.jsonl", "none-there"),
             "gs://none-there/a: cannot be written: No such file or bucket",
         ),
     ],
 )
 def test_mistakes_on_cloud_storage(source, output, message, text, cloud):
     cloud.upload(text, "text")
-    command = ["corpus", "--jsonl", source, "--output", output]
-    done = run(command, **cloud.environment)
+    command = f"corpus --jsonl '{source}' --output gs://{output}/a"
+    done = programs.run(command, cloud.environment)
     assert (done.returncode, done.stdout) == (2, "")
     (error,) = done.stderr.splitlines()
     assert error.startswith("bert-keras corpus: error: ") and message in error
@@ -362,9 +312,11 @@ def test_a_mistake_that_only_workers_see(text, tmp_path, cloud, monkeypatch):
     whole = gzip.compress(articles.replace(b"</mediawiki>", noise))
     (tmp_path / "bad/cut.xml.gz").write_bytes(whole[:-1000])
     dump = cloud.upload(tmp_path / "bad", "bad") + "/cut.xml.gz"
-    command = ["corpus", "--wikipedia", dump, "--output", "gs://bert-bucket/bad/corpus"]
-    command += ["--", "--dataflow_endpoint", cloud.dataflow_endpoint]
-    done = run([*launch(), *command], **cloud.environment)
+    done = programs.run(
+        f"{LAUNCH} corpus --wikipedia {dump} --output gs://bert-bucket/bad/corpus "
+        f"-- --dataflow_endpoint {cloud.dataflow_endpoint}",
+        cloud.environment,
+    )
     assert done.returncode == 2, done.stderr
     # Before it stands what Beam logs of the service's messages.
     error = done.stderr.splitlines()[-1]
@@ -375,19 +327,13 @@ def test_dataflow_reads_no_local_file(text, tmp_path, monkeypatch, capsys):
     pytest.importorskip("google.cloud.dataflow")
     monkeypatch.chdir(tmp_path)
     for command, path in (
-        (["corpus", *sources(text), "--output", "gs://bucket/c"], text),
-        (["corpus", *sources("gs://bucket"), "--output", "c"], "c"),
-        (["vocab", "--corpus", "c", "--output", "gs://bucket/vocab.txt"], "c"),
-        (["vocab", "--corpus", "gs://bucket/c", "--output", "vocab.txt"], "vocab.txt"),
-        (
-            [
-                *("examples", "--corpus", "c", "--vocab", "v.txt"),
-                *("--output", "gs://bucket/e"),
-            ],
-            "c",
-        ),
+        (make_corpus(text, "gs://bucket/c"), text),
+        (make_corpus("gs://bucket", "c"), "c"),
+        ("vocab --corpus c --output gs://bucket/vocab.txt", "c"),
+        ("vocab --corpus gs://bucket/c --output vocab.txt", "vocab.txt"),
+        ("examples --corpus c --vocab v.txt --output gs://bucket/e", "c"),
     ):
-        assert cli.main([*launch(), *command]) == 2
+        assert cli.main(shlex.split(f"{LAUNCH} {command}")) == 2
         error = capsys.readouterr().err
         assert f"expected a path gs://BUCKET/..., but '{path}" in error
     assert os.listdir(tmp_path) == ["dist"]

@@ -5,28 +5,16 @@ now and then. What comes out has the same bytes.
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bert_keras.checkpoints.containers import keras_files
+from tests.engines import programs
 
 STORE = "gs://bert-bucket/verbs"
-FAULTS = ("503", "429", "cut", "slow")
 FORMATS = ("google", "model_garden", "keras_hub")
-
-# Loading TensorFlow takes ten seconds: it is loaded once.
-ALL = """
-import json, sys
-from bert_keras.commands import main as cli
-for words in json.loads(sys.argv[1]):
-    if cli.main(words):
-        sys.exit(f"failed: {words}")
-"""
 
 
 def tagged(words: list[str], *, count: int) -> str:
@@ -43,51 +31,32 @@ def labelled(words: list[str]) -> str:
     return "text\tlabel\n" + "".join(rows)
 
 
-def commands(root: str) -> list[list[str]]:
+def commands(root: str) -> list[str]:
     """Everything but the data's own verbs, on one place."""
-    tuning = ["--set", "num_train_epochs=1", "--set", "max_seq_length=16"]
-    features = ["features", "--model", f"{root}/run", "--layers", "0", "-1"]
-    texts = ["--train", f"{root}/train.tsv", "--dev", f"{root}/dev.tsv"]
-    found = []
+    tuning = "--strategy cpu --set num_train_epochs=1 --set max_seq_length=16"
+    features = f"features --model {root}/run --layers 0 -1"
+    words = []
     for name in FORMATS:
         there = f"{root}/{name}"
         # TensorFlow's are named by a prefix, too.
         back = f"{there}/bert_model.ckpt" if name == "google" else there
-        found += [
-            ["convert", "--input", f"{root}/run", "--to", name, "--output", there],
-            [
-                *("convert", "--input", back, "--to", "native"),
-                *("--output", f"{root}/back/{name}"),
-            ],
-            [
-                *("finetune", "--task", "text", "--strategy", "cpu", *texts, *tuning),
-                *("--init", there, "--output_dir", f"{root}/tuned/{name}"),
-            ],
+        words += [
+            f"convert --input {root}/run --to {name} --output {there}",
+            f"convert --input {back} --to native --output {root}/back/{name}",
+            f"finetune --task text {tuning} --train {root}/train.tsv "
+            f"--dev {root}/dev.tsv --init {there} --output_dir {root}/tuned/{name}",
         ]
-    found += [
-        [
-            *(*features, "--input", f"{root}/dev.conll", "--form", "tagging"),
-            *("--output", f"{root}/vectors"),
-        ],
-        [
-            *(*features, "--input", f"{root}/texts.txt", "--to", "tfrecord"),
-            *("--output", f"{root}/records"),
-        ],
-        [
-            *("pretrain", "--strategy", "cpu", "--config", f"{root}/run/config.yaml"),
-            *("--examples", f"{root}/examples", "--set", "profile_steps=[2,3]"),
-            *("--set", "num_train_steps=4", "--output_dir", f"{root}/profiled"),
-        ],
+    return [
+        *words,
+        f"{features} --input {root}/dev.conll --form tagging --output {root}/vectors",
+        f"{features} --input {root}/texts.txt --to tfrecord --output {root}/records",
+        f"pretrain --strategy cpu --config {root}/run/config.yaml "
+        f"--examples {root}/examples --set profile_steps=[2,3] "
+        f"--set num_train_steps=4 --output_dir {root}/profiled",
+        f"finetune --task RTE {tuning} --data {root}/glue --init {root}/run "
+        f"--output_dir {root}/rte",
+        f"predict --model {root}/rte --data {root}/glue --output {root}/submission",
     ]
-    data = ["--data", f"{root}/glue"]
-    found += [
-        [
-            *("finetune", "--task", "RTE", "--strategy", "cpu", *data, *tuning),
-            *("--init", f"{root}/run", "--output_dir", f"{root}/rte"),
-        ],
-        ["predict", "--model", f"{root}/rte", *data, "--output", f"{root}/submission"],
-    ]
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -117,29 +86,12 @@ def inputs(pretrained_run, tiny_examples, tiny_vocab, tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def on_a_store(store_front, cloud, inputs) -> Path:
     """The directory of the bucket after all commands; those on disk are in `inputs`."""
-    for folder in (*map(inputs.joinpath, ("", "run", "examples", "glue/RTE")),):
-        cloud.upload(folder, f"verbs/{folder.relative_to(inputs)}".rstrip("/."))
-    store_front.fail(11, *FAULTS)
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            ALL,
-            json.dumps([*commands(str(inputs)), *commands(STORE)]),
-        ],
-        env={**os.environ, **store_front.training},
-        capture_output=True,
-        text=True,
-        timeout=900,
-    )
-    assert not done.returncode, done.stderr
+    for name in ("", "run", "examples", "glue/RTE"):
+        cloud.upload(inputs / name, f"verbs/{name}".rstrip("/"))
+    store_front.fail(11, *programs.FAULTS)
+    programs.check_all([*commands(str(inputs)), *commands(STORE)], store_front.training)
     store_front.fail(0)
     return cloud.bucket / "verbs"
-
-
-def assert_same(found: Path, wanted: Path, *names: str) -> None:
-    for name in names:
-        assert (found / name).read_bytes() == (wanted / name).read_bytes(), name
 
 
 def assert_same_weights(found: Path, wanted: Path) -> None:
@@ -150,74 +102,51 @@ def assert_same_weights(found: Path, wanted: Path) -> None:
         assert first.read(name).tobytes() == second.read(name).tobytes(), name
 
 
-def names_below(directory: Path) -> set[str]:
-    """Names of files, those of events and profiles without time and process."""
-    names = (path.relative_to(directory) for path in directory.rglob("*"))
-    return {
-        f"{name.parent.parent}/*{name.suffix}*"
-        if "profile" in name.parts
-        else name.as_posix().partition(".tfevents.")[0]
-        for name in names
-        if (directory / name).is_file()
-    }
-
-
 @pytest.mark.slow
 class TestTheSameAsOnADisk:
     @pytest.mark.parametrize("name", FORMATS)
     def test_checkpoints_written_and_read_back(self, name, on_a_store, inputs):
-        written = {
+        names = {
             "google": ["bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001"],
             "model_garden": ["bert_model.ckpt-1.data-00000-of-00001", "vocab.txt"],
             "keras_hub": ["config.json", "assets/tokenizer/vocabulary.txt"],
         }
-        assert names_below(on_a_store / name) == names_below(inputs / name)
-        assert_same(on_a_store / name, inputs / name, *written[name])
+        found, expected = on_a_store / name, inputs / name
+        assert programs.names_below(found) == programs.names_below(expected)
+        programs.assert_same_bytes(found, expected, *names[name])
+        weights = ["back/{name}/model.weights.h5", "tuned/{name}/model.weights.h5"]
         if name == "keras_hub":
-            files = (root / name / "model.weights.h5" for root in (on_a_store, inputs))
-            assert_same_weights(*files)
-        weights = (
-            root / "back" / name / "model.weights.h5" for root in (on_a_store, inputs)
+            weights.append("{name}/model.weights.h5")
+        for path in (path.format(name=name) for path in weights):
+            assert_same_weights(on_a_store / path, inputs / path)
+
+    def test_what_verbs_write(self, on_a_store, inputs):
+        programs.assert_same_bytes(
+            on_a_store,
+            inputs,
+            *(f"tuned/{name}/dev_answers.jsonl" for name in FORMATS),
+            *(f"vectors/layer_{number}.npy" for number in (0, 1)),
+            *(f"vectors/{name}" for name in ("index.jsonl", "features.json")),
+            *(f"records/{name}" for name in ("features.tfrecord", "features.json")),
+            "submission/RTE.tsv",
         )
-        assert_same_weights(*weights)
-
-    @pytest.mark.parametrize("name", FORMATS)
-    def test_fine_tuning_from_one(self, name, on_a_store, inputs):
-        found, wanted = (root / "tuned" / name for root in (on_a_store, inputs))
-        assert_same(found, wanted, "dev_answers.jsonl")
-        assert_same_weights(found / "model.weights.h5", wanted / "model.weights.h5")
-
-    def test_features(self, on_a_store, inputs):
-        names = ("layer_0.npy", "layer_1.npy", "index.jsonl", "features.json")
-        assert_same(on_a_store / "vectors", inputs / "vectors", *names)
-        names = ("features.tfrecord", "features.json")
-        assert_same(on_a_store / "records", inputs / "records", *names)
 
     def test_a_profile(self, on_a_store, inputs):
-        found, wanted = (
-            names_below(root / "profiled") for root in (on_a_store, inputs)
+        found, expected = (
+            programs.names_below(root / "profiled") for root in (on_a_store, inputs)
         )
         assert "logs/train/plugins/profile/*.pb*" in found
-        assert found == wanted
-
-    def test_a_folder_of_glue(self, on_a_store, inputs):
-        assert_same(on_a_store / "submission", inputs / "submission", "RTE.tsv")
+        assert found == expected
 
     def test_nothing_is_left_half_sent(self, on_a_store, store_front):
         assert not [path for path in on_a_store.rglob(".*") if path.is_file()]
         seen = {line.rpartition(" ")[2] for line in store_front.requests()}
-        assert seen >= set(FAULTS)
+        assert seen >= set(programs.FAULTS)
 
 
 def doctor(environment) -> dict[str, dict[str, str]]:
     """Findings about a directory of the bucket, by name."""
-    done = subprocess.run(
-        [sys.executable, "-m", "bert_keras", "doctor", "--json", "--path", STORE],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    done = programs.run(f"doctor --json --path {STORE}", environment)
     found = {row["name"]: row for row in json.loads(done.stdout)}
     is_well = not any(row["state"] == "problem" for row in found.values())
     assert (done.returncode == 0) == is_well, done.stderr

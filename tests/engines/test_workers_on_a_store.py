@@ -4,15 +4,13 @@ import contextlib
 import os
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-COMMAND = [sys.executable, "-m", "bert_keras.commands.main", "pretrain"]
-LONG = ["--set", "num_train_steps=400", "--set", "save_checkpoint_steps=100"]
+from tests.engines import programs
+
 OUTAGE_SECONDS = 20
 """TensorFlow alone would give up after one, for the tests shorten its pauses."""
 
@@ -25,43 +23,38 @@ def free_addresses() -> str:
         return ",".join(f"127.0.0.1:{s.getsockname()[1]}" for s in sockets)
 
 
-def start_workers(run, config, examples, environment, logs: Path):
+@contextlib.contextmanager
+def workers(run, config, examples, environment, logs: Path):
+    """Two workers that train, and end well; a function that checks that both go on."""
     # Else they would speak to each other by way of the store's proxy.
     environment = {**environment, "no_proxy": "localhost,127.0.0.1"}
     addresses, processes = free_addresses(), []
-    for index in range(2):
-        command = [*COMMAND, *LONG, "--config", config, "--examples", examples]
-        command += ["--workers", addresses, "--worker_index", str(index)]
-        command += ["--output_dir", run]
-        with open(logs / f"worker-{index}.log", "wb") as log:
-            process = subprocess.Popen(
-                command, env={**os.environ, **environment}, stderr=log
-            )
-        processes.append(process)
-    return processes
 
+    def said() -> str:
+        return "\n".join(path.read_text() for path in sorted(logs.glob("worker-*.log")))
 
-def finish(processes, logs):
+    def check_running() -> None:
+        assert all(process.poll() is None for process in processes), said()
+
     try:
+        for index in range(2):
+            command = [*programs.COMMAND, "pretrain", "--config", config]
+            command += ["--set", "num_train_steps=400"]
+            command += ["--set", "save_checkpoint_steps=100", "--examples", examples]
+            command += ["--workers", addresses, "--worker_index", str(index)]
+            command += ["--output_dir", run]
+            with open(logs / f"worker-{index}.log", "wb") as log:
+                process = subprocess.Popen(
+                    command, env={**os.environ, **environment}, stderr=log
+                )
+            processes.append(process)
+        yield check_running
         codes = [process.wait(timeout=400) for process in processes]
     finally:
         for process in processes:
             process.kill()
             process.wait()
-    assert codes == [0, 0], "\n".join(said(logs))
-
-
-def said(logs: Path) -> list[str]:
-    return [(logs / f"worker-{index}.log").read_text() for index in range(2)]
-
-
-def check_running(processes, logs: Path) -> None:
-    """That both go on; else what they said."""
-    if any(process.poll() is not None for process in processes):
-        for process in processes:
-            process.kill()
-            process.wait()
-        pytest.fail("\n".join(said(logs)))
+    assert codes == [0, 0], said()
 
 
 @pytest.mark.slow
@@ -71,24 +64,19 @@ def test_an_outage_while_two_workers_train(
     """Both go on, and end with the bits of two workers on a disk."""
     config = pretrained_run / "config.yaml"
     examples = cloud.upload(tiny_examples, "shared/examples")
-    run = cloud.bucket / "shared/run"
-    store_front.fail(11, "503", "429", "cut", "slow")
-    processes = start_workers(
-        "gs://bert-bucket/shared/run", config, examples, store_front.training, tmp_path
-    )
-    while not (run / "checkpoints/step-0000000100.npz").exists():
-        check_running(processes, tmp_path)
-        time.sleep(0.01)
-    store_front.fail(1, "down")
-    time.sleep(OUTAGE_SECONDS)
-    check_running(processes, tmp_path)
-    store_front.fail(0)
-    finish(processes, tmp_path)
-    disk = tmp_path / "disk"
-    finish(start_workers(disk, config, tiny_examples, {}, tmp_path), tmp_path)
+    run, disk = cloud.bucket / "shared/run", tmp_path / "disk"
+    store_front.fail(11, *programs.FAULTS)
+    on_a_store = ("gs://bert-bucket/shared/run", config, examples, store_front.training)
+    with workers(*on_a_store, tmp_path) as check_running:
+        while not (run / "checkpoints/step-0000000100.npz").exists():
+            check_running()
+            time.sleep(0.01)
+        store_front.fail(1, "down")
+        time.sleep(OUTAGE_SECONDS)
+        check_running()
+        store_front.fail(0)
+    with workers(disk, config, tiny_examples, {}, tmp_path):
+        pass
     for step in (300, 400):
         name = f"checkpoints/step-{step:010}.npz"
-        found, wanted = (np.load(root / name) for root in (run, disk))
-        assert found.files == wanted.files
-        for array in found.files:
-            np.testing.assert_array_equal(found[array], wanted[array], err_msg=array)
+        programs.assert_same_arrays(run / name, disk / name)
