@@ -34,6 +34,15 @@ def write_shard(path: str | Path, lines: Iterable[bytes]) -> manifest.Shard:
     )
 
 
+def open_corpus(directory: str | Path) -> manifest.Manifest:
+    """Reads the manifest of a finished corpus, and checks its shards."""
+    corpus = manifest.read_manifest(
+        directory, kind="documents", verb="bert-keras corpus"
+    )
+    manifest.verify_shards(directory, corpus)
+    return corpus
+
+
 def shard_items(directory: str | Path, corpus: manifest.Manifest) -> list[steps.Item]:
     """Returns the items of a job that reads a corpus: (path, bytes) of each shard."""
     return [

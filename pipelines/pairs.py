@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.core import files, manifest
+from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import config
 from bert_keras.pipelines import documents, words
@@ -55,10 +55,7 @@ def write_pairs(
     if not 0 < dev_percent < 100:
         raise InputError(f"--dev_percent is between 0 and 100, got {dev_percent:g}")
     files.check_is_new(output_dir)
-    corpus = manifest.read_manifest(
-        corpus_dir, kind="documents", verb="bert-keras corpus"
-    )
-    manifest.verify_shards(corpus_dir, corpus)
+    corpus = documents.open_corpus(corpus_dir)
     with files.new_directory(output_dir) as temporary:
         in_order = documents.read_corpus(corpus_dir, corpus, title="pairs")
         counts = _write(temporary, in_order, kind, per_document, dev_percent)

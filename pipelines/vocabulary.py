@@ -82,10 +82,7 @@ def build_vocabulary(
     written, counts lie next to it, from which an interrupted command resumes.
     `do_lower_case` also strips accents.
     """
-    corpus = manifest.read_manifest(
-        corpus_dir, kind="documents", verb="bert-keras corpus"
-    )
-    manifest.verify_shards(corpus_dir, corpus)
+    corpus = documents.open_corpus(corpus_dir)
     num_bytes = sum(shard.num_bytes for shard in corpus.shards)
     digest = _digest(corpus, vocab_size, do_lower_case)
     # Hidden beside the file, which people copy next to models.

@@ -224,7 +224,7 @@ LINES = {
     "data": 2050,
     "pages": 775,
     "core": 3250,
-    "tpu": 2300,
+    "tpu": 2250,
     "pipelines": 9225,
     "door": 50,
 }

@@ -24,57 +24,59 @@ def tf_config(cluster_jobs, job="worker", index=0):
     return json.dumps({"cluster": cluster_jobs, "task": {"type": job, "index": index}})
 
 
-class TestTfConfig:
-    def test_workers(self):
-        text = tf_config({"worker": ["a:1", "b:2"]}, index=1)
-        assert cluster.cluster_from_tf_config(text) == cluster.Cluster(
-            ("a:1", "b:2"), 1
-        )
+CHIEF = {"worker": ["b:2", "c:3"], "chief": ["a:1"]}
 
-    @pytest.mark.parametrize(
-        ("job", "index", "expected"), [("chief", 0, 0), ("worker", 0, 1)]
-    )
-    def test_a_chief_comes_before_the_workers(self, job, index, expected):
-        jobs = {"worker": ["b:2", "c:3"], "chief": ["a:1"]}
-        found = cluster.cluster_from_tf_config(tf_config(jobs, job, index))
-        assert found == cluster.Cluster(("a:1", "b:2", "c:3"), expected)
 
-    @pytest.mark.parametrize(
-        ("text", "message"),
-        [
-            ("[" * 99_999, "TF_CONFIG is not JSON .brackets are nested too deeply"),
-            ("{", "TF_CONFIG is not JSON .*got '{'"),
-            ("[]", r"TF_CONFIG needs 'cluster', an object, got \[\]"),
-            ("{}", "TF_CONFIG needs 'cluster', an object, got {}"),
-            ('{"cluster": {}}', "TF_CONFIG needs 'task', an object"),
-            (
-                '{"cluster": {}, "task": {"type": "worker"}}',
-                "TF_CONFIG's task needs 'index', a number, got {'type': 'worker'}",
-            ),
-            (tf_config({"worker": "a:1"}), "cluster needs 'worker', a list"),
-            (
-                tf_config({"worker": ["a:1", "b:2"]}, index=2),
-                "this is worker 2, but its cluster has 2 of job 'worker'",
-            ),
-            (
-                tf_config({"worker": ["a:1"]}, "chief"),
-                "this is chief 0, but its cluster has 0 of job 'chief'",
-            ),
-            (
-                tf_config({"worker": ["a:1"], "ps": ["b:2"]}),
-                "only the jobs chief and worker are supported, got 'ps'",
-            ),
-            (
-                tf_config({"worker": ["a:1"]}, "evaluator"),
-                "only the jobs chief and worker are supported, got 'evaluator'",
-            ),
-            (tf_config({"chief": ["a:1", "b:2"]}, "chief"), "one chief at most"),
-            (tf_config({"worker": [7]}), "address is HOST:PORT, got '7'"),
-        ],
-    )
-    def test_what_it_cannot_be(self, text, message):
-        with pytest.raises(InputError, match=message):
-            cluster.cluster_from_tf_config(text)
+@pytest.mark.parametrize(
+    ("text", "addresses", "index"),
+    [
+        (tf_config({"worker": ["a:1", "b:2"]}, index=1), ("a:1", "b:2"), 1),
+        # A chief comes before the workers.
+        (tf_config(CHIEF, "chief"), ("a:1", "b:2", "c:3"), 0),
+        (tf_config(CHIEF), ("a:1", "b:2", "c:3"), 1),
+    ],
+)
+def test_tf_config(text, addresses, index):
+    expected = cluster.Cluster(addresses, index)
+    assert cluster.cluster_from_tf_config(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[" * 99_999, "TF_CONFIG is not JSON .brackets are nested too deeply"),
+        ("{", "TF_CONFIG is not JSON .*got '{'"),
+        ("[]", r"TF_CONFIG needs 'cluster', an object, got \[\]"),
+        ("{}", "TF_CONFIG needs 'cluster', an object, got {}"),
+        ('{"cluster": {}}', "TF_CONFIG needs 'task', an object"),
+        (
+            '{"cluster": {}, "task": {"type": "worker"}}',
+            "TF_CONFIG's task needs 'index', a number, got {'type': 'worker'}",
+        ),
+        (tf_config({"worker": "a:1"}), "cluster needs 'worker', a list"),
+        (
+            tf_config({"worker": ["a:1", "b:2"]}, index=2),
+            "this is worker 2, but its cluster has 2 of job 'worker'",
+        ),
+        (
+            tf_config({"worker": ["a:1"]}, "chief"),
+            "this is chief 0, but its cluster has 0 of job 'chief'",
+        ),
+        (
+            tf_config({"worker": ["a:1"], "ps": ["b:2"]}),
+            "only the jobs chief and worker are supported, got 'ps'",
+        ),
+        (
+            tf_config({"worker": ["a:1"]}, "evaluator"),
+            "only the jobs chief and worker are supported, got 'evaluator'",
+        ),
+        (tf_config({"chief": ["a:1", "b:2"]}, "chief"), "one chief at most"),
+        (tf_config({"worker": [7]}), "address is HOST:PORT, got '7'"),
+    ],
+)
+def test_what_tf_config_cannot_be(text, message):
+    with pytest.raises(InputError, match=message):
+        cluster.cluster_from_tf_config(text)
 
 
 @pytest.mark.parametrize(

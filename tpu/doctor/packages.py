@@ -2,13 +2,13 @@
 
 import importlib.metadata
 import importlib.util
-import re
 import sys
 from collections.abc import Iterator
 
 from packaging import requirements, utils
 
-from bert_keras.tpu.doctor.findings import Finding
+from bert_keras.core import provenance
+from bert_keras.tpu.doctor.findings import Finding, Problem, look
 
 EXTRAS = {
     "cpu": ("train",),
@@ -31,54 +31,50 @@ _BUILDS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")
 
 def examine(purpose: str) -> Iterator[Finding]:
     """Examines Python's version, the packages, and the build of TensorFlow."""
-    yield _python(purpose)
-    yield _versions(purpose)
+    yield look("python", _python, purpose)
+    yield look("packages", _versions, purpose)
     if purpose != "dataflow":
-        yield _build(purpose)
+        yield look("tensorflow", _build, purpose)
 
 
-def _python(purpose: str) -> Finding:
+def _python(purpose: str) -> str:
     version = ".".join(map(str, sys.version_info[:3]))
     last = (3, 12) if purpose == "tpu" else (3, 13)
-    if (3, 11) <= sys.version_info[:2] <= last:
-        return Finding("python", "ok", version)
-    return Finding(
-        "python",
-        "problem",
-        f"{version}, expected 3.11 to {last[0]}.{last[1]}",
-        _INSTALL[purpose],
-    )
+    if not (3, 11) <= sys.version_info[:2] <= last:
+        found = f"{version}, expected 3.11 to {last[0]}.{last[1]}"
+        raise Problem(found, _INSTALL[purpose])
+    return version
 
 
-def _versions(purpose: str) -> Finding:
+def _versions(purpose: str) -> str:
     try:
         known = importlib.metadata.metadata(_US).get_all("Provides-Extra") or []
     except importlib.metadata.PackageNotFoundError:
         found = f"{_US} is not installed: the versions it needs are not known"
-        return Finding("packages", "problem", found, _INSTALL[purpose])
+        raise Problem(found, _INSTALL[purpose]) from None
     if older := sorted(set(EXTRAS[purpose]) - set(known)):
         found = f"the {_US} that is installed is older, it knows no extra {older[0]}"
-        return Finding("packages", "problem", found, _INSTALL[purpose])
-    wanted = _wanted(EXTRAS[purpose])
+        raise Problem(found, _INSTALL[purpose])
+    needs = _requirements(EXTRAS[purpose])
     wrong = []
-    for need in wanted:
-        version = installed_version(need.name)
+    for need in needs:
+        version = provenance.installed_version(need.name)
         if version is None:
             wrong.append((need, "missing"))
         elif not need.specifier.contains(version, prereleases=True):
             wrong.append((need, version))
     if not wrong:
-        return Finding("packages", "ok", f"{len(wanted)} packages of the right version")
-    told = (f"{n.name} {v}, expected {n.specifier or 'any'}" for n, v in wrong)
+        return f"{len(needs)} packages of the right version"
+    found = (f"{n.name} {v}, expected {n.specifier or 'any'}" for n, v in wrong)
     names = " ".join(f"'{need.name}{need.specifier}'" for need, _ in wrong)
     # Without its dependencies, a package cannot bring another build of TensorFlow.
     fix = f"pip install --no-deps {names}"
     if any(version == "missing" for _, version in wrong):
         fix = _INSTALL[purpose]
-    return Finding("packages", "problem", "; ".join(told), fix)
+    raise Problem("; ".join(found), fix)
 
 
-def _wanted(extras: tuple[str, ...]) -> list[requirements.Requirement]:
+def _requirements(extras: tuple[str, ...]) -> list[requirements.Requirement]:
     """Returns this package's requirements with some extras, from its own metadata."""
     lines = importlib.metadata.requires(_US) or []
     found: dict[str, requirements.Requirement] = {}
@@ -95,37 +91,18 @@ def _wanted(extras: tuple[str, ...]) -> list[requirements.Requirement]:
     return list(found.values())
 
 
-def installed_version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _build(purpose: str) -> Finding:
-    versions = {name: installed_version(name) for name in _BUILDS}
-    there = [f"{name} {version}" for name, version in versions.items() if version]
+def _build(purpose: str) -> str:
+    versions = {name: provenance.installed_version(name) for name in _BUILDS}
+    builds = [f"{name} {version}" for name, version in versions.items() if version]
     expected = "tensorflow-tpu" if purpose == "tpu" else "tensorflow"
-    if len(there) > 1:
-        names = " ".join(name.partition(" ")[0] for name in there)
-        return Finding(
-            "tensorflow",
-            "problem",
-            f"{' and '.join(there)} share one folder: files of both lie in it",
+    if len(builds) > 1:
+        names = " ".join(name.partition(" ")[0] for name in builds)
+        raise Problem(
+            f"{' and '.join(builds)} share one folder: files of both lie in it",
             f"pip uninstall --yes {names} && {_INSTALL[purpose]}",
         )
-    if not there or not has_module("tensorflow"):
-        found = f"not installed, expected {expected}"
-        return Finding("tensorflow", "problem", found, _INSTALL[purpose])
-    is_tpu = there[0].startswith("tensorflow-tpu ")
-    if is_tpu != (purpose == "tpu"):
-        found = f"{there[0]}, expected {expected}"
-        return Finding("tensorflow", "problem", found, _INSTALL[purpose])
-    return Finding("tensorflow", "ok", there[0])
-
-
-def has_module(name: str) -> bool:
-    """Whether a top-level module can be imported; imports nothing."""
-    return re.fullmatch(r"\w+", name) is not None and (
-        importlib.util.find_spec(name) is not None
-    )
+    if not builds or importlib.util.find_spec("tensorflow") is None:
+        raise Problem(f"not installed, expected {expected}", _INSTALL[purpose])
+    if builds[0].startswith("tensorflow-tpu ") != (purpose == "tpu"):
+        raise Problem(f"{builds[0]}, expected {expected}", _INSTALL[purpose])
+    return builds[0]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.tpu.doctor.findings import Finding
+from bert_keras.tpu.doctor.findings import Finding, Problem, look
 
 _MIN_DISK = 5e9
 """Two checkpoints of BASE with its optimizer's state are 2.6 GB."""
@@ -20,19 +20,21 @@ _MIN_DISK = 5e9
 
 def examine_disk(path: str) -> Finding:
     """Checks room and the right to write at a local path, or in its nearest parent."""
+    return look(f"disk {path}", _disk, path)
+
+
+def _disk(path: str) -> str:
     there = os.path.abspath(path)
     while not os.path.exists(there):
         there = os.path.dirname(there)
-    name = f"disk {path}"
-    free = shutil.disk_usage(there).free
-    told = f"{free / 1e9:.1f} GB free"
     if not os.access(there, os.W_OK):
-        fix = f"sudo chown $USER {there}"
-        return Finding(name, "problem", f"{there} cannot be written to", fix)
+        raise Problem(f"{there} cannot be written to", f"sudo chown $USER {there}")
+    free = shutil.disk_usage(there).free
+    room = f"{free / 1e9:.1f} GB free"
     if free < _MIN_DISK:
-        told = f"{told}, {_MIN_DISK / 1e9:.0f} GB are needed"
-        return Finding(name, "problem", told, f"du --max-depth=1 {there} | sort -n")
-    return Finding(name, "ok", told)
+        fix = f"du --max-depth=1 {there} | sort -n"
+        raise Problem(f"{room}, {_MIN_DISK / 1e9:.0f} GB are needed", fix)
+    return room
 
 
 _ANSWERS_SECONDS = 120
@@ -46,18 +48,14 @@ def examine_store(path: str, *, is_trained_on: bool) -> Iterator[Finding]:
     On `gs://` training reads its examples with TensorFlow, which looks for credentials,
     certificates and proxies in other places.
     """
-    yield rights(path)
-    if (
-        is_trained_on
-        and path.startswith("gs://")
-        and importlib.util.find_spec("tensorflow")
-    ):
-        yield _reading_of_tensorflow(path)
+    yield look(f"rights {path}", _rights, path)
+    has_tensorflow = importlib.util.find_spec("tensorflow") is not None
+    if is_trained_on and path.startswith("gs://") and has_tensorflow:
+        yield look(f"reading of TensorFlow {path}", _reading_of_tensorflow, path)
 
 
-def _reading_of_tensorflow(path: str) -> Finding:
+def _reading_of_tensorflow(path: str) -> str:
     """Lists the directory in a process that loads TensorFlow."""
-    name = f"reading of TensorFlow {path}"
     program = (
         "import sys; import tensorflow as tf; "
         "from tensorflow.python.lib.io import _pywrap_file_io as io\n"
@@ -74,28 +72,24 @@ def _reading_of_tensorflow(path: str) -> Finding:
             timeout=_ANSWERS_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        told = f"no answer in {_ANSWERS_SECONDS} s"
-        return Finding(
-            name, "problem", told, "curl --head https://storage.googleapis.com"
-        )
+        fix = "curl --head https://storage.googleapis.com"
+        raise Problem(f"no answer in {_ANSWERS_SECONDS} s", fix) from None
     if done.returncode:
-        told = done.stderr.strip().rpartition("\n")[2]
+        reason = done.stderr.strip().rpartition("\n")[2]
         is_refused = "PermissionDeniedError" in done.stderr
-        number = errno.EACCES if is_refused else errno.EIO
-        fix = _fix(path, OSError(number, told))
-        return Finding(name, "problem", f"cannot list: {told:.200}", fix)
-    return Finding(name, "ok", "list")
+        error = OSError(errno.EACCES if is_refused else errno.EIO, reason)
+        raise Problem(f"cannot list: {reason:.200}", _fix(path, error))
+    return "list"
 
 
-def rights(path: str) -> Finding:
-    name, probe = f"rights {path}", files.join(path, f".doctor-{uuid.uuid4().hex}")
-    doing = "reach"
+def _rights(path: str) -> str:
+    probe = files.join(path, f".doctor-{uuid.uuid4().hex}")
+    doing = "write"
     try:
-        doing = "write"
         files.write_atomically(probe, b"bert-keras doctor\n")
         doing = "list"
         if files.name_of(probe) not in files.list_directory(path):
-            return Finding(name, "problem", "a file just written is not listed")
+            raise Problem("a file just written is not listed")
         doing = "read"
         files.read_bytes(probe)
         doing = "delete"
@@ -104,11 +98,10 @@ def rights(path: str) -> Finding:
         # The file may not exist; if it cannot be deleted, it stays.
         with contextlib.suppress(OSError, InputError):
             files.delete(probe)
-        told = getattr(error, "strerror", None) or str(error)
-        return Finding(
-            name, "problem", f"cannot {doing}: {told:.200}", _fix(path, error)
-        )
-    return Finding(name, "ok", "write, list, read, delete")
+        reason = getattr(error, "strerror", None) or str(error)
+        found = f"cannot {doing}: {reason:.200}"
+        raise Problem(found, _fix(path, error)) from None
+    return "write, list, read, delete"
 
 
 def _fix(path: str, error: Exception) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from bert_keras.core.errors import InputError
 from bert_keras.tpu import cluster
-from bert_keras.tpu.doctor.findings import Finding
+from bert_keras.tpu.doctor.findings import Finding, Problem, look
 
 
 def examine() -> Iterator[Finding]:
@@ -18,27 +18,23 @@ def examine() -> Iterator[Finding]:
     except InputError as error:
         yield Finding("TF_CONFIG", "problem", str(error), "unset TF_CONFIG")
         return
-    yield _own_port(peers)
-    yield _peers(peers)
+    yield look("own port", _own_port, peers)
+    yield look("other workers", _peers, peers)
 
 
-def _own_port(peers: cluster.Cluster) -> Finding:
+def _own_port(peers: cluster.Cluster) -> str:
     host, port = cluster.host_and_port(peers.address)
-    name = "own port"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        socket.create_server((host, port), family=_family(host)).close()
+        socket.create_server((host, port), family=family).close()
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        told = f"{peers.address} cannot be listened at: {reason}"
-        return Finding(name, "problem", told, f"sudo lsof -i :{port}")
-    return Finding(name, "ok", f"{peers.address} is free")
+        found = f"{peers.address} cannot be listened at: {reason}"
+        raise Problem(found, f"sudo lsof -i :{port}") from None
+    return f"{peers.address} is free"
 
 
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-def _peers(peers: cluster.Cluster) -> Finding:
+def _peers(peers: cluster.Cluster) -> str:
     silent = []
     for task, address in enumerate(peers.addresses):
         if task == peers.index:
@@ -50,8 +46,7 @@ def _peers(peers: cluster.Cluster) -> Finding:
             # The machine is there; its worker has not started yet.
             continue
         except OSError as error:
-            silent.append((task, error.strerror or str(error)))
-    if not silent:
-        return Finding("other workers", "ok", "their machines answer")
-    told = ", ".join(f"{peers.named([task])}: {why}" for task, why in silent)
-    return Finding("other workers", "problem", told)
+            silent.append(f"{peers.named([task])}: {error.strerror or error}")
+    if silent:
+        raise Problem(", ".join(silent))
+    return "their machines answer"

@@ -52,12 +52,11 @@ class Row:
 
 
 def check(request: steps.Request) -> list[Row]:
-    return [_compile(step, request.device) for step in steps.plan(request)]
-
-
-def _compile(step: steps.Step, device: chips.Device) -> Row:
-    compiled = compiling.compile_step(step, device)
-    return Row(step=step, compiled=compiled, chip=device.chip)
+    device = request.device
+    return [
+        Row(step=s, compiled=compiling.compile_step(s, device), chip=device.chip)
+        for s in steps.plan(request)
+    ]
 
 
 def report(device: chips.Device, rows: Sequence[Row]) -> dict[str, Any]:

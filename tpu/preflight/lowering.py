@@ -71,7 +71,6 @@ class _Replica(distribute_lib.ReplicaContext):
 class Lowered:
     text: str
     """StableHLO. Results that are variables live in their argument's memory."""
-    num_parameters: int
     state_bytes: int
     """Of all variables: weights, moments and counters."""
 
@@ -115,7 +114,6 @@ def _lower(step: steps.Step) -> Lowered | tuple[steps.Refused, ...]:
     variables = [*trained.variables, *trained.optimizer.variables]
     return Lowered(
         text=text,
-        num_parameters=trained.network.count_params(),
         state_bytes=sum(4 * int(np.prod(variable.shape)) for variable in variables),
     )
 
@@ -148,13 +146,10 @@ def _zeros(step: steps.Step) -> dict[str, tf.Tensor]:
     return {name: tf.zeros(*feature) for name, feature in step.batch().items()}
 
 
-def _training(step: steps.Step) -> steps.Step:
-    return dataclasses.replace(step, purpose="training")
-
-
 def _build_learner(
     step: steps.Step, strategy: tf.distribute.Strategy
 ) -> learner.Learner:
+    training = dataclasses.replace(step, purpose="training")
     options: dict[str, Any] = {"seed": step.seed, "dtype": step.precision}
     make_network: Callable[[], keras.Model]
     if step.task.kind == "pretraining":
@@ -175,7 +170,7 @@ def _build_learner(
         )
     return learner.build_learner(
         make_network,
-        {name: rows[:1] for name, rows in _zeros(_training(step)).items()},
+        {name: rows[:1] for name, rows in _zeros(training).items()},
         strategy=strategy,
         optimizer=lambda: optimization.build_optimizer(
             step.optimizer, num_train_steps=step.num_train_steps

@@ -135,6 +135,11 @@ def test_the_setup_file_is_absolute(tmp_path, monkeypatch):
         ({"temp_location": "gs://b/tmp"}, "three small letters .* got 'gs://b/tmp'"),
         ({"temp_location": "gs://bucket"}, "--temp_location expects gs://BUCKET/"),
         ({"staging_location": "here"}, "--staging_location expects .* got 'here'"),
+        ({"num_workers": 0}, "--num_workers must be at least 1, got 0"),
+        (
+            {"number_of_worker_harness_threads": -1},
+            "--number_of_worker_harness_threads must be at least 1, got -1",
+        ),
         ({"sdk_container_image": None}, "need this package; `bert-keras launch data"),
     ],
 )

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bert_keras.commands import main as cli
-from bert_keras.tpu.doctor import accelerators, packages, places, workers
+from bert_keras.tpu.doctor import accelerators, findings, packages, places, workers
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -145,18 +145,8 @@ def test_broken_a_port_that_is_taken(monkeypatch, capsys):
 def doctor_process(address: str, path: str) -> dict[str, dict[str, str]]:
     """The doctor in a process of its own, whose environment names the store."""
     done = subprocess.run(
-        [
-            *(
-                sys.executable,
-                "-W",
-                "ignore",
-                "-m",
-                "bert_keras.commands.main",
-                "doctor",
-            ),
-            "--json",
-        ]
-        + ["--for", "dataflow", "--path", path],
+        [sys.executable, *"-W ignore -m bert_keras.commands.main doctor".split()]
+        + ["--json", "--for", "dataflow", "--path", path],
         env={
             **os.environ,
             "STORAGE_EMULATOR_HOST": address,
@@ -191,17 +181,8 @@ def test_a_bucket_with_rights_is_left_as_it_was(tmp_path):
         port = listening.getsockname()[1]
     emulator = subprocess.Popen(
         [sys.executable, REPOSITORY / "tests/engines/cloud_storage.py"]
-        + [
-            "--data-dir",
-            tmp_path,
-            "start",
-            "--host",
-            "localhost",
-            "--port",
-            str(port),
-            "--quiet",
-        ]
-        + ["--default-bucket", "bucket"],
+        + ["--data-dir", tmp_path, *f"start --host localhost --port {port}".split()]
+        + ["--quiet", "--default-bucket", "bucket"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -236,30 +217,40 @@ def test_a_disk_that_is_full_or_read_only(tmp_path, monkeypatch):
 def test_gpus_that_are_hidden_missing_or_without_a_driver(tmp_path, monkeypatch):
     (tmp_path / "dev").mkdir()
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert "no NVIDIA GPU" in accelerators._gpu_devices(tmp_path).found
+
+    def told(check):
+        finding = findings.look("", check, tmp_path)
+        return (
+            finding.fix
+            if finding.fix == "unset CUDA_VISIBLE_DEVICES"
+            else finding.found
+        )
+
+    assert "no NVIDIA GPU" in told(accelerators._gpu_devices)
     for name in ("nvidia0", "nvidia1"):
         (tmp_path / "dev" / name).touch()
-    assert accelerators._gpu_devices(tmp_path).found == "2 of 2 GPUs visible"
+    assert told(accelerators._gpu_devices) == "2 of 2 GPUs visible"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert accelerators._gpu_devices(tmp_path).fix == "unset CUDA_VISIBLE_DEVICES"
-    assert accelerators._driver(tmp_path).found == "NVIDIA's driver is not loaded"
+    assert told(accelerators._gpu_devices) == "unset CUDA_VISIBLE_DEVICES"
+    assert told(accelerators._driver) == "NVIDIA's driver is not loaded"
     folder = tmp_path / "proc/driver/nvidia"
     folder.mkdir(parents=True)
     line = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Wed Oct 25 2023\n"
     (folder / "version").write_text(line.format("470.223.02"))
-    finding = accelerators._driver(tmp_path)
-    assert finding.found == "470.223.02, CUDA 12 needs 525.60.13 or later"
+    expected = "470.223.02, CUDA 12 needs 525.60.13 or later"
+    assert told(accelerators._driver) == expected
     (folder / "version").write_text(line.format("550.54.15"))
-    assert accelerators._driver(tmp_path).found.startswith("550.54.15")
+    assert told(accelerators._driver).startswith("550.54.15")
 
 
 @pytest.mark.skipif(os.path.exists("/dev/nvidia0"), reason="there are GPUs")
 @pytest.mark.slow
 def test_tensorflow_itself_says_why_it_lists_no_gpu():
     """In a process of its own, here without a driver."""
-    finding = accelerators.gpus_of_tensorflow()
-    assert finding.state == "problem"
-    assert re.match("TensorFlow lists none: .*(cuda|GPU)", finding.found, re.IGNORECASE)
+    with pytest.raises(findings.Problem) as raised:
+        accelerators.gpus_of_tensorflow()
+    told = raised.value.args[0]
+    assert re.match("TensorFlow lists none: .*(cuda|GPU)", told, re.IGNORECASE)
 
 
 def test_a_whole_tpu_machine(tmp_path, monkeypatch):
@@ -278,9 +269,8 @@ def test_a_whole_tpu_machine(tmp_path, monkeypatch):
 def test_extras_that_the_installed_metadata_does_not_know(tmp_path, monkeypatch):
     distribution(tmp_path, "bert-keras", "0.1.0", "Provides-Extra: train\n")
     monkeypatch.syspath_prepend(tmp_path)
-    finding = packages._versions("tpu")
-    assert finding.state == "problem"
-    assert "knows no extra tpu" in finding.found
+    with pytest.raises(findings.Problem, match="knows no extra tpu"):
+        packages._versions("tpu")
 
 
 def test_a_machine_of_a_worker_that_does_not_answer(monkeypatch):
@@ -289,8 +279,8 @@ def test_a_machine_of_a_worker_that_does_not_answer(monkeypatch):
 
     monkeypatch.setattr(workers.socket, "create_connection", unreachable)
     found = workers.cluster.Cluster(("127.0.0.1:4000", "10.0.0.9:4001"), 0)
-    finding = workers._peers(found)
-    assert finding.found == "task 1 (10.0.0.9:4001): timed out"
+    with pytest.raises(findings.Problem, match=r"task 1 .10.0.0.9:4001.: timed out"):
+        workers._peers(found)
 
 
 def test_the_table_for_people(capsys, monkeypatch, tmp_path):
@@ -315,4 +305,5 @@ def test_a_lock_of_another_kind_is_seen(tmp_path, monkeypatch):
     monkeypatch.setattr(accelerators, "LOCK_FILE", str(path))
     with open(path, "w") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
-        assert f"process {os.getpid()} " in accelerators._lock(Path("/")).found
+        with pytest.raises(findings.Problem, match=f"process {os.getpid()} "):
+            accelerators._lock(Path("/"))
