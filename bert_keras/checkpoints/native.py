@@ -95,8 +95,8 @@ def _open_weights(
         for name in source.shapes()
         for row in _rows(name, (*root, *source.layer_names(name)))
     }
-    layers = {re.match(r"encoder/layer_\d+/|", name)[0] for name in rows} - {""}
-    weights.check_num_layers(len(layers), run.bert_config, path=path)
+    num_layers = weights.count_layers(rows, r"encoder/layer_(\d+)/")
+    weights.check_num_layers(num_layers, run.bert_config, path=path)
     expected = [
         name
         for name in weights.all_shapes(run.bert_config, run.task)

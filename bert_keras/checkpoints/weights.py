@@ -8,6 +8,7 @@ from our names to theirs, that serves both directions.
 import dataclasses
 import logging
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
@@ -130,6 +131,12 @@ def numbered_task(kind: config.TaskKind, num_labels: int) -> config.Task:
         labels=tuple(str(i) for i in range(num_labels)) if facts.has_labels else None,
         has_text_pair=facts.has_text_pair,
     )
+
+
+def count_layers(names: Iterable[str], pattern: str) -> int:
+    """Counts the values of a pattern's group at the beginnings of names."""
+    matches = (re.match(pattern, name) for name in names)
+    return len({match[1] for match in matches if match})
 
 
 def check_num_layers(

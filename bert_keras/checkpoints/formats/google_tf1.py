@@ -8,7 +8,6 @@ output as a regression.
 """
 
 import logging
-import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -78,8 +77,8 @@ def read(path: Path) -> weights.Checkpoint:
             "weights, not a BERT"
         )
     bert_config = companions.read_config(prefix.parent)
-    layers = {re.match(r"bert/encoder/layer_\d+/|", name)[0] for name in names} - {""}
-    weights.check_num_layers(len(layers), bert_config, path=prefix)
+    num_layers = weights.count_layers(names, r"bert/encoder/layer_(\d+)/")
+    weights.check_num_layers(num_layers, bert_config, path=prefix)
     kind = _kind(names)
     shape = names.get("output_weights", ())
     num_labels = 2 if kind == "span" else shape[0] if shape else 1

@@ -5,7 +5,6 @@ Only their package safetensors is used; nothing that the files name is imported 
 """
 
 import logging
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -92,7 +91,8 @@ def read(path: Path) -> weights.Checkpoint:
         architecture = hugging_face_config.architecture_by_tensors(shapes, config_path)
     bert_config = hugging_face_config.read_bert_config(values, config_path)
     # Before making as many rows as the configuration claims.
-    weights.check_num_layers(_num_layers(shapes), bert_config, path=source.path)
+    num_layers = weights.count_layers(shapes, r"(?:bert\.)?encoder\.layer\.(\d+)\.")
+    weights.check_num_layers(num_layers, bert_config, path=source.path)
     task = hugging_face_config.read_task(values, architecture, shapes, config_path)
     rows = _rows(task.kind, bert_config)
     # A head that the class does not have may be anything.
@@ -141,11 +141,6 @@ def _rows(kind: config.TaskKind, bert_config: config.BertConfig) -> list[weights
     return weights.rows(
         {**_ENCODER, **heads}, _VARIABLES, num_layers, kernels="transposed"
     )
-
-
-def _num_layers(names: Iterable[str]) -> int:
-    matches = [re.match(r"(?:bert\.)?encoder\.layer\.(\d+)\.", n) for n in names]
-    return len({match[1] for match in matches if match})
 
 
 def _spellings(theirs: str) -> list[str]:

@@ -151,12 +151,10 @@ def read(
 def parts(examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
     """Yields lists of examples to encode one by one. Documents stay whole, because they
     are the context of their sentences."""
-    if not isinstance(examples[0], ner.Sentence):
-        for start in range(0, len(examples), _EXAMPLES_AT_A_TIME):
-            yield examples[start : start + _EXAMPLES_AT_A_TIME]
-        return
-    part: list[ner.Sentence] = []
-    for _, document in itertools.groupby(examples, key=lambda s: s.document):
+    part: list[Example] = []
+    for _, document in itertools.groupby(
+        examples, key=lambda e: e.document if isinstance(e, ner.Sentence) else e.line
+    ):
         part += document
         if len(part) >= _EXAMPLES_AT_A_TIME:
             yield part

@@ -89,8 +89,8 @@ def test_a_run_is_read_as_it_was_written(kind, units, run_dir):
             "head has a BiLSTM of 5 units, which {} has no place for: convert the",
         ),
         (
-            {"kind": "tagging", "layers": "concat_last_four", "num_hidden_layers": 4},
-            "head reads `feature_layers` concat_last_four, which {} has no place for",
+            {"kind": "tagging", "layers": "last"},
+            "head reads `feature_layers` last, which {} has no place for",
         ),
     ],
 )

@@ -238,7 +238,13 @@ def test_their_tokenizer_cuts_what_we_write_as_ours_does(
 
 
 @pytest.mark.reference
-@pytest.mark.parametrize("name", ["uncased", "cased", "chinese", "multi_cased"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("uncased", "cased"),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("chinese", "multi_cased")),
+    ],
+)
 def test_tokenizer_json_cuts_recorded_texts_alike(shared_data, tmp_path, name):
     """Special tokens are such wherever they stand in a text, as in all of theirs."""
     tokenizers = pytest.importorskip("tokenizers")

@@ -315,7 +315,9 @@ def test_records_hold_the_same(plain, tmp_path):
         np.testing.assert_array_equal(found, plain.rows_of(example))
 
 
-@pytest.mark.parametrize("to", vector_files.WRITERS)
+@pytest.mark.parametrize(
+    "to", ["numpy", pytest.param("tfrecord", marks=pytest.mark.slow)]
+)
 def test_small_pieces_of_work_give_the_same(
     to, plain, model, inputs, tmp_path, monkeypatch
 ):
