@@ -75,13 +75,18 @@ def load_litert(directory: Path) -> Callable[[Mapping[str, np.ndarray]], dict]:
 
 def check_onnx_installed() -> None:
     for name in ("onnx", "onnxruntime", "tf2onnx"):
-        try:
-            importlib.import_module(name)
-        except ImportError as error:
-            raise InputError(
-                f"ONNX needs the package {name} ({error}): run "
-                "`pip install '.[onnx]' -c constraints.txt` in the checkout"
-            ) from None
+        check_installed(name, "onnx", "ONNX needs the package")
+
+
+def check_installed(name: str, extra: str, need: str) -> None:
+    """Raises an `InputError` that begins with `need` if a module is not installed."""
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        raise InputError(
+            f"{need} {name} ({error}): run `pip install '.[{extra}]' -c "
+            "constraints.txt` in the checkout"
+        ) from None
 
 
 def write_onnx(model: served.ServedModel, directory: Path) -> None:

@@ -34,19 +34,17 @@ def reliability_bins(
     values, rights = np.asarray(confidences, float), np.asarray(is_right, bool)
     edges = np.linspace(0, 1, num_bins + 1)
     places = np.searchsorted(edges[1:-1], values, side="left")
-    bins = []
-    for place in np.unique(places):
-        inside = places == place
-        bins.append(
-            Bin(
-                low=float(edges[place]),
-                high=float(edges[place + 1]),
-                num_answers=int(inside.sum()),
-                num_right=int(rights[inside].sum()),
-                confidence=float(values[inside].mean()),
-            )
+    return [
+        Bin(
+            low=float(edges[place]),
+            high=float(edges[place + 1]),
+            num_answers=int(inside.sum()),
+            num_right=int(rights[inside].sum()),
+            confidence=float(values[inside].mean()),
         )
-    return bins
+        for place in np.unique(places)
+        for inside in [places == place]
+    ]
 
 
 def expected_calibration_error(bins: Sequence[Bin]) -> float:

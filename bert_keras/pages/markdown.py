@@ -1,8 +1,10 @@
 """Arbitrary text shown verbatim in Markdown, and tables. The result looks the same in
 GitHub's Markdown, CommonMark and TensorBoard."""
 
+import itertools
 import math
 import re
+import statistics
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -45,6 +47,17 @@ def percent(share: float) -> str:
     return "–" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
+def spread(values: Sequence[float], *, digits: int, num_runs: int = 0) -> str:
+    """Writes mean and deviation of scores as `0.750 ± 0.010 (n = 2)`: their number if
+    fewer than `num_runs` have a score. No score is a dash."""
+    if not values:
+        return "–"
+    text = f"{statistics.fmean(values):.{digits}f}"
+    if len(values) > 1:
+        text += f" ± {statistics.stdev(values):.{digits}f}"
+    return text + (f" (n = {len(values)})" if len(values) < num_runs else "")
+
+
 def literal(text: str, *, max_length: int = MAX_LABEL_LENGTH) -> str:
     """Writes a text as one line of Markdown; a long one loses its middle."""
     return excerpt(text, max_length=max_length)
@@ -74,17 +87,8 @@ def excerpt(
     """
     if not text.strip():
         return "<em>empty</em>"
-    shown = []
     windows = _windows(text, marks, max_length)
-    for start, end in windows:
-        bounds = {start, end}
-        bounds |= {b for mark in marks for b in mark[:2] if start < b < end}
-        cuts = sorted(bounds)
-        parts = [
-            _tagged(text[low:high], [m.tag for m in marks if _holds(m, low, high)])
-            for low, high in zip(cuts, cuts[1:], strict=False)
-        ]
-        shown.append("".join(parts).strip())
+    shown = [_marked(text, start, end, marks).strip() for start, end in windows]
     line = " … ".join(shown)
     if windows[0][0] > 0:
         line = f"… {line}"
@@ -94,26 +98,29 @@ def excerpt(
     return f"\u2068{line}\u2069" if _has_right_to_left(text) else line
 
 
-def _holds(mark: Mark, start: int, end: int) -> bool:
-    return mark.start <= start and end <= mark.end and start < end
-
-
-def _tagged(part: str, tags: Sequence[str]) -> str:
-    tags = sorted(set(tags))
-    begin = "".join(f"<{tag}>" for tag in tags)
-    end = "".join(f"</{tag}>" for tag in reversed(tags))
-    return f"{begin}{_escape(part)}{end}"
+def _marked(text: str, start: int, end: int, marks: Sequence[Mark]) -> str:
+    """Returns a stretch of a text, each of its parts in the tags of its marks."""
+    inner = {bound for mark in marks for bound in mark[:2] if start < bound < end}
+    parts = []
+    for low, high in itertools.pairwise(sorted({start, end} | inner)):
+        tags = sorted({m.tag for m in marks if m.start <= low and high <= m.end})
+        parts += [f"<{tag}>" for tag in tags]
+        parts.append(_escape(text[low:high]))
+        parts += [f"</{tag}>" for tag in reversed(tags)]
+    return "".join(parts)
 
 
 def _escape(text: str) -> str:
-    text = _UNBROKEN.sub(lambda run: _ends(run[0], _MAX_RUN_LENGTH), text)
+    text = _UNBROKEN.sub(_shorten, text)
     text = re.sub(r"\s+", " ", text)
     text = "".join(char if _is_seen(char) else _number(char) for char in text)
     return _MARKUP.sub(lambda char: f"&#{ord(char[0])};", text)
 
 
-def _ends(run: str, length: int) -> str:
-    return f"{run[: 3 * length // 4]}…{run[-length // 4 :]}"
+def _shorten(run: re.Match[str]) -> str:
+    """Removes the middle of a very long word."""
+    quarter = _MAX_RUN_LENGTH // 4
+    return f"{run[0][: 3 * quarter]}…{run[0][-quarter:]}"
 
 
 def _is_seen(char: str) -> bool:

@@ -40,13 +40,8 @@ def confusion_section(whole: confusion.Confusion, *, title: str, name: str) -> S
     commonest = confusion.commonest(whole, NUM_CONFUSIONS)
     if len(whole.names) > 2 and commonest:
         rows = [
-            [
-                markdown.literal(right),
-                markdown.literal(answered),
-                f"{count:,}",
-                markdown.percent(share),
-            ]
-            for right, answered, count, share in commonest
+            [*map(markdown.literal, names), f"{count:,}", markdown.percent(share)]
+            for *names, count, share in commonest
         ]
         header = ["right", "answered", "how often", "share of the row"]
         texts.append("The commonest confusions:\n\n" + markdown.table(header, rows))
@@ -60,25 +55,22 @@ def scores_section(
     drawn = [s._replace(name=n) for s, n in zip(scores, short, strict=True)]
     draw = functools.partial(pictures.draw_class_scores, title, drawn)
     header = [class_word, "precision", "recall", "F1", "in the file", "answered"]
-    rows = [_score_cells(score) for score in scores[:MAX_LISTED_CLASSES]]
-    if any(re.fullmatch("#[0-9]+", shown) for shown in short):
+    rows = [
+        [
+            markdown.literal(score.name),
+            *map(markdown.percent, (score.precision, score.recall, score.f1)),
+            *(f"{score.num_right:,}", f"{score.num_answered:,}"),
+        ]
+        for score in scores[:MAX_LISTED_CLASSES]
+    ]
+    if any(re.fullmatch("#[0-9]+", name) for name in short):
         header = ["in pictures", *header]
-        names = [markdown.literal(shown) for shown in short[:MAX_LISTED_CLASSES]]
-        rows = [[shown, *cells] for shown, cells in zip(names, rows, strict=True)]
+        names = map(markdown.literal, short)
+        rows = [[name, *cells] for name, cells in zip(names, rows, strict=False)]
     text = markdown.table(header, rows)
     if len(scores) > MAX_LISTED_CLASSES:
         text = f"The first {MAX_LISTED_CLASSES} of {len(scores):,}:\n\n{text}"
     return Section(title, name, text, drawing.as_png(draw))
-
-
-def _score_cells(score: confusion.ClassScore) -> list[str]:
-    shares = (score.precision, score.recall, score.f1)
-    return [
-        markdown.literal(score.name),
-        *(markdown.percent(share) for share in shares),
-        f"{score.num_right:,}",
-        f"{score.num_answered:,}",
-    ]
 
 
 def calibration_section(
@@ -86,13 +78,16 @@ def calibration_section(
 ) -> Section:
     """Shows whether a model is right as often as it is confident."""
     bins = calibration.reliability_bins(confidences, is_right)
-    error = calibration.expected_calibration_error(bins)
-    mean = sum(confidences) / len(confidences)
-    accuracy = sum(is_right) / len(is_right)
+    shares = (
+        sum(confidences) / len(confidences),
+        sum(is_right) / len(is_right),
+        calibration.expected_calibration_error(bins),
+    )
+    mean, accuracy, error = map(markdown.percent, shares)
     text = (
-        f"The model gives its answers a probability of {markdown.percent(mean)} on "
-        f"average, and {markdown.percent(accuracy)} of them are right. Expected "
-        f"calibration error, in {calibration.NUM_BINS} bins: {markdown.percent(error)}."
+        f"The model gives its answers a probability of {mean} on average, and "
+        f"{accuracy} of them are right. Expected calibration error, in "
+        f"{calibration.NUM_BINS} bins: {error}."
     )
     draw = functools.partial(pictures.draw_reliability, bins)
     return Section("Calibration", "calibration", text, drawing.as_png(draw))

@@ -7,8 +7,7 @@ stated". The card names files, but neither directories, nor the machine, nor a t
 
 import json
 import os
-import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -210,16 +209,6 @@ def _first_lines(source: _Source) -> str:
     )
 
 
-def _spread(values: Sequence[float], num_runs: int) -> str:
-    """Returns mean and deviation of the runs with a score: diverged runs have none."""
-    if not values:
-        return "–"
-    text = f"{statistics.fmean(values):.4f}"
-    if len(values) > 1:
-        text += f" ± {statistics.stdev(values):.4f}"
-    return text + (f" (n = {len(values)})" if len(values) < num_runs else "")
-
-
 def _scores(source: _Source) -> str:
     """Formats this run's scores, and the mean of runs that differ in the seed alone."""
     runs = [results["eval"] for results in _seeds(source.directory)]
@@ -232,7 +221,7 @@ def _scores(source: _Source) -> str:
         row = [markdown.literal(metric), f"{value:.4f}"]
         if len(runs) > 1:
             values = [run[metric] for run in runs if run.get(metric) is not None]
-            row.append(_spread(values, len(runs)))
+            row.append(markdown.spread(values, digits=4, num_runs=len(runs)))
         if baseline:
             row.append(_number(baseline.get(metric), ".4f"))
         rows.append(row)

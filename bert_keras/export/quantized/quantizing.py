@@ -1,7 +1,6 @@
 """Exports with smaller weights, by the maintained quantisers of their formats."""
 
 import contextlib
-import importlib
 import io
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,18 +40,11 @@ def check(to: str, quantize: str, *, reduce_range: bool = False) -> None:
         raise InputError(
             f"--to {to} --quantize {quantize}: there is no such export, but {known}"
         )
-    if to == "saved_model":
-        return
     if to == "onnx":
         formats.check_onnx_installed()
-    name, extra = _QUANTISERS[to]
-    try:
-        importlib.import_module(name)
-    except ImportError as error:
-        raise InputError(
-            f"--to {to} --quantize needs the quantiser {name} ({error}): run "
-            f"`pip install '.[{extra}]' -c constraints.txt` in the checkout"
-        ) from None
+    if to in _QUANTISERS:
+        need = f"--to {to} --quantize needs the quantiser"
+        formats.check_installed(*_QUANTISERS[to], need)
 
 
 def quantize(directory: Path, to: str, *, reduce_range: bool = False) -> None:

@@ -38,17 +38,15 @@ def requests(model: served.ServedModel) -> Iterator[tuple[str, dict[str, np.ndar
     """Yields signatures and inputs: short, longer and full, alone and in batches."""
     longest = model.max_seq_length
     lengths = sorted({min(length, longest) for length in (*_LENGTHS, longest)})
+    shapes = [
+        (batch_size, length)
+        for length in lengths
+        for batch_size in _BATCH_SIZES
+        if batch_size * length <= max(_MOST_TOKENS, longest)
+    ]
     for name, signature in model.signatures().items():
-        for length in lengths:
-            for batch_size in _BATCH_SIZES:
-                if batch_size * length <= max(_MOST_TOKENS, longest):
-                    yield (
-                        name,
-                        {
-                            spec.name: _value(spec, model, batch_size, length)
-                            for spec in signature.inputs
-                        },
-                    )
+        for shape in shapes:
+            yield name, {s.name: _value(s, model, *shape) for s in signature.inputs}
 
 
 def _value(
@@ -58,10 +56,7 @@ def _value(
     word = _word(model)
     num_words = max(1, length - 4)
     if spec.dtype == tf.int32:
-        fill = {
-            "input_ids": model.vocabulary.ids[word],
-            "segment_ids": 0,
-        }
+        fill = {"input_ids": model.vocabulary.ids[word], "segment_ids": 0}
         last = 1 if spec.name == "masked_lm_positions" else length
         shape = (batch_size, 2, last) if spec.shape.rank == 3 else (batch_size, last)
         return np.full(shape, fill.get(spec.name, 1), np.int32)
@@ -71,16 +66,13 @@ def _value(
         return np.array([str(row) for row in range(batch_size)], object)
     # Of the texts that share an input, the last one is long.
     is_long = spec.name in ("text", "text_pair", "context", "endings")
-    if "text_pair" in [other.name for other in _string_specs(model)]:
+    strings = model.signatures()[served.STRINGS].inputs
+    if "text_pair" in [other.name for other in strings]:
         num_words //= 2
     text = " ".join([word] * (num_words if is_long else 1))
     if "masked_lm_positions" in [other.name for other in model.id_specs]:
         text = f"{features.MASK_TOKEN} {text}"
     return np.full((batch_size, *[2] * (spec.shape.rank - 1)), text, object)
-
-
-def _string_specs(model: served.ServedModel) -> tuple[tf.TensorSpec, ...]:
-    return model.signatures()[served.STRINGS].inputs
 
 
 def _word(model: served.ServedModel) -> str:

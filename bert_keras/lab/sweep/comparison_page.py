@@ -128,9 +128,10 @@ def sentences(report: Report) -> list[str]:
 def _sentence(ranking: rankings.Ranking, report: Report) -> str:
     """Compares the best candidate at a number of labels with the others."""
     best = ranking.best
+    scores = best.points[ranking.fraction].scores
     text = (
         f"With {ranking.num_examples:,} labelled examples {best.name} is best, "
-        f"{report.metric} {_spread(best.points[ranking.fraction].scores)}"
+        f"{report.metric} {markdown.spread(scores, digits=3)}"
     )
     for is_clear, what in (
         (True, "it is better than"),
@@ -149,15 +150,6 @@ def _sentence(ranking: rankings.Ranking, report: Report) -> str:
 def _listed(names: Sequence[str]) -> str:
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
-
-
-def _spread(values: Sequence[float]) -> str:
-    if not values:
-        return "–"
-    mean = statistics.fmean(values)
-    if len(values) == 1:
-        return f"{mean:.3f}"
-    return f"{mean:.3f} ± {statistics.stdev(values):.3f}"
 
 
 def render(report: Report) -> str:
@@ -197,9 +189,7 @@ def _table(
 def _scores_table(report: Report) -> str:
     def cell(candidate: rankings.Candidate, ranking: rankings.Ranking) -> str:
         values = candidate.points[ranking.fraction].scores
-        text = _spread(values)
-        if 0 < len(values) < report.num_seeds:
-            text += f" (n = {len(values)})"
+        text = markdown.spread(values, digits=3, num_runs=report.num_seeds)
         return f"**{text}**" if candidate is ranking.best else text
 
     return _table(report, "mean ± deviation", cell)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import operator
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -98,14 +99,7 @@ class Run(strict.StrictModel):
     def value(self, key: str) -> Any:
         if key == MODEL_KEY:
             return self.model and self.model.name
-        return _setting(self.settings, key)
-
-
-def _setting(settings: strict.StrictModel, dotted_key: str) -> Any:
-    value: Any = settings
-    for name in dotted_key.split("."):
-        value = getattr(value, name)
-    return value
+        return operator.attrgetter(key)(self.settings)
 
 
 def plan_runs(settings: sweeps.SweepConfig, command: Command) -> list[Run]:
@@ -153,7 +147,7 @@ def _plan_run(
     assignments = [f"{key}={json.dumps(value)}" for key, value in point.items()]
     settings = command.settings([*assignments, f"seed={seed}"])
     # As in the configuration, where 5e-5, text to YAML, is a number.
-    pairs = {key: _setting(settings, key) for key in point} | {"seed": seed}
+    pairs = {key: operator.attrgetter(key)(settings) for key in point} | {"seed": seed}
     in_name = {"fold": fold, MODEL_KEY: model and model.name, **pairs}
     name = ",".join(
         f"{key}={urllib.parse.quote(show(value), safe='+')}"
@@ -183,15 +177,13 @@ def show(value: Any) -> str:
 
 def varied_names(points: Sequence[Sequence[Any]], *, without: int = -1) -> list[str]:
     """Returns names for grid points, from varying values, except a key's."""
-    varied = [
-        index
+    columns = [
+        list(map(show, values))
         for index, values in enumerate(zip(*points, strict=True))
         if index != without and len({*values}) > 1
     ]
-    return [
-        " · ".join(show(values[index]) for index in varied) or "all runs"
-        for values in points
-    ]
+    rows = zip(*columns, strict=True) if columns else [("all runs",)] * len(points)
+    return [" · ".join(row) for row in rows]
 
 
 def merge_plans(

@@ -165,9 +165,8 @@ def chosen_line(state: State) -> str:
     metric = state.criterion.metric
     how = "the best single run"
     if state.criterion.choose == "mean":
-        how = f"the best run of the point with the best mean, {point.mean:.4f}"
-        if point.deviation is not None:
-            how += f" ± {point.deviation:.4f}"
+        mean = markdown.spread(point.scores, digits=4)
+        how = f"the best run of the point with the best mean, {mean}"
         if state.num_folds:
             how += f" over {state.num_folds} folds"
     line = f"Chosen: {best.run.name}, {metric} {best.score:.4f} on dev, {how}."

@@ -189,13 +189,12 @@ def test_only_a_free_place_is_written_to(classifier, saved_model, tmp_path):
     assert [path.name for path in saved_model.parent.iterdir()] == ["1"]
 
 
-@pytest.mark.parametrize("form", ["saved_model", "onnx_model"])
-def test_the_code_of_the_card_calls_it(form, request, capsys):
-    directory = request.getfixturevalue(form)
-    card = (directory / "README.md").read_text(encoding="utf-8")
+def test_the_code_of_the_card_calls_it(onnx_model, capsys):
+    """Other forms, of all kinds: test_card_code.py."""
+    card = (onnx_model / "README.md").read_text(encoding="utf-8")
     assert "\n# run\n" in card
     code = re.search("```python\n(.*?)```", card, re.DOTALL)[1]
-    exec(code.replace("DIRECTORY", str(directory)), {})
+    exec(code.replace("DIRECTORY", str(onnx_model)), {})
     assert capsys.readouterr().out
 
 

@@ -26,7 +26,7 @@ def reported(made_once) -> Path:
 
     def fill(directory: Path) -> None:
         runs.pretraining_run(directory / "run", results=runs.RESULTS)
-        runs.finished_run(directory / "classification", "classification")
+        runs.finished_run(directory / "classification")
         command = [sys.executable, "-c", WITHOUT_TENSORFLOW]
         subprocess.run([*command, *sorted(directory.iterdir())], check=True)
 

@@ -125,76 +125,28 @@ RESULTS = {
     "eval_baseline": {"commonest_token": "the", "masked_lm_accuracy": 0.0625},
 }
 
-TASKS = {
-    "classification": config.Task(
-        kind="classification", name="MRPC", labels=("0", "1")
-    ),
-    "regression": config.Task(kind="regression"),
-    "choice": config.Task(kind="choice"),
-    "tagging": config.Task(kind="tagging", labels=("O", "B-X", "I-X")),
-    "span": config.Task(kind="span", has_impossible=True),
-}
-RECORDS = {
-    "classification": {
-        "text": "a <b> | c",
-        "text_pair": "d",
-        "line": 2,
-        "label": "0",
-        "prediction": "1",
-        "probabilities": {"0": 0.25, "1": 0.75},
-    },
-    "regression": {
-        "text": "a <b> | c",
-        "text_pair": None,
-        "line": 2,
-        "label": 1.0,
-        "prediction": 2.5,
-    },
-    "choice": {
-        "text": "a <b> | c",
-        "beginning": "d",
-        "endings": ["e", "f"],
-        "line": 2,
-        "label": 0,
-        "prediction": 1,
-        "probabilities": [0.25, 0.75],
-    },
-    "tagging": {
-        "words": ["a", "<b>", "|", "c"],
-        "line": 2,
-        "labels": ["O", "B-X", "I-X", "O"],
-        "prediction": ["B-X", "O", "O", "O"],
-    },
-    "span": {
-        "id": "q",
-        "question": "a <b> | c",
-        "context": "d e",
-        "answers": ["d"],
-        "prediction": "e",
-        "probability": 0.5,
-        "null_odds": -1.0,
-        "best_text": "e",
-    },
+ANSWER = {
+    "text": "a <b> | c",
+    "text_pair": "d",
+    "line": 2,
+    "label": "0",
+    "prediction": "1",
+    "probabilities": {"0": 0.25, "1": 0.75},
 }
 EVALUATION = {"f1": 0.5, "best_f1_thresh": -1.5, "dev2_total": 3, "num_unknown": 0}
 
 
-def finished_run(directory: Path, kind: str, **changes) -> Path:
-    """A run directory with one curve and one answer."""
-    directory.mkdir()
+def finished_run(directory: Path, **changes) -> Path:
+    """A fine-tuning with one curve and one answer."""
     settings = finetuning.FinetuningConfig(task="MRPC", num_train_epochs=1)
+    write_settings(directory, settings, kind="classification", inputs={})
+    task = {"kind": "classification", "name": "MRPC", "labels": ["0", "1"]}
     files = {
-        "config.yaml": yaml.safe_dump(settings.model_dump(mode="json")),
-        "task.json": json.dumps(TASKS[kind].model_dump(mode="json")),
-        "inputs.json": "{}",
-        "bert_config.json": "{}",
+        "task.json": json.dumps(task),
         "results.json": json.dumps({"steps": 7, "eval": EVALUATION}),
-        "dev_answers.jsonl": json.dumps({**RECORDS[kind], **changes}) + "\n",
+        "dev_answers.jsonl": json.dumps(ANSWER | changes) + "\n",
     }
     for name, content in files.items():
         (directory / name).write_text(content)
-    writer = tf.summary.create_file_writer(str(directory / "logs/train"))
-    with writer.as_default(7):
-        tf.summary.scalar("loss/loss", 0.5)
-    writer.close()
+    write_process(directory / "logs/train", {"loss/loss": {7: 0.5}}, pid=1)
     return directory
