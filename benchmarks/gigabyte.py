@@ -21,7 +21,6 @@ import json
 import random
 import re
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,7 +102,7 @@ def read_documents(kind: str, path: Path) -> list[list[list[str]]]:
         [sentences.split_sentences(paragraph) for paragraph in found.paragraphs]
         for item in reading.find_inputs({kind: [str(path)]})
         for part in reading.split_input(item)
-        for found in reading.read_range(part, lambda _: None, Counter())
+        for found in reading.read_range(part, source.Context())
         if isinstance(found, source.SourceDocument)
     ]
 

@@ -10,7 +10,6 @@ the tests. No duplicates are left out.
 import argparse
 import ast
 import json
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,7 +28,7 @@ def articles(path: Path) -> list[list[str]]:
     return [
         found.paragraphs
         for part in reading.split_input(item)
-        for found in reading.read_range(part, lambda _: None, Counter())
+        for found in reading.read_range(part, source.Context())
         if isinstance(found, source.SourceDocument)
     ]
 

@@ -345,7 +345,10 @@ class _Read(steps.Worker):
         options = source.Options(
             drop_lists=config.drop_lists, encoding=self._job.encoding
         )
-        for document in reading.read_range(part, self._heartbeat.add, counts, options):
+        context = source.Context(
+            options=options, advance=self._heartbeat.add, counts=counts
+        )
+        for document in reading.read_range(part, context):
             if isinstance(document, source.Reject):
                 counts[f"rejected/{document.reason.split(':')[0]}"] += 1
                 rejects.append(document)

@@ -75,6 +75,7 @@ def split_sentences(paragraph: str) -> list[str]:
         point, end = boundary.span()
         if end == size:
             break
+        is_plain = False
         # Most ends are a word, a point and a capital letter: no call for these.
         if paragraph[end] in _CAPITALS and paragraph[point:end] == ". ":
             blank = paragraph.rfind(" ", start, point)
@@ -85,8 +86,6 @@ def split_sentences(paragraph: str) -> list[str]:
                 and word.isalpha()
                 and word.lower() not in _ABBREVIATIONS
             )
-        else:
-            is_plain = False
         if is_plain or _is_end(paragraph, start, boundary):
             sentences.append(paragraph[start:end].strip())
             start = end

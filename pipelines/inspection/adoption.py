@@ -5,10 +5,10 @@ The records are `tf.train.Example`s of google-research/bert and tf-models-offici
 `examples` would have written them, are added.
 """
 
+import fnmatch
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -70,17 +70,14 @@ def adopt_examples(
 
 
 def _find_files(directory: str | Path) -> list[str]:
-    names = [name for name in files.list_directory(directory) if _is_shard(name)]
+    names = fnmatch.filter(files.list_directory(directory), _PATTERN)
+    names = [name for name in names if not name.startswith(".")]
     if not names:
         raise InputError(
             f"{directory}: expected files named {_PATTERN}, found none: give the "
             "directory that holds them"
         )
     return [files.join(directory, name) for name in names]
-
-
-def _is_shard(name: str) -> bool:
-    return fnmatch(name, _PATTERN) and not name.startswith(".")
 
 
 def _load_vocabulary(
@@ -126,12 +123,14 @@ def _format_of(
 ) -> dict[str, Any]:
     names = "v2" if features.V2_NAMES["input_ids"] in decoded else "v1"
     ids = features.V2_NAMES["input_ids"] if names == "v2" else "input_ids"
-    for name in (ids, "masked_lm_positions"):
-        if name not in decoded:
-            raise InputError(
-                f"{origin}: expected the features of masked examples "
-                f"({', '.join(_known_names())}), found {', '.join(sorted(decoded))}"
-            )
+    if not {ids, "masked_lm_positions"} <= decoded.keys():
+        known = [feature.name for feature in features.pretraining_features(1, 1)]
+        v2 = {name: f"{name} or {other}" for name, other in features.V2_NAMES.items()}
+        raise InputError(
+            f"{origin}: expected the features of masked examples "
+            f"({', '.join(v2.get(name, name) for name in known)}), found "
+            f"{', '.join(sorted(decoded))}"
+        )
     return {
         "feature_names": names,
         "max_seq_length": int(decoded[ids].lengths[0]),
@@ -141,14 +140,6 @@ def _format_of(
             "sentence_pairs" if "next_sentence_labels" in decoded else "full_sentences"
         ),
     }
-
-
-def _known_names() -> list[str]:
-    names = [feature.name for feature in features.pretraining_features(1, 1)]
-    return [
-        f"{name} or {features.V2_NAMES[name]}" if name in features.V2_NAMES else name
-        for name in names
-    ]
 
 
 # Their content.

@@ -153,18 +153,17 @@ def _distribution(histogram: np.ndarray) -> dict[str, Any]:
 def _vocabulary_card(
     counts: Counts, vocabulary: tokenization.Vocabulary
 ) -> dict[str, Any]:
-    order = np.argsort(-counts.by_token, kind="stable")
-    order = order[: NUM_COMMONEST + len(features.SPECIAL_TOKENS)].tolist()
-    commonest = {
-        vocabulary.tokens[token]: int(counts.by_token[token])
-        for token in order
-        if counts.by_token[token]
-        and vocabulary.tokens[token] not in features.SPECIAL_TOKENS
-    }
+    order = np.argsort(-counts.by_token, kind="stable").tolist()
+    tokens = ((vocabulary.tokens[i], int(counts.by_token[i])) for i in order)
+    commonest = (
+        (token, count)
+        for token, count in tokens
+        if count and token not in features.SPECIAL_TOKENS
+    )
     return {
         "size": len(vocabulary),
         "seen": int((counts.by_token > 0).sum()),
-        "commonest": dict(itertools.islice(commonest.items(), NUM_COMMONEST)),
+        "commonest": dict(itertools.islice(commonest, NUM_COMMONEST)),
     }
 
 
@@ -237,23 +236,18 @@ def _sections(card: Mapping[str, Any]) -> Iterator[tuple[str, _Rows]]:
     corpus = card["corpus"]
     if rows := _corpus_rows(corpus):
         yield "Corpus", rows
-    if corpus.get("left_out"):
-        top = list(corpus["left_out"].items())[:NUM_REASONS]
-        yield "Left out", [(name, f"{n:,}") for name, n in top]
-    if corpus.get("cleaned"):
-        top = list(corpus["cleaned"].items())[:NUM_REASONS]
-        yield "Cleaned out of documents", [(name, f"{n:,}") for name, n in top]
+    for key, title in (
+        ("left_out", "Left out"),
+        ("cleaned", "Cleaned out of documents"),
+    ):
+        if reasons := list(corpus.get(key, {}).items()):
+            yield title, [(name, f"{n:,}") for name, n in reasons[:NUM_REASONS]]
     yield "Examples", _example_rows(card)
     yield "Masks", _mask_rows(card)
     words = card["vocabulary"]
     commonest = "  ".join(f"{token} {n:,}" for token, n in words["commonest"].items())
-    yield (
-        "Vocabulary",
-        [
-            ("entries", f"{words['size']:,}, of which {words['seen']:,} occur"),
-            ("commonest", commonest),
-        ],
-    )
+    entries = f"{words['size']:,}, of which {words['seen']:,} occur"
+    yield "Vocabulary", [("entries", entries), ("commonest", commonest)]
 
 
 def _corpus_rows(corpus: Mapping[str, Any]) -> _Rows:
@@ -265,15 +259,16 @@ def _corpus_rows(corpus: Mapping[str, Any]) -> _Rows:
     if corpus.get("tokens"):
         unknown = corpus.get("unknown_tokens", 0) / corpus["tokens"]
         rows.append(("unknown share", f"{unknown:.3%}"))
-    sources = corpus.get("sources", {})
-    return rows + [(source, _joined(counts)) for source, counts in sources.items()]
+    for source, counts in corpus.get("sources", {}).items():
+        amounts = (f"{count:,} {name}" for name, count in counts.items())
+        rows.append((source, ", ".join(amounts)))
+    return rows
 
 
 def _example_rows(card: Mapping[str, Any]) -> _Rows:
     examples = card["examples"]
     second = ("B", "none: full sentences, no next-sentence prediction")
-    if "next_sentence" in card:
-        shares = card["next_sentence"]
+    if shares := card.get("next_sentence"):
         kind = f"; next_sentence={shares['kind']}" if shares["kind"] else ""
         both = f"{shares['random_share']:.2%}, next {shares['next_share']:.2%}{kind}"
         second = ("B is random", both)
@@ -290,21 +285,18 @@ def _example_rows(card: Mapping[str, Any]) -> _Rows:
 
 def _mask_rows(card: Mapping[str, Any]) -> _Rows:
     masks = card["masking"]
-    kind = masks["kind"]
-    if kind == "dynamic":
-        kind += ": made when loaded; here those of a first epoch"
+    note = ": made when loaded; here those of a first epoch"
+    shares = (
+        ("[MASK]", "mask_share"),
+        ("random", "random_share"),
+        ("kept", "kept_share"),
+    )
     return [
-        ("kind", kind),
+        ("kind", masks["kind"] + (note if masks["kind"] == "dynamic" else "")),
         ("hidden", f"{masks['hidden_share']:.2%} of the tokens"),
         ("an example", _described(card["predictions"])),
-        ("[MASK]", f"{masks['mask_share']:.2%}"),
-        ("random", f"{masks['random_share']:.2%}"),
-        ("kept", f"{masks['kept_share']:.2%}"),
+        *((label, f"{masks[key]:.2%}") for label, key in shares),
     ]
-
-
-def _joined(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
 def _described(distribution: Mapping[str, Any]) -> str:

@@ -142,15 +142,16 @@ _ETEXT = re.compile(r"\be-?texts?\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(
     r"[.!?:;,…—\-。！？：；，、｡؟؛۔।။៕።][\"'”’»)\]_*」』）]*$|[\"”’»」』]$"
 )
+_DIVISIONS = (
+    r"CHAPTER|CHAP\.|BOOK|PART|VOLUME|VOL\.|SECTION|LETTER|CANTO|STAVE|ACT|SCENE"
+    r"|CHAPITRE|CAP[IÍ]TULO|LIVRE|APPENDIX"
+)
 _ENTRY = re.compile(
-    r"\s*(?:(?:CHAPTER|CHAP\.|BOOK|PART|VOLUME|VOL\.|SECTION|LETTER|CANTO|STAVE|ACT"
-    r"|SCENE|CHAPITRE|CAP[IÍ]TULO|LIVRE|APPENDIX)\s+[\dIVXLCivxlc]+\b"
-    r"|[IVXLC]{1,7}\.|\d{1,3}\.)",
+    rf"\s*(?:(?:{_DIVISIONS})\s+[\dIVXLCivxlc]+\b|[IVXLC]{{1,7}}\.|\d{{1,3}}\.)",
     re.IGNORECASE,
 )
 _HEADING = re.compile(
-    r"(?:CHAPTER|CHAP\.|BOOK|PART|VOLUME|VOL\.|SECTION|SECT\.|LETTER|CANTO|STAVE|ACT"
-    r"|SCENE|CHAPITRE|CAP[IÍ]TULO|LIVRE|APPENDIX|NO\.)\s+"
+    rf"(?:{_DIVISIONS}|SECT\.|NO\.)\s+"
     r"(?:[\dIVXLC]+|THE|ONE|TWO|THREE|FOUR|FIVE|SIX|SEVEN|EIGHT|NINE|TEN|ELEVEN"
     r"|TWELVE|FIRST|SECOND|THIRD|LAST|PREMI[EÈ]R)\b|[IVXLC]+\.?$|\d+\.?$",
     re.IGNORECASE,
@@ -277,9 +278,8 @@ def _reason_to_drop(lines: list[str]) -> str | None:
     if any(mark in text for mark in ("   ", "\t", "|", "....")):
         columns = sum(map(_has_columns, lines))
     if any(line[-2:-1].isdigit() or line[-1].isdigit() for line in lines):
-        entries = sum(
-            len(line) < _MAX_ROW and bool(_PAGE_AT_END.search(line)) for line in lines
-        )
+        short = [line for line in lines if len(line) < _MAX_ROW]
+        entries = sum(bool(_PAGE_AT_END.search(line)) for line in short)
     return "tables" if max(columns, entries) * 2 >= len(lines) else None
 
 

@@ -4,7 +4,6 @@ import hashlib
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, BinaryIO, ClassVar
 
 from bert_keras.core import files
@@ -44,7 +43,7 @@ class Books:
         from bert_keras.pipelines.sources import book_cutter
 
         if item.num_bytes <= max_bytes:
-            return source.even_ranges(item, 1)
+            return source.one_range(item)
         with files.open_to_read(item.path) as file:
             pieces = book_cutter.find_pieces(file, item.num_bytes)
         groups: list[list[book_cutter.Piece]] = [[]]
@@ -63,24 +62,18 @@ class Books:
             for group in groups
         ]
 
-    def read(
-        self,
-        part: source.Range,
-        options: source.Options,
-        advance: source.Advance,
-        counts: Counter[str],
-    ) -> Iterator[source.SourceDocument | source.Reject]:
+    def read(self, part: source.Range, context: source.Context) -> source.Items:
         from bert_keras.pipelines.sources import book_cutter
 
         with files.open_to_read(part.path) as file:
             encoding = book_cutter.encoding_of(file)
             pieces = part.pieces or book_cutter.find_pieces(file, part.stop)
             for piece in map(book_cutter.Piece._make, pieces):
-                counts["items_read"] += 1
-                book = _read_book(file, piece, part.path, encoding, options, counts)
+                context.counts["items_read"] += 1
+                book = _read_book(file, piece, part.path, encoding, context)
                 if book is not None:
                     yield book
-                advance(piece.stop - piece.start)
+                context.advance(piece.stop - piece.start)
 
 
 def _read_book(
@@ -88,16 +81,16 @@ def _read_book(
     piece: "book_cutter.Piece",
     path: str,
     encoding: str | None,
-    options: source.Options,
-    counts: Counter[str],
+    context: source.Context,
 ) -> source.SourceDocument | source.Reject | None:
     from bert_keras.pipelines.sources import book_cutter, book_text, encodings
 
+    counts, otherwise = context.counts, context.options.encoding
     file.seek(piece.start)
     data = file.read(piece.stop - piece.start)
     digest = hashlib.sha256(data).hexdigest()
     try:
-        text, codec = encodings.decode(data, encoding, otherwise=options.encoding)
+        text, codec = encodings.decode(data, encoding, otherwise=otherwise)
     except ValueError as error:
         place = f"byte {piece.start}" if piece.start else ""
         return source.Reject(path, place, "", str(error))

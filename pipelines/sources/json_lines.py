@@ -1,8 +1,6 @@
 """JSON lines -> documents, such as those of WikiExtractor's `--json`."""
 
 import json
-from collections import Counter
-from collections.abc import Iterator
 from typing import ClassVar
 
 from bert_keras.core.errors import InputError
@@ -28,14 +26,8 @@ class JsonLines:
         """Divides only files that are not compressed."""
         return text_lines.split(item, max_bytes)
 
-    def read(
-        self,
-        part: source.Range,
-        options: source.Options,
-        advance: source.Advance,
-        counts: Counter[str],
-    ) -> Iterator[source.SourceDocument | source.Reject]:
-        with text_lines.open_range(part, advance) as (file, stop, progress):
+    def read(self, part: source.Range, context: source.Context) -> source.Items:
+        with text_lines.open_range(part, context.advance) as (file, stop, progress):
             lines = text_lines.read_lines(file, part.path, part.start)
             for number, (offset, line) in enumerate(lines, 1):
                 if offset >= stop:
@@ -43,7 +35,7 @@ class JsonLines:
                 progress.update()
                 if line is not None and not line.strip():
                     continue
-                counts["items_read"] += 1
+                context.counts["items_read"] += 1
                 try:
                     document = parse_line(line)
                 except ValueError as error:
@@ -52,7 +44,7 @@ class JsonLines:
                     yield source.Reject(part.path, place, "", str(error))
                     continue
                 if document is None:
-                    counts["dropped/no running text"] += 1
+                    context.counts["dropped/no running text"] += 1
                 else:
                     yield document
 

@@ -7,7 +7,7 @@ are left out on purpose are counted.
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_keras.core import files, progress
@@ -60,15 +60,10 @@ def split_input(item: source.Input, *, max_bytes: int = 32 << 20) -> list[source
     return SOURCES[item.kind].split(item, max_bytes)
 
 
-def read_range(
-    part: source.Range,
-    advance: source.Advance,
-    counts: Counter[str],
-    options: source.Options = source.DEFAULTS,
-) -> Iterator[source.SourceDocument | source.Reject]:
+def read_range(part: source.Range, context: source.Context) -> source.Items:
     """Reads the documents that begin in a range; an `OSError` has the file's name."""
     try:
-        yield from SOURCES[part.kind].read(part, options, advance, counts)
+        yield from SOURCES[part.kind].read(part, context)
         num_bytes = files.size(part.path)
     except OSError as error:
         # Errors of reading an open file do not say which.

@@ -7,7 +7,6 @@ file begins a document. BookCorpus has no blank lines, so long documents are cut
 import hashlib
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator
 from typing import BinaryIO, ClassVar, NamedTuple
 
@@ -109,30 +108,26 @@ class Sentences:
         """Divides only files that are not compressed."""
         return text_lines.split(item, max_bytes, step=PART_BYTES)
 
-    def read(
-        self,
-        part: source.Range,
-        options: source.Options,
-        advance: source.Advance,
-        counts: Counter[str],
-    ) -> Iterator[source.SourceDocument | source.Reject]:
+    def read(self, part: source.Range, context: source.Context) -> source.Items:
         from bert_keras.pipelines.sources import encodings
 
         name = files.name_of(part.path)
-        with text_lines.open_range(part, advance) as (file, stop, progress):
+        with text_lines.open_range(part, context.advance) as (file, stop, progress):
             for block in read_blocks(file, part.path, part.start, stop):
                 progress.update()
-                counts["items_read"] += 1
+                context.counts["items_read"] += 1
                 data = b"\n".join(filter(None, block.lines))
                 try:
                     if None in block.lines:
                         raise ValueError("longer than 64 MiB")
-                    text, codec = encodings.decode(data, otherwise=options.encoding)
+                    text, codec = encodings.decode(
+                        data, otherwise=context.options.encoding
+                    )
                 except ValueError as error:
                     place = f"byte {block.offset}"
                     yield source.Reject(part.path, place, "", str(error))
                     continue
-                counts[f"encoding/{codec}"] += 1
+                context.counts[f"encoding/{codec}"] += 1
                 lines = (" ".join(line.split()) for line in text.split("\n"))
                 yield source.SourceDocument(
                     id=f"{name}:{hashlib.sha256(data).hexdigest()[:12]}",

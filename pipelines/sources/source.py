@@ -5,9 +5,10 @@ cheap to import, since the command line takes its options from them: heavy modul
 imported in their methods.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol
 
 from bert_keras.core.errors import InputError
@@ -70,6 +71,18 @@ class Reject(NamedTuple):
     reason: str
 
 
+Items = Iterator[SourceDocument | Reject]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Context:
+    """The options of a reader, and where it reports."""
+
+    options: Options = DEFAULTS
+    advance: Advance = lambda _: None
+    counts: Counter[str] = field(default_factory=Counter)
+
+
 class Source(Protocol):
     """A kind of file, and how it becomes documents."""
 
@@ -89,9 +102,7 @@ class Source(Protocol):
         """Divides a file of more than `max_bytes` into ranges for several workers."""
         ...
 
-    def read(
-        self, part: Range, options: Options, advance: Advance, counts: Counter[str]
-    ) -> Iterator[SourceDocument | Reject]:
+    def read(self, part: Range, context: Context) -> Items:
         """Reads the documents that begin in a range.
 
         Counts `items_read` for each item, and `dropped/` with the reason for each item
@@ -100,16 +111,20 @@ class Source(Protocol):
         ...
 
 
-def even_ranges(item: Input, num_ranges: int, *, step: int = 1) -> list[Range]:
+def even_ranges(item: Input, max_bytes: int, *, step: int = 1) -> list[Range]:
     """Divides a file into ranges of equal size, at multiples of `step` bytes."""
+    num_ranges = max(-(-item.num_bytes // max_bytes), 1)
     starts = {
         item.num_bytes * n // num_ranges // step * step for n in range(num_ranges)
     }
-    bounds = [*sorted(starts), item.num_bytes]
     return [
         Range(kind=item.kind, path=item.path, start=start, stop=stop)
-        for start, stop in zip(bounds, bounds[1:], strict=False)
+        for start, stop in itertools.pairwise([*sorted(starts), item.num_bytes])
     ]
+
+
+def one_range(item: Input) -> list[Range]:
+    return [Range(kind=item.kind, path=item.path, start=0, stop=item.num_bytes)]
 
 
 def check_no_html(start: bytes, path: str, *, expected: str) -> None:

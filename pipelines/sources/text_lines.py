@@ -23,12 +23,11 @@ def check_packing(path: str) -> bytes:
 
 def split(item: source.Input, max_bytes: int, *, step: int = 1) -> list[source.Range]:
     """Divides a plain file at multiples of `step` bytes; a packed one is one range."""
-    num_ranges = max(-(-item.num_bytes // max_bytes), 1)
-    if num_ranges > 1:
+    if item.num_bytes > max_bytes:
         with files.open_to_read(item.path) as file:
             if multistream.compression(file) is not None:
-                num_ranges = 1
-    return source.even_ranges(item, num_ranges, step=step)
+                return source.one_range(item)
+    return source.even_ranges(item, max_bytes, step=step)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
 from typing import ClassVar
 
 from bert_keras.pipelines.sources import source
@@ -28,30 +27,24 @@ class Wikipedia:
         """Divides plain dumps and many bzip2 streams; warns of other long dumps."""
         from bert_keras.pipelines.sources import dump_pages
 
-        num_ranges = max(-(-item.num_bytes // max_bytes), 1)
-        if num_ranges > 1 and not dump_pages.is_splittable(item.path):
-            num_ranges = 1
-            if item.num_bytes > _LONG_BYTES:
-                logger.warning(
-                    "%s: %.1f GB that cannot be divided, so one worker must read all "
-                    "of it; several can share the dump whose name ends in "
-                    "-pages-articles-multistream.xml.bz2, from dumps.wikimedia.org, or "
-                    "this one repacked with pbzip2",
-                    item.path,
-                    item.num_bytes / 1e9,
-                )
-        return source.even_ranges(item, num_ranges)
+        if item.num_bytes <= max_bytes or dump_pages.is_splittable(item.path):
+            return source.even_ranges(item, max_bytes)
+        if item.num_bytes > _LONG_BYTES:
+            logger.warning(
+                "%s: %.1f GB that cannot be divided, so one worker must read all of "
+                "it; several can share the dump whose name ends in "
+                "-pages-articles-multistream.xml.bz2, from dumps.wikimedia.org, or "
+                "this one repacked with pbzip2",
+                item.path,
+                item.num_bytes / 1e9,
+            )
+        return source.one_range(item)
 
-    def read(
-        self,
-        part: source.Range,
-        options: source.Options,
-        advance: source.Advance,
-        counts: Counter[str],
-    ) -> Iterator[source.SourceDocument | source.Reject]:
+    def read(self, part: source.Range, context: source.Context) -> source.Items:
         from bert_keras.pipelines import filters, wikitext
         from bert_keras.pipelines.sources import dump_pages
 
+        counts, advance = context.counts, context.advance
         cleaned: Counter[str] = Counter()
         for page in dump_pages.read_pages(
             part.path, start=part.start, stop=part.stop, advance=advance
@@ -62,7 +55,7 @@ class Wikipedia:
                 yield source.Reject(part.path, page_id, page.title or "", page.reason)
                 continue
             reason = page.reason_to_drop
-            if reason is None and options.drop_lists:
+            if reason is None and context.options.drop_lists:
                 reason = filters.page_reason(page.title, page.text)
             if reason:
                 counts[f"dropped/{reason}"] += 1

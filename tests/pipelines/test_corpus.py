@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import random
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings.config import CorpusConfig
 from bert_keras.pipelines import corpus, instances
 from bert_keras.pipelines.engine import engines, passes
-from bert_keras.pipelines.sources import reading
+from bert_keras.pipelines.sources import reading, source
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
@@ -100,13 +99,13 @@ def test_whole_output(sources, tmp_path):
     result = build(tmp_path / "out", **sources)
     found = documents(tmp_path / "out")
     (book,) = [key for key in found if key.startswith("book.txt:")]
-    for key, source, title, texts in [
+    for key, origin, title, texts in [
         ("xwiki:1:One", "wikipedia", "One", [["New text.", "It has two."], ["End."]]),
         ("a", "s", "T", [["First.", "Second."], ["Third."]]),
         ("b", "jsonl", "", [["x y"]]),
         (book, "books", "book", [["It was dark.", "It was late."], ["“No!”"]]),
     ]:
-        expected = {"id": key, "source": source, "title": title, "paragraphs": texts}
+        expected = {"id": key, "source": origin, "title": title, "paragraphs": texts}
         assert found[key] == expected
     assert len(found) == 7
     assert result.counters == {
@@ -243,10 +242,10 @@ def test_a_file_that_is_cut_while_it_is_read(tmp_path, kind):
     [part] = reading.split_input(item)
     os.truncate(path, item.num_bytes // 3)
     with pytest.raises(InputError, match=r"a\.jsonl: was cut while it was read: it ha"):
-        list(reading.read_range(part, int, Counter()))
+        list(reading.read_range(part, source.Context()))
     os.remove(path)
     with pytest.raises(FileNotFoundError) as error:
-        list(reading.read_range(part, int, Counter()))
+        list(reading.read_range(part, source.Context()))
     assert error.value.filename == path
 
 

@@ -8,7 +8,6 @@ import logging
 import os
 import pickle
 import random
-from collections import Counter
 
 import pytest
 
@@ -51,20 +50,16 @@ BREAD = source.SourceDocument(
 )
 
 
-def ignore(_):
-    pass
-
-
 def read(path, kind, *, start=0, stop=None, **options):
     """All that a reader yields, what it counts, and the bytes that it reports."""
-    counts, consumed = Counter(), []
+    consumed = []
     [item] = reading.find_inputs({kind: [str(path)]})
     stop = item.num_bytes if stop is None else stop
     part = source.Range(kind=kind, path=item.path, start=start, stop=stop)
-    options = source.Options(**options)
-    found = list(reading.read_range(part, consumed.append, counts, options))
+    context = source.Context(options=source.Options(**options), advance=consumed.append)
+    found = list(reading.read_range(part, context))
     assert sum(consumed) == stop - start
-    return found, dict(counts)
+    return found, dict(context.counts)
 
 
 def write(tmp_path, data, name="file"):
@@ -321,7 +316,7 @@ def test_ranges(tmp_path, kind, data, is_divided, caplog):
     found = [
         result
         for part in ranges
-        for result in reading.read_range(part, ignore, Counter())
+        for result in reading.read_range(part, source.Context())
     ]
     whole = read(item.path, kind)[0]
     assert [result[:1] for result in found] == [result[:1] for result in whole]
@@ -364,14 +359,14 @@ def test_real_json_of_wikiextractor(shared_data):
     pattern = str(shared_data / "wikipedia_extracted/enwikinews_json/*/wiki_*")
     inputs = reading.find_inputs({"jsonl": [pattern]})
     assert len(inputs) == 12
-    counts = Counter()
+    context = source.Context()
     rng = random.Random(0)
     found = [
         document
         for item in inputs
         for part in reading.split_input(item, max_bytes=rng.randrange(1 << 17, 1 << 20))
-        for document in reading.read_range(part, ignore, counts)
+        for document in reading.read_range(part, context)
     ]
-    assert counts["items_read"] == 12_137
-    assert len(found) + counts["dropped/no running text"] == 12_137
+    assert context.counts["items_read"] == 12_137
+    assert len(found) + context.counts["dropped/no running text"] == 12_137
     assert len({document.id for document in found}) == len(found)

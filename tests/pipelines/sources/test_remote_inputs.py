@@ -2,14 +2,13 @@
 
 import bz2
 import time
-from collections import Counter
 
 import pytest
 from obstore import store as object_stores
 
 from bert_keras.core import files, stores
 from bert_keras.core.errors import InputError
-from bert_keras.pipelines.sources import reading
+from bert_keras.pipelines.sources import reading, source
 
 
 def page_xml(number):
@@ -55,7 +54,7 @@ def test_every_kind_from_a_store(bucket):
     found = [
         (document.title, document.paragraphs)
         for part in ranges
-        for document in reading.read_range(part, lambda _: None, Counter())
+        for document in reading.read_range(part, source.Context())
     ]
     assert found == [
         ("Ten", ["Ten is a number, and no more."]),
