@@ -77,10 +77,8 @@ class Reader:
             limits = (1 if feature.length is None else width, width)
             _check_lengths(feature.name, column.lengths, limits)
             if column.values.dtype != feature.dtype:
-                raise InputError(
-                    f"expected {feature.dtype} values of {feature.name}, found "
-                    f"{column.values.dtype}: recreate the examples"
-                )
+                expected = f"{feature.dtype} values of {feature.name}"
+                raise _violation(expected, str(column.values.dtype))
             arrays[names[feature.name]] = _padded(column, width)
         if self.config.pack_instances and self.config.masking == "dynamic":
             input_ids = arrays["input_ids"]
@@ -100,9 +98,8 @@ class Reader:
             limit = limits.get(name, 2)
             low, high = values.min(), values.max()
             if not 0 <= low <= high < limit:
-                raise InputError(
-                    f"expected {name} from 0 to {limit - 1}, found {low:g} to "
-                    f"{high:g}: recreate the examples"
+                raise _violation(
+                    f"{name} from 0 to {limit - 1}", f"{low:g} to {high:g}"
                 )
         rules = {"[CLS] first": arrays["input_ids"][:, 0] == self.vocabulary.cls_id}
         if self.config.masking == "static":
@@ -115,9 +112,7 @@ class Reader:
             rules["an input_mask of ones, then zeros"] = mask[:, 1:] <= mask[:, :-1]
         for expected, holds in rules.items():
             if not holds.all():
-                raise InputError(
-                    f"expected {expected}, found other values: recreate the examples"
-                )
+                raise _violation(expected, "other values")
 
     def _rules_of_rows(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         ids = arrays["instance_ids"]
@@ -145,15 +140,17 @@ class Reader:
         )
 
 
+def _violation(expected: str, actual: str) -> InputError:
+    return InputError(f"expected {expected}, found {actual}: recreate the examples")
+
+
 def _check_lengths(name: str, lengths: np.ndarray, limits: tuple[int, int]) -> None:
     low, high = limits
     is_wrong = (lengths < low) | (lengths > high)
     if is_wrong.any():
-        wanted = str(low) if low == high else f"{low} to {high}"
-        raise InputError(
-            f"expected {wanted} values of {name}, found "
-            f"{lengths[is_wrong.argmax()]}: recreate the examples"
-        )
+        expected = str(low) if low == high else f"{low} to {high}"
+        actual = str(lengths[is_wrong.argmax()])
+        raise _violation(f"{expected} values of {name}", actual)
 
 
 def _padded(column: example_decoding.Ragged, width: int) -> np.ndarray:
