@@ -68,11 +68,10 @@ def build_stretch(
     inputs: dataset.Inputs,
     *,
     by_length: bool,
-    seed: int,
     batch_shapes: batches.BatchShapes,
     watch: Callable[[run.Loop], Sequence[watcher.Watcher]] = lambda loop: (),
 ) -> run.Stretch:
-    """Builds the steps of a whole training; `seed` is for order and dropout."""
+    """Builds the steps of a whole training; its seed is for order and dropout."""
     strategy = tuner.distribute_strategy
     total = strategy.num_replicas_in_sync
     sizes = settings.batch_size, total, tuner.num_parts
@@ -80,7 +79,7 @@ def build_stretch(
     how = {
         "batch_size": settings.batch_size,
         "by_length": by_length,
-        "seed": seed,
+        "seed": settings.seed,
         "padded_length": batch_shapes.length_of(total),
         "packer": batch_shapes.packer(*sizes),
     }

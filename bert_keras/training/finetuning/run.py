@@ -65,6 +65,10 @@ class Inputs(NamedTuple):
     """Digests in the run's directory, which a resumed run must match."""
     data_report: data_report.DataReport | None
 
+    @property
+    def num_dev_examples(self) -> int:
+        return len(self.dev[0].data) if self.dev else 0
+
 
 class Trained(NamedTuple):
     tuner: learner.Learner
@@ -91,6 +95,8 @@ class TuningJob(training_run.Job):
     ):
         super().__init__(output_dir, **options)
         self._settings, self._read = settings, read
+        self._scores: dict[str, float] = {}
+        self._answers: dataset.Answers | None = None
 
     def prepare(self) -> None:
         # Before the run is made, because unknown labels are seen here.
@@ -107,18 +113,16 @@ class TuningJob(training_run.Job):
         )
 
     def build(self, owner: ownership.Owner | None, writer: futures.Executor) -> None:
-        run, settings = self.run, self._settings
-        report = self._inputs.data_report
-        if self.is_chief and report is not None:
-            _report_data(run, report)
+        run, settings, inputs = self.run, self._settings, self._inputs
+        if self.is_chief and inputs.data_report is not None:
+            _report_data(run, inputs.data_report)
         tuner, self.network, train_inputs = self._build(run)
         # They hold initial weights, as large as the model, which are no longer needed.
         del self._build, self._read
         if run.task.feature_layers and not settings.lengths:
             train_inputs = self._with_word_vectors(train_inputs)
-        num_dev = len(self._inputs.dev[0].data) if self._inputs.dev else 0
+        num_dev, num_train = inputs.num_dev_examples, inputs.num_train_examples
         evaluating = f", evaluating on {num_dev}" if num_dev else ""
-        num_train = self._inputs.num_train_examples
         logger.info("fine-tuning on %d examples%s", num_train, evaluating)
         per_epoch, num_train_steps = loop.num_steps(settings, len(train_inputs.lengths))
         interval = settings.evaluate_steps or per_epoch
@@ -135,12 +139,8 @@ class TuningJob(training_run.Job):
             steps_per_evaluation=interval,
             is_chief=self.is_chief,
         )
-        self._evaluation = _Evaluation(
-            self.network,
-            run.task,
-            settings,
-            self._inputs.dev,
-            strategy=self.strategy,
+        self._forward = forward.predictor_for(
+            self.network, strategy=self.strategy, ladder=settings.lengths or ()
         )
         self.engine = fit.KerasEngine(tuner)
         self._seconds = keras.Variable(0.0, trainable=False, dtype="float64")
@@ -163,7 +163,6 @@ class TuningJob(training_run.Job):
                 settings,
                 train_inputs,
                 by_length=settings.are_batches_by_length(run.task),
-                seed=settings.seed,
                 watch=watch,
                 batch_shapes=batches.BatchShapes.of(settings),
             )
@@ -222,11 +221,20 @@ class TuningJob(training_run.Job):
         return names
 
     def _evaluate(self, under_way: training_run.Loop) -> None:
-        self._evaluation.evaluate()
-        scores = self._evaluation.scores
+        self._answer()
         # Counts, which do not change, are no curves.
-        under_way.show({k: v for k, v in scores.items() if isinstance(v, float)})
-        self._policy.note_evaluation(under_way, scores)
+        under_way.show({k: v for k, v in self._scores.items() if isinstance(v, float)})
+        self._policy.note_evaluation(under_way, self._scores)
+
+    def _answer(self) -> None:
+        """Computes scores of all files, and answers to the main one."""
+        self._scores = {}
+        for number, (_, data, inputs) in enumerate(self._inputs.dev):
+            outputs = self._forward(inputs, title=f"evaluating on {data.path.name}")
+            answers = data.answer(outputs, inputs, self.run.task, self._settings)
+            prefix = f"{data.path.stem}_" if number else ""
+            self._scores |= {f"{prefix}{k}": v for k, v in answers.scores().items()}
+            self._answers = self._answers if number else answers
 
     @property
     def _seconds_so_far(self) -> float:
@@ -241,13 +249,13 @@ class TuningJob(training_run.Job):
 
     def results(self, under_way: training_run.Loop) -> dict[str, Any]:
         """Writes the final weights, and returns the results."""
-        policy, evaluation = self._policy, self._evaluation
+        policy = self._policy
         num_steps, seconds = policy.last_step(under_way), self._seconds_so_far
         kept_step = policy.restore_best(under_way, self.state)
         if kept_step != num_steps:
             with under_way.interruptible():
-                evaluation.evaluate()
-        answers = evaluation.answers
+                self._answer()
+        answers = self._answers
         thresholds = answers.best_threshold() if answers else None
         results = {
             "steps": num_steps,
@@ -255,11 +263,9 @@ class TuningJob(training_run.Job):
             "seconds": round(seconds, 1),
             "num_parameters": self.network.count_params(),
             "num_train_examples": self._inputs.num_train_examples,
-            "num_eval_examples": len(self._inputs.dev[0].data)
-            if self._inputs.dev
-            else 0,
+            "num_eval_examples": self._inputs.num_dev_examples,
             "train": policy.train_logs(under_way),
-            "eval": evaluation.scores,
+            "eval": self._scores,
             **({run_directory.THRESHOLDS: thresholds} if thresholds else {}),
         }
         if self.is_chief and answers:
@@ -360,33 +366,3 @@ def _write_answers(
     )
     path = run.directory / run_directory.ANSWERS_NAME
     files.write_atomically(path, "".join(lines).encode())
-
-
-class _Evaluation:
-    """The evaluations of a run: scores of all files, answers to the main file."""
-
-    def __init__(
-        self,
-        network: keras.Model,
-        task: config.Task,
-        settings: finetuning.FinetuningConfig,
-        examples: Sequence[Examples],
-        *,
-        strategy: tf.distribute.Strategy,
-    ):
-        self._forward = forward.predictor_for(
-            network, strategy=strategy, ladder=settings.lengths or ()
-        )
-        self._task, self._settings, self._examples = task, settings, examples
-        self.scores: dict[str, float] = {}
-        self.answers: dataset.Answers | None = None
-
-    def evaluate(self) -> None:
-        self.scores = {}
-        for number, (_, data, inputs) in enumerate(self._examples):
-            outputs = self._forward(inputs, title=f"evaluating on {data.path.name}")
-            answers = data.answer(outputs, inputs, self._task, self._settings)
-            prefix = f"{data.path.stem}_" if number else ""
-            self.scores |= {f"{prefix}{k}": v for k, v in answers.scores().items()}
-            if not number:
-                self.answers = answers

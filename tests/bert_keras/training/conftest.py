@@ -1,9 +1,13 @@
-"""What the tests of trainings do without."""
+"""What the tests of trainings share, and what they do without."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from bert_keras.core.settings import config
+from bert_keras.pipelines import examples
+from bert_keras.pipelines.engine import engines
 from bert_keras.report import task_summaries
 
 
@@ -16,3 +20,21 @@ def no_pictures() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task_summaries, "write", lambda *args, **kwargs: None)
         yield
+
+
+@pytest.fixture(scope="session")
+def examples_of(tiny_examples, tiny_vocab, tmp_path_factory) -> Callable[..., Path]:
+    """A function that makes other examples of the documents of `tiny_examples`."""
+
+    def make(**values) -> Path:
+        directory = tmp_path_factory.mktemp("made") / "examples"
+        examples.build_examples(
+            *(tiny_examples.parent / "corpus", tiny_vocab, directory),
+            config=config.ExamplesConfig(**values),
+            do_lower_case=True,
+            num_shards=3,
+            engine=engines.make_engine(),
+        )
+        return directory
+
+    return make

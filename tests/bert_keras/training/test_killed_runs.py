@@ -14,11 +14,8 @@ import numpy as np
 import pytest
 
 from bert_keras.core.settings import config, finetuning, loading, strict
-from tests.bert_keras.training.finetuning import (
-    test_finetune,
-    test_finetune_tasks,
-    test_resumed_tuning,
-)
+from tests.bert_keras.training import test_resumed_runs
+from tests.bert_keras.training.finetuning import test_finetune, test_finetune_tasks
 
 pytestmark = pytest.mark.slow
 
@@ -144,7 +141,7 @@ def assert_same_runs(found: Path, expected: Path) -> None:
         for run in (found, expected)
     )
     assert ours == theirs
-    test_resumed_tuning.assert_same(found, expected)
+    test_resumed_runs.assert_same(found, expected)
 
 
 def newest_step(run: Path) -> int:

@@ -17,8 +17,6 @@ import tensorflow as tf
 
 from bert_keras.checkpoints import conversion
 from bert_keras.core.settings import config, finetuning, loading, strict
-from bert_keras.pipelines import examples
-from bert_keras.pipelines.engine import engines
 from bert_keras.training import pretrain
 from tests.bert_keras.training.finetuning.test_finetune import (
     BERT_CONFIG,
@@ -343,22 +341,14 @@ cli.entry_point()
 
 
 def test_both_take_the_positions_that_the_first_one_continues(
-    tiny_examples, tiny_vocab, tmp_path
+    tiny_examples, examples_of, tmp_path
 ):
     """The second one's processor rounds otherwise; a checkpoint compares the bits."""
-    examples.build_examples(
-        tiny_examples.parent / "corpus",
-        tiny_vocab,
-        tmp_path / "longer",
-        config=config.ExamplesConfig(max_seq_length=64, dupe_factor=2),
-        do_lower_case=True,
-        num_shards=3,
-        engine=engines.make_engine(),
-    )
+    longer = examples_of(max_seq_length=64, dupe_factor=2)
     run = tmp_path / "run"
     run_both(
         "pretrain",
-        {"examples": [tiny_examples, tmp_path / "longer"]},
+        {"examples": [tiny_examples, longer]},
         run,
         program=("-c", OTHER_ROUNDING),
         model={**PRETRAINING["model"], "max_position_embeddings": 64},

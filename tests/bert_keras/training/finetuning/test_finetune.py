@@ -30,7 +30,7 @@ from bert_keras.kinds import registry
 from bert_keras.kinds.text import network as text_network
 from bert_keras.labelled import tokenized
 from bert_keras.model import pretrainer
-from bert_keras.report import task_summaries, writing
+from bert_keras.report import writing
 from bert_keras.training import finetune
 from bert_keras.training.finetuning import loop
 from bert_keras.training.step import precision
@@ -306,42 +306,33 @@ def test_the_same_seed_gives_the_same_weights_in_a_run_begun_anew(
     assert np.abs(first[0] - scratch[0]).max() > 0.05  # this one did not
 
 
-@pytest.fixture
-def three_steps(init, opinion_files, tmp_path, monkeypatch):
-    """A function that trains three steps, the last one with two rows."""
+@pytest.mark.slow
+def test_in_parts_padded_or_compiled_a_training_is_the_same(
+    init, opinion_files, tmp_path
+):
+    """Three steps, the last one with two rows."""
     train = write_tsv(tmp_path / "train.tsv", opinions(40, seed=1))
-    monkeypatch.setattr(task_summaries, "write", lambda *args, **kwargs: None)
 
     def trained(name, **changes):
         changes = {"batch_size": 19, "num_train_epochs": 1, **changes}
-        run_finetune(init, train, opinion_files[1], tmp_path / name, **changes)
-        return json.loads((tmp_path / name / "results.json").read_text())
+        found = run_finetune(
+            *(init, train, opinion_files[1], tmp_path / name), **changes
+        )
+        numbers = [found["train"][key] for key in ("loss", "gradient_norm")]
+        return [*numbers, found["eval"]["loss"]]
 
-    return trained
-
-
-def assert_about_the_same(found, wanted):
-    for name in ("loss", "gradient_norm"):
-        assert found["train"][name] == pytest.approx(wanted["train"][name], rel=1e-4)
-    assert found["eval"]["loss"] == pytest.approx(wanted["eval"]["loss"], rel=1e-4)
-
-
-@pytest.mark.slow
-def test_in_parts_and_with_more_padding_a_training_is_the_same(three_steps, tmp_path):
-    whole = three_steps("whole")
-    parts = three_steps("parts", gradient_accumulation_steps=7, length_multiple=8)
-    assert_about_the_same(parts, whole)
-    other = three_steps("other", max_grad_norm=1e-3, hidden_dropout_prob=0.5)
-    assert abs(other["train"]["loss"] - whole["train"]["loss"]) > 1e-3
+    whole = trained("whole")
+    for name, changes in (
+        ("parts", {"gradient_accumulation_steps": 7}),
+        ("compiled", {"jit_compile": True}),
+    ):
+        found = trained(name, length_multiple=8, **changes)
+        assert found == pytest.approx(whole, rel=1e-4)
+    other = trained("other", max_grad_norm=1e-3, hidden_dropout_prob=0.5)
+    assert abs(other[0] - whole[0]) > 1e-3
     written = loading.read_bert_config(tmp_path / "other" / "bert_config.json")
     assert written.hidden_dropout_prob == 0.5
     assert written.attention_probs_dropout_prob == 0.1
-
-
-@pytest.mark.slow
-def test_compiled_with_xla_a_training_is_the_same(three_steps):
-    compiled = three_steps("compiled", jit_compile=True, length_multiple=8)
-    assert_about_the_same(compiled, three_steps("whole"))
 
 
 def test_only_the_encoder_of_another_fine_tuning_is_taken(tuned_run, caplog):

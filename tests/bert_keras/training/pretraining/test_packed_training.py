@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from bert_keras.core.settings import config, strict
-from bert_keras.pipelines import examples
-from bert_keras.pipelines.engine import engines
 from bert_keras.training import pretrain
 from tests import conftest
 from tests.bert_keras.model import test_packed_rows
@@ -61,20 +59,8 @@ def test_packed_rows_train_the_weights_of_their_instances(alone, num_replicas, o
 
 
 @pytest.fixture(scope="module")
-def packed_examples(tiny_examples, tiny_vocab, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("packed") / "examples"
-    examples.build_examples(
-        tiny_examples.parent / "corpus",
-        tiny_vocab,
-        directory,
-        config=config.ExamplesConfig(
-            max_seq_length=32, dupe_factor=2, pack_instances=True
-        ),
-        do_lower_case=True,
-        num_shards=3,
-        engine=engines.make_engine(),
-    )
-    return directory
+def packed_examples(examples_of):
+    return examples_of(max_seq_length=32, dupe_factor=2, pack_instances=True)
 
 
 def run(directory, output_dir, strategy=CPU, **changes):

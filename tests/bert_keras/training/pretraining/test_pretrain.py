@@ -16,8 +16,6 @@ from bert_keras.checkpoints.containers import npz_files
 from bert_keras.core import files, ownership
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import config, finetuning, loading, strict
-from bert_keras.pipelines import examples
-from bert_keras.pipelines.engine import engines
 from bert_keras.report import event_log
 from bert_keras.training import finetune, pretrain
 from bert_keras.training.pretraining import inputs, position_growth
@@ -195,19 +193,9 @@ def test_masked_words_are_learnt(tiny_examples, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def both(tiny_examples, tiny_vocab, tmp_path_factory):
+def both(tiny_examples, examples_of):
     """The documents of `tiny_examples` in examples of 32 and of 64 tokens."""
-    directory = tmp_path_factory.mktemp("longer") / "examples"
-    examples.build_examples(
-        tiny_examples.parent / "corpus",
-        tiny_vocab,
-        directory,
-        config=config.ExamplesConfig(max_seq_length=64, dupe_factor=1),
-        do_lower_case=True,
-        num_shards=3,
-        engine=engines.make_engine(),
-    )
-    return [tiny_examples, directory]
+    return [tiny_examples, examples_of(max_seq_length=64, dupe_factor=1)]
 
 
 def two_phases(**changes):

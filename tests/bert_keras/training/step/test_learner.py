@@ -184,12 +184,12 @@ def test_an_evaluation_in_parts(batches, one_device, num_replicas, num_parts):
 
 WAYS = [
     # In the slow tests also whole runs: test_pretrain.py.
-    (2, {"num_parts": 2}),
+    (2, {}),
     *(
         pytest.param(num_replicas, options, marks=pytest.mark.slow)
         for num_replicas, options in (
-            (2, {}),
             (1, {"num_parts": 4}),
+            (2, {"num_parts": 2}),
             (1, {"steps_per_execution": 3}),
             (1, {"compile_step": True}),
             # As elsewhere than on a CPU.
@@ -339,6 +339,41 @@ def test_an_overflow_on_one_replica_is_skipped_on_all(batches, replica, branches
         np.testing.assert_equal(fourth, third)
 
 
+@pytest.fixture(scope="module")
+def probed():
+    """Batches of the small network of `self_check`, which is traced in a second."""
+    random = np.random.default_rng(5)
+    return {
+        "ids": np.int32(random.integers(0, 50, (24 * BATCH_SIZE, 4))),
+        "labels": np.int32(random.integers(0, 5, 24 * BATCH_SIZE)),
+    }
+
+
+def build_probe(batches, strategy, **options):
+    return learner.build_learner(
+        self_check._Probe,
+        {name: values[:1] for name, values in batches.items()},
+        optimizer=lambda: optimization.build_optimizer(OPTIMIZER, num_train_steps=100),
+        strategy=strategy,
+        max_grad_norm=0.5,
+        **options,
+    )
+
+
+def test_parts_of_a_batch_are_the_whole(probed):
+    """Whether the graph knows the number of its rows or not."""
+    learners = []
+    for num_parts, is_static in ((1, True), (4, True), (4, False)):
+        built = build_probe(probed, CPU, num_parts=num_parts)
+        dataset = tf.data.Dataset.from_tensor_slices(probed).repeat()
+        dataset = dataset.batch(BATCH_SIZE, drop_remainder=is_static)
+        fit.fit(built, dataset, replicas.Schedule(5))
+        learners.append(built)
+    whole, *others = learners
+    for other in others:
+        assert_close(whole, other)
+
+
 @pytest.mark.parametrize(
     ("num_replicas", "options"),
     [
@@ -354,14 +389,10 @@ def test_an_overflow_on_one_replica_is_skipped_on_all(batches, replica, branches
         pytest.param(2, {"steps_per_execution": 10}, marks=pytest.mark.slow),
     ],
 )
-def test_a_step_without_its_batch_does_not_count(num_replicas, options):
+def test_a_step_without_its_batch_does_not_count(probed, num_replicas, options):
     """Reading fails within the graph, and training goes on from the step reached."""
     strategy = CPU if num_replicas == 1 else mirrored(num_replicas)
-    random, calls = np.random.default_rng(5), []
-    batches = {
-        "ids": np.int32(random.integers(0, 50, (24 * BATCH_SIZE, 4))),
-        "labels": np.int32(random.integers(0, 5, 24 * BATCH_SIZE)),
-    }
+    calls = []
 
     def learn(failing_read):
         def read(ids):
@@ -371,7 +402,7 @@ def test_a_step_without_its_batch_does_not_count(num_replicas, options):
             return ids
 
         def make_batches(index, num_workers, replicas_here):
-            dataset = tf.data.Dataset.from_tensor_slices(batches).repeat()
+            dataset = tf.data.Dataset.from_tensor_slices(probed).repeat()
             dataset = dataset.batch(BATCH_SIZE // replicas_here, drop_remainder=True)
             dataset = dataset.skip(replicas.optimizer_step(built) * replicas_here)
             return replicas.without_autotune(dataset.map(read_batch))
@@ -380,16 +411,7 @@ def test_a_step_without_its_batch_does_not_count(num_replicas, options):
             ids = tf.numpy_function(read, [batch["ids"]], tf.int32)
             return batch | {"ids": tf.ensure_shape(ids, batch["ids"].shape)}
 
-        built = learner.build_learner(
-            self_check._Probe,
-            {name: values[:1] for name, values in batches.items()},
-            optimizer=lambda: optimization.build_optimizer(
-                OPTIMIZER, num_train_steps=100
-            ),
-            strategy=strategy,
-            max_grad_norm=0.5,
-            **options,
-        )
+        built = build_probe(probed, strategy, **options)
         calls.clear()
         num_errors = 0
         while replicas.optimizer_step(built) < 20:
