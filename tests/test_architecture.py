@@ -213,7 +213,7 @@ LINES = {
     "commands": 1825,
     "lab": 3700,
     "export": 1300,
-    "training": 6325,
+    "training": 6150,
     "report": 1525,
     "inference": 1350,
     "checkpoints": 4725,
