@@ -144,13 +144,11 @@ def write_shard(
     """
     num_records = 0
     with files.open_atomically(path) as file:
-        hashed = _HashedFile(file)
-        with contextlib.ExitStack() as stack:
-            stream: _HashedFile | gzip.GzipFile = hashed
-            if compression == "gzip":
-                # Neither a time nor a name in the header.
-                stream = gzip.GzipFile("", "wb", 6, hashed, mtime=0)
-                stack.enter_context(stream)
+        stream = hashed = _HashedFile(file)
+        if compression == "gzip":
+            # Neither a time nor a name in the header.
+            stream = gzip.GzipFile("", "wb", 6, hashed, mtime=0)
+        with contextlib.closing(stream):
             waiting = iter(records)
             while some := list(itertools.islice(waiting, _RECORDS_AT_ONCE)):
                 stream.write(b"".join(map(tfrecords.frame, some)))
@@ -177,6 +175,9 @@ class _HashedFile:
 
     def flush(self) -> None:
         self._file.flush()
+
+    def close(self) -> None:
+        """Does nothing: the file belongs to the caller."""
 
 
 def read_records(

@@ -225,7 +225,7 @@ LINES = {
     "pages": 775,
     "core": 3250,
     "tpu": 2250,
-    "pipelines": 9200,
+    "pipelines": 9175,
     "door": 50,
 }
 """Lines that each folder may have; 43,000 in all are the aim. Raise a number only with

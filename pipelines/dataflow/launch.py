@@ -76,7 +76,8 @@ def dataflow_command(
         "max_num_workers": settings.max_num_workers,
         "number_of_worker_harness_threads": settings.number_of_worker_harness_threads,
     }
-    options = [*_options(values), "--no_save_main_session"]
+    options = [w for name, v in values.items() for w in (f"--{name}", str(v))]
+    options.append("--no_save_main_session")
     if settings.sdk_container_image:
         options += ["--sdk_container_image", settings.sdk_container_image]
         options += ["--sdk_location", "container"]
@@ -133,9 +134,3 @@ def _value_of(option: str, arguments: Sequence[str]) -> str | None:
         elif word.startswith(option + "="):
             value = word.partition("=")[2]
     return value
-
-
-def _options(values: Mapping[str, object]) -> list[str]:
-    return [
-        word for name, value in values.items() for word in (f"--{name}", str(value))
-    ]

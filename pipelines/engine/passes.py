@@ -23,7 +23,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 
 from bert_keras.core import files, progress
 from bert_keras.core.errors import InputError, Unavailable
@@ -309,25 +309,22 @@ def _run_pass(one: Pass) -> None:
     threading.Thread(target=_end_with_the_supervisor, daemon=True).start()
     try:
         _do(one)
+        return
     except (InputError, Unavailable) as error:
-        _leave_failure(one, type(error).__name__, str(error))
+        failure: tuple[Any, ...] = (type(error).__name__, str(error))
     except Exception as error:  # whatever it is, the supervisor raises it
+        failure = ("RuntimeError", traceback.format_exc())
         if isinstance(error, OSError) and error.filename is not None:
             reason = error.strerror or str(error)
-            _leave_failure(one, "OSError", error.errno, reason, str(error.filename))
-        _leave_failure(one, "RuntimeError", traceback.format_exc())
+            failure = ("OSError", error.errno, reason, str(error.filename))
+    with contextlib.suppress(InputError):  # a full disk: the exit code must do
+        files.write_atomically(one.path(".failure"), json.dumps(failure).encode())
+    os._exit(1)
 
 
 def _end_with_the_supervisor() -> None:
     if supervisor := multiprocessing.parent_process():
         connection.wait([supervisor.sentinel])
-    os._exit(1)
-
-
-def _leave_failure(one: Pass, *failure: Any) -> NoReturn:
-    with contextlib.suppress(InputError):  # a full disk: the exit code must do
-        data = json.dumps(failure).encode()
-        files.write_atomically(one.path(".failure"), data)
     os._exit(1)
 
 

@@ -75,10 +75,9 @@ def _values_of(path: str, key: int) -> Iterator[bytes]:
 class SpillWriter:
     """Writes values by key into files of a `prefix` that no other writer may use."""
 
-    def __init__(self, prefix: str, *, num_keys: int, flush_bytes: int = _FLUSH_BYTES):
+    def __init__(self, prefix: str, *, num_keys: int):
         self._prefix = prefix
         self._num_keys = num_keys
-        self._flush_bytes = flush_bytes
         self._values: dict[int, list[bytes]] = defaultdict(list)
         self._num_bytes = 0
         self._paths: list[str] = []
@@ -86,7 +85,7 @@ class SpillWriter:
     def add(self, key: int, value: bytes) -> None:
         self._values[key].append(value)
         self._num_bytes += len(value) + _VALUE_OVERHEAD
-        if self._num_bytes >= self._flush_bytes:
+        if self._num_bytes >= _FLUSH_BYTES:
             self._flush()
 
     def close(self) -> list[str]:

@@ -294,6 +294,8 @@ def test_pairs_of_a_bucket_are_spans_of_all_its_tokens():
     documents = random_documents(1)
     config = ExamplesConfig(max_seq_length=32, dupe_factor=2)
     spans = instances.make_pair_spans(documents, config=config, counts=Counter())
+    short = [make_document("a", [4, 6]), make_document("b", [3])]
+    assert instances.sentence_borders(short) == [[0, 4, 10], [10, 13]]
     tokens = instances.join_tokens(documents, np.dtype("H"))
     assert tokens.tolist() == [token for d in documents for token in d.token_ids]
     expected = [

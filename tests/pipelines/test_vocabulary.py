@@ -130,18 +130,16 @@ def test_same_bytes_however_the_work_is_shared(tmp_path):
     script = """
         import sys
         from bert_keras.pipelines import vocabulary
-        from bert_keras.pipelines.engine import engines
+        from tests.pipelines import plain_engine
         vocabulary.BYTES_PER_PARTITION = 700
-        if __name__ == "__main__":
-            vocabulary.build_vocabulary(
-                *sys.argv[1:], vocab_size=500, do_lower_case=True,
-                engine=engines.make_engine(),
-            )
+        vocabulary.build_vocabulary(
+            *sys.argv[1:], vocab_size=500, do_lower_case=True,
+            engine=plain_engine.PlainEngine(),
+        )
     """
-    program, output = tmp_path / "program.py", tmp_path / "made/other.txt"
-    program.write_text(textwrap.dedent(script))
+    output = tmp_path / "made/other.txt"
     subprocess.run(
-        [sys.executable, str(program), str(many), str(output)],
+        [sys.executable, "-c", textwrap.dedent(script), str(many), str(output)],
         env={**os.environ, "PYTHONHASHSEED": "2", "PYTHONPATH": os.getcwd()},
         check=True,
         capture_output=True,

@@ -163,24 +163,20 @@ def test_weights_are_those_of_the_network(heads):
 
 def test_disk_is_what_was_measured(capsys):
     """The figures of benchmarks/results/disk_and_rate.md and data.md."""
-    base = "--config bert_base"
-    sizes = planned(f"{base} --max_seq_length 128 --words 13150099", capsys)[
-        "disk_bytes"
-    ]
+
+    def disk(length, words, more=""):
+        arguments = f"--max_seq_length {length} --words {words} {more}"
+        return planned(f"--config bert_base {arguments}", capsys)["disk_bytes"]
+
+    sizes = disk(128, 13150099)
     assert sizes["examples of 128"] == pytest.approx(1_492_080_336, rel=0.01)
     assert sizes["documents"] == pytest.approx(30_386_785, rel=0.01)
-    books = planned(f"{base} --max_seq_length 512 --words 3663035", capsys)
-    assert books["disk_bytes"]["examples of 512"] == pytest.approx(
-        395_117_591, rel=0.02
-    )
-    assert planned(f"{base} --max_seq_length 128 --words 3.3e9", capsys)[
-        "core_hours"
-    ] == pytest.approx(7.3, rel=0.01)
-    dynamic = planned(
-        f"{base} --max_seq_length 128 --words 13150099 --masking dynamic", capsys
-    )
-    ratio = sizes["examples of 128"] / dynamic["disk_bytes"]["examples of 128"]
-    assert 20 < ratio < 35
+    books = disk(512, 3663035)["examples of 512"]
+    assert books == pytest.approx(395_117_591, rel=0.02)
+    dynamic = disk(128, 13150099, "--masking dynamic")["examples of 128"]
+    assert 20 < sizes["examples of 128"] / dynamic < 35
+    whole = planned("--config bert_base --max_seq_length 128 --words 3.3e9", capsys)
+    assert whole["core_hours"] == pytest.approx(7.3, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -59,26 +59,23 @@ def without_mhlo_copies(text: str) -> str:
 def refused_operations(message: str) -> tuple[steps.Refused, ...]:
     """Returns the operations that TensorFlow names in an error of lowering, if any."""
     found = [
-        steps.Refused(
-            operation=operation,
-            scope=scope,
-            reason="XLA has no such operation; it would run on the host",
-        )
-        for operation, scope in re.findall(
-            r"(\w+) \(No registered '\w+' OpKernel.*?\{\{node ([^}]+)\}\}", message
-        )
-    ]
-    found += [
-        steps.Refused(
-            operation=operation,
-            scope=scope,
-            reason="a shape or size that it is given is known only when it runs",
-        )
-        for scope, operation in re.findall(
-            r"node `([^`]+)` with op (\w+) must be a compile-time constant", message
-        )
+        steps.Refused(**match.groupdict(), reason=reason)
+        for form, reason in _REFUSALS.items()
+        for match in re.finditer(form, message)
     ]
     return tuple(dict.fromkeys(found))
+
+
+_REFUSALS = {
+    r"(?P<operation>\w+) \(No registered '\w+' OpKernel"
+    r".*?\{\{node (?P<scope>[^}]+)\}\}": (
+        "XLA has no such operation; it would run on the host"
+    ),
+    r"node `(?P<scope>[^`]+)` with op (?P<operation>\w+) must be a "
+    r"compile-time constant": (
+        "a shape or size that it is given is known only when it runs"
+    ),
+}
 
 
 def scope_in(message: str) -> str | None:

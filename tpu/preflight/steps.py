@@ -1,7 +1,6 @@
 """The steps to compile before a TPU is rented, with the sizes of their inputs."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Literal
 
 from bert_keras.core import chips, files, manifest
@@ -187,12 +186,11 @@ def _task(settings: finetuning.FinetuningConfig) -> config.Task:
             "`preflight` does not know --task embedding, whose texts are compared over "
             "all chips: take --task choice, which computes four texts for each example"
         )
-    labels: Sequence[str] | None = None
-    if registry.find(kind).has_labels:
-        labels = ("0", "1")
-        if settings.task in glue.TASKS:
-            labels = glue.TASKS[settings.task].labels
-    return config.Task(kind=kind, labels=None if labels is None else tuple(labels))
+    if not registry.find(kind).has_labels:
+        return config.Task(kind=kind)
+    official = glue.TASKS.get(settings.task)
+    labels = official.labels if official else ("0", "1")
+    return config.Task(kind=kind, labels=labels)
 
 
 def _share(batch_size: int, device: chips.Device, *, num_parts: int) -> int:

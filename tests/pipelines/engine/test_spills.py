@@ -42,10 +42,11 @@ def test_bytes_of_each_key(path):
     assert sum(passed) == sizes.sum()
 
 
-def test_what_a_worker_spills_is_all_of_it(tmp_path):
+def test_what_a_worker_spills_is_all_of_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(spills, "_FLUSH_BYTES", 9_000)
     choose = random.Random(3)
     pairs = [(choose.randrange(7), choose.randbytes(9)) for _ in range(500)]
-    writer = spills.SpillWriter(f"{tmp_path}/w", num_keys=7, flush_bytes=9_000)
+    writer = spills.SpillWriter(f"{tmp_path}/w", num_keys=7)
     for pair in pairs:
         writer.add(*pair)
     paths = writer.close()

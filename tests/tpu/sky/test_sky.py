@@ -58,17 +58,10 @@ def skypilot() -> Path:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        (
-            "tpu",
-            {"accelerators": ["{'tpu-v6e-8': 1}"], "cloud": ["GCP"], "cost": [10.0]},
-        ),
+        ("tpu", (["{'tpu-v6e-8': 1}"], ["GCP"], [10.0])),
         (
             "gpu",
-            {
-                "accelerators": ["{'A100': 8}", "{'A100-80GB': 8}", "{'H100': 8}"],
-                "cloud": ["None"],
-                "cost": [30.0],
-            },
+            (["{'A100': 8}", "{'A100-80GB': 8}", "{'H100': 8}"], ["None"], [30.0]),
         ),
     ],
 )
@@ -86,7 +79,8 @@ def test_skypilot_reads_the_task(skypilot, name, expected, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found == expected | {
+    assert found == {
+        **dict(zip(("accelerators", "cloud", "cost"), expected, strict=True)),
         "spot": True,
         "workdir": ".",
         "recovery": {
