@@ -55,12 +55,12 @@ class Question(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Names of the columns, each with its key of `columns`."""
+    """Names of the columns."""
 
-    question: tuple[str, str]
-    passages: Sequence[tuple[str, str, float | None]]
-    """With the relevance that the column itself says; `None`: it says none."""
-    relevance: tuple[str, str] | None
+    question: str
+    passages: Mapping[str, tuple[str, float | None]]
+    """By key of `columns`; with the relevance that a column itself says, or `None`."""
+    relevance: str | None
 
 
 def read_questions(
@@ -85,10 +85,9 @@ def read_questions(
     for number, (line, row) in enumerate(text.reader(path)(path)):
         place = text.Place(path, line)
         names = names or _columns_of(columns, row, has_labels=has_labels)
-        name, key = names.question
-        asked = place.string(row, name, key=key)
+        asked = place.string(row, names.question, key="text")
         if not asked.strip():
-            raise place.error(f"{name!r} is empty: expected a question")
+            raise place.error(f"{names.question!r} is empty: expected a question")
         group = str(row[_QUESTION_ID]) if _QUESTION_ID in row else asked
         first, passages = questions.setdefault(group, (asked, []))
         if first != asked:
@@ -106,35 +105,30 @@ def read_questions(
 def _columns_of(
     columns: finetuning.TextColumns, row: Mapping[str, Any], *, has_labels: bool
 ) -> _Columns:
-    question = "question" if columns.text == "text" else columns.text, "text"
+    question = "question" if columns.text == "text" else columns.text
     label = columns.label if isinstance(columns.label, str) else "label"
     relevance = "relevance" if label == "label" else label
-    positive = columns.text_pair or "positive"
     if has_labels and relevance not in row and row.keys() & {"positive", "negative"}:
-        passages = [(positive, "text_pair", 1.0)]
+        passages = {"text_pair": (columns.text_pair or "positive", 1.0)}
         if "negative" in row:
-            passages.append(("negative", "negative", 0.0))
+            passages["negative"] = "negative", 0.0
         return _Columns(question, passages, None)
-    passage = columns.text_pair or "passage"
-    return _Columns(
-        question,
-        [(passage, "text_pair", None)],
-        (relevance, "label") if has_labels else None,
-    )
+    passages = {"text_pair": (columns.text_pair or "passage", None)}
+    return _Columns(question, passages, relevance if has_labels else None)
 
 
 def _candidates(
     place: text.Place, row: Mapping[str, Any], names: _Columns, number: int
 ) -> Iterator[Candidate]:
-    for name, key, relevance in names.passages:
+    for key, (name, relevance) in names.passages.items():
         passage = place.string(row, name, key=key)
         if names.relevance:
-            relevance = _relevance(place, row, *names.relevance)
+            relevance = _relevance(place, row, names.relevance)
         yield Candidate(passage, relevance, number, place.line)
 
 
-def _relevance(place: text.Place, row: Mapping[str, Any], name: str, key: str) -> float:
-    value = place.value(row, name, key=key)
+def _relevance(place: text.Place, row: Mapping[str, Any], name: str) -> float:
+    value = place.value(row, name, key="label")
     try:
         relevance = float(value)
     except (TypeError, ValueError):

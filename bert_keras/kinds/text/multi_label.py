@@ -50,21 +50,17 @@ def label_features(
     settings: finetuning.FinetuningConfig,
 ) -> dict[str, np.ndarray]:
     """Returns the features of all texts that the loss reads, see `data.features`."""
-    targets = smoothed(true_targets, settings.label_smoothing)[:, None]
+    # A share of the targets is spread over both answers, yes and no.
+    smoothing = settings.label_smoothing
+    targets = true_targets * np.float32(1 - smoothing) + np.float32(smoothing / 2)
+    targets = targets[:, None]
     found = {features.LABEL_TARGETS: targets}
-    weights = settings.class_weights
-    if weights is not None:
-        if weights == "balanced":
-            by_label = positive_weights(true_targets)
-        else:
-            by_label = text.weight_row(weights, labels)
+    by_label = text.label_weights(
+        settings, labels, balanced=lambda: positive_weights(true_targets)
+    )
+    if by_label is not None:
         found[features.LABEL_WEIGHTS] = 1 + (by_label - 1) * targets
     return found
-
-
-def smoothed(true_targets: np.ndarray, smoothing: float) -> np.ndarray:
-    """Spreads a share of the targets over both answers, yes and no."""
-    return true_targets * np.float32(1 - smoothing) + np.float32(smoothing / 2)
 
 
 def positive_weights(true_targets: np.ndarray) -> np.ndarray:

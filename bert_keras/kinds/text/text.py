@@ -248,13 +248,12 @@ def label_features(
     """Returns the inputs of the loss of classes, by their names in `data.features`.
     `true_label_ids` are `(num_examples,)` places in `labels`."""
     found = {"label_ids": true_label_ids}
-    by_label = None
-    if weights := settings.class_weights:
-        by_label = (
-            balanced_weights(true_label_ids, len(labels))
-            if weights == "balanced"
-            else weight_row(weights, labels)
-        )
+    by_label = label_weights(
+        settings,
+        labels,
+        balanced=lambda: balanced_weights(true_label_ids, len(labels)),
+    )
+    if by_label is not None:
         found[features.EXAMPLE_WEIGHTS] = by_label[true_label_ids]
     if smoothing := settings.label_smoothing:
         # As torch's `CrossEntropyLoss(weight=..., label_smoothing=...)`, in which each
@@ -280,9 +279,17 @@ def balanced_weights(true_label_ids: np.ndarray, num_labels: int) -> np.ndarray:
     return np.where(counts, weights, 1.0).astype(np.float32)
 
 
-def weight_row(weights: Mapping[str, float], labels: Sequence[str]) -> np.ndarray:
-    """Returns weights by the order of labels, `(num_labels,)` float32; 1 if not
-    given."""
+def label_weights(
+    settings: FinetuningConfig,
+    labels: Sequence[str],
+    *,
+    balanced: Callable[[], np.ndarray],
+) -> np.ndarray | None:
+    """Returns the weights that the settings give the labels, `(num_labels,)` float32;
+    1 for labels without one, `None`: no label has one."""
+    weights = settings.class_weights
+    if weights in (None, "balanced"):
+        return balanced() if weights else None
     for label in weights:
         if label not in labels:
             raise InputError(

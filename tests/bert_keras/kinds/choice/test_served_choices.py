@@ -108,26 +108,6 @@ def test_an_export_chooses_as_predict_does(directory, exported, tmp_path):
     )
 
 
-@pytest.mark.slow
-def test_signatures_are_as_documented(exported):
-    strings, ids = exported["serving_default"], exported["ids"]
-    assert strings.structured_input_signature[1] == {
-        "sentence": tf.TensorSpec([None], tf.string, "sentence"),
-        "beginning": tf.TensorSpec([None], tf.string, "beginning"),
-        "endings": tf.TensorSpec([None, None], tf.string, "endings"),
-    }
-    assert ids.structured_input_signature[1] == {
-        name: tf.TensorSpec([None, None, None], tf.int32, name)
-        for name in ("input_ids", "input_mask", "segment_ids")
-    }
-    for signature in (strings, ids):
-        outputs = signature.structured_outputs
-        assert {n: (s.shape.rank, s.dtype) for n, s in outputs.items()} == {
-            "best": (1, tf.int32),
-            "probabilities": (2, tf.float32),
-        }
-
-
 def test_ids_are_those_of_a_dev_file(shared_data, checkpoint, directory):
     path = shared_data / "vocab/uncased_L-12_H-768_A-12/vocab.txt"
     vocabulary = tokenization.Vocabulary.load(path)

