@@ -91,18 +91,17 @@ class TestDamage:
         never another name, never another error."""
         whole = path.read_bytes()
         num_found = 0
-        for flip in (0x01, 0x80):
-            for index in range(len(whole)):
-                data = bytearray(whole)
-                data[index] ^= flip
-                path.write_bytes(data)
-                try:
-                    _, arrays = npz_files.read_arrays_like(path, HEADERS)
-                except npz_files.UnreadableArchive:
-                    num_found += 1
-                    continue
-                assert_same_bits(arrays, ARRAYS)
-        assert num_found > 1.3 * len(whole)
+        for index in range(len(whole)):
+            data = bytearray(whole)
+            data[index] ^= 1 << index % 8
+            path.write_bytes(data)
+            try:
+                _, arrays = npz_files.read_arrays_like(path, HEADERS)
+            except npz_files.UnreadableArchive:
+                num_found += 1
+                continue
+            assert_same_bits(arrays, ARRAYS)
+        assert num_found > len(whole) * 2 // 3
 
     def test_a_header_without_its_end(self, path):
         """Of an array so long that its header is read before its checksum."""
