@@ -73,25 +73,20 @@ def _root_element(text: bytes) -> tuple[bytes | None, int]:
     The name is empty if there can be none, `None` if the text ends too early. A comment
     before the root may contain anything, even a page.
     """
-    position = len(codecs.BOM_UTF8) if text.startswith(codecs.BOM_UTF8) else 0
-    while True:
-        while text[position : position + 1].isspace():
-            position += 1
-        rest = text[position : position + 4]
-        if rest.startswith((b"<?", b"<!")):
-            skipped = _NO_ELEMENT.match(text, position)
-            if not skipped:
-                return None, 0
-            position = skipped.end()
-        elif element := _ELEMENT.match(text, position):
-            return (element[1] if element[2] else None), position
-        else:
-            return (None if rest in (b"", b"<") else b""), position
+    prolog = _PROLOG.match(text)
+    position = prolog.end() if prolog else 0
+    if text.startswith((b"<?", b"<!"), position):
+        return None, 0
+    if element := _ELEMENT.match(text, position):
+        return (element[1] if element[2] else None), position
+    return (None if text[position : position + 2] in (b"", b"<") else b""), position
 
 
-# A comment, a document type with or without declarations in it, an instruction.
-_NO_ELEMENT = re.compile(
-    rb"<!--.*?-->|<!(?!--)[^\[>]*+(?:\[.*?\]\s*)?>|<\?.*?>", re.DOTALL
+# A byte-order mark, then white space, comments, a document type with or without
+# declarations in it, instructions.
+_PROLOG = re.compile(
+    rb"(?:\xef\xbb\xbf)?(?:\s|<!--.*?-->|<!(?!--)[^\[>]*+(?:\[.*?\]\s*)?>|<\?.*?>)*",
+    re.DOTALL,
 )
 
 
@@ -102,10 +97,8 @@ def _not_a_dump(head: bytes, root: bytes | None, path: str) -> InputError:
     elif (root or b"").lower() == b"html" or is_html(text):
         actual = "this is an HTML page"
     elif re.match(r"\d+:\d+:", text):
-        actual = (
-            "this is the index of a multistream dump, which is not needed: leave it"
-        )
-        actual += " out"
+        index = "the index of a multistream dump"
+        actual = f"this is {index}, which is not needed: leave it out"
     elif root:
         actual = f"this is XML with the root <{root.decode()}>"
     else:

@@ -312,12 +312,18 @@ def other_parsers_words(source: str) -> tuple[Counter[str], Counter[str]]:
 
 
 @pytest.mark.reference
-@pytest.mark.parametrize("step", [60, pytest.param(1, marks=pytest.mark.slow)])
-def test_words_are_those_of_another_parser(shared_data, step):
+@pytest.mark.parametrize(
+    "dumps",
+    [
+        ("enwiki-mini*", "other_languages/nl*"),
+        pytest.param(DUMPS, marks=pytest.mark.slow),
+    ],
+)
+def test_words_are_those_of_another_parser(shared_data, dumps):
     num_ours = num_found = num_prose = num_kept = 0
     # Its time is not linear in the page.
-    pages = [p for p in articles(shared_data, DUMPS) if 2000 < len(p.text) < 40_000]
-    for page in pages[::step]:
+    pages = [p for p in articles(shared_data, dumps) if 2000 < len(p.text) < 40_000]
+    for page in pages:
         ours = word_counts(" ".join(wikitext.clean(page.text)))
         theirs, prose = other_parsers_words(page.text)
         num_ours += ours.total()
