@@ -73,27 +73,25 @@ def make(task, losses):
     return made, student, teacher
 
 
-def mean_and_weight(made, features, name):
+def check(made, features, name, total, weight):
     terms = made.loss_terms(features, made(features, training=False))
-    total, weight = (float(keras.ops.convert_to_numpy(x)) for x in terms[name])
-    return total / weight, weight
+    found = [float(keras.ops.convert_to_numpy(x)) for x in terms[name]]
+    assert found[1] == weight
+    assert found[0] / weight == pytest.approx(total / weight, abs=1e-6), name
 
 
-def test_soft_labels_of_texts(temperature=3.0):
+def test_soft_labels_of_texts():
     task = config.Task(kind="classification", labels=("a", "b", "c"))
-    made, student, _ = make(
-        task, distillation.Losses(soft_weight=2.0, temperature=temperature)
-    )
+    losses = distillation.Losses(soft_weight=2.0, temperature=3.0)
+    made, student, _ = make(task, losses)
     teachers = RNG.normal(size=(4, 1, 3)).astype("float32")
     features = FEATURES | {"teacher_logits": teachers}
     logits = np.array(student(features, training=False)["logits"])
-    expected = sum(
-        w * temperature**2 * divergence(logits[r] / temperature, t[0] / temperature)
-        for r, (t, w) in enumerate(zip(teachers[:3], (1, 1, 0.5), strict=True))
+    total = sum(
+        weight * 9 * divergence(logits[row] / 3, teachers[row, 0] / 3)
+        for row, weight in enumerate((1, 1, 0.5))
     )
-    mean, weight = mean_and_weight(made, features, "soft_loss")
-    assert mean == pytest.approx(expected / weight, abs=1e-6)
-    assert weight == 2.5
+    check(made, features, "soft_loss", total, 2.5)
     # The training divides by this one: the loss counts twice.
     assert float(made.loss_weights(features)["soft_loss"]) == 1.25
 
@@ -108,12 +106,9 @@ def test_soft_labels_of_tokens_are_those_that_the_teacher_gave():
     features = FEATURES | {"teacher_logits": teachers, "teacher_mask": mask}
     logits = np.array(student(features, training=False)["logits"])
     weights = FEATURES["example_weights"]
-    expected = sum(
-        weights[r] * divergence(logits[r, p], teachers[r, p]) for r, p in places
-    )
-    mean, weight = mean_and_weight(made, features, "soft_loss")
-    assert mean == pytest.approx(expected / weight, abs=1e-6)
-    assert weight == 3.5
+    pairs = ((weights[r], logits[r, p], teachers[r, p]) for r, p in places)
+    total = sum(weight * divergence(ours, theirs) for weight, ours, theirs in pairs)
+    check(made, features, "soft_loss", total, 3.5)
 
 
 def test_soft_labels_of_spans_are_among_the_tokens():
@@ -124,33 +119,30 @@ def test_soft_labels_of_spans_are_among_the_tokens():
     mask = FEATURES["input_mask"]
     features = FEATURES | {"teacher_logits": teachers, "teacher_mask": mask}
     outputs = student(features, training=False)
-    expected = 0.0
+    total = 0.0
     for row, weight in enumerate((1, 1, 0.5)):
         length = LENGTHS[row]
         for side, name in enumerate(("start_logits", "end_logits")):
             logits = np.array(outputs[name])[row, :length]
-            expected += weight * divergence(logits, teachers[row, :length, side]) / 2
-    mean, weight = mean_and_weight(made, features, "soft_loss")
-    assert mean == pytest.approx(expected / weight, abs=1e-6)
+            total += weight * divergence(logits, teachers[row, :length, side]) / 2
+    check(made, features, "soft_loss", total, 2.5)
 
 
 def test_soft_labels_of_numbers_and_of_several_labels():
-    students, teachers = RNG.normal(size=(2, 5, 1)).astype("float32")
-    losses = distillation.soft_losses(
+    students, teachers = RNG.normal(size=(2, 5, 4)).astype("float32")
+    found = distillation.soft_losses(
         students, teachers, temperature=1.0, kind="regression"
     )
-    np.testing.assert_allclose(losses, (students - teachers)[:, 0] ** 2, atol=1e-6)
-    students, teachers = RNG.normal(size=(2, 5, 4)).astype("float32")
-    losses = distillation.soft_losses(
+    expected = ((students - teachers) ** 2).mean(axis=-1)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    found = distillation.soft_losses(
         students, teachers, temperature=2.0, kind="multi_label"
     )
     # A label and its absence are two classes.
-    expected = [
-        np.mean([4 * divergence(np.array([s, 0]) / 2, np.array([t, 0]) / 2)
-                 for s, t in zip(*row, strict=True)])
-        for row in zip(students, teachers, strict=True)
-    ]  # fmt: skip
-    np.testing.assert_allclose(losses, expected, atol=1e-6)
+    pairs = zip(students.ravel() / 2, teachers.ravel() / 2, strict=True)
+    expected = [4 * divergence(np.array([s, 0]), np.array([t, 0])) for s, t in pairs]
+    expected = np.reshape(expected, (5, 4)).mean(axis=-1)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 ENCODER = config.Task(kind="encoder")
@@ -170,25 +162,19 @@ def layer_outputs(network):
 
 
 def test_outputs_of_layers_through_a_learnt_matrix():
-    made, student, teacher = make(
-        ENCODER, distillation.Losses(hidden_weight=1.0, hidden_layers=(1, 3))
-    )
-    kernels = {
-        name.split("/")[0]: np.float64(value)
-        for name, value in weights_of(made).items()
-        if "projection" in name
-    }
-    assert sorted(kernels) == ["projection_0", "projection_1", "projection_2"]
+    losses = distillation.Losses(hidden_weight=1.0, hidden_layers=(1, 3))
+    made, student, teacher = make(ENCODER, losses)
+    named = weights_of(made).items()
+    kernels = [np.float64(value) for name, value in named if "projection" in name]
+    assert len(kernels) == 3
     ours, theirs = layer_outputs(student), layer_outputs(teacher)
-    expected = sum(
-        weight * np.mean((ours[own][r, p] @ kernels[f"projection_{own}"]
-                          - theirs[other][r, p]) ** 2)
-        for own, other in ((0, 0), (1, 1), (2, 3))
-        for r, p, weight in TOKENS
-    )  # fmt: skip
-    mean, weight = mean_and_weight(made, FEATURES, "hidden_loss")
-    assert weight == 9 + 4 + 3.5
-    assert mean == pytest.approx(expected / weight, abs=1e-6)
+    total = 0.0
+    for kernel, states, targets in zip(
+        kernels, ours, (theirs[number] for number in (0, 1, 3)), strict=True
+    ):
+        errors = ((states @ kernel - targets) ** 2).mean(axis=-1)
+        total += sum(weight * errors[r, p] for r, p, weight in TOKENS)
+    check(made, FEATURES, "hidden_loss", total, 9 + 4 + 3.5)
 
 
 def relations(states, weights, prefix, row, length, num_heads):
@@ -208,29 +194,27 @@ def relations(states, weights, prefix, row, length, num_heads):
     ("num_heads", "layer"), [(8, 3), pytest.param(2, 2, marks=pytest.mark.slow)]
 )
 def test_relations_of_queries_keys_and_values(num_heads, layer):
-    made, student, teacher = make(
-        ENCODER,
-        distillation.Losses(
-            relation_weight=1.0, relation_heads=num_heads, relation_layer=layer
-        ),
+    losses = distillation.Losses(
+        relation_weight=1.0, relation_heads=num_heads, relation_layer=layer
     )
-    ours, theirs = weights_of(student), weights_of(teacher)
-    states = layer_outputs(student)[1], layer_outputs(teacher)[layer - 1]
-    expected = 0.0
+    made, student, teacher = make(ENCODER, losses)
+    students = layer_outputs(student)[1], weights_of(student), "layer_1"
+    teachers = layer_outputs(teacher)[layer - 1], weights_of(teacher)
+    teachers = *teachers, f"layer_{layer - 1}"
+    total = 0.0
     for row, weight in enumerate((1, 1, 0.5)):
-        length = LENGTHS[row]
         pairs = zip(
-            relations(states[0], ours, "layer_1", row, length, num_heads),
-            relations(states[1], theirs, f"layer_{layer - 1}", row, length, num_heads),
+            *(
+                relations(*x, row, LENGTHS[row], num_heads)
+                for x in (students, teachers)
+            ),
             strict=True,
         )
-        found_here = [np.sum(t * np.log(t / s)) for s, t in pairs]
-        assert len(found_here) == 3 * num_heads
-        expected += weight * np.mean(found_here)
-    mean, weight = mean_and_weight(made, FEATURES, "relation_loss")
-    assert weight == 9 + 4 + 3.5
-    assert mean == pytest.approx(expected / weight, abs=1e-6)
-    assert expected / weight > 1e-3
+        divergences = [np.sum(t * np.log(t / s)) for s, t in pairs]
+        assert len(divergences) == 3 * num_heads
+        total += weight * np.mean(divergences)
+    check(made, FEATURES, "relation_loss", total, 9 + 4 + 3.5)
+    assert total > 0.02
 
 
 def test_all_losses_are_nothing_between_equals():
@@ -249,9 +233,9 @@ def test_all_losses_are_nothing_between_equals():
     )
     made.build()
     logits = np.array(student(FEATURES, training=False)["logits"])[:, None]
-    for name in ("soft_loss", "hidden_loss", "relation_loss"):
-        mean, _ = mean_and_weight(made, FEATURES | {"teacher_logits": logits}, name)
-        assert mean == pytest.approx(0, abs=1e-6), name
+    features = FEATURES | {"teacher_logits": logits}
+    for name, weight in (("soft", 2.5), ("hidden", 16.5), ("relation", 16.5)):
+        check(made, features, f"{name}_loss", 0, weight)
 
 
 def test_the_teacher_and_what_no_loss_reads_are_not_trained():

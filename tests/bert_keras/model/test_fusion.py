@@ -53,7 +53,7 @@ CASES = {
 }
 
 
-def output_and_gradients(function, tensors, options, *, training):
+def output_and_gradients(function, tensors, options, *, training=True):
     floats = [tensor for tensor in tensors if tensor.dtype.is_floating]
     upstream = random(*function(*tensors, **options).shape, seed=9)
     with tf.GradientTape() as tape:
@@ -63,12 +63,27 @@ def output_and_gradients(function, tensors, options, *, training):
     return output, *tape.gradient(output, floats, upstream)
 
 
-def names_of_compiled_functions(graph: tf.Graph) -> list[str]:
-    return [
-        node.name
-        for node in graph.as_graph_def().node
-        if node.attr["_XlaMustCompile"].b
-    ]
+def in_a_graph(function, tensors, options, *, jit_compile=False):
+    """The output and the gradients of a step, in which a chain is compiled."""
+    traced = tf.function(
+        lambda *tensors: output_and_gradients(function, tensors, options),
+        jit_compile=jit_compile,
+    )
+    assert compiled_functions(traced.get_concrete_function(*tensors).graph)
+    return traced(*tensors)
+
+
+def compiled_functions(graph: tf.Graph) -> list[str]:
+    nodes = graph.as_graph_def().node
+    return [node.name for node in nodes if node.attr["_XlaMustCompile"].b]
+
+
+def assert_close(found, expected):
+    for ours, theirs in zip(found, expected, strict=True):
+        if theirs is None:
+            assert ours is None
+        else:
+            np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -83,30 +98,14 @@ def names_of_compiled_functions(graph: tf.Graph) -> list[str]:
     ],
 )
 def test_fused_and_plain_are_the_same(name, jit_compile):
-    function, tensors, options = CASES[name]
-    expected = output_and_gradients(function, tensors, options, training=False)
-
-    @tf.function(jit_compile=jit_compile)
-    def fused(*tensors):
-        return output_and_gradients(function, tensors, options, training=True)
-
-    assert len(names_of_compiled_functions(fused.get_concrete_function(*tensors).graph))
-    for ours, theirs in zip(fused(*tensors), expected, strict=True):
-        if theirs is None:
-            assert ours is None
-        else:
-            np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-6)
+    found = in_a_graph(*CASES[name], jit_compile=jit_compile)
+    assert_close(found, output_and_gradients(*CASES[name], training=False))
 
 
 @pytest.mark.slow
 def test_the_bias_of_scores_has_no_gradient_and_the_scores_have_that_of_the_formula():
-    function, (scores, *rest), options = CASES["attend"]
-
-    @tf.function
-    def fused(*tensors):
-        return output_and_gradients(function, tensors, options, training=True)
-
-    _, gradient, of_bias = fused(scores, *rest)
+    _, (scores, *_), options = CASES["attend"]
+    _, gradient, of_bias = in_a_graph(*CASES["attend"])
     assert of_bias is None  # XLA would sum it over all scores, as nobody asked for it.
     exact = np.asarray(scores, np.float64) * options["scale"] + np.asarray(BIAS)
     exact = np.exp(exact - exact.max(-1, keepdims=True))
@@ -124,12 +123,7 @@ def test_in_mixed_precision_it_computes_in_float32():
     function, (residual, inputs, *rest), options = CASES["add_and_normalize"]
     low = [tf.cast(tensor, tf.bfloat16) for tensor in (residual, inputs)]
     exact = function(*(tf.cast(tensor, tf.float32) for tensor in low), *rest, **options)
-
-    @tf.function
-    def fused(*tensors):
-        return output_and_gradients(function, tensors, options, training=True)
-
-    output, *gradients = fused(*low, *rest)
+    output, *gradients = in_a_graph(function, (*low, *rest), options)
     assert output.dtype == tf.bfloat16
     assert [g.dtype for g in gradients] == [tf.bfloat16] * 2 + [tf.float32] * 2
     # One rounding to 8 bits, of the outcome.
@@ -147,7 +141,7 @@ def test_neither_inference_nor_unknown_shapes_are_compiled(training, shape):
         )
 
     graph = activated.get_concrete_function().graph
-    assert not names_of_compiled_functions(graph)
+    assert not compiled_functions(graph)
     exact = operations.activate(TOKENS, activation="gelu")
     np.testing.assert_allclose(activated(TOKENS), exact, atol=1e-6)
 
@@ -167,28 +161,25 @@ def test_within_xla_only_what_is_asked_for_is_set_apart(name, recompute):
             return tape.gradient(output, tensors[0])
 
     graph = whole.get_concrete_function(*tensors).graph
-    assert not names_of_compiled_functions(graph)
+    assert not compiled_functions(graph)
     program = whole.experimental_get_compiler_ir(*tensors)(stage="hlo")
     assert (" opt-barrier(" in program) == recompute
 
 
 @pytest.mark.slow
 def test_replicas_on_one_machine_share_what_is_compiled():
-    function, tensors, options = CASES["add_and_normalize"]
-    expected = output_and_gradients(function, tensors, options, training=False)
+    case = CASES["add_and_normalize"]
     devices = [device.name for device in tf.config.list_logical_devices("CPU")]
     strategy = tf.distribute.MirroredStrategy(devices[:2])
 
     @tf.function
     def on_all_replicas():
-        return strategy.run(
-            lambda: output_and_gradients(function, tensors, options, training=True)
-        )
+        return strategy.run(lambda: output_and_gradients(*case))
 
-    assert names_of_compiled_functions(on_all_replicas.get_concrete_function().graph)
-    for per_replica, one in zip(on_all_replicas(), expected, strict=True):
-        for ours in strategy.experimental_local_results(per_replica):
-            np.testing.assert_allclose(ours, one, rtol=2e-5, atol=2e-6)
+    assert compiled_functions(on_all_replicas.get_concrete_function().graph)
+    per_replica = map(strategy.experimental_local_results, on_all_replicas())
+    for found in zip(*per_replica, strict=True):
+        assert_close(found, output_and_gradients(*case, training=False))
 
 
 def feed_forward(dtype: str, activation: str = "gelu") -> layers.FeedForward:
@@ -200,34 +191,27 @@ def feed_forward(dtype: str, activation: str = "gelu") -> layers.FeedForward:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "activation", "training", "computed_in"),
+    ("dtype", "activation", "within_xla", "computed_in"),
     [
         ("mixed_bfloat16", "gelu", False, tf.bfloat16),
-        ("bfloat16", "gelu", None, tf.bfloat16),
+        ("bfloat16", "gelu", False, tf.bfloat16),
         # TensorFlow does not put these into the product.
+        ("bfloat16", "gelu", True, tf.float32),
         ("bfloat16", "gelu_tanh", False, tf.float32),
         ("float16", "gelu", False, tf.float32),
         ("float32", "gelu", False, tf.float32),
     ],
 )
 def test_an_activation_is_in_float32_unless_it_joins_the_product(
-    dtype, activation, training, computed_in
+    dtype, activation, within_xla, computed_in
 ):
     layer = feed_forward(dtype, activation)
     tokens = tf.cast(TOKENS, layer.compute_dtype)
-    traced = tf.function(layer).get_concrete_function(tokens, training=training)
-    operation = {"gelu": "Erf", "gelu_tanh": "Tanh"}[activation]
-    (found,) = (op for op in traced.graph.get_operations() if op.type == operation)
-    assert found.inputs[0].dtype == computed_in
-
-
-def test_within_xla_an_activation_is_in_float32():
-    layer = feed_forward("bfloat16")
-    tokens = tf.cast(TOKENS, tf.bfloat16)
-    with recomputation.compiled_whole():
+    with recomputation.compiled_whole(within_xla):
         graph = tf.function(layer).get_concrete_function(tokens).graph
-    (found,) = (op for op in graph.get_operations() if op.type == "Erf")
-    assert found.inputs[0].dtype == tf.float32
+    operation = {"gelu": "Erf", "gelu_tanh": "Tanh"}[activation]
+    (found,) = (op for op in graph.get_operations() if op.type == operation)
+    assert found.inputs[0].dtype == computed_in
 
 
 @pytest.mark.skipif(

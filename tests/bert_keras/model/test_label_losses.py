@@ -128,8 +128,7 @@ def reference(transformers, bert_config, network):
         hugging_face.write(checkpoint, Path(directory))
         read = hugging_face.read(Path(directory))
         assert read.task == checkpoint.task
-        found = transformers.AutoModelForSequenceClassification.from_pretrained(
-            directory
-        )
+        load = transformers.AutoModelForSequenceClassification.from_pretrained
+        found = load(directory)
     assert found.config.problem_type == "multi_label_classification"
     return found.eval()

@@ -159,21 +159,19 @@ def test_outputs_and_loss_equal_hugging_face(kind, built, batches):
     torch = pytest.importorskip("torch")
     network, batch = built(kind), batches[kind]
     reference = hugging_face_network(kind, network)
-    labels = {
-        "tagging": {"labels": "label_ids"},
-        "choice": {"labels": "label_ids"},
-        "span": {n: n for n in ("start_positions", "end_positions")},
-    }[kind]
+    targets = {"labels": "label_ids"}
+    if kind == "span":
+        targets = {n: n for n in ("start_positions", "end_positions")}
     targets = {
-        theirs: torch.tensor(np.where(batch[ours] < 0, -100, batch[ours]))
-        for theirs, ours in labels.items()
+        theirs: torch.tensor(np.where(batch[ours] < 0, -100, batch[ours])).long()
+        for theirs, ours in targets.items()
     }
     with torch.no_grad():
         expected = reference(
             input_ids=torch.tensor(batch["input_ids"]).long(),
             attention_mask=torch.tensor(batch["input_mask"]),
             token_type_ids=torch.tensor(batch["segment_ids"]).long(),
-            **{name: values.long() for name, values in targets.items()},
+            **targets,
         )
     outputs = network(batch)
     assert set(outputs) == {name for name in expected if name.endswith("logits")}
@@ -184,56 +182,25 @@ def test_outputs_and_loss_equal_hugging_face(kind, built, batches):
     assert float(total / weight) == pytest.approx(expected.loss.item(), rel=1e-5)
 
 
-@pytest.mark.reference
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", FEW[len(PLAIN_TASKS) :])
-def test_a_bilstm_head_equals_pytorchs_parts(name, built, batches):
-    """On our encoder's output, whose equality others show."""
-    torch = pytest.importorskip("torch")
+def test_a_head_scores_what_its_bilstm_reads(name, built, batches):
+    """`test_bilstm.py` compares the BiLSTM with PyTorch's."""
     network, batch = built(name), batches[name]
-    ids = batch["input_ids"]
-    texts = {key: batch[key].reshape(-1, ids.shape[-1]) for key in INPUTS}
-    encoded = network.encoder(texts)["sequence_output"]
-    head = {
-        key.removeprefix("head/"): torch.tensor(array)
-        for key, array in weights.from_network(network).items()
-        if key.startswith("head/")
-    }
-    lstm = torch.nn.LSTM(16, 5, bidirectional=True, batch_first=True)
-    state = {}
-    for suffix, direction in (("", "forward"), ("_reverse", "backward")):
-        cell = f"bilstm/{direction}/cell"
-        state[f"weight_ih_l0{suffix}"] = head[f"{cell}/kernel"].T
-        state[f"weight_hh_l0{suffix}"] = head[f"{cell}/recurrent_kernel"].T
-        state[f"bias_ih_l0{suffix}"] = head[f"{cell}/bias"]
-        state[f"bias_hh_l0{suffix}"] = torch.zeros(20)
-    lstm.load_state_dict(state)
-    packed = torch.nn.utils.rnn.pack_padded_sequence(
-        torch.tensor(np.array(encoded)),
-        torch.tensor(texts["input_mask"].sum(axis=1)),
-        batch_first=True,
-        enforce_sorted=False,
-    )
-    with torch.no_grad():
-        packed, (last, _) = lstm(packed)
-        read, _ = torch.nn.utils.rnn.pad_packed_sequence(packed, batch_first=True)
-        if TASKS[name].kind in ("classification", "choice"):
-            read = torch.cat(list(last), dim=-1)
-        logits = read @ head["classifier/kernel"] + head["classifier/bias"]
-    logits = logits.numpy()
-    outputs = {key: np.array(value) for key, value in network(batch).items()}
-    if TASKS[name].kind == "span":
+    texts = {key: batch[key].reshape(-1, batch[key].shape[-1]) for key in INPUTS}
+    states = network.encoder(texts)["sequence_output"]
+    states = np.array(network.head.bilstms[0](states, texts["input_mask"]))
+    kind = TASKS[name].kind
+    assert states.ndim == (2 if kind in ("classification", "choice") else 3)
+    kernel, bias = network.head.classifier.get_weights()
+    logits = states @ kernel + bias
+    expected = {"logits": logits}
+    if kind == "span":
         expected = {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
-    elif TASKS[name].kind == "choice":
+    elif kind == "choice":
         expected = {"logits": logits.reshape(4, NUM_ENDINGS)}
-    else:
-        expected = {"logits": logits}
+    outputs = network(batch)
     assert outputs.keys() == expected.keys()
     for key, values in outputs.items():
-        if values.shape == ids.shape or values.ndim == 3:
-            is_token = batch["input_mask"] > 0
-            values, expected[key] = values[is_token], expected[key][is_token]
-        assert np.std(values) > 0.05
         np.testing.assert_allclose(values, expected[key], atol=1e-5, err_msg=key)
 
 
@@ -292,8 +259,8 @@ def test_the_unused_pooler_is_not_trained_and_not_decayed(name, built):
     assert not any(path.startswith("encoder/pooler") for path in paths)
 
 
-def trained(name, batch, *, num_replicas, num_steps):
-    """A learner after some steps on one batch, traced for batches of any shape."""
+def trained(name, batch, *, num_replicas):
+    """Logs of some steps on one batch, traced for batches of any shape."""
     strategy = tf.distribute.MirroredStrategy(
         [f"/cpu:{index}" for index in range(num_replicas)],
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
@@ -319,31 +286,14 @@ def trained(name, batch, *, num_replicas, num_steps):
 
         return tf.data.Dataset.from_generator(parts, output_signature=signature)
 
-    logs = fit.fit(
-        made,
-        replicas.distribute(strategy, make_batches),
-        replicas.Schedule(num_steps),
-    )
-    return made.network, logs
-
-
-@pytest.mark.parametrize("name", TASKS)
-@pytest.mark.slow
-def test_learns_a_batch_by_heart(name, batches):
-    # The same dropout in every step, so that this can be learnt, too.
-    _, logs = trained(name, batches[name], num_replicas=1, num_steps=60)
-    assert logs["loss"] < 0.05
-    accuracies = {key: x for key, x in logs.items() if key.endswith("accuracy")}
-    assert accuracies and set(accuracies.values()) == {1.0}
-    assert logs["skipped_steps"] == 0
+    batches = replicas.distribute(strategy, make_batches)
+    return fit.fit(made, batches, replicas.Schedule(last_step=4))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_two_replicas_do_as_one(name, batches):
     # Not the weights: a bias that a softmax does not feel moves with the last bits.
-    one, two = (
-        trained(name, batches[name], num_replicas=n, num_steps=4)[1] for n in (1, 2)
-    )
+    one, two = (trained(name, batches[name], num_replicas=n) for n in (1, 2))
     for key in one.keys() - {"input_wait"}:
         assert two[key] == pytest.approx(one[key], rel=1e-4), key

@@ -43,18 +43,11 @@ def make_instances() -> list[dict[str, np.ndarray]]:
 
 def lay_out(rows: list[list[dict]]) -> dict[str, np.ndarray]:
     """Packed rows by plain loops, with an instance number for each token."""
-    shapes = {
-        "input_ids": (LENGTH, "int32"),
-        "segment_ids": (LENGTH, "int32"),
-        "instance_ids": (LENGTH, "int32"),
-        "masked_lm_positions": (NUM_PREDICTIONS, "int32"),
-        "masked_lm_ids": (NUM_PREDICTIONS, "int32"),
-        "masked_lm_weights": (NUM_PREDICTIONS, "float32"),
-    }
-    batch = {
-        name: np.zeros((len(rows), size), dtype)
-        for name, (size, dtype) in shapes.items()
-    }
+    per_token = ("input_ids", "segment_ids", "instance_ids")
+    batch = {name: np.zeros((len(rows), LENGTH), "int32") for name in per_token}
+    for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
+        dtype = "float32" if name == "masked_lm_weights" else "int32"
+        batch[name] = np.zeros((len(rows), NUM_PREDICTIONS), dtype)
     batch["next_sentence_labels"] = np.full((len(rows), NUM_SLOTS), -1, "int32")
     batch["dropout_seeds"] = np.full((len(rows), NUM_SLOTS), 77, "int32")
     for row, members in enumerate(rows):
