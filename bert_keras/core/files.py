@@ -131,15 +131,11 @@ def parse_json(text: str) -> Any:
 def exists(path: Path) -> bool:
     """Whether there is such a file (or local directory). Raises `OSError` if the disk
     does not say; `os.path.exists` would return `False`."""
-    if not is_remote(path):
-        return pathlib.Path(path).exists()
-    return stores.exists(str(path))
+    return stores.exists(str(path)) if is_remote(path) else pathlib.Path(path).exists()
 
 
 def size(path: Path) -> int:
-    if not is_remote(path):
-        return os.path.getsize(path)
-    return stores.size(str(path))
+    return stores.size(str(path)) if is_remote(path) else os.path.getsize(path)
 
 
 def fingerprint(path: Path) -> dict[str, Any]:
@@ -188,18 +184,17 @@ def make_directory(directory: Path) -> None:
 
 
 def delete(path: Path) -> None:
-    if not is_remote(path):
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-    else:
+    if is_remote(path):
         stores.delete([str(path)])
+    else:
+        pathlib.Path(path).unlink(missing_ok=True)
 
 
 def delete_tree(directory: Path) -> None:
-    if not is_remote(directory):
+    if is_remote(directory):
+        stores.delete(stores.below(str(directory)))
+    else:
         shutil.rmtree(directory, ignore_errors=True)
-        return
-    stores.delete(stores.below(str(directory)))
 
 
 def sha256(path: Path) -> str:
@@ -301,16 +296,16 @@ def local_copy(path: Path) -> Iterator[pathlib.Path]:
 def written_whole(path: Path) -> Iterator[pathlib.Path]:
     """Yields a local file to write, which then gets its name or goes to a store. It has
     the suffix of `path` and serves programs that insist on a path."""
-    if is_remote(path):
-        with tempfile.TemporaryDirectory(prefix="bert_keras_") as directory:
-            local = pathlib.Path(directory, name_of(path))
-            yield local
-            with _errors_of_writing(path):
-                stores.put(local, str(path))
+    if not is_remote(path):
+        local = pathlib.Path(path).with_name(f".partial.{name_of(path)}")
+        yield local
+        os.replace(local, path)
         return
-    local = pathlib.Path(path).with_name(f".partial.{name_of(path)}")
-    yield local
-    os.replace(local, path)
+    with tempfile.TemporaryDirectory(prefix="bert_keras_") as directory:
+        local = pathlib.Path(directory, name_of(path))
+        yield local
+        with _errors_of_writing(path):
+            stores.put(local, str(path))
 
 
 @contextlib.contextmanager

@@ -35,24 +35,18 @@ def describe(*, devices: str, paths: Mapping[str, Any]) -> dict[str, Any]:
 
 def commit(directory: Path) -> str | None:
     """Returns a checkout's commit, with `+changes` if files differ; else `None`."""
-    ask = ["git", "-C", str(directory)]
+
+    def ask(*words: str) -> subprocess.CompletedProcess[str]:
+        command = ["git", "-C", str(directory), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10)
+
     try:
-        head = subprocess.run(
-            [*ask, "rev-parse", "HEAD", "--show-toplevel"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
+        head = ask("rev-parse", "HEAD", "--show-toplevel")
         name, _, top = head.stdout.strip().partition("\n")
         # An environment may lie in a repository of something else.
         if head.returncode or Path(top) != directory.resolve().parent:
             return None
-        changes = subprocess.run(
-            [*ask, "status", "--porcelain", "--untracked-files=no", "."],
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
+        changes = ask("status", "--porcelain", "--untracked-files=no", ".")
     except (OSError, subprocess.TimeoutExpired):
         return None
     return name + ("+changes" if changes.stdout.strip() else "")

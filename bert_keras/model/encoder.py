@@ -233,12 +233,9 @@ _LABELS = (
 _INPUTS = ("input_ids", "input_mask", "segment_ids", "dropout_seeds", "instance_ids")
 _HUGGING_FACE = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 _MEANT = {
-    "token_ids": "input_ids",
-    "input_word_ids": "input_ids",
-    "padding_mask": "input_mask",
-    "mask": "input_mask",
-    "input_type_ids": "segment_ids",
-    "type_ids": "segment_ids",
+    **dict.fromkeys(("token_ids", "input_word_ids"), "input_ids"),
+    **dict.fromkeys(("padding_mask", "mask"), "input_mask"),
+    **dict.fromkeys(("input_type_ids", "type_ids"), "segment_ids"),
 }
 """Names of other libraries, and ours."""
 

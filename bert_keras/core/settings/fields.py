@@ -29,22 +29,17 @@ def walk(model: Model, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
 
 
 _COMMON_NAMES = {
+    **dict.fromkeys(("epochs", "num_epochs"), "num_train_epochs"),
+    **dict.fromkeys(("steps", "max_steps"), "num_train_steps"),
+    **dict.fromkeys(("train_batch_size", "per_device_train_batch_size"), "batch_size"),
+    **dict.fromkeys(("max_length", "max_len"), "max_seq_length"),
+    **dict.fromkeys(("fp16", "bf16"), "precision"),
     "lr": "learning_rate",
-    "epochs": "num_train_epochs",
-    "num_epochs": "num_train_epochs",
-    "steps": "num_train_steps",
-    "max_steps": "num_train_steps",
-    "train_batch_size": "batch_size",
-    "per_device_train_batch_size": "batch_size",
-    "max_length": "max_seq_length",
-    "max_len": "max_seq_length",
     "warmup_ratio": "warmup_proportion",
     "warmup_steps": "num_warmup_steps",
     "weight_decay": "weight_decay_rate",
     "dropout": "dropout_prob",
     "gradient_accumulation": "gradient_accumulation_steps",
-    "fp16": "precision",
-    "bf16": "precision",
 }
 """Names of settings in other programs, and ours."""
 

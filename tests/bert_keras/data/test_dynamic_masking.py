@@ -10,7 +10,7 @@ import tensorflow as tf
 from bert_keras.checkpoints import conversion, run_weights, weights
 from bert_keras.core.settings import config, strict
 from bert_keras.data import dynamic_masking, masking
-from bert_keras.model import pretrainer
+from bert_keras.kinds import registry
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
 from bert_keras.training import pretrain
@@ -160,11 +160,11 @@ def test_without_next_sentences_their_weights_stay(packing, finished):
     run = run_weights.read_finished_run(
         finished / "run", kinds=("pretraining",), verb="pretrain"
     )
-    network = pretrainer.BertPretrainer(run.bert_config)
-    network.build()
+    fresh, network = (
+        registry.build_network(run.bert_config, run.task, seed=seed)
+        for seed in (settings().seed, None)
+    )
     run_weights.load_weights(run, network)
-    fresh = pretrainer.BertPretrainer(run.bert_config, seed=settings().seed)
-    fresh.build()
     for old, new in (
         (fresh.encoder.pooler, network.encoder.pooler),
         (fresh.next_sentence_head, network.next_sentence_head),

@@ -183,7 +183,13 @@ def correct(randomize):
     return model, losses_and_gradients(model, alone_batch())
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+FAST = ("padding is a token of the last instance", "dropout by places in the row")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(f, marks=() if f in FAST else pytest.mark.slow) for f in FAULTS],
+)
 def test_a_wrong_border_shows(fault, correct, monkeypatch):
     model, expected = correct
     monkeypatch.setattr(*FAULTS[fault])
