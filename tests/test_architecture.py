@@ -223,7 +223,7 @@ LINES = {
     "model": 2725,
     "data": 2050,
     "pages": 775,
-    "core": 3250,
+    "core": 3225,
     "tpu": 2250,
     "pipelines": 9175,
     "door": 50,
