@@ -161,25 +161,20 @@ def check_drop(check: Mapping[str, Any], *, max_drop: float) -> None:
 
 
 def table(check: Mapping[str, Any]) -> str:
-    alone = "  one at a time"
-    changed = check["changed_answers"]
-    return "".join(
-        [
-            f"{'':<22}{'float32':>12}{check['quantize']:>12}\n",
-            _line(check, check["metric"], "score", "{:.2f}"),
-            f"{alone:<34}{check['score'][_ALONE]:>12.2f}\n",
-            _line(check, "bytes", "bytes", "{:,}"),
-            *(
-                f"{f'ms, batch of {size}':<22}{row['float32']:>12.2f}"
-                f"{row['quantised']:>12.2f}\n"
-                for size, row in check["latency_ms"].items()
-            ),
-            f"answers changed, of {check['examples']:,}: {changed['quantised']:,} in "
-            f"batches of {_BATCH_SIZE}, {changed[_ALONE]:,} one at a time\n",
-        ]
+    score, sizes, changed = (check[k] for k in ("score", "bytes", "changed_answers"))
+    rows = [
+        ("", "float32", check["quantize"]),
+        (check["metric"], f"{score['float32']:.2f}", f"{score['quantised']:.2f}"),
+        ("  one at a time", "", f"{score[_ALONE]:.2f}"),
+        ("bytes", f"{sizes['float32']:,}", f"{sizes['quantised']:,}"),
+        *(
+            (f"ms, batch of {size}", f"{ms['float32']:.2f}", f"{ms['quantised']:.2f}")
+            for size, ms in check["latency_ms"].items()
+        ),
+    ]
+    lines = [f"{title:<22}{exact:>12}{small:>12}" for title, exact, small in rows]
+    lines.append(
+        f"answers changed, of {check['examples']:,}: {changed['quantised']:,} in "
+        f"batches of {_BATCH_SIZE}, {changed[_ALONE]:,} one at a time"
     )
-
-
-def _line(check: Mapping[str, Any], title: str, key: str, form: str) -> str:
-    cells = (form.format(check[key][name]) for name in ("float32", "quantised"))
-    return f"{title:<22}" + "".join(f"{cell:>12}" for cell in cells) + "\n"
+    return "\n".join(lines) + "\n"
