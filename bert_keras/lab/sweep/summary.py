@@ -61,14 +61,15 @@ def write_tables(state: State) -> None:
 def write_pictures(state: State) -> None:
     """Draws the scores of all runs, and with several fractions a learning curve."""
     metric = f"{state.criterion.metric} on dev"
-    draw = functools.partial(
-        drawings.draw_points,
-        state.points,
-        state.keys,
-        criterion=state.criterion,
-        title=f"{state.task}: {metric}",
-    )
-    pictures = {PICTURE_NAME: draw}
+    pictures = {
+        PICTURE_NAME: functools.partial(
+            drawings.draw_points,
+            state.points,
+            state.keys,
+            criterion=state.criterion,
+            title=f"{state.task}: {metric}",
+        )
+    }
     if lines := state.curve:
         title = f"{state.task}: learning curve"
         pictures[_CURVE_NAME] = functools.partial(
