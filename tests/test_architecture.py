@@ -217,7 +217,7 @@ LINES = {
     "report": 1525,
     "inference": 1350,
     "checkpoints": 4725,
-    "kinds": 9725,
+    "kinds": 9700,
     "graphs": 650,
     "labelled": 1500,
     "model": 2725,

@@ -5,7 +5,7 @@
 
 import dataclasses
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,9 @@ from bert_keras.kinds.span.records import AnsweredQuestion
 from bert_keras.labelled import answers, dataset
 
 logger = logging.getLogger(__name__)
+
+_MAX_SHOWN = 10
+"""Questions that are skipped to list."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,20 +62,18 @@ class SpanDataset(dataset.Dataset):
         return squad.featurize(
             self.questions.questions,
             tokenizer,
+            settings.span,
             max_seq_length=settings.max_seq_length,
-            doc_stride=settings.span.doc_stride,
-            max_query_length=settings.span.max_query_length,
         )
 
     def answer(self, outputs, inputs, task, settings) -> "SpanAnswers":
         predictions = squad_predictions.predict(
             self.questions.questions,
             inputs,
+            settings.span,
             start_logits=outputs[:, 0],
             end_logits=outputs[:, 1],
             has_impossible=task.has_impossible,
-            n_best_size=settings.span.n_best_size,
-            max_answer_length=settings.span.max_answer_length,
         )
         return SpanAnswers(questions=self.questions, predictions=predictions)
 
@@ -135,22 +136,13 @@ def read_questions(
             path,
             questions.num_repaired_answers,
         )
-    _warn_of_skipped(path, questions.skipped)
+    if skipped := questions.skipped:
+        lines, more = [*skipped[:_MAX_SHOWN]], len(skipped) - _MAX_SHOWN
+        lines += [f"and {more} more"] if more > 0 else []
+        logger.warning(
+            "%s: %d questions without a text that has the answer, not trained on:%s",
+            path,
+            len(skipped),
+            "".join(f"\n  {line}" for line in lines),
+        )
     return questions
-
-
-_MAX_SHOWN = 10
-
-
-def _warn_of_skipped(path: Path, skipped: Sequence[str]) -> None:
-    if not skipped:
-        return
-    lines = "".join(f"\n  {line}" for line in skipped[:_MAX_SHOWN])
-    more = len(skipped) - _MAX_SHOWN
-    logger.warning(
-        "%s: %d questions without a text that has the answer, not trained on:%s%s",
-        path,
-        len(skipped),
-        lines,
-        f"\n  and {more} more" if more > 0 else "",
-    )

@@ -169,9 +169,8 @@ class Spans(served.ServedModel):
         return squad.featurize(
             questions,
             self.tokenizer,
+            self._settings,
             max_seq_length=self.max_seq_length,
-            doc_stride=self._settings.doc_stride,
-            max_query_length=self._settings.max_query_length,
         )
 
     def _python_answers(
@@ -184,22 +183,16 @@ class Spans(served.ServedModel):
         predictions = squad_predictions.predict(
             questions,
             windows,
+            self._settings,
             **self._python_numbers(windows),
             has_impossible=self._has_impossible,
-            n_best_size=self._settings.n_best_size,
-            max_answer_length=self._settings.max_answer_length,
         )
         texts = predictions.answers(null_score_diff_threshold=self._threshold)
         rows = [
             _wanted_row(question, texts[question.id], predictions, self._threshold)
             for question in questions
         ]
-        wanted = {
-            name: np.ma.masked_invalid([row[name] for row in rows]) for name in rows[0]
-        }
-        if not self._has_impossible:
-            del wanted["no_answer_probability"]
-        return wanted
+        return {n: np.ma.masked_invalid([row[n] for row in rows]) for n in rows[0]}
 
 
 class _Batch(NamedTuple):
@@ -259,8 +252,11 @@ def _wanted_row(
     candidates = predictions.n_best[question.id]
     ranked = [c.start_logit + c.end_logit for c in candidates if c.text]
     gaps = [first - second for first, second in zip(ranked, ranked[1:2], strict=False)]
+    no_answer = {}
     if predictions.null_odds is not None:
         gaps.append(abs(predictions.null_odds[question.id] - threshold))
+        nulls = (c.probability for c in candidates if not c.text)
+        no_answer = {"no_answer_probability": sum(nulls)}
     is_clear = all(gap > _CLEAR_CUT for gap in gaps)
     is_in_one_place = is_clear and (not text or question.context.count(text) == 1)
     answer = next(c for c in candidates if c.text == text)
@@ -270,5 +266,5 @@ def _wanted_row(
         "end": start + len(text),
         "score": answer.start_logit + answer.end_logit if is_clear else np.nan,
         "probability": answer.probability if is_clear else np.nan,
-        "no_answer_probability": sum(c.probability for c in candidates if not c.text),
+        **no_answer,
     }

@@ -14,6 +14,7 @@ import numpy as np
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
+from bert_keras.core.settings import finetuning
 from bert_keras.data import token_offsets, tokenization
 from bert_keras.labelled import dataset, tokenized
 
@@ -239,22 +240,18 @@ class Windows:
 def featurize(
     questions: Sequence[Question],
     tokenizer: tokenization.Tokenizer,
+    settings: finetuning.SpanConfig,
     *,
-    max_seq_length: int = 384,
-    doc_stride: int = 128,
-    max_query_length: int = 64,
+    max_seq_length: int,
 ) -> Windows:
     """Cuts each context into overlapping windows, as run_squad.py does.
 
     The answer is the first one that has a place, from the piece that has its first
     character to the piece that has its last one: where it begins or ends inside a
-    piece, the whole piece belongs to it.
-
-    Args:
-        max_seq_length: tokens of a window at most, with the question.
-        doc_stride: tokens from the beginning of a window to that of the next.
-        max_query_length: tokens of the question at most; the rest of it is cut off.
+    piece, the whole piece belongs to it. A window has at most `max_seq_length` tokens,
+    with the question.
     """
+    max_query_length = settings.max_query_length
     if max_seq_length < max_query_length + 4:
         raise InputError(
             f"a window of max_seq_length={max_seq_length} tokens has no room for "
@@ -274,7 +271,7 @@ def featurize(
             head = [cls_id, *query[:max_query_length], sep_id]
             room = max_seq_length - len(head) - 1
             answer = _answer_tokens(question, offsets)
-            for window in cut_windows(len(offsets.ids), room, doc_stride):
+            for window in cut_windows(len(offsets.ids), room, settings.doc_stride):
                 tokens = slice(window.start, window.end)
                 shift = len(head) - window.start
                 is_inside = window.start <= answer[0] <= answer[1] < window.end

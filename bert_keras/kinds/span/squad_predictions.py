@@ -13,6 +13,7 @@ import numpy as np
 import scipy.special
 
 from bert_keras.core.errors import InputError
+from bert_keras.core.settings import finetuning
 from bert_keras.kinds.span import squad, squad_scores
 
 
@@ -70,12 +71,11 @@ class Predictions(NamedTuple):
 def predict(
     questions: Sequence[squad.Question],
     windows: squad.Windows,
+    settings: finetuning.SpanConfig,
     *,
     start_logits: np.ndarray,
     end_logits: np.ndarray,
     has_impossible: bool,
-    n_best_size: int = 20,
-    max_answer_length: int = 30,
 ) -> Predictions:
     """Finds the best answers.
 
@@ -89,9 +89,8 @@ def predict(
             `end_logits`.
         has_impossible: whether "no answer" is an answer (SQuAD 2.0); its score is that
             of `[CLS]` in the window where it is lowest.
-        n_best_size: candidates that are kept of each question.
-        max_answer_length: tokens of an answer at most.
     """
+    n_best_size = settings.n_best_size
     logits = np.stack([start_logits, end_logits]).astype(np.float64)
     if not np.isfinite(logits).all():
         raise InputError(
@@ -99,7 +98,7 @@ def predict(
         )
     n_best, null_odds = {}, {}
     for rows in _blocks(windows.questions):
-        spans = _best_spans(windows, rows, logits, n_best_size, max_answer_length)
+        spans = _best_spans(windows, rows, logits, settings)
         for number, of_question in spans:
             question = questions[number]
             entries = _distinct(question.context, of_question, n_best_size)
@@ -133,18 +132,17 @@ def _best_spans(
     windows: squad.Windows,
     rows: np.ndarray,
     logits: np.ndarray,
-    n_best_size: int,
-    max_answer_length: int,
+    settings: finetuning.SpanConfig,
 ) -> Iterator[tuple[int, Iterator[_Span]]]:
     """Yields each question of some windows with its possible answers, if any, best
     first."""
     tokens, mask = windows.texts.tokens(rows)
     is_context = mask & (windows.char_ends[tokens] > 0)
     may_begin = mask & windows.has_max_context[tokens]
-    first, first_logits = _top(logits[0][tokens], may_begin, n_best_size)
-    last, last_logits = _top(logits[1][tokens], is_context, n_best_size)
+    first, first_logits = _top(logits[0][tokens], may_begin, settings.n_best_size)
+    last, last_logits = _top(logits[1][tokens], is_context, settings.n_best_size)
     length = last[:, None, :] - first[:, :, None] + 1
-    is_span = (length >= 1) & (length <= max_answer_length)
+    is_span = (length >= 1) & (length <= settings.max_answer_length)
     is_span &= np.isfinite(first_logits)[:, :, None]
     is_span &= np.isfinite(last_logits)[:, None, :]
     row, begin, end = np.nonzero(is_span)

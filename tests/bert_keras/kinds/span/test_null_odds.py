@@ -34,11 +34,9 @@ def test_every_point_is_the_official_score(questions):
             id: "" if odds[id] > threshold else text for id, text in texts.items()
         }
         expected = squad_scores.scores(gold, predictions, has_impossible=True)
-        found = {name: values[place] for name, values in curve._asdict().items()}
-        assert found["exact"] == pytest.approx(expected["exact"])
-        assert found["f1"] == pytest.approx(expected["f1"])
-        assert found["has_answer_f1"] == pytest.approx(expected["HasAns_f1"])
-        assert found["no_answer_f1"] == pytest.approx(expected["NoAns_f1"])
+        names = ("exact", "f1", "HasAns_f1", "NoAns_f1")
+        scores = [values[place] for values in curve[1:]]
+        assert scores == pytest.approx([expected[name] for name in names])
 
 
 def test_the_best_point_is_the_official_one(questions):

@@ -90,11 +90,9 @@ def predicted(model, questions) -> squad_predictions.Predictions:
     """What `squad_predictions` makes of the model's numbers."""
     windows = model._python_windows(questions)
     return squad_predictions.predict(
-        *(questions, windows),
+        *(questions, windows, model._settings),
         **model._python_numbers(windows),
         has_impossible=model._has_impossible,
-        n_best_size=model._settings.n_best_size,
-        max_answer_length=model._settings.max_answer_length,
     )
 
 

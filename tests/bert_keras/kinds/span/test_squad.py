@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
+from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.kinds.span import squad
 
@@ -190,13 +191,10 @@ def question(context: str, answer: str = "", *, words="a b", start=None, id="q")
     return squad.Question(id, words, context, answers)
 
 
-def featurize(*questions, max_seq_length=10, doc_stride=3, max_query_length=4):
+def featurize(*questions, tokenizer=TOKENIZER, max_seq_length=10, **span):
+    settings = finetuning.SpanConfig(**{"doc_stride": 3, "max_query_length": 4} | span)
     return squad.featurize(
-        questions,
-        TOKENIZER,
-        max_seq_length=max_seq_length,
-        doc_stride=doc_stride,
-        max_query_length=max_query_length,
+        questions, tokenizer, settings, max_seq_length=max_seq_length
     )
 
 
@@ -270,7 +268,7 @@ def test_an_answer_inside_a_piece_takes_the_whole_piece():
     vocabulary = tokenization.Vocabulary((*features.SPECIAL_TOKENS, "golden", "##s"))
     tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=True)
     asked = question("The goldens", "old", words="")
-    found = squad.featurize([asked], tokenizer)
+    found = featurize(asked, tokenizer=tokenizer)
     assert (found.start_positions[0], found.end_positions[0]) == (3, 3)
     assert (found.char_starts[3], found.char_ends[3]) == (4, 10)
 
@@ -282,7 +280,8 @@ def test_a_context_without_tokens_is_one_empty_window():
 
 
 def test_a_context_of_many_windows():
-    found = squad.featurize([question("abcd " * 20_000, words="a")], TOKENIZER)
+    asked = question("abcd " * 20_000, words="a")
+    found = featurize(asked, max_seq_length=384, doc_stride=128)
     assert found.has_max_context.sum() == 80_000
     assert len(found.texts) == 624
 
@@ -333,9 +332,8 @@ def test_published_answers_are_found_again(shared_data):
     questions = squad.read_squad(
         shared_data / "squad" / "xquad" / "xquad.zh.json"
     ).questions[:200]
-    found = squad.featurize(
-        questions, tokenizer, max_seq_length=128, doc_stride=40, max_query_length=30
-    )
+    sizes = {"max_seq_length": 128, "doc_stride": 40, "max_query_length": 30}
+    found = featurize(*questions, tokenizer=tokenizer, **sizes)
     whole, seen = 0, set()
     for row in np.flatnonzero(found.start_positions):
         asked = questions[found.questions[row]]

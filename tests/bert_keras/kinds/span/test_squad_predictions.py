@@ -7,12 +7,20 @@ import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
+from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.kinds.span import squad, squad_predictions, squad_scores
 
 TOKENIZER = tokenization.Tokenizer(
     tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcde")), do_lower_case=True
 )
+
+
+def featurize(questions, *, tokenizer=TOKENIZER, max_seq_length=384, **span):
+    settings = finetuning.SpanConfig(**span)
+    return squad.featurize(
+        questions, tokenizer, settings, max_seq_length=max_seq_length
+    )
 
 
 def make(num_questions=12):
@@ -26,13 +34,10 @@ def make(num_questions=12):
         squad.Question(f"q{number}", "a b", context, ())
         for number, context in enumerate(contexts)
     ]
-    windows = squad.featurize(
-        questions, TOKENIZER, max_seq_length=16, doc_stride=4, max_query_length=4
-    )
-    start_logits, end_logits = random.normal(size=(2, len(windows.char_starts))).astype(
-        np.float32
-    )
-    return questions, windows, start_logits, end_logits
+    sizes = {"max_seq_length": 16, "doc_stride": 4, "max_query_length": 4}
+    windows = featurize(questions, **sizes)
+    logits = random.normal(size=(2, len(windows.char_starts)))
+    return questions, windows, *logits.astype(np.float32)
 
 
 def expected_n_best(questions, windows, start_logits, end_logits, *, n_best, longest):
@@ -72,12 +77,10 @@ def predict(
     questions, windows, start_logits, end_logits, *, has_impossible=True, **sizes
 ):
     return squad_predictions.predict(
-        questions,
-        windows,
+        *(questions, windows, finetuning.SpanConfig(**sizes)),
         start_logits=start_logits,
         end_logits=end_logits,
         has_impossible=has_impossible,
-        **sizes,
     )
 
 
@@ -115,7 +118,7 @@ def test_without_impossible_questions_there_is_always_an_answer():
 
 def test_a_context_without_text_is_never_answered():
     asked = squad.Question("q", "a", " \n ", ())
-    windows = squad.featurize([asked], TOKENIZER)
+    windows = featurize([asked])
     logits = np.zeros((2, len(windows.char_starts)))
     found = predict([asked], windows, *logits)
     assert found.null_odds == {"q": 1e6}
@@ -126,7 +129,7 @@ def test_a_context_without_text_is_never_answered():
 def test_files_by_hand():
     """Windows `[CLS] a [SEP] b C d [SEP]`; half of a surrogate pair can be written."""
     asked = squad.Question("q", "a", "b  C\ud800d", ())
-    windows = squad.featurize([asked], TOKENIZER)
+    windows = featurize([asked])
     start_logits = np.array([1, 9, 9, 2, 0, 0, 9], np.float32)
     end_logits = np.array([1, 9, 9, 0, 0, 0, 9], np.float32)
     start_logits[4:6], end_logits[4:6] = -50, -50
@@ -149,9 +152,8 @@ def test_files_by_hand():
 
 def test_no_answer_is_scored_where_it_is_least_likely():
     asked = squad.Question("q", "a", "b c d e b c d e", ())
-    windows = squad.featurize(
-        [asked], TOKENIZER, max_seq_length=8, doc_stride=2, max_query_length=1
-    )
+    sizes = {"max_seq_length": 8, "doc_stride": 2, "max_query_length": 1}
+    windows = featurize([asked], **sizes)
     start_logits, end_logits = np.zeros((2, len(windows.char_starts)), np.float32)
     start_logits[windows.texts.starts] = [5, -3, 4]
     end_logits[windows.texts.starts] = [5, 2, -4]
@@ -175,7 +177,7 @@ def test_right_scores_give_right_answers_to_published_questions(shared_data):
     )
     tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=True)
     read = squad.read_squad(shared_data / "squad" / "v1.1" / "dev-v1.1.json")
-    windows = squad.featurize(read.questions, tokenizer)
+    windows = featurize(read.questions, tokenizer=tokenizer)
     assert len(windows.texts) == 10_833
     logits = np.zeros((2, len(windows.char_starts)), np.float32)
     logits[0, windows.texts.starts + windows.start_positions] = 10
