@@ -46,7 +46,8 @@ def joined(
         file = io.StringIO(newline="")
         csv.writer(file, lineterminator="\n").writerows(table)
         return file.getvalue()
-    return "".join("\t".join(map(_in_one_line, fields)) + "\n" for fields in table)
+    lines = ([re.sub(r"[\t\r\n]+", " ", field) for field in row] for row in table)
+    return "".join("\t".join(fields) + "\n" for fields in lines)
 
 
 def _numbers(value: str) -> float | list[float]:
@@ -55,7 +56,3 @@ def _numbers(value: str) -> float | list[float]:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _in_one_line(value: str) -> str:
-    return re.sub(r"[\t\r\n]+", " ", value)

@@ -39,10 +39,8 @@ class TextDataset(dataset.Rows):
         return [f"{row.text}\0{row.text_pair or ''}" for row in self.rows]
 
     def contents(self) -> dataset.Contents:
-        if self.rows[0].text_pair is None:
-            texts = [(row.text,) for row in self.rows]
-        else:
-            texts = [row[:2] for row in self.rows]
+        num_texts = 1 if self.rows[0].text_pair is None else 2
+        texts = [row[:num_texts] for row in self.rows]
         labels = [row.label for row in self.rows]
         if not self.has_labels:
             return dataset.Contents(texts, labels)
@@ -60,9 +58,8 @@ class TextDataset(dataset.Rows):
             rows = glue.read_rows(self.path, self.glue_task)
         else:
             rows = text.read_rows(self.path)
-        separator = None
-        if self.kind == "multi_label":
-            separator = self.columns.label_separator
+        is_multi = self.kind == "multi_label"
+        separator = self.columns.label_separator if is_multi else None
         return tables.joined(rows, answers, suffix=suffix, separator=separator)
 
     def describe(self) -> config.Task:
@@ -176,17 +173,14 @@ class TextAnswers(dataset.Answers):
         for row, logits, probs in zip(
             self.rows, self.logits, probabilities, strict=True
         ):
-            example = {"text": row.text, "text_pair": row.text_pair, "line": row.line}
+            example = row._asdict()
             if labels is None:
-                yield RatedText(
-                    **example,
-                    label=None if row.label is None else float(row.label),
-                    prediction=float(logits[0]),
-                )
+                if row.label is not None:
+                    example["label"] = float(row.label)
+                yield RatedText(**example, prediction=float(logits[0]))
             else:
                 yield ClassifiedText(
                     **example,
-                    label=row.label,
                     prediction=labels[logits.argmax()],
                     probabilities=dict(zip(labels, probs.tolist(), strict=True)),
                 )
@@ -214,7 +208,8 @@ class MultiLabelAnswers(dataset.Answers):
                     "no text of the dev file has the label %r: its threshold stays %g",
                     *(label, multi_label.THRESHOLD),
                 )
-        best = multi_label.best_thresholds(self._probabilities(), self.targets)
+        given = multi_label.probabilities(self.logits)
+        best = multi_label.best_thresholds(given, self.targets)
         return dict(zip(labels, best.tolist(), strict=True))
 
     def scores(self, *, threshold=None) -> dict[str, float]:
@@ -241,14 +236,11 @@ class MultiLabelAnswers(dataset.Answers):
                 probabilities=dict(zip(self.task.labels, probs.tolist(), strict=True)),
             )
 
-    def _probabilities(self) -> np.ndarray:
-        return multi_label.probabilities(self.logits)
-
     def _predicted(
         self, threshold: Mapping[str, float] | None
     ) -> Iterator[tuple[tuple[str, ...], np.ndarray]]:
         """Returns the labels that each text is given, and the probabilities of all."""
         thresholds = multi_label.threshold_row(threshold, self.task.labels)
         names = np.array(self.task.labels)
-        for row in self._probabilities():
+        for row in multi_label.probabilities(self.logits):
             yield tuple(names[row >= thresholds].tolist()), row

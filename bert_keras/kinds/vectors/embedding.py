@@ -272,7 +272,9 @@ class EmbeddingAnswers(dataset.Answers):
             header, cells = "similarity", (f"{cosine:.6f}" for cosine in self._cosines)
         else:
             header = "embedding"
-            cells = (_json(vector) for vector in self.vectors[:, 0])
+            # Nine digits: float32.
+            numbers = ([float(f"{n:.9g}") for n in row] for row in self.vectors[:, 0])
+            cells = map(json.dumps, numbers)
         return {"predictions.tsv": text.table([header], ([cell] for cell in cells))}
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
@@ -283,20 +285,10 @@ class EmbeddingAnswers(dataset.Answers):
                 nearest = self.rows[int(self._search.nearest[number])]
                 found["rank"] = int(self._search.ranks[number])
                 found["nearest"] = nearest.text_pair
-            if self._has_pairs:
-                prediction = float(self._cosines[number])
-            else:
-                prediction = tuple(self.vectors[number, 0].tolist())
-            yield EmbeddedText(
-                text=row.text,
-                text_pair=row.text_pair,
-                line=row.line,
-                label=row.label,
-                prediction=prediction,
-                **found,
+            found["prediction"] = (
+                float(self._cosines[number])
+                if self._has_pairs
+                else tuple(self.vectors[number, 0].tolist())
             )
-
-
-def _json(vector: np.ndarray) -> str:
-    """Returns a list of numbers; float32 needs nine digits."""
-    return json.dumps([float(f"{number:.9g}") for number in vector])
+            # A record has no negative.
+            yield EmbeddedText(**row._asdict(), **found)
