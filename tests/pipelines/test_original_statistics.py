@@ -87,6 +87,19 @@ def described(ids, true_ids, first_length, positions, is_random_next):
     }
 
 
+def describe_rows(batch, masked):
+    return [
+        described(
+            masked.input_ids[row, :length],
+            batch.true_ids[row, :length],
+            int(batch.first_lengths[row]),
+            masked.positions[row, : masked.num_masked[row]],
+            batch.is_random_next[row],
+        )
+        for row, length in enumerate(batch.lengths)
+    ]
+
+
 def our_runs(config):
     """For each seed, what becomes of the first document."""
     bucket = make_bucket()
@@ -111,18 +124,7 @@ def our_runs(config):
         vocabulary=VOCABULARY,
         config=config,
     )
-    made = []
-    for row, length in enumerate(batch.lengths):
-        positions = batch.masked.positions[row, : batch.masked.num_masked[row]]
-        made.append(
-            described(
-                batch.masked.input_ids[row, :length],
-                batch.true_ids[row, :length],
-                int(batch.first_lengths[row]),
-                positions,
-                batch.is_random_next[row],
-            )
-        )
+    made = describe_rows(batch, batch.masked)
     ends = list(accumulate(sizes))
     return [made[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
@@ -218,36 +220,24 @@ def test_masks_made_at_loading_are_distributed_as_those_made_at_once(settings):
     config = CONFIG.model_copy(update={"dupe_factor": 10, **settings})
     spans = instances.make_pair_spans(bucket, config=config, counts=Counter())
     tokens = instances.join_tokens(bucket, np.dtype("H"))
-    static = buckets.make_batch(tokens, spans, vocabulary=VOCABULARY, config=config)
-    dynamic = buckets.make_batch(
-        tokens,
-        spans,
-        vocabulary=VOCABULARY,
-        config=config.model_copy(update={"masking": "dynamic"}),
+    static, dynamic = (
+        buckets.make_batch(
+            tokens,
+            spans,
+            vocabulary=VOCABULARY,
+            config=config.model_copy(update={"masking": masking_time}),
+        )
+        for masking_time in ("static", "dynamic")
     )
     assert dynamic.masked is None
     assert (dynamic.true_ids == static.true_ids).all()
     seeds = np.array([rng.getrandbits(64) for _ in spans.seeds], np.uint64)
     masked = masking.mask_batch(
-        dynamic.true_ids,
-        dynamic.lengths,
-        seeds,
+        *(dynamic.true_ids, dynamic.lengths, seeds),
         vocabulary=VOCABULARY,
         config=config,
     )
-    samples = [
-        [
-            described(
-                batch.input_ids[row, :length],
-                static.true_ids[row, :length],
-                int(static.first_lengths[row]),
-                batch.positions[row, : batch.num_masked[row]],
-                static.is_random_next[row],
-            )
-            for row, length in enumerate(static.lengths)
-        ]
-        for batch in (static.masked, masked)
-    ]
+    samples = [describe_rows(static, masks) for masks in (static.masked, masked)]
     for what in ("masks", "[MASK]", "kept", "position of a mask", "runs"):
         assert_same_distribution(
             *([example[what] for example in sample] for sample in samples), what
