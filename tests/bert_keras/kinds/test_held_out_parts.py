@@ -118,10 +118,9 @@ def test_what_examples_of_every_form_are_about():
     def sentence(words: str, document: int) -> ner.Sentence:
         return ner.Sentence(tuple(words.split()), None, document, 1)
 
-    def tagging(*sentences: ner.Sentence) -> tagging_data.TaggingDataset:
-        return tagging_data.TaggingDataset(
-            path=FILE, sentences=sentences, has_labels=False
-        )
+    def tagging(*all_of: ner.Sentence) -> tagging_data.TaggingDataset:
+        options = {"path": FILE, "has_labels": False}
+        return tagging_data.TaggingDataset(sentences=all_of, **options)
 
     two = tagging(sentence("a b", 1), sentence("c", 1), sentence("d", 2))
     assert two.keys() == ["a b\nc", "a b\nc", "d"]

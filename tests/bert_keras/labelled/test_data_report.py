@@ -23,16 +23,14 @@ TOKENIZER = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
 FILE = Path("train.tsv")
 
 
-def texts(*rows: tuple[str, str]) -> text_forms.TextDataset:
+def texts(*rows: tuple, kind="classification") -> text_forms.TextDataset:
     """Labels and texts; ` / ` divides pairs."""
     labelled = []
     for number, (label, joined) in enumerate(rows, start=2):
         first, *second = joined.split(" / ")
         pair = second[0] if second else None
         labelled.append(text.LabelledText(first, pair, label, number))
-    return text_forms.TextDataset(
-        path=FILE, rows=labelled, has_labels=True, kind="classification"
-    )
+    return text_forms.TextDataset(path=FILE, rows=labelled, has_labels=True, kind=kind)
 
 
 def describe(*data, kind="classification", max_seq_length=5, **settings):
@@ -60,13 +58,8 @@ def problems(report: data_report.DataReport) -> list[str]:
 
 def test_problems_are_named_before_counts():
     train = texts(
-        ("x", "a"),
-        ("x", "a b"),
-        ("y", "a"),
-        ("x", "a b c d"),
-        ("x", "  "),
-        ("x", "b"),
-        ("x", "b"),
+        *(("x", "a"), ("x", "a b"), ("y", "a"), ("x", "a b c d")),
+        *(("x", "  "), ("x", "b"), ("x", "b")),
     )
     dev = texts(("x", "a"), ("y", "c"), ("y", "a b"))
     report = describe(train, dev)
@@ -125,11 +118,7 @@ def test_labels_that_differ_in_spaces_or_capitals_only_are_named():
     [("multi_label", [("a", "b"), ("b", "a"), ()]), ("regression", ["1", "1.0", "2"])],
 )
 def test_the_same_answer_in_other_words_contradicts_nothing(kind, answers):
-    rows = [
-        text.LabelledText(name, None, answer, line)
-        for line, (name, answer) in enumerate(zip("aab", answers, strict=True))
-    ]
-    data = text_forms.TextDataset(path=FILE, rows=rows, has_labels=True, kind=kind)
+    data = texts(*zip(answers, "aab", strict=True), kind=kind)
     report = describe(data, kind=kind)
     (train,) = report.files
     assert (train.num_repeated, train.num_contradicted) == (1, 0)
@@ -194,23 +183,10 @@ def test_sentences_and_questions_are_divided_and_not_cut():
 
 
 def test_numbers_and_several_labels():
-    numbers = text_forms.TextDataset(
-        path=FILE,
-        rows=[text.LabelledText(t, None, n, 1) for t, n in (("a", "1"), ("b", "2.5"))],
-        has_labels=True,
-        kind="regression",
-    )
+    numbers = texts(("1", "a"), ("2.5", "b"), kind="regression")
     report = describe(numbers, kind="regression")
     assert "2 texts; numbers 1 to 2.5, mean 1.75; tokens" in lines(report)[0]
-    several = text_forms.TextDataset(
-        path=FILE,
-        rows=[
-            text.LabelledText(t, None, those, 1)
-            for t, those in (("a", ("x", "y")), ("b", ()), ("c", ("x",)))
-        ],
-        has_labels=True,
-        kind="multi_label",
-    )
+    several = texts((("x", "y"), "a"), ((), "b"), (("x",), "c"), kind="multi_label")
     report = describe(several, kind="multi_label")
     assert report.files[0].labels == {"x": 2, "y": 1, "(none)": 1}
 

@@ -168,11 +168,10 @@ def test_bad_files_are_explained(tmp_path, name, content, message):
 
 
 def test_what_is_no_file_is_explained(tmp_path):
-    with pytest.raises(InputError, match="none.tsv: expected a file of texts, cannot"):
-        text.read_texts(tmp_path / "none.tsv", COLUMNS)
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(InputError, match="folder.csv: expected a file of texts"):
-        text.read_texts(tmp_path / "folder.csv", COLUMNS)
+    for name in ("none.tsv", "folder.csv"):
+        with pytest.raises(InputError, match=f"{name}: expected a file of texts"):
+            text.read_texts(tmp_path / name, COLUMNS)
 
 
 def test_a_pair_column_that_was_set_must_be_there(tmp_path):
@@ -215,9 +214,7 @@ def test_label_ids_are_places_or_numbers():
     with pytest.raises(InputError, match=message):
         text.label_ids(labelled("bad", "goo"), ("bad", "good"), path="a.tsv")
     for word in ("nan", "inf", "1e60", "good", "1,5"):
-        with pytest.raises(
-            InputError, match=f"line 2: .* a label is a number, got '{word}'"
-        ):
+        with pytest.raises(InputError, match=f"line 2: .* is a number, got '{word}'"):
             text.label_ids(labelled(word), None, path="a.tsv")
 
 
