@@ -140,38 +140,30 @@ def check_tags(model, ask, all_words, documents=None) -> None:
     sentences = as_sentences(all_words, documents)
     logits = word_logits(model, sentences)
     wanted = tag_scores.decode(logits, model.labels, sentences)
-    if documents is None:
-        found = ask(padded(all_words))
-    else:
-        found = ask(padded(all_words), tf.constant([f"{d}.txt" for d in documents]))
-    probabilities = iter(scipy.special.softmax(logits, axis=-1).max(axis=-1))
-    for row, sentence in enumerate(sentences):
-        count = len(sentence.words)
-        of_row = [tag.decode() for tag in found["tags"][row].numpy()]
-        assert tuple(of_row[:count]) == wanted[row], sentence
-        assert set(of_row[count:]) <= {""}
-        of_row = found["probability"][row].numpy()
-        expected = list(itertools.islice(probabilities, count))
-        np.testing.assert_allclose(of_row[:count], expected, rtol=1e-5)
-        assert not of_row[count:].any()
+    names = [] if documents is None else [tf.constant([f"{d}.txt" for d in documents])]
+    answers = ask(padded(all_words), *names)
+    probabilities = scipy.special.softmax(logits, axis=-1).max(axis=-1)
+    ends = np.cumsum(list(map(len, all_words)))
+    for row, of_words in enumerate(np.split(probabilities, ends[:-1])):
+        tags = [tag.decode() for tag in answers["tags"][row].numpy()]
+        num_padding = len(tags) - len(of_words)
+        assert tags == [*wanted[row], *[""] * num_padding], sentences[row]
+        expected = np.pad(of_words, (0, num_padding))
+        np.testing.assert_allclose(answers["probability"][row], expected, rtol=1e-5)
 
 
 def entities_of(text, logits, labels) -> list[tuple]:
-    """What IOB2 tags mean: text, type, start, end and mean probability."""
+    """Text, type, start, end and mean probability."""
     sentence = ner.of_text(text, 0, 0)
     probabilities = scipy.special.softmax(logits, axis=-1).max(axis=-1)
     [tags] = tag_scores.decode(logits, labels, [sentence])
-    spans = []
-    for tag, (start, end), probability in zip(
-        tags, sentence.places, probabilities, strict=True
-    ):
-        if tag.startswith("B-"):
-            spans.append((tag[2:], start, end, [probability]))
-        elif tag.startswith("I-"):
-            kind, first, _, before = spans[-1]
-            assert kind == tag[2:]
-            spans[-1] = (kind, first, end, [*before, probability])
-    return [(text[s:e].encode(), k.encode(), s, e, np.mean(p)) for k, s, e, p in spans]
+    rows = []
+    for kind, first, last in tag_schemes.entities(tags):
+        start, end = sentence.places[first][0], sentence.places[last][1]
+        probability = probabilities[first : last + 1].mean()
+        name = text[start:end].encode()
+        rows.append((name, kind.encode(), start, end, probability))
+    return rows
 
 
 def check_entities(model, ask, texts) -> int:
@@ -186,13 +178,10 @@ def check_entities(model, ask, texts) -> int:
     answers = {name: v.numpy() for name, v in ask(tf.constant(texts)).items()}
     counts = [len(of_text) for of_text in wanted]
     assert answers["num_entities"].tolist() == counts
-    padding = (b"", b"", 0, 0, 0)
+    padding = [(b"", b"", 0, 0, 0)]
+    rows = [[*row, *padding * (max(1, *counts) - len(row))] for row in wanted]
     for column, name in enumerate(("entity", "type", "start", "end", "probability")):
-        rows = [
-            [entity[column] for entity in (*of_text, *[padding] * max(1, *counts))]
-            for of_text in wanted
-        ]
-        values = [row[: max(1, *counts)] for row in rows]
+        values = [[entity[column] for entity in row] for row in rows]
         if name == "probability":
             np.testing.assert_allclose(answers[name], values, atol=1e-5)
         else:
