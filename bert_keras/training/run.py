@@ -518,9 +518,9 @@ class Loop:
 
 def open_watchers(
     loop: Loop,
+    *,
     learner: Learner,
     logs: Path,
-    *,
     limit: stopping.SkipLimit,
     num_train_steps: int,
     batch_size: int,

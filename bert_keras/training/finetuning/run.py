@@ -3,6 +3,7 @@
 `finetune` and `distill` say what a run is made from and what network it trains.
 """
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +32,6 @@ from bert_keras.training.step import (
     precision,
     replicas,
     stopping,
-    watcher,
 )
 
 logger = logging.getLogger(__name__)
@@ -126,19 +126,7 @@ class TuningJob(training_run.Job):
         logger.info("fine-tuning on %d examples%s", num_train, evaluating)
         per_epoch, num_train_steps = loop.num_steps(settings, len(train_inputs.lengths))
         interval = settings.evaluate_steps or per_epoch
-        # The newest checkpoint, and the best one if the settings need it.
-        compares = settings.keep == "best" or settings.early_stopping is not None
-        self.checkpoints = self._open_checkpoints(
-            owner, keep=1, keep_best=int(compares)
-        )
-        self._policy = checkpoint_policy.CheckpointPolicy(
-            settings,
-            metric=catalogue.main_metric(settings, run.task.labels),
-            checkpoints=self.checkpoints,
-            directory=run.directory / run_directory.CHECKPOINTS_NAME,
-            steps_per_evaluation=interval,
-            is_chief=self.is_chief,
-        )
+        self._policy = self._open_policy(owner, interval)
         self._forward = forward.predictor_for(
             self.network, strategy=self.strategy, ladder=settings.lengths or ()
         )
@@ -148,14 +136,15 @@ class TuningJob(training_run.Job):
         self._began_at = time.monotonic()
         self._logs = run.directory / run_directory.LOGS_NAME
 
-        def watch(under_way: training_run.Loop) -> list[watcher.Watcher]:
-            return training_run.open_watchers(
-                *(under_way, tuner, self._logs),
-                limit=loop.skip_limit(tuner, settings, num_train_steps),
-                num_train_steps=num_train_steps,
-                batch_size=settings.batch_size,
-            )
-
+        limit = loop.skip_limit(tuner, settings, num_train_steps)
+        watch = functools.partial(
+            training_run.open_watchers,
+            learner=tuner,
+            logs=self._logs,
+            limit=limit,
+            num_train_steps=num_train_steps,
+            batch_size=settings.batch_size,
+        )
         self.events = self._events(interval)
         self.stretches = [
             loop.build_stretch(
@@ -167,6 +156,24 @@ class TuningJob(training_run.Job):
                 batch_shapes=batches.BatchShapes.of(settings),
             )
         ]
+
+    def _open_policy(
+        self, owner: ownership.Owner | None, steps_per_evaluation: int
+    ) -> checkpoint_policy.CheckpointPolicy:
+        """Keeps the newest checkpoint, and the best one if the settings need it."""
+        settings = self._settings
+        compares = settings.keep == "best" or settings.early_stopping is not None
+        self.checkpoints = self._open_checkpoints(
+            owner, keep=1, keep_best=int(compares)
+        )
+        return checkpoint_policy.CheckpointPolicy(
+            settings,
+            metric=catalogue.main_metric(settings, self.run.task.labels),
+            checkpoints=self.checkpoints,
+            directory=self.run.directory / run_directory.CHECKPOINTS_NAME,
+            steps_per_evaluation=steps_per_evaluation,
+            is_chief=self.is_chief,
+        )
 
     def begin(self) -> None:
         if self.is_chief:

@@ -290,7 +290,9 @@ class PretrainingJob(Job):
         if settings.model.attention == "left_to_right":
             num_predictions = examples.max_seq_length - 1
         watchers = open_watchers(
-            *(loop, self._learner, self._logs),
+            loop,
+            learner=self._learner,
+            logs=self._logs,
             limit=limit,
             num_train_steps=settings.num_train_steps,
             batch_size=phase.batch_size,
