@@ -1,4 +1,3 @@
-import dataclasses
 import itertools
 from pathlib import Path
 
@@ -237,33 +236,30 @@ def test_newer_names_and_compressed_shards_are_read(data, batches, tmp_path):
     assert_equal(drawn(batches(shards[:1], config=config), 5), drawn(found, 5))
 
 
-def test_ids_beyond_the_vocabulary(shards, plain_shards, vocabulary, batches):
-    smaller = dataclasses.replace(
-        vocabulary, size=20, is_continuation=vocabulary.is_continuation[:20]
-    )
-    for kind, config in ((shards, CONFIG), (plain_shards, DYNAMIC)):
-        with pytest.raises(
-            tf.errors.InvalidArgumentError, match="beyond the vocabulary of 20"
-        ):
-            drawn(batches(kind, config=config, vocabulary=smaller), 1)
-
-
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("data", "name", "first_values", "message"),
     [
-        ("masked_lm_positions", 32, "masked_lm_positions beyond the sequence of 32"),
-        ("masked_lm_positions", -1, "masked_lm_positions beyond the sequence of 32"),
-        ("segment_ids", 2, "segment_ids beyond the pair of 2"),
+        ("static", "input_ids", [49], "input_ids beyond the vocabulary of 49"),
+        ("dynamic", "input_ids", [49], "input_ids beyond the vocabulary of 49"),
+        ("static", "masked_lm_positions", [32], "_positions beyond the sequence of 32"),
+        ("static", "masked_lm_positions", [-1], "_positions beyond the sequence of 32"),
+        ("static", "segment_ids", [2], "segment_ids beyond the pair of 2"),
+        ("dynamic", "input_ids", [2] * 33, "a record of more than 32 input_ids"),
+        ("dynamic", "input_ids", [], "a record holds no input_ids"),
     ],
+    indirect=["data"],
 )
-def test_places_that_are_not_there(shards, batches, tmp_path, name, value, message):
+def test_records_that_do_not_fit(data, name, first_values, message, batches, tmp_path):
     """They were those of the next example, or nothing, without a word."""
+    shards, config = data
     examples = [
         {each: values_of(example, each) for each in example.features.feature}
         for example in stored_examples(shards[:1])[:8]
     ]
-    examples[0][name] = [value, *examples[0][name][1:]]
-    made = batches([write(tmp_path / "a.tfrecord", examples)])
+    values = examples[0].pop(name)
+    if first_values:
+        examples[0][name] = first_values + values[len(first_values) :]
+    made = batches([write(tmp_path / "a.tfrecord", examples)], config=config)
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         drawn(made, 1)
 
@@ -353,21 +349,6 @@ class TestDynamicMasking:
         assert set(batch) == names - {"next_sentence_labels"}
         assert not batch["segment_ids"].any()
         assert batch["input_mask"].any()
-
-    @pytest.mark.parametrize(
-        ("ids", "message"),
-        [
-            ([2] * 33, "a record of more than 32 input_ids"),
-            (None, "holds no input_ids"),
-        ],
-    )
-    def test_records_that_do_not_fit(self, ids, message, batches, tmp_path):
-        example = {"next_sentence_labels": [0]}
-        if ids:
-            example["input_ids"] = ids
-        shard = write(tmp_path / "a.tfrecord", [example] * 8)
-        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            drawn(batches([shard], config=DYNAMIC), 1)
 
 
 NUMBERED = ExamplesConfig(max_seq_length=8, masking="dynamic", packing="full_sentences")
