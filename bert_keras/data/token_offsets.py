@@ -130,7 +130,9 @@ def _kinds(char: str, do_lower_case: bool) -> str:
         return "."
     if do_lower_case:
         char = unicodedata.normalize("NFD", char.lower())
-    return "".join(_kind(part, do_lower_case) for part in char)
+    parts = "".join(_kind(part, do_lower_case) for part in char)
+    # A mark before the letter of the same character (U+0CC0) is not the last letter's.
+    return parts.lstrip("m") or parts
 
 
 def _kind(char: str, do_lower_case: bool) -> str:

@@ -12,7 +12,7 @@ from bert_keras.data import features, token_offsets, tokenization
 WORDS = (
     *("un", "##want", "##ed", ",", "runn", "##ing", "e", "##e", "e", "want", "i", "ς"),
     *("ᄒ", "##ᅡ", "##ᆫ", "##ᄀ", "博", "推", "a", "##b", "##σ", "##ς", "ss", ";", "!"),
-    *("E", "##É", "##\u0301", "क", "##त"),
+    *("E", "##É", "##\u0301", "क", "##त", "##\u0cd5"),
 )
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *dict.fromkeys((*WORDS, "##i", "##a")))
@@ -89,6 +89,8 @@ def test_recorded_cases_and_each_range_is_spelled_as_its_piece(shared_data, name
         # One dropped and one that becomes two: as many as before.
         ("\u00ad하", True, [("ᄒ", "하"), ("##ᅡ", "하")]),
         ("İi", True, [("i", "İ"), ("##i", "i")]),
+        # A mark before the letter of its own character is not the last letter's.
+        ("e\u0cc0", True, [("e", "e"), ("##\u0cd5", "\u0cc0")]),
         # A sigma at the end of a word, ideographs without spaces, no word at all.
         ("ΑΣ aΣa aΣ", True, [("[UNK]", "ΑΣ"), ("a", "a"), ("##σ", "Σ"), ("##a", "a"),
                              ("a", "a"), ("##ς", "Σ")]),
