@@ -50,12 +50,16 @@ def fit(
     """Trains to `schedule.last_step`; returns its scalars, empty if there are no steps.
 
     `before(step)` and `after(step, logs)` are called around each execution; `after`
-    returns whether to end the training early. A stream stays open.
+    returns whether to end the training early. A stream that is given stays open.
     """
     callback = _Follow(**follow)
     if replicas.optimizer_step(learner) < schedule.last_step:
         stream = batches if isinstance(batches, Stream) else Stream(batches)
-        learner.make_steps(stream, schedule, callbacks=[callback])
+        try:
+            learner.make_steps(stream, schedule, callbacks=[callback])
+        finally:
+            if stream is not batches:
+                stream.close()
     return callback.last_logs
 
 
