@@ -33,10 +33,11 @@ COMPILED = set(
     XlaOptimizationBarrier
     """.split()
 )
-# Of the loop over the words of a BiLSTM, whose lists have as many entries.
+# Of the loop over the words of a BiLSTM, whose lists have as many entries, and of its
+# answers, which are as many for each replica.
 LOOP = set(
     """
-    ConcatOffset Einsum EmptyTensorList FloorMod ReverseV2 Sigmoid SigmoidGrad Slice
+    ConcatOffset Einsum EmptyTensorList FloorMod Pad ReverseV2 Sigmoid SigmoidGrad Slice
     Split StatelessWhile TensorListElementShape TensorListFromTensor TensorListGetItem
     TensorListLength TensorListPopBack TensorListPushBack TensorListReserve
     TensorListSetItem TensorListStack VariableShape ZerosLike
