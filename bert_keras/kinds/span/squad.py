@@ -4,7 +4,7 @@ The layout is that of SQuAD 1.1 and 2.0, and of other data sets (XQuAD, TriviaQA
 conversion). `squad_predictions` turns the model's scores into answers.
 """
 
-import itertools
+import functools
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -262,10 +262,14 @@ def featurize(
         raise InputError("expected at least one question, got none")
     cls_id, sep_id = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
     whole_lengths, numbers, values = [], [], []
+    # The questions of a paragraph follow each other.
+    offset_tokenizer = token_offsets.OffsetTokenizer(tokenizer)
+    encode_context = functools.lru_cache(1)(offset_tokenizer.encode)
 
     def inputs() -> Iterator[tuple[list[int], list[int]]]:
         """Yields ids and segments, so that not all are in lists at once."""
-        for number, (question, offsets) in enumerate(_located(questions, tokenizer)):
+        for number, question in enumerate(questions):
+            offsets = encode_context(question.context)
             query = tokenizer.encode(question.question)
             whole_lengths.append(len(query) + len(offsets.ids) + 3)
             head = [cls_id, *query[:max_query_length], sep_id]
@@ -278,13 +282,20 @@ def featurize(
                 positions = [token + shift for token in answer] if is_inside else [0, 0]
                 numbers.append([number, *positions])
                 places = offsets.starts[tokens], offsets.ends[tokens]
-                values.append((*places, window.has_max_context))
+                values.append(
+                    [
+                        np.pad(of_context, (len(head), 1))
+                        for of_context in (*places, window.has_max_context)
+                    ]
+                )
                 text = [*offsets.ids[tokens].tolist(), sep_id]
                 yield head + text, [0] * len(head) + [1] * len(text)
 
     texts = tokenized.TokenizedTexts.join(inputs())
     question_numbers, start_positions, end_positions = np.array(numbers, np.int32).T
-    char_starts, char_ends, has_max_context = _of_tokens(texts, values)
+    char_starts, char_ends, has_max_context = map(
+        np.concatenate, zip(*values, strict=True)
+    )
     return Windows(
         texts=texts,
         questions=question_numbers,
@@ -295,18 +306,6 @@ def featurize(
         has_max_context=has_max_context,
         whole_lengths=np.array(whole_lengths, np.int64),
     )
-
-
-def _located(
-    questions: Sequence[Question], tokenizer: tokenization.Tokenizer
-) -> Iterator[tuple[Question, token_offsets.TokenOffsets]]:
-    """Yields questions with the tokens of their contexts."""
-    offset_tokenizer = token_offsets.OffsetTokenizer(tokenizer)
-    # The questions of a paragraph follow each other.
-    for context, group in itertools.groupby(questions, lambda q: q.context):
-        offsets = offset_tokenizer.encode(context)
-        for question in group:
-            yield question, offsets
 
 
 def _answer_tokens(
@@ -348,18 +347,3 @@ def cut_windows(num_tokens: int, window_length: int, doc_stride: int) -> list[Wi
         Window(start, end, owners[start:end] == number)
         for number, (start, end) in enumerate(spans)
     ]
-
-
-def _of_tokens(
-    texts: tokenized.TokenizedTexts, values: Sequence[tuple[np.ndarray, ...]]
-) -> list[np.ndarray]:
-    """Puts values of the contexts' tokens, window by window, among those of all tokens,
-    which have 0."""
-    is_context = texts.segment_ids > 0
-    is_context[texts.starts + texts.lengths - 1] = False  # [SEP]
-    columns = []
-    for parts in zip(*values, strict=True):
-        of_contexts = np.concatenate(parts)
-        columns.append(np.zeros(len(is_context), of_contexts.dtype))
-        columns[-1][is_context] = of_contexts
-    return columns

@@ -3,9 +3,8 @@
 Answers are cut out of the context as it was written, by the places of their characters.
 """
 
-import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +24,10 @@ class Candidate(NamedTuple):
     """Probability among the candidates of this question."""
     start_logit: float
     end_logit: float
+
+    @property
+    def score(self) -> float:
+        return self.start_logit + self.end_logit
 
 
 class Predictions(NamedTuple):
@@ -90,78 +93,67 @@ def predict(
         has_impossible: whether "no answer" is an answer (SQuAD 2.0); its score is that
             of `[CLS]` in the window where it is lowest.
     """
-    n_best_size = settings.n_best_size
     logits = np.stack([start_logits, end_logits]).astype(np.float64)
     if not np.isfinite(logits).all():
         raise InputError(
             "the model's scores are not finite numbers: its training has failed"
         )
     n_best, null_odds = {}, {}
-    for rows in _blocks(windows.questions):
-        spans = _best_spans(windows, rows, logits, settings)
-        for number, of_question in spans:
-            question = questions[number]
-            entries = _distinct(question.context, of_question, n_best_size)
-            if has_impossible:
-                null = _null_entry(windows, rows, number, logits)
-                null_odds[question.id] = _odds(null, entries)
-                entries = _with_null(entries, null, n_best_size)
-            n_best[question.id] = _candidates(entries)
+    first_windows = np.flatnonzero(np.diff(windows.questions)) + 1
+    rows_of = np.split(np.arange(len(windows.questions)), first_windows)
+    for question, rows in zip(questions, rows_of, strict=True):
+        candidates = _best_spans(question.context, windows, rows, logits, settings)
+        if has_impossible:
+            nulls = logits[:, windows.texts.starts[rows]]
+            lowest = nulls.sum(axis=0).argmin()
+            null = Candidate("", 0.0, *nulls[:, lowest].tolist())
+            # Without candidates more than any difference of logits: a context of spaces
+            # has no answer.
+            odds = 1e6
+            if candidates:
+                odds = null.score - candidates[0].start_logit - candidates[0].end_logit
+            null_odds[question.id] = odds
+            candidates = _with_null(candidates, null, settings.n_best_size)
+        # The original answers "empty" where there is nothing to choose from.
+        candidates = candidates or [Candidate("", 0.0, 0.0, 0.0)]
+        probabilities = scipy.special.softmax([c.score for c in candidates]).tolist()
+        n_best[question.id] = [
+            candidate._replace(probability=probability)
+            for candidate, probability in zip(candidates, probabilities, strict=True)
+        ]
     return Predictions(n_best, null_odds if has_impossible else None)
 
 
-_WINDOWS_PER_BLOCK = 1024
-"""Some 50 MB for windows of 384 tokens and the 20 best of each end."""
-
-
-def _blocks(questions: np.ndarray) -> Iterator[np.ndarray]:
-    """Yields rows of windows, cut between questions."""
-    start = 0
-    while start < len(questions):
-        last = questions[min(start + _WINDOWS_PER_BLOCK, len(questions)) - 1]
-        end = int(np.searchsorted(questions, last, side="right"))
-        yield np.arange(start, end)
-        start = end
-
-
-_Span = tuple[int, int, float, float]
-"""First character, the one after the last, start logit and end logit."""
-
-
 def _best_spans(
+    context: str,
     windows: squad.Windows,
     rows: np.ndarray,
     logits: np.ndarray,
     settings: finetuning.SpanConfig,
-) -> Iterator[tuple[int, Iterator[_Span]]]:
-    """Yields each question of some windows with its possible answers, if any, best
-    first."""
+) -> list[Candidate]:
+    """Returns the best span of each text, which may be in more than one place, the best
+    text first; `rows` are the windows of the question."""
     tokens, mask = windows.texts.tokens(rows)
     is_context = mask & (windows.char_ends[tokens] > 0)
     may_begin = mask & windows.has_max_context[tokens]
     first, first_logits = _top(logits[0][tokens], may_begin, settings.n_best_size)
     last, last_logits = _top(logits[1][tokens], is_context, settings.n_best_size)
     length = last[:, None, :] - first[:, :, None] + 1
+    scores = first_logits[:, :, None] + last_logits[:, None, :]
     is_span = (length >= 1) & (length <= settings.max_answer_length)
-    is_span &= np.isfinite(first_logits)[:, :, None]
-    is_span &= np.isfinite(last_logits)[:, None, :]
-    row, begin, end = np.nonzero(is_span)
-    scores = first_logits[row, begin] + last_logits[row, end]
+    is_span &= scores > -np.inf
     # Stable: among equals the first window, then the better first token.
-    order = np.lexsort((-scores, windows.questions[rows[row]]))
-    row, begin, end = row[order], begin[order], end[order]
-    columns = (
-        windows.char_starts[tokens[row, first[row, begin]]],
-        windows.char_ends[tokens[row, last[row, end]]],
-        first_logits[row, begin],
-        last_logits[row, end],
-    )
-    numbers = np.unique(windows.questions[rows])
-    of_spans = windows.questions[rows[row]]
-    bounds = np.searchsorted(of_spans, [*numbers, numbers[-1] + 1])
-    for number, (start, stop) in zip(numbers, itertools.pairwise(bounds), strict=True):
-        spans = zip(*(column[start:stop].tolist() for column in columns), strict=True)
-        yield int(number), spans
+    order = np.argsort(-scores[is_span], kind="stable")
+    best: dict[str, Candidate] = {}
+    for row, begin, end in np.argwhere(is_span)[order].tolist():
+        if len(best) == settings.n_best_size:
+            break
+        char_start = windows.char_starts[tokens[row, first[row, begin]]]
+        char_end = windows.char_ends[tokens[row, last[row, end]]]
+        both = float(first_logits[row, begin]), float(last_logits[row, end])
+        text = context[char_start:char_end]
+        best.setdefault(text, Candidate(text, 0.0, *both))
+    return list(best.values())
 
 
 def _top(
@@ -173,59 +165,14 @@ def _top(
     return columns, np.take_along_axis(logits, columns, axis=1)
 
 
-class _Entry(NamedTuple):
-    text: str
-    start_logit: float
-    end_logit: float
-
-    @property
-    def score(self) -> float:
-        return self.start_logit + self.end_logit
-
-
-def _distinct(context: str, spans: Iterator[_Span], n_best_size: int) -> list[_Entry]:
-    """Returns the best of each text, which may be in more than one place."""
-    entries: dict[str, _Entry] = {}
-    for char_start, char_end, start_logit, end_logit in spans:
-        if len(entries) == n_best_size:
-            break
-        text = context[char_start:char_end]
-        entries.setdefault(text, _Entry(text, start_logit, end_logit))
-    return list(entries.values())
-
-
-def _null_entry(
-    windows: squad.Windows, rows: np.ndarray, number: int, logits: np.ndarray
-) -> _Entry:
-    of_question = rows[windows.questions[rows] == number]
-    start_logits, end_logits = logits[:, windows.texts.starts[of_question]]
-    lowest = np.argmin(start_logits + end_logits)
-    return _Entry("", float(start_logits[lowest]), float(end_logits[lowest]))
-
-
-def _odds(null: _Entry, entries: list[_Entry]) -> float:
-    if not entries:
-        # More than any difference of logits: a context of spaces has no answer.
-        return 1e6
-    return null.score - entries[0].start_logit - entries[0].end_logit
-
-
-def _with_null(entries: list[_Entry], null: _Entry, n_best_size: int) -> list[_Entry]:
+def _with_null(
+    candidates: list[Candidate], null: Candidate, n_best_size: int
+) -> list[Candidate]:
     """Adds "no answer" where it belongs, or last if that is beyond `n_best_size`. So
     its probability is always known, as in the original."""
-    place = sum(entry.score >= null.score for entry in entries)
-    merged = [*entries[:place], null, *entries[place:]]
+    place = sum(candidate.score >= null.score for candidate in candidates)
+    merged = [*candidates[:place], null, *candidates[place:]]
     return merged[:n_best_size] if place < n_best_size else merged
-
-
-def _candidates(entries: list[_Entry]) -> list[Candidate]:
-    # The original answers "empty" where there is nothing to choose from.
-    entries = entries or [_Entry("", 0.0, 0.0)]
-    probabilities = scipy.special.softmax([entry.score for entry in entries]).tolist()
-    return [
-        Candidate(text, probability, *logits)
-        for (text, *logits), probability in zip(entries, probabilities, strict=True)
-    ]
 
 
 def score_file(path: str | Path, predictions: str | Path) -> dict[str, float]:

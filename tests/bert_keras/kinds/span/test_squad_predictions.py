@@ -85,8 +85,7 @@ def predict(
 
 
 @pytest.mark.parametrize(("n_best", "longest"), [(1, 1), (3, 4), (20, 30)])
-def test_agrees_with_the_rules(n_best, longest, monkeypatch):
-    monkeypatch.setattr(squad_predictions, "_WINDOWS_PER_BLOCK", 7)
+def test_agrees_with_the_rules(n_best, longest):
     made = make()
     found = predict(*made, n_best_size=n_best, max_answer_length=longest)
     expected = expected_n_best(*made, n_best=n_best, longest=longest)
