@@ -9,36 +9,30 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.pipelines import sources
 
-
-def add_corpus(verbs: Any) -> None:
-    summary = "raw dumps and books -> documents"
-    parser = options.add_verb(verbs, "corpus", summary, corpus)
-    inputs = {name: source.description for name, source in sources.SOURCES.items()}
-    inputs["exclude_overlap_with"] = "evaluation files: drop documents they share"
-    for name, what in inputs.items():
-        parser.add_argument(
-            f"--{name}",
-            action="extend",
-            nargs="+",
-            default=[],
-            metavar="FILE",
-            help=f"{what}; paths or patterns",
-        )
-    options.add(
-        parser,
-        {
-            "--output OUTPUT!": "directory to create",
-            "--max_bad_fraction FRACTION=0.01": "fraction of unreadable pages above "
-            "which the job fails",
-            "--encoding NAME": "encoding of books that are not UTF-8, as cp1251 "
-            "(default: detect it)",
-            "--allow_cut_dumps": "read plain dumps without </mediawiki> at the end",
-        },
-    )
-    options.add_config(parser, "corpus")
-    options.add_beam(parser)
+_INPUTS = {name: source.description for name, source in sources.SOURCES.items()}
+_INPUTS["exclude_overlap_with"] = "evaluation files: drop documents they share"
 
 
+def _input_option(what: str) -> dict[str, Any]:
+    help = f"{what}; paths or patterns"
+    return dict(action="extend", nargs="+", default=[], metavar="FILE", help=help)
+
+
+@options.Verb(
+    "raw dumps and books -> documents",
+    {
+        **{f"--{name}": _input_option(what) for name, what in _INPUTS.items()},
+        "--output OUTPUT!": "directory to create",
+        "--max_bad_fraction FRACTION=0.01": "fraction of unreadable pages above which "
+        "the job fails",
+        "--encoding NAME": "encoding of books that are not UTF-8, as cp1251 (default: "
+        "detect it)",
+        "--allow_cut_dumps": "read plain dumps without </mediawiki> at the end",
+        **options.BEAM,
+    },
+    settings_of="corpus",
+    dashes=options.TO_BEAM,
+)
 def corpus(args: argparse.Namespace) -> None:
     quiet_beam()
     from bert_keras.pipelines import corpus
@@ -55,22 +49,18 @@ def corpus(args: argparse.Namespace) -> None:
     )
 
 
-def add_vocab(verbs: Any) -> None:
-    summary = "documents -> WordPiece vocabulary"
-    parser = options.add_verb(verbs, "vocab", summary, vocab)
-    options.add(
-        parser,
-        {
-            "--corpus CORPUS!": "directory made by `corpus`",
-            "--output OUTPUT!": "file to write",
-            "--vocab_size N=30522": "number of entries, special tokens included "
-            "(paper: 30,000)",
-            "--cased": options.CASED,
-        },
-    )
-    options.add_beam(parser)
-
-
+@options.Verb(
+    "documents -> WordPiece vocabulary",
+    {
+        "--corpus CORPUS!": "directory made by `corpus`",
+        "--output OUTPUT!": "file to write",
+        "--vocab_size N=30522": "number of entries, special tokens included (paper: "
+        "30,000)",
+        "--cased": options.CASED,
+        **options.BEAM,
+    },
+    dashes=options.TO_BEAM,
+)
 def vocab(args: argparse.Namespace) -> None:
     quiet_beam()
     from bert_keras.pipelines import vocabulary
@@ -84,22 +74,17 @@ def vocab(args: argparse.Namespace) -> None:
     )
 
 
-def add_extend_vocab(verbs: Any) -> None:
-    summary = "your words into a trained vocabulary"
-    parser = options.add_verb(verbs, "extend-vocab", summary, extend_vocab)
-    options.add(
-        parser,
-        {
-            "--vocab VOCAB!": "vocab.txt of the trained model",
-            "--words WORDS!": "text file with one word to add on each line",
-            "--output OUTPUT!": "vocab.txt to write",
-            "--cased": options.CASED,
-            "--append": "put all words after the last entry (default: into [unusedN] "
-            "first)",
-        },
-    )
-
-
+@options.Verb(
+    "your words into a trained vocabulary",
+    {
+        "--vocab VOCAB!": "vocab.txt of the trained model",
+        "--words WORDS!": "text file with one word to add on each line",
+        "--output OUTPUT!": "vocab.txt to write",
+        "--cased": options.CASED,
+        "--append": "put all words after the last entry (default: into [unusedN] "
+        "first)",
+    },
+)
 def extend_vocab(args: argparse.Namespace) -> None:
     from bert_keras.data import vocabulary_extension
 
@@ -112,33 +97,21 @@ def extend_vocab(args: argparse.Namespace) -> None:
     )
 
 
-def add_pairs(verbs: Any) -> None:
-    summary = "documents -> pairs of texts that belong together"
-    parser = options.add_verb(verbs, "pairs", summary, pairs)
-    options.add(
-        parser,
-        {
-            "--corpus CORPUS!": "directory made by `corpus`",
-            "--output OUTPUT!": "directory to create, with train.tsv and dev.tsv for "
-            "`finetune --task embedding`",
-        },
-    )
-    options.add_choice(
-        parser,
-        "--of",
-        config.PairKind,
-        "a document's title and its paragraphs; a paragraph and the next one; or "
-        "a sentence and the rest of its paragraph",
-    )
-    options.add(
-        parser,
-        {
-            "--per_document N=4": "pairs of a document at most",
-            "--dev_percent P=5.0": "documents whose pairs are held out, in percent",
-        },
-    )
-
-
+@options.Verb(
+    "documents -> pairs of texts that belong together",
+    {
+        "--corpus CORPUS!": "directory made by `corpus`",
+        "--output OUTPUT!": "directory to create, with train.tsv and dev.tsv for "
+        "`finetune --task embedding`",
+        "--of": (
+            config.PairKind,
+            "a document's title and its paragraphs; a paragraph and the next one; or a "
+            "sentence and the rest of its paragraph",
+        ),
+        "--per_document N=4": "pairs of a document at most",
+        "--dev_percent P=5.0": "documents whose pairs are held out, in percent",
+    },
+)
 def pairs(args: argparse.Namespace) -> None:
     from bert_keras.pipelines import pairs
 
@@ -151,26 +124,22 @@ def pairs(args: argparse.Namespace) -> None:
     )
 
 
-def add_examples(verbs: Any) -> None:
-    summary = "documents -> masked TFRecords"
-    parser = options.add_verb(verbs, "examples", summary, examples)
-    options.add(
-        parser,
-        {
-            "--corpus CORPUS!": "directory made by `corpus`",
-            "--vocab VOCAB!": "vocab.txt to tokenize with",
-            "--output OUTPUT!": "directory to create",
-            "--cased": options.CASED,
-            "--max_seq_length N=int": "tokens of an example, special ones included "
-            "(default: the configuration's, else 128)",
-            "--num_shards N=int": "number of files (default: one for each 500 "
-            "documents, and at least 20 for 100 documents or more)",
-        },
-    )
-    options.add_config(parser, "examples")
-    options.add_beam(parser)
-
-
+@options.Verb(
+    "documents -> masked TFRecords",
+    {
+        "--corpus CORPUS!": "directory made by `corpus`",
+        "--vocab VOCAB!": "vocab.txt to tokenize with",
+        "--output OUTPUT!": "directory to create",
+        "--cased": options.CASED,
+        "--max_seq_length N=int": "tokens of an example, special ones included "
+        "(default: the configuration's, else 128)",
+        "--num_shards N=int": "number of files (default: one for each 500 documents, "
+        "and at least 20 for 100 documents or more)",
+        **options.BEAM,
+    },
+    settings_of="examples",
+    dashes=options.TO_BEAM,
+)
 def examples(args: argparse.Namespace) -> None:
     quiet_beam()
     from bert_keras.pipelines import examples
@@ -188,19 +157,14 @@ def examples(args: argparse.Namespace) -> None:
     )
 
 
-def add_adopt(verbs: Any) -> None:
-    summary = "third-party TFRecords -> examples"
-    parser = options.add_verb(verbs, "adopt", summary, adopt)
-    parser.add_argument("directory", help="directory of *.tfrecord*; gets a manifest")
-    options.add(
-        parser,
-        {
-            "--vocab VOCAB!": "vocab.txt that the records were made with",
-            "--cased": "the records keep case and accents",
-        },
-    )
-
-
+@options.Verb(
+    "third-party TFRecords -> examples",
+    {
+        "directory": "directory of *.tfrecord*; gets a manifest",
+        "--vocab VOCAB!": "vocab.txt that the records were made with",
+        "--cased": "the records keep case and accents",
+    },
+)
 def adopt(args: argparse.Namespace) -> None:
     quiet_beam()
     from bert_keras.pipelines.inspection import adoption
@@ -208,20 +172,16 @@ def adopt(args: argparse.Namespace) -> None:
     adoption.adopt_examples(args.directory, args.vocab, do_lower_case=not args.cased)
 
 
-def add_inspect(verbs: Any) -> None:
-    parser = options.add_verb(verbs, "inspect", "show decoded examples", inspect)
-    parser.add_argument("examples", help="directory made by `examples` or `adopt`")
-    options.add(
-        parser,
-        {
-            "--vocab VOCAB": "vocab.txt (default: the directory's own)",
-            "--limit N=5": "examples to print",
-            "--stats": "read all examples and print a data card instead",
-            "--json JSON": "JSON file to write the data card to",
-        },
-    )
-
-
+@options.Verb(
+    "show decoded examples",
+    {
+        "examples": "directory made by `examples` or `adopt`",
+        "--vocab VOCAB": "vocab.txt (default: the directory's own)",
+        "--limit N=5": "examples to print",
+        "--stats": "read all examples and print a data card instead",
+        "--json JSON": "JSON file to write the data card to",
+    },
+)
 def inspect(args: argparse.Namespace) -> None:
     quiet_beam()
     from bert_keras.pipelines.inspection import description

@@ -1,7 +1,6 @@
 """Verbs that are built on the others: distill, sweep, compare, features, demo."""
 
 import argparse
-from typing import Any
 
 from bert_keras.commands import parser as options
 from bert_keras.core.errors import InputError
@@ -9,31 +8,25 @@ from bert_keras.core.settings import features as feature_settings
 from bert_keras.core.settings import loading, sweeps
 
 
-def add_distill(verbs: Any) -> None:
-    summary = "a smaller model that is like a trained one"
-    parser = options.add_verb(
-        verbs, "distill", summary, distill, needs=options.TENSORFLOW
-    )
-    options.add(
-        parser,
-        {
-            "--teacher MODEL!": "trained model to learn from, tuned on a task or not: "
-            f"{options.ANY_CHECKPOINT}",
-            "--student MODEL": "smaller model to train: a recipe such as bert_mini, a "
-            "file of sizes (.yaml, bert_config.json), or a checkpoint; not needed with "
-            "distillation.init_layers",
-            "--labels": "learn from the labels of --train, too (default: from the "
-            "teacher alone)",
-            "--answers FILE": "file (.npz) to keep the teacher's answers in, for other "
-            "students of the same texts (default: each run asks the teacher)",
-        },
-    )
-    options.add_labelled_files(parser)
-    options.add_workers(parser)
-    options.add_config(parser, "finetune")
-    options.add_run(parser)
-
-
+@options.Verb(
+    "a smaller model that is like a trained one",
+    {
+        "--teacher MODEL!": "trained model to learn from, tuned on a task or not: "
+        f"{options.ANY_CHECKPOINT}",
+        "--student MODEL": "smaller model to train: a recipe such as bert_mini, a file "
+        "of sizes (.yaml, bert_config.json), or a checkpoint; not needed with "
+        "distillation.init_layers",
+        "--labels": "learn from the labels of --train, too (default: from the teacher "
+        "alone)",
+        "--answers FILE": "file (.npz) to keep the teacher's answers in, for other "
+        "students of the same texts (default: each run asks the teacher)",
+        **options.LABELLED_FILES,
+        **options.WORKERS,
+        **options.RUN,
+    },
+    needs=options.TENSORFLOW,
+    settings_of="finetune",
+)
 def distill(args: argparse.Namespace) -> None:
     settings = options.finetuning_settings(args)
     from bert_keras.lab.distill import distill
@@ -52,34 +45,27 @@ def distill(args: argparse.Namespace) -> None:
     )
 
 
-def add_sweep(verbs: Any) -> None:
-    summary = "many runs of `finetune`, the best one on dev"
-    parser = options.add_verb(verbs, "sweep", summary, sweep, needs=options.TENSORFLOW)
-    grid = "YAML file with a grid, or sweep_paper, sweep_glue, sweep_learning_curve; "
-    options.add(parser, {"--sweep FILE": grid + "not needed with folds"})
-    parser.add_argument(
-        "--sweep_set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override one key of --sweep, repeatable (`bert-keras config sweep` "
-        "prints them)",
-    )
-    options.add(
-        parser,
-        {
-            "--folds N=int": "hold each of N parts of the training file out in turn, "
-            "without --dev; for files of folds put {fold} into the names of --train "
-            "and --dev, or of --data",
-            "--jobs N=1": "runs at the same time",
-        },
-    )
-    options.add_labelled_files(parser)
-    options.add_encoder(parser)
-    options.add_config(parser, "finetune")
-    options.add_run(parser)
-
-
+@options.Verb(
+    "many runs of `finetune`, the best one on dev",
+    {
+        "--sweep FILE": "YAML file with a grid, or sweep_paper, sweep_glue, "
+        "sweep_learning_curve; not needed with folds",
+        **options.overrides(
+            "--sweep_set",
+            "override one key of --sweep, repeatable (`bert-keras config sweep` prints "
+            "them)",
+        ),
+        "--folds N=int": "hold each of N parts of the training file out in turn, "
+        "without --dev; for files of folds put {fold} into the names of --train and "
+        "--dev, or of --data",
+        "--jobs N=1": "runs at the same time",
+        **options.LABELLED_FILES,
+        **options.ENCODER,
+        **options.RUN,
+    },
+    needs=options.TENSORFLOW,
+    settings_of="finetune",
+)
 def sweep(args: argparse.Namespace) -> None:
     folds = [] if args.folds is None else [f"folds={args.folds}"]
     settings = loading.load(sweeps.SweepConfig, args.sweep, [*args.sweep_set, *folds])
@@ -112,39 +98,27 @@ def sweep(args: argparse.Namespace) -> None:
     options.print_lines(sweep.lines(state))
 
 
-def add_compare(verbs: Any) -> None:
-    summary = "which model to start from, and is it worth it"
-    parser = options.add_verb(
-        verbs, "compare", summary, compare, needs=options.TENSORFLOW
-    )
-    options.add(
-        parser,
-        {
-            "--models MODEL...!": "encoders to start from, each a "
-            f"{options.ANY_CHECKPOINT}",
-            "--from_scratch": "compare the first model's size with random weights, too",
+@options.Verb(
+    "which model to start from, and is it worth it",
+    {
+        "--models MODEL...!": "encoders to start from, each a "
+        f"{options.ANY_CHECKPOINT}",
+        "--from_scratch": "compare the first model's size with random weights, too",
+        "--fractions": {
+            "nargs": "+",
+            "type": float,
+            "default": [0.01, 0.1, 1.0],
+            "metavar": "SHARE",
+            "help": "shares of the training file to learn from (default: 0.01 0.1 1)",
         },
-    )
-    parser.add_argument(
-        "--fractions",
-        nargs="+",
-        type=float,
-        default=[0.01, 0.1, 1.0],
-        metavar="SHARE",
-        help="shares of the training file to learn from (default: 0.01 0.1 1)",
-    )
-    options.add(
-        parser,
-        {
-            "--seeds N=3": "runs of each model on each share",
-            "--jobs N=1": "runs at the same time",
-        },
-    )
-    options.add_labelled_files(parser)
-    options.add_config(parser, "finetune")
-    options.add_run(parser)
-
-
+        "--seeds N=3": "runs of each model on each share",
+        "--jobs N=1": "runs at the same time",
+        **options.LABELLED_FILES,
+        **options.RUN,
+    },
+    needs=options.TENSORFLOW,
+    settings_of="finetune",
+)
 def compare(args: argparse.Namespace) -> None:
     task = options.finetuning_settings(args).task
     from bert_keras.kinds import catalogue
@@ -173,40 +147,28 @@ def compare(args: argparse.Namespace) -> None:
     options.print_lines(sentences)
 
 
-def add_features(verbs: Any) -> None:
-    summary = "vectors of words, from layers of an encoder"
-    parser = options.add_verb(
-        verbs, "features", summary, features, needs=options.TENSORFLOW
-    )
-    options.add(
-        parser,
-        {
-            "--model MODEL!": options.ANY_CHECKPOINT,
-            "--input INPUT!": "file of texts or of words",
-            "--output OUTPUT!": "directory to create",
-        },
-    )
-    options.add_layers(parser, [-1])
-    options.add_choice(
-        parser,
-        "--pooling",
-        feature_settings.Pooling,
-        "vector of a word: of its first piece, or the mean; none: one for each piece",
-    )
-    options.add_choice(
-        parser, "--to", feature_settings.VectorFormat, "format of the files to write"
-    )
-    options.add_choice(
-        parser,
-        "--form",
-        feature_settings.InputForm,
-        "lines: one text a line; text: a table or JSON lines; tagging: columns of "
-        "CoNLL or JSON lines of words (default: by the file's name)",
-        has_default=False,
-    )
-    options.add_config(parser, "features")
-
-
+@options.Verb(
+    "vectors of words, from layers of an encoder",
+    {
+        "--model MODEL!": options.ANY_CHECKPOINT,
+        "--input INPUT!": "file of texts or of words",
+        "--output OUTPUT!": "directory to create",
+        "--layers": options.layers([-1]),
+        "--pooling": (
+            feature_settings.Pooling,
+            "vector of a word: of its first piece, or the mean; none: one for each "
+            "piece",
+        ),
+        "--to": (feature_settings.VectorFormat, "format of the files to write"),
+        "--form?": (
+            feature_settings.InputForm,
+            "lines: one text a line; text: a table or JSON lines; tagging: columns of "
+            "CoNLL or JSON lines of words (default: by the file's name)",
+        ),
+    },
+    needs=options.TENSORFLOW,
+    settings_of="features",
+)
 def features(args: argparse.Namespace) -> None:
     settings = options.load_settings(feature_settings.FeaturesConfig, args)
     from bert_keras.inference.features import writing
@@ -223,12 +185,11 @@ def features(args: argparse.Namespace) -> None:
     )
 
 
-def add_demo(verbs: Any) -> None:
-    summary = "all stages on text that is on this machine"
-    parser = options.add_verb(verbs, "demo", summary, demo, needs=options.TENSORFLOW)
-    options.add(parser, {"--output_dir OUTPUT_DIR!": "directory to create"})
-
-
+@options.Verb(
+    "all stages on text that is on this machine",
+    {"--output_dir OUTPUT_DIR!": "directory to create"},
+    needs=options.TENSORFLOW,
+)
 def demo(args: argparse.Namespace) -> None:
     from bert_keras.lab import demo
 

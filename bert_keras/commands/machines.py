@@ -3,7 +3,7 @@
 import argparse
 import dataclasses
 import shlex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bert_keras import tpu
 from bert_keras.commands import config_page, data
@@ -16,20 +16,22 @@ if TYPE_CHECKING:
     from bert_keras.tpu import plan as plans
 
 
-def add_config(verbs: Any) -> None:
-    summary = "settings of a verb: keys, values, meanings"
-    parser = options.add_verb(verbs, "config", summary, show_config)
-    subjects = (*config_page.CONFIGURATIONS, "list", "page")
-    parser.add_argument(
-        "subject",
-        choices=subjects,
-        metavar="VERB",
-        help=f"one of {', '.join(subjects[:-2])}; or `list`: the recipes; or `page`: "
-        "all settings of all verbs, as Markdown",
-    )
-    options.add_config(parser, "VERB")
+_SUBJECTS = (*config_page.CONFIGURATIONS, "list", "page")
 
 
+@options.Verb(
+    "settings of a verb: keys, values, meanings",
+    {
+        "subject": {
+            "choices": _SUBJECTS,
+            "metavar": "VERB",
+            "help": f"one of {', '.join(_SUBJECTS[:-2])}; or `list`: the recipes; or "
+            "`page`: all settings of all verbs, as Markdown",
+        },
+    },
+    name="config",
+    settings_of="VERB",
+)
 def show_config(args: argparse.Namespace) -> None:
     if args.subject in config_page.CONFIGURATIONS:
         model = config_page.CONFIGURATIONS[args.subject]
@@ -43,32 +45,25 @@ def show_config(args: argparse.Namespace) -> None:
     options.print_lines(lines)
 
 
-def add_doctor(verbs: Any) -> None:
-    summary = "is this machine ready to train?"
-    parser = options.add_verb(verbs, "doctor", summary, doctor)
-    parser.add_argument(
-        "--for",
-        dest="purpose",
-        choices=tpu.PURPOSES,
-        default="cpu",
-        help=f"what the machine is to do {options.DEFAULT}",
-    )
-    parser.add_argument(
-        "--path",
-        nargs="+",
-        default=[],
-        metavar="DIRECTORY",
-        help="directories that a run will read or write, on disk or on gs://: room, "
-        "rights",
-    )
-    options.add(parser, {"--json": "print the findings as JSON"})
-
-
+@options.Verb(
+    "is this machine ready to train?",
+    {
+        "--for": {
+            "dest": "purpose",
+            "choices": tpu.PURPOSES,
+            "default": "cpu",
+            "help": f"what the machine is to do {options.DEFAULT}",
+        },
+        "--path DIRECTORY...": "directories that a run will read or write, on disk or "
+        "on gs://: room, rights",
+        "--json": "print the findings as JSON",
+    },
+)
 def doctor(args: argparse.Namespace) -> None:
     data.quiet_beam()
     from bert_keras.tpu import doctor
 
-    findings = list(doctor.examine(args.purpose, args.path))
+    findings = list(doctor.examine(args.purpose, args.path or ()))
     if args.json:
         rows = [dataclasses.asdict(finding) for finding in findings]
         print(files.to_json(rows, indent=2))
@@ -78,61 +73,34 @@ def doctor(args: argparse.Namespace) -> None:
         raise InputError(problems)
 
 
-def add_plan(verbs: Any) -> None:
-    summary = "time, money and disk that a run takes"
-    parser = options.add_verb(verbs, "plan", summary, plan)
-    options.add_config(parser, "pretrain")
-    options.add(parser, {"--words N=float": "words of text to prepare, such as 3e9"})
-    options.add_choice(
-        parser,
-        "--masking",
-        config.ExamplesConfig.model_fields["masking"].annotation,
-        "of the examples, see `config examples`: dynamic takes 27 times less disk",
-    )
-    parser.add_argument(
-        "--max_seq_length",
-        nargs="+",
-        type=int,
-        default=[],
-        metavar="N",
-        help="tokens of the examples of each phase (default: 128 512)",
-    )
-    labelled = {
+@options.Verb(
+    "time, money and disk that a run takes",
+    {
+        "--words N=float": "words of text to prepare, such as 3e9",
+        "--masking": (
+            config.ExamplesConfig.model_fields["masking"].annotation,
+            "of the examples, see `config examples`: dynamic takes 27 times less disk",
+        ),
+        "--max_seq_length N...=int": "tokens of the examples of each phase (default: "
+        "128 512)",
         "--train FILE": "labelled file: plan a fine-tuning on it, --config is one of "
         "`finetune`",
         "--data DIRECTORY": "folder of a data set, instead of --train",
-    }
-    options.add(parser.add_mutually_exclusive_group(), labelled)
-    options.add(
-        parser,
-        {
-            "--vocab VOCAB": "vocab.txt of the encoder, with --train",
-            "--cased": "the vocabulary has capital letters",
-        },
-    )
-    parser.add_argument(
-        "--model",
-        default="bert_base",
-        metavar="RECIPE",
-        help=f"recipe of `pretrain` with the encoder to fine-tune {options.DEFAULT}",
-    )
-    speed = {
+        "--vocab VOCAB": "vocab.txt of the encoder, with --train",
+        "--cased": "the vocabulary has capital letters",
+        "--model RECIPE=bert_base": "recipe of `pretrain` with the encoder to "
+        "fine-tune",
         "--sequences_per_second N...=float": "measured speed, as training prints it "
         "(seq/s): for each phase, or for the first one, which gives the others by "
         "their FLOPs",
         "--teraflops N=float": "instead: 10^12 operations a second that the devices "
         "reach together",
-    }
-    options.add(parser.add_mutually_exclusive_group(), speed)
-    options.add(
-        parser,
-        {
-            "--price_per_hour DOLLARS=float": "of all machines of the run",
-            "--json": "print the plan as JSON",
-        },
-    )
-
-
+        "--price_per_hour DOLLARS=float": "of all machines of the run",
+        "--json": "print the plan as JSON",
+    },
+    settings_of="pretrain",
+    exclusive=(("--train", "--data"), ("--sequences_per_second", "--teraflops")),
+)
 def plan(args: argparse.Namespace) -> None:
     from bert_keras.tpu import plan
 
@@ -166,7 +134,7 @@ def _pretraining_work(args: argparse.Namespace) -> "plans.Work":
             "or --data, and --vocab"
         ) from None
     return plan.pretraining(
-        settings, args.max_seq_length, num_words=args.words, masking=args.masking
+        settings, args.max_seq_length or (), num_words=args.words, masking=args.masking
     )
 
 
@@ -197,30 +165,23 @@ def _finetuning_work(args: argparse.Namespace) -> "plans.Work":
     )
 
 
-def add_preflight(verbs: Any) -> None:
-    summary = "compile the steps of a run for a TPU that is not there"
-    parser = options.add_verb(
-        verbs, "preflight", summary, preflight, needs=options.TENSORFLOW
-    )
-    options.add(
-        parser,
-        {
-            "--device DEVICE!": "TPU slice by Google's name, such as v5e-8, v4-8, "
-            "v5p-16 or v6e-1",
-            "--examples DIRECTORY": "made by `examples`: gives the shapes and the "
-            "vocabulary's size",
-            "--max_seq_length N=int": "instead of --examples: tokens of one",
-            "--task TASK": "fine-tuning on it, of the model that --config trains: "
-            "text, tagging, span, choice, or a data set such as MRPC (default: "
-            "pre-training)",
-            "--global_batch_size N=int": "examples of a step on all chips (default: "
-            "the configuration's; 32 of a task)",
-            "--json": "print JSON instead of a table",
-        },
-    )
-    options.add_config(parser, "pretrain")
-
-
+@options.Verb(
+    "compile the steps of a run for a TPU that is not there",
+    {
+        "--device DEVICE!": "TPU slice by Google's name, such as v5e-8, v4-8, v5p-16 "
+        "or v6e-1",
+        "--examples DIRECTORY": "made by `examples`: gives the shapes and the "
+        "vocabulary's size",
+        "--max_seq_length N=int": "instead of --examples: tokens of one",
+        "--task TASK": "fine-tuning on it, of the model that --config trains: text, "
+        "tagging, span, choice, or a data set such as MRPC (default: pre-training)",
+        "--global_batch_size N=int": "examples of a step on all chips (default: the "
+        "configuration's; 32 of a task)",
+        "--json": "print JSON instead of a table",
+    },
+    needs=options.TENSORFLOW,
+    settings_of="pretrain",
+)
 def preflight(args: argparse.Namespace) -> None:
     from bert_keras.tpu import preflight
     from bert_keras.tpu.preflight import steps, table
@@ -240,42 +201,34 @@ def preflight(args: argparse.Namespace) -> None:
         print("\n".join(table.lines(request.device, rows)))
 
 
-def add_launch(verbs: Any, command_line: options.Parser) -> None:
-    """Adds `launch` and its targets; `command_line` parses the launched command."""
-    launch = verbs.add_parser("launch", help="run a data job on Google's Dataflow")
-    targets = launch.add_subparsers(dest="target", required=True, metavar="TARGET")
-    summary = "submit a data job and wait for its end"
-    parser = options.add_verb(targets, "dataflow", summary, launch_dataflow)
-    parser.set_defaults(takes_beam_options=True, command_line=command_line)
-    parser.epilog = "The command to run follows `--`: -- corpus --output ..."
-    options.add(
-        parser,
-        {
-            "--dry_run": "only print the command",
-            "--project PROJECT!": "id of the Google Cloud project",
-            "--region REGION!": "region of the bucket, such as europe-west4",
-            "--temp_location TEMP_LOCATION!": "folder for staged files: "
-            "gs://BUCKET/FOLDER",
-            "--machine_type MACHINE_TYPE": "(default: n2-highmem-4 for `examples`, "
-            "else n2-standard-4)",
-            "--max_num_workers N=16": "machines, at most",
-            "--number_of_worker_harness_threads N=2": "threads of each process, one "
-            "process for each core",
-            "--sdk_container_image SDK_CONTAINER_IMAGE": "container image with this "
-            "package (default: Beam's, with our wheel)",
-        },
-    )
-
-
+@options.Verb(
+    "submit a data job and wait for its end",
+    {
+        "--dry_run": "only print the command",
+        "--project PROJECT!": "id of the Google Cloud project",
+        "--region REGION!": "region of the bucket, such as europe-west4",
+        "--temp_location TEMP_LOCATION!": "folder for staged files: gs://BUCKET/FOLDER",
+        "--machine_type MACHINE_TYPE": "(default: n2-highmem-4 for `examples`, else "
+        "n2-standard-4)",
+        "--max_num_workers N=16": "machines, at most",
+        "--number_of_worker_harness_threads N=2": "threads of each process, one "
+        "process for each core",
+        "--sdk_container_image SDK_CONTAINER_IMAGE": "container image with this "
+        "package (default: Beam's, with our wheel)",
+    },
+    name="dataflow",
+    dashes="The command to run follows `--`: -- corpus --output ...",
+)
 def launch_dataflow(args: argparse.Namespace) -> None:
     data.quiet_beam()
+    from bert_keras.commands import main
     from bert_keras.pipelines.dataflow import launch, wheel
 
     staged = None if args.sdk_container_image else wheel.write_wheel("dist")
     names = launch.Dataflow.__dataclass_fields__
     settings = launch.Dataflow(**{name: getattr(args, name) for name in names})
     command = launch.dataflow_command(args.beam_arguments, settings, wheel=staged)
-    job = args.command_line.parse_command(command[1:])
+    job = main.build_parser().parse_command(command[1:])
     launch.check_paths(vars(job))
     print(shlex.join(command), flush=True)
     if not args.dry_run:

@@ -89,32 +89,23 @@ def build_parser() -> parser.Parser:
     )
     command_line.add_argument("--version", action="version", version=__version__)
     verbs = command_line.add_subparsers(dest="verb", required=True, metavar="VERB")
-    data.add_corpus(verbs)
-    data.add_vocab(verbs)
-    data.add_extend_vocab(verbs)
-    data.add_pairs(verbs)
-    data.add_examples(verbs)
-    data.add_adopt(verbs)
-    data.add_inspect(verbs)
-    machines.add_launch(verbs, command_line)
-    training.add_pretrain(verbs)
-    machines.add_preflight(verbs)
-    training.add_report(verbs)
-    models.add_fill_mask(verbs)
-    training.add_finetune(verbs)
-    lab.add_distill(verbs)
-    lab.add_sweep(verbs)
-    lab.add_compare(verbs)
-    models.add_evaluate(verbs)
-    models.add_predict(verbs)
-    negatives.add_negatives(verbs)
-    models.add_export(verbs)
-    lab.add_features(verbs)
-    models.add_convert(verbs)
-    machines.add_config(verbs)
-    machines.add_doctor(verbs)
-    machines.add_plan(verbs)
-    lab.add_demo(verbs)
+    data_verbs = (
+        *(data.corpus, data.vocab, data.extend_vocab, data.pairs, data.examples),
+        *(data.adopt, data.inspect),
+    )
+    for verb in data_verbs:
+        verb.add_to(verbs)
+    launch = verbs.add_parser("launch", help="run a data job on Google's Dataflow")
+    targets = launch.add_subparsers(dest="target", required=True, metavar="TARGET")
+    machines.launch_dataflow.add_to(targets)
+    model_verbs = (
+        *(training.pretrain, machines.preflight, training.report, models.fill_mask),
+        *(training.finetune, lab.distill, lab.sweep, lab.compare, models.evaluate),
+        *(models.predict, negatives.mine, models.export, lab.features, models.convert),
+        *(machines.show_config, machines.doctor, machines.plan, lab.demo),
+    )
+    for verb in model_verbs:
+        verb.add_to(verbs)
     return command_line
 
 

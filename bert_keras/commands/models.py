@@ -3,30 +3,24 @@
 import argparse
 import os
 import sys
-from typing import Any
 
 from bert_keras.commands import parser as options
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 
 
-def add_fill_mask(verbs: Any) -> None:
-    summary = "guess the [MASK] in sentences"
-    parser = options.add_verb(
-        verbs, "fill-mask", summary, fill_mask, needs=options.KERAS
-    )
-    parser.add_argument(
-        "text", nargs="*", help="sentences with [MASK] (default: lines of stdin)"
-    )
-    options.add(
-        parser,
-        {
-            "--model MODEL!": f"model with a masked-LM head: {options.ANY_CHECKPOINT}",
-            "--top_k N=5": "guesses for each [MASK]",
+@options.Verb(
+    "guess the [MASK] in sentences",
+    {
+        "text": {
+            "nargs": "*",
+            "help": "sentences with [MASK] (default: lines of stdin)",
         },
-    )
-
-
+        "--model MODEL!": f"model with a masked-LM head: {options.ANY_CHECKPOINT}",
+        "--top_k N=5": "guesses for each [MASK]",
+    },
+    needs=options.KERAS,
+)
 def fill_mask(args: argparse.Namespace) -> None:
     from bert_keras.inference import fill_mask
 
@@ -36,23 +30,16 @@ def fill_mask(args: argparse.Namespace) -> None:
         options.print_lines(fill_mask.describe(text, model(text, top_k=args.top_k)))
 
 
-def add_evaluate(verbs: Any) -> None:
-    summary = "score a tuned model, or answers to SQuAD"
-    parser = options.add_verb(
-        verbs, "evaluate", summary, evaluate, needs=options.TENSORFLOW
-    )
-    options.add(
-        parser,
-        {
-            "--model MODEL": "run directory of `finetune`, or a tuned model of any "
-            "format",
-            "--predictions FILE": "instead of --model: predictions.json of any system, "
-            "for SQuAD",
-            "--input INPUT!": "labelled file to score against",
-        },
-    )
-
-
+@options.Verb(
+    "score a tuned model, or answers to SQuAD",
+    {
+        "--model MODEL": "run directory of `finetune`, or a tuned model of any format",
+        "--predictions FILE": "instead of --model: predictions.json of any system, for "
+        "SQuAD",
+        "--input INPUT!": "labelled file to score against",
+    },
+    needs=options.TENSORFLOW,
+)
 def evaluate(args: argparse.Namespace) -> None:
     if (args.model is None) == (args.predictions is None):
         raise InputError("give a run with --model, or answers with --predictions")
@@ -69,26 +56,21 @@ def evaluate(args: argparse.Namespace) -> None:
         print(f"{name}\t{text}")
 
 
-def add_predict(verbs: Any) -> None:
-    parser = options.add_verb(
-        verbs, "predict", "answer new texts", predict, needs=options.TENSORFLOW
-    )
-    options.add(
-        parser,
-        {
-            "--model MODEL...!": "run directory of `finetune`, or a tuned model of any "
-            "format; with --data one for each task",
-            "--input INPUT": "file like those it was tuned on; `-` is standard input",
-            "--data DIRECTORY": "instead of --input: GLUE's folder, to answer its test "
-            "files",
-            "--output OUTPUT!": "file to write, with the columns of the input: .csv, "
-            ".jsonl, any other is tab-separated; `-` is standard output; a directory "
-            "where the answers are several files (span, --data); with --data a .zip "
-            "file is ready for GLUE's server",
-        },
-    )
-
-
+@options.Verb(
+    "answer new texts",
+    {
+        "--model MODEL...!": "run directory of `finetune`, or a tuned model of any "
+        "format; with --data one for each task",
+        "--input INPUT": "file like those it was tuned on; `-` is standard input",
+        "--data DIRECTORY": "instead of --input: GLUE's folder, to answer its test "
+        "files",
+        "--output OUTPUT!": "file to write, with the columns of the input: .csv, "
+        ".jsonl, any other is tab-separated; `-` is standard output; a directory where "
+        "the answers are several files (span, --data); with --data a .zip file is "
+        "ready for GLUE's server",
+    },
+    needs=options.TENSORFLOW,
+)
 def predict(args: argparse.Namespace) -> None:
     if (args.input is None) == (args.data is None):
         raise InputError(
@@ -104,65 +86,49 @@ def predict(args: argparse.Namespace) -> None:
         finetuned.predict(args.model[0], args.input, args.output)
 
 
-def add_export(verbs: Any) -> None:
-    summary = "SavedModel, LiteRT or ONNX of a trained model"
-    parser = options.add_verb(
-        verbs, "export", summary, export, needs=options.TENSORFLOW
-    )
-    options.add(
-        parser,
-        {
-            "--model MODEL!": options.ANY_CHECKPOINT,
-            "--output OUTPUT!": "directory to create, such as exported/1",
-        },
-    )
-    options.add_choice(
-        parser,
-        "--to",
-        config.ExportForm,
-        "saved_model: strings in, answers out; litert and onnx: ids in, numbers out",
-    )
-    options.add_layers(parser, None)
-    choices = {
-        "--embedding": (
+@options.Verb(
+    "SavedModel, LiteRT or ONNX of a trained model",
+    {
+        "--model MODEL!": options.ANY_CHECKPOINT,
+        "--output OUTPUT!": "directory to create, such as exported/1",
+        "--to": (
+            config.ExportForm,
+            "saved_model: strings in, answers out; litert and onnx: ids in, numbers "
+            "out",
+        ),
+        "--layers": options.layers(None),
+        "--embedding?": (
             config.Embedding,
             "vectors of texts or tokens (default: the answers the model was trained "
             "for)",
         ),
-        "--long_texts": (
+        "--long_texts?": (
             config.LongTexts,
             "what becomes of texts longer than an input, with --embedding: cut keeps "
             "the beginning, head_tail beginning and end; windows_mean and windows_max "
             "pool the vectors of overlapping windows (default: cut)",
         ),
-        "--quantize": (
+        "--quantize?": (
             config.Quantization,
             "smaller weights of a tuned run, int8 for --to onnx and litert, bfloat16 "
             "and float16 for saved_model; compared on --dev (default: float32)",
         ),
-        "--serving": (
+        "--serving?": (
             config.ModelServer,
             "adds what TensorFlow Serving reads, with --output NAME/VERSION (default: "
             "nothing)",
         ),
-    }
-    for option, (known, what) in choices.items():
-        options.add_choice(parser, option, known, what, has_default=False)
-    options.add(
-        parser,
-        {
-            "--top_k N=int": "guesses for each [MASK] (default: 5)",
-            "--reduce_range": "7 bits instead of 8 for --to onnx --quantize int8, for "
-            "x86 processors without VNNI, whose sums would overflow",
-            "--dev FILE": "labelled file to compare on, for --quantize",
-            "--max_drop POINTS=float": "points of the score that --quantize may lose "
-            "(default: 0.5)",
-            "--image IMAGE": "container image of TensorFlow Serving (default: the "
-            "published one of TensorFlow 2.20)",
-        },
-    )
-
-
+        "--top_k N=int": "guesses for each [MASK] (default: 5)",
+        "--reduce_range": "7 bits instead of 8 for --to onnx --quantize int8, for x86 "
+        "processors without VNNI, whose sums would overflow",
+        "--dev FILE": "labelled file to compare on, for --quantize",
+        "--max_drop POINTS=float": "points of the score that --quantize may lose "
+        "(default: 0.5)",
+        "--image IMAGE": "container image of TensorFlow Serving (default: the "
+        "published one of TensorFlow 2.20)",
+    },
+    needs=options.TENSORFLOW,
+)
 def export(args: argparse.Namespace) -> None:
     from bert_keras import export
 
@@ -185,36 +151,20 @@ def export(args: argparse.Namespace) -> None:
         print(export.table(verdict), end="")
 
 
-def add_convert(verbs: Any) -> None:
-    summary = "third-party checkpoints in and out"
-    parser = options.add_verb(verbs, "convert", summary, convert, needs=options.KERAS)
-    options.add(
-        parser,
-        {
-            "--input INPUT!": "checkpoint; its format is recognised",
-            "--output OUTPUT!": "directory to create",
-        },
-    )
-    options.add_choice(
-        parser,
-        "--to",
-        config.CheckpointFormat,
-        "format to write",
-        has_default=False,
-        required=True,
-    )
-    options.add(
-        parser,
-        {
-            "--approximate_gelu": "write a model with the exact GELU although --to has "
-            "only its tanh form",
-            "--keep_tokens FILE...": "texts (.txt, .tsv, .csv, .jsonl; paths or "
-            "patterns): leave out the pieces of the vocabulary that they do not need; "
-            "--to may then be the same format",
-        },
-    )
-
-
+@options.Verb(
+    "third-party checkpoints in and out",
+    {
+        "--input INPUT!": "checkpoint; its format is recognised",
+        "--output OUTPUT!": "directory to create",
+        "--to!": (config.CheckpointFormat, "format to write"),
+        "--approximate_gelu": "write a model with the exact GELU although --to has "
+        "only its tanh form",
+        "--keep_tokens FILE...": "texts (.txt, .tsv, .csv, .jsonl; paths or patterns): "
+        "leave out the pieces of the vocabulary that they do not need; --to may then "
+        "be the same format",
+    },
+    needs=options.KERAS,
+)
 def convert(args: argparse.Namespace) -> None:
     from bert_keras.checkpoints import conversion
     from bert_keras.labelled import reading

@@ -1,37 +1,30 @@
 """`bert-keras negatives`: wrong passages for `finetune --task ranking`."""
 
 import argparse
-from typing import Any
 
 from bert_keras.commands import parser as options
 from bert_keras.core.errors import InputError
 
 
-def add_negatives(verbs: Any) -> None:
-    summary = "hard wrong passages for ranking"
-    parser = options.add_verb(
-        verbs, "negatives", summary, mine, needs=options.TENSORFLOW
-    )
-    options.add(
-        parser,
-        {
-            "--model MODEL!": "run directory of `finetune --task embedding`, or such a "
-            "model",
-            "--input INPUT!": "questions with right passages, as `--task ranking` "
-            "reads them",
-            "--passages PASSAGES!": "passages to search: .txt, a line each, or a "
-            "column `passage`",
-            "--output OUTPUT!": "file to make: .tsv, .csv or .jsonl",
-            "--num_negatives N=7": "wrong passages for each question at most",
-            "--depth N=100": "nearest passages that they are drawn from",
-            "--skip N=0": "nearest passages that are left out, as they may be right",
-            "--seed N=12345": "seed of the draw",
-            "--margin SHARE=0.05": "share of its cosine by which a right passage is "
-            "nearer",
-        },
-    )
-
-
+@options.Verb(
+    "hard wrong passages for ranking",
+    {
+        "--model MODEL!": "run directory of `finetune --task embedding`, or such a "
+        "model",
+        "--input INPUT!": "questions with right passages, as `--task ranking` reads "
+        "them",
+        "--passages PASSAGES!": "passages to search: .txt, a line each, or a column "
+        "`passage`",
+        "--output OUTPUT!": "file to make: .tsv, .csv or .jsonl",
+        "--num_negatives N=7": "wrong passages for each question at most",
+        "--depth N=100": "nearest passages that they are drawn from",
+        "--skip N=0": "nearest passages that are left out, as they may be right",
+        "--seed N=12345": "seed of the draw",
+        "--margin SHARE=0.05": "share of its cosine by which a right passage is nearer",
+    },
+    name="negatives",
+    needs=options.TENSORFLOW,
+)
 def mine(args: argparse.Namespace) -> None:
     import numpy as np
 

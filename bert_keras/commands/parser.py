@@ -1,6 +1,7 @@
 """The parser of the command line, and the options that several verbs share."""
 
 import argparse
+import dataclasses
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NoReturn
@@ -65,73 +66,84 @@ def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(arguments[:position]), list(arguments[position + 1 :])
 
 
-def add_verb(
-    verbs: Any,
-    name: str,
-    summary: str,
-    run: Callable[[argparse.Namespace], None],
-    *,
-    needs: tuple[str, ...] | None = None,
-) -> argparse.ArgumentParser:
-    """Adds a verb, with the options that all verbs have.
+@dataclasses.dataclass(frozen=True)
+class Verb:
+    """A verb of the command line; it decorates the function that it runs."""
 
-    `needs` are the Keras backends that the verb runs on, besides the packages of
-    `train`; `()` for the packages alone, `None` for neither.
-    """
-    parser = verbs.add_parser(name, help=summary, description=summary)
-    parser.set_defaults(run=run, needs=needs, takes_beam_options=False)
-    add(parser, {"--quiet": "print only results, warnings and errors"})
-    add_choice(
-        parser, "--log", Literal["text", "json"], "form of the messages on stderr"
-    )
-    return parser
+    summary: str
+    options: Mapping[str, Any]
+    """The meaning of each option: `--name`, a flag; `--name METAVAR`, with a value;
+    `--name METAVAR...`, with several; `--name N=7`, `--name N=0.5` or
+    `--name TEXT=auto`, a value and its default; `--name N=int` or `--name N=float`, a
+    number without a default; `name`, an argument. A `!` at the end: the option must be
+    given. A pair of a Literal and the meaning: one of the Literal's values, by default
+    the first, or with a `?` at the end of the name none. A dictionary: the arguments of
+    argparse."""
+    name: str | None = None
+    """`None`: the function's, with dashes."""
+    needs: tuple[str, ...] | None = None
+    """Keras backends that the verb runs on, besides the packages of `train`; `()` for
+    the packages alone, `None` for neither."""
+    settings_of: str | None = None
+    """Verb whose settings `--config` and `--set` give; `None`: there are none."""
+    dashes: str | None = None
+    """Sentence about the arguments after `--`; `None`: there may be none."""
+    exclusive: tuple[tuple[str, ...], ...] = ()
+    """Names of options that do not go together."""
+    run: Callable[[argparse.Namespace], None] | None = None
+
+    def __call__(self, run: Callable[[argparse.Namespace], None]) -> "Verb":
+        name = self.name or run.__name__.replace("_", "-")
+        return dataclasses.replace(self, name=name, run=run)
+
+    def add_to(self, verbs: Any) -> None:
+        """Adds the verb's parser, with the options that all verbs have."""
+        parser = verbs.add_parser(
+            self.name, help=self.summary, description=self.summary, epilog=self.dashes
+        )
+        parser.set_defaults(
+            run=self.run,
+            needs=self.needs,
+            settings_of=self.settings_of,
+            takes_beam_options=self.dashes is not None,
+        )
+        settings = _config_options(self.settings_of) if self.settings_of else {}
+        containers = {}
+        for names in self.exclusive:
+            containers |= dict.fromkeys(names, parser.add_mutually_exclusive_group())
+        for spec, what in {**_ALL_VERBS, **self.options, **settings}.items():
+            name, details = _details(spec, what)
+            containers.get(name, parser).add_argument(name, **details)
 
 
-def add(container: Any, helps: Mapping[str, str]) -> None:
-    """Adds options to a parser or a group.
-
-    `helps` has the meaning of each option: `--name`, a flag; `--name METAVAR`, with a
-    value; `--name METAVAR...`, with several; `--name N=7` or `--name N=0.5`, a number
-    and its default; `--name N=int` or `--name N=float`, a number without a default. A
-    `!` at the end: the option must be given.
-    """
-    for spec, what in helps.items():
-        name, _, rest = spec.partition(" ")
-        metavar, _, default = rest.removesuffix("!").partition("=")
-        details: dict[str, Any] = {"required": True} if spec.endswith("!") else {}
-        if not rest:
-            details["action"] = "store_true"
-        else:
-            details["metavar"] = metavar.removesuffix("...")
-        if metavar.endswith("..."):
-            details["nargs"] = "+"
-        if default in ("int", "float"):
-            details["type"] = int if default == "int" else float
-        elif default:
-            details["type"] = float if "." in default else int
-            details["default"] = details["type"](default)
-            what = f"{what} {DEFAULT}"
-        container.add_argument(name, help=what, **details)
-
-
-def add_choice(
-    parser: argparse.ArgumentParser,
-    option: str,
-    choices: Any,
-    what: str,
-    *,
-    has_default: bool = True,
-    required: bool = False,
-) -> None:
-    """Adds an option for one of a Literal's values; the first one is the default."""
-    known = typing.get_args(choices)
-    parser.add_argument(
-        option,
-        required=required,
-        choices=known,
-        default=known[0] if has_default else None,
-        help=f"{what} {DEFAULT}" if has_default else what,
-    )
+def _details(spec: str, what: Any) -> tuple[str, dict[str, Any]]:
+    """Returns the name of one of a `Verb`'s options, and its arguments for argparse."""
+    if isinstance(what, dict):
+        return spec, what
+    name, _, rest = spec.rstrip("!?").partition(" ")
+    metavar, _, default = rest.partition("=")
+    details: dict[str, Any] = {"required": True} if spec.endswith("!") else {}
+    if isinstance(what, tuple):
+        choices, what = what
+        details["choices"] = typing.get_args(choices)
+        if spec == name:
+            details["default"] = details["choices"][0]
+    elif rest:
+        details["metavar"] = metavar.removesuffix("...")
+    elif name.startswith("-"):
+        details["action"] = "store_true"
+    if metavar.endswith("..."):
+        details["nargs"] = "+"
+    if default in ("int", "float"):
+        details["type"] = int if default == "int" else float
+    elif default:
+        is_number = default.replace(".", "").isdigit()
+        kind = str if not is_number else float if "." in default else int
+        details |= {"type": kind, "default": kind(default)}
+    return name, {
+        **details,
+        "help": f"{what} {DEFAULT}" if "default" in details else what,
+    }
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -141,21 +153,79 @@ def print_lines(lines: Iterable[str]) -> None:
 
 # Options of several verbs, and what they mean.
 
+_ALL_VERBS = {
+    "--quiet": "print only results, warnings and errors",
+    "--log": (Literal["text", "json"], "form of the messages on stderr"),
+}
 
-def add_config(parser: argparse.ArgumentParser, verb: str) -> None:
-    parser.set_defaults(settings_of=verb)
-    parser.add_argument(
-        "--config",
-        help="YAML file with settings, or a recipe's name (`bert-keras config list`)",
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override one setting, nested keys with dots; repeatable "
-        f"(`bert-keras config {verb}` prints all settings)",
-    )
+BEAM = {
+    "--workers N=1": "local processes",
+    "--memory_limit GB=4.0": "memory of all local processes together, in GB",
+}
+TO_BEAM = "Options after `--` go to Beam, such as -- --runner ..."
+
+RUN = {
+    "--output_dir OUTPUT_DIR!": "run directory to create",
+    "--strategy STRATEGY=auto": "devices to train on: "
+    f"{', '.join(tpu.STRATEGIES[:-1])} or {tpu.STRATEGIES[-1]}",
+}
+
+WORKERS = {
+    "--workers": {
+        "type": lambda text: text.split(","),
+        "default": (),
+        "metavar": "HOST:PORT,...",
+        "help": "addresses of all processes that train together, the chief's first "
+        "(default: this process trains alone)",
+    },
+    "--worker_index N=int": "place of this process in --workers, from 0",
+}
+
+LABELLED_FILES = {
+    "--task TASK": "form of your own data: text, tagging, span, choice or embedding; "
+    "or a data set such as MRPC, SQuAD2.0, SWAG, CoNLL-2003 (default: the "
+    "configuration's, else text)",
+    "--train FILE": "labelled file to train on",
+    "--dev FILE...": "labelled files to evaluate on, the main one first; or a share of "
+    "the training file that is held out, such as 10%%, or 2/5 for the second of five",
+    "--data DIRECTORY": "instead of --train and --dev: the data set's folder, as "
+    "unpacked",
+}
+
+ENCODER = {
+    "--init INIT!": f"encoder to start from: {ANY_CHECKPOINT}",
+    "--from_scratch": "take size and vocabulary from --init but random weights: a "
+    "baseline",
+}
+
+
+def layers(default: list[int] | None) -> dict[str, Any]:
+    return {
+        "type": int,
+        "nargs": "+",
+        "default": default,
+        "metavar": "N",
+        "help": "layers whose vectors to write: 0 is the embeddings, 1 the first "
+        "layer, -1 the last one (default: -1)",
+    }
+
+
+def overrides(option: str, what: str) -> dict[str, Any]:
+    """Returns an option for settings, given once for each of them."""
+    details = {"action": "append", "default": [], "metavar": "KEY=VALUE", "help": what}
+    return {option: details}
+
+
+def _config_options(verb: str) -> dict[str, Any]:
+    return {
+        "--config CONFIG": "YAML file with settings, or a recipe's name (`bert-keras "
+        "config list`)",
+        **overrides(
+            "--set",
+            "override one setting, nested keys with dots; repeatable (`bert-keras "
+            f"config {verb}` prints all settings)",
+        ),
+    }
 
 
 def load_settings(
@@ -163,66 +233,6 @@ def load_settings(
 ) -> loading.Config:
     """Loads the settings of `--config`, `overrides` and `--set`, the last one wins."""
     return loading.load(model, args.config, [*overrides, *args.set])
-
-
-def add_run(parser: argparse.ArgumentParser) -> None:
-    *first, last = tpu.STRATEGIES
-    add(parser, {"--output_dir OUTPUT_DIR!": "run directory to create"})
-    parser.add_argument(
-        "--strategy",
-        default="auto",
-        help=f"devices to train on: {', '.join(first)} or {last} {DEFAULT}",
-    )
-
-
-def add_workers(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--workers",
-        type=lambda text: text.split(","),
-        default=(),
-        metavar="HOST:PORT,...",
-        help="addresses of all processes that train together, the chief's first "
-        "(default: this process trains alone)",
-    )
-    add(parser, {"--worker_index N=int": "place of this process in --workers, from 0"})
-
-
-def devices(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the arguments `strategy` and `is_chief` of a training."""
-    from bert_keras.tpu import strategy
-
-    chosen = strategy.get_strategy(
-        args.strategy, workers=args.workers, worker_index=args.worker_index
-    )
-    return {"strategy": chosen, "is_chief": strategy.is_chief(chosen)}
-
-
-def add_labelled_files(parser: argparse.ArgumentParser) -> None:
-    add(
-        parser,
-        {
-            "--task TASK": "form of your own data: text, tagging, span, choice or "
-            "embedding; or a data set such as MRPC, SQuAD2.0, SWAG, CoNLL-2003 "
-            "(default: the configuration's, else text)",
-            "--train FILE": "labelled file to train on",
-            "--dev FILE...": "labelled files to evaluate on, the main one first; or a "
-            "share of the training file that is held out, such as 10%%, or 2/5 for the "
-            "second of five",
-            "--data DIRECTORY": "instead of --train and --dev: the data set's folder, "
-            "as unpacked",
-        },
-    )
-
-
-def add_encoder(parser: argparse.ArgumentParser) -> None:
-    add(
-        parser,
-        {
-            "--init INIT!": f"encoder to start from: {ANY_CHECKPOINT}",
-            "--from_scratch": "take size and vocabulary from --init but random "
-            "weights: a baseline",
-        },
-    )
 
 
 def finetuning_settings(args: argparse.Namespace) -> finetuning.FinetuningConfig:
@@ -234,25 +244,11 @@ def finetuning_settings(args: argparse.Namespace) -> finetuning.FinetuningConfig
     return settings
 
 
-def add_layers(parser: argparse.ArgumentParser, default: list[int] | None) -> None:
-    parser.add_argument(
-        "--layers",
-        type=int,
-        nargs="+",
-        default=default,
-        metavar="N",
-        help="layers whose vectors to write: 0 is the embeddings, 1 the first layer, "
-        "-1 the last one (default: -1)",
-    )
+def devices(args: argparse.Namespace) -> dict[str, Any]:
+    """Returns the arguments `strategy` and `is_chief` of a training."""
+    from bert_keras.tpu import strategy
 
-
-def add_beam(parser: argparse.ArgumentParser) -> None:
-    add(
-        parser,
-        {
-            "--workers N=1": "local processes",
-            "--memory_limit GB=4.0": "memory of all local processes together, in GB",
-        },
+    chosen = strategy.get_strategy(
+        args.strategy, workers=args.workers, worker_index=args.worker_index
     )
-    parser.epilog = "Options after `--` go to Beam, such as -- --runner ..."
-    parser.set_defaults(takes_beam_options=True)
+    return {"strategy": chosen, "is_chief": strategy.is_chief(chosen)}

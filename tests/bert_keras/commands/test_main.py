@@ -295,7 +295,7 @@ def test_an_interrupt_is_no_traceback(monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(data, "inspect", interrupted)
+    monkeypatch.setattr(data, "quiet_beam", interrupted)
     code, _, err = run("inspect", "x", capsys=capsys)
     assert (code, err) == (130, "bert-keras inspect: interrupted\n")
 
@@ -333,9 +333,9 @@ def test_sigterm_is_not_taken_for_the_end():
     program = (
         "import os, signal, sys, time\n"
         "from bert_keras.commands import main as cli\n"
-        "from bert_keras.commands import machines\n"
-        "kill = lambda _: (os.kill(os.getpid(), 15), time.sleep(60))\n"
-        "machines.show_config = kill\n"
+        "from bert_keras.commands import config_page\n"
+        "kill = lambda: (os.kill(os.getpid(), 15), time.sleep(60))\n"
+        "config_page.recipe_lines = kill\n"
         "sys.argv = ['bert-keras', 'config', 'list']\n"
         "cli.entry_point()\n"
     )
@@ -359,16 +359,16 @@ def test_a_signal_ends_a_process_that_a_silent_store_holds_up(answers):
     program = (
         "import ctypes, os, sys, threading\n"
         "from bert_keras.commands import main as cli\n"
-        "from bert_keras.commands import machines, signals\n"
+        "from bert_keras.commands import config_page, signals\n"
         "from bert_keras.core import stores\n"
-        "def block(_):\n"
+        "def block():\n"
         "    stores.client_for('gs://bucket/directory')\n"
         "    threading.Timer(0.3, os.kill, (os.getpid(), 15)).start()\n"
         "    threading.Timer(3, os._exit, (0,)).start()\n"
         "    lock, mutex = ctypes.CDLL(None).pthread_mutex_lock, ctypes.c_buffer(99)\n"
         "    lock(mutex), lock(mutex)\n"
         "signals._GRACE_SECONDS, signals._ANSWER_SECONDS = 0.2, 1\n"
-        "machines.show_config = block\n"
+        "config_page.recipe_lines = block\n"
         "sys.argv = ['bert-keras', 'config', 'list']\n"
         "cli.entry_point()\n"
     )
