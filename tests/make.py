@@ -1,8 +1,10 @@
 """Makers of what tests of several folders need."""
 
-from bert_keras.checkpoints import run_directory, run_weights
+from bert_keras.checkpoints import conversion, run_directory, run_weights
 from bert_keras.core.settings import config
-from bert_keras.kinds import registry
+from bert_keras.kinds import catalogue, registry
+from bert_keras.training import finetune as training
+from bert_keras.training.finetuning import settings_check
 
 
 def make_run(
@@ -49,3 +51,16 @@ def make_run(
         change(network)
     run_weights.finish_run(run, network, results or {"steps": 0})
     return directory
+
+
+def finetune(settings, *, init, **options):
+    """Fine-tunes as the verb does; `init` is a path."""
+    catalogue.check_settings(settings)
+    kind = catalogue.find(settings)
+    return training.finetune(settings, kind, init=conversion.init(init), **options)
+
+
+def check_settings(settings, task, bert_config):
+    catalogue.check_settings(settings)
+    kind = registry.labelled(task.kind)
+    settings_check.check(kind, settings, task, bert_config)

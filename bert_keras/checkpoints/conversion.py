@@ -9,7 +9,7 @@ from types import ModuleType
 import keras
 import numpy as np
 
-from bert_keras.checkpoints import native, pruning, weights
+from bert_keras.checkpoints import native, pruning, starting_point, weights
 from bert_keras.checkpoints.formats import (
     companions,
     google_tf1,
@@ -130,6 +130,15 @@ def read(path: str | Path) -> weights.Checkpoint:
         casing = companions.casing_of(checkpoint.vocabulary)
         checkpoint = dataclasses.replace(checkpoint, do_lower_case=casing)
     return checkpoint
+
+
+def init(path: str | Path) -> starting_point.Init:
+    """Names a checkpoint of any format to begin with."""
+    return starting_point.Init(path, read)
+
+
+def read_with_tokenizer(path: str | Path) -> weights.Checkpoint:
+    return init(path).open_with_tokenizer()
 
 
 def convert(

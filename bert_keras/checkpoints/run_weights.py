@@ -9,8 +9,6 @@ import keras
 from bert_keras.checkpoints import run_directory, training_state, weights
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, one_line
-from bert_keras.kinds import registry
-from bert_keras.kinds.kind import Labelled
 
 
 def finish_run(
@@ -28,7 +26,7 @@ def read_finished_run(
     run = run_directory.read_run(directory, kinds=kinds, verb=verb)
     if run_directory.read_results(directory) is None:
         # Those of a fine-tuning are read by its own command only.
-        is_readable = not isinstance(registry.find(run.task.kind), Labelled)
+        is_readable = run.task.kind == "pretraining"
         best = checkpoints_of(run).best() if is_readable else None
         raise InputError(
             f"{directory}: the run is not finished; give its command again to resume it"

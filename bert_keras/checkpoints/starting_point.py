@@ -4,19 +4,19 @@ import collections
 import hashlib
 import json
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import keras
 import numpy as np
 
-from bert_keras.checkpoints import conversion, weights
+from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.formats import companions
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.data import tokenization, vocabulary_extension
-from bert_keras.kinds import registry
 
 logger = logging.getLogger(__name__)
 
@@ -53,11 +53,21 @@ class _Part(Mapping[str, np.ndarray]):
         return len(self._names)
 
 
-def read_with_tokenizer(path: str | Path) -> weights.Checkpoint:
-    checkpoint = conversion.read(path)
-    _check_has_vocabulary(checkpoint, path)
-    companions.check_casing_is_known(checkpoint, path=path)
-    return checkpoint
+class Init(NamedTuple):
+    """A checkpoint of any format to begin with, not read yet."""
+
+    path: str | Path
+    read: Callable[[str | Path], weights.Checkpoint]
+    """`conversion.read`: only commands know all formats."""
+
+    def open(self) -> weights.Checkpoint:
+        return self.read(self.path)
+
+    def open_with_tokenizer(self) -> weights.Checkpoint:
+        checkpoint = self.open()
+        _check_has_vocabulary(checkpoint, self.path)
+        companions.check_casing_is_known(checkpoint, path=self.path)
+        return checkpoint
 
 
 def _check_has_vocabulary(checkpoint: weights.Checkpoint, path: str | Path) -> None:
@@ -75,13 +85,13 @@ def encoder_arrays(checkpoint: weights.Checkpoint) -> Mapping[str, np.ndarray]:
 
 
 def tuning_arrays(
-    checkpoint: weights.Checkpoint, task: config.Task
+    checkpoint: weights.Checkpoint, task: config.Task, *, transfers_head: bool
 ) -> Mapping[str, np.ndarray]:
-    """Returns the weights of the encoder, and of the head where `Kind.transfers_head`:
+    """Returns the weights of the encoder, and of the head of a kind that transfers it:
     classes of two data sets differ even if they have the same names."""
     keys = ("kind", "bilstm_units", "num_bilstm_layers")
     is_alike = all(getattr(checkpoint.task, k) == getattr(task, k) for k in keys)
-    if is_alike and registry.find(task.kind).transfers_head:
+    if is_alike and transfers_head:
         return checkpoint.arrays
     return encoder_arrays(checkpoint)
 

@@ -19,7 +19,6 @@ import numpy as np
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.data import tokenization
-from bert_keras.kinds import registry
 from bert_keras.model import encoder
 
 logger = logging.getLogger(__name__)
@@ -119,18 +118,6 @@ class Checkpoint:
         if self.vocabulary is None or self.do_lower_case is None:
             return None
         return tokenization.Tokenizer(self.vocabulary, do_lower_case=self.do_lower_case)
-
-
-def numbered_task(kind: config.TaskKind, num_labels: int) -> config.Task:
-    """Returns a task without names of classes; one class makes it a regression."""
-    if kind == "classification" and num_labels == 1:
-        kind = "regression"
-    facts = registry.find(kind)
-    return config.Task(
-        kind=kind,
-        labels=tuple(str(i) for i in range(num_labels)) if facts.has_labels else None,
-        has_text_pair=facts.has_text_pair,
-    )
 
 
 def count_layers(names: Iterable[str], pattern: str) -> int:

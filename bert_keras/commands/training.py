@@ -27,6 +27,7 @@ _VERIFY = (
 )
 def pretrain(args: argparse.Namespace) -> None:
     settings = options.load_settings(config.PretrainingConfig, args)
+    from bert_keras.checkpoints import conversion
     from bert_keras.training import pretrain
 
     pretrain.pretrain(
@@ -34,7 +35,7 @@ def pretrain(args: argparse.Namespace) -> None:
         args.examples,
         args.output_dir,
         vocab_path=args.vocab,
-        init=args.init,
+        init=conversion.init(args.init) if args.init else None,
         verify=args.verify,
         **options.devices(args),
     )
@@ -62,17 +63,20 @@ def report(args: argparse.Namespace) -> None:
 )
 def finetune(args: argparse.Namespace) -> None:
     settings = options.finetuning_settings(args)
+    from bert_keras.checkpoints import conversion
     from bert_keras.kinds import catalogue
     from bert_keras.training import finetune
 
     train, dev = catalogue.find_training_files(
         settings.task, train=args.train, dev=args.dev, data=args.data
     )
+    catalogue.check_settings(settings)
     finetune.finetune(
         settings,
+        catalogue.find(settings),
         train=train,
         dev=dev,
-        init=args.init,
+        init=conversion.init(args.init),
         from_scratch=args.from_scratch,
         output_dir=args.output_dir,
         **options.devices(args),

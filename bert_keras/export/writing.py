@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints import starting_point
+from bert_keras.checkpoints import conversion
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import config
@@ -227,9 +227,7 @@ def _read_model(
     top_k: int | None,
     dtype: str = "float32",
 ) -> served.ServedModel:
-    checkpoint = dataclasses.replace(
-        starting_point.read_with_tokenizer(path), dtype=dtype
-    )
+    checkpoint = dataclasses.replace(conversion.read_with_tokenizer(path), dtype=dtype)
     task = checkpoint.task
     gives_words = task.kind == "pretraining" and embedding is None
     if top_k is not None and not (gives_words and to == "saved_model"):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from bert_keras.checkpoints import starting_point, weights
+from bert_keras.checkpoints import conversion, weights
 from bert_keras.core.errors import InputError
 from bert_keras.data import features
 from bert_keras.labelled import tokenized
@@ -23,7 +23,7 @@ def load_pretrainer(
     path: str | Path,
 ) -> tuple[weights.Checkpoint, pretrainer.BertPretrainer]:
     """Loads a masked LM in float32; missing weights for next sentences are random."""
-    checkpoint = starting_point.read_with_tokenizer(path)
+    checkpoint = conversion.read_with_tokenizer(path)
     lacking = [
         name
         for name in weights.all_shapes(checkpoint.bert_config)

@@ -83,12 +83,29 @@ def task_kind(settings: finetuning.FinetuningConfig) -> config.TaskKind:
     return cast(config.TaskKind, form)
 
 
+def find(settings: finetuning.FinetuningConfig) -> Labelled:
+    """Returns the kind of answers of the task that the settings name."""
+    return registry.labelled(task_kind(settings))
+
+
+def check_settings(settings: finetuning.FinetuningConfig) -> None:
+    """Refuses settings that mean something for other kinds of tasks alone."""
+    learnt, usual = find(settings), finetuning.FinetuningConfig()
+    for other in _LABELLED:
+        for key in other.own_settings if other is not learnt else ():
+            if finetuning.value(settings, key) != finetuning.value(usual, key):
+                raise InputError(
+                    f"`{key}` is for --task {other.form}, got the task "
+                    f"{settings.task}: leave it out"
+                )
+
+
 def main_metric(
     settings: finetuning.FinetuningConfig, labels: Sequence[str] | None = None
 ) -> str:
     """Returns the usual metric of a task; for the paper's tasks, the paper's. Without
     `labels` of the run, tags are taken for those of entities."""
-    return registry.labelled(task_kind(settings)).main_metric(settings, labels)
+    return find(settings).main_metric(settings, labels)
 
 
 def training_files(name: str, directory: str | Path) -> tuple[Path, list[Path]]:
@@ -151,10 +168,9 @@ def read(
     `has_text_pair` says whether to read second texts of `text`; `None`: if the file has
     them. `reads_text` is for `tagging` without labels, see `config.Task`.
     """
-    return registry.labelled(task_kind(settings)).read(
-        files.path(path),
+    return find(settings).read_file(
+        path,
         settings,
-        data_set=None if settings.task in FORMS else settings.task,
         has_labels=has_labels,
         has_text_pair=has_text_pair,
         reads_text=reads_text,

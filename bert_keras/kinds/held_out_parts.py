@@ -17,7 +17,7 @@ import numpy as np
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
-from bert_keras.kinds import catalogue
+from bert_keras.kinds.kind import Labelled
 from bert_keras.labelled import dataset
 
 logger = logging.getLogger(__name__)
@@ -123,9 +123,12 @@ class Files(NamedTuple):
 
 
 def read(
-    train: str | Path, dev: Sequence[str | Path], settings: finetuning.FinetuningConfig
+    kind: Labelled,
+    train: str | Path,
+    dev: Sequence[str | Path],
+    settings: finetuning.FinetuningConfig,
 ) -> Files:
-    whole = catalogue.read(train, settings)
+    whole = kind.read_file(train, settings)
     # Before any is left out: its labels are known then.
     task = whole.for_training().describe()
     data = [whole.for_training()]
@@ -140,7 +143,7 @@ def read(
         )
     data[0] = fraction(data[0], settings.train_fraction, seed=settings.seed)
     data += [
-        catalogue.read(path, settings, has_text_pair=task.has_text_pair)
+        kind.read_file(path, settings, has_text_pair=task.has_text_pair)
         for path in dev[len(data) - 1 :]
     ]
     return Files(task, tuple(names), tuple(data))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
+from bert_keras.core import files
 from bert_keras.core.settings import config, finetuning
 from bert_keras.labelled import answers
 
@@ -114,6 +115,42 @@ class Kind(abc.ABC):
         """Returns code that calls a model of the task."""
         return self.example
 
+    def build(
+        self,
+        bert_config: config.BertConfig,
+        task: config.Task,
+        *,
+        dropout_prob: float = 0.0,
+        scale: float = 20.0,
+        seed: int | None = None,
+        dtype: str = "float32",
+    ) -> "keras.Model":
+        """Builds the network of a task, with new weights.
+
+        Args:
+            dropout_prob: fraction of the head's input that is dropped in training, if
+                the task has a head with dropout.
+            scale: factor of cosines in the loss of `embedding`.
+            seed: of weights and dropout; `None` for random ones.
+            dtype: a Keras dtype policy, such as `mixed_bfloat16`.
+        """
+        network = self.network(
+            bert_config,
+            task,
+            head={
+                "dropout_prob": dropout_prob,
+                "bilstm_units": task.bilstm_units,
+                "num_bilstm_layers": task.num_bilstm_layers,
+            },
+            scale=scale,
+            seed=seed,
+            dtype=dtype,
+            # Part of the variables' names, which Keras would number otherwise.
+            name=f"bert_{task.kind}",
+        )
+        network.build(None)
+        return network
+
     @abc.abstractmethod
     def network(
         self,
@@ -204,6 +241,14 @@ class Labelled(Kind):
             reads_text: for tags without labels, see `config.Task`.
         """
 
+    def read_file(
+        self, path: str | Path, settings: finetuning.FinetuningConfig, **options: Any
+    ) -> "dataset.Dataset":
+        """Reads a file of the task that the settings name; a file of GLUE stands in
+        its official folder. `options` are those of `read`."""
+        data_set = None if settings.task == self.form else settings.task
+        return self.read(files.path(path), settings, data_set=data_set, **options)
+
     @abc.abstractmethod
     def from_python(
         self, examples: Iterable[Any], task: config.Task
@@ -241,6 +286,9 @@ class Labelled(Kind):
         bert_config: config.BertConfig,
     ) -> None:
         """Raises an `InputError` for the first setting that this kind alone forbids."""
+
+    def check_dev(self, data: Any) -> None:
+        """Raises an `InputError` if a dev file has no scores of the main metric."""
 
     def score(
         self,

@@ -1,7 +1,7 @@
 """All kinds of answers by name: the only list of them."""
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
@@ -46,37 +46,20 @@ def labelled(name: config.TaskKind) -> Labelled:
     return kind
 
 
-def build_network(
-    bert_config: config.BertConfig,
-    task: config.Task,
-    *,
-    dropout_prob: float = 0.0,
-    scale: float = 20.0,
-    seed: int | None = None,
-    dtype: str = "float32",
-) -> "keras.Model":
-    """Builds the network of a task, with new weights.
-
-    Args:
-        dropout_prob: fraction of the head's input that is dropped in training, if the
-            task has a head with dropout.
-        scale: factor of cosines in the loss of `embedding`.
-        seed: of weights and dropout; `None` for random ones.
-        dtype: a Keras dtype policy, such as `mixed_bfloat16`.
-    """
-    network = KINDS[task.kind].network(
-        bert_config,
-        task,
-        head={
-            "dropout_prob": dropout_prob,
-            "bilstm_units": task.bilstm_units,
-            "num_bilstm_layers": task.num_bilstm_layers,
-        },
-        scale=scale,
-        seed=seed,
-        dtype=dtype,
-        # Part of the variables' names, which Keras would number otherwise.
-        name=f"bert_{task.kind}",
+def numbered_task(kind: config.TaskKind, num_labels: int) -> config.Task:
+    """Returns a task without names of classes; one class makes it a regression."""
+    if kind == "classification" and num_labels == 1:
+        kind = "regression"
+    facts = KINDS[kind]
+    return config.Task(
+        kind=kind,
+        labels=tuple(str(i) for i in range(num_labels)) if facts.has_labels else None,
+        has_text_pair=facts.has_text_pair,
     )
-    network.build(None)
-    return network
+
+
+def build_network(
+    bert_config: config.BertConfig, task: config.Task, **options: Any
+) -> "keras.Model":
+    """Builds the network of a task; `options` are those of `Kind.build`."""
+    return find(task.kind).build(bert_config, task, **options)

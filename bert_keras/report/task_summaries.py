@@ -6,25 +6,23 @@ from pathlib import Path
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
 from bert_keras.core.settings import config
-from bert_keras.kinds import registry
+from bert_keras.kinds.kind import Labelled
 from bert_keras.labelled import answers
 from bert_keras.pages import drawing, sections
 
 
-def read_sections(run_dir: Path) -> list[sections.Section]:
+def read_sections(kind: Labelled, run_dir: Path) -> list[sections.Section]:
     """Reads a fine-tuned run's `task.json` and `dev_answers.jsonl`; returns the parts
     of a page about the answers. Refuses files of two different runs."""
     task = run_directory.read_task(
         run_dir, kinds=config.TASK_KINDS, verb=run_directory.VERBS
     )
-    records = answers.read_answers(
-        run_dir / run_directory.ANSWERS_NAME, registry.labelled(task.kind).record
-    )
-    return describe(records, task)
+    path = run_dir / run_directory.ANSWERS_NAME
+    return describe(kind, answers.read_answers(path, kind.record), task)
 
 
 def describe(
-    records: Sequence[answers.Record], task: config.Task
+    kind: Labelled, records: Sequence[answers.Record], task: config.Task
 ) -> list[sections.Section]:
     """Returns parts of a page about answers, at least one, of the kind of the task;
     refuses labels that the task does not have."""
@@ -34,14 +32,14 @@ def describe(
             "nothing: its training has failed."
         )
         return [sections.Section("Answers", "answers", text)]
-    return registry.labelled(task.kind).page(records, task)
+    return kind.page(records, task)
 
 
-def write(run_dir: str | Path, *, step: int) -> None:
+def write(kind: Labelled, run_dir: str | Path, *, step: int) -> None:
     """Shows the answers of a fine-tuned run, at its last `step`, in TensorBoard.
     Pictures go to `answers/*` in `logs/panels`, text to `answers/*/text`."""
     run_dir = files.path(run_dir)
-    parts = read_sections(run_dir)
+    parts = read_sections(kind, run_dir)
     with files.added_to(run_dir / run_directory.LOGS_NAME / "panels") as directory:
         _write_events(parts, directory, step=step)
 

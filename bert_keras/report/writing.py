@@ -6,6 +6,7 @@ from pathlib import Path
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
+from bert_keras.kinds import registry
 from bert_keras.report import curves, data_section, facts, page, task_summaries
 
 logger = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ def _write_files(run_dir: Path, run: facts.Facts, output: Path) -> None:
     parts = None
     # Answers without results are from an interrupted attempt.
     if run.results is not None and (run_dir / run_directory.ANSWERS_NAME).is_file():
-        parts = task_summaries.read_sections(run_dir)
+        parts = task_summaries.read_sections(registry.labelled(run.task.kind), run_dir)
     data = data_section.read_section(run_dir)
     for part in filter(None, (data, *(parts or ()))):
         if part.picture is not None:

@@ -11,7 +11,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import tokenization
 from bert_keras.kinds import held_out_parts
-from bert_keras.kinds.vectors import embedding
+from bert_keras.kinds.kind import Labelled
 from bert_keras.training import run
 from bert_keras.training.finetuning import loop, settings_check
 from bert_keras.training.finetuning import run as tuning
@@ -19,10 +19,11 @@ from bert_keras.training.finetuning import run as tuning
 
 def finetune(
     settings: finetuning.FinetuningConfig,
+    kind: Labelled,
     *,
     train: str | Path,
     dev: Sequence[str | Path],
-    init: str | Path,
+    init: starting_point.Init,
     from_scratch: bool,
     output_dir: str | Path,
     strategy: tf.distribute.Strategy,
@@ -35,9 +36,10 @@ def finetune(
     second call resumes an unfinished run and leaves a finished one as it is.
 
     Args:
+        kind: of the task of the settings (`catalogue.find`).
         dev: files to evaluate on, the main one first; see `kinds.held_out_parts` for
             parts of `train`. The scores of the others have the file's name before them.
-        init: checkpoint of any format, which gives encoder, vocabulary and casing.
+        init: checkpoint (`conversion.init`): gives encoder, vocabulary and casing.
         from_scratch: take the sizes of that encoder, but random weights.
         output_dir: run directory, which several workers must share.
 
@@ -48,9 +50,19 @@ def finetune(
     job = tuning.TuningJob(
         settings,
         lambda: _read_inputs(
-            settings, train, dev, init, from_scratch=from_scratch, strategy=strategy
+            settings,
+            kind,
+            train,
+            dev,
+            init,
+            from_scratch=from_scratch,
+            strategy=strategy,
         ),
-        paths={"train": train, "dev": held_out_parts.places(train, dev), "init": init},
+        paths={
+            "train": train,
+            "dev": held_out_parts.places(train, dev),
+            "init": init.path,
+        },
         output_dir=output_dir,
         strategy=strategy,
         is_chief=is_chief,
@@ -60,9 +72,10 @@ def finetune(
 
 def _read_inputs(
     settings: finetuning.FinetuningConfig,
+    kind: Labelled,
     train: str | Path,
     dev: Sequence[str | Path],
-    init: str | Path,
+    init: starting_point.Init,
     *,
     from_scratch: bool,
     strategy: tf.distribute.Strategy,
@@ -70,11 +83,12 @@ def _read_inputs(
     start = _read_init(init, settings.max_seq_length)
     if settings.distillation != finetuning.DistillationConfig():
         raise InputError("`distillation` is for `bert-keras distill`: leave it out")
-    task, examples = _read_examples((train, *dev), settings, start.tokenizer)
-    settings_check.check(settings, task, start.bert_config)
-    if isinstance(first_dev := examples[1].data, embedding.EmbeddingDataset):
-        first_dev.check_metric()
-    arrays = starting_point.tuning_arrays(start, task)
+    task, examples = _read_examples(kind, train, dev, settings, start.tokenizer)
+    settings_check.check(kind, settings, task, start.bert_config)
+    kind.check_dev(examples[1].data)
+    arrays = starting_point.tuning_arrays(
+        start, task, transfers_head=kind.transfers_head
+    )
     recorded = {
         "train_sha256": held_out_parts.digest(train),
         "dev_sha256": held_out_parts.digests(dev),
@@ -86,19 +100,21 @@ def _read_inputs(
     def build(directory: run_directory.Run) -> tuning.Trained:
         tuner = loop.build_learner(
             settings,
-            lambda: tuning.build_network(settings, directory),
+            lambda: tuning.build_network(kind, settings, directory),
             train_inputs,
             strategy,
         )
         if not from_scratch:
-            starting_point.assign(tuner.network, arrays, path=init)
+            starting_point.assign(tuner.network, arrays, path=init.path)
         return tuning.Trained(tuner, tuner.network, train_inputs)
 
     inputs = tuning.Inputs(
         bert_config=tuning.with_dropout(start.bert_config, settings),
         vocabulary=start.vocabulary,
         do_lower_case=start.do_lower_case,
+        kind=kind,
         task=task,
+        metric=kind.main_metric(settings, task.labels),
         num_train_examples=len(examples[0].data),
         dev=examples[1:],
         recorded=recorded,
@@ -107,24 +123,25 @@ def _read_inputs(
     return inputs, build
 
 
-def _read_init(path: str | Path, max_seq_length: int) -> weights.Checkpoint:
-    checkpoint = starting_point.read_with_tokenizer(path)
+def _read_init(init: starting_point.Init, max_seq_length: int) -> weights.Checkpoint:
+    checkpoint = init.open_with_tokenizer()
     longest = checkpoint.bert_config.max_position_embeddings
     if max_seq_length > longest:
         raise InputError(
-            f"`max_seq_length` is {max_seq_length}, but the encoder of {path} "
+            f"`max_seq_length` is {max_seq_length}, but the encoder of {init.path} "
             f"takes {longest} tokens at most: --set max_seq_length={longest}"
         )
     return checkpoint
 
 
 def _read_examples(
-    paths: Sequence[str | Path],
+    kind: Labelled,
+    train: str | Path,
+    dev: Sequence[str | Path],
     settings: finetuning.FinetuningConfig,
     tokenizer: tokenization.Tokenizer,
 ) -> tuple[config.Task, list[tuning.Examples]]:
-    train, *dev = paths
-    task, names, data = held_out_parts.read(train, dev, settings)
+    task, names, data = held_out_parts.read(kind, train, dev, settings)
     head = ("bilstm_units", "num_bilstm_layers", "feature_layers")
     task = task.model_copy(update={key: getattr(settings, key) for key in head})
     return task, [

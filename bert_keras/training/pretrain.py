@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from bert_keras.checkpoints import starting_point
 from bert_keras.core.settings import config
 from bert_keras.training import run
 from bert_keras.training.pretraining.run import PretrainingJob
@@ -18,7 +19,7 @@ def pretrain(
     *,
     strategy: tf.distribute.Strategy,
     vocab_path: str | Path | None = None,
-    init: str | Path | None = None,
+    init: starting_point.Init | None = None,
     is_chief: bool = True,
     verify: bool = False,
 ) -> dict[str, Any]:
@@ -30,7 +31,7 @@ def pretrain(
         examples_dirs: made by `bert-keras examples`, one for each phase.
         output_dir: run directory, which several workers must share.
         vocab_path: vocabulary to check the examples against; they bring their own.
-        init: checkpoint of any format whose weights and architecture are trained
+        init: checkpoint (`conversion.init`) whose weights and architecture are trained
             further by a new schedule; `None`: new weights. The examples have its
             vocabulary or one that extends it (see `data.vocabulary_extension`).
         verify: hash the examples even if this machine did so for this run before.
@@ -41,10 +42,12 @@ def pretrain(
 
     job = PretrainingJob(
         settings,
+        examples_dirs,
         output_dir,
         strategy=strategy,
+        vocab_path=vocab_path,
+        init=init,
         is_chief=is_chief,
-        paths={"examples": examples_dirs, "vocab": vocab_path, "init": init},
         verify=verify,
     )
     return run.run(job)

@@ -86,7 +86,7 @@ def read(path: Path) -> weights.Checkpoint:
         bundle,
         _rows(kind, bert_config),
         bert_config,
-        weights.numbered_task(kind, num_labels),
+        registry.numbered_task(kind, num_labels),
         path=prefix,
         tokenizer=companions.read_tokenizer(prefix.parent),
         why_unused=lambda name: _why_unused(name, names),
@@ -130,7 +130,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     companions.write(checkpoint, directory)
     rows = _rows(kind, checkpoint.bert_config)
     named = _kind({row.theirs for row in rows})
-    read_back = weights.numbered_task(named, checkpoint.task.num_labels).kind
+    read_back = registry.numbered_task(named, checkpoint.task.num_labels).kind
     if read_back != kind and registry.find(kind).names.heads:
         logger.warning(
             "%s: the format does not name the task of a head: this one, for %s, is "

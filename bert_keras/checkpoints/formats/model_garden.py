@@ -134,7 +134,7 @@ def read(path: Path) -> weights.Checkpoint:
         bundle,
         rows,
         bert_config,
-        weights.numbered_task(kind, num_labels),
+        registry.numbered_task(kind, num_labels),
         path=prefix,
         tokenizer=companions.read_tokenizer(prefix.parent),
         why_unused=lambda name: _why_unused(name, poolers),

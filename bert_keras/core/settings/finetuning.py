@@ -1,5 +1,6 @@
 """Settings of a fine-tuning run; unknown keys are refused."""
 
+import functools
 import json
 import math
 from collections.abc import Iterator
@@ -339,3 +340,8 @@ class FinetuningConfig(StrictModel):
 def _label_name(label: Any) -> str:
     """A label as data files have it, of YAML's value."""
     return label if isinstance(label, str) else json.dumps(label)
+
+
+def value(settings: FinetuningConfig, key: str) -> Any:
+    """Returns the value of a dotted key."""
+    return functools.reduce(getattr, key.split("."), settings)

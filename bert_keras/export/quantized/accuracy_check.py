@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints import run_directory, starting_point
+from bert_keras.checkpoints import conversion, run_directory
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.export import loading
@@ -37,7 +37,7 @@ class DevFile:
 
     def __init__(self, path: Path, model_dir: Path, model: served.ServedModel):
         settings = loading.input_settings(
-            starting_point.read_with_tokenizer(model_dir), model_dir
+            conversion.read_with_tokenizer(model_dir), model_dir
         )
         if settings is None:
             raise InputError(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints import starting_point, weights
+from bert_keras.checkpoints import conversion, starting_point, weights
 from bert_keras.core import files, progress
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import config
@@ -52,7 +52,7 @@ def write(
     check_choice("--pooling", pooling, word_inputs.POOLINGS)
     check_choice("--form", form, word_inputs.FORMS)
     examples = word_inputs.read(input_path, form=form, columns=settings.columns)
-    checkpoint = starting_point.read_with_tokenizer(model)
+    checkpoint = conversion.read_with_tokenizer(model)
     encoder = LayerReader(checkpoint, layers, path=model)
     inputs = {
         "max_seq_length": encoder.check_length(settings.max_seq_length),

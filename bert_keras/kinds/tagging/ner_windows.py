@@ -78,6 +78,9 @@ class TokenizedWords:
             columns = tokenized.ranges(np.zeros_like(counts), counts)
         return dataset.Places(ids, (in_batch, columns))
 
+    def with_vectors(self, vectors: np.ndarray) -> "WordsWithVectors":
+        return WordsWithVectors(inputs=self, vectors=vectors)
+
 
 def tokenize(
     sentences: Sequence[ner.Sentence],
@@ -170,3 +173,23 @@ def _widen(
     first = bisect.bisect_left(starts, starts[begin] - room // 2)
     last = bisect.bisect_right(starts, starts[first] + max_pieces) - 1
     return bisect.bisect_left(starts, starts[last] - max_pieces), last
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordsWithVectors(dataset.ExtendedInputs):
+    """Windows whose words have their vectors, so that no epoch runs the encoder."""
+
+    inputs: TokenizedWords
+    """With `has_places`."""
+    vectors: np.ndarray
+    """`(num_words, num_layers, hidden_size)` float32."""
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns `TokenizedWords.batch` with `word_vectors`, `(len(rows), num_words,
+        num_layers, hidden_size)` float32, with as many words as the longest sentence of
+        the batch has, and 0 behind shorter ones."""
+        ids, index = self.places(rows)
+        shape = (len(rows), int(self.inputs.num_words[rows].max()))
+        vectors = np.zeros((*shape, *self.vectors.shape[1:]), np.float32)
+        vectors[index] = self.vectors[ids]
+        return self.inputs.batch(rows) | {"word_vectors": vectors}

@@ -120,6 +120,9 @@ print({vector})"""
 
         return served_embeddings.as_trained(trained)
 
+    def check_dev(self, data):
+        data.check_metric()
+
     def check(self, settings, task, bert_config):
         usual = finetuning.FinetuningConfig()
         for key, reason in _NOT_FOR_VECTORS.items():

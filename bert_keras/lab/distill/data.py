@@ -239,7 +239,9 @@ def read_data(
             "has_text_pair": _have_pairs(data[0], teacher.task),
         }
     )
-    settings_check.check(settings, task, teacher.bert_config)
+    catalogue.check_settings(settings)
+    learnt = registry.labelled(task.kind)
+    settings_check.check(learnt, settings, task, teacher.bert_config)
     examples = [
         tuning.Examples(name, d, d.encode(task, teacher.tokenizer, settings))
         for name, d in zip(names, data, strict=True)
@@ -277,7 +279,9 @@ def _read_files(
 ) -> tuple[Sequence[str], Sequence[dataset.Dataset]]:
     theirs = teacher.task
     if has_labels:
-        described, names, data = held_out_parts.read(train, dev, settings)
+        described, names, data = held_out_parts.read(
+            catalogue.find(settings), train, dev, settings
+        )
         unknown = [x for x in described.labels or () if x not in (theirs.labels or ())]
         if theirs.labels is not None and unknown:
             raise InputError(

@@ -14,10 +14,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints import run_directory, starting_point, weights
+from bert_keras.checkpoints import conversion, run_directory, starting_point, weights
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
-from bert_keras.kinds import held_out_parts, registry
+from bert_keras.kinds import catalogue, held_out_parts, registry
 from bert_keras.lab.distill import data as distill_data
 from bert_keras.lab.distill import student as students
 from bert_keras.lab.distill import teacher_logits
@@ -66,7 +66,7 @@ def distill(
     Raises:
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
-    checkpoint = starting_point.read_with_tokenizer(teacher)
+    checkpoint = conversion.read_with_tokenizer(teacher)
     settings = distill_data.complete(
         settings, checkpoint, teacher, has_labels=has_labels
     )
@@ -130,7 +130,9 @@ class _Training:
             bert_config=tuning.with_dropout(self.student.bert_config, self.settings),
             vocabulary=self.teacher.vocabulary,
             do_lower_case=self.teacher.do_lower_case,
+            kind=registry.find(self.data.task.kind),
             task=self.data.task,
+            metric=catalogue.main_metric(self.settings, self.data.task.labels),
             num_train_examples=self.data.num_train_examples,
             dev=self.data.dev,
             recorded={
@@ -162,7 +164,9 @@ class _Training:
 
         def make_network() -> keras.Model:
             trained = distillation.Distillation(
-                tuning.build_network(self.settings, directory),
+                tuning.build_network(
+                    registry.find(directory.task.kind), self.settings, directory
+                ),
                 kind=directory.task.kind,
                 losses=self.losses,
                 teacher=distillation.Teacher(network) if read_layers else None,

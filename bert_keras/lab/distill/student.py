@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_keras.checkpoints import starting_point, weights
+from bert_keras.checkpoints import conversion, starting_point, weights
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
@@ -46,7 +46,7 @@ def read_student(
     elif is_size_spec(student):
         bert_config = _read_sizes(student, len(teacher.vocabulary))
     else:
-        checkpoint = starting_point.read_with_tokenizer(student)
+        checkpoint = conversion.read_with_tokenizer(student)
         check_vocabulary(checkpoint, teacher, student, teacher_path)
         if init_layers is not None:
             raise InputError(

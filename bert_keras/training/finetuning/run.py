@@ -20,8 +20,7 @@ from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import tokenization
 from bert_keras.inference import forward
-from bert_keras.kinds import catalogue, registry
-from bert_keras.kinds.tagging import word_vectors
+from bert_keras.kinds.kind import Kind
 from bert_keras.labelled import data_report, dataset
 from bert_keras.report import task_summaries
 from bert_keras.training import run as training_run
@@ -57,7 +56,10 @@ class Inputs(NamedTuple):
     bert_config: config.BertConfig
     vocabulary: tokenization.Vocabulary
     do_lower_case: bool
+    kind: Kind
     task: config.Task
+    metric: str
+    """The metric that chooses the best checkpoint."""
     num_train_examples: int
     dev: Sequence[Examples]
     """Files to evaluate on; may be empty."""
@@ -115,7 +117,7 @@ class TuningJob(training_run.Job):
     def build(self, owner: ownership.Owner | None, writer: futures.Executor) -> None:
         run, settings, inputs = self.run, self._settings, self._inputs
         if self.is_chief and inputs.data_report is not None:
-            _report_data(run, inputs.data_report)
+            _report_data(run, inputs)
         tuner, self.network, train_inputs = self._build(run)
         # They hold initial weights, as large as the model, which are no longer needed.
         del self._build, self._read
@@ -168,7 +170,7 @@ class TuningJob(training_run.Job):
         )
         return checkpoint_policy.CheckpointPolicy(
             settings,
-            metric=catalogue.main_metric(settings, self.run.task.labels),
+            metric=self._inputs.metric,
             checkpoints=self.checkpoints,
             directory=self.run.directory / run_directory.CHECKPOINTS_NAME,
             steps_per_evaluation=steps_per_evaluation,
@@ -193,7 +195,7 @@ class TuningJob(training_run.Job):
 
         predict = forward.BatchPredictor(compute, strategy=self.strategy)
         vectors = predict(inputs, title="vectors of words", on_disk=True)
-        return word_vectors.WordsWithVectors(inputs=inputs, vectors=vectors)
+        return inputs.with_vectors(vectors)
 
     def _events(self, interval: int) -> list[training_run.Event]:
         """Returns the table of events.
@@ -282,7 +284,7 @@ class TuningJob(training_run.Job):
     def finish(
         self, results: Mapping[str, Any], stop_signal: stopping.StopSignal
     ) -> None:
-        directory = self.run.directory
+        directory, kind = self.run.directory, self._inputs.kind
         files.delete_tree(directory / run_directory.CHECKPOINTS_NAME)
         if self.run.task.kind == "encoder":
             # It answers nothing.
@@ -290,7 +292,7 @@ class TuningJob(training_run.Job):
         # Pictures come last: one that fails does not cost the weights.
         try:
             with stop_signal.ending_at_once():
-                task_summaries.write(directory, step=results["steps"])
+                task_summaries.write(kind, directory, step=results["steps"])
         except Stopped:
             logger.warning(
                 "stopped: the run is finished, but TensorBoard lacks pictures of its "
@@ -298,8 +300,9 @@ class TuningJob(training_run.Job):
             )
 
 
-def _report_data(run: run_directory.Run, report: data_report.DataReport) -> None:
-    for line in data_report.lines(report, registry.labelled(report.kind)):
+def _report_data(run: run_directory.Run, inputs: Inputs) -> None:
+    report = inputs.data_report
+    for line in data_report.lines(report, inputs.kind):
         logger.info("%s", line)
     path = run.directory / run_directory.DATA_REPORT_NAME
     if not path.is_file():
@@ -348,10 +351,10 @@ def describe_data(
 
 
 def build_network(
-    settings: finetuning.FinetuningConfig, run: run_directory.Run
+    kind: Kind, settings: finetuning.FinetuningConfig, run: run_directory.Run
 ) -> keras.Model:
     """Builds the network of a run, with weights from the seed."""
-    network = registry.build_network(
+    network = kind.build(
         run.bert_config,
         run.task,
         dropout_prob=settings.dropout_prob,

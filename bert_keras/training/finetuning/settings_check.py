@@ -1,11 +1,8 @@
 """Refuses settings of a fine-tuning that mean nothing for its task."""
 
-import functools
-from typing import Any
-
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
-from bert_keras.kinds import kind, registry
+from bert_keras.kinds import kind
 
 _NEEDS: tuple[tuple[str, kind.Option, str], ...] = (
     ("class_weights", "class_weights", "texts with labels"),
@@ -16,34 +13,23 @@ _NEEDS: tuple[tuple[str, kind.Option, str], ...] = (
 
 
 def check(
+    learnt: kind.Labelled,
     settings: finetuning.FinetuningConfig,
     task: config.Task,
     bert_config: config.BertConfig,
 ) -> None:
-    learnt, usual = registry.labelled(task.kind), finetuning.FinetuningConfig()
+    usual = finetuning.FinetuningConfig()
     learnt.check(settings, task, bert_config)
     for key, option, use in _NEEDS:
-        if option not in learnt.accepts and _value(settings, key) != _value(usual, key):
+        is_set = finetuning.value(settings, key) != finetuning.value(usual, key)
+        if is_set and option not in learnt.accepts:
             raise InputError(
                 f"`{key}` is for {use}, got a task of kind {task.kind}: leave it out"
             )
-    for other in registry.KINDS.values():
-        if not isinstance(other, kind.Labelled) or other is learnt:
-            continue
-        for key in other.own_settings:
-            if _value(settings, key) != _value(usual, key):
-                raise InputError(
-                    f"`{key}` is for --task {other.form}, got the task "
-                    f"{settings.task}: leave it out"
-                )
     _check_texts(settings, task)
     _check_windows(settings, task, learnt)
     if settings.pack_examples:
         _check_packable(learnt, bert_config)
-
-
-def _value(settings: finetuning.FinetuningConfig, key: str) -> Any:
-    return functools.reduce(getattr, key.split("."), settings)
 
 
 def _check_texts(settings: finetuning.FinetuningConfig, task: config.Task) -> None:

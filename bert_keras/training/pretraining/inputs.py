@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.checkpoints import conversion, starting_point
+from bert_keras.checkpoints import starting_point
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.training.pretraining import phases
@@ -74,17 +74,17 @@ def read_inputs(
     *,
     strategy: tf.distribute.Strategy,
     vocab_path: str | Path | None,
-    init: str | Path | None,
+    init: starting_point.Init | None,
     verified: Collection[str] | None,
 ) -> Inputs:
     """Reads all inputs of `pretrain.pretrain`, and completes the settings."""
     changes: dict[str, Any] = {
         "precision": precision.resolve(settings.precision, strategy)
     }
-    checkpoint = None if init is None else conversion.read(init)
+    checkpoint = None if init is None else init.open()
     if checkpoint is not None:
         changes["model"] = starting_point.model_config(
-            settings.model, checkpoint, path=init
+            settings.model, checkpoint, path=init.path
         )
     settings = settings.model_copy(update=changes)
     planned = phases.read_phases(
@@ -100,7 +100,7 @@ def read_inputs(
             checkpoint,
             planned[0].vocabulary,
             do_lower_case=planned[0].do_lower_case,
-            path=init,
+            path=init.path,
         )
     check_hosts(strategy, planned)
     return Inputs(settings=settings, planned=planned, start=start)

@@ -48,21 +48,25 @@ _DOES_NOT_ANSWER = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO)
 
 
 class PretrainingJob(Job):
-    """A pre-training. `paths` are its `examples`, `vocab` and `init`.
-
-    `verify`: hash the examples even if this machine did so for this run before.
-    """
+    """A pre-training; the arguments are those of `pretrain`."""
 
     def __init__(
         self,
         settings: config.PretrainingConfig,
+        examples_dirs: Sequence[str | Path],
         output_dir: str | Path,
         *,
+        vocab_path: str | Path | None,
+        init: starting_point.Init | None,
         verify: bool,
         **options: Any,
     ):
-        super().__init__(output_dir, **options)
+        paths = {"examples": examples_dirs, "vocab": vocab_path}
+        paths["init"] = init and init.path
+        super().__init__(output_dir, paths=paths, **options)
         self._settings, self._verify = settings, verify
+        self._examples_dirs, self._vocab_path = examples_dirs, vocab_path
+        self._init = init
         self._planned: Sequence[phases.Phase] = ()
         self._last_evaluation: dict[str, float] = {}
         self._panels: panels.EvaluationPanels | None = None
@@ -71,13 +75,12 @@ class PretrainingJob(Job):
         """Also notes which examples this machine has hashed."""
         directory = self.output_dir
         verified = None if self._verify else run_directory.read_verified(directory)
-        examples_dirs, vocab_path, init = self._paths.values()
         read = inputs.read_inputs(
             self._settings,
-            examples_dirs,
+            self._examples_dirs,
             strategy=self.strategy,
-            vocab_path=vocab_path,
-            init=init,
+            vocab_path=self._vocab_path,
+            init=self._init,
             verified=verified,
         )
         self._settings, self._start = read.settings, read.start

@@ -77,7 +77,13 @@ def source(pretrained_run):
 def continued(source, tiny_examples, tmp_path_factory):
     """Six more steps, with checkpoints after 3 and 6."""
     directory = tmp_path_factory.mktemp("continued") / "run"
-    pretrain.pretrain(settings(), [tiny_examples], directory, strategy=CPU, init=source)
+    pretrain.pretrain(
+        settings(),
+        [tiny_examples],
+        directory,
+        strategy=CPU,
+        init=conversion.init(source),
+    )
     return directory
 
 
@@ -101,7 +107,11 @@ def test_its_configuration_finds_the_same_run(source, continued, tiny_examples, 
     assert saved.model.hidden_act == "gelu_tanh"
     for options in (settings(), saved):
         pretrain.pretrain(
-            options, [tiny_examples], continued, strategy=CPU, init=source
+            options,
+            [tiny_examples],
+            continued,
+            strategy=CPU,
+            init=conversion.init(source),
         )
     assert caplog.text.count("finished already, at step 6") == 2
 
@@ -121,7 +131,9 @@ def test_a_resumed_run_ends_like_an_uninterrupted_one(
     """From its checkpoint: the weights to begin with are not put in again."""
     resumed = broken_off(continued, tmp_path / "resumed")
     monkeypatch.delattr(starting_point, "assign")
-    pretrain.pretrain(settings(), [tiny_examples], resumed, strategy=CPU, init=source)
+    pretrain.pretrain(
+        settings(), [tiny_examples], resumed, strategy=CPU, init=conversion.init(source)
+    )
     first, second = state_of(continued), state_of(resumed)
     assert first.keys() == second.keys()
     for name in first:
@@ -136,7 +148,7 @@ def test_a_run_belongs_to_the_weights_it_began_with(
     monkeypatch.setattr(conversion, "read", lambda path: other)
     resumed = broken_off(continued, tmp_path / "resumed")
     options = settings(model={**sizes, "hidden_dropout_prob": 0.3})
-    for init in ("other", None):
+    for init in (conversion.init("other"), None):
         with pytest.raises(InputError, match="begun by another run, with init_sha256="):
             pretrain.pretrain(
                 options, [tiny_examples], resumed, strategy=CPU, init=init
@@ -151,7 +163,13 @@ def test_two_replicas_equal_one_device(source, continued, tiny_examples, tmp_pat
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
     )
     run = tmp_path / "run"
-    pretrain.pretrain(settings(), [tiny_examples], run, strategy=mirrored, init=source)
+    pretrain.pretrain(
+        settings(),
+        [tiny_examples],
+        run,
+        strategy=mirrored,
+        init=conversion.init(source),
+    )
     assert_near(arrays_of(run), arrays_of(continued), atol=1e-6)
 
 
@@ -202,7 +220,9 @@ def test_an_encoder_whose_heads_are_made_new(old, new, tiny_examples, tmp_path, 
     )
     still = {"learning_rate": 1e-30, "warmup_steps": 0, "weight_decay_rate": 0}
     options = settings(optimizer=still, num_train_steps=1)
-    pretrain.pretrain(options, [tmp_path / "examples"], run, strategy=CPU, init=tuned)
+    pretrain.pretrain(
+        options, [tmp_path / "examples"], run, strategy=CPU, init=conversion.init(tuned)
+    )
     bert_config = loading.read_bert_config(run / "bert_config.json")
     assert bert_config.vocab_size == len(old) + 2
     task = config.Task(kind="pretraining")
@@ -286,7 +306,7 @@ def test_weights_that_cannot_be_used(
         checkpoint = make_checkpoint(vocabulary, **sizes)
         checkpoint = dataclasses.replace(checkpoint, **told)
         monkeypatch.setattr(conversion, "read", lambda path: checkpoint)
-    run, init = tmp_path / "run", tmp_path / "source"
+    run, init = tmp_path / "run", conversion.init(tmp_path / "source")
     with pytest.raises(InputError, match=message):
         pretrain.pretrain(
             settings(model=model), [tiny_examples], run, strategy=CPU, init=init

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras import export
-from bert_keras.checkpoints import run_directory, starting_point, weights
+from bert_keras.checkpoints import conversion, run_directory, weights
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import tokenization
@@ -108,7 +108,7 @@ def tokenize(texts: list[str], *, max_seq_length: int = 24) -> dict[str, np.ndar
 
 def outputs_of(run: Path, kind: str, ids, **options):
     """What a network with the weights of a run makes of ids."""
-    checkpoint = starting_point.read_with_tokenizer(run)
+    checkpoint = conversion.read_with_tokenizer(run)
     task = config.Task(kind=kind, labels=checkpoint.task.labels)
     network = registry.build_network(checkpoint.bert_config, task)
     weights.assign(network, checkpoint.arrays)
@@ -213,7 +213,7 @@ def test_vectors_are_those_of_the_encoder(encoder):
         "mean": means(all_of_them, ids),
         "tokens": all_of_them,
     }
-    checkpoint = starting_point.read_with_tokenizer(encoder)
+    checkpoint = conversion.read_with_tokenizer(encoder)
     trained = loading.load(checkpoint, path=encoder, embedding="pooled")
     for kind in served_embeddings.KINDS:
         chosen = (-1,) if kind == "pooled" else (0, 1, -1)

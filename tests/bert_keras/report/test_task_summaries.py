@@ -9,9 +9,11 @@ import tensorflow as tf
 from PIL import Image
 
 from bert_keras.core.errors import InputError
+from bert_keras.kinds import registry
 from bert_keras.report import event_log, task_summaries, writing
 from tests.bert_keras.report import runs
 
+KIND = registry.labelled("classification")
 PICTURES = ["confusion_matrix", "scores_by_label", "calibration"]
 
 
@@ -38,11 +40,11 @@ def test_the_page_shows_the_answers(reported):
 
 
 def test_tensorboard_shows_the_same(run, reported):
-    task_summaries.write(run, step=7)
+    task_summaries.write(KIND, run, step=7)
     texts = event_log.read_log(run / "logs/panels").texts
     assert texts == {
         f"answers/{part.name}/text": (7, f"## {part.title}\n\n{part.text}")
-        for part in task_summaries.read_sections(run)
+        for part in task_summaries.read_sections(KIND, run)
         if part.text
     }
     images = images_of(run / "logs/panels")
@@ -99,7 +101,7 @@ def test_answers_that_are_missing_are_told(run):
         "`dev_answers.jsonl` is not in the run directory.\n"
     )
     with pytest.raises(InputError, match="dev_answers.jsonl: expected a file of texts"):
-        task_summaries.write(run, step=7)
+        task_summaries.write(KIND, run, step=7)
 
 
 def test_damaged_answers_leave_no_report(tmp_path):

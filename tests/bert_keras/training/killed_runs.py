@@ -17,7 +17,8 @@ import tensorflow as tf
 
 from bert_keras.checkpoints.containers import npz_files
 from bert_keras.core.settings import config, finetuning, loading
-from bert_keras.training import finetune, pretrain
+from bert_keras.training import pretrain
+from tests import make
 
 
 def die() -> None:
@@ -107,7 +108,7 @@ def run(*, verb, death, **order) -> None:
 
 
 def run_finetuning(*, settings, **paths) -> None:
-    finetune.finetune(
+    make.finetune(
         loading.load(finetuning.FinetuningConfig, settings),
         from_scratch=False,
         strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),

@@ -139,7 +139,7 @@ def test_their_presets_give_their_outputs(their_preset, backbone, make_batch, na
     assert checkpoint.bert_config == TINY
     task, length = config.Task(kind="encoder"), None
     if name == "classifier":
-        task, length = weights.numbered_task("classification", 3), 512
+        task, length = registry.numbered_task("classification", 3), 512
     assert (checkpoint.task, checkpoint.max_seq_length) == (task, length)
     assert checkpoint.vocabulary == VOCABULARY
     assert checkpoint.do_lower_case is True
@@ -221,7 +221,7 @@ def test_the_files_of_a_classifier_are_theirs(hub, tmp_path):
     (tmp_path / "ours/labels.txt").unlink()
     assert keras_hub.read(tmp_path / "ours").max_seq_length == 12
     again = keras_hub.read(tmp_path / "theirs")
-    assert again.task == weights.numbered_task("classification", 3)
+    assert again.task == registry.numbered_task("classification", 3)
     making.assert_same_arrays(again.arrays, checkpoint.arrays)
 
 

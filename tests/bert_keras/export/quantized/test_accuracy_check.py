@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_keras import export
-from bert_keras.checkpoints import conversion, starting_point
+from bert_keras.checkpoints import conversion
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import loading
@@ -127,7 +127,7 @@ def made(request, tmp_path_factory, randomize):
 
 def compare(kind: str, directory: Path, dev: Path, change) -> dict:
     """Compares a model with itself, its numbers changed; checks its score."""
-    checkpoint = starting_point.read_with_tokenizer(directory)
+    checkpoint = conversion.read_with_tokenizer(directory)
     trained = loading.load(checkpoint, path=directory)
     model = registry.find(checkpoint.task.kind).served(trained, top_k=5)
 

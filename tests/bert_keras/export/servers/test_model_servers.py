@@ -19,7 +19,7 @@ from google.protobuf import (
 )
 
 from bert_keras import export
-from bert_keras.checkpoints import starting_point
+from bert_keras.checkpoints import conversion
 from bert_keras.core.errors import InputError
 from bert_keras.data import tfrecords
 from bert_keras.export import loading
@@ -48,7 +48,7 @@ def model_of(tmp_path_factory, make_run) -> Callable[[str], served.ServedModel]:
     def load(name: str) -> served.ServedModel:
         task, of_task = TASKS[name]
         run = make_run(folder / name, task=task, **of_task)
-        checkpoint = starting_point.read_with_tokenizer(run)
+        checkpoint = conversion.read_with_tokenizer(run)
         if name == "vectors":
             trained = loading.load(checkpoint, path=run, embedding="mean")
             return served_embeddings.Embeddings(trained, kind="mean", layers=(-1,))

@@ -10,7 +10,7 @@ import scipy.special
 import tensorflow as tf
 
 from bert_keras import export
-from bert_keras.checkpoints import starting_point
+from bert_keras.checkpoints import conversion
 from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import loading
@@ -46,7 +46,7 @@ def directory(tmp_path_factory, randomize) -> Path:
 
 @pytest.fixture(scope="module")
 def checkpoint(directory):
-    return starting_point.read_with_tokenizer(directory)
+    return conversion.read_with_tokenizer(directory)
 
 
 @pytest.fixture(scope="module")

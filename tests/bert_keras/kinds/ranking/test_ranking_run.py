@@ -10,18 +10,17 @@ import tensorflow as tf
 
 import bert_keras
 from bert_keras import export
-from bert_keras.checkpoints import starting_point
+from bert_keras.checkpoints import conversion
 from bert_keras.commands import main
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import loading
 from bert_keras.inference import finetuned
-from bert_keras.kinds import registry
+from bert_keras.kinds import ranking, registry
 from bert_keras.kinds.ranking import served_ranking
 from bert_keras.kinds.ranking.records import RankedPassages
 from bert_keras.labelled import answers, shapes
 from bert_keras.report import model_card, task_summaries
-from bert_keras.training import finetune
 from bert_keras.training.finetuning import batches as task_batches
 from tests import make
 from tests.bert_keras.training.finetuning.test_finetune import (
@@ -73,7 +72,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 def tune(folder: Path, output_dir: Path, **changes) -> dict:
-    return finetune.finetune(
+    return make.finetune(
         RANKING.model_copy(update=changes),
         train=folder / "train.tsv",
         dev=[folder / "dev.tsv"],
@@ -101,7 +100,7 @@ def test_an_easy_ranking_is_learnt(run):
     records = answers.read_answers(directory / "dev_answers.jsonl", RankedPassages)
     kind = registry.labelled("ranking")
     assert kind.sign(results["eval"], [r.model_dump() for r in records]) is None
-    [ranks, _] = task_summaries.read_sections(directory)
+    [ranks, _] = task_summaries.read_sections(ranking.Ranking(), directory)
     assert ranks.picture is not None
     card = model_card.text(directory, name="ranker", form="saved_model")
     assert card is not None and "pipeline_tag: text-ranking" in card
@@ -131,7 +130,7 @@ def test_a_graph_scores_as_predict_and_python_do(run, folder, tmp_path, is_expor
         export.export_model(directory, tmp_path / "1")
         served = tf.saved_model.load(str(tmp_path / "1")).signatures["serving_default"]
     else:
-        checkpoint = starting_point.read_with_tokenizer(directory)
+        checkpoint = conversion.read_with_tokenizer(directory)
         trained = loading.load(checkpoint, path=directory)
         graph = served_ranking.Rankings(trained).signatures()["serving_default"]
 

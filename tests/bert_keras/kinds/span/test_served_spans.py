@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras import export
-from bert_keras.checkpoints import starting_point
+from bert_keras.checkpoints import conversion
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
@@ -77,7 +77,7 @@ def small_settings(**span) -> finetuning.FinetuningConfig:
 
 
 def model_of(run: Path) -> served_spans.Spans:
-    checkpoint = starting_point.read_with_tokenizer(run)
+    checkpoint = conversion.read_with_tokenizer(run)
     return served_spans.Spans(loading.load(checkpoint, path=run))
 
 

@@ -17,11 +17,10 @@ from bert_keras.data import features, tokenization
 from bert_keras.inference import forward
 from bert_keras.inference.features import writing
 from bert_keras.kinds import registry
-from bert_keras.kinds.tagging import ner_windows, word_vectors
+from bert_keras.kinds.tagging import ner_windows
 from bert_keras.labelled import tokenized
 from bert_keras.model import heads
-from bert_keras.training import finetune
-from bert_keras.training.finetuning import settings_check
+from tests import make
 
 WORDS = ("in", "at", "and", "paris", "rome", "york", "new", "anna", "be", "##n")
 TAGS = {"paris": "B-LOC", "rome": "B-LOC", "anna": "B-PER", "ben": "B-PER"}
@@ -198,7 +197,7 @@ def test_a_batch_of_words_has_their_vectors():
         has_places=True,
     )
     vectors = np.arange(10, dtype=np.float32).reshape(5, 1, 2)
-    inputs = word_vectors.WordsWithVectors(inputs=words, vectors=vectors)
+    inputs = words.with_vectors(vectors)
     batch = inputs.batch(np.array([2, 1]))
     assert batch["word_vectors"][:, :, 0].tolist() == [
         [[6, 7], [8, 9]],
@@ -304,7 +303,7 @@ def tune(model, data, directory, strategy=CPU, **changes):
         "num_train_epochs": 15,
         "learning_rate": 0.03,
     }
-    return finetune.finetune(
+    return make.finetune(
         finetuning.FinetuningConfig(**settings | changes),
         init=model,
         from_scratch=False,
@@ -435,7 +434,7 @@ def test_settings_that_do_not_go_together(changes, task, message):
     small = CONFIG.model_copy(update={"num_hidden_layers": 3})
     values = {"task": "tagging", "feature_layers": "last", "num_bilstm_layers": 2}
     with pytest.raises(ValueError, match=message):
-        settings_check.check(
+        make.check_settings(
             finetuning.FinetuningConfig(**values | {"bilstm_units": 8} | changes),
             config.Task(**{"kind": "tagging"} | task),
             small,

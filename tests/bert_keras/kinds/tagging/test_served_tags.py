@@ -11,7 +11,7 @@ import scipy.special
 import tensorflow as tf
 
 from bert_keras import export
-from bert_keras.checkpoints import starting_point
+from bert_keras.checkpoints import conversion
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features, tokenization
@@ -79,7 +79,7 @@ def make_run(directory: Path, randomize, **options) -> Path:
 
 
 def model_of(run: Path) -> served_tags.Tags:
-    checkpoint = starting_point.read_with_tokenizer(run)
+    checkpoint = conversion.read_with_tokenizer(run)
     return served_tags.Tags(loading.load(checkpoint, path=run))
 
 

@@ -13,7 +13,7 @@ from bert_keras.kinds import catalogue, registry
 from bert_keras.kinds.text import similarity
 from bert_keras.kinds.vectors import embedding
 from bert_keras.labelled import data_report
-from bert_keras.training.finetuning import settings_check
+from tests import make
 
 WORDS = ("a", "b", "c", "d", "e")
 TOKENIZER = tokenization.Tokenizer(
@@ -166,7 +166,7 @@ def check(changes: dict, **encoder) -> None:
     given = settings(scale=10.0).model_copy(update=changes)
     kind = "classification" if given.task == "text" else given.task
     encoder = config.BertConfig(vocab_size=9, **encoder)
-    settings_check.check(given, config.Task(kind=kind), encoder)
+    make.check_settings(given, config.Task(kind=kind), encoder)
 
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

@@ -15,7 +15,6 @@ import tensorflow as tf
 from bert_keras.checkpoints import (
     conversion,
     run_directory,
-    starting_point,
     weights,
 )
 from bert_keras.core.errors import InputError
@@ -28,7 +27,6 @@ from bert_keras.lab.distill import distill, teacher_logits
 from bert_keras.lab.distill import student as students
 from bert_keras.labelled import dataset
 from bert_keras.report import facts, page, writing
-from bert_keras.training import finetune
 from tests import conftest, make
 from tests.bert_keras.training.finetuning import test_finetune_tasks as tasks
 from tests.bert_keras.training.finetuning.test_finetune import (
@@ -252,7 +250,7 @@ def test_relations_of_plain_texts_make_an_encoder_to_tune(places, tmp_path):
     page = writing.write_report(tmp_path / "run", tmp_path / "report") / "report.md"
     assert "Distillation of an encoder, finished at step" in page.read_text()
     assert ("train", "loss/relation_loss", 1) in scalars(tmp_path / "run")
-    tuning = finetune.finetune(
+    tuning = make.finetune(
         SETTINGS.model_copy(update={"max_seq_length": 16, "num_train_epochs": 1}),
         train=places["train"],
         dev=[places["dev"]],
@@ -501,9 +499,9 @@ MISTAKES = [
 @pytest.fixture(scope="module")
 def read_once():
     """Reads each checkpoint once."""
-    read = functools.cache(starting_point.read_with_tokenizer)
+    read = functools.cache(conversion.read_with_tokenizer)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(starting_point, "read_with_tokenizer", read)
+        patch.setattr(conversion, "read_with_tokenizer", read)
         yield
 
 
@@ -521,7 +519,7 @@ def test_mistakes_are_explained_and_leave_nothing(
 
 def test_finetune_learns_from_no_teacher(places, tmp_path):
     with pytest.raises(InputError, match="`distillation` is for `bert-keras distill`"):
-        finetune.finetune(
+        make.finetune(
             SETTINGS.model_copy(
                 update={"max_seq_length": 24, **losses(temperature=2.0)}
             ),

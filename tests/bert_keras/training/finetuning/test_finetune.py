@@ -31,9 +31,9 @@ from bert_keras.kinds.text import network as text_network
 from bert_keras.labelled import tokenized
 from bert_keras.model import pretrainer
 from bert_keras.report import writing
-from bert_keras.training import finetune
 from bert_keras.training.finetuning import loop
 from bert_keras.training.step import precision
+from tests import make
 
 GOOD = ["fine", "great", "lovely"]
 BAD = ["dull", "awful", "weak"]
@@ -104,7 +104,7 @@ def run_finetune(
     strategy=None,
     **changes,
 ) -> dict:
-    return finetune.finetune(
+    return make.finetune(
         settings.model_copy(update=changes),
         train=train,
         dev=dev if isinstance(dev, list) else [dev],

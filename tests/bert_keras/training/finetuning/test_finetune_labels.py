@@ -14,8 +14,9 @@ from bert_keras.checkpoints import conversion, run_directory
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.inference import finetuned
+from bert_keras.kinds import registry
 from bert_keras.report import task_summaries
-from bert_keras.training.finetuning import settings_check
+from tests import make
 from tests.bert_keras.training.finetuning.test_finetune import (
     BAD,
     BERT_CONFIG,
@@ -131,7 +132,9 @@ def test_exports_give_the_same_labels(run, files, tmp_path):
 
 
 def test_the_report_has_scores_by_label(run):
-    (by_label, mistakes) = task_summaries.read_sections(run[0])
+    (by_label, mistakes) = task_summaries.read_sections(
+        registry.labelled("multi_label"), run[0]
+    )
     assert by_label.name == "scores_by_label"
     for label in TELLING:
         assert label in by_label.text
@@ -178,4 +181,4 @@ def test_what_is_not_for_every_task(init, tmp_path):
         settings = SETTINGS.model_copy(update={"task": "RTE", key: True})
         task = config.Task(kind="classification")
         with pytest.raises(InputError, match=f"`{key}` is for your own .*task RTE"):
-            settings_check.check(settings, task, BERT_CONFIG)
+            make.check_settings(settings, task, BERT_CONFIG)

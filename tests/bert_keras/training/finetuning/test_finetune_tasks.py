@@ -395,9 +395,13 @@ def test_heads_that_are_kept_and_heads_that_are_new(init):
             do_lower_case=None,
         )
 
+    def tuning_arrays(checkpoint, task):
+        head = registry.find(task.kind).transfers_head
+        return starting_point.tuning_arrays(checkpoint, task, transfers_head=head)
+
     span = config.Task(kind="span", has_text_pair=True)
     other = span.model_copy(update={"name": "SQuAD2.0", "has_impossible": True})
-    kept = starting_point.tuning_arrays(checkpoint(span), other)
+    kept = tuning_arrays(checkpoint(span), other)
     assert "head/classifier/kernel" in kept
     classes = config.Task(kind="classification", labels=("0", "1"))
     for old, new in (
@@ -406,12 +410,10 @@ def test_heads_that_are_kept_and_heads_that_are_new(init):
         (span, config.Task(kind="choice")),
         (span, span.model_copy(update={"bilstm_units": 8})),
     ):
-        arrays = starting_point.tuning_arrays(checkpoint(old), new)
+        arrays = tuning_arrays(checkpoint(old), new)
         assert arrays and all(name.startswith("encoder/") for name in arrays)
     pretrained = conversion.read(init)
-    assert all(
-        n.startswith("encoder/") for n in starting_point.tuning_arrays(pretrained, span)
-    )
+    assert all(n.startswith("encoder/") for n in tuning_arrays(pretrained, span))
 
 
 def test_answers_come_to_their_places_whatever_the_batches(tmp_path, monkeypatch):

@@ -7,8 +7,8 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.kinds import registry
 from bert_keras.labelled import packed_batches, shapes
-from bert_keras.training.finetuning import settings_check
 from bert_keras.training.pretraining import record_parsing
+from tests import make
 from tests.bert_keras.model import test_packed_rows
 from tests.bert_keras.training.finetuning import test_fixed_shapes
 
@@ -210,11 +210,11 @@ def test_what_cannot_be_packed_is_refused():
     bert = config.BertConfig(vocab_size=50)
     packed = finetuning.FinetuningConfig(pack_examples=True)
     with pytest.raises(InputError, match="got a task of kind span: leave it out"):
-        settings_check.check(packed, config.Task(kind="span"), bert)
+        make.check_settings(packed, config.Task(kind="span"), bert)
     one_way = bert.model_copy(update={"attention": "left_to_right"})
     task = config.Task(kind="tagging", labels=("a", "b"))
     with pytest.raises(InputError, match="whose attention is left_to_right"):
-        settings_check.check(packed, task, one_way)
+        make.check_settings(packed, task, one_way)
     for changes, message in (
         ({"bilstm_units": 3}, "no BiLSTM, got 128 and `bilstm_units` 3"),
         ({"max_seq_length": 12}, "at least 16 and no BiLSTM, got 12"),

@@ -17,11 +17,11 @@ from bert_keras.core import files, ownership
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import config, finetuning, loading, strict
 from bert_keras.report import event_log
-from bert_keras.training import finetune, pretrain
+from bert_keras.training import pretrain
 from bert_keras.training.pretraining import inputs, position_growth
 from bert_keras.training.pretraining import run as pretraining
 from bert_keras.training.step import fit, optimization
-from tests import conftest
+from tests import conftest, make
 from tests.bert_keras.training import test_resumed_runs as resuming
 from tests.bert_keras.training.tensorboard import test_panels
 
@@ -163,7 +163,7 @@ def test_two_processes_do_not_share_a_directory(tiny_examples, tmp_path):
         with pytest.raises(InputError, match=message):
             train([tiny_examples], run, settings())
         with pytest.raises(InputError, match=message):
-            finetune.finetune(
+            make.finetune(
                 finetuning.FinetuningConfig(),
                 train="none",
                 dev=["none"],
