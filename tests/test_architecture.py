@@ -336,6 +336,14 @@ def lines_imported_by(module: str) -> int:
     return sum(len(text.splitlines()) for text in texts)
 
 
+@pytest.mark.parametrize(("verb", "most"), [("pretrain", 16_000), ("finetune", 19_000)])
+def test_a_training_imports_what_it_needs(verb, most):
+    """Neither the kinds of other tasks nor formats of checkpoints: commands open these.
+
+    The number of lines shows what one has to read."""
+    assert lines_imported_by(f"bert_keras.training.{verb}") <= most
+
+
 def floor_of(room: str) -> int:
     """Returns 0 for a folder that imports none of ours, else one more than the highest
     folder that it may import."""

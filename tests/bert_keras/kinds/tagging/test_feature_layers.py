@@ -419,7 +419,7 @@ def test_vectors_are_those_of_features(model, data, tmp_path):
         ),
         ({"bilstm_units": 0}, {}, "`num_bilstm_layers` 2 needs `bilstm_units`, got 0"),
         (
-            {"task": "classification"},
+            {"task": "text"},
             {"kind": "classification", "labels": ("a", "b")},
             "`feature_layers` is for --task tagging, got",
         ),
