@@ -158,7 +158,8 @@ BRANCHES = {
     "report.facts": 2,
     "tpu.preflight.steps": 1,
     "tpu.preflight.lowering": 2,
-    "training.finetuning.run": 2,
+    "training.finetuning.run": 1,
+    "checkpoints.run_weights": 1,
 }
 """Branches on the kind of task outside of `kinds/` by module; 60 are the most.
 
@@ -210,8 +211,8 @@ def test_branches_on_the_kind_are_few():
 
 
 LINES = {
-    "commands": 1630,
-    "lab": 3700,
+    "commands": 1650,
+    "lab": 3725,
     "export": 1300,
     "training": 6150,
     "report": 1525,

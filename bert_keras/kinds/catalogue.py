@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import config, finetuning
-from bert_keras.kinds import registry
+from bert_keras.kinds import held_out_parts, registry
 from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import glue
 from bert_keras.labelled import dataset
@@ -153,6 +153,12 @@ def find_training_files(
             "--data"
         )
     return train, dev
+
+
+def read_parts(
+    train: str | Path, dev: Sequence[str | Path], settings: finetuning.FinetuningConfig
+) -> held_out_parts.Files:
+    return held_out_parts.read(find(settings), train, dev, settings)
 
 
 def read(

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from bert_keras.checkpoints import run_directory, starting_point, weights
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
-from bert_keras.data import tokenization
+from bert_keras.core.settings import finetuning
 from bert_keras.kinds import held_out_parts
 from bert_keras.kinds.kind import Labelled
 from bert_keras.training import run
@@ -83,7 +82,13 @@ def _read_inputs(
     start = _read_init(init, settings.max_seq_length)
     if settings.distillation != finetuning.DistillationConfig():
         raise InputError("`distillation` is for `bert-keras distill`: leave it out")
-    task, examples = _read_examples(kind, train, dev, settings, start.tokenizer)
+    task, names, data = held_out_parts.read(kind, train, dev, settings)
+    head = ("bilstm_units", "num_bilstm_layers", "feature_layers")
+    task = task.model_copy(update={key: getattr(settings, key) for key in head})
+    examples = [
+        tuning.Examples(name, part, part.encode(task, start.tokenizer, settings))
+        for name, part in zip(names, data, strict=True)
+    ]
     settings_check.check(kind, settings, task, start.bert_config)
     kind.check_dev(examples[1].data)
     arrays = starting_point.tuning_arrays(
@@ -132,19 +137,3 @@ def _read_init(init: starting_point.Init, max_seq_length: int) -> weights.Checkp
             f"takes {longest} tokens at most: --set max_seq_length={longest}"
         )
     return checkpoint
-
-
-def _read_examples(
-    kind: Labelled,
-    train: str | Path,
-    dev: Sequence[str | Path],
-    settings: finetuning.FinetuningConfig,
-    tokenizer: tokenization.Tokenizer,
-) -> tuple[config.Task, list[tuning.Examples]]:
-    task, names, data = held_out_parts.read(kind, train, dev, settings)
-    head = ("bilstm_units", "num_bilstm_layers", "feature_layers")
-    task = task.model_copy(update={key: getattr(settings, key) for key in head})
-    return task, [
-        tuning.Examples(name, examples, examples.encode(task, tokenizer, settings))
-        for name, examples in zip(names, data, strict=True)
-    ]

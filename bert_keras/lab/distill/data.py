@@ -279,9 +279,7 @@ def _read_files(
 ) -> tuple[Sequence[str], Sequence[dataset.Dataset]]:
     theirs = teacher.task
     if has_labels:
-        described, names, data = held_out_parts.read(
-            catalogue.find(settings), train, dev, settings
-        )
+        described, names, data = catalogue.read_parts(train, dev, settings)
         unknown = [x for x in described.labels or () if x not in (theirs.labels or ())]
         if theirs.labels is not None and unknown:
             raise InputError(

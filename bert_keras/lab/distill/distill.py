@@ -161,12 +161,11 @@ class _Training:
                 inputs=inputs, logits=self._logits(network)
             )
         read_layers = self.losses.read_layers
+        kind = registry.find(self.data.task.kind)
 
         def make_network() -> keras.Model:
             trained = distillation.Distillation(
-                tuning.build_network(
-                    registry.find(directory.task.kind), self.settings, directory
-                ),
+                tuning.build_network(kind, self.settings, directory),
                 kind=directory.task.kind,
                 losses=self.losses,
                 teacher=distillation.Teacher(network) if read_layers else None,

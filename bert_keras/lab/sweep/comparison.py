@@ -61,9 +61,7 @@ def run_comparison(
     # 2. One owner of the directory, which keeps to the same data and settings.
     with ownership.owned(directory) as owner:
         sweep_directory.claim(directory, command)
-        data = held_out_parts.read(
-            catalogue.find(base), command.train, command.dev, base
-        )
+        data = catalogue.read_parts(command.train, command.dev, base)
         metric = _check_metric(base, data.task)
         # 3. Learn the baselines, in this process.
         baseline_outcomes = _learn_baselines(grid, command, directory, data, metric)

@@ -20,7 +20,7 @@ from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import tokenization
 from bert_keras.inference import forward
-from bert_keras.kinds.kind import Kind
+from bert_keras.kinds.kind import Kind, Labelled
 from bert_keras.labelled import data_report, dataset
 from bert_keras.report import task_summaries
 from bert_keras.training import run as training_run
@@ -286,8 +286,7 @@ class TuningJob(training_run.Job):
     ) -> None:
         directory, kind = self.run.directory, self._inputs.kind
         files.delete_tree(directory / run_directory.CHECKPOINTS_NAME)
-        if self.run.task.kind == "encoder":
-            # It answers nothing.
+        if not isinstance(kind, Labelled):
             return
         # Pictures come last: one that fails does not cost the weights.
         try:

@@ -71,10 +71,10 @@ class Inputs:
 def read_inputs(
     settings: config.PretrainingConfig,
     examples_dirs: Sequence[str | Path],
-    *,
-    strategy: tf.distribute.Strategy,
     vocab_path: str | Path | None,
     init: starting_point.Init | None,
+    *,
+    strategy: tf.distribute.Strategy,
     verified: Collection[str] | None,
 ) -> Inputs:
     """Reads all inputs of `pretrain.pretrain`, and completes the settings."""

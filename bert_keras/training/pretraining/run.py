@@ -65,8 +65,13 @@ class PretrainingJob(Job):
         paths["init"] = init and init.path
         super().__init__(output_dir, paths=paths, **options)
         self._settings, self._verify = settings, verify
-        self._examples_dirs, self._vocab_path = examples_dirs, vocab_path
-        self._init = init
+        self._read = functools.partial(
+            inputs.read_inputs,
+            settings,
+            examples_dirs,
+            vocab_path=vocab_path,
+            init=init,
+        )
         self._planned: Sequence[phases.Phase] = ()
         self._last_evaluation: dict[str, float] = {}
         self._panels: panels.EvaluationPanels | None = None
@@ -75,14 +80,7 @@ class PretrainingJob(Job):
         """Also notes which examples this machine has hashed."""
         directory = self.output_dir
         verified = None if self._verify else run_directory.read_verified(directory)
-        read = inputs.read_inputs(
-            self._settings,
-            self._examples_dirs,
-            strategy=self.strategy,
-            vocab_path=self._vocab_path,
-            init=self._init,
-            verified=verified,
-        )
+        read = self._read(strategy=self.strategy, verified=verified)
         self._settings, self._start = read.settings, read.start
         self._is_further_training = self._start is not None
         self._planned, self._phase = read.planned, read.planned[0]
