@@ -108,6 +108,8 @@ class ServedModel(tf.Module):
 
     id_specs = ID_SPECS
     """Inputs in ids, `(batch_size, ...)` int32 each; `INPUT_NAMES` first."""
+    outputs: tuple[str, ...] = ("logits",)
+    """Outputs of the network that are the model's numbers."""
     labels: tuple[str, ...] | None = None
     windows_at_once = 32
     """Windows read together: memory depends on this, not on the length of texts."""
@@ -145,7 +147,8 @@ class ServedModel(tf.Module):
 
     def compute(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Computes numbers from ids, with operations that all formats have."""
-        raise NotImplementedError
+        outputs = self.network(ids)
+        return {name: outputs[name] for name in self.outputs}
 
     def signatures(self) -> dict[str, Signature]:
         """Returns ways to ask: `STRINGS`, `IDS`, and maybe more."""
@@ -227,7 +230,7 @@ class ServedModel(tf.Module):
             parts.append({k: v[index] for k, v in as_arrays(numbers).items()})
         return {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}
 
-    def _python_windows(self, texts: Iterable[str]) -> text_windows.TextWindows:
+    def _python_windows(self, texts: Iterable[str]) -> text_windows.WindowedInputs:
         return text_windows.cut(
             texts,
             self.tokenizer,
@@ -256,9 +259,12 @@ class DirectAnswers(ServedModel):
         """Makes answers from numbers."""
         raise NotImplementedError
 
+    def id_probes(self):
+        return self._python_ids([(text, None) for text in PROBES])
+
     def string_probes(self) -> Mapping[str, Any]:
         """Returns the texts of `id_probes`, by the names of `string_specs`."""
-        raise NotImplementedError
+        return {"text": list(PROBES)}
 
     def signatures(self):
         def answer(ids):
@@ -324,11 +330,45 @@ class DirectAnswers(ServedModel):
     def _pool(
         self, numbers: Mapping[str, tf.Tensor], owners: tf.Tensor, num_texts: tf.Tensor
     ) -> dict[str, tf.Tensor]:
-        """Does the same as `text_windows.TextWindows.pool`, in the graph."""
+        """Does the same as `text_windows.WindowedInputs.pool`, in the graph."""
         pool = tf.math.unsorted_segment_mean
         if self.long_texts == "windows_max":
             pool = tf.math.unsorted_segment_max
         return {k: pool(values, owners, num_texts) for k, values in numbers.items()}
+
+
+class SeveralParts(DirectAnswers):
+    """A model for which a question has several parts, each an input of its own.
+
+    Ids are `INPUT_NAMES`, `(batch_size, num_parts, sequence_length)` int32 each. All
+    questions of a batch have the same number of parts.
+    """
+
+    id_specs = tuple(
+        tf.TensorSpec([None, None, None], tf.int32, name) for name in INPUT_NAMES
+    )
+
+    def _pack_parts(self, text: tf.Tensor, parts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Packs `(batch_size,)` texts with each of `(batch_size, num_parts)` parts."""
+        shape = tf.shape(parts)
+        repeated = tf.gather(
+            self._tokenizer(text), tf.repeat(tf.range(shape[0]), shape[1])
+        )
+        packed = self._pack(repeated, self._tokenizer(tf.reshape(parts, [-1])))
+        return {
+            name: tf.reshape(values, [*tf.unstack(shape), tf.shape(values)[1]])
+            for name, values in packed.items()
+        }
+
+    def id_probes(self):
+        pairs = [(text, part) for text, parts in self.probe_parts() for part in parts]
+        ids = self._python_ids(pairs)
+        shape = len(PROBES), len(pairs) // len(PROBES), -1
+        return {name: values.reshape(shape) for name, values in ids.items()}
+
+    def probe_parts(self) -> Iterable[tuple[str, Sequence[str]]]:
+        """Returns `string_probes` as texts with their parts, one for each probe."""
+        raise NotImplementedError
 
 
 def as_tensors(values: Mapping[str, Any]) -> dict[str, tf.Tensor]:

@@ -7,9 +7,9 @@ for each label the greatest. No TensorFlow.
 """
 
 import array
-import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -19,19 +19,34 @@ from bert_keras.labelled import dataset, tokenized
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextWindows:
-    """Model inputs of windows over texts, text after text."""
+class WindowedInputs(dataset.Inputs):
+    """Inputs of texts in windows, text after text; each window has a row of outputs."""
 
     inputs: tokenized.TokenizedTexts
     counts: np.ndarray
     """`(num_texts,)` int64, at least 1: windows of each text."""
     whole_lengths: np.ndarray
     """`(num_texts,)` int64: tokens of each text as one input."""
+    labels: Mapping[str, np.ndarray]
+    """Features `(num_texts, ...)` for the loss; empty if labels were not read."""
 
-    @functools.cached_property
-    def texts(self) -> np.ndarray:
-        """`(num_windows,)` int64: the number of each window's text."""
-        return np.repeat(np.arange(len(self.counts)), self.counts)
+    @property
+    def lengths(self) -> np.ndarray:
+        return self.inputs.lengths
+
+    @property
+    def num_answers(self) -> int:
+        return len(self.inputs)
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        texts = np.repeat(np.arange(len(self.counts)), self.counts)[rows]
+        labels = {name: values[texts] for name, values in self.labels.items()}
+        # All windows of a text together weigh as much as any other text, whatever else
+        # is in their batches. Weights would not do that, for a mean over a batch
+        # divides by weights.
+        scales = self.counts.mean() / self.counts[texts]
+        labels[features.LOSS_SCALES] = scales.astype(np.float32)
+        return self.inputs.batch(rows) | labels
 
     def pool(self, outputs: np.ndarray, how: config.LongTexts) -> np.ndarray:
         """Pools outputs of windows to outputs of texts, `(num_texts, width)`."""
@@ -47,62 +62,27 @@ def cut(
     *,
     max_seq_length: int,
     stride: int | None,
-) -> TextWindows:
+    labels: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> WindowedInputs:
     """Makes model inputs, `[CLS] window [SEP]`, of texts that are read once. `stride`
-    is from `config.window_stride`."""
+    is from `config.window_stride`; `labels` are features of the texts."""
     room = max_seq_length - 2
     step = config.window_stride(max_seq_length, stride)
     counts, whole_lengths = array.array("q"), array.array("q")
+    cls_id, sep_id = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
 
-    def windows() -> Iterator[list[int]]:
+    def windows() -> Iterator[tuple[list[int], list[int]]]:
         for text in texts:
             ids = tokenizer.encode(text)
             spans = tokenized.window_spans(len(ids), room, step)
             counts.append(len(spans))
             whole_lengths.append(len(ids) + 2)
             for start, end in spans:
-                yield ids[start:end]
+                yield [cls_id, *ids[start:end], sep_id], [0] * (end - start + 2)
 
-    pack = functools.partial(
-        tokenization.pack_pair,
-        ids_b=None,
-        max_seq_length=max_seq_length,
-        vocabulary=tokenizer.vocabulary,
-    )
-    return TextWindows(
-        inputs=tokenized.TokenizedTexts.join(map(pack, windows())),
+    return WindowedInputs(
+        inputs=tokenized.TokenizedTexts.join(windows()),
         counts=np.asarray(counts),
         whole_lengths=np.asarray(whole_lengths),
+        labels=labels,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class WindowedInputs(dataset.Inputs):
-    """Inputs of texts in windows; each window has a row of outputs."""
-
-    windows: TextWindows
-    labels: Mapping[str, np.ndarray]
-    """Features `(num_texts, ...)` for the loss; empty if labels were not read."""
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return self.windows.inputs.lengths
-
-    @property
-    def whole_lengths(self) -> np.ndarray:
-        return self.windows.whole_lengths
-
-    @property
-    def num_answers(self) -> int:
-        return len(self.windows.inputs)
-
-    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        batch = self.windows.inputs.batch(rows)
-        texts = self.windows.texts[rows]
-        labels = {name: values[texts] for name, values in self.labels.items()}
-        # All windows of a text together weigh as much as any other text, whatever else
-        # is in their batches. Weights would not do that, for a mean over a batch
-        # divides by weights.
-        counts = self.windows.counts
-        scales = counts.mean() / counts[texts]
-        return batch | labels | {features.LOSS_SCALES: scales.astype(np.float32)}

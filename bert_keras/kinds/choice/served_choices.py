@@ -3,10 +3,9 @@
 import tensorflow as tf
 
 from bert_keras.kinds import served
-from bert_keras.kinds.choice import swag
 
 
-class Choices(served.DirectAnswers):
+class Choices(served.SeveralParts):
     """The best of several endings.
 
     Strings: `sentence`, `beginning`, which follows the sentence and may be empty, and
@@ -24,30 +23,14 @@ class Choices(served.DirectAnswers):
         tf.TensorSpec([None], tf.string, "beginning"),
         tf.TensorSpec([None, None], tf.string, "endings"),
     )
-    id_specs = tuple(
-        tf.TensorSpec([None, None, None], tf.int32, name) for name in served.INPUT_NAMES
-    )
 
     def __init__(self, trained: served.Trained):
         super().__init__(trained, max_seq_length=trained.settings.max_seq_length)
 
     def encode(self, sentence, beginning, endings):
-        shape = tf.shape(endings)
-        examples = tf.repeat(tf.range(shape[0]), shape[1])
-        continuations = tf.strings.join(
-            [tf.gather(beginning, examples), tf.reshape(endings, [-1])], separator=" "
-        )
-        packed = self._pack(
-            tf.gather(self._tokenizer(sentence), examples),
-            self._tokenizer(continuations),
-        )
-        return {
-            name: tf.reshape(values, [shape[0], shape[1], tf.shape(values)[1]])
-            for name, values in packed.items()
-        }
-
-    def compute(self, ids):
-        return {"logits": self.network(ids)["logits"]}
+        beginnings = tf.repeat(beginning[:, tf.newaxis], tf.shape(endings)[1], axis=1)
+        continuations = tf.strings.join([beginnings, endings], separator=" ")
+        return self._pack_parts(sentence, continuations)
 
     def present(self, ids, numbers):
         logits = numbers["logits"]
@@ -56,25 +39,15 @@ class Choices(served.DirectAnswers):
             "probabilities": tf.nn.softmax(logits),
         }
 
-    def id_probes(self):
-        questions = _probe_questions()
-        tokenized = swag.tokenize(
-            questions, self.tokenizer, max_seq_length=self.max_seq_length
-        )
-        return tokenized.batch(range(len(questions)))
+    def probe_parts(self):
+        probes = self.string_probes()
+        for sentence, beginning, endings in zip(*probes.values(), strict=True):
+            yield sentence, [f"{beginning} {ending}" for ending in endings]
 
     def string_probes(self):
-        questions = _probe_questions()
+        texts = [*served.PROBES]
         return {
-            "sentence": [question.sentence for question in questions],
-            "beginning": [question.beginning for question in questions],
-            "endings": [question.endings for question in questions],
+            "sentence": texts,
+            "beginning": [texts[-1], *texts[:-1]],
+            "endings": [texts[:4]] * len(texts),
         }
-
-
-def _probe_questions() -> list[swag.Question]:
-    texts = served.PROBES
-    return [
-        swag.Question(texts[i], texts[i - 1], texts[:4], None, 0)
-        for i in range(len(texts))
-    ]

@@ -34,6 +34,7 @@ class MaskedWords(served.DirectAnswers):
     the same shape, float32, padded with 0.
     """
 
+    outputs = ("masked_lm_logits",)
     string_specs = (tf.TensorSpec([None], tf.string, "text"),)
     id_specs = (
         *served.ID_SPECS,
@@ -55,9 +56,6 @@ class MaskedWords(served.DirectAnswers):
         # No positions at all are no input for the head.
         missing = tf.cast(tf.equal(tf.shape(positions)[1], 0), tf.int32)
         return {**ids, "masked_lm_positions": tf.pad(positions, [[0, 0], [0, missing]])}
-
-    def compute(self, ids):
-        return {"masked_lm_logits": self.network(ids)["masked_lm_logits"]}
 
     def present(self, ids, numbers):
         probabilities = tf.nn.softmax(numbers["masked_lm_logits"])

@@ -5,7 +5,7 @@ import tensorflow as tf
 from bert_keras.kinds import served
 
 
-class Rankings(served.DirectAnswers):
+class Rankings(served.SeveralParts):
     """Scores of the passages of each question.
 
     Strings: `question` and `passages`, `(batch_size, num_passages)`. Ids:
@@ -22,9 +22,6 @@ class Rankings(served.DirectAnswers):
         tf.TensorSpec([None], tf.string, "question"),
         tf.TensorSpec([None, None], tf.string, "passages"),
     )
-    id_specs = tuple(
-        tf.TensorSpec([None, None, None], tf.int32, name) for name in served.INPUT_NAMES
-    )
 
     def __init__(self, trained: served.Trained):
         super().__init__(
@@ -34,31 +31,15 @@ class Rankings(served.DirectAnswers):
         )
 
     def encode(self, question, passages):
-        shape = tf.shape(passages)
-        questions = tf.gather(
-            self._tokenizer(question), tf.repeat(tf.range(shape[0]), shape[1])
-        )
-        pairs = self._pack(questions, self._tokenizer(tf.reshape(passages, [-1])))
-        return {
-            name: tf.reshape(values, [*tf.unstack(shape), tf.shape(values)[1]])
-            for name, values in pairs.items()
-        }
-
-    def compute(self, ids):
-        return {"logits": self.network(ids)["logits"]}
+        return self._pack_parts(question, passages)
 
     def present(self, ids, numbers):
         scores = numbers["logits"]
         order = tf.argsort(scores, direction="DESCENDING", stable=True)
         return {"scores": scores, "ranking": order}
 
-    def id_probes(self):
-        pairs = [(a, b) for a in served.PROBES for b in served.PROBES]
-        count = len(served.PROBES)
-        return {
-            name: values.reshape(count, count, -1)
-            for name, values in self._python_ids(pairs).items()
-        }
+    def probe_parts(self):
+        return [(text, served.PROBES) for text in served.PROBES]
 
     def string_probes(self):
         return {

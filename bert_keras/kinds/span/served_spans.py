@@ -34,6 +34,7 @@ class Spans(served.ServedModel):
     run's threshold, or above 0 if the run has none.
     """
 
+    outputs = ("start_logits", "end_logits")
     windows_at_once = 16
 
     def __init__(self, trained: served.Trained):
@@ -62,10 +63,6 @@ class Spans(served.ServedModel):
             served.STRINGS: served.Signature(self.answer, specs),
             served.IDS: self.numbers_signature(),
         }
-
-    def compute(self, ids):
-        outputs = self.network(ids)
-        return {name: outputs[name] for name in ("start_logits", "end_logits")}
 
     def answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         code_points = graph_tokenizer.decode(context)

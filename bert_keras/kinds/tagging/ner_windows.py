@@ -32,6 +32,9 @@ class TokenizedWords:
     has_places: bool = False
     """Whether `batch` has `word_positions` and the outputs are of words, see
     `BertTagger`; else they are of tokens."""
+    vectors: np.ndarray | None = None
+    """`(num_words, num_layers, hidden_size)` float32, with `has_places`: what a frozen
+    encoder gives the words, so that no epoch runs it; `None`: `batch` has none."""
 
     def __len__(self) -> int:
         return len(self.windows)
@@ -46,7 +49,9 @@ class TokenizedWords:
 
         The arrays are `input_ids`, `input_mask`, `segment_ids`, with `has_places`
         `word_positions`, and, if there are labels, `label_ids`: the label at the place
-        of each own word's output, else -1.
+        of each own word's output, else -1. Vectors are `word_vectors`, `(len(rows),
+        num_words, num_layers, hidden_size)` float32, with as many words as the longest
+        sentence of the batch has, and 0 behind shorter ones.
         """
         batch = self.windows.batch(rows)
         ids, index = self.places(rows)
@@ -56,6 +61,11 @@ class TokenizedWords:
         if self.label_ids is not None:
             batch["label_ids"] = np.full_like(batch["input_ids"], -1)
             batch["label_ids"][index] = self.label_ids[ids]
+        if self.vectors is not None:
+            shape = (len(rows), int(self.num_words[rows].max()))
+            vectors = np.zeros((*shape, *self.vectors.shape[1:]), np.float32)
+            vectors[index] = self.vectors[ids]
+            batch["word_vectors"] = vectors
         return batch
 
     @property
@@ -77,9 +87,6 @@ class TokenizedWords:
         if self.has_places:
             columns = tokenized.ranges(np.zeros_like(counts), counts)
         return dataset.Places(ids, (in_batch, columns))
-
-    def with_vectors(self, vectors: np.ndarray) -> "WordsWithVectors":
-        return WordsWithVectors(inputs=self, vectors=vectors)
 
 
 def tokenize(
@@ -173,23 +180,3 @@ def _widen(
     first = bisect.bisect_left(starts, starts[begin] - room // 2)
     last = bisect.bisect_right(starts, starts[first] + max_pieces) - 1
     return bisect.bisect_left(starts, starts[last] - max_pieces), last
-
-
-@dataclass(frozen=True, kw_only=True)
-class WordsWithVectors(dataset.ExtendedInputs):
-    """Windows whose words have their vectors, so that no epoch runs the encoder."""
-
-    inputs: TokenizedWords
-    """With `has_places`."""
-    vectors: np.ndarray
-    """`(num_words, num_layers, hidden_size)` float32."""
-
-    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns `TokenizedWords.batch` with `word_vectors`, `(len(rows), num_words,
-        num_layers, hidden_size)` float32, with as many words as the longest sentence of
-        the batch has, and 0 behind shorter ones."""
-        ids, index = self.places(rows)
-        shape = (len(rows), int(self.inputs.num_words[rows].max()))
-        vectors = np.zeros((*shape, *self.vectors.shape[1:]), np.float32)
-        vectors[index] = self.vectors[ids]
-        return self.inputs.batch(rows) | {"word_vectors": vectors}

@@ -27,11 +27,11 @@ from bert_keras.core.errors import InputError
 from bert_keras.graphs import graph_tokenizer, graph_windows
 from bert_keras.kinds import served
 from bert_keras.kinds.tagging import (
+    dataset,
     ner,
     ner_windows,
     served_windows,
     tag_schemes,
-    tag_scores,
 )
 
 WORDS = "words"
@@ -100,9 +100,6 @@ class Tags(served.ServedModel):
             inputs = (padded_words, document)
             signatures[DOCUMENTS] = served.Signature(self.tag_words, inputs)
         return signatures
-
-    def compute(self, ids):
-        return {"logits": self.network(ids)["logits"]}
 
     def tag_words(
         self, padded: tf.Tensor, document: tf.Tensor | None = None
@@ -217,41 +214,46 @@ class Tags(served.ServedModel):
 
     def probes(self):
         sentences = _probe_sentences()
-        probabilities = self._python_probabilities(sentences)
-        probes = [
-            served.Probe(WORDS, *_of_words(sentences, probabilities)),
-            self._text_probe(sentences, probabilities),
-            self.numbers_probe(),
-        ]
+        logits = self._python_logits(sentences)
+        words = served.Probe(WORDS, *_of_words(sentences, logits))
+        probes = [words, self._text_probe(sentences, logits), self.numbers_probe()]
         if self.has_documents:
-            probes.append(self._documents_probe())
+            # Of two sentences each.
+            sentences = [s._replace(document=s.document // 2) for s in sentences]
+            inputs, wanted = _of_words(
+                sentences, self._python_logits(sentences, document_context=True)
+            )
+            names = np.array([str(sentence.document) for sentence in sentences], "O")
+            inputs["document"] = names
+            probes.append(served.Probe(DOCUMENTS, inputs, wanted))
         return probes
 
-    def _documents_probe(self) -> served.Probe:
-        """Returns a probe of documents of two sentences."""
-        sentences = [s._replace(document=s.document // 2) for s in _probe_sentences()]
-        inputs, wanted = _of_words(
-            sentences, self._python_probabilities(sentences, document_context=True)
-        )
-        names = np.array([str(sentence.document) for sentence in sentences], "O")
-        return served.Probe(DOCUMENTS, {**inputs, "document": names}, wanted)
-
     def _text_probe(
-        self, sentences: Sequence[ner.Sentence], probabilities: Sequence[np.ndarray]
+        self, sentences: Sequence[ner.Sentence], logits: np.ndarray
     ) -> served.Probe:
         """Returns a probe of the texts whose tags, and so all entities, are clear."""
-        texts, rows = [], []
-        for sentence, of_words in zip(sentences, probabilities, strict=True):
-            if not np.any(_margins(of_words) < _CLEAR_CUT):
-                tags = tag_scores.decode(of_words, self.labels, [sentence])[0]
-                texts.append(sentence.text)
-                rows.append(_entity_rows(tags, of_words, sentence.places))
-        num_columns = max(1, *map(len, rows))
-        padded = [[*row, *[(0, 0, 0.0)] * (num_columns - len(row))] for row in rows]
-        columns = np.array(padded).reshape(-1, num_columns, 3).transpose(2, 0, 1)
-        wanted = dict(zip(("start", "end", "probability"), columns, strict=True))
-        wanted["num_entities"] = np.array([len(row) for row in rows], np.int32)
-        return served.Probe(served.STRINGS, {"text": np.array(texts, "O")}, wanted)
+        sentence_of = np.repeat(np.arange(len(sentences)), _num_words(sentences))
+        unclear = {*sentence_of[_margins(logits) < _CLEAR_CUT].tolist()}
+        labels = tuple(map(_marked, self.labels))
+        answers = dataset.TaggingAnswers(
+            sentences=sentences, word_logits=logits, labels=labels
+        )
+        records = [
+            record
+            for number, record in enumerate(answers.records())
+            if number not in unclear
+        ]
+        counts = [len(record.entities) for record in records]
+        entities = [entity for record in records for entity in record.entities]
+        wanted = {
+            name: _padded(
+                counts, np.array([getattr(entity, name) for entity in entities])
+            )
+            for name in ("start", "end", "probability")
+        }
+        wanted["num_entities"] = np.array(counts, np.int32)
+        texts = np.array([record.text for record in records], "O")
+        return served.Probe(served.STRINGS, {"text": texts}, wanted)
 
     def _python_words(
         self, sentences: Sequence[ner.Sentence], *, document_context: bool = False
@@ -264,14 +266,12 @@ class Tags(served.ServedModel):
             has_places=self.has_places,
         )
 
-    def _python_probabilities(
+    def _python_logits(
         self, sentences: Sequence[ner.Sentence], *, document_context: bool = False
-    ) -> list[np.ndarray]:
-        """Returns probabilities `(num_words, num_labels)` for each sentence."""
+    ) -> np.ndarray:
+        """Returns `(num_words, num_labels)`, sentence after sentence."""
         words = self._python_words(sentences, document_context=document_context)
-        logits = self._python_numbers(words)["logits"]
-        ends = np.cumsum([len(sentence.words) for sentence in sentences])
-        return np.split(scipy.special.softmax(logits, axis=-1), ends[:-1])
+        return self._python_numbers(words)["logits"]
 
 
 class _Tagged(NamedTuple):
@@ -352,31 +352,33 @@ def _probe_sentences() -> list[ner.Sentence]:
     return [ner.of_text(text, row, 0) for row, text in enumerate(served.PROBES)]
 
 
+def _num_words(sentences: Sequence[ner.Sentence]) -> list[int]:
+    return [len(sentence.words) for sentence in sentences]
+
+
 def _of_words(
-    sentences: Sequence[ner.Sentence], probabilities: Sequence[np.ndarray]
+    sentences: Sequence[ner.Sentence], logits: np.ndarray
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Returns words to ask for, and the probabilities of their tags."""
-    padded = np.full((len(sentences), max(len(s.words) for s in sentences)), "", "O")
-    wanted = np.zeros(padded.shape, np.float32)
-    for row, sentence in enumerate(sentences):
-        padded[row, : len(sentence.words)] = sentence.words
-        wanted[row, : len(sentence.words)] = probabilities[row].max(axis=-1)
-    return {"words": padded}, {"probability": wanted}
+    words = np.array([word for s in sentences for word in s.words], "O")
+    best = scipy.special.softmax(logits, axis=-1).max(axis=-1)
+    counts = _num_words(sentences)
+    return {"words": _padded(counts, words, "")}, {"probability": _padded(counts, best)}
 
 
-def _margins(probabilities: np.ndarray) -> np.ndarray:
+def _padded(
+    counts: Sequence[int], values: np.ndarray, padding: float | str = 0.0
+) -> np.ndarray:
+    """Puts values, end to end, into rows of `counts`, with one column at least."""
+    is_there = np.arange(max(1, *counts)) < np.array(counts)[:, None]
+    rows = np.full(is_there.shape, padding, values.dtype)
+    rows[is_there] = values
+    return rows
+
+
+def _margins(logits: np.ndarray) -> np.ndarray:
     """Returns `(num_words,)`: probability of the best tag less that of the second."""
+    probabilities = scipy.special.softmax(logits, axis=-1)
     # With a column of 0, for a model of a single label.
     ranked = np.sort(np.pad(probabilities, [(0, 0), (1, 0)]), axis=-1)
     return ranked[:, -1] - ranked[:, -2]
-
-
-def _entity_rows(
-    tags: Sequence[str], probabilities: np.ndarray, places: Sequence[tuple[int, int]]
-) -> list[tuple[int, int, float]]:
-    """Returns start, end and probability of each entity of a text."""
-    best = probabilities.max(axis=-1)
-    return [
-        (places[first][0], places[last][1], float(best[first : last + 1].mean()))
-        for _, first, last in tag_schemes.entities([*map(_marked, tags)])
-    ]

@@ -103,13 +103,13 @@ class TextDataset(dataset.Rows):
     ) -> tokenized.LabelledInputs | text_windows.WindowedInputs:
         labels = self._label_features(task, settings) if self.has_labels else {}
         if config.reads_windows(settings.long_texts):
-            windows = text_windows.cut(
+            return text_windows.cut(
                 (row.text for row in self.rows),
                 tokenizer,
                 max_seq_length=settings.max_seq_length,
                 stride=settings.window_stride,
+                labels=labels,
             )
-            return text_windows.WindowedInputs(windows=windows, labels=labels)
         texts = tokenized.tokenize(
             (row[:2] for row in self.rows),
             tokenizer,
@@ -130,7 +130,7 @@ class TextDataset(dataset.Rows):
 
     def answer(self, outputs, inputs, task, settings) -> dataset.Answers:
         if isinstance(inputs, text_windows.WindowedInputs):
-            outputs = inputs.windows.pool(outputs, settings.long_texts)
+            outputs = inputs.pool(outputs, settings.long_texts)
         separator = settings.columns.label_separator
         return self.answers_of(outputs, task, separator=separator)
 

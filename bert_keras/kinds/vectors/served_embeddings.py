@@ -89,9 +89,3 @@ class Embeddings(served.DirectAnswers):
             return dict(numbers)
         tokens = tf.gather(self._tokens, ids["input_ids"])
         return {**numbers, "tokens": tf.where(ids["input_mask"] > 0, tokens, "")}
-
-    def id_probes(self):
-        return self._python_ids([(text, None) for text in served.PROBES])
-
-    def string_probes(self):
-        return {"text": list(served.PROBES)}

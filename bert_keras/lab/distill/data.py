@@ -228,7 +228,7 @@ def read_data(
     if is_plain:
         inputs = _plain_inputs(train, teacher, settings)
         task = config.Task(kind="encoder")
-        num_texts = len(inputs.windows.counts)
+        num_texts = len(inputs.counts)
         return DistillationData(task, inputs, num_texts, (), recorded, None, {})
     names, data = _read_files(settings, teacher, path, train, dev, has_labels)
     is_form = settings.task in catalogue.FORMS
@@ -339,7 +339,7 @@ def _plain_inputs(
     )
     if not len(windows.counts):
         raise InputError(f"{path}: expected a text a line, found none")
-    return text_windows.WindowedInputs(windows=windows, labels={})
+    return windows
 
 
 def plain_texts(

@@ -3,6 +3,7 @@
 `finetune` and `distill` say what a run is made from and what network it trains.
 """
 
+import dataclasses
 import functools
 import logging
 import time
@@ -195,7 +196,7 @@ class TuningJob(training_run.Job):
 
         predict = forward.BatchPredictor(compute, strategy=self.strategy)
         vectors = predict(inputs, title="vectors of words", on_disk=True)
-        return inputs.with_vectors(vectors)
+        return dataclasses.replace(inputs, vectors=vectors)
 
     def _events(self, interval: int) -> list[training_run.Event]:
         """Returns the table of events.

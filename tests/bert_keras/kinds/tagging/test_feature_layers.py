@@ -195,10 +195,9 @@ def test_a_batch_of_words_has_their_vectors():
         positions=np.array([1, 2, 1, 1, 2]),
         whole_lengths=np.array([4, 4, 4]),
         has_places=True,
+        vectors=np.arange(10, dtype=np.float32).reshape(5, 1, 2),
     )
-    vectors = np.arange(10, dtype=np.float32).reshape(5, 1, 2)
-    inputs = words.with_vectors(vectors)
-    batch = inputs.batch(np.array([2, 1]))
+    batch = words.batch(np.array([2, 1]))
     assert batch["word_vectors"][:, :, 0].tolist() == [
         [[6, 7], [8, 9]],
         [[4, 5], [0, 0]],
@@ -322,7 +321,7 @@ def tuned(model, data, tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_run_learns_with_the_encoder_as_it_was(tuned, model):
-    """The encoder runs once over the training file, see `WordsWithVectors`."""
+    """The encoder runs once over the training file, see `TokenizedWords`."""
     directory, results = tuned
     assert results["eval"]["f1"] > 0.9
     before, after = (native.read(path).arrays for path in (model, directory))

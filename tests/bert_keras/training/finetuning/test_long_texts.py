@@ -1,5 +1,6 @@
 """Texts that are longer than an input: the same in training, answers and exports."""
 
+import dataclasses
 import json
 import random
 from pathlib import Path
@@ -247,15 +248,14 @@ def test_a_text_weighs_the_same_in_any_number_of_windows():
     assert windows.counts.tolist() == [1, 5, 1, 2]
     assert windows.whole_lengths.tolist() == [5, 42, 2, 17]
     labels = {"label_ids": np.arange(4), "example_weights": np.float32([1, 3, 1, 1])}
-    inputs = text_windows.WindowedInputs(windows=windows, labels=labels)
+    inputs = dataclasses.replace(windows, labels=labels)
     batch = inputs.batch(np.arange(9))
     assert batch["label_ids"].tolist() == [0, 1, 1, 1, 1, 1, 2, 3, 3]
     assert batch["example_weights"].tolist() == [1, 3, 3, 3, 3, 3, 1, 1, 1]
     of_texts = np.bincount(batch["label_ids"], batch["loss_scales"])
     np.testing.assert_allclose(of_texts, [9 / 4] * 4, rtol=1e-6)
     # A teacher's answers are learnt without labels, too.
-    unlabelled = text_windows.WindowedInputs(windows=windows, labels={})
-    found = unlabelled.batch(np.arange(9))["loss_scales"]
+    found = windows.batch(np.arange(9))["loss_scales"]
     assert found.tolist() == batch["loss_scales"].tolist()
     strided = text_windows.cut(texts, tokenizer, max_seq_length=LENGTH, stride=100)
     # Without a gap, whatever the stride.
@@ -272,7 +272,7 @@ def test_a_batch_of_one_long_text_counts_for_less_than_others(kind):
     labels = {"label_ids": np.ones(4, np.float32 if kind == "regression" else np.int32)}
     if kind == "multi_label":
         labels = {"label_targets": np.ones((4, 1, 2), np.float32)}
-    inputs = text_windows.WindowedInputs(windows=windows, labels=labels)
+    inputs = dataclasses.replace(windows, labels=labels)
     task = config.Task(kind=kind, labels=None if kind == "regression" else ("a", "b"))
     network = registry.build_network(BERT_CONFIG, task)
     totals = []
