@@ -172,7 +172,7 @@ def evaluate(model_dir: str | Path, input_path: str | Path) -> dict[str, float |
 def predict(
     model_dir: str | Path, input_path: str | Path, output_path: str | Path
 ) -> None:
-    """Writes a tuned model's answers to a file, see `dataset.Answers.files`.
+    """Writes a tuned model's answers to a file, see `dataset.Dataset.files`.
 
     A single file of answers becomes `output_path`, with the columns of the input;
     several go into that directory. Labels of the input are not used. A path `-` means
@@ -188,18 +188,19 @@ def predict(
         )
     with _input_file(input_path, kind) as path:
         data = tuned.read(path, has_labels=False)
-        contents = tuned.answer(data).files(threshold=tuned.threshold)
-        if len(contents) == 1:
-            (content,) = contents.values()
-            suffix = (path if is_printed else output_path).suffix.lower()
-            content = data.with_columns(content, suffix=suffix)
+        contents = data.files(
+            tuned.answer(data),
+            suffix=(path if is_printed else output_path).suffix.lower(),
+            threshold=tuned.threshold,
+        )
+    content, *others = contents.values()
     if is_printed:
         sys.stdout.write(content)
         return
-    if len(contents) == 1:
-        files.write_atomically(output_path, content.encode())
-    else:
+    if others:
         _write_directory(output_path, contents)
+    else:
+        files.write_atomically(output_path, content.encode())
     logger.info("answers to %d examples in %s", len(data), output_path)
 
 

@@ -121,10 +121,12 @@ class Dataset(abc.ABC):
         """Returns the examples that can be trained on."""
         return self
 
-    def with_columns(self, answers: str, *, suffix: str) -> str:
-        """Returns the only file of `Answers.files`, with the columns of the input where
-        it has some; see `tables.joined`."""
-        return answers
+    @abc.abstractmethod
+    def files(
+        self, answers: Any, *, suffix: str, threshold: "Threshold" = None
+    ) -> dict[str, str]:
+        """Returns the contents of the files of answers to this file, by name; a single
+        one has the columns of this file, in the form of `suffix`."""
 
     @abc.abstractmethod
     def describe(self) -> config.Task:
@@ -185,10 +187,6 @@ class Answers(abc.ABC):
     @abc.abstractmethod
     def scores(self, *, threshold: Threshold = None) -> dict[str, float]:
         """Computes official scores of a file that was read with labels."""
-
-    @abc.abstractmethod
-    def files(self, *, threshold: Threshold = None) -> dict[str, str]:
-        """Returns the contents of the files to write, by name."""
 
     @abc.abstractmethod
     def records(self, *, threshold: Threshold = None) -> Iterator[answers.Record]:

@@ -4,55 +4,55 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class Column(NamedTuple):
+    """Answers to the rows of an input: numbers, labels, tuples of labels or lists."""
+
+    values: Sequence[Any]
+    number_format: str = ""
+    """For `format`; numbers in JSON have as many digits. Empty for other values."""
 
 
 def joined(
     rows: Iterable[Mapping[str, Any]],
-    answers: str,
+    columns: Mapping[str, Column],
     *,
     suffix: str,
-    separator: str | None = None,
+    separator: str = ",",
 ) -> str:
     """Joins the rows of an input with answers, which replace columns of their names.
 
     Args:
-        answers: tab-separated, with a line of names, a line for each row.
         suffix: `.csv` or `.jsonl`; any other file is tab-separated, and there white
             space in a value becomes single spaces.
-        separator: between the several labels of a `prediction`, which are a list in
-            JSON lines; `None`: a prediction is one label.
+        separator: between the labels of a tuple, which is a list in JSON lines.
     """
-    answer_lines = answers.removesuffix("\n").split("\n")
-    header, *lines = (line.split("\t") for line in answer_lines)
-    found = []
-    for row, line in zip(rows, lines, strict=True):
-        kept = {name: value for name, value in row.items() if name not in header}
-        found.append({**kept, **dict(zip(header, line, strict=True))})
+    found = [{n: v for n, v in row.items() if n not in columns} for row in rows]
+    for name, (values, number_format) in columns.items():
+        for row, value in zip(found, values, strict=True):
+            if number_format:
+                value = format(value, number_format)
+            is_number = number_format and suffix == ".jsonl"
+            row[name] = float(value) if is_number else value
     if suffix == ".jsonl":
-        for row in found:
-            # Every value but a predicted class is a number, or a list of numbers.
-            row.update({name: _numbers(row[name]) for name in header[1:] or header})
-            if separator is not None:
-                labels = row[header[0]]
-                row[header[0]] = labels.split(separator) if labels else []
         return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in found)
     # In JSON lines rows may have different keys.
     names = list(dict.fromkeys(name for row in found for name in row))
-    names = [name for name in names if name not in header] + header
-    table = [names, *([_text(row.get(name, "")) for name in names] for row in found)]
+    names = [name for name in names if name not in columns] + [*columns]
+
+    def text(value: Any) -> str:
+        if isinstance(value, tuple):
+            return separator.join(value)
+        is_text = isinstance(value, str)
+        return value if is_text else json.dumps(value, ensure_ascii=False)
+
+    table = [names, *([text(row.get(name, "")) for name in names] for row in found)]
     if suffix == ".csv":
         file = io.StringIO(newline="")
         csv.writer(file, lineterminator="\n").writerows(table)
         return file.getvalue()
     lines = ([re.sub(r"[\t\r\n]+", " ", field) for field in row] for row in table)
     return "".join("\t".join(fields) + "\n" for fields in lines)
-
-
-def _numbers(value: str) -> float | list[float]:
-    return json.loads(value) if value.startswith("[") else float(value)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

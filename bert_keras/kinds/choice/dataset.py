@@ -36,8 +36,10 @@ class ChoiceDataset(dataset.Rows):
             needs_all_texts=False,
         )
 
-    def with_columns(self, answers, *, suffix):
-        return tables.joined(swag.read_rows(self.path), answers, suffix=suffix)
+    def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
+        columns = text.prediction_columns(answers.logits, swag.LABELS)
+        rows = swag.read_rows(self.path)
+        return {"predictions": tables.joined(rows, columns, suffix=suffix)}
 
     def describe(self) -> config.Task:
         return config.Task(kind="choice", name=self.name, has_text_pair=True)
@@ -72,9 +74,6 @@ class ChoiceAnswers(dataset.Answers):
 
     def scores(self, *, threshold=None) -> dict[str, float]:
         return swag.scores(self.logits, self.label_ids)
-
-    def files(self, *, threshold=None) -> dict[str, str]:
-        return {"predictions.tsv": text.predictions_tsv(self.logits, swag.LABELS)}
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
         probabilities = scipy.special.softmax(self.logits.astype(float), axis=-1)

@@ -141,24 +141,20 @@ class RankingDataset(dataset.Rows):
             )
         return dataclasses.replace(self, rows=questions, is_training=True)
 
-    def with_columns(self, answers, *, suffix):
+    def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
         """Returns the rows of each question, the best first."""
         rows = list(text.read_rows(self.path))
-        header, *lines = answers.removesuffix("\n").split("\n")
-        scored = [c.row for question in self.rows for c in question.candidates]
-        line_of = dict(zip(scored, lines, strict=True))
+        orders = [scores.ranking(found) for found in answers.scores_of]
         in_order = [
-            question.candidates[number].row
-            for question in self.rows
-            for number in scores.ranking(
-                [float(line_of[c.row]) for c in question.candidates]
-            )
+            rows[question.candidates[number].row]
+            for question, order in zip(self.rows, orders, strict=True)
+            for number in order
         ]
-        return tables.joined(
-            (rows[row] for row in in_order),
-            "\n".join([header, *(line_of[row] for row in in_order)]) + "\n",
-            suffix=suffix,
-        )
+        ranked = zip(answers.scores_of, orders, strict=True)
+        # Nine digits: float32, so that no two scores become equal.
+        column = tables.Column(np.concatenate([s[order] for s, order in ranked]), ".9g")
+        content = tables.joined(in_order, {"score": column}, suffix=suffix)
+        return {"predictions": content}
 
     def describe(self) -> config.Task:
         return config.Task(kind="ranking", has_text_pair=True)
@@ -206,11 +202,6 @@ class RankingAnswers(dataset.Answers):
     def scores(self, *, threshold=None) -> dict[str, float]:
         relevances = [question.relevances for question in self.questions]
         return scores.mean_scores(zip(relevances, self.scores_of, strict=True))
-
-    def files(self, *, threshold=None) -> dict[str, str]:
-        # Nine digits: float32, so that no two scores become equal.
-        cells = ([f"{score:.9g}"] for score in np.concatenate(self.scores_of))
-        return {"predictions.tsv": text.table(["score"], cells)}
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
         for question, found in zip(self.questions, self.scores_of, strict=True):

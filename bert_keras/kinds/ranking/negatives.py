@@ -246,9 +246,10 @@ def _texts(path: Path, numbers: Sequence[np.ndarray]) -> list[list[str]]:
 def _rows(
     questions: Sequence[Question], negatives: Sequence[Sequence[str]], suffix: str
 ) -> str:
-    rows, relevances = [], ["relevance"]
+    rows, relevances = [], []
     for question, wrong in zip(questions, negatives, strict=True):
         passages = [candidate.passage for candidate in question.candidates]
         rows += [{"question": question.text, _PASSAGE: p} for p in (*passages, *wrong)]
-        relevances += [f"{r:g}" for r in question.relevances] + ["0"] * len(wrong)
-    return tables.joined(rows, "\n".join(relevances) + "\n", suffix=suffix)
+        relevances += [*question.relevances, *([0] * len(wrong))]
+    columns = {"relevance": tables.Column(relevances, "g")}
+    return tables.joined(rows, columns, suffix=suffix)

@@ -47,6 +47,10 @@ class SpanDataset(dataset.Dataset):
             self, questions=self.questions._replace(questions=kept)
         )
 
+    def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
+        threshold = threshold or 0.0
+        return answers.predictions.to_files(null_score_diff_threshold=threshold)
+
     def for_training(self) -> "SpanDataset":
         return dataclasses.replace(self, questions=self.questions.for_training())
 
@@ -96,9 +100,6 @@ class SpanAnswers(dataset.Answers):
                 gold, self.predictions.best_texts(), self.predictions.null_odds
             )
         return found
-
-    def files(self, *, threshold=None) -> dict[str, str]:
-        return self.predictions.to_files(null_score_diff_threshold=threshold or 0.0)
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
         given = self.predictions.answers(null_score_diff_threshold=threshold or 0.0)

@@ -5,12 +5,10 @@
 
 import dataclasses
 import itertools
-import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import scipy.special
@@ -62,14 +60,18 @@ class TaggingDataset(dataset.Dataset):
         sentences = [self.sentences[row] for row in rows]
         return dataclasses.replace(self, sentences=sentences)
 
-    def with_columns(self, answers, *, suffix):
-        if self.reads_text:
-            if self.path.suffix.lower() != ".jsonl":
-                return answers
-            rows = (row for _, row in reading.read_jsonl(self.path))
-            found = map(json.loads, answers.splitlines())
-            return _json_lines(row | a for row, a in zip(rows, found, strict=True))
-        return ner.with_columns(self.path, answers, suffix=suffix)
+    def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
+        if not self.reads_text:
+            tags = answers.tags()
+            content = ner.with_columns(self.path, self.sentences, tags, suffix=suffix)
+            return {"predictions": content}
+        fields = {"text", "entities"}
+        rows = [record.model_dump(include=fields) for record in answers.records()]
+        if self.path.suffix.lower() == ".jsonl":
+            whole = (row for _, row in reading.read_jsonl(self.path))
+            rows = [row | found for row, found in zip(whole, rows, strict=True)]
+        lines = (files.to_json(row, ensure_ascii=False) + "\n" for row in rows)
+        return {"predictions": "".join(lines)}
 
     def describe(self) -> config.Task:
         tags = itertools.chain(*(sentence.tags for sentence in self.sentences))
@@ -104,10 +106,6 @@ class TaggingDataset(dataset.Dataset):
         )
 
 
-def _json_lines(rows: Iterable[Any]) -> str:
-    return "".join(files.to_json(row, ensure_ascii=False) + "\n" for row in rows)
-
-
 @dataclass(frozen=True, kw_only=True)
 class TaggingAnswers(dataset.Answers):
     sentences: Sequence[ner.Sentence]
@@ -120,13 +118,6 @@ class TaggingAnswers(dataset.Answers):
 
     def scores(self, *, threshold=None) -> dict[str, float]:
         return tag_scores.scores(self.word_logits, self.labels, self.sentences)
-
-    def files(self, *, threshold=None) -> dict[str, str]:
-        if any(sentence.text is not None for sentence in self.sentences):
-            fields = {"text", "entities"}
-            rows = (record.model_dump(include=fields) for record in self.records())
-            return {"predictions.jsonl": _json_lines(rows)}
-        return {"predictions.txt": ner.predictions_columns(self.sentences, self.tags())}
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
         best = scipy.special.softmax(self.word_logits.astype(float), axis=-1).max(-1)

@@ -255,49 +255,34 @@ def _warn_of_faults(sentences: Sequence[Sentence], path: Path) -> None:
         )
 
 
-def predictions_columns(
-    sentences: Sequence[Sentence], predicted_tags: Sequence[Sequence[str]]
+def with_columns(
+    path: Path,
+    sentences: Iterable[Sentence],
+    predicted_tags: Iterable[Sequence[str]],
+    *,
+    suffix: str,
 ) -> str:
-    """Returns answers in columns: word, tag if there is one, predicted tag. With tags,
-    `conlleval` reads the table. A blank line ends each sentence."""
-    blocks = []
-    for sentence, predicted in zip(sentences, predicted_tags, strict=True):
-        tags = [sentence.tags] if sentence.tags else []
-        rows = zip(sentence.words, *tags, predicted, strict=True)
-        blocks.append("".join(f"{' '.join(row)}\n" for row in rows) + "\n")
-    return "".join(blocks)
-
-
-def with_columns(path: Path, answers: str, *, suffix: str) -> str:
     """Returns all columns of a file, and the predicted tag of each word as one more.
+    With tags in the file, `conlleval` reads the table. A blank line ends each sentence.
 
     Args:
-        answers: `predictions_columns` for the file.
+        sentences: of the file, with a row of tags each.
         suffix: of the file to write: `.jsonl` for a line for each sentence, with
             everything that a line of JSON has or else the words, and `prediction`, its
-            tags. JSON lines have no columns: another file has words and tags instead.
+            tags. JSON lines have no columns: another file has their words instead.
     """
     if suffix == ".jsonl":
-        return _answers_jsonl(path, answers)
-    if _is_jsonl(path):
-        return answers
-    words = (row for row in _rows(path) if _has_word(row))
-    lines = (
-        line and " ".join([*next(words), line.split()[-1]])
-        for line in answers.split("\n")
-    )
-    return "\n".join(lines)
-
-
-def _answers_jsonl(path: Path, answers: str) -> str:
-    blocks = [
-        [line.split(" ") for line in block.split("\n")]
-        for block in answers.removesuffix("\n\n").split("\n\n")
-    ]
-    rows: Iterable[dict[str, Any]] = ({"words": [w for w, *_ in b]} for b in blocks)
-    if _is_jsonl(path):
-        rows = (row for _, row in reading.read_jsonl(path))
-    return "".join(
-        json.dumps(row | {"prediction": [w[-1] for w in b]}, ensure_ascii=False) + "\n"
-        for row, b in zip(rows, blocks, strict=True)
-    )
+        rows: Iterable[dict[str, Any]] = ({"words": s.words} for s in sentences)
+        if _is_jsonl(path):
+            rows = (row for _, row in reading.read_jsonl(path))
+        return "".join(
+            json.dumps(row | {"prediction": tags}, ensure_ascii=False) + "\n"
+            for row, tags in zip(rows, predicted_tags, strict=True)
+        )
+    words = ([word] for sentence in sentences for word in sentence.words)
+    if not _is_jsonl(path):
+        words = (row for row in _rows(path) if _has_word(row))
+    lines = []
+    for tags in predicted_tags:
+        lines += [" ".join([*next(words), tag]) + "\n" for tag in tags] + ["\n"]
+    return "".join(lines)

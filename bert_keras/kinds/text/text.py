@@ -26,7 +26,7 @@ from bert_keras.core.errors import InputError, nearest
 from bert_keras.core.settings import config
 from bert_keras.core.settings.finetuning import FinetuningConfig, TextColumns
 from bert_keras.data import features
-from bert_keras.labelled import reading
+from bert_keras.labelled import reading, tables
 
 _Row = TypeVar("_Row")
 
@@ -379,19 +379,21 @@ def scores(
     return {name: float(value) for name, value in values.items()}
 
 
-def predictions_tsv(logits: np.ndarray, labels: Sequence[str] | None) -> str:
-    """Returns classes or numbers as a table, a line for each row of the input. Columns:
-    `prediction`, and with `labels` a `p(label)` for each, its probability."""
+def prediction_columns(
+    logits: np.ndarray, labels: Sequence[str] | None
+) -> dict[str, tables.Column]:
+    """Returns classes or numbers as columns: `prediction`, and with `labels` a
+    `p(label)` for each, its probability."""
     if labels is None:
-        return table(["prediction"], ([f"{value:.6g}"] for value in logits[:, 0]))
+        return {"prediction": tables.Column(logits[:, 0], ".6g")}
     probabilities = scipy.special.softmax(logits, axis=-1)
-    lines = (
-        [labels[row.argmax()], *(f"{probability:.6f}" for probability in row)]
-        for row in probabilities
-    )
-    return table(["prediction", *(f"p({label})" for label in labels)], lines)
+    best = [labels[place] for place in probabilities.argmax(axis=-1)]
+    columns = probability_columns(probabilities, labels)
+    return {"prediction": tables.Column(best), **columns}
 
 
-def table(header: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Returns tab-separated lines below a line of names."""
-    return "".join("\t".join(fields) + "\n" for fields in (header, *lines))
+def probability_columns(
+    probabilities: np.ndarray, labels: Sequence[str]
+) -> dict[str, tables.Column]:
+    by_label = zip(labels, probabilities.T, strict=True)
+    return {f"p({label})": tables.Column(column, ".6f") for label, column in by_label}

@@ -53,14 +53,15 @@ class TextDataset(dataset.Rows):
         each = [label for several in labels for label in several or ("(none)",)]
         return dataset.Contents(texts, [*map(frozenset, labels)], labels=each)
 
-    def with_columns(self, answers, *, suffix):
+    def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
         if self.glue_task is not None:
             rows = glue.read_rows(self.path, self.glue_task)
         else:
             rows = text.read_rows(self.path)
-        is_multi = self.kind == "multi_label"
-        separator = self.columns.label_separator if is_multi else None
-        return tables.joined(rows, answers, suffix=suffix, separator=separator)
+        columns = answers.columns(threshold=threshold)
+        separator = self.columns.label_separator
+        content = tables.joined(rows, columns, suffix=suffix, separator=separator)
+        return {"predictions": content}
 
     def describe(self) -> config.Task:
         labels = positive_label = None
@@ -131,18 +132,15 @@ class TextDataset(dataset.Rows):
     def answer(self, outputs, inputs, task, settings) -> dataset.Answers:
         if isinstance(inputs, text_windows.WindowedInputs):
             outputs = inputs.pool(outputs, settings.long_texts)
-        separator = settings.columns.label_separator
-        return self.answers_of(outputs, task, separator=separator)
+        return self.answers_of(outputs, task)
 
-    def answers_of(
-        self, logits: np.ndarray, task: config.Task, *, separator: str = ","
-    ) -> dataset.Answers:
-        """Makes answers of logits `(num_rows, num_labels)`; `separator`: of labels."""
+    def answers_of(self, logits: np.ndarray, task: config.Task) -> dataset.Answers:
+        """Makes answers of logits `(num_rows, num_labels)`."""
         shared = {"rows": self.rows, "logits": logits, "task": task}
         true = self.targets(task) if self.has_labels else None
         if task.kind != "multi_label":
             return TextAnswers(label_ids=true, **shared)
-        return MultiLabelAnswers(targets=true, separator=separator, **shared)
+        return MultiLabelAnswers(targets=true, **shared)
 
     def targets(self, task: config.Task) -> np.ndarray:
         """Returns right answers as `text.label_ids` or `multi_label.targets` do."""
@@ -164,8 +162,8 @@ class TextAnswers(dataset.Answers):
             return glue.scores(self.task.name, self.logits, self.label_ids)
         return text.own_scores(self.logits, self.label_ids, self.task)
 
-    def files(self, *, threshold=None) -> dict[str, str]:
-        return {"predictions.tsv": text.predictions_tsv(self.logits, self.task.labels)}
+    def columns(self, *, threshold=None) -> dict[str, tables.Column]:
+        return text.prediction_columns(self.logits, self.task.labels)
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
         labels = self.task.labels
@@ -197,8 +195,6 @@ class MultiLabelAnswers(dataset.Answers):
     targets: np.ndarray | None
     """The same shape, 1 where a label holds."""
     task: config.Task
-    separator: str
-    """Between labels in a table."""
 
     def best_threshold(self) -> dict[str, float]:
         labels = self.task.labels
@@ -216,13 +212,10 @@ class MultiLabelAnswers(dataset.Answers):
         row = multi_label.threshold_row(threshold, self.task.labels)
         return multi_label.scores(self.logits, self.targets, row)
 
-    def files(self, *, threshold=None) -> dict[str, str]:
-        header = ["prediction", *(f"p({label})" for label in self.task.labels)]
-        lines = (
-            [self.separator.join(labels), *(f"{p:.6f}" for p in probabilities)]
-            for labels, probabilities in self._predicted(threshold)
-        )
-        return {"predictions.tsv": text.table(header, lines)}
+    def columns(self, *, threshold=None) -> dict[str, tables.Column]:
+        predicted, probabilities = zip(*self._predicted(threshold), strict=True)
+        columns = text.probability_columns(np.stack(probabilities), self.task.labels)
+        return {"prediction": tables.Column(predicted), **columns}
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
         predicted = self._predicted(threshold)

@@ -11,7 +11,6 @@ two are alike. Texts of a row are read one by one, never as one input.
 import dataclasses
 import functools
 import itertools
-import json
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -130,8 +129,9 @@ class EmbeddingDataset(dataset.Rows):
             )
         return dataclasses.replace(self, rows=rows, is_training=True)
 
-    def with_columns(self, answers, *, suffix):
-        return tables.joined(text.read_rows(self.path), answers, suffix=suffix)
+    def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
+        rows = text.read_rows(self.path)
+        return {"predictions": tables.joined(rows, answers.columns(), suffix=suffix)}
 
     def describe(self) -> config.Task:
         return config.Task(
@@ -267,15 +267,12 @@ class EmbeddingAnswers(dataset.Answers):
         labels = np.array([row.label for row in self.rows], np.float32)
         return similarity.label_scores(self._cosines, labels)
 
-    def files(self, *, threshold=None) -> dict[str, str]:
+    def columns(self) -> dict[str, tables.Column]:
         if self._has_pairs:
-            header, cells = "similarity", (f"{cosine:.6f}" for cosine in self._cosines)
-        else:
-            header = "embedding"
-            # Nine digits: float32.
-            numbers = ([float(f"{n:.9g}") for n in row] for row in self.vectors[:, 0])
-            cells = map(json.dumps, numbers)
-        return {"predictions.tsv": text.table([header], ([cell] for cell in cells))}
+            return {"similarity": tables.Column(self._cosines, ".6f")}
+        # Nine digits: float32.
+        vectors = [[float(f"{n:.9g}") for n in row] for row in self.vectors[:, 0]]
+        return {"embedding": tables.Column(vectors)}
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
         is_searched = self.is_scored and not self._has_scores

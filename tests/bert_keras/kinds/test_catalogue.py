@@ -123,8 +123,10 @@ CASES = {
         ),
         {"accuracy": 1, "f1 of good": 1, "matthews": 1},
         {
-            "predictions.tsv": "prediction\tp(bad)\tp(good)\ngood\t0.000123\t0.999877\n"
-            + "bad\t0.999877\t0.000123\n" * 2
+            "predictions": "text\tlabel\tprediction\tp(bad)\tp(good)\n"
+            "the good film\tgood\tgood\t0.000123\t0.999877\n"
+            "a bad film .\tbad\tbad\t0.999877\t0.000123\n"
+            "bad\tbad\tbad\t0.999877\t0.000123\n"
         },
         {
             **{"text": "bad", "text_pair": None, "line": 4},
@@ -135,7 +137,10 @@ CASES = {
     "regression": Case(
         config.Task(kind="regression", has_text_pair=True),
         {"pearson": 1, "spearman": 1, "loss": 0},
-        {"predictions.tsv": "prediction\n4.5\n1\n"},
+        {
+            "predictions": "text\ttext_pair\tlabel\tprediction\n"
+            "good\tthe film\t4.5\t4.5\nthe bad film\tbad\t1\t1\n"
+        },
         {
             **{"text": "the bad film", "text_pair": "bad", "line": 2},
             **{"label": 1.0, "prediction": 1.0},
@@ -145,7 +150,7 @@ CASES = {
         config.Task(kind="tagging", labels=("O", "B-LOC", "I-LOC")),
         {"accuracy": 1, "precision": 1, "recall": 1, "f1": 1},
         {
-            "predictions.txt": "Paris B-LOC B-LOC\nis O O\nin O O\n"
+            "predictions": "Paris B-LOC B-LOC\nis O O\nin O O\n"
             "France B-LOC B-LOC\n\nthe O O\ncat O O\n\n"
         },
         {
@@ -157,8 +162,11 @@ CASES = {
         config.Task(kind="choice", has_text_pair=True),
         {"accuracy": 1},
         {
-            "predictions.tsv": "prediction\tp(0)\tp(1)\tp(2)\tp(3)\n"
+            "predictions": "sent1\tsent2\tending0\tending1\tending2\tending3\t"
+            "label\tprediction\tp(0)\tp(1)\tp(2)\tp(3)\n"
+            "the cat sat\tit\tis good\tis bad\tis a film\tsat on the mat .\t3\t"
             "3\t0.000123\t0.000123\t0.000123\t0.999630\n"
+            "the film\tit\tis good\tis bad\tsat\tis in france\t0\t"
             "0\t0.999630\t0.000123\t0.000123\t0.000123\n"
         },
         {
@@ -204,13 +212,13 @@ def test_right_outputs_to_a_file_of_each_form(tmp_path, name):
     assert {key: scores[key] for key in case.scores} == pytest.approx(case.scores)
     outputs = perfect_outputs(inputs, task, 3)
     again = data.answer(outputs, inputs, task, settings)
-    assert again.files() == answers.files()
+    files = data.files(answers, suffix=".tsv")
+    assert data.files(again, suffix=".tsv") == files
     records = [record.model_dump() for record in answers.records()]
     assert len(records) == len(data)
     written = json.dumps(records, allow_nan=False)
     last = json.loads(written, parse_float=lambda s: round(float(s), 5))[-1]
     assert {key: last[key] for key in case.last_record} == case.last_record
-    files = answers.files()
     if "span" in name:
         assert set(files) == set(case.files)
         assert json.loads(files["predictions.json"])["where"] == "France"
@@ -226,10 +234,8 @@ def test_right_outputs_to_a_file_of_each_form(tmp_path, name):
     assert "label_ids" not in batch
     for name_of in ("input_ids", "input_mask", "segment_ids"):
         np.testing.assert_array_equal(batch[name_of], labelled[name_of])
-    files = unknown.answer(outputs, without, task, settings).files()
-    assert all(content.strip() for content in files.values())
-    if name == "tagging":
-        assert files["predictions.txt"].startswith("Paris B-LOC\nis O\n")
+    found = unknown.answer(outputs, without, task, settings)
+    assert unknown.files(found, suffix=".tsv") == files
 
 
 def test_a_threshold_decides_who_has_no_answer(tmp_path):
@@ -238,10 +244,14 @@ def test_a_threshold_decides_who_has_no_answer(tmp_path):
     task = data.describe()
     inputs = data.encode(task, TOKENIZER, settings)
     answers = data.answer(perfect_outputs(inputs, task, 2), inputs, task, settings)
-    texts = json.loads(answers.files(threshold=100.0)["predictions.json"])
+    texts = json.loads(
+        data.files(answers, suffix="", threshold=100.0)["predictions.json"]
+    )
     assert texts["none"] and texts["where"] == "France"
     assert answers.scores(threshold=-100.0)["HasAns_exact"] == 0
-    texts = json.loads(answers.files(threshold=-100.0)["predictions.json"])
+    texts = json.loads(
+        data.files(answers, suffix="", threshold=-100.0)["predictions.json"]
+    )
     assert set(texts.values()) == {""}
     assert {r.prediction for r in answers.records(threshold=-100.0)} == {""}
 

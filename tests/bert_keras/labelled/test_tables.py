@@ -6,11 +6,14 @@ import pytest
 from bert_keras.core.settings import finetuning
 from bert_keras.kinds import catalogue
 from bert_keras.kinds.tagging import ner
-from bert_keras.kinds.text import text
 from bert_keras.labelled import tables
 
 ROWS = [{"id": 7, "text": 'a "b",\tc', "prediction": "old"}, {"text": "d\ne"}]
-ANSWERS = "prediction\tp(x)\tp(y)\nx\t0.9\t0.1\ny\t0.2\t0.8\n"
+COLUMNS = {
+    "prediction": tables.Column(["x", "y"]),
+    "p(x)": tables.Column([0.91, 0.2], ".1f"),
+    "p(y)": tables.Column([0.09, 0.8], ".1f"),
+}
 
 
 @pytest.mark.parametrize(
@@ -38,24 +41,22 @@ ANSWERS = "prediction\tp(x)\tp(y)\nx\t0.9\t0.1\ny\t0.2\t0.8\n"
     ],
 )
 def test_tables(suffix, wanted):
-    assert tables.joined(ROWS, ANSWERS, suffix=suffix) == wanted
+    assert tables.joined(ROWS, COLUMNS, suffix=suffix) == wanted
 
 
 def test_a_predicted_number_is_a_number_in_json():
-    found = tables.joined([{"text": "a"}], "prediction\n0.5\n", suffix=".jsonl")
+    columns = {"prediction": tables.Column([0.5], ".6g")}
+    found = tables.joined([{"text": "a"}], columns, suffix=".jsonl")
     assert found == '{"text": "a", "prediction": 0.5}\n'
 
 
 def test_columns_of_tagged_words(tmp_path):
     path = tmp_path / "words.txt"
     path.write_text("-DOCSTART- -X- O\n\na NN  O\nb NN B-X\n\n\nc VB O\n")
-    answers = ner.predictions_columns(
-        ner.read(path, has_tags=False), [["O", "B-X"], ["B-Y"]]
-    )
-    assert answers == "a O\nb B-X\n\nc B-Y\n\n"
-    found = ner.with_columns(path, answers, suffix=".txt")
+    answers = ner.read(path, has_tags=False), [["O", "B-X"], ["B-Y"]]
+    found = ner.with_columns(path, *answers, suffix=".txt")
     assert found == "a NN O O\nb NN B-X B-X\n\nc VB O B-Y\n\n"
-    assert ner.with_columns(path, answers, suffix=".jsonl") == (
+    assert ner.with_columns(path, *answers, suffix=".jsonl") == (
         '{"words": ["a", "b"], "prediction": ["O", "B-X"]}\n'
         '{"words": ["c"], "prediction": ["B-Y"]}\n'
     )
@@ -66,11 +67,10 @@ def test_fields_of_tagged_json_lines(tmp_path):
     lines = ['{"id": 7, "words": ["a", "b\u3000"], "prediction": "old"}']
     lines += ["", '{"words": ["ü"], "tags": ["O"]}']
     path.write_text("\n".join(lines))
-    answers = ner.predictions_columns(
-        ner.read(path, has_tags=False), [["O", "B-X"], ["B-Y"]]
-    )
-    assert ner.with_columns(path, answers, suffix=".txt") == answers
-    assert ner.with_columns(path, answers, suffix=".jsonl") == (
+    answers = ner.read(path, has_tags=False), [["O", "B-X"], ["B-Y"]]
+    found = ner.with_columns(path, *answers, suffix=".txt")
+    assert found == "a O\nb\u3000 B-X\n\nü B-Y\n\n"
+    assert ner.with_columns(path, *answers, suffix=".jsonl") == (
         '{"id": 7, "words": ["a", "b\u3000"], "prediction": ["O", "B-X"]}\n'
         '{"words": ["ü"], "tags": ["O"], "prediction": ["B-Y"]}\n'
     )
@@ -87,7 +87,8 @@ def test_columns_of_a_file_of_glue(tmp_path):
         path = tmp_path / f"CoLA/{name}.tsv"
         path.write_text(content)
         data = catalogue.read(path, settings, has_labels=False)
-        answers = text.predictions_tsv(np.array([[0.0, 0.0]]), ("0", "1"))
-        header, line = data.with_columns(answers, suffix=".tsv").splitlines()
+        answers = data.answers_of(np.zeros((1, 2)), data.describe())
+        (content,) = data.files(answers, suffix=".tsv").values()
+        header, line = content.splitlines()
         assert line == f"{wanted}\t0\t0.500000\t0.500000"
         assert header.endswith("sentence\tprediction\tp(0)\tp(1)")

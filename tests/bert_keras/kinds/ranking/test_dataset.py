@@ -162,13 +162,13 @@ def test_predictions_are_ranked_and_keep_the_columns(tmp_path):
         "a\tq\t1\told\nb\tr\t2\told\na\tq\t3\told\nd\tr\t4\told\n"
     )
     data, found = answers_of(path, has_labels=False, scores=[0.5, 0.75, -1, 1 / 3])
-    [content] = found.files().values()
-    assert data.with_columns(content, suffix=".tsv") == (
+    [content] = data.files(found, suffix=".tsv").values()
+    assert content == (
         "passage\tquestion\tid\tscore\n"
         "a\tq\t3\t0.75\na\tq\t1\t0.5\nd\tr\t4\t0.333333343\nb\tr\t2\t-1\n"
     )
-    lines = data.with_columns(content, suffix=".jsonl").splitlines()
-    assert json.loads(lines[0]) == {
+    [content] = data.files(found, suffix=".jsonl").values()
+    assert json.loads(content.splitlines()[0]) == {
         "passage": "a",
         "question": "q",
         "id": "3",

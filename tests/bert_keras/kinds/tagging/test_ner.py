@@ -164,18 +164,12 @@ def test_faults_of_iob2_are_mended_and_reported(tmp_path, caplog):
 
 
 def test_predictions_are_what_conlleval_reads(tmp_path):
-    sentences = [
-        ner.Sentence(("w", "w"), ("B-A", "I-A"), 1, 1),
-        ner.Sentence(("w",), ("O",), 1, 1),
-    ]
+    path = write(tmp_path / "dev.txt", "w B-A\nw I-A\n\nw O\n")
     predicted = [("B-A", "O"), ("B-B",)]
-    columns = ner.predictions_columns(sentences, predicted)
+    columns = ner.with_columns(path, ner.read(path), predicted, suffix=".txt")
     assert columns == "w B-A B-A\nw I-A O\n\nw O B-B\n\n"
     again = ner.read(write(tmp_path / "a.txt", columns))
     assert [s.tags for s in again] == predicted
-    untagged = [s._replace(tags=None) for s in sentences]
-    columns = ner.predictions_columns(untagged, predicted)
-    assert columns == "w B-A\nw O\n\nw B-B\n\n"
 
 
 def span(start: int, end: int, label: str = "PER") -> dict:

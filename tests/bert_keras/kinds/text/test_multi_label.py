@@ -222,14 +222,12 @@ def answers_of(logits, targets, labels=("a", "b")) -> text_forms.MultiLabelAnswe
         logits=np.float32(logits),
         targets=targets,
         task=config.Task(kind="multi_label", labels=labels),
-        separator=",",
     )
 
 
 def test_tables_and_records_follow_the_thresholds(caplog):
     answers = answers_of([[0, 2], [-1, -1]], [[0, 1], [1, 0]])
-    table = "prediction\tp(a)\tp(b)\na,b\t0.500000\t0.880797\n\t0.268941\t0.268941\n"
-    assert answers.files() == {"predictions.tsv": table}
+    assert answers.columns()["prediction"].values == (("a", "b"), ())
     thresholds = answers.best_threshold()
     assert thresholds == pytest.approx({"a": 0.1344707, "b": 0.574869})
     chosen = {"a": 0.2, "b": 0.9}
@@ -253,8 +251,13 @@ def test_json_lines_have_lists_of_labels(tmp_path):
     content = "".join(json.dumps(row) + "\n" for row in rows)
     data = read(tmp_path / "a.jsonl", content)
     answers = answers_of([[0, 2], [-1, -1]], [[0, 1], [1, 0]])
-    (table,) = answers.files().values()
-    written = data.with_columns(table, suffix=".jsonl")
+    (table,) = data.files(answers, suffix=".tsv").values()
+    assert table == (
+        "text\tlabel\tprediction\tp(a)\tp(b)\n"
+        'x\t["a"]\ta,b\t0.500000\t0.880797\n'
+        "y\t[]\t\t0.268941\t0.268941\n"
+    )
+    (written,) = data.files(answers, suffix=".jsonl").values()
     assert [json.loads(line) for line in written.splitlines()] == [
         {**rows[0], "prediction": ["a", "b"], "p(a)": 0.5, "p(b)": 0.880797},
         {**rows[1], "prediction": [], "p(a)": 0.268941, "p(b)": 0.268941},

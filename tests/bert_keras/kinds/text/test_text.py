@@ -12,7 +12,7 @@ from bert_keras.core.settings import config
 from bert_keras.core.settings.finetuning import FinetuningConfig, TextColumns
 from bert_keras.data import features, tokenization
 from bert_keras.kinds.text import text, text_forms
-from bert_keras.labelled import tokenized
+from bert_keras.labelled import tables, tokenized
 
 COLUMNS = TextColumns()
 TOKENIZER = tokenization.Tokenizer(
@@ -334,10 +334,12 @@ def test_the_f1_of_two_labels_names_its_label():
 
 def test_predictions_are_a_table():
     logits = np.array([[0, 0, math.log(2)], [800, 0, 0]], np.float32)
-    assert text.predictions_tsv(logits, ("a b", "ü", "2")) == (
+    columns = text.prediction_columns(logits, ("a b", "ü", "2"))
+    assert tables.joined([{}, {}], columns, suffix=".tsv") == (
         "prediction\tp(a b)\tp(ü)\tp(2)\n"
         "2\t0.250000\t0.250000\t0.500000\n"
         "a b\t1.000000\t0.000000\t0.000000\n"
     )
-    numbers = np.array([[0.5], [-1234567.0]], np.float32)
-    assert text.predictions_tsv(numbers, None) == "prediction\n0.5\n-1.23457e+06\n"
+    columns = text.prediction_columns(np.array([[0.5], [-1234567.0]], np.float32), None)
+    table = tables.joined([{}, {}], columns, suffix=".tsv")
+    assert table == "prediction\n0.5\n-1.23457e+06\n"
