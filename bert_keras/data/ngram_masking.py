@@ -14,6 +14,8 @@ most 2 words:
 If "un ##do it" is taken, all its words are owned by column 1, where it starts.
 """
 
+import itertools
+
 import numpy as np
 
 from bert_keras.data import seeded_hash
@@ -44,7 +46,7 @@ def draw(
     """
     is_start = _word_starts(input_ids, is_candidate, is_continuation)
     run_ends = _run_ends(is_start, is_candidate, max_ngram_size)
-    owners = _Drawing(run_ends, seeds, wanted).owners_of_words()
+    owners = _draw_runs(run_ends, seeds, wanted)
     columns = np.arange(input_ids.shape[1])
     word_of = np.maximum.accumulate(np.where(is_start, columns, 0), axis=1)
     return np.where(is_candidate, np.take_along_axis(owners, word_of, axis=1), -1)
@@ -84,8 +86,11 @@ def _run_ends(
     return ends
 
 
-class _Drawing:
-    """Drawing from shuffled piles, one pile for each sequence and number of words.
+def _draw_runs(
+    run_ends: np.ndarray, seeds: np.ndarray, wanted: np.ndarray
+) -> np.ndarray:
+    """Draws from shuffled piles, one for each sequence and number of words, until
+    nothing fits any more.
 
     All sequences go in step: a step draws one run in each unfinished sequence. `rows`
     are these sequences, and `sizes` the numbers of words of their runs, less one.
@@ -94,65 +99,49 @@ class _Drawing:
     Args:
         run_ends: `(sizes, n, L + 1)` from `_run_ends`.
         seeds: `(n,)` uint64.
-        room: `(n,)` tokens that may be covered.
+        wanted: `(n,)` tokens that may be covered.
+
+    Returns:
+        `(n, L + 1)`: for each column where a word starts the start of the run that
+        covers it, -1 elsewhere.
     """
-
-    def __init__(self, run_ends: np.ndarray, seeds: np.ndarray, room: np.ndarray):
-        self._run_ends = run_ends
-        self._seeds = seeds
-        self._room = room.copy()
-        self._piles = _shuffled_starts(run_ends, seeds)
-        self._num_left = (run_ends > 0).sum(axis=2)  # (sizes, n), as the next one is
-        self._num_drawn = np.zeros_like(self._num_left)
-        self._owners = np.full(run_ends.shape[1:], -1)
-
-    def owners_of_words(self) -> np.ndarray:
-        """Draws until nothing fits any more. Returns, `(n, L + 1)`, for each column
-        where a word starts the start of the run that covers it, -1 elsewhere."""
-        shares = 1 / np.arange(1, len(self._run_ends) + 1)
-        limits = np.cumsum(shares)[:-1] / shares.sum()
-        rows = np.arange(len(self._seeds))
-        step = -1
-        while True:
-            step += 1
-            is_open = (self._room[rows] > 0) & self._num_left[:, rows].any(axis=0)
-            rows = rows[is_open]
-            if not len(rows):
-                return self._owners
-            hashes = seeded_hash.hash_places(
-                self._seeds[rows], np.array([step]), purpose=seeded_hash.RUN_SIZE
-            )
-            fractions = seeded_hash.fractions(hashes[:, 0])
-            sizes = np.searchsorted(limits, fractions, "right")
-            self._draw_one(rows, sizes)
-
-    def _draw_one(self, rows: np.ndarray, sizes: np.ndarray) -> None:
-        """Draws one run in each row, and takes the runs that fit."""
+    shares = 1 / np.arange(1, len(run_ends) + 1)
+    limits = np.cumsum(shares)[:-1] / shares.sum()
+    piles = _shuffled_starts(run_ends, seeds)
+    num_left = (run_ends > 0).sum(axis=2)  # (sizes, n), as the next one is
+    num_drawn = np.zeros_like(num_left)
+    owners = np.full(run_ends.shape[1:], -1)
+    room = wanted.copy()
+    unfinished = np.arange(len(seeds))
+    for step in itertools.count():
+        is_open = (room[unfinished] > 0) & num_left[:, unfinished].any(axis=0)
+        rows = unfinished = unfinished[is_open]
+        if not len(rows):
+            break
+        hashes = seeded_hash.hash_places(
+            seeds[rows], np.array([step]), purpose=seeded_hash.RUN_SIZE
+        )
+        fractions = seeded_hash.fractions(hashes[:, 0])
+        sizes = np.searchsorted(limits, fractions, "right")
         # With more words than there is room for tokens, no run of the pile can fit.
-        is_hopeless = sizes + 1 > self._room[rows]
-        self._num_left[sizes[is_hopeless], rows[is_hopeless]] = 0
-        is_there = self._num_left[sizes, rows] > 0
+        is_hopeless = sizes + 1 > room[rows]
+        num_left[sizes[is_hopeless], rows[is_hopeless]] = 0
+        is_there = num_left[sizes, rows] > 0
         rows, sizes = rows[is_there], sizes[is_there]
-        starts = self._piles[sizes, rows, self._num_drawn[sizes, rows]]
-        self._num_drawn[sizes, rows] += 1
-        self._num_left[sizes, rows] -= 1
-        words = self._words(rows, starts, sizes)
-        num_tokens = self._run_ends[sizes, rows, starts] - starts
-        fits = (self._owners[rows, words] < 0).all(axis=0)
-        fits &= num_tokens <= self._room[rows]
-        self._room[rows[fits]] -= num_tokens[fits]
-        self._owners[rows[fits], words[:, fits]] = starts[fits]
-
-    def _words(
-        self, rows: np.ndarray, starts: np.ndarray, sizes: np.ndarray
-    ) -> np.ndarray:
-        """Returns the columns `(sizes, rows)` where the words of runs start. Runs of
-        fewer words have their last word several times."""
-        words = [starts]
-        for number in range(1, len(self._run_ends)):
-            following = self._run_ends[0, rows, words[-1]]
-            words.append(np.where(sizes >= number, following, words[-1]))
-        return np.stack(words)
+        starts = piles[sizes, rows, num_drawn[sizes, rows]]
+        num_drawn[sizes, rows] += 1
+        num_left[sizes, rows] -= 1
+        # (sizes, rows), columns where the words of the runs start. Runs of fewer words
+        # have their last word several times.
+        words = np.tile(starts, (len(run_ends), 1))
+        for number in range(1, len(run_ends)):
+            following = run_ends[0, rows, words[number - 1]]
+            words[number] = np.where(sizes >= number, following, words[number - 1])
+        num_tokens = run_ends[sizes, rows, starts] - starts
+        fits = (owners[rows, words] < 0).all(axis=0) & (num_tokens <= room[rows])
+        room[rows[fits]] -= num_tokens[fits]
+        owners[rows[fits], words[:, fits]] = starts[fits]
+    return owners
 
 
 def _shuffled_starts(run_ends: np.ndarray, seeds: np.ndarray) -> np.ndarray:

@@ -47,7 +47,8 @@ class ChoiceDataset(dataset.Rows):
     def encode(self, task, tokenizer, settings) -> tokenized.LabelledInputs:
         labels = {}
         if self.has_labels:
-            labels["label_ids"] = swag.label_ids(self.rows)
+            right = [question.label for question in self.rows]
+            labels["label_ids"] = np.array(right, np.int32)
         return tokenized.LabelledInputs(
             texts=swag.tokenize(
                 self.rows, tokenizer, max_seq_length=settings.max_seq_length

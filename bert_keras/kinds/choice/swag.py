@@ -122,11 +122,6 @@ def _question(
     )
 
 
-def label_ids(questions: Sequence[Question]) -> np.ndarray:
-    """Returns the right endings of labelled questions, `(num_questions,)` int32."""
-    return np.array([question.label for question in questions], np.int32)
-
-
 def tokenize(
     questions: Sequence[Question],
     tokenizer: tokenization.Tokenizer,

@@ -8,6 +8,7 @@ question may be anywhere in the file. No TensorFlow.
 # Relevances are None only in files without labels, which are not compared.
 # pyright: reportArgumentType=false
 
+import itertools
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_keras.core import files
-from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
 from bert_keras.kinds.text import text
 
@@ -96,9 +96,7 @@ def read_questions(
                 f"{passages[0].line}: expected an id for each question"
             )
         passages.extend(_candidates(place, row, names, number))
-    if not questions:
-        raise InputError(f"{path}: holds no rows, expected at least one")
-    listed = [Question(*question) for question in questions.values()]
+    listed = text.at_least_one(path, itertools.starmap(Question, questions.values()))
     return _without_repeats(path, listed) if has_labels else listed
 
 

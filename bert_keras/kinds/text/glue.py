@@ -34,7 +34,8 @@ class Submission(NamedTuple):
 class Task:
     """A data set. Splits are named as their files, without `.tsv`."""
 
-    folder: str
+    folder: str | None = None
+    """`None`: the name of the data set."""
     columns: TextColumns = _SENTENCES
     labels: tuple[str, ...] | None = ("0", "1")
     """Classes in the order of `run_classifier.py`; `None`: numbers from 0 to 5."""
@@ -62,32 +63,27 @@ _MNLI_LABELS = ("contradiction", "entailment", "neutral")
 
 TASKS: Mapping[str, Task] = {
     "CoLA": Task(
-        folder="CoLA",
         columns=TextColumns(text="sentence"),
         metrics=("matthews",),
         submissions={"test": Submission("CoLA.tsv", 1063)},
         column_names=("source", "label", "mark", "sentence"),
     ),
     "SST-2": Task(
-        folder="SST-2",
         columns=TextColumns(text="sentence"),
         submissions={"test": Submission("SST-2.tsv", 1821)},
     ),
     "MRPC": Task(
-        folder="MRPC",
         columns=TextColumns(text="#1 String", text_pair="#2 String", label="Quality"),
         metrics=("f1", "accuracy"),
         submissions={"test": Submission("MRPC.tsv", 1725)},
     ),
     "STS-B": Task(
-        folder="STS-B",
         columns=_SENTENCES.model_copy(update={"label": "score"}),
         labels=None,
         metrics=("spearman", "pearson"),
         submissions={"test": Submission("STS-B.tsv", 1379)},
     ),
     "QQP": Task(
-        folder="QQP",
         columns=TextColumns(
             text="question1", text_pair="question2", label="is_duplicate"
         ),
@@ -97,7 +93,6 @@ TASKS: Mapping[str, Task] = {
         max_broken_train_lines=100,
     ),
     "MNLI": Task(
-        folder="MNLI",
         # Files have 12 columns or, with the labels of five annotators, 16.
         columns=_SENTENCES.model_copy(update={"label": "gold_label"}),
         labels=_MNLI_LABELS,
@@ -108,17 +103,15 @@ TASKS: Mapping[str, Task] = {
         },
     ),
     "QNLI": Task(
-        folder="QNLI",
         columns=TextColumns(text="question", text_pair="sentence"),
         labels=_ENTAILMENT,
         submissions={"test": Submission("QNLI.tsv", 5463)},
     ),
     "RTE": Task(
-        folder="RTE",
         labels=_ENTAILMENT,
         submissions={"test": Submission("RTE.tsv", 3000)},
     ),
-    "WNLI": Task(folder="WNLI", submissions={"test": Submission("WNLI.tsv", 146)}),
+    "WNLI": Task(submissions={"test": Submission("WNLI.tsv", 146)}),
     "AX": Task(
         folder="diagnostic",
         labels=_MNLI_LABELS,
@@ -139,13 +132,13 @@ def find_files(
     task = TASKS[name]
     if splits is None:
         splits = [*([task.train] if task.train else []), *task.dev]
-    folder = files.path(directory) / task.folder
+    folder = files.path(directory) / (task.folder or name)
     paths = {split: folder / f"{split}.tsv" for split in splits}
     missing = [path.name for path in paths.values() if not path.is_file()]
     if missing:
         raise InputError(
             f"{folder}: no {', '.join(missing)}: expected the folder of GLUE as it is "
-            f"unpacked, with {task.folder} in it"
+            f"unpacked, with {folder.name} in it"
         )
     return paths
 

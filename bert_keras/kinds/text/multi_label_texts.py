@@ -3,7 +3,6 @@
 # Records of a dev file have labels.
 # pyright: reportArgumentType=false, reportOptionalIterable=false, reportOperatorIssue=false
 
-import math
 from collections.abc import Sequence
 
 from bert_keras.kinds.text import classified_texts
@@ -37,20 +36,10 @@ def describe(
 
 
 def _score(label: str, records: Sequence[MultiLabelText]) -> confusion.ClassScore:
-    pairs = [(label in r.labels, label in r.prediction) for r in records]
-    num_right = sum(is_right for is_right, _ in pairs)
-    num_answered = sum(is_answered for _, is_answered in pairs)
-    num_both = sum(map(all, pairs))
-    return confusion.ClassScore(
-        label,
-        precision=num_both / num_answered if num_answered else math.nan,
-        recall=num_both / num_right if num_right else math.nan,
-        f1=2 * num_both / (num_right + num_answered)
-        if num_right + num_answered
-        else math.nan,
-        num_right=num_right,
-        num_answered=num_answered,
-    )
+    right = [label in record.labels for record in records]
+    answered = [label in record.prediction for record in records]
+    _, score = confusion.class_scores(right, answered, [False, True])
+    return score._replace(name=label)
 
 
 def _worst(record: MultiLabelText) -> tuple[str, float]:

@@ -53,7 +53,7 @@ def test_every_file_is_read_to_its_last_row(shared_data, name, split):
     task = glue.TASKS[name]
     examples = glue.read(shared_data / "glue", name, split)
     assert len(examples) == ROWS[name][split]
-    path = shared_data / "glue" / task.folder / f"{split}.tsv"
+    path = shared_data / "glue" / (task.folder or name) / f"{split}.tsv"
     with open(path, encoding="utf-8-sig", newline="") as file:
         rows = list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
     has_names = name != "CoLA" or split == "test"

@@ -287,7 +287,8 @@ def test_no_answer_is_an_answer_and_its_threshold_is_chosen(init, tmp_path):
 def write_glue(folder: Path, name: str) -> None:
     """The official files of a task, tiny."""
     task, rng = glue.TASKS[name], random.Random(name)
-    (folder / task.folder).mkdir()
+    folder = folder / (task.folder or name)
+    folder.mkdir()
     columns = [task.columns.text, *filter(None, [task.columns.text_pair])]
     for split in (*filter(None, [task.train]), *task.dev, *task.submissions):
         is_test = split in task.submissions
@@ -305,7 +306,7 @@ def write_glue(folder: Path, name: str) -> None:
             label = ("1.0", "4.5") if task.labels is None else task.labels[:2]
             row[task.columns.label] = label[is_good]
             lines.append("\t".join(row.get(column, "x") for column in header))
-        (folder / task.folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
+        (folder / f"{split}.tsv").write_text("\n".join(lines) + "\n")
 
 
 @pytest.fixture(scope="module")
