@@ -27,6 +27,10 @@ CONTINUATION_PREFIX = "##"
 """Prefix of an entry that continues a word."""
 
 
+def _id_of(token: str) -> Any:
+    return property(lambda vocabulary: vocabulary.ids[token])
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """Entries of a `vocab.txt`; the id of an entry is its place. Refuses duplicates,
@@ -97,25 +101,7 @@ class Vocabulary:
     def _file_bytes(self) -> bytes:
         return "".join(f"{token}\n" for token in self.tokens).encode()
 
-    @property
-    def pad_id(self) -> int:
-        return self.ids[features.PAD_TOKEN]
-
-    @property
-    def unk_id(self) -> int:
-        return self.ids[features.UNK_TOKEN]
-
-    @property
-    def cls_id(self) -> int:
-        return self.ids[features.CLS_TOKEN]
-
-    @property
-    def sep_id(self) -> int:
-        return self.ids[features.SEP_TOKEN]
-
-    @property
-    def mask_id(self) -> int:
-        return self.ids[features.MASK_TOKEN]
+    pad_id, unk_id, cls_id, sep_id, mask_id = map(_id_of, features.SPECIAL_TOKENS)
 
 
 def typecode_for(vocab_size: int) -> Literal["H", "I"]:
@@ -401,10 +387,6 @@ def head_length(length: Any) -> Any:
 
 def truncated_lengths(length_a: int, length_b: int, total: int) -> tuple[int, int]:
     """Cuts the longer of two texts until both fit `total`, and returns the lengths."""
-    if length_a + length_b <= total:
-        return length_a, length_b
-    shorter = min(length_a, length_b)
-    if 2 * shorter > total:
-        return total - total // 2, total // 2
-    rest = total - shorter
-    return (rest, shorter) if length_a > length_b else (shorter, rest)
+    # What one text leaves of its half is the other's.
+    most_a = max(total - total // 2, total - length_b)
+    return min(length_a, most_a), min(length_b, max(total // 2, total - length_a))

@@ -150,7 +150,7 @@ def pack_pairs(
     has_b = tf.cast(lengths_b > 0, tf.int64)
     totals = max_seq_length - 2 - has_b
     halves = totals // 2
-    # As `tokenization.truncated_lengths`: what one leaves of its half is the other's.
+    # As `tokenization.truncated_lengths`.
     most_a = tf.maximum(totals - halves, totals - lengths_b)
     most_b = tf.maximum(halves, totals - lengths_a)
     return _pack(

@@ -4,14 +4,14 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 
 class Column(NamedTuple):
     """Answers to the rows of an input: numbers, labels, tuples of labels or lists."""
 
-    values: Sequence[Any]
+    values: Iterable[Any]
     number_format: str = ""
     """For `format`; numbers in JSON have as many digits. Empty for other values."""
 
