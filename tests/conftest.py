@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -30,10 +30,7 @@ from bert_keras.pipelines.engine import engines
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 SECONDS = REPOSITORY / "tests" / "seconds.json"
-"""Seconds that each file's tests took, by half of the suite.
-
-`--record_seconds` writes those of the half that it runs.
-"""
+"""Seconds that each file's fast tests took; `--record_seconds` writes them."""
 
 NUM_PARTS = 7
 """Parts of the slow half, one for each day of the week."""
@@ -47,20 +44,22 @@ Above `faulthandler_timeout`, which ends a worker that hangs in a test.
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--part", type=int, help="run one part of the slow half: 0 to 6")
-    parser.addoption("--record_seconds", help="half to write to tests/seconds.json")
+    parser.addoption(
+        "--record_seconds", action="store_true", help="write tests/seconds.json"
+    )
 
 
 def file_of(nodeid: str) -> str:
     return nodeid.partition("::")[0].removeprefix("tests/")
 
 
-def part_of_files(names: set[str], seconds: dict[str, float]) -> dict[str, int]:
-    """Shares files out to parts: the longest first, to the part with the least."""
-    totals = [0.0] * NUM_PARTS
+def part_of_files(num_tests: Mapping[str, int]) -> dict[str, int]:
+    """Shares files out to parts: the largest first, to the part with the fewest."""
+    totals = [0] * NUM_PARTS
     parts = {}
-    for name in sorted(names, key=lambda name: (-seconds.get(name, 10.0), name)):
+    for name in sorted(num_tests, key=lambda name: (-num_tests[name], name)):
         parts[name] = totals.index(min(totals))
-        totals[parts[name]] += seconds.get(name, 10.0)
+        totals[parts[name]] += num_tests[name]
     return parts
 
 
@@ -76,12 +75,11 @@ def pytest_collection_modifyitems(
     seconds = json.loads(SECONDS.read_text())
     part = config.getoption("--part")
     if part is not None:
-        slow = {file_of(item.nodeid) for item in items}
-        parts = part_of_files(slow, seconds["slow"])
+        parts = part_of_files(Counter(file_of(item.nodeid) for item in items))
         others = [item for item in items if parts[file_of(item.nodeid)] != part]
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if parts[file_of(item.nodeid)] == part]
-    items.sort(key=lambda item: -seconds["fast"].get(file_of(item.nodeid), 0.0))
+    items.sort(key=lambda item: -seconds.get(file_of(item.nodeid), 0.0))
 
 
 class Seconds:
@@ -90,15 +88,15 @@ class Seconds:
     by_file: dict[str, float] = {}
 
     @classmethod
-    def write(cls, half: str) -> None:
-        seconds = json.loads(SECONDS.read_text())
+    def write(cls) -> None:
         # Files of this run, and those of runs before that are still there.
-        both = sorted({**seconds[half], **cls.by_file}.items())
+        seconds = json.loads(SECONDS.read_text()) | cls.by_file
         rounded = {
-            name: round(s) for name, s in both if (SECONDS.parent / name).exists()
+            name: round(s)
+            for name, s in sorted(seconds.items())
+            if round(s) and (SECONDS.parent / name).exists()
         }
-        seconds[half] = {name: s for name, s in rounded.items() if s}
-        SECONDS.write_text(json.dumps(seconds, indent=1) + "\n")
+        SECONDS.write_text(json.dumps(rounded, indent=1) + "\n")
 
 
 def watch(config: pytest.Config) -> None:
@@ -123,9 +121,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if session.config.pluginmanager.has_plugin("dsession"):
         faulthandler.cancel_dump_traceback_later()
-    half = session.config.getoption("--record_seconds")
-    if half and "PYTEST_XDIST_WORKER" not in os.environ:
-        Seconds.write(half)
+    is_to_record = session.config.getoption("--record_seconds")
+    if is_to_record and "PYTEST_XDIST_WORKER" not in os.environ:
+        Seconds.write()
 
 
 def resident_bytes() -> int:
