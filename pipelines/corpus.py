@@ -27,7 +27,6 @@ from bert_keras.pipelines import (
     duplicates,
     filters,
     instances,
-    words,
 )
 from bert_keras.pipelines.engine import steps
 from bert_keras.pipelines.sources import encodings, reading, source
@@ -353,17 +352,16 @@ class _Read(steps.Worker):
                 counts[f"rejected/{document.reason.split(':')[0]}"] += 1
                 rejects.append(document)
                 continue
-            kept = document_records.keep_paragraphs(
+            kept = document_records.without_repeats(
                 document, config=config, overlap=self._overlap, counts=counts
             )
             if kept is None:
                 continue
             bucket = instances.bucket_of(document.id, self._job.num_shards)
-            record = document_records.make_record(document, kept)
-            yield steps.Send(_DOCUMENTS, bucket, record.to_bytes())
+            yield steps.Send(_DOCUMENTS, bucket, document_records.pack(kept[0]))
             if config.deduplicate_paragraphs:
-                version = document_records.Version.of(record, kept)
-                yield steps.Send(_VERSIONS, bucket, version.to_bytes())
+                version = document_records.Version.of(*kept)
+                yield steps.Send(_VERSIONS, bucket, document_records.pack(version))
         yield steps.counted(counts, rejects=rejects)
 
 
@@ -385,7 +383,8 @@ class _FindNewest(steps.Worker):
         _, groups = element
         kept: dict[str, document_records.Version] = {}
         shared_ids: dict[str, str] = {}
-        for version in map(document_records.Version.from_bytes, groups[_VERSIONS]):
+        for values in map(document_records.unpack, groups[_VERSIONS]):
+            version = document_records.Version._make(values)
             key, rank = version.id, version.rank
             other = kept.setdefault(key, version)
             if rank > other.rank:
@@ -424,7 +423,8 @@ class _Write(steps.Worker):
         marks = duplicates.marks_by_document(groups[_MARKS])
         keepers = duplicates.marks_by_document(groups[_KEEPERS])
         kept, num_dropped, shared_ids = document_records.newest(
-            map(document_records.Record.from_bytes, groups[_DOCUMENTS])
+            document_records.Record._make(document_records.unpack(data))
+            for data in groups[_DOCUMENTS]
         )
         counts["dropped/duplicate"] += num_dropped - len(shared_ids)
         if shared_ids:
@@ -467,18 +467,19 @@ class _Write(steps.Worker):
         config = self._job.config
         document = json.loads(zlib.decompress(record.line))
         before = document["paragraphs"]
-        hashes = duplicates.paragraph_hashes(before, config.min_duplicate_words)
-        paragraphs = [before[place] for place in duplicates.kept_places(hashes, marked)]
-        num_words = sum(
-            words.count_words(text) for text in itertools.chain(*paragraphs)
-        )
-        is_too_short = not paragraphs or num_words < config.min_document_words
+        least = config.min_duplicate_words
+        facts = [duplicates.words_and_hash(one, least) for one in before]
+        places = duplicates.kept_places([value for _, value in facts], marked)
+        num_words = sum(facts[place][0] for place in places)
+        is_too_short = not places or num_words < config.min_document_words
         if is_too_short and keeps:
             return record
-        num_dropped = len(before) - len(paragraphs)
+        num_dropped = len(before) - len(places)
         counts["dropped_paragraphs/in another document"] += num_dropped
         if is_too_short:
             counts["dropped/too short without duplicates"] += 1
             return None
-        document["paragraphs"] = paragraphs
-        return document_records.pack(document, rank=record.rank, num_words=num_words)
+        document["paragraphs"] = [before[place] for place in places]
+        return document_records.make_record(
+            document, rank=record.rank, num_words=num_words
+        )

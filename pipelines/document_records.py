@@ -4,11 +4,11 @@ import hashlib
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from bert_keras.core.settings.config import CorpusConfig
-from bert_keras.pipelines import duplicates, filters, sentences, words
+from bert_keras.pipelines import duplicates, filters, sentences
 from bert_keras.pipelines.sources import source
 
 
@@ -22,13 +22,6 @@ class Record(NamedTuple):
     line: bytes
     """The document as a line of JSON, compressed."""
 
-    def to_bytes(self) -> bytes:
-        return _pack(self)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "Record":
-        return cls._make(_unpack(data))
-
 
 class Version(NamedTuple):
     """The paragraphs of a record, by their hashes alone."""
@@ -40,95 +33,73 @@ class Version(NamedTuple):
     hashes: bytes
 
     @classmethod
-    def of(cls, record: Record, kept: "Kept") -> "Version":
+    def of(cls, record: Record, hashes: Iterable[int | None]) -> "Version":
         line = zlib.decompress(record.line)
         digest = hashlib.blake2b(line, digest_size=16).hexdigest()
-        rows = duplicates.paragraph_block(0, kept.hashes)
+        rows = duplicates.paragraph_block(0, hashes)
         return cls(record.id, record.rank, digest, rows[:, 0].tobytes())
 
-    def to_bytes(self) -> bytes:
-        return _pack(self)
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "Version":
-        return cls._make(_unpack(data))
-
-
-def _pack(values: tuple[Any, ...]) -> bytes:
+def pack(values: Record | Version) -> bytes:
     """Packs values as a line of JSON, and the bytes that come last."""
     return json.dumps(values[:-1]).encode() + b"\n" + values[-1]
 
 
-def _unpack(data: bytes) -> list[Any]:
+def unpack(data: bytes) -> list[Any]:
     head, _, content = data.partition(b"\n")
     return [*json.loads(head), content]
 
 
-class Kept(NamedTuple):
-    """The paragraphs of a document that stay."""
-
-    paragraphs: Sequence[duplicates.Paragraph]
-    hashes: list[int | None]
-    """Hashes as of `duplicates.paragraph_hashes`; empty if they are not needed."""
-    num_words: int
-
-
-def keep_paragraphs(
+def without_repeats(
     document: source.SourceDocument,
     *,
     config: CorpusConfig,
     overlap: filters.Overlap | None,
     counts: Counter[str],
-) -> Kept | None:
-    """Returns the paragraphs to keep of a document; `None` if all of it is dropped."""
+) -> tuple[Record, list[int | None]] | None:
+    """Returns the record of a document and the hashes of its paragraphs.
+
+    Paragraphs that repeat go if `config` says so; `None`: all of the document does.
+    """
     paragraphs = document.paragraphs
-    if not config.deduplicate_paragraphs:
-        texts = map(duplicates.text_of, paragraphs)
-        sizes, hashes = list(map(words.count_words, texts)), []
-    else:
-        least = config.min_duplicate_words
-        found = [duplicates.words_and_hash(one, least) for one in paragraphs]
-        sizes, hashes = map(list, zip(*found, strict=True)) if found else ([], [])
-        places = duplicates.kept_places(hashes, ())
+    least = config.min_duplicate_words
+    facts = [duplicates.words_and_hash(one, least) for one in paragraphs]
+    if config.deduplicate_paragraphs:
+        places = duplicates.kept_places([value for _, value in facts], ())
         if num_repeats := len(paragraphs) - len(places):
             counts["dropped_paragraphs/repeated"] += num_repeats
             paragraphs = [paragraphs[place] for place in places]
-            hashes = [hashes[place] for place in places]
-            sizes = [sizes[place] for place in places]
-    if sum(sizes) < config.min_document_words:
+            facts = [facts[place] for place in places]
+    num_words = sum(size for size, _ in facts)
+    if num_words < config.min_document_words:
         counts["dropped/too short"] += 1
-    elif overlap is not None and overlap.find(map(duplicates.text_of, paragraphs)):
+        return None
+    if overlap is not None and overlap.find(map(duplicates.text_of, paragraphs)):
         counts["dropped/overlap with evaluation data"] += 1
-    elif paragraphs:
-        return Kept(paragraphs, hashes, sum(sizes))
-    return None
-
-
-def make_record(document: source.SourceDocument, kept: Kept) -> Record:
+        return None
+    if not paragraphs:
+        return None
     split = (
         sentences.split_sentences(one) if isinstance(one, str) else list(one)
-        for one in kept.paragraphs
+        for one in paragraphs
     )
-    return pack(
-        {
-            "id": document.id,
-            "source": document.source,
-            "title": document.title,
-            "paragraphs": [paragraph for paragraph in split if paragraph],
-        },
-        rank=document.rank,
-        num_words=kept.num_words,
-    )
+    content = {
+        "id": document.id,
+        "source": document.source,
+        "title": document.title,
+        "paragraphs": [paragraph for paragraph in split if paragraph],
+    }
+    record = make_record(content, rank=document.rank, num_words=num_words)
+    return record, [value for _, value in facts]
 
 
-def pack(document: Mapping[str, Any], *, rank: str, num_words: int) -> Record:
+def make_record(document: Mapping[str, Any], *, rank: str, num_words: int) -> Record:
     line = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-    paragraphs = document["paragraphs"]
     return Record(
         id=document["id"],
         rank=rank,
         source=document["source"],
-        num_sentences=sum(map(len, paragraphs)),
+        num_sentences=sum(map(len, document["paragraphs"])),
         num_words=num_words,
         line=zlib.compress(line.encode("utf-8", "replace"), 1),
     )

@@ -51,17 +51,6 @@ def _hash(encoded: bytes) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-def paragraph_hashes(
-    paragraphs: Iterable[Paragraph], min_words: int
-) -> list[int | None]:
-    """Returns the hash of each paragraph, `None` below `min_words` words: these may
-    repeat."""
-    return [
-        paragraph_hash(one) if words.has_words(text_of(one), min_words) else None
-        for one in paragraphs
-    ]
-
-
 def words_and_hash(paragraph: Paragraph, min_words: int) -> tuple[int, int | None]:
     """Returns the number of words, and the hash, `None` below `min_words` words.
 

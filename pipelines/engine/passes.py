@@ -52,7 +52,7 @@ _PROCESS_BYTES = 60_000_000
 _LEAST_WORK_BYTES = 100_000_000
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Pass:
     job: steps.Job
     """The job, with the items of this pass alone."""
@@ -86,27 +86,42 @@ class Passes:
 
     def run(self, job: steps.Job) -> dict[str, list[steps.Result]]:
         budget = _memory_of_a_pass(self.num_workers, self.memory_limit)
-        files_of_job = _JobFiles(job)
+        root = _local_directory(job.work_dir)
+        results: dict[str, list[steps.Result]] = {}
+        spilled: dict[str, list[str]] = {name: [] for name in job.shuffles}
         for step in job.steps(steps.Heartbeat(None)):
+            directory = root / step.name
+            directory.mkdir(parents=True, exist_ok=True)
             # 1. Items or keys that no finished pass covers; none may be too large.
-            sizes = files_of_job.remaining_sizes(step)
+            inputs = {name: spilled[name] for name in step.reads}
+            sizes = _sizes(job, step, inputs)
+            for marker in _read_markers(directory):
+                for unit in marker["units"]:
+                    sizes.pop(unit, None)
             _check_memory(step, sizes, budget)
             # 2. Passes over them, each in a process, some at a time.
-            groups = _group(sizes, self.num_workers)
-            passes = [files_of_job.plan(step, units) for units in groups]
+            passes = []
+            for units in _group(sizes, self.num_workers):
+                items = [] if step.reads else [job.items[unit] for unit in units]
+                own = dataclasses.replace(job, items=items)
+                passes.append(Pass(own, step.name, units, inputs, str(directory)))
             with progress.Progress(
                 f"{job.title}: {step.title}",
                 total=sum(sizes.values()),
                 unit="bytes",
-                read=_BytesRead(passes, sizes),
+                read=functools.partial(_bytes_read, passes, sizes),
             ):
                 _supervise(passes, self.num_workers, type(step.do).__module__)
             # 3. Results, and the files that the next steps read.
-            files_of_job.collect(step)
+            results[step.name] = []
+            for marker in _read_markers(directory):
+                results[step.name] += marker["results"]
+                for name, paths in marker["spilled"].items():
+                    spilled[name] += paths
         if files.is_remote(job.work_dir):
             # The caller deletes the remote directory, but not its part on this disk.
-            files_of_job.delete()
-        return files_of_job.results
+            shutil.rmtree(root, ignore_errors=True)
+        return results
 
     def check_paths(self, *paths: str | os.PathLike[str]) -> None:
         """Does nothing: this machine sees all paths."""
@@ -121,6 +136,19 @@ def _memory_of_a_pass(num_workers: int, memory_limit: int) -> int:
             "--workers"
         )
     return (memory_limit - least) // num_workers + _LEAST_WORK_BYTES
+
+
+def _sizes(
+    job: steps.Job, step: steps.Step, inputs: Mapping[str, Sequence[str]]
+) -> dict[int, int]:
+    """Returns the bytes of each item, or of each key that has values."""
+    if not step.reads:
+        return {number: item.num_bytes for number, item in enumerate(job.items)}
+    spilled = [
+        spills.spilled_bytes(path) for paths in inputs.values() for path in paths
+    ]
+    totals = functools.reduce(operator.add, spilled).tolist() if spilled else []
+    return {key: size for key, size in enumerate(totals) if size}
 
 
 def _check_memory(step: steps.Step, sizes: Mapping[int, int], budget: int) -> None:
@@ -151,67 +179,14 @@ def _group(sizes: Mapping[int, int], num_workers: int) -> Iterator[tuple[int, ..
         yield tuple(group)
 
 
-class _BytesRead:
-    """Bytes that passes have read so far; called by the progress line."""
-
-    def __init__(self, passes: Iterable[Pass], sizes: Mapping[int, int]):
-        self._done = 0
-        self._open = {p.path(""): sum(map(sizes.__getitem__, p.units)) for p in passes}
-
-    def __call__(self) -> int:
-        for path in [p for p in self._open if os.path.exists(f"{p}.done")]:
-            self._done += self._open.pop(path)
-        running = (steps.sum_of_heartbeats(f"{p}.heartbeats") for p in self._open)
-        return self._done + sum(running)
-
-
-class _JobFiles:
-    """Markers and files of finished passes, in the working directory of a job."""
-
-    def __init__(self, job: steps.Job):
-        self._job = job
-        self._root = _local_directory(job.work_dir)
-        self._spilled: dict[str, list[str]] = {name: [] for name in job.shuffles}
-        self.results: dict[str, list[steps.Result]] = {}
-
-    def delete(self) -> None:
-        shutil.rmtree(self._root, ignore_errors=True)
-
-    def remaining_sizes(self, step: steps.Step) -> dict[int, int]:
-        """Returns the bytes of each item or key that no finished pass covers."""
-        directory = self._directory(step)
-        directory.mkdir(parents=True, exist_ok=True)
-        if step.reads:
-            paths = [path for name in step.reads for path in self._spilled[name]]
-            spilled = map(spills.spilled_bytes, paths)
-            totals = functools.reduce(operator.add, spilled).tolist() if paths else []
-            sizes = {key: size for key, size in enumerate(totals) if size}
-        else:
-            sizes = {n: item.num_bytes for n, item in enumerate(self._job.items)}
-        for marker in _read_markers(directory):
-            for unit in marker["units"]:
-                sizes.pop(unit, None)
-        return sizes
-
-    def plan(self, step: steps.Step, units: tuple[int, ...]) -> Pass:
-        items = [] if step.reads else [self._job.items[unit] for unit in units]
-        return Pass(
-            job=dataclasses.replace(self._job, items=items),
-            step_name=step.name,
-            units=units,
-            inputs={name: self._spilled[name] for name in step.reads},
-            directory=str(self._directory(step)),
-        )
-
-    def collect(self, step: steps.Step) -> None:
-        self.results[step.name] = []
-        for marker in _read_markers(self._directory(step)):
-            self.results[step.name] += marker["results"]
-            for name, paths in marker["spilled"].items():
-                self._spilled[name] += paths
-
-    def _directory(self, step: steps.Step) -> Path:
-        return self._root / step.name
+def _bytes_read(passes: Iterable[Pass], sizes: Mapping[int, int]) -> int:
+    """Returns the bytes that passes have read so far."""
+    return sum(
+        sum(sizes[unit] for unit in one.units)
+        if os.path.exists(one.path(".done"))
+        else steps.sum_of_heartbeats(one.path(".heartbeats"))
+        for one in passes
+    )
 
 
 def _local_directory(work_dir: str) -> Path:

@@ -10,10 +10,12 @@ from bert_keras.pipelines import duplicates, words
 MIN_WORDS = 3
 
 
+def hashes_of(paragraphs, min_words):
+    return [duplicates.words_and_hash(one, min_words)[1] for one in paragraphs]
+
+
 def drop(paragraphs, marks, *, min_words):
-    places = duplicates.kept_places(
-        duplicates.paragraph_hashes(paragraphs, min_words), marks
-    )
+    places = duplicates.kept_places(hashes_of(paragraphs, min_words), marks)
     return [paragraphs[place] for place in places]
 
 
@@ -39,9 +41,7 @@ def find_all(documents, *, num_partitions=7):
     """All three steps over (document hash, paragraphs), shared out at random."""
     blocks = {}
     for document, paragraphs in documents:
-        rows = duplicates.paragraph_block(
-            document, duplicates.paragraph_hashes(paragraphs, MIN_WORDS)
-        )
+        rows = duplicates.paragraph_block(document, hashes_of(paragraphs, MIN_WORDS))
         for number, block in duplicates.partition(rows, num_partitions).items():
             blocks.setdefault(number, []).append(block)
     marks = []
@@ -132,9 +132,7 @@ def test_sentences_have_the_hash_of_their_paragraph():
         assert drop([sentences], {value}, min_words=6) == []
         for min_words in range(1, 20):
             blocks = [
-                duplicates.paragraph_block(
-                    1, duplicates.paragraph_hashes([paragraph], min_words)
-                )
+                duplicates.paragraph_block(1, hashes_of([paragraph], min_words))
                 for paragraph in (text, sentences)
             ]
             assert blocks[0].tolist() == blocks[1].tolist()
