@@ -113,7 +113,7 @@ def _marked(text: str, start: int, end: int, marks: Sequence[Mark]) -> str:
 def _escape(text: str) -> str:
     text = _UNBROKEN.sub(_shorten, text)
     text = re.sub(r"\s+", " ", text)
-    text = "".join(char if _is_seen(char) else _number(char) for char in text)
+    text = "".join(map(_visible, text))
     return _MARKUP.sub(lambda char: f"&#{ord(char[0])};", text)
 
 
@@ -123,14 +123,13 @@ def _shorten(run: re.Match[str]) -> str:
     return f"{run[0][: 3 * quarter]}…{run[0][-quarter:]}"
 
 
-def _is_seen(char: str) -> bool:
+def _visible(char: str) -> str:
+    """Returns a character, or the number of an invisible one."""
     # Joiners belong to their letters and stay; half a surrogate pair cannot be written
     # at all.
     is_control = unicodedata.category(char) in ("Cc", "Cs")
-    return not is_control and not _BIDI_CONTROLS.match(char)
-
-
-def _number(char: str) -> str:
+    if not is_control and not _BIDI_CONTROLS.match(char):
+        return char
     return f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}"
 
 

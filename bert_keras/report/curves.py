@@ -3,7 +3,6 @@
 # matplotlib's types are narrower than what it takes.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,75 +13,51 @@ from matplotlib import axes, figure, ticker
 from bert_keras.pages import drawing
 from bert_keras.report import event_log, facts
 
-
-@dataclasses.dataclass(frozen=True)
-class Metric:
-    title: str
-    axis: str
-    """Label of the y axis, with the unit."""
-    _: dataclasses.KW_ONLY
-    spans_decades: bool = False
-    """Whether the axis may be logarithmic, where the values span decades."""
-    begins_at_zero: bool = False
-    """Whether the axis begins at 0; a metric that is always 0 is then not drawn."""
-    is_smoothed: bool = True
-
-
 METRICS = {
-    "loss": Metric("loss", "loss (nats)"),
-    "masked_lm_loss": Metric("masked-LM loss", "cross entropy per masked token (nats)"),
-    "masked_lm_accuracy": Metric("masked-LM accuracy", "share of masked tokens found"),
-    "next_sentence_loss": Metric(
-        "next-sentence loss", "cross entropy per example (nats)"
+    "loss": ("loss", "loss (nats)"),
+    "masked_lm_loss": ("masked-LM loss", "cross entropy per masked token (nats)"),
+    "masked_lm_accuracy": ("masked-LM accuracy", "share of masked tokens found"),
+    "next_sentence_loss": ("next-sentence loss", "cross entropy per example (nats)"),
+    "next_sentence_accuracy": (
+        "next-sentence accuracy",
+        "share of examples told right",
     ),
-    "next_sentence_accuracy": Metric(
-        "next-sentence accuracy", "share of examples told right"
-    ),
-    "accuracy": Metric("accuracy", "share of examples told right"),
-    "f1": Metric("F1", "F1"),
-    "macro_f1": Metric("F1", "mean F1 of the labels"),
-    "precision": Metric("precision", "share of answers that are right"),
-    "recall": Metric("recall", "share of right answers found"),
-    "exact_match": Metric("exact match", "percent"),
-    "exact": Metric("exact match", "percent"),
-    "matthews": Metric("Matthews correlation", "correlation"),
-    "pearson": Metric("Pearson correlation", "correlation"),
-    "spearman": Metric("Spearman correlation", "correlation"),
-    "learning_rate": Metric(
-        "learning rate", "learning rate", is_smoothed=False, begins_at_zero=True
-    ),
-    "gradient_norm": Metric(
-        "gradient norm", "global norm before clipping", spans_decades=True
-    ),
-    "sequences_per_second": Metric(
-        "speed", "sequences per second", begins_at_zero=True
-    ),
-    "tokens_per_second": Metric(
-        "speed in tokens", "tokens per second", begins_at_zero=True
-    ),
-    "real_tokens_per_second": Metric(
-        "speed in tokens without padding", "tokens per second", begins_at_zero=True
-    ),
-    "model_flop_utilization": Metric(
-        "model FLOP utilization", "share of the device's peak", begins_at_zero=True
-    ),
-    "input_wait_share": Metric(
-        "waiting for data", "share of the time", begins_at_zero=True
-    ),
-    "skipped_steps": Metric(
-        "skipped steps", "steps skipped so far", is_smoothed=False, begins_at_zero=True
-    ),
-    "loss_scale": Metric(
-        "loss scale", "factor of the loss", spans_decades=True, is_smoothed=False
-    ),
+    "accuracy": ("accuracy", "share of examples told right"),
+    "f1": ("F1", "F1"),
+    "macro_f1": ("F1", "mean F1 of the labels"),
+    "precision": ("precision", "share of answers that are right"),
+    "recall": ("recall", "share of right answers found"),
+    "exact_match": ("exact match", "percent"),
+    "exact": ("exact match", "percent"),
+    "matthews": ("Matthews correlation", "correlation"),
+    "pearson": ("Pearson correlation", "correlation"),
+    "spearman": ("Spearman correlation", "correlation"),
+    "learning_rate": ("learning rate", "learning rate"),
+    "gradient_norm": ("gradient norm", "global norm before clipping"),
+    "sequences_per_second": ("speed", "sequences per second"),
+    "tokens_per_second": ("speed in tokens", "tokens per second"),
+    "real_tokens_per_second": ("speed in tokens without padding", "tokens per second"),
+    "model_flop_utilization": ("model FLOP utilization", "share of the device's peak"),
+    "input_wait_share": ("waiting for data", "share of the time"),
+    "skipped_steps": ("skipped steps", "steps skipped so far"),
+    "loss_scale": ("loss scale", "factor of the loss"),
 }
-"""Pictures of a run, by the last part of the metric's tag."""
+"""Pictures of a run, by the last part of the metric's tag: the title, and the label of
+the y axis with the unit."""
+
+_BEGIN_AT_ZERO = ("learning_rate", "sequences_per_second", "tokens_per_second")
+_BEGIN_AT_ZERO += ("real_tokens_per_second", "model_flop_utilization")
+_BEGIN_AT_ZERO += ("input_wait_share", "skipped_steps")
+"""Metrics whose axis begins at 0; one that is always 0 is not drawn."""
+_SPAN_DECADES = ("gradient_norm", "loss_scale")
+"""Metrics whose axis may be logarithmic, where the values span decades."""
+_NOT_SMOOTHED = ("learning_rate", "skipped_steps", "loss_scale")
 
 
 def draw_curves(run: facts.Facts, directory: Path) -> list[tuple[str, str]]:
     """Draws every metric that was logged, as `<metric>.png`; returns the title and file
     name of each, in the order of `METRICS`."""
-    titles = {name: metric.title for name, metric in METRICS.items()}
+    titles = {name: title for name, (title, _) in METRICS.items()}
     # F1 of one of two labels, such as `f1 of fraud`.
     names = (tag.partition("/")[2] for tag in run.eval.scalars)
     titles |= {name: name for name in names if name.startswith("f1 of ")}
@@ -100,16 +75,16 @@ def draw_curves(run: facts.Facts, directory: Path) -> list[tuple[str, str]]:
 
 def draw_metric(run: facts.Facts, name: str) -> figure.Figure | None:
     """Draws a metric in training and evaluation; `None`: it has no values to draw."""
-    metric = METRICS.get(name) or Metric(name, "F1")
+    title, axis = METRICS.get(name) or (name, "F1")
     train = _finite(facts.find_curve(run.train, name))
     evaluation = _finite(facts.find_curve(run.eval, name))
     values = [c.values for c in (train, evaluation) if c is not None]
-    if not values or (metric.begins_at_zero and not np.any(np.concatenate(values))):
+    if not values or (name in _BEGIN_AT_ZERO and not np.any(np.concatenate(values))):
         return None
-    picture, plot = drawing.new_plot(f"{run.name}: {metric.title}")
-    plot.set(xlabel="step", ylabel=metric.axis)
+    picture, plot = drawing.new_plot(f"{run.name}: {title}")
+    plot.set(xlabel="step", ylabel=axis)
     if train is not None:
-        _draw_training(plot, train, metric)
+        _draw_training(plot, train, is_smoothed=name not in _NOT_SMOOTHED)
     if evaluation is not None:
         plot.plot(
             *evaluation,
@@ -129,7 +104,7 @@ def draw_metric(run: facts.Facts, name: str) -> figure.Figure | None:
             label="baseline",
             linewidth=1.5,
         )
-    _scale_axes(plot, metric)
+    _scale_axes(plot, name)
     _mark_steps(plot, run.phase_ends, label="next phase", linestyle="--")
     _mark_steps(plot, run.train.restarts, label="restart", linestyle=":")
     drawing.add_legend(picture)
@@ -144,9 +119,11 @@ def _finite(curve: event_log.Curve | None) -> event_log.Curve | None:
     return event_log.Curve(curve.steps[finite], values)
 
 
-def _draw_training(plot: axes.Axes, curve: event_log.Curve, metric: Metric) -> None:
+def _draw_training(
+    plot: axes.Axes, curve: event_log.Curve, *, is_smoothed: bool
+) -> None:
     steps, values = curve
-    if not metric.is_smoothed or len(steps) < 60:
+    if not is_smoothed or len(steps) < 60:
         plot.plot(steps, values, color=drawing.BLUE, linewidth=1.8, label="training")
         return
     plot.plot(steps, values, color=drawing.BLUE, linewidth=0.7, alpha=0.35)
@@ -182,12 +159,12 @@ def _mark_steps(
         )
 
 
-def _scale_axes(plot: axes.Axes, metric: Metric) -> None:
+def _scale_axes(plot: axes.Axes, name: str) -> None:
     plot.xaxis.set_major_locator(ticker.MaxNLocator(integer=True, nbins=8))
     plot.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
     values = np.concatenate([line.get_ydata() for line in plot.get_lines()])
     lowest, highest = values.min(), values.max()
-    if metric.spans_decades and 0 < 20 * lowest < highest:
+    if name in _SPAN_DECADES and 0 < 20 * lowest < highest:
         plot.set_yscale("log")
         subs = (1, 2, 5) if highest < 1000 * lowest else (1,)
         plot.yaxis.set_major_locator(ticker.LogLocator(subs=subs))
@@ -199,5 +176,5 @@ def _scale_axes(plot: axes.Axes, metric: Metric) -> None:
         # A hundred digits would leave no room for the curve.
         shown = "{x:,.0f}" if highest - lowest < 1e9 else "{x:g}"
         plot.yaxis.set_major_formatter(ticker.StrMethodFormatter(shown))
-    if metric.begins_at_zero:
+    if name in _BEGIN_AT_ZERO:
         plot.set_ylim(bottom=0)

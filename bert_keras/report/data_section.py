@@ -37,6 +37,7 @@ def _rows(report: data_report.DataReport) -> list[list[str]]:
 
 def _cells(file: data_report.FileReport, names: list[str]) -> dict[str, str]:
     lengths = file.lengths
+    total = sum(file.labels.values()) + file.num_other_labels
     counts = {
         "longer than `max_seq_length`": lengths.num_long,
         "repeat an earlier text": file.num_repeated,
@@ -49,42 +50,32 @@ def _cells(file: data_report.FileReport, names: list[str]) -> dict[str, str]:
         "tokens: median": f"{lengths.median:,}",
         "tokens: 95 % have at most": f"{lengths.percentile_95:,}",
         "tokens: longest": f"{lengths.longest:,}",
+        **{what: _cell(count, file.num_examples) for what, count in counts.items()},
         **{
-            what: ""
-            if count is None
-            else _cell(count, count / (file.num_examples or 1))
-            for what, count in counts.items()
-        },
-        **{
-            f"label {markdown.literal(name)}": _cell(
-                file.labels.get(name, 0), facts.share_of(name, file)
-            )
+            f"label {markdown.literal(name)}": _cell(file.labels.get(name, 0), total)
             for name in names
         },
     }
 
 
-def _cell(count: int, share: float) -> str:
-    return f"{count:,} ({markdown.percent(share)})" if count else "0"
+def _cell(count: int | None, total: int) -> str:
+    if not count:
+        return "" if count is None else "0"
+    return f"{count:,} ({markdown.percent(count / total)})"
 
 
 def draw(report: data_report.DataReport) -> figure.Figure:
     """Draws shares of labels beside shares of lengths, a colour for each file."""
     names = list(report.files[0].labels)[:MAX_DRAWN_LABELS]
     height = max(4.0, 1.6 + 0.3 * len(names))
-    picture, *plots = _plots(bool(names), height)
+    picture, plot = drawing.new_plot("Lengths", height=height)
     if names:
-        _draw_labels(plots[0], report, names)
-    _draw_lengths(plots[-1], report)
+        picture = figure.Figure(figsize=(11, height), layout="constrained")
+        left, plot = picture.subplots(1, 2)
+        _draw_labels(left, report, names)
+    _draw_lengths(plot, report)
     drawing.add_legend(picture, num_columns=len(_COLOURS))
     return picture
-
-
-def _plots(has_labels: bool, height: float) -> tuple[figure.Figure, *tuple[axes.Axes]]:
-    if not has_labels:
-        return drawing.new_plot("Lengths", height=height)
-    picture = figure.Figure(figsize=(11, height), layout="constrained")
-    return picture, *picture.subplots(1, 2)
 
 
 def _draw_labels(

@@ -1,6 +1,7 @@
 """Lines on the progress of training, for people."""
 
 import collections
+import functools
 import logging
 import math
 import time
@@ -29,9 +30,14 @@ class ProgressLine(watcher.Watcher):
         tokens_per_example: int | None = None,
         start_line: str,
     ):
-        self._tokens_per_example = tokens_per_example
         self._num_train_steps = num_train_steps
         self._batch_size = batch_size
+        self._line = functools.partial(
+            step_line,
+            num_train_steps=num_train_steps,
+            batch_size=batch_size,
+            tokens_per_example=tokens_per_example,
+        )
         logger.info("%s; building the graph", start_line)
         self._rate, self._line_at = Rate(), -math.inf
 
@@ -45,22 +51,13 @@ class ProgressLine(watcher.Watcher):
         if not is_last and now - self._line_at < self.LINE_SECONDS:
             return
         self._line_at = now
-        steps_per_second = self._rate.steps_per_second()
-        logger.info(
-            step_line(
-                logs,
-                step=step,
-                num_train_steps=self._num_train_steps,
-                sequences_per_second=(
-                    steps_per_second and steps_per_second * self._batch_size
-                ),
-                batch_size=self._batch_size,
-                tokens_per_example=self._tokens_per_example,
-            )
-        )
+        rate = self._rate.steps_per_second()
+        per_second = rate and rate * self._batch_size
+        logger.info(self._line(logs, step=step, sequences_per_second=per_second))
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        logger.info("evaluation at step %d  %s", step, metrics_text(metrics))
+        values = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        logger.info("evaluation at step %d  %s", step, values)
 
 
 class Rate:
@@ -96,11 +93,6 @@ class Rate:
         return (step - before) / max(end - begin, 1e-9) if step > before else None
 
 
-def metrics_text(metrics: Mapping[str, float]) -> str:
-    """Returns `loss 6.4123  masked_lm_accuracy 0.1312`."""
-    return "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
-
-
 def step_line(
     logs: Mapping[str, float],
     *,
@@ -119,11 +111,8 @@ def step_line(
         for name, value in logs.items()
         if name == "loss" or name.endswith("accuracy")
     ]
-    parts = [
-        f"step {step}/{num_train_steps}",
-        *scores,
-        f"lr {logs['learning_rate']:.2g}",
-    ]
+    rate = f"lr {logs['learning_rate']:.2g}"
+    parts = [f"step {step}/{num_train_steps}", *scores, rate]
     if tokens_per_example and "tokens" in logs:
         share = 1 - logs["tokens"] / (batch_size * tokens_per_example)
         parts.append(f"{share:.0%} padding")
