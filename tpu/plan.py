@@ -179,9 +179,7 @@ def finetuning(
 
 
 def _batches(
-    settings: FinetuningConfig,
-    task: config.Task,
-    lengths: "np.ndarray",
+    settings: FinetuningConfig, task: config.Task, lengths: "np.ndarray"
 ) -> Iterator[tuple[int, int]]:
     """Yields rows and tokens of a row of each batch of the first epoch of training.
     `lengths` are the tokens of each input."""
@@ -207,58 +205,62 @@ def _batches(
             yield num_rows, padded_length(int(lengths[rows].max()))
 
 
-def rates(
-    work: Work, *, sequences_per_second: Sequence[float], teraflops: float | None
-) -> list[float] | None:
-    """Returns the operations a second of each stage; `None`: no rate is given. One
-    positive rate serves all phases, or each phase has its own."""
-    requested = [*sequences_per_second, *([] if teraflops is None else [teraflops])]
-    if not requested:
-        return None
-    if not all(1e-6 < rate < math.inf for rate in requested):
-        rates_text = " ".join(map(str, requested))
-        raise InputError(f"expected rates above 0, got {rates_text}")
-    if teraflops is not None:
-        return [teraflops * 1e12] * len(work.stages)
-    per_second = [
-        rate * stage.training_flops / stage.num_sequences
-        for rate, stage in zip(sequences_per_second, work.stages, strict=False)
-    ]
-    if len(sequences_per_second) == 1:
-        return per_second * len(work.stages)
-    if len(sequences_per_second) != len(work.stages):
-        raise InputError(
-            f"--sequences_per_second: expected one rate, or {len(work.stages)}, one "
-            f"for each phase, got {len(sequences_per_second)}"
-        )
-    return per_second
-
-
 def facts(
-    work: Work, flops_per_second: Sequence[float] | None, price_per_hour: float | None
+    work: Work,
+    *,
+    sequences_per_second: Sequence[float],
+    teraflops: float | None,
+    price_per_hour: float | None,
 ) -> dict[str, Any]:
-    """Returns the plan for programs; `price_per_hour`: dollars of the whole machine."""
+    """Returns the plan for programs, with hours if a rate is given. One rate serves all
+    phases, or each phase has its own; `price_per_hour`: dollars of the whole machine.
+    """
     values = asdict(work)
     for stage in values["stages"]:
         stage["flops"] = stage["training_flops"] + stage["evaluation_flops"]
     values["flops"] = sum(stage["flops"] for stage in values["stages"])
-    if flops_per_second is None:
-        if price_per_hour is not None:
+    if rates := _flops_per_second(work.stages, sequences_per_second, teraflops):
+        for stage, rate in zip(values["stages"], rates, strict=True):
+            stage["hours"] = stage["flops"] / rate / 3600
+        values["hours"] = sum(stage["hours"] for stage in values["stages"])
+    if price_per_hour is not None:
+        if not rates:
             raise InputError(
                 "--price_per_hour needs the hours: give --sequences_per_second, as "
                 "training prints it, or --teraflops"
             )
-        return values
-    for stage, rate in zip(values["stages"], flops_per_second, strict=True):
-        stage["hours"] = stage["flops"] / rate / 3600
-    values["hours"] = sum(stage["hours"] for stage in values["stages"])
-    if price_per_hour is not None:
         if not 0 <= price_per_hour < math.inf:
             raise InputError(
                 f"--price_per_hour: expected 0 or more, got {price_per_hour:g}"
             )
         values["dollars"] = values["hours"] * price_per_hour
     return values
+
+
+def _flops_per_second(
+    stages: Sequence[Stage],
+    sequences_per_second: Sequence[float],
+    teraflops: float | None,
+) -> list[float]:
+    """Returns the operations a second of each stage; none without a rate."""
+    requested = [*sequences_per_second, *([] if teraflops is None else [teraflops])]
+    if not all(1e-6 < rate < math.inf for rate in requested):
+        rates_text = " ".join(map(str, requested))
+        raise InputError(f"expected rates above 0, got {rates_text}")
+    if teraflops is not None:
+        return [teraflops * 1e12] * len(stages)
+    rates = [
+        rate * stage.training_flops / stage.num_sequences
+        for rate, stage in zip(sequences_per_second, stages, strict=False)
+    ]
+    if len(sequences_per_second) == 1:
+        return rates * len(stages)
+    if len(sequences_per_second) not in (0, len(stages)):
+        raise InputError(
+            f"--sequences_per_second: expected one rate, or {len(stages)}, one "
+            f"for each phase, got {len(sequences_per_second)}"
+        )
+    return rates
 
 
 def lines(values: dict[str, Any]) -> Iterator[str]:

@@ -106,12 +106,12 @@ def plan(args: argparse.Namespace) -> None:
 
     is_finetuning = bool(args.train or args.data)
     work = _finetuning_work(args) if is_finetuning else _pretraining_work(args)
-    rates = plan.rates(
+    facts = plan.facts(
         work,
         sequences_per_second=args.sequences_per_second or (),
         teraflops=args.teraflops,
+        price_per_hour=args.price_per_hour,
     )
-    facts = plan.facts(work, rates, args.price_per_hour)
     print(files.to_json(facts, indent=2) if args.json else "\n".join(plan.lines(facts)))
 
 

@@ -7,35 +7,14 @@ values as in MiniLMv2 (Wang et al., 2021). `keras` and `keras.ops` only.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import keras
 from keras import ops
 
 from bert_keras.core.settings.config import TaskKind
+from bert_keras.core.settings.finetuning import DistillationConfig
 from bert_keras.model import encoder, layers, networks, operations
-
-
-@dataclass(frozen=True, kw_only=True)
-class Losses:
-    """The losses of a student; one without a weight is not computed."""
-
-    soft_weight: float = 0.0
-    temperature: float = 1.0
-    hard_weight: float = 0.0
-    hidden_weight: float = 0.0
-    hidden_layers: Sequence[int] = ()
-    """The teacher's layer for each layer of the student; 1 is the first."""
-    relation_weight: float = 0.0
-    relation_heads: int = 1
-    relation_layer: int = 1
-    """The teacher's layer that is compared with the student's last layer."""
-
-    @property
-    def read_layers(self) -> bool:
-        """Whether layers of both networks are compared, not only their logits."""
-        return bool(self.hidden_weight or self.relation_weight)
 
 
 class Teacher:
@@ -56,8 +35,8 @@ _INPUTS = ("input_ids", "input_mask", "segment_ids")
 
 
 class Distillation(encoder.BertNetwork):
-    """Trains a student, the network of a task or an encoder, with the losses of
-    `Losses`.
+    """Trains a student, the network of a task or an encoder, with the losses that have
+    a weight; the others are not computed.
 
     Batches have `teacher_logits` (see `data.features`) if there is a `soft_weight`, and
     the labels of the student's task if there is a `hard_weight`. `loss_terms` are the
@@ -71,7 +50,7 @@ class Distillation(encoder.BertNetwork):
         student: encoder.BertNetwork,
         *,
         kind: TaskKind,
-        losses: Losses,
+        losses: DistillationConfig,
         teacher: Teacher | None,
         **kwargs: Any,
     ) -> None:
@@ -121,8 +100,10 @@ class Distillation(encoder.BertNetwork):
             projection.build((None, self.config.hidden_size))
 
     def call(self, features, training=None):
-        reads_layers = self._learnt.read_layers
-        return self.student(features, training=training, return_all_layers=reads_layers)
+        compares_layers = self._teacher is not None
+        return self.student(
+            features, training=training, return_all_layers=compares_layers
+        )
 
     def loss_weights(self, features) -> dict[str, Any]:
         """Returns the weights of the sums, divided by the weights of the losses. The
@@ -156,7 +137,7 @@ class Distillation(encoder.BertNetwork):
         if "hard_loss" in self._own_weights:
             own = self.student.loss_terms(features, outputs)
             terms |= {"hard_loss": own.pop("loss"), **own}
-        if self._learnt.read_layers:
+        if self._teacher is not None:
             terms |= self._layer_terms(features, outputs["encoder_outputs"])
         return terms
 

@@ -359,10 +359,7 @@ class FeedForward(Part):
             intermediate = operations.ACTIVATIONS[name](intermediate)
         else:
             intermediate = fusion.run(
-                operations.activate,
-                intermediate,
-                training=training,
-                activation=name,
+                operations.activate, intermediate, training=training, activation=name
             )
         output = self.output_dense(intermediate)
         return ops.reshape(output, (-1, length, self.hidden_size))

@@ -5,14 +5,7 @@ from typing import Any
 from keras import ops
 
 from bert_keras.core.settings.config import BertConfig
-from bert_keras.model import (
-    encoder,
-    heads,
-    layers,
-    losses,
-    operations,
-    packed_rows,
-)
+from bert_keras.model import encoder, heads, layers, losses, operations, packed_rows
 
 SAVED_ARGUMENTS = ("dropout_prob", "bilstm_units", "num_bilstm_layers", "seed")
 

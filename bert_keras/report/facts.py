@@ -24,8 +24,6 @@ class Facts:
     name: str
     """Name of its directory."""
     task: config.Task
-    changed_settings: dict[str, Any]
-    """Settings that differ from the defaults, by dotted key."""
     settings: dict[str, Any]
     """The whole configuration, by dotted key."""
     inputs: dict[str, Any]
@@ -118,7 +116,6 @@ def read_facts(directory: Path) -> Facts:
         name=directory.resolve().name,
         task=task,
         settings=settings,
-        changed_settings=changed_settings(task, settings),
         inputs={key: inputs[key] for key in inputs if key not in settings},
         bert_config=files.read_json(directory / run_directory.BERT_CONFIG_NAME),
         results=run_directory.read_results(directory),

@@ -213,20 +213,20 @@ def _scores(source: _Source) -> str:
     """Formats this run's scores, and the mean of runs that differ in the seed alone."""
     runs = [results["eval"] for results in _seeds(source.directory)]
     baseline = source.results.get("eval_baseline") or {}
-    header = ["score", "this model"]
-    header += [f"mean ± deviation of {len(runs)} seeds"] * (len(runs) > 1)
-    header += ["commonest answer"] * bool(baseline)
-    rows = []
-    for metric, value in source.scores.items():
-        row = [markdown.literal(metric), f"{value:.4f}"]
-        if len(runs) > 1:
-            values = [run[metric] for run in runs if run.get(metric) is not None]
-            row.append(markdown.spread(values, digits=4, num_runs=len(runs)))
-        if baseline:
-            row.append(_number(baseline.get(metric), ".4f"))
-        rows.append(row)
+    scores = source.scores
+    columns = {
+        "score": map(markdown.literal, scores),
+        "this model": [f"{value:.4f}" for value in scores.values()],
+    }
+    if len(runs) > 1:
+        values = [[run[k] for run in runs if run.get(k) is not None] for k in scores]
+        columns[f"mean ± deviation of {len(runs)} seeds"] = [
+            markdown.spread(v, digits=4, num_runs=len(runs)) for v in values
+        ]
+    if baseline:
+        columns["commonest answer"] = [_number(baseline.get(k), ".4f") for k in scores]
     return (
-        markdown.table(header, rows)
+        markdown.table(list(columns), zip(*columns.values(), strict=True))
         + "\n\nOf data that the model was not trained on. It and its settings may have "
         "been chosen by these scores; they may be lower on other texts."
     )

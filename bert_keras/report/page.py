@@ -203,7 +203,7 @@ def _model_and_data(run: facts.Facts) -> Iterator[tuple[str, str]]:
 def _command(run: facts.Facts) -> str:
     """Returns the run's command, with the settings that differ from the defaults."""
     verb, data = "pretrain", "--examples EXAMPLES"
-    changed = dict(run.changed_settings)
+    changed = facts.changed_settings(run.task, run.settings)
     if not run.is_pretraining:
         changed.pop("task", None)
         task = shlex.quote(run.settings.get("task", "text"))

@@ -97,9 +97,7 @@ def _lower(step: steps.Step) -> Lowered | tuple[steps.Refused, ...]:
         # Scores of tasks are computed from all outputs, on the host.
         compute = functools.partial(trained.network, training=False)
     traced = tf.function(
-        lambda batch: strategy.run(compute, (batch,)),
-        jit_compile=True,
-        autograph=False,
+        lambda batch: strategy.run(compute, (batch,)), jit_compile=True, autograph=False
     )
     batch = _zeros(step)
     refused = tuple(of_unknown_shape(traced.get_concrete_function(batch).graph))

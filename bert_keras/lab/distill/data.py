@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bert_keras.checkpoints import native, run_directory, weights
+from bert_keras.checkpoints import native, run_directory, starting_point, weights
 from bert_keras.core import errors, files, manifest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.kinds import catalogue, held_out_parts, registry
 from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import text, text_forms
-from bert_keras.labelled import data_report, dataset, text_windows
+from bert_keras.labelled import dataset, text_windows
 from bert_keras.training.finetuning import run as tuning
 from bert_keras.training.finetuning import settings_check
 
@@ -66,17 +66,11 @@ _DEFAULTS = finetuning.FinetuningConfig()
 
 
 class DistillationData(NamedTuple):
-    """The validated inputs of a student's training."""
-
-    task: config.Task
+    run: tuning.Inputs
     inputs: dataset.Inputs
     """Inputs of the training file, with labels if the student learns from them."""
-    num_train_examples: int
-    dev: Sequence[tuning.Examples]
-    recorded: dict[str, Any]
-    data_report: data_report.DataReport | None
     facts: dict[str, Any]
-    """Everything that the teacher's logits depend on, except the teacher."""
+    """Everything that the teacher's logits depend on."""
 
 
 def is_tuned(teacher: weights.Checkpoint) -> bool:
@@ -153,9 +147,7 @@ def _input_settings(settings: finetuning.FinetuningConfig) -> dict[str, Any]:
 
 
 def _with_inputs_of(
-    settings: finetuning.FinetuningConfig,
-    teacher: weights.Checkpoint,
-    path: str | Path,
+    settings: finetuning.FinetuningConfig, teacher: weights.Checkpoint, path: str | Path
 ) -> finetuning.FinetuningConfig:
     theirs = None
     if native.recognizes(files.path(path)):
@@ -209,6 +201,7 @@ def find_files(
 def read_data(
     settings: finetuning.FinetuningConfig,
     teacher: weights.Checkpoint,
+    student: weights.Checkpoint,
     path: str | Path,
     train: str | Path,
     dev: Sequence[str | Path],
@@ -224,59 +217,50 @@ def read_data(
         "train_sha256": held_out_parts.digest(is_plain and _listing(train) or train),
         "dev_sha256": held_out_parts.digests(dev),
         "has_labels": has_labels,
+        "teacher_sha256": starting_point.digest(teacher, teacher.arrays),
+        "student_sha256": starting_point.digest(student, student.arrays),
     }
     if is_plain:
-        inputs = _plain_inputs(train, teacher, settings)
-        task = config.Task(kind="encoder")
-        num_texts = len(inputs.counts)
-        return DistillationData(task, inputs, num_texts, (), recorded, None, {})
-    names, data = _read_files(settings, teacher, path, train, dev, has_labels)
-    is_form = settings.task in catalogue.FORMS
-    task = teacher.task.model_copy(
-        update={
-            "bilstm_units": settings.bilstm_units,
-            "name": teacher.task.name or (None if is_form else settings.task),
-            "has_text_pair": _have_pairs(data[0], teacher.task),
-        }
-    )
-    catalogue.check_settings(settings)
-    learnt = registry.labelled(task.kind)
-    settings_check.check(learnt, settings, task, teacher.bert_config)
-    examples = [
-        tuning.Examples(name, d, d.encode(task, teacher.tokenizer, settings))
-        for name, d in zip(names, data, strict=True)
-    ]
-    return DistillationData(
+        task, dev_examples, report = config.Task(kind="encoder"), [], None
+        inputs = plain_inputs(train, teacher, settings)
+        num_train_examples = len(inputs.counts)
+    else:
+        task, examples = _examples(settings, teacher, path, train, dev, has_labels)
+        trained, *dev_examples = examples
+        inputs, num_train_examples = trained.inputs, len(trained.data)
+        report = tuning.describe_data(settings, task, examples)
+    run = tuning.Inputs(
+        bert_config=tuning.with_dropout(student.bert_config, settings),
+        vocabulary=teacher.vocabulary,
+        do_lower_case=teacher.do_lower_case,
+        kind=registry.find(task.kind),
         task=task,
-        inputs=examples[0].inputs,
-        num_train_examples=len(data[0]),
-        dev=examples[1:],
+        metric=catalogue.main_metric(settings, task.labels),
+        num_train_examples=num_train_examples,
+        dev=dev_examples,
         recorded=recorded,
-        data_report=tuning.describe_data(settings, task, examples),
-        facts={
-            "train_sha256": recorded["train_sha256"],
-            "held_out": held_out_parts.part_of(dev),
-            **_input_settings(settings),
-            # Questions whose answers have no place have no labels: they are left out.
-            **({"has_labels": True} if has_labels and task.kind == "span" else {}),
-        },
+        data_report=report,
     )
+    facts = {
+        "train_sha256": recorded["train_sha256"],
+        "teacher_sha256": recorded["teacher_sha256"],
+        "held_out": held_out_parts.part_of(dev),
+        **_input_settings(settings),
+        # Questions whose answers have no place have no labels: they are left out.
+        **({"has_labels": True} if has_labels and task.kind == "span" else {}),
+    }
+    return DistillationData(run, inputs, facts)
 
 
-def _have_pairs(data: dataset.Dataset, task: config.Task) -> bool:
-    if isinstance(data, text_forms.TextDataset):
-        return data.rows[0].text_pair is not None
-    return task.has_text_pair
-
-
-def _read_files(
+def _examples(
     settings: finetuning.FinetuningConfig,
     teacher: weights.Checkpoint,
     path: str | Path,
     train: str | Path,
     dev: Sequence[str | Path],
     has_labels: bool,
-) -> tuple[Sequence[str], Sequence[dataset.Dataset]]:
+) -> tuple[config.Task, list[tuning.Examples]]:
+    """Returns the student's task, and the examples to train on and to evaluate on."""
     theirs = teacher.task
     if has_labels:
         described, names, data = catalogue.read_parts(train, dev, settings)
@@ -287,26 +271,43 @@ def _read_files(
                 f"have: {', '.join(unknown[:3])} (it has "
                 f"{', '.join(theirs.labels[:5])}): take a teacher tuned on these labels"
             )
-        _check_pairs(data[0], theirs, path)
-        return names, data
-    if held_out_parts.part_of(dev):
+        has_pairs = _check_pairs(data[0], theirs, path)
+    elif held_out_parts.part_of(dev):
         raise InputError(
             f"--dev {dev[0]} is a part of a labelled training file: give --labels, or "
             "a file of its own"
         )
-    texts = catalogue.read(train, settings, has_labels=False)
-    has_pairs = _check_pairs(texts, theirs, path)
-    fraction = settings.train_fraction
-    data = [
-        held_out_parts.fraction(texts, fraction, seed=settings.seed),
-        *(catalogue.read(p, settings, has_text_pair=has_pairs) for p in dev),
+    else:
+        texts = catalogue.read(train, settings, has_labels=False)
+        has_pairs = _check_pairs(texts, theirs, path)
+        fraction = settings.train_fraction
+        data = [
+            held_out_parts.fraction(texts, fraction, seed=settings.seed),
+            *(catalogue.read(p, settings, has_text_pair=has_pairs) for p in dev),
+        ]
+        names = [files.path(name).name for name in (train, *dev)]
+    is_form = settings.task in catalogue.FORMS
+    task = theirs.model_copy(
+        update={
+            "bilstm_units": settings.bilstm_units,
+            "name": theirs.name or (None if is_form else settings.task),
+            "has_text_pair": has_pairs,
+        }
+    )
+    catalogue.check_settings(settings)
+    kind = registry.labelled(task.kind)
+    settings_check.check(kind, settings, task, teacher.bert_config)
+    return task, [
+        tuning.Examples(name, d, d.encode(task, teacher.tokenizer, settings))
+        for name, d in zip(names, data, strict=True)
     ]
-    return [files.path(name).name for name in (train, *dev)], data
 
 
 def _check_pairs(data: dataset.Dataset, theirs: config.Task, path: str | Path) -> bool:
     """Whether texts to train on are pairs, as the teacher's must be."""
-    has_pairs = _have_pairs(data, theirs)
+    has_pairs = theirs.has_text_pair
+    if isinstance(data, text_forms.TextDataset):
+        has_pairs = data.rows[0].text_pair is not None
     if native.recognizes(files.path(path)) and has_pairs != theirs.has_text_pair:
         kinds = ("single texts", "pairs of texts")
         raise InputError(
@@ -316,10 +317,8 @@ def _check_pairs(data: dataset.Dataset, theirs: config.Task, path: str | Path) -
     return has_pairs
 
 
-def _plain_inputs(
-    path: str | Path,
-    teacher: weights.Checkpoint,
-    settings: finetuning.FinetuningConfig,
+def plain_inputs(
+    path: str | Path, teacher: weights.Checkpoint, settings: finetuning.FinetuningConfig
 ) -> text_windows.WindowedInputs:
     """Returns the tokens of plain texts, which are not held in memory themselves."""
     texts = plain_texts(path, settings)

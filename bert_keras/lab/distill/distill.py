@@ -4,23 +4,23 @@ A tuned teacher's answers are computed once, before the training: neither its in
 its weights change. A teacher whose layers are compared runs in every step.
 """
 
+import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints import conversion, run_directory, starting_point, weights
+from bert_keras.checkpoints import conversion, run_directory, weights
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
-from bert_keras.kinds import catalogue, held_out_parts, registry
+from bert_keras.kinds import held_out_parts, registry
 from bert_keras.lab.distill import data as distill_data
 from bert_keras.lab.distill import student as students
 from bert_keras.lab.distill import teacher_logits
+from bert_keras.labelled import dataset
 from bert_keras.model import distillation
 from bert_keras.training import run
 from bert_keras.training.finetuning import loop
@@ -80,22 +80,23 @@ def distill(
             student, checkpoint, settings, teacher_path=teacher
         )
         texts = distill_data.read_data(
-            settings, checkpoint, teacher, train, dev, has_labels=has_labels
+            *(settings, checkpoint, learner, teacher, train, dev), has_labels=has_labels
         )
         if answers is not None and not settings.distillation.soft_weight:
             raise InputError("--answers: none are learnt from: leave it out")
-        training = _Training(
+        build = functools.partial(
+            _build,
             settings=settings,
             teacher=checkpoint,
-            teacher_sha256=starting_point.digest(checkpoint, checkpoint.arrays),
             student=learner,
-            data=texts,
+            inputs=texts.inputs,
+            facts=texts.facts,
             losses=_losses(settings.distillation, checkpoint, learner.bert_config),
             answers=answers,
             strategy=strategy,
             is_chief=is_chief,
         )
-        return training.inputs(), training.build
+        return texts.run, build
 
     job = tuning.TuningJob(
         settings,
@@ -113,91 +114,67 @@ def distill(
     return run.run(job)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Training:
-    settings: finetuning.FinetuningConfig
-    teacher: weights.Checkpoint
-    teacher_sha256: str
-    student: weights.Checkpoint
-    data: distill_data.DistillationData
-    losses: distillation.Losses
-    answers: str | Path | None
-    strategy: tf.distribute.Strategy
-    is_chief: bool
-
-    def inputs(self) -> tuning.Inputs:
-        return tuning.Inputs(
-            bert_config=tuning.with_dropout(self.student.bert_config, self.settings),
-            vocabulary=self.teacher.vocabulary,
-            do_lower_case=self.teacher.do_lower_case,
-            kind=registry.find(self.data.task.kind),
-            task=self.data.task,
-            metric=catalogue.main_metric(self.settings, self.data.task.labels),
-            num_train_examples=self.data.num_train_examples,
-            dev=self.data.dev,
-            recorded={
-                **self.data.recorded,
-                "teacher_sha256": self.teacher_sha256,
-                "student_sha256": starting_point.digest(
-                    self.student, self.student.arrays
-                ),
-            },
-            data_report=self.data.data_report,
+def _build(
+    directory: run_directory.Run,
+    *,
+    settings: finetuning.FinetuningConfig,
+    teacher: weights.Checkpoint,
+    student: weights.Checkpoint,
+    inputs: dataset.Inputs,
+    facts: Mapping[str, Any],
+    losses: finetuning.DistillationConfig,
+    answers: str | Path | None,
+    strategy: tf.distribute.Strategy,
+    is_chief: bool,
+) -> tuning.Trained:
+    with strategy.scope():
+        # The student does not learn from pre-training heads.
+        is_tuned = distill_data.is_tuned(teacher)
+        network = registry.build_network(
+            teacher.bert_config,
+            teacher.task if is_tuned else directory.task,
+            dtype=settings.precision,
         )
-
-    def build(self, directory: run_directory.Run) -> tuning.Trained:
-        with self.strategy.scope():
-            # The student does not learn from pre-training heads.
-            is_tuned = distill_data.is_tuned(self.teacher)
-            network = registry.build_network(
-                self.teacher.bert_config,
-                self.teacher.task if is_tuned else self.data.task,
-                dtype=self.settings.precision,
-            )
-            weights.assign(network, self.teacher.arrays)
-        inputs = self.data.inputs
-        if self.losses.soft_weight:
-            inputs = teacher_logits.InputsWithTeacherLogits(
-                inputs=inputs, logits=self._logits(network)
-            )
-        read_layers = self.losses.read_layers
-        kind = registry.find(self.data.task.kind)
-
-        def make_network() -> keras.Model:
-            trained = distillation.Distillation(
-                tuning.build_network(kind, self.settings, directory),
-                kind=directory.task.kind,
-                losses=self.losses,
-                teacher=distillation.Teacher(network) if read_layers else None,
-                seed=self.settings.seed,
-                dtype=self.settings.precision,
-                name="distillation",
-            )
-            trained.build()
-            return trained
-
-        tuner = loop.build_learner(self.settings, make_network, inputs, self.strategy)
-        student = tuner.network.student
-        weights.assign(student, self.student.arrays)
-        return tuning.Trained(tuner, student, inputs)
-
-    def _logits(self, network: keras.Model) -> np.ndarray:
-        return teacher_logits.compute(
+        weights.assign(network, teacher.arrays)
+    if losses.soft_weight:
+        logits = teacher_logits.compute(
             network,
-            self.data.inputs,
-            path=self.answers,
-            facts={**self.data.facts, "teacher_sha256": self.teacher_sha256},
-            ladder=self.settings.lengths or (),
-            strategy=self.strategy,
-            is_chief=self.is_chief,
+            inputs,
+            path=answers,
+            facts=facts,
+            ladder=settings.lengths or (),
+            strategy=strategy,
+            is_chief=is_chief,
         )
+        inputs = teacher_logits.InputsWithTeacherLogits(inputs=inputs, logits=logits)
+
+    kind = registry.find(directory.task.kind)
+    compares_layers = losses.hidden_weight or losses.relation_weight
+
+    def make_network() -> keras.Model:
+        trained = distillation.Distillation(
+            tuning.build_network(kind, settings, directory),
+            kind=directory.task.kind,
+            losses=losses,
+            teacher=distillation.Teacher(network) if compares_layers else None,
+            seed=settings.seed,
+            dtype=settings.precision,
+            name="distillation",
+        )
+        trained.build()
+        return trained
+
+    tuner = loop.build_learner(settings, make_network, inputs, strategy)
+    weights.assign(tuner.network.student, student.arrays)
+    return tuning.Trained(tuner, tuner.network.student, inputs)
 
 
 def _losses(
     settings: finetuning.DistillationConfig,
     teacher: weights.Checkpoint,
     student: config.BertConfig,
-) -> distillation.Losses:
+) -> finetuning.DistillationConfig:
+    """Returns the losses with the layers and heads that they read by default."""
     theirs = teacher.bert_config
     num_layers = theirs.num_hidden_layers
     layers = settings.hidden_layers
@@ -223,15 +200,12 @@ def _losses(
             f"{theirs.hidden_size} and {student.hidden_size}, got {heads}: take one of "
             + ", ".join(divisors)
         )
-    return distillation.Losses(
-        soft_weight=settings.soft_weight or 0.0,
-        temperature=settings.temperature,
-        hard_weight=settings.hard_weight or 0.0,
-        hidden_weight=settings.hidden_weight,
-        hidden_layers=layers or (),
-        relation_weight=settings.relation_weight or 0.0,
-        relation_heads=heads,
-        relation_layer=layer or num_layers,
+    return settings.model_copy(
+        update={
+            "hidden_layers": layers,
+            "relation_heads": heads,
+            "relation_layer": layer or num_layers,
+        }
     )
 
 

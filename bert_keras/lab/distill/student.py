@@ -1,7 +1,6 @@
 """The student of a distillation: its sizes and its initial weights."""
 
 import logging
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from bert_keras.checkpoints import conversion, starting_point, weights
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.model import flops
 
 logger = logging.getLogger(__name__)
 
@@ -143,9 +143,7 @@ def check_layers(key: str, layers: Sequence[int], num_layers: int) -> None:
 
 
 def _layers_of(
-    teacher: weights.Checkpoint,
-    bert_config: config.BertConfig,
-    layers: Sequence[int],
+    teacher: weights.Checkpoint, bert_config: config.BertConfig, layers: Sequence[int]
 ) -> dict[str, np.ndarray]:
     theirs = teacher.bert_config
     check_layers("init_layers", layers, theirs.num_hidden_layers)
@@ -210,11 +208,7 @@ def _embeddings_of(
 
 
 def log_sizes(student: config.BertConfig, teacher: config.BertConfig) -> None:
-    sizes = []
-    for bert_config in (student, teacher):
-        shapes = weights.all_shapes(bert_config)
-        encoder = (shape for n, shape in shapes.items() if n.startswith("encoder/"))
-        sizes.append(sum(map(math.prod, encoder)))
+    sizes = [flops.num_weights(sizes, heads=False) for sizes in (student, teacher)]
     shown = [f"{size / 1e6:.1f} million weights" for size in sizes]
     if sizes[0] > sizes[1]:
         message = "the student is larger than its teacher: %s, the teacher %s"

@@ -37,10 +37,7 @@ class InputsWithTeacherLogits(dataset.ExtendedInputs):
         padded = np.zeros((*shape, logits.shape[-1]), np.float32)
         mask = np.zeros(shape, np.int32)
         padded[places.index], mask[places.index] = logits, 1
-        return batch | {
-            features.TEACHER_LOGITS: padded,
-            features.TEACHER_MASK: mask,
-        }
+        return batch | {features.TEACHER_LOGITS: padded, features.TEACHER_MASK: mask}
 
 
 def compute(

@@ -9,13 +9,7 @@ from typing import Any
 import scipy.stats
 
 from bert_keras.core import files, progress
-from bert_keras.lab.sweep import (
-    baselines,
-    bootstrap,
-    drawings,
-    planning,
-    summary,
-)
+from bert_keras.lab.sweep import baselines, bootstrap, drawings, planning, summary
 from bert_keras.lab.sweep import ranking as rankings
 from bert_keras.pages import drawing, markdown
 

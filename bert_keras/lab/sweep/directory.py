@@ -24,11 +24,6 @@ def run_path(directory: Path, name: str) -> Path:
     return directory / "runs" / name
 
 
-def log_path(directory: Path, name: str) -> Path:
-    """Returns the file with the output of a run's process."""
-    return directory / "logs" / f"{name}.log"
-
-
 def claim(directory: Path, command: planning.Command) -> None:
     """Claims a directory for a new sweep or the same one.
 

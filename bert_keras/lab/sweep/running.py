@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bert_keras.core import files, ownership, progress
@@ -152,12 +152,11 @@ class Sweep:
                 arguments = command.arguments(
                     run.overrides, str(path), fold=run.fold, model=run.model
                 )
-                log = sweep_directory.log_path(self.directory, run.name)
+                log = self.directory / "logs" / f"{run.name}.log"
                 jobs.start(run.name, arguments, log)
             for job in jobs.ended():
                 self._end(job)
-                clock.note_end(job.name)
-            for line in clock.lines(jobs.jobs):
+            for line in clock.lines(jobs.jobs, self.outcomes):
                 logger.info("%s", line)
             time.sleep(_POLL_SECONDS)
         summary.write_tables(self.state)
@@ -230,13 +229,11 @@ class _Clock:
             run.name: run.settings.num_train_epochs * run.settings.train_fraction
             for run in waiting
         }
-        self._ended: list[str] = []
         self._start = self._last = time.monotonic()
 
-    def note_end(self, name: str) -> None:
-        self._ended.append(name)
-
-    def lines(self, jobs: Sequence[processes.Job]) -> list[str]:
+    def lines(
+        self, jobs: Sequence[processes.Job], outcomes: Mapping[str, scores.Outcome]
+    ) -> list[str]:
         """Returns lines about the running jobs; none before the next interval."""
         now = time.monotonic()
         if now - self._last < PROGRESS_SECONDS or not jobs:
@@ -244,10 +241,11 @@ class _Clock:
         self._last = now
         tails = {job.name: processes.read_tail(job.log) for job in jobs}
         shares = {name: share_done(tail) for name, tail in tails.items()}
-        shares |= dict.fromkeys(self._ended, 1.0)
+        ended = self._epochs.keys() & outcomes
+        shares |= dict.fromkeys(ended, 1.0)
         epochs = sum(self._epochs[name] * share for name, share in shares.items())
         line = progress_line(
-            num_ended=len(self._ended),
+            num_ended=len(ended),
             num_runs=len(self._epochs),
             share=epochs / sum(self._epochs.values()),
             seconds=now - self._start,

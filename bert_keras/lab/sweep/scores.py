@@ -123,11 +123,6 @@ class Point:
         """Returns the first best run; runs that learnt nothing come last."""
         return max(self.finished, key=criterion.rank, default=None)
 
-    @property
-    def has_learnt(self) -> bool:
-        """Whether a run is not at the majority class."""
-        return any(outcome.majority is None for outcome in self.finished)
-
 
 def points_of(outcomes: Iterable[Outcome], keys: Sequence[str]) -> list[Point]:
     """Groups outcomes by grid point, in the order of the first run of each."""
@@ -166,7 +161,7 @@ def best_points(
         if criterion.choose == "best":
             return max(map(criterion.rank, point.finished))
         return (
-            point.has_learnt,
+            any(outcome.majority is None for outcome in point.finished),
             -point.num_failed,
             criterion.key(cast(float, point.mean)),
         )

@@ -1,11 +1,10 @@
 """The result of a sweep: results.tsv, report.md, pictures, best.json and `best`."""
 
-import functools
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from bert_keras.core import files
 from bert_keras.lab.sweep import drawings, planning, scores
@@ -60,39 +59,27 @@ def write_tables(state: State) -> None:
 
 def write_pictures(state: State) -> None:
     """Draws the scores of all runs, and with several fractions a learning curve."""
-    metric = f"{state.criterion.metric} on dev"
+    metric, task = f"{state.criterion.metric} on dev", state.task
     pictures = {
-        PICTURE_NAME: functools.partial(
-            drawings.draw_points,
-            state.points,
-            state.keys,
+        PICTURE_NAME: lambda: drawings.draw_points(
+            *(state.points, state.keys),
             criterion=state.criterion,
-            title=f"{state.task}: {metric}",
+            title=f"{task}: {metric}",
         )
     }
     if lines := state.curve:
-        title = f"{state.task}: learning curve"
-        pictures[_CURVE_NAME] = functools.partial(
-            drawings.draw_curve, lines, metric=metric, title=title
+        pictures[_CURVE_NAME] = lambda: drawings.draw_curve(
+            lines, metric=metric, title=f"{task}: learning curve"
         )
     for name, draw in pictures.items():
         files.write_atomically(state.directory / name, drawing.as_png(draw))
 
 
 def write_best(state: State) -> None:
-    """Writes best.json and makes `best` a link to the directory of the chosen run."""
-    values = describe_best(state)
-    files.write_json(state.directory / "best.json", values, ensure_ascii=False)
-    temporary = state.directory / ".best.tmp"
-    temporary.unlink(missing_ok=True)
-    temporary.symlink_to(values["run"], target_is_directory=True)
-    temporary.replace(state.directory / "best")
-
-
-def describe_best(state: State) -> dict[str, Any]:
-    """Returns the content of best.json; a run must have been chosen."""
+    """Writes best.json and makes `best` a link to the directory of the chosen run; a
+    run must have been chosen."""
     point, best = cast(tuple[scores.Point, scores.Outcome], state.chosen)
-    return {
+    values = {
         "run": f"runs/{best.run.name}",
         "metric": state.criterion.metric,
         "goal": state.criterion.goal,
@@ -105,6 +92,11 @@ def describe_best(state: State) -> dict[str, Any]:
         **({} if best.run.fold is None else {"fold": best.run.fold}),
         "eval": dict(best.evaluation),
     }
+    files.write_json(state.directory / "best.json", values, ensure_ascii=False)
+    temporary = state.directory / ".best.tmp"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(values["run"], target_is_directory=True)
+    temporary.replace(state.directory / "best")
 
 
 def runs_tsv(state: State) -> str:

@@ -42,10 +42,7 @@ class _Follow(keras.callbacks.Callback):
 
 
 def fit(
-    learner: Learner,
-    batches: Batches | Stream,
-    schedule: Schedule,
-    **follow: Callable,
+    learner: Learner, batches: Batches | Stream, schedule: Schedule, **follow: Callable
 ) -> Logs:
     """Trains to `schedule.last_step`; returns its scalars, empty if there are no steps.
 

@@ -52,7 +52,4 @@ def next_loss_scale(
     good_steps = tf.where(is_finite, good_steps + 1, 0)
     grows = good_steps >= LOSS_SCALE_GROWTH_STEPS
     grown = tf.where(grows, scale * 2.0, scale)
-    return (
-        tf.where(is_finite, grown, scale / 2.0),
-        tf.where(grows, 0, good_steps),
-    )
+    return tf.where(is_finite, grown, scale / 2.0), tf.where(grows, 0, good_steps)

@@ -430,9 +430,7 @@ class ReplicatedModel(keras.Model):
         )
 
     def _execution(
-        self,
-        step_function: Callable,
-        spec: Mapping[str, tf.TensorSpec] | None = None,
+        self, step_function: Callable, spec: Mapping[str, tf.TensorSpec] | None = None
     ) -> Callable:
         """Returns a function from an iterator and a number of steps to the logs."""
         execute, names = self._traced_execution(step_function, spec)
@@ -445,9 +443,7 @@ class ReplicatedModel(keras.Model):
         return fetch
 
     def _traced_execution(
-        self,
-        step_function: Callable,
-        spec: Mapping[str, tf.TensorSpec] | None = None,
+        self, step_function: Callable, spec: Mapping[str, tf.TensorSpec] | None = None
     ) -> tuple[tf.types.experimental.PolymorphicFunction, list[str]]:
         """Returns the graph function of an execution and, once traced, its names.
 

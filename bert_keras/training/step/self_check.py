@@ -182,9 +182,7 @@ class _Probe(keras.Model):
             return keras.initializers.RandomNormal(stddev=0.3, seed=seed)
 
         self.words = self.add_weight(
-            name="words",
-            shape=(self.num_words, 32),
-            initializer=initializer("words"),
+            name="words", shape=(self.num_words, 32), initializer=initializer("words")
         )
         self.hidden = keras.layers.Dense(
             32, "tanh", kernel_initializer=initializer("hidden"), name="hidden"

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from bert_keras.core.settings import config
+from bert_keras.core.settings import config, finetuning
 from bert_keras.kinds import registry
 from bert_keras.model import distillation
 
@@ -62,11 +62,12 @@ def network(bert_config, task, seed):
 
 def make(task, losses):
     student, teacher = network(STUDENT, task, 1), teacher_of(task.kind, task.labels)
+    compares_layers = losses.hidden_weight or losses.relation_weight
     made = distillation.Distillation(
         student,
         kind=task.kind,
         losses=losses,
-        teacher=distillation.Teacher(teacher) if losses.read_layers else None,
+        teacher=distillation.Teacher(teacher) if compares_layers else None,
         seed=4,
     )
     made.build()
@@ -82,7 +83,7 @@ def check(made, features, name, total, weight):
 
 def test_soft_labels_of_texts():
     task = config.Task(kind="classification", labels=("a", "b", "c"))
-    losses = distillation.Losses(soft_weight=2.0, temperature=3.0)
+    losses = finetuning.DistillationConfig(soft_weight=2.0, temperature=3.0)
     made, student, _ = make(task, losses)
     teachers = RNG.normal(size=(4, 1, 3)).astype("float32")
     features = FEATURES | {"teacher_logits": teachers}
@@ -98,7 +99,7 @@ def test_soft_labels_of_texts():
 
 def test_soft_labels_of_tokens_are_those_that_the_teacher_gave():
     task = config.Task(kind="tagging", labels=("O", "B-X", "I-X"))
-    made, student, _ = make(task, distillation.Losses(soft_weight=1.0))
+    made, student, _ = make(task, finetuning.DistillationConfig(soft_weight=1.0))
     teachers = RNG.normal(size=(4, 9, 3)).astype("float32")
     places = [(0, 1), (0, 5), (1, 2), (2, 3), (3, 0)]
     mask = np.zeros((4, 9), "int32")
@@ -113,7 +114,7 @@ def test_soft_labels_of_tokens_are_those_that_the_teacher_gave():
 
 def test_soft_labels_of_spans_are_among_the_tokens():
     made, student, _ = make(
-        config.Task(kind="span"), distillation.Losses(soft_weight=1.0)
+        config.Task(kind="span"), finetuning.DistillationConfig(soft_weight=1.0)
     )
     teachers = RNG.normal(size=(4, 9, 2)).astype("float32")
     mask = FEATURES["input_mask"]
@@ -162,7 +163,7 @@ def layer_outputs(network):
 
 
 def test_outputs_of_layers_through_a_learnt_matrix():
-    losses = distillation.Losses(hidden_weight=1.0, hidden_layers=(1, 3))
+    losses = finetuning.DistillationConfig(hidden_weight=1.0, hidden_layers=(1, 3))
     made, student, teacher = make(ENCODER, losses)
     named = weights_of(made).items()
     kernels = [np.float64(value) for name, value in named if "projection" in name]
@@ -194,7 +195,7 @@ def relations(states, weights, prefix, row, length, num_heads):
     ("num_heads", "layer"), [(8, 3), pytest.param(2, 2, marks=pytest.mark.slow)]
 )
 def test_relations_of_queries_keys_and_values(num_heads, layer):
-    losses = distillation.Losses(
+    losses = finetuning.DistillationConfig(
         relation_weight=1.0, relation_heads=num_heads, relation_layer=layer
     )
     made, student, teacher = make(ENCODER, losses)
@@ -220,11 +221,12 @@ def test_relations_of_queries_keys_and_values(num_heads, layer):
 def test_all_losses_are_nothing_between_equals():
     task = config.Task(kind="classification", labels=("a", "b"))
     student = network(TEACHER, task, 2)
-    losses = distillation.Losses(
+    losses = finetuning.DistillationConfig(
         soft_weight=1.0,
         hidden_weight=1.0,
         hidden_layers=(1, 2, 3),
         relation_weight=1.0,
+        relation_heads=1,
         relation_layer=3,
     )
     teacher = distillation.Teacher(teacher_of(task.kind, task.labels))
@@ -239,7 +241,10 @@ def test_all_losses_are_nothing_between_equals():
 
 
 def test_the_teacher_and_what_no_loss_reads_are_not_trained():
-    made, student, _ = make(ENCODER, distillation.Losses(relation_weight=1.0))
+    losses = finetuning.DistillationConfig(
+        relation_weight=1.0, relation_heads=1, relation_layer=1
+    )
+    made, student, _ = make(ENCODER, losses)
     trained = {w.path.split("/", 1)[1] for w in made.trainable_weights}
     all_of_student = {w.path.split("/", 1)[1] for w in student.weights}
     assert all_of_student - trained == {

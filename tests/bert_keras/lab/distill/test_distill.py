@@ -25,7 +25,7 @@ from bert_keras.kinds import registry
 from bert_keras.lab.distill import data as distill_data
 from bert_keras.lab.distill import distill, teacher_logits
 from bert_keras.lab.distill import student as students
-from bert_keras.labelled import dataset
+from bert_keras.labelled import dataset, text_windows
 from bert_keras.report import facts, page, writing
 from tests import conftest, make
 from tests.bert_keras.training.finetuning import test_finetune_tasks as tasks
@@ -182,14 +182,12 @@ def test_a_run_on_plain_texts_ends_well(recompute, places, tmp_path, request):
     assert not (tmp_path / "run/dev_answers.jsonl").exists()
 
 
-def read_plain(path, settings=SETTINGS) -> distill_data.DistillationData:
+def read_plain(path, settings=SETTINGS) -> text_windows.WindowedInputs:
     teacher = types.SimpleNamespace(
         task=config.Task(kind="encoder"),
         tokenizer=tokenization.Tokenizer(VOCABULARY, do_lower_case=True),
     )
-    return distill_data.read_data(
-        settings, teacher, "teacher", path, (), has_labels=False
-    )
+    return distill_data.plain_inputs(path, teacher, settings)
 
 
 def test_plain_texts_of_a_corpus_are_those_of_a_file(tmp_path):
@@ -213,10 +211,10 @@ def test_plain_texts_of_a_corpus_are_those_of_a_file(tmp_path):
         corpus, file = (
             read_plain(tmp_path / name, settings) for name in ("corpus", "texts.txt")
         )
-        assert corpus.num_train_examples == file.num_train_examples == count
+        assert len(corpus.counts) == len(file.counts) == count
         rows = np.arange(count)
-        for name, values in file.inputs.batch(rows).items():
-            np.testing.assert_array_equal(corpus.inputs.batch(rows)[name], values)
+        for name, values in file.batch(rows).items():
+            np.testing.assert_array_equal(corpus.batch(rows)[name], values)
     (shard,) = (tmp_path / "corpus").glob("documents*")
     shard.write_bytes(shard.read_bytes()[:-20] + bytes(20))
     with pytest.raises(InputError, match="damaged: .*; make the corpus again"):
@@ -230,11 +228,11 @@ def test_plain_texts_are_not_held_in_memory(tmp_path):
     with open(tmp_path / "texts.txt", "w") as file:
         file.writelines(f"ba {number} be\n" * 100 for number in range(400))
     tracemalloc.start()
-    lesson = read_plain(tmp_path / "texts.txt")
+    inputs = read_plain(tmp_path / "texts.txt")
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    num_tokens = int(lesson.inputs.lengths.sum())
-    assert len(lesson.inputs.lengths) == 40_000
+    num_tokens = int(inputs.lengths.sum())
+    assert len(inputs.lengths) == 40_000
     assert peak < 11 * num_tokens + 24 * 40_000
 
 
@@ -277,7 +275,7 @@ def test_answers_that_are_kept_are_those_that_are_learnt(places, tmp_path, monke
         raise AssertionError("the teacher was asked")
 
     # The evaluation computes, too.
-    monkeypatch.setattr(teacher_logits.forward, "of_task", fail)
+    monkeypatch.setattr(teacher_logits.forward, "predictor_for", fail)
     assert np.isfinite(first["train"]["soft_loss"])
     with pytest.raises(AssertionError, match="the teacher was asked"):
         learn(places, tmp_path / "other")
@@ -600,7 +598,7 @@ def read_lesson(
     found = conversion.read(teacher)
     settings = distill_data.complete(settings, found, teacher, has_labels=has_labels)
     return distill_data.read_data(
-        settings, found, teacher, train, [dev], has_labels=has_labels
+        settings, found, found, teacher, train, [dev], has_labels=has_labels
     )
 
 
@@ -612,7 +610,7 @@ def test_second_texts_are_read_of_all_files_or_of_none(places, tmp_path):
             *(places["teacher"], places["train"], pairs, SETTINGS),
             has_labels=has_labels,
         )
-        assert [row.text_pair for row in lesson.dev[0].data.rows] == [None, None]
+        assert [row.text_pair for row in lesson.run.dev[0].data.rows] == [None, None]
 
 
 def test_columns_that_are_not_given_are_the_teachers(tmp_path):
@@ -621,7 +619,7 @@ def test_columns_that_are_not_given_are_the_teachers(tmp_path):
     train = write_tsv(tmp_path / "train.tsv", opinions(4, seed=1), ("body", "stars"))
     settings = loading.load(finetuning.FinetuningConfig, None, ["columns.text=body"])
     lesson = read_lesson(teacher, train, train, settings)
-    assert [row.label for row in lesson.dev[0].data.rows] == ["good", "bad"] * 2
+    assert [row.label for row in lesson.run.dev[0].data.rows] == ["good", "bad"] * 2
 
 
 def test_answers_to_questions_that_have_no_labels_are_others(tmp_path):
@@ -638,5 +636,5 @@ def test_answers_to_questions_that_have_no_labels_are_others(tmp_path):
         read_lesson(teacher, train, train, settings, has_labels=has_labels)
         for has_labels in (False, True)
     ]
-    assert [lesson.num_train_examples for lesson in found] == [5, 4]
+    assert [lesson.run.num_train_examples for lesson in found] == [5, 4]
     assert found[0].facts != found[1].facts
