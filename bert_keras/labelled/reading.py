@@ -45,19 +45,16 @@ def read_csv(path: Path) -> Rows:
     # A text may be longer than the module's limit of 131,072 characters.
     csv.field_size_limit(2**31 - 1)
     reader = csv.reader(io.StringIO(files.read_text(path), newline=""), strict=True)
-    header = None
-    while True:
-        start = reader.line_num + 1
-        try:
-            fields = next(reader)
-        except StopIteration:
-            break
-        except csv.Error as error:
-            raise InputError(f"{path}: line {start}: not CSV: {error}") from None
-        if header is None:
-            header = _checked_header(path, fields, separator=",")
-        elif fields:
-            yield start, _row(path, start, header, fields)
+    header, start = None, 1
+    try:
+        for fields in reader:
+            if header is None:
+                header = _checked_header(path, fields, separator=",")
+            elif fields:
+                yield start, _row(path, start, header, fields)
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(f"{path}: line {start}: not CSV: {error}") from None
 
 
 def read_jsonl(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:

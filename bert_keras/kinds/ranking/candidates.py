@@ -82,20 +82,19 @@ def read_questions(
     path = files.path(path)
     names: _Columns | None = None
     questions: dict[str, tuple[str, list[Candidate]]] = {}
-    for number, (line, row) in enumerate(text.reader(path)(path)):
-        place = text.Place(path, line)
-        names = names or _columns_of(columns, row, has_labels=has_labels)
-        asked = place.string(row, names.question, key="text")
+    for number, row in enumerate(text.rows_of(path)):
+        names = names or _columns_of(columns, row.cells, has_labels=has_labels)
+        asked = row.string(names.question, key="text")
         if not asked.strip():
-            raise place.error(f"{names.question!r} is empty: expected a question")
-        group = str(row[_QUESTION_ID]) if _QUESTION_ID in row else asked
+            raise row.error(f"{names.question!r} is empty: expected a question")
+        group = str(row.cells.get(_QUESTION_ID, asked))
         first, passages = questions.setdefault(group, (asked, []))
         if first != asked:
-            raise place.error(
+            raise row.error(
                 f"{_QUESTION_ID} {group!r} is that of another question in line "
                 f"{passages[0].line}: expected an id for each question"
             )
-        passages.extend(_candidates(place, row, names, number))
+        passages.extend(_candidates(row, names, number))
     listed = text.at_least_one(path, itertools.starmap(Question, questions.values()))
     return _without_repeats(path, listed) if has_labels else listed
 
@@ -115,24 +114,22 @@ def _columns_of(
     return _Columns(question, passages, relevance if has_labels else None)
 
 
-def _candidates(
-    place: text.Place, row: Mapping[str, Any], names: _Columns, number: int
-) -> Iterator[Candidate]:
+def _candidates(row: text.Row, names: _Columns, number: int) -> Iterator[Candidate]:
     for key, (name, relevance) in names.passages.items():
-        passage = place.string(row, name, key=key)
+        passage = row.string(name, key=key)
         if names.relevance:
-            relevance = _relevance(place, row, names.relevance)
-        yield Candidate(passage, relevance, number, place.line)
+            relevance = _relevance(row, names.relevance)
+        yield Candidate(passage, relevance, number, row.line)
 
 
-def _relevance(place: text.Place, row: Mapping[str, Any], name: str) -> float:
-    value = place.value(row, name, key="label")
+def _relevance(row: text.Row, name: str) -> float:
+    value = row.value(name, key="label")
     try:
         relevance = float(value)
     except (TypeError, ValueError):
         relevance = math.nan
     if not 0 <= relevance <= MAX_RELEVANCE:
-        raise place.error(
+        raise row.error(
             f"{name!r}: expected a number from 0, not relevant, to "
             f"{MAX_RELEVANCE:,.0f}, got {value!r}"
         )

@@ -8,7 +8,6 @@ comma-separated (`.csv`; standard quoting) or JSON lines (`.jsonl`). No TensorFl
 # scikit-learn and scipy have no types of their own.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false, reportAttributeAccessIssue=false
 
-import itertools
 import json
 import math
 import re
@@ -28,7 +27,7 @@ from bert_keras.core.settings.finetuning import FinetuningConfig, TextColumns
 from bert_keras.data import features
 from bert_keras.labelled import reading, tables
 
-_Row = TypeVar("_Row")
+_Example = TypeVar("_Example")
 
 
 class LabelledText(NamedTuple):
@@ -62,20 +61,17 @@ def read_texts(
     path = files.path(path)
     read_label = _labels if has_several_labels else _label
     names: dict[str, str] = {}
-
-    def example(line: int, row: Mapping[str, Any]) -> LabelledText:
-        place = Place(path, line)
-        if not names:
-            names.update(_text_columns(columns, row, has_text_pair))
-        first, *second = (place.string(row, n, key=k) for k, n in names.items())
-        label = read_label(row, columns, place) if has_label else None
-        return LabelledText(first, second[0] if second else None, label, line)
-
-    rows = reader(path)(path)
-    return at_least_one(path, itertools.starmap(example, rows))
+    examples = []
+    for row in rows_of(path):
+        names = names or _text_columns(columns, row.cells, has_text_pair)
+        texts = {key: row.string(name, key=key) for key, name in names.items()}
+        label = read_label(row, columns) if has_label else None
+        pair = texts.get("text_pair")
+        examples.append(LabelledText(texts["text"], pair, label, row.line))
+    return at_least_one(path, examples)
 
 
-def at_least_one(path: Path, rows: Iterable[_Row]) -> list[_Row]:
+def at_least_one(path: Path, rows: Iterable[_Example]) -> list[_Example]:
     """Returns all rows of a file, or raises an `InputError` if there are none."""
     if listed := list(rows):
         return listed
@@ -85,6 +81,10 @@ def at_least_one(path: Path, rows: Iterable[_Row]) -> list[_Row]:
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Returns all columns of each row of a file that `read_texts` takes."""
     return (row for _, row in reader(path)(path))
+
+
+def rows_of(path: Path) -> "Iterator[Row]":
+    return (Row(path, line, cells) for line, cells in reader(path)(path))
 
 
 def reader(path: Path) -> Callable[[Path], reading.Rows]:
@@ -108,30 +108,38 @@ def _text_columns(
     return {"text": columns.text} | pair
 
 
-class Place(NamedTuple):
-    """A row of a file, for errors."""
+class Row(NamedTuple):
+    """A row of a file."""
 
     path: Path
     line: int
+    """Its first line, from 1."""
+    cells: Mapping[str, Any]
+    """By column."""
+
+    @property
+    def is_json(self) -> bool:
+        return self.path.suffix.lower() == ".jsonl"
 
     def error(self, problem: str) -> InputError:
         return InputError(f"{self.path}: line {self.line}: {problem}")
 
-    def value(self, row: Mapping[str, Any], name: str, *, key: str) -> Any:
+    def value(self, name: str, *, key: str) -> Any:
         """Returns a cell; a key of `columns` gives the name of its column."""
-        if name in row:
-            return row[name]
+        if name in self.cells:
+            return self.cells[name]
         problem = (
-            f"no column {name!r} (there: {', '.join(row)}){nearest(name, row)}; "
-            f"rename it, or fine-tune with --set columns.{key}=NAME"
+            f"no column {name!r} (there: {', '.join(self.cells)})"
+            f"{nearest(name, self.cells)}; rename it, or fine-tune with --set "
+            f"columns.{key}=NAME"
         )
         # Only in JSON lines can one row lack what another has.
-        if self.path.suffix.lower() == ".jsonl":
+        if self.is_json:
             raise self.error(problem)
         raise InputError(f"{self.path}: {problem}")
 
-    def string(self, row: Mapping[str, Any], name: str, *, key: str) -> str:
-        value = self.value(row, name, key=key)
+    def string(self, name: str, *, key: str) -> str:
+        value = self.value(name, key=key)
         if not isinstance(value, str):
             raise self.error(f"{name!r}: expected a string, got {value!r}")
         return value
@@ -153,50 +161,45 @@ class Place(NamedTuple):
         return value
 
 
-def _label(row: Mapping[str, Any], columns: TextColumns, place: Place) -> str:
+def _label(row: Row, columns: TextColumns) -> str:
     name = cast(str, columns.label)
-    return place.label(name, place.value(row, name, key="label"))
+    return row.label(name, row.value(name, key="label"))
 
 
-def _labels(
-    row: Mapping[str, Any], columns: TextColumns, place: Place
-) -> tuple[str, ...]:
+def _labels(row: Row, columns: TextColumns) -> tuple[str, ...]:
     """Returns the labels of a text, each once."""
     separator = columns.label_separator
     if isinstance(columns.label, str):
-        found = _listed_labels(row, columns.label, separator, place)
+        found = _listed_labels(row, columns.label, separator)
     else:
-        holds = (_holds(row, name, place) for name in columns.label)
-        found = itertools.compress(columns.label, holds)
+        found = [name for name in columns.label if _holds(row, name)]
     labels = tuple(dict.fromkeys(found))
     for label in labels:
         if separator in label:
-            raise place.error(
+            raise row.error(
                 f"{label!r} has {separator!r} in it, which stands between labels: "
                 "--set columns.label_separator=... names another separator"
             )
     return labels
 
 
-def _listed_labels(
-    row: Mapping[str, Any], name: str, separator: str, place: Place
-) -> list[str]:
-    value = place.value(row, name, key="label")
-    if place.path.suffix.lower() != ".jsonl":
+def _listed_labels(row: Row, name: str, separator: str) -> list[str]:
+    value = row.value(name, key="label")
+    if not row.is_json:
         # A text may have no label at all.
         value = [v.strip() for v in value.split(separator)] if value.strip() else []
     if not isinstance(value, list):
-        raise place.error(
+        raise row.error(
             f'{name!r}: with `multi_label` a list such as ["a", "b"], got {value!r}'
         )
-    return [place.label(name, label) for label in value]
+    return [row.label(name, label) for label in value]
 
 
-def _holds(row: Mapping[str, Any], name: str, place: Place) -> bool:
-    value = place.value(row, name, key="label")
+def _holds(row: Row, name: str) -> bool:
+    value = row.value(name, key="label")
     shown = value if isinstance(value, str) else json.dumps(value)
     if shown not in _TRUTH_VALUES:
-        raise place.error(f"{name!r}: expected 0 or 1, got {value!r}")
+        raise row.error(f"{name!r}: expected 0 or 1, got {value!r}")
     return _TRUTH_VALUES[shown]
 
 

@@ -10,7 +10,6 @@ two are alike. Texts of a row are read one by one, never as one input.
 
 import dataclasses
 import functools
-import itertools
 import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,16 +53,12 @@ def read(
     read. For `path` see `text.read_texts`."""
     path = files.path(path)
     names: dict[str, str] = {}
-
-    def texts(line: int, row: Mapping[str, Any]) -> Texts:
-        place = text.Place(path, line)
-        if not names:
-            names.update(_column_names(columns, row, has_labels=has_labels))
-        cells = {key: _cell(place, row, name, key) for key, name in names.items()}
-        return Texts(**cells, line=line)
-
-    rows = text.reader(path)(path)
-    return text.at_least_one(path, itertools.starmap(texts, rows))
+    texts = []
+    for row in text.rows_of(path):
+        names = names or _column_names(columns, row.cells, has_labels=has_labels)
+        cells = {key: _cell(row, name, key) for key, name in names.items()}
+        texts.append(Texts(**cells, line=row.line))
+    return text.at_least_one(path, texts)
 
 
 def _column_names(
@@ -78,22 +73,23 @@ def _column_names(
     return {key: name or key for key, name in names.items() if name or key in row}
 
 
-def _cell(place: text.Place, row: Mapping[str, Any], name: str, key: str) -> Any:
+def _cell(row: text.Row, name: str, key: str) -> Any:
     if key == "label":
-        return _number(place, name, place.value(row, name, key=key))
-    value = place.string(row, name, key=key)
+        return _number(row, name)
+    value = row.string(name, key=key)
     if not value.strip():
-        raise place.error(f"{name!r} is empty: expected a text in each of its columns")
+        raise row.error(f"{name!r} is empty: expected a text in each of its columns")
     return value
 
 
-def _number(place: text.Place, name: str, value: Any) -> float:
+def _number(row: text.Row, name: str) -> float:
+    value = row.value(name, key="label")
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise place.error(
+        raise row.error(
             f"{name!r}: expected a number, how much the two texts are alike, got "
             f"{value!r}; classes are for --task text"
         )
