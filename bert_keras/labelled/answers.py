@@ -7,7 +7,7 @@ answers, into the run directory: `dev_answers.jsonl`, an object a line.
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import pydantic
 
@@ -26,10 +26,6 @@ class Record(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True)
     truth_name: ClassVar[str] = "label"
     """The field with the right answer, which is `None` if the answer is unknown."""
-
-    def numbers(self) -> Iterable[float]:
-        """Returns the numbers that the model computed."""
-        return ()
 
 
 def read_answers(path: Path, record_type: type[Record]) -> list[Record]:
@@ -55,5 +51,14 @@ def read_answers(path: Path, record_type: type[Record]) -> list[Record]:
 
 
 def are_finite(records: Iterable[Record]) -> bool:
-    """Whether all computed numbers are finite: the model has not overflowed."""
-    return all(math.isfinite(n) for record in records for n in record.numbers())
+    """Whether all computed numbers are finite: the model has not overflowed. Numbers
+    that are right answers are finite anyway."""
+    return all(_is_finite(record.model_dump()) for record in records)
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, dict | list | tuple):
+        return all(
+            map(_is_finite, value.values() if isinstance(value, dict) else value)
+        )
+    return not isinstance(value, float) or math.isfinite(value)

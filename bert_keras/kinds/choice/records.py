@@ -1,6 +1,5 @@
 """A tuned model's choice among the endings of a text."""
 
-from collections.abc import Iterable
 from typing import Self
 
 import pydantic
@@ -36,6 +35,3 @@ class ChosenEnding(Record):
     @property
     def confidence(self) -> float:
         return self.probabilities[self.prediction]
-
-    def numbers(self) -> Iterable[float]:
-        return self.probabilities

@@ -1,6 +1,5 @@
 """A tuned model's ranking of a question's passages."""
 
-from collections.abc import Iterable
 from typing import Self
 
 import pydantic
@@ -35,6 +34,3 @@ class RankedPassages(Record):
                 f"relevances and the ranking {self.prediction}"
             )
         return self
-
-    def numbers(self) -> Iterable[float]:
-        return self.scores

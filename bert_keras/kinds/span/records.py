@@ -1,7 +1,5 @@
 """A tuned model's answer to a question about a text."""
 
-from collections.abc import Iterable
-
 from bert_keras.labelled.answers import Computed, Record
 
 
@@ -23,7 +21,3 @@ class AnsweredQuestion(Record):
     """Score of "no answer" less that of the best answer."""
     best_text: str
     """The best answer that is not empty."""
-
-    def numbers(self) -> Iterable[float]:
-        odds = () if self.null_odds is None else (self.null_odds,)
-        return (self.probability, *odds)

@@ -1,6 +1,5 @@
 """A tuned model's tags of words, and the entities that they make."""
 
-from collections.abc import Iterable
 from typing import Self
 
 import pydantic
@@ -49,6 +48,3 @@ class TaggedText(TaggedSentence):
     text: str
     entities: tuple[FoundEntity, ...]
     """Predicted, in the order of the text."""
-
-    def numbers(self) -> Iterable[float]:
-        return (entity.probability for entity in self.entities)

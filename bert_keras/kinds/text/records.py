@@ -1,6 +1,5 @@
 """A tuned model's answer to a text, or to a pair of texts."""
 
-from collections.abc import Iterable
 from typing import Self, cast
 
 import pydantic
@@ -36,9 +35,6 @@ class ClassifiedText(_Text):
     def confidence(self) -> float:
         return self.probabilities[self.prediction]
 
-    def numbers(self) -> Iterable[float]:
-        return self.probabilities.values()
-
 
 class MultiLabelText(_Text):
     """A text and any number of labels."""
@@ -58,9 +54,6 @@ class MultiLabelText(_Text):
                 raise ValueError(f"no probability of the label {name!r:.60}")
         return self
 
-    def numbers(self) -> Iterable[float]:
-        return self.probabilities.values()
-
 
 class RatedText(_Text):
     """A text and its number."""
@@ -72,6 +65,3 @@ class RatedText(_Text):
     def error(self) -> float:
         """Returns the answer less the right number."""
         return self.prediction - cast(float, self.label)
-
-    def numbers(self) -> Iterable[float]:
-        return (self.prediction,)

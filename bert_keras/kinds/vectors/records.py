@@ -1,7 +1,5 @@
 """A tuned model's answer to a text whose vector is learnt."""
 
-from collections.abc import Iterable
-
 from bert_keras.labelled.answers import Computed, Record
 
 
@@ -22,8 +20,3 @@ class EmbeddedText(Record):
     without a label."""
     nearest: str | None = None
     """The wrong one that is nearest, of these."""
-
-    def numbers(self) -> Iterable[float]:
-        if isinstance(self.prediction, tuple):
-            return self.prediction
-        return (self.prediction,)
