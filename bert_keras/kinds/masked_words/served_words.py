@@ -74,27 +74,24 @@ class MaskedWords(served.DirectAnswers):
         }
 
     def id_probes(self):
-        rows = [self._python_row(text) for text in _PROBES]
-        positions = [np.flatnonzero(row == self.vocabulary.mask_id) for row in rows]
-        input_ids = _padded(rows)
-        return {
-            "input_ids": input_ids,
-            "input_mask": _padded([np.ones_like(row) for row in rows]),
-            "segment_ids": np.zeros_like(input_ids),
-            "masked_lm_positions": _padded(positions),
-        }
+        texts = tokenized.TokenizedTexts.join(
+            tokenization.pack_pair(
+                tokenized.encode_with_masks(text, self.tokenizer),
+                None,
+                max_seq_length=self.max_seq_length,
+                vocabulary=self.vocabulary,
+            )
+            for text in _PROBES
+        )
+        ids = texts.batch(np.arange(len(texts)))
+        is_mask = ids["input_ids"] == self.vocabulary.mask_id
+        counts = is_mask.sum(axis=1)
+        positions = np.zeros((len(texts), counts.max()), np.int32)
+        positions[np.arange(counts.max()) < counts[:, None]] = np.nonzero(is_mask)[1]
+        return ids | {"masked_lm_positions": positions}
 
     def string_probes(self):
         return {"text": list(_PROBES)}
-
-    def _python_row(self, text: str) -> np.ndarray:
-        packed, _ = tokenization.pack_pair(
-            tokenized.encode_with_masks(text, self.tokenizer),
-            None,
-            max_seq_length=self.max_seq_length,
-            vocabulary=self.vocabulary,
-        )
-        return np.array(packed)
 
 
 def encode_with_masks(
@@ -112,10 +109,3 @@ def encode_with_masks(
     )
     ids = tf.concat([masks, tokenizer(parts.flat_values)], axis=1)
     return parts.with_values(ids).merge_dims(1, 2)
-
-
-def _padded(rows: list[np.ndarray]) -> np.ndarray:
-    padded = np.zeros((len(rows), max(map(len, rows))), np.int32)
-    for row, values in zip(padded, rows, strict=True):
-        row[: len(values)] = values
-    return padded

@@ -53,9 +53,9 @@ class Spans(NamedTuple):
     rows: tf.Tensor
     """int64: number of the window."""
     first: tf.Tensor
-    """int32: column of the first token."""
+    """int64: the first token, among those of all contexts."""
     last: tf.Tensor
-    """int32: column of the last token."""
+    """int64: the last token."""
     scores: tf.Tensor
     """float64: the sum of both logits."""
 
@@ -64,6 +64,7 @@ def find(
     start_logits: tf.Tensor,
     end_logits: tf.Tensor,
     *,
+    tokens: tf.Tensor,
     may_begin: tf.Tensor,
     may_end: tf.Tensor,
     n_best_size: int,
@@ -73,6 +74,7 @@ def find(
 
     Args:
         start_logits: `(num_windows, length)` float32; `end_logits` are the same.
+        tokens: the same shape, int64: the token of all contexts in each column.
         may_begin: the same shape, bool: tokens that an answer may begin with.
         n_best_size: number of first and of last tokens.
         max_answer_length: tokens of an answer at most.
@@ -85,8 +87,10 @@ def find(
     places = tf.where(is_span)
     return Spans(
         rows=places[:, 0],
-        first=tf.gather_nd(first, places[:, :2]),
-        last=tf.gather_nd(last, tf.gather(places, [0, 2], axis=1)),
+        first=tf.gather_nd(tf.gather(tokens, first, batch_dims=1), places[:, :2]),
+        last=tf.gather_nd(
+            tf.gather(tokens, last, batch_dims=1), tf.gather(places, [0, 2], axis=1)
+        ),
         scores=tf.boolean_mask(scores, is_span),
     )
 

@@ -1,7 +1,6 @@
 """Exported answers to questions about a text, however long it is."""
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -66,7 +65,7 @@ class Spans(served.ServedModel):
 
     def answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
         code_points = graph_tokenizer.decode(context)
-        candidates, null_scores = self._read_all(self._batch(question, code_points))
+        candidates, null_scores = self._read_all(question, code_points)
         outputs = served_search.decide(
             candidates,
             null_scores,
@@ -78,76 +77,83 @@ class Spans(served.ServedModel):
         places = (tf.cast(outputs[name], tf.int64) for name in ("start", "end"))
         return {"answer": graph_tokenizer.cut(code_points, texts, *places), **outputs}
 
-    def _batch(self, question: tf.Tensor, code_points: tf.RaggedTensor) -> "_Batch":
-        queries = self._tokenizer(question)[:, : self._settings.max_query_length]
+    def _read_all(
+        self, question: tf.Tensor, code_points: tf.RaggedTensor
+    ) -> tuple[served_search.Candidates, tf.Tensor]:
+        """Returns each question's best candidates, by characters of its context, and
+        its lowest score of "no answer"."""
+        settings = self._settings
+        queries = self._tokenizer(question)[:, : settings.max_query_length]
         pieces = self._tokenizer.locate(code_points)
         windows = graph_windows.cut(
             pieces.ids.row_lengths(),
             self.max_seq_length - 3 - queries.row_lengths(),
-            self._settings.doc_stride,
+            settings.doc_stride,
         )
-        return _Batch(
-            queries,
-            pieces,
-            windows,
-            served_search.owners(windows, tf.size(pieces.ids.values)),
-            served_search.fingerprinter(code_points),
-        )
-
-    def _read_all(self, batch: "_Batch") -> tuple[served_search.Candidates, tf.Tensor]:
-        """Returns each question's best candidates, and its lowest "no answer" score."""
+        owners = served_search.owners(windows, tf.size(pieces.ids.values))
+        fingerprint = served_search.fingerprinter(code_points)
 
         def read(rows, state):
             candidates, null_scores = state
-            new_candidates, new_null_scores = self._read(rows, batch)
-            candidates = served_search.keep_best(
-                candidates, new_candidates, n_best_size=self._settings.n_best_size
+            here = graph_windows.Windows(*(tf.gather(v, rows) for v in windows))
+            asked = tf.gather(queries, here.texts)
+            tokens = tf.ragged.range(here.starts, here.ends)
+            ids = tokens.with_values(tf.gather(pieces.ids.values, tokens.values))
+            numbers = self.compute(
+                graph_tokenizer.pack_windows(asked, ids, vocabulary=self.vocabulary)
             )
-            return candidates, tf.minimum(null_scores, new_null_scores)
+            spans = self._find(numbers, here, rows, asked.row_lengths(), owners)
+            texts = tf.gather(here.texts, spans.rows)
+            starts = tf.gather(pieces.starts.values, spans.first)
+            ends = tf.gather(pieces.ends.values, spans.last)
+            new = served_search.Candidates(
+                texts, spans.scores, starts, ends, fingerprint(texts, starts, ends)
+            )
+            of_cls = tf.cast(numbers["start_logits"][:, 0], tf.float64)
+            of_cls += tf.cast(numbers["end_logits"][:, 0], tf.float64)
+            lowest = tf.math.unsorted_segment_min(of_cls, here.texts, queries.nrows())
+            return (
+                served_search.keep_best(
+                    candidates, new, n_best_size=settings.n_best_size
+                ),
+                tf.minimum(null_scores, lowest),
+            )
 
-        infinite = tf.constant(np.inf, tf.float64)
-        null_scores = tf.fill([batch.queries.nrows()], infinite)
+        infinite = tf.fill([queries.nrows()], tf.constant(np.inf, tf.float64))
         return graph_windows.fold(
             read,
-            (served_search.no_candidates(), null_scores),
-            tf.size(batch.windows.texts, tf.int64),
+            (served_search.no_candidates(), infinite),
+            tf.size(windows.texts, tf.int64),
             windows_at_once=self.windows_at_once,
         )
 
-    def _read(
-        self, rows: tf.Tensor, batch: "_Batch"
-    ) -> tuple[served_search.Candidates, tf.Tensor]:
-        """Returns candidates of some windows, and for each question the lowest score of
-        "no answer" in them, infinite without any."""
-        texts, starts, ends = (tf.gather(values, rows) for values in batch.windows)
-        queries = tf.gather(batch.queries, texts)
-        tokens = tf.ragged.range(starts, ends)
-        ids = tokens.with_values(tf.gather(batch.pieces.ids.values, tokens.values))
-        numbers = self.compute(
-            graph_tokenizer.pack_windows(queries, ids, vocabulary=self.vocabulary)
-        )
-        start_logits, end_logits = numbers["start_logits"], numbers["end_logits"]
+    def _find(
+        self,
+        numbers: Mapping[str, tf.Tensor],
+        windows: graph_windows.Windows,
+        rows: tf.Tensor,
+        query_lengths: tf.Tensor,
+        owners: tf.Tensor,
+    ) -> served_search.Spans:
+        """Returns possible answers in some windows, which have the numbers `rows`.
+        `query_lengths` are `(num_windows,)` int64; `owners` are of all tokens."""
+        columns = tf.range(tf.shape(numbers["start_logits"], tf.int64)[1])
         # After [CLS] question [SEP].
-        columns = tf.range(tf.shape(start_logits, tf.int64)[1])
-        within = columns - (queries.row_lengths() + 2)[:, tf.newaxis]
-        may_end = (within >= 0) & (within < (ends - starts)[:, tf.newaxis])
-        places = tf.where(may_end, within + starts[:, tf.newaxis], 0)
+        tokens = columns + (windows.starts - query_lengths - 2)[:, tf.newaxis]
+        may_end = tokens >= windows.starts[:, tf.newaxis]
+        may_end &= tokens < windows.ends[:, tf.newaxis]
+        tokens = tf.where(may_end, tokens, 0)
         # One more, for contexts without any token.
-        owners = tf.concat([batch.owners, [-1]], 0)
-        is_owner = tf.gather(owners, places) == rows[:, tf.newaxis]
-        spans = served_search.find(
-            start_logits,
-            end_logits,
+        owners = tf.concat([owners, [-1]], 0)
+        is_owner = tf.gather(owners, tokens) == rows[:, tf.newaxis]
+        return served_search.find(
+            numbers["start_logits"],
+            numbers["end_logits"],
+            tokens=tokens,
             may_begin=may_end & is_owner,
             may_end=may_end,
             n_best_size=self._settings.n_best_size,
             max_answer_length=self._settings.max_answer_length,
-        )
-        of_cls = tf.cast(start_logits[:, 0], tf.float64)
-        of_cls += tf.cast(end_logits[:, 0], tf.float64)
-        return (
-            _candidates(spans, places, texts, batch),
-            tf.math.unsorted_segment_min(of_cls, texts, batch.queries.nrows()),
         )
 
     def id_probes(self):
@@ -190,46 +196,6 @@ class Spans(served.ServedModel):
             for question in questions
         ]
         return {n: np.ma.masked_invalid([row[n] for row in rows]) for n in rows[0]}
-
-
-class _Batch(NamedTuple):
-    """Questions and their contexts, tokenized."""
-
-    queries: tf.RaggedTensor
-    """`(batch_size, None)` int32 ids, as long as they may be."""
-    pieces: graph_tokenizer.Pieces
-    """Pieces of the contexts."""
-    windows: graph_windows.Windows
-    owners: tf.Tensor
-    """See `served_search.owners`."""
-    fingerprint: Callable[..., tf.Tensor]
-    """See `served_search.fingerprinter`."""
-
-
-def _candidates(
-    spans: served_search.Spans, places: tf.Tensor, texts: tf.Tensor, batch: _Batch
-) -> served_search.Candidates:
-    """Returns candidates in some windows, by characters of the contexts.
-
-    Args:
-        spans: by columns of first and last tokens.
-        places: `(num_windows, length)` int64: the token of all contexts in each column.
-        texts: `(num_windows,)` int64: the question of each window.
-    """
-    first, last = (
-        tf.gather_nd(places, tf.stack([spans.rows, tf.cast(column, tf.int64)], axis=1))
-        for column in (spans.first, spans.last)
-    )
-    of_question = tf.gather(texts, spans.rows)
-    starts = tf.gather(batch.pieces.starts.values, first)
-    ends = tf.gather(batch.pieces.ends.values, last)
-    return served_search.Candidates(
-        examples=of_question,
-        scores=spans.scores,
-        starts=starts,
-        ends=ends,
-        fingerprints=batch.fingerprint(of_question, starts, ends),
-    )
 
 
 def _probe_questions() -> list[squad.Question]:

@@ -136,11 +136,9 @@ class TextDataset(dataset.Rows):
 
     def answers_of(self, logits: np.ndarray, task: config.Task) -> dataset.Answers:
         """Makes answers of logits `(num_rows, num_labels)`."""
-        shared = {"rows": self.rows, "logits": logits, "task": task}
-        true = self.targets(task) if self.has_labels else None
-        if task.kind != "multi_label":
-            return TextAnswers(label_ids=true, **shared)
-        return MultiLabelAnswers(targets=true, **shared)
+        form = MultiLabelAnswers if task.kind == "multi_label" else TextAnswers
+        targets = self.targets(task) if self.has_labels else None
+        return form(rows=self.rows, logits=logits, targets=targets, task=task)
 
     def targets(self, task: config.Task) -> np.ndarray:
         """Returns right answers as `text.label_ids` or `multi_label.targets` do."""
@@ -154,13 +152,14 @@ class TextAnswers(dataset.Answers):
     rows: Sequence[text.LabelledText]
     logits: np.ndarray
     """`(num_rows, num_labels)` float32."""
-    label_ids: np.ndarray | None
+    targets: np.ndarray | None
+    """From `TextDataset.targets`; `None`: unknown."""
     task: config.Task
 
     def scores(self, *, threshold=None) -> dict[str, float]:
         if self.task.name is not None:
-            return glue.scores(self.task.name, self.logits, self.label_ids)
-        return text.own_scores(self.logits, self.label_ids, self.task)
+            return glue.scores(self.task.name, self.logits, self.targets)
+        return text.own_scores(self.logits, self.targets, self.task)
 
     def columns(self, *, threshold=None) -> dict[str, tables.Column]:
         return text.prediction_columns(self.logits, self.task.labels)
@@ -185,16 +184,9 @@ class TextAnswers(dataset.Answers):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiLabelAnswers(dataset.Answers):
+class MultiLabelAnswers(TextAnswers):
     """Labels, any number of them, that a model predicts for texts. `threshold` is by
     label; `None`: `multi_label.THRESHOLD`."""
-
-    rows: Sequence[text.LabelledText]
-    logits: np.ndarray
-    """`(num_rows, num_labels)` float32."""
-    targets: np.ndarray | None
-    """The same shape, 1 where a label holds."""
-    task: config.Task
 
     def best_threshold(self) -> dict[str, float]:
         labels = self.task.labels
@@ -213,27 +205,28 @@ class MultiLabelAnswers(dataset.Answers):
         return multi_label.scores(self.logits, self.targets, row)
 
     def columns(self, *, threshold=None) -> dict[str, tables.Column]:
-        predicted, probabilities = zip(*self._predicted(threshold), strict=True)
-        columns = text.probability_columns(np.stack(probabilities), self.task.labels)
-        return {"prediction": tables.Column(predicted), **columns}
+        probabilities = multi_label.probabilities(self.logits)
+        columns = text.probability_columns(probabilities, self.task.labels)
+        return {"prediction": tables.Column(self._predicted(threshold)), **columns}
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
-        predicted = self._predicted(threshold)
-        for row, (labels, probs) in zip(self.rows, predicted, strict=True):
+        probabilities = multi_label.probabilities(self.logits).tolist()
+        every = zip(self.rows, self._predicted(threshold), probabilities, strict=True)
+        for row, labels, probs in every:
             yield MultiLabelText(
                 text=row.text,
                 text_pair=row.text_pair,
                 line=row.line,
                 labels=row.label,
                 prediction=labels,
-                probabilities=dict(zip(self.task.labels, probs.tolist(), strict=True)),
+                probabilities=dict(zip(self.task.labels, probs, strict=True)),
             )
 
     def _predicted(
         self, threshold: Mapping[str, float] | None
-    ) -> Iterator[tuple[tuple[str, ...], np.ndarray]]:
-        """Returns the labels that each text is given, and the probabilities of all."""
+    ) -> list[tuple[str, ...]]:
+        """Returns the labels that each text is given."""
         thresholds = multi_label.threshold_row(threshold, self.task.labels)
         names = np.array(self.task.labels)
-        for row in multi_label.probabilities(self.logits):
-            yield tuple(names[row >= thresholds].tolist()), row
+        holds = multi_label.probabilities(self.logits) >= thresholds
+        return [tuple(names[row].tolist()) for row in holds]

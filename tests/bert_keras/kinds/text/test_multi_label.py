@@ -227,7 +227,7 @@ def answers_of(logits, targets, labels=("a", "b")) -> text_forms.MultiLabelAnswe
 
 def test_tables_and_records_follow_the_thresholds(caplog):
     answers = answers_of([[0, 2], [-1, -1]], [[0, 1], [1, 0]])
-    assert answers.columns()["prediction"].values == (("a", "b"), ())
+    assert answers.columns()["prediction"].values == [("a", "b"), ()]
     thresholds = answers.best_threshold()
     assert thresholds == pytest.approx({"a": 0.1344707, "b": 0.574869})
     chosen = {"a": 0.2, "b": 0.9}
