@@ -108,12 +108,12 @@ class Words(Examples):
     ):
         if settings.document_context:
             raise ValueError("expected document_context=false: it is not theirs")
-        self._sentences = data.sentences
-        words = [list(sentence.words) for sentence in data.sentences]
+        self._sentences = data.rows
+        words = [list(sentence.words) for sentence in data.rows]
         options = {"truncation": True, "max_length": settings.max_seq_length}
         encoded = tokenizer(words, is_split_into_words=True, **options)
         super().__init__(tokenizer, task, encoded)
-        ids = tag_scores.label_ids(data.sentences, task.labels, path=data.path)
+        ids = tag_scores.label_ids(data.rows, task.labels, path=data.path)
         self._label_ids = np.split(ids, np.cumsum([len(w) for w in words])[:-1])
 
     def _first_pieces(self, row: int) -> Iterator[tuple[int, int]]:

@@ -53,10 +53,10 @@ def served(run: str, dev: str, exported: str) -> list[Any]:
         answer = model.signatures["serving_default"]
         replies = [answer(**batch)["label"] for batch in _batches(columns, tf.constant)]
         return [text.decode() for reply in replies for text in reply.numpy()]
-    requests = _batches({"words": [s.words for s in data.sentences]}, _pad)
+    requests = _batches({"words": [s.words for s in data.rows]}, _pad)
     name = "documents" if "documents" in model.signatures else "words"
     if name == "documents":
-        requests = _documents(data.sentences)
+        requests = _documents(data.rows)
     replies = [model.signatures[name](**request)["tags"] for request in requests]
     rows = [row for reply in replies for row in reply.numpy()]
     return [[tag.decode() for tag in row if tag] for row in rows]

@@ -218,7 +218,7 @@ LINES = {
     "report": 1525,
     "inference": 1350,
     "checkpoints": 4725,
-    "kinds": 9575,
+    "kinds": 9475,
     "graphs": 650,
     "labelled": 1475,
     "model": 2725,

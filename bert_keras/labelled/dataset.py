@@ -95,14 +95,17 @@ class EncodedInputs(Inputs, Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
 class Dataset(abc.ABC):
     """The examples of one file of a task."""
 
     path: Path
+    rows: Sequence[Any]
+    """The examples: texts, sentences or questions."""
+    has_labels: bool
 
-    @abc.abstractmethod
     def __len__(self) -> int:
-        """Number of examples: texts, sentences or questions."""
+        return len(self.rows)
 
     @abc.abstractmethod
     def keys(self) -> list[str]:
@@ -113,9 +116,9 @@ class Dataset(abc.ABC):
     def contents(self) -> Contents:
         """Returns each example's model input and right answer."""
 
-    @abc.abstractmethod
     def subset(self, rows: Sequence[int]) -> Self:
         """Returns the examples `rows`, numbered from 0, in this order."""
+        return dataclasses.replace(self, rows=[self.rows[row] for row in rows])
 
     def for_training(self) -> Self:
         """Returns the examples that can be trained on."""
@@ -153,21 +156,6 @@ class Dataset(abc.ABC):
     ) -> "Answers":
         """Makes answers from a model's outputs, `(inputs.num_answers, width)` float32.
         The task and the settings are those of `encode`."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rows(Dataset):
-    """Examples that are the rows of a list."""
-
-    path: Path
-    rows: Sequence[Any]
-    has_labels: bool
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def subset(self, rows: Sequence[int]) -> Self:
-        return dataclasses.replace(self, rows=[self.rows[row] for row in rows])
 
 
 Threshold = float | Mapping[str, float] | None

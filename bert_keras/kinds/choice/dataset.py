@@ -17,7 +17,7 @@ from bert_keras.labelled import answers, dataset, tables, tokenized
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChoiceDataset(dataset.Rows):
+class ChoiceDataset(dataset.Dataset):
     """Questions with four endings each, `swag.Question`."""
 
     name: str | None = None

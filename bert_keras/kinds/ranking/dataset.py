@@ -107,7 +107,7 @@ class CandidateLists(dataset.Inputs):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankingDataset(dataset.Rows):
+class RankingDataset(dataset.Dataset):
     """Rows that are questions, each with any number of candidates."""
 
     is_training: bool = False

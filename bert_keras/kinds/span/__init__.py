@@ -62,9 +62,12 @@ class Span(Labelled):
     def read(self, path, settings, *, data_set=None, has_labels=True, **_):
         from bert_keras.kinds.span import dataset
 
+        found = dataset.read_questions(path, data_set, has_answers=has_labels)
         return dataset.SpanDataset(
             path=path,
-            questions=dataset.read_questions(path, data_set, has_answers=has_labels),
+            rows=found.questions,
+            has_labels=has_labels,
+            has_impossible=found.has_impossible,
             name=data_set,
         )
 
@@ -77,10 +80,11 @@ class Span(Labelled):
             return squad.Question(str(number), question, context, ())
 
         expected = "a question and its context"
-        questions = python_examples.read(examples, read, expected=expected)
         return dataset.SpanDataset(
             path=python_examples.PATH,
-            questions=squad.QuestionSet(tuple(questions), task.has_impossible, 0, ()),
+            rows=python_examples.read(examples, read, expected=expected),
+            has_labels=False,
+            has_impossible=task.has_impossible,
         )
 
     def main_metric(self, settings, labels):

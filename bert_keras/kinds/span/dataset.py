@@ -22,29 +22,21 @@ _MAX_SHOWN = 10
 
 @dataclass(frozen=True, kw_only=True)
 class SpanDataset(dataset.Dataset):
-    path: Path
-    questions: squad.QuestionSet
+    """Rows of `squad.Question`."""
+
+    has_impossible: bool
+    """Whether questions may have no answer."""
     name: str | None = None
     """Name of the data set; `None`: the user's own."""
 
-    def __len__(self) -> int:
-        return len(self.questions.questions)
-
     def keys(self) -> list[str]:
-        return [question.context for question in self.questions.questions]
+        return [question.context for question in self.rows]
 
     def contents(self) -> dataset.Contents:
-        asked = self.questions.questions
         return dataset.Contents(
-            [(question.question, question.context) for question in asked],
-            [frozenset(a.text for a in question.answers) for question in asked],
-            labels=["answer" if q.answers else "no answer" for q in asked],
-        )
-
-    def subset(self, rows) -> "SpanDataset":
-        kept = tuple(self.questions.questions[row] for row in rows)
-        return dataclasses.replace(
-            self, questions=self.questions._replace(questions=kept)
+            [(question.question, question.context) for question in self.rows],
+            [frozenset(a.text for a in question.answers) for question in self.rows],
+            labels=["answer" if q.answers else "no answer" for q in self.rows],
         )
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
@@ -52,19 +44,20 @@ class SpanDataset(dataset.Dataset):
         return answers.predictions.to_files(null_score_diff_threshold=threshold)
 
     def for_training(self) -> "SpanDataset":
-        return dataclasses.replace(self, questions=self.questions.for_training())
+        rows = [question for question in self.rows if question.can_be_learnt]
+        return dataclasses.replace(self, rows=rows)
 
     def describe(self) -> config.Task:
         return config.Task(
             kind="span",
             name=self.name,
             has_text_pair=True,
-            has_impossible=self.questions.has_impossible,
+            has_impossible=self.has_impossible,
         )
 
     def encode(self, task, tokenizer, settings) -> squad.Windows:
         return squad.featurize(
-            self.questions.questions,
+            self.rows,
             tokenizer,
             settings.span,
             max_seq_length=settings.max_seq_length,
@@ -72,14 +65,15 @@ class SpanDataset(dataset.Dataset):
 
     def answer(self, outputs, inputs, task, settings) -> "SpanAnswers":
         predictions = squad_predictions.predict(
-            self.questions.questions,
+            self.rows,
             inputs,
             settings.span,
             start_logits=outputs[:, 0],
             end_logits=outputs[:, 1],
             has_impossible=task.has_impossible,
         )
-        return SpanAnswers(questions=self.questions, predictions=predictions)
+        questions = squad.QuestionSet(tuple(self.rows), self.has_impossible)
+        return SpanAnswers(questions=questions, predictions=predictions)
 
 
 @dataclass(frozen=True, kw_only=True)

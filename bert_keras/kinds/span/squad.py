@@ -41,24 +41,24 @@ class Question(NamedTuple):
         """Returns whether an answer was found in the context."""
         return any(answer.start is not None for answer in self.answers)
 
+    @property
+    def can_be_learnt(self) -> bool:
+        """Returns whether an answer has a place, or there is none."""
+        return not self.answers or self.has_place
+
 
 class QuestionSet(NamedTuple):
     questions: tuple[Question, ...]
     has_impossible: bool
     """Whether questions may have no answer (SQuAD 2.0)."""
-    num_repaired_answers: int
+    num_repaired_answers: int = 0
     """Answers that were not where the file says, but in one other place of the text."""
-    skipped: tuple[str, ...]
+    skipped: tuple[str, ...] = ()
     """Id and reason, a line for each question that cannot be trained on."""
 
     def gold_answers(self) -> dict[str, tuple[str, ...]]:
         """Returns the answers' texts by question id, as `squad_scores` takes them."""
         return {q.id: tuple(a.text for a in q.answers) for q in self.questions}
-
-    def for_training(self) -> "QuestionSet":
-        """Returns the set without questions whose answers have no place in the text."""
-        kept = tuple(q for q in self.questions if not q.answers or q.has_place)
-        return self._replace(questions=kept)
 
 
 def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:
@@ -95,7 +95,7 @@ def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:
         f"{q.id}: the text does not have the answer {q.answers[0].text[:60]!r} "
         "where it should be, nor exactly once"
         for q in questions.values()
-        if q.answers and not q.has_place
+        if not q.can_be_learnt
     )
     return QuestionSet(
         tuple(questions.values()), has_impossible, num_repaired, tuple(skipped)

@@ -57,7 +57,7 @@ class Tagging(Labelled):
 
         return dataset.TaggingDataset(
             path=path,
-            sentences=ner.read(path, has_tags=has_labels, has_lines=reads_text),
+            rows=ner.read(path, has_tags=has_labels, has_lines=reads_text),
             has_labels=has_labels,
             name=data_set,
         )
@@ -79,7 +79,7 @@ class Tagging(Labelled):
         expected = "a string, or a list of words"
         return dataset.TaggingDataset(
             path=python_examples.PATH,
-            sentences=python_examples.read(examples, read, expected=expected),
+            rows=python_examples.read(examples, read, expected=expected),
             has_labels=False,
         )
 

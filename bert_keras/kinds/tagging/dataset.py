@@ -3,12 +3,10 @@
 # Labels are None only in files without any, which are not asked for them.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 
-import dataclasses
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import scipy.special
@@ -24,46 +22,38 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class TaggingDataset(dataset.Dataset):
-    path: Path
-    sentences: Sequence[ner.Sentence]
-    has_labels: bool
+    """Rows of `ner.Sentence`."""
+
     name: str | None = None
     """Name of the data set; `None`: the user's own."""
 
     @property
     def reads_text(self) -> bool:
         """Returns whether the words come from texts, see `character_spans`."""
-        return self.sentences[0].text is not None
-
-    def __len__(self) -> int:
-        return len(self.sentences)
+        return self.rows[0].text is not None
 
     def keys(self) -> list[str]:
         """Returns documents, whose sentences are each other's context; of a file that
         is one document its sentences."""
-        words = [" ".join(sentence.words) for sentence in self.sentences]
+        words = [" ".join(sentence.words) for sentence in self.rows]
         documents: dict[int, list[str]] = {}
-        for sentence, joined in zip(self.sentences, words, strict=True):
+        for sentence, joined in zip(self.rows, words, strict=True):
             documents.setdefault(sentence.document, []).append(joined)
         if len(documents) == 1:
             return words
         by_document = {number: "\n".join(lines) for number, lines in documents.items()}
-        return [by_document[sentence.document] for sentence in self.sentences]
+        return [by_document[sentence.document] for sentence in self.rows]
 
     def contents(self) -> dataset.Contents:
-        texts = [(" ".join(sentence.words),) for sentence in self.sentences]
-        tags = [sentence.tags for sentence in self.sentences]
+        texts = [(" ".join(sentence.words),) for sentence in self.rows]
+        tags = [sentence.tags for sentence in self.rows]
         labels = [*itertools.chain(*tags)] if self.has_labels else ()
         return dataset.Contents(texts, tags, labels=labels)
-
-    def subset(self, rows) -> "TaggingDataset":
-        sentences = [self.sentences[row] for row in rows]
-        return dataclasses.replace(self, sentences=sentences)
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
         if not self.reads_text:
             tags = answers.tags()
-            content = ner.with_columns(self.path, self.sentences, tags, suffix=suffix)
+            content = ner.with_columns(self.path, self.rows, tags, suffix=suffix)
             return {"predictions": content}
         fields = {"text", "entities"}
         rows = [record.model_dump(include=fields) for record in answers.records()]
@@ -74,7 +64,7 @@ class TaggingDataset(dataset.Dataset):
         return {"predictions": "".join(lines)}
 
     def describe(self) -> config.Task:
-        tags = itertools.chain(*(sentence.tags for sentence in self.sentences))
+        tags = itertools.chain(*(sentence.tags for sentence in self.rows))
         labels = tag_schemes.labels_of(tags, path=self.path)
         is_plain = (scheme := tag_schemes.scheme_of(labels)) == "plain"
         scored = "by accuracy" if is_plain else "by whole entities"
@@ -86,11 +76,9 @@ class TaggingDataset(dataset.Dataset):
     def encode(self, task, tokenizer, settings) -> ner_windows.TokenizedWords:
         label_ids = None
         if self.has_labels:
-            label_ids = tag_scores.label_ids(
-                self.sentences, task.labels, path=self.path
-            )
+            label_ids = tag_scores.label_ids(self.rows, task.labels, path=self.path)
         return ner_windows.tokenize(
-            self.sentences,
+            self.rows,
             tokenizer,
             max_seq_length=settings.max_seq_length,
             label_ids=label_ids,
@@ -102,7 +90,7 @@ class TaggingDataset(dataset.Dataset):
         if not inputs.num_answers:  # only blank texts
             outputs = np.zeros((0, task.num_labels), np.float32)
         return TaggingAnswers(
-            sentences=self.sentences, word_logits=outputs, labels=task.labels
+            sentences=self.rows, word_logits=outputs, labels=task.labels
         )
 
 

@@ -24,7 +24,7 @@ KINDS: tuple[config.TaskKind, ...] = ("classification", "multi_label", "regressi
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextDataset(dataset.Rows):
+class TextDataset(dataset.Dataset):
     """Rows of `text.LabelledText`, with a class, several or a number each."""
 
     kind: config.TaskKind

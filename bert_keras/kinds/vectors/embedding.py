@@ -97,7 +97,7 @@ def _number(row: text.Row, name: str) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingDataset(dataset.Rows):
+class EmbeddingDataset(dataset.Dataset):
     """Rows of `Texts` to learn from, to compare or to get vectors of."""
 
     settings: finetuning.EmbeddingConfig = finetuning.EmbeddingConfig()

@@ -74,7 +74,7 @@ def answer(
     """Returns a baseline's answers to labelled examples, which score like a model's."""
     if isinstance(data, tagging_data.TaggingDataset):
         return tagging_data.TaggingAnswers(
-            sentences=data.sentences, word_logits=logits, labels=task.labels
+            sentences=data.rows, word_logits=logits, labels=task.labels
         )
     return data.answers_of(logits, task)
 
@@ -160,7 +160,7 @@ def _learn_tags(
     label_ids = {label: label_id for label_id, label in enumerate(task.labels)}
     counts: collections.Counter[str] = collections.Counter()
     counts_by_word: dict[str, collections.Counter[str]] = {}
-    for sentence in train.sentences:
+    for sentence in train.rows:
         counts.update(sentence.tags)
         for word, tag in zip(sentence.words, sentence.tags, strict=True):
             counts_by_word.setdefault(word, collections.Counter())[tag] += 1
@@ -173,7 +173,7 @@ def _learn_tags(
         known = {word: commonest(tags) for word, tags in counts_by_word.items()}
 
     def predict(data: tagging_data.TaggingDataset) -> np.ndarray:
-        words = [word for sentence in data.sentences for word in sentence.words]
+        words = [word for sentence in data.rows for word in sentence.words]
         rows = [known.get(word, other) for word in words]
         return np.eye(len(label_ids), dtype=np.float32)[rows] * 10
 

@@ -120,19 +120,19 @@ def test_what_examples_of_every_form_are_about():
 
     def tagging(*all_of: ner.Sentence) -> tagging_data.TaggingDataset:
         options = {"path": FILE, "has_labels": False}
-        return tagging_data.TaggingDataset(sentences=all_of, **options)
+        return tagging_data.TaggingDataset(rows=all_of, **options)
 
     two = tagging(sentence("a b", 1), sentence("c", 1), sentence("d", 2))
     assert two.keys() == ["a b\nc", "a b\nc", "d"]
     one = tagging(sentence("a b", 1), sentence("c", 1))
     assert one.keys() == ["a b", "c"]
-    assert one.subset([1]).sentences == [sentence("c", 1)]
-    asked = tuple(squad.Question(n, f"{n}?", "a text", ()) for n in "xy")
+    assert one.subset([1]).rows == [sentence("c", 1)]
+    asked = [squad.Question(n, f"{n}?", "a text", ()) for n in "xy"]
     span = span_data.SpanDataset(
-        path=FILE, questions=squad.QuestionSet(asked, False, 0, ())
+        path=FILE, rows=asked, has_labels=True, has_impossible=False
     )
     assert span.keys() == ["a text", "a text"]
-    assert span.subset([1]).questions.questions == asked[1:]
+    assert span.subset([1]).rows == asked[1:]
     rows = [swag.Question("a", "b", tuple("wxyz"), 0, 1)]
     choice = choice_data.ChoiceDataset(path=FILE, rows=rows, has_labels=True)
     assert choice.keys() == ["a\0b"]

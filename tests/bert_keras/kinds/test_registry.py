@@ -36,7 +36,7 @@ def test_examples_of_every_kind():
     assert found.rows == [text.LabelledText("a", "b", None, 1)]
     assert from_python(["a"], NUMBERS).kind == "regression"
     found = from_python([["it's", "so"], "it's so"], TAGS)
-    assert found.sentences == [
+    assert found.rows == [
         ner.Sentence(("it's", "so"), None, 1, 1),
         ner.Sentence(
             ("it", "'", "s", "so"),
@@ -48,9 +48,8 @@ def test_examples_of_every_kind():
         ),
     ]
     found = from_python([("who?", "me")], SPAN)
-    assert found.questions == squad.QuestionSet(
-        (squad.Question("1", "who?", "me", ()),), True, 0, ()
-    )
+    assert found.rows == [squad.Question("1", "who?", "me", ())]
+    assert found.has_impossible
     found = from_python([("q", ["a", "b"]), ("q", ("c",))], RANKING)
     passages = [[c.passage for c in question.candidates] for question in found.rows]
     assert passages == [["a", "b"], ["c"]]

@@ -155,7 +155,7 @@ def test_sentences_and_questions_are_divided_and_not_cut():
 
     tagged = tagging_data.TaggingDataset(
         path=FILE,
-        sentences=[
+        rows=[
             sentence("a b c d", "O O O B-X"),
             sentence("a", "O"),
             sentence("a", "B-X"),
@@ -174,7 +174,7 @@ def test_sentences_and_questions_are_divided_and_not_cut():
         squad.Question("2", "a?", "c", ()),
     ]
     span = span_data.SpanDataset(
-        path=FILE, questions=squad.QuestionSet(tuple(asked), True, 0, ())
+        path=FILE, rows=asked, has_labels=True, has_impossible=True
     )
     report = describe(span, kind="span", max_seq_length=9, span={"max_query_length": 2})
     (train,) = report.files

@@ -83,7 +83,7 @@ def test_what_is_skipped(read):
         max_words=2,
     )
     assert [q.id for q in found.questions] == ["p--A", "p--B", "q--A", "r--B"]
-    kept = [q.id for q in found.for_training().questions if q.answers]
+    kept = [q.id for q in found.questions if q.answers and q.can_be_learnt]
     assert kept == ["p--A", "r--B"]
     unnamed, missing = "the text does not name an answer", "there is no "
     assert [line.partition(": ")[0] for line in found.skipped] == [
@@ -162,7 +162,7 @@ def test_the_published_sample(shared_data):
         read = triviaqa.read_triviaqa(
             original / "qa" / f"{name}.json", original / "evidence", max_words=800
         )
-        found |= {q.id: q for q in read.for_training().questions}
+        found |= {q.id: q for q in read.questions if q.can_be_learnt}
     assert len(found) == 12 and len(found.keys() & expected) == 12
     for id, question in found.items():
         context, start = expected[id]

@@ -97,7 +97,7 @@ def test_tags():
             ner.Sentence(tuple(words.split()), tuple(tags.split()), 1, 1)
             for words, tags in pairs
         ]
-        return tagging_data.TaggingDataset(path=FILE, sentences=rows, has_labels=True)
+        return tagging_data.TaggingDataset(path=FILE, rows=rows, has_labels=True)
 
     train = sentences(
         ("in Paris now", "O B-LOC O"),
