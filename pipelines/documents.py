@@ -9,6 +9,7 @@ from typing import Any
 
 from bert_keras.core import files, manifest, progress
 from bert_keras.core.errors import InputError
+from bert_keras.pipelines import records
 from bert_keras.pipelines.engine import steps
 
 _LEVEL = 4
@@ -17,21 +18,7 @@ _LEVEL = 4
 
 def write_shard(path: str | Path, lines: Iterable[bytes]) -> manifest.Shard:
     """Writes documents, each a line of JSON: the same lines give the same bytes."""
-    num_records = 0
-    # Neither a time nor a name in the header.
-    with (
-        files.open_atomically(path) as file,
-        gzip.GzipFile("", "wb", _LEVEL, file, mtime=0) as stream,
-    ):
-        for line in lines:
-            stream.write(line + b"\n")
-            num_records += 1
-    return manifest.Shard(
-        name=files.name_of(path),
-        num_records=num_records,
-        num_bytes=files.size(path),
-        sha256=files.sha256(path),
-    )
+    return records.write_hashed(path, (line + b"\n" for line in lines), level=_LEVEL)
 
 
 def open_corpus(directory: str | Path) -> manifest.Manifest:

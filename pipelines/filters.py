@@ -234,7 +234,6 @@ class Overlap:
         np.savez(
             buffer,
             words=np.frombuffer(words, np.uint8),
-            word_numbers=np.fromiter(self.word_ids.values(), np.int64),
             sha256=np.array(self.sha256),
             **{name: getattr(self, name) for name in _ARRAYS},
         )
@@ -244,9 +243,8 @@ class Overlap:
     def from_bytes(cls, data: bytes) -> "Overlap":
         with np.load(io.BytesIO(data), allow_pickle=False) as stored:
             words = stored["words"].tobytes().decode("utf-8", "surrogatepass")
-            numbers = stored["word_numbers"].tolist()
             return cls(
-                word_ids=dict(zip(words.split("\n"), numbers, strict=True)),
+                word_ids={word: n for n, word in enumerate(words.split("\n"), 1)},
                 sha256=str(stored["sha256"]),
                 **{name: stored[name] for name in _ARRAYS},
             )

@@ -6,11 +6,11 @@ Wire format: protobuf's encoding, `tensorflow/core/example/{example,feature}.pro
 import contextlib
 import gzip
 import hashlib
-import itertools
+import io
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple, cast
+from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -127,32 +127,41 @@ def _is_wide(values: np.ndarray) -> bool:
 # TFRecord files.
 
 
-# One write and one hash for each would cost as much as making their frames.
-_RECORDS_AT_ONCE = 256
-
-
 def write_shard(
     path: str | Path,
     records: Iterable[bytes],
     *,
     compression: Compression = "none",
 ) -> manifest.Shard:
-    """Writes a TFRecord file that appears under its name only when it is complete.
+    """Writes a TFRecord file: the same records give the same bytes; if compressed, with
+    the same zlib.
 
-    The same records give the same bytes; if compressed, with the same zlib. The name of
-    a compressed file ends in `.gz`, by which `read_records` recognises it.
+    The name of a compressed file ends in `.gz`, by which `read_records` recognises it.
+    """
+    level = 6 if compression == "gzip" else None
+    return write_hashed(path, map(tfrecords.frame, records), level=level)
+
+
+def write_hashed(
+    path: str | Path, records: Iterable[bytes], *, level: int | None
+) -> manifest.Shard:
+    """Writes a shard that appears under its name only when it is complete.
+
+    `level` is that of gzip; `None`: no compression.
     """
     num_records = 0
     with files.open_atomically(path) as file:
-        stream = hashed = _HashedFile(file)
-        if compression == "gzip":
-            # Neither a time nor a name in the header.
-            stream = gzip.GzipFile("", "wb", 6, hashed, mtime=0)
-        with contextlib.closing(stream):
-            waiting = iter(records)
-            while some := list(itertools.islice(waiting, _RECORDS_AT_ONCE)):
-                stream.write(b"".join(map(tfrecords.frame, some)))
-                num_records += len(some)
+        hashed = _HashedFile(file)
+        # One write and one hash for each would cost as much as making TFRecords.
+        with io.BufferedWriter(hashed, 1 << 16) as buffered:
+            stream = contextlib.nullcontext(buffered)
+            if level is not None:
+                # Neither a time nor a name in the header.
+                stream = gzip.GzipFile("", "wb", level, buffered, mtime=0)
+            with stream as opened:
+                for record in records:
+                    opened.write(record)
+                    num_records += 1
     return manifest.Shard(
         name=files.name_of(path),
         num_records=num_records,
@@ -161,23 +170,21 @@ def write_shard(
     )
 
 
-class _HashedFile:
+class _HashedFile(io.RawIOBase):
     def __init__(self, file: BinaryIO):
+        super().__init__()
         self._file = file
         self.num_bytes = 0
         self.digest = hashlib.sha256()
 
-    def write(self, data: bytes) -> int:
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
         self._file.write(data)
         self.digest.update(data)
         self.num_bytes += len(data)
         return len(data)
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        """Does nothing: the file belongs to the caller."""
 
 
 def read_records(

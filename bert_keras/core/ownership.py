@@ -20,7 +20,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from bert_keras.core import files, stores
 from bert_keras.core.errors import InputError, Unavailable
@@ -271,8 +271,7 @@ def owned(output: files.Path, *, is_file: bool = False) -> Iterator[Owner]:
                 os.rmdir(directory)
 
 
-_Parameters = ParamSpec("_Parameters")
-_Result = TypeVar("_Result")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def owns(
@@ -280,24 +279,20 @@ def owns(
     *,
     is_file: bool = False,
     after: Callable[[dict[str, Any]], None] = lambda arguments: None,
-) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
+) -> Callable[[_Function], _Function]:
     """Decorates a function that owns the output named by the argument `parameter`.
     `after` checks the arguments, by name, before the output is touched."""
 
-    def decorate(
-        function: Callable[_Parameters, _Result],
-    ) -> Callable[_Parameters, _Result]:
+    def decorate(function: _Function) -> _Function:
         signature = inspect.signature(function)
 
         @functools.wraps(function)
-        def own_and_call(
-            *args: _Parameters.args, **kwargs: _Parameters.kwargs
-        ) -> _Result:
+        def own_and_call(*args: Any, **kwargs: Any) -> Any:
             arguments = signature.bind(*args, **kwargs).arguments
             after(arguments)
             with owned(arguments[parameter], is_file=is_file):
                 return function(*args, **kwargs)
 
-        return own_and_call
+        return cast(_Function, own_and_call)
 
     return decorate

@@ -98,7 +98,9 @@ def make_card(
             "padding_share": _share(
                 num_tokens, summary.num_records * config.max_seq_length, rest=True
             ),
-            "unknown_share": _share(counts.by_token[vocabulary.unk_id], num_tokens),
+            "unknown_share": _share(
+                int(counts.by_token[vocabulary.unk_id]), num_tokens
+            ),
         },
         "length": _distribution(counts.by_length),
         "masking": {
@@ -229,28 +231,8 @@ def card_text(card: Mapping[str, Any], *, width: int = 100) -> Iterator[str]:
         yield ""
 
 
-_Rows = list[tuple[str, str]]
-
-
-def _sections(card: Mapping[str, Any]) -> Iterator[tuple[str, _Rows]]:
-    corpus = card["corpus"]
-    if rows := _corpus_rows(corpus):
-        yield "Corpus", rows
-    for key, title in (
-        ("left_out", "Left out"),
-        ("cleaned", "Cleaned out of documents"),
-    ):
-        if reasons := list(corpus.get(key, {}).items()):
-            yield title, [(name, f"{n:,}") for name, n in reasons[:NUM_REASONS]]
-    yield "Examples", _example_rows(card)
-    yield "Masks", _mask_rows(card)
-    words = card["vocabulary"]
-    commonest = "  ".join(f"{token} {n:,}" for token, n in words["commonest"].items())
-    entries = f"{words['size']:,}, of which {words['seen']:,} occur"
-    yield "Vocabulary", [("entries", entries), ("commonest", commonest)]
-
-
-def _corpus_rows(corpus: Mapping[str, Any]) -> _Rows:
+def _sections(card: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    corpus, examples, masks = card["corpus"], card["examples"], card["masking"]
     rows = [
         (name.replace("_", " "), f"{value:,}")
         for name, value in corpus.items()
@@ -262,41 +244,48 @@ def _corpus_rows(corpus: Mapping[str, Any]) -> _Rows:
     for source, counts in corpus.get("sources", {}).items():
         amounts = (f"{count:,} {name}" for name, count in counts.items())
         rows.append((source, ", ".join(amounts)))
-    return rows
-
-
-def _example_rows(card: Mapping[str, Any]) -> _Rows:
-    examples = card["examples"]
+    if rows:
+        yield "Corpus", rows
+    for key, title in (
+        ("left_out", "Left out"),
+        ("cleaned", "Cleaned out of documents"),
+    ):
+        if reasons := list(corpus.get(key, {}).items()):
+            yield title, [(name, f"{n:,}") for name, n in reasons[:NUM_REASONS]]
     second = ("B", "none: full sentences, no next-sentence prediction")
     if shares := card.get("next_sentence"):
         kind = f"; next_sentence={shares['kind']}" if shares["kind"] else ""
         both = f"{shares['random_share']:.2%}, next {shares['next_share']:.2%}{kind}"
         second = ("B is random", both)
     packed = f" in {examples['rows']:,} rows" if "rows" in examples else ""
-    return [
-        ("files", f"{examples['files']:,}, {examples['bytes'] / 1e6:,.1f} MB"),
-        ("examples", f"{examples['examples']:,}{packed}"),
-        ("tokens", f"{examples['tokens']:,}, {_described(card['length'])} an example"),
-        ("padding", f"{examples['padding_share']:.1%}"),
-        ("unknown", f"{examples['unknown_share']:.3%} of the tokens"),
-        second,
-    ]
-
-
-def _mask_rows(card: Mapping[str, Any]) -> _Rows:
-    masks = card["masking"]
-    note = ": made when loaded; here those of a first epoch"
-    shares = (
-        ("[MASK]", "mask_share"),
-        ("random", "random_share"),
-        ("kept", "kept_share"),
+    lengths = _described(card["length"])
+    yield (
+        "Examples",
+        [
+            ("files", f"{examples['files']:,}, {examples['bytes'] / 1e6:,.1f} MB"),
+            ("examples", f"{examples['examples']:,}{packed}"),
+            ("tokens", f"{examples['tokens']:,}, {lengths} an example"),
+            ("padding", f"{examples['padding_share']:.1%}"),
+            ("unknown", f"{examples['unknown_share']:.3%} of the tokens"),
+            second,
+        ],
     )
-    return [
-        ("kind", masks["kind"] + (note if masks["kind"] == "dynamic" else "")),
-        ("hidden", f"{masks['hidden_share']:.2%} of the tokens"),
-        ("an example", _described(card["predictions"])),
-        *((label, f"{masks[key]:.2%}") for label, key in shares),
-    ]
+    note = ": made when loaded; here those of a first epoch"
+    yield (
+        "Masks",
+        [
+            ("kind", masks["kind"] + (note if masks["kind"] == "dynamic" else "")),
+            ("hidden", f"{masks['hidden_share']:.2%} of the tokens"),
+            ("an example", _described(card["predictions"])),
+            ("[MASK]", f"{masks['mask_share']:.2%}"),
+            ("random", f"{masks['random_share']:.2%}"),
+            ("kept", f"{masks['kept_share']:.2%}"),
+        ],
+    )
+    words = card["vocabulary"]
+    commonest = "  ".join(f"{token} {n:,}" for token, n in words["commonest"].items())
+    entries = f"{words['size']:,}, of which {words['seen']:,} occur"
+    yield "Vocabulary", [("entries", entries), ("commonest", commonest)]
 
 
 def _described(distribution: Mapping[str, Any]) -> str:
