@@ -187,13 +187,18 @@ class Distillation(encoder.BertNetwork):
         return terms
 
     def _hidden_losses(self, students, teachers):
-        """Returns the loss of each token over all layers, `(batch_size, length)`."""
+        """Returns the mean squared differences of each token, summed over all layers:
+        `(batch_size, length)` float32. In TinyBERT's equations 8 and 9 a matrix
+        multiplies the student's vectors first."""
         targets = [teachers[number] for number in (0, *self._learnt.hidden_layers)]
         if self._projections:
             pairs = zip(self._projections, students, strict=True)
             students = [projection(states) for projection, states in pairs]
-        pairs = zip(students, targets, strict=True)
-        return sum(hidden_losses(ours, theirs) for ours, theirs in pairs)
+        total = 0.0
+        for ours, theirs in zip(students, targets, strict=True):
+            difference = ops.cast(ours, "float32") - ops.cast(theirs, "float32")
+            total = total + ops.mean(ops.square(difference), axis=-1)
+        return total
 
 
 def _encoder(network) -> encoder.BertEncoder:
@@ -238,13 +243,6 @@ def soft_losses(
 
 def _divergence(students, teachers):
     return ops.sum(ops.exp(teachers) * (teachers - students), axis=-1)
-
-
-def hidden_losses(students, teachers):
-    """Returns the mean squared difference of `(..., size)` vectors, `(...)` float32. In
-    TinyBERT's equations 8 and 9 a matrix multiplies the student's vectors first."""
-    difference = ops.cast(students, "float32") - ops.cast(teachers, "float32")
-    return ops.mean(ops.square(difference), axis=-1)
 
 
 def relation_losses(students, teachers, input_mask, *, num_heads: int):

@@ -95,7 +95,8 @@ def excerpt(
     if windows[-1][1] < len(text):
         line = f"{line} …"
     # Isolated, so that text from right to left does not move its surroundings.
-    return f"\u2068{line}\u2069" if _has_right_to_left(text) else line
+    is_turned = any(unicodedata.bidirectional(char) in ("R", "AL") for char in text)
+    return f"\u2068{line}\u2069" if is_turned else line
 
 
 def _marked(text: str, start: int, end: int, marks: Sequence[Mark]) -> str:
@@ -131,10 +132,6 @@ def _visible(char: str) -> str:
     if not is_control and not _BIDI_CONTROLS.match(char):
         return char
     return f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}"
-
-
-def _has_right_to_left(text: str) -> bool:
-    return any(unicodedata.bidirectional(char) in ("R", "AL") for char in text)
 
 
 def _windows(

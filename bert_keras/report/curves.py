@@ -139,11 +139,9 @@ def _draw_training(
 
 def moving_mean(values: np.ndarray, window: int) -> np.ndarray:
     """Returns means over `window` neighbours, half on each side; fewer at the ends."""
-    sums = np.concatenate([[0.0], np.cumsum(values)])
-    index = np.arange(len(values))
-    first = np.maximum(index - window // 2, 0)
-    last = np.minimum(index + window // 2 + 1, len(values))
-    return (sums[last] - sums[first]) / (last - first)
+    ones = np.ones(2 * (window // 2) + 1)
+    counts = np.convolve(np.ones(len(values)), ones, "same")
+    return np.convolve(values, ones, "same") / counts
 
 
 def _mark_steps(

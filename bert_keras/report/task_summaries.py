@@ -1,5 +1,6 @@
 """A tuned model's answers to its development file, for a page and for TensorBoard."""
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,20 +39,16 @@ def describe(
 def write(kind: Labelled, run_dir: str | Path, *, step: int) -> None:
     """Shows the answers of a fine-tuned run, at its last `step`, in TensorBoard.
     Pictures go to `answers/*` in `logs/panels`, text to `answers/*/text`."""
-    run_dir = files.path(run_dir)
-    parts = read_sections(kind, run_dir)
-    with files.added_to(run_dir / run_directory.LOGS_NAME / "panels") as directory:
-        _write_events(parts, directory, step=step)
-
-
-def _write_events(
-    parts: Sequence[sections.Section], directory: Path, *, step: int
-) -> None:
     # Not at the top: a page is written without TensorFlow.
     import tensorflow as tf
 
-    writer = tf.summary.create_file_writer(str(directory))
-    with writer.as_default(step):
+    run_dir = files.path(run_dir)
+    parts = read_sections(kind, run_dir)
+    with (
+        files.added_to(run_dir / run_directory.LOGS_NAME / "panels") as directory,
+        contextlib.closing(tf.summary.create_file_writer(str(directory))) as writer,
+        writer.as_default(step),
+    ):
         for section in parts:
             tag = f"answers/{section.name}"
             if section.picture is not None:
@@ -59,4 +56,3 @@ def _write_events(
             if section.text:
                 # TensorBoard shows one kind of thing of a tag.
                 tf.summary.text(f"{tag}/text", f"## {section.title}\n\n{section.text}")
-    writer.close()

@@ -21,20 +21,16 @@ def lines(device: chips.Device, rows: Sequence[preflight.Row]) -> Iterator[str]:
     yield ""
     yield from table(rows)
     for row in rows:
-        yield from _refusals(row)
+        refused = row.compiled.refused
+        for one in refused[:_MAX_REFUSED]:
+            yield ""
+            yield f"{row.step.name}: {one.operation} in {one.scope}: {one.reason}"
+        if len(refused) > _MAX_REFUSED:
+            yield f"and {len(refused) - _MAX_REFUSED} more"
 
 
 _MAX_REFUSED = 3
 """Operations that are listed: often each layer has the same one."""
-
-
-def _refusals(row: preflight.Row) -> Iterator[str]:
-    refused = row.compiled.refused
-    for one in refused[:_MAX_REFUSED]:
-        yield ""
-        yield f"{row.step.name}: {one.operation} in {one.scope}: {one.reason}"
-    if len(refused) > _MAX_REFUSED:
-        yield f"and {len(refused) - _MAX_REFUSED} more"
 
 
 def table(rows: Sequence[preflight.Row]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, ownership, progress
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning, sweeps
+from bert_keras.core.settings import finetuning, sweeps
 from bert_keras.kinds import catalogue, held_out_parts, registry
 from bert_keras.lab.sweep import (
     baselines,
@@ -62,7 +62,9 @@ def run_comparison(
     with ownership.owned(directory) as owner:
         sweep_directory.claim(directory, command)
         data = catalogue.read_parts(command.train, command.dev, base)
-        metric = _check_metric(base, data.task)
+        metric = catalogue.main_metric(base, data.task.labels)
+        if metric not in registry.labelled(data.task.kind).resampled:
+            raise InputError(f"`compare` has no paired bootstrap of {metric!r}")
         # 3. Learn the baselines, in this process.
         baseline_outcomes = _learn_baselines(grid, command, directory, data, metric)
         logger.info("baselines on %d examples are done", len(data.data[0]))
@@ -159,13 +161,6 @@ def _name_models(comparison: Comparison) -> tuple[planning.Model, ...]:
             )
         models += [planning.Model(name=scratch, init=paths[0], from_scratch=True)]
     return tuple(models)
-
-
-def _check_metric(base: finetuning.FinetuningConfig, task: config.Task) -> str:
-    metric = catalogue.main_metric(base, task.labels)
-    if metric not in registry.labelled(task.kind).resampled:
-        raise InputError(f"`compare` has no paired bootstrap of {metric!r}")
-    return metric
 
 
 def _changed_settings(base: finetuning.FinetuningConfig) -> Mapping[str, Any]:
