@@ -72,13 +72,13 @@ def run_comparison(
         # that cannot be used is told at once.
         planned = planning.plan_runs(grid, command)
         criterion = scores.Criterion(metric=metric, goal="max", choose="mean")
-        sweep = running.Sweep(directory, criterion)
+        sweep = running.Sweep(directory=directory, task=base.task, criterion=criterion)
         planned = sweep.resume([planning.MODEL_KEY, *grid.grid], planned)
         lock = owner.descriptor
         with processes.Processes(runner, num_slots=num_jobs, lock=lock) as jobs:
             sweep.make_runs(command, jobs)
         # 5. Group the runs by model, of the shares and seeds of this command.
-        outcomes = [sweep.outcomes[run.name] for run in planned]
+        outcomes = [sweep.ended[run.name] for run in planned]
         candidates = [
             *_group(baseline_outcomes, is_baseline=True),
             *_group(outcomes, is_baseline=False),
@@ -105,7 +105,7 @@ def run_comparison(
             num_jobs=num_jobs,
             settings=_changed_settings(base),
         )
-        summary.write_best(sweep.state)
+        summary.write_best(sweep)
         comparison_page.write(report, directory)
         logger.info("report in %s", directory / summary.PAGE_NAME)
     return comparison_page.sentences(report)

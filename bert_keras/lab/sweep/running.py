@@ -53,21 +53,21 @@ def run_sweep(
     directory = Path(output_dir)
     with ownership.owned(directory) as owner:
         sweep_directory.claim(directory, command)
-        sweep = Sweep(directory, criterion)
+        task = command.settings().task
+        sweep = Sweep(directory=directory, task=task, criterion=criterion)
         sweep.resume(list(settings.grid), planned)
         lock = owner.descriptor
         with processes.Processes(runner, num_slots=num_jobs, lock=lock) as jobs:
             sweep.make_runs(command, jobs)
-        state = sweep.state
-        summary.write_pictures(state)
+        summary.write_pictures(sweep)
         report = directory / summary.PAGE_NAME
-        if state.chosen is None:
+        if sweep.chosen is None:
             raise InputError(
                 f"no run has a score: {report} says why; the same command tries again"
             )
-        summary.write_best(state)
+        summary.write_best(sweep)
         logger.info("report in %s", report)
-        return state
+        return sweep
 
 
 def check_num_jobs(num_jobs: int) -> None:
@@ -93,13 +93,8 @@ def make_criterion(
     return scores.Criterion(metric=metric, goal=goal, choose=choose)
 
 
-class Sweep:
-    def __init__(self, directory: Path, criterion: scores.Criterion):
-        self.directory = directory
-        self.criterion = criterion
-        self.keys: tuple[str, ...] = ()
-        self.runs: dict[str, planning.Run] = {}
-        self.outcomes: dict[str, scores.Outcome] = {}
+class Sweep(summary.State):
+    """A sweep that makes its runs."""
 
     def resume(
         self, keys: Sequence[str], planned: Sequence[planning.Run]
@@ -109,7 +104,7 @@ class Sweep:
         planned, others = planning.merge_plans(earlier.runs, planned)
         for run in (*others, *planned):
             self._read_outcome(run)
-        finished = [run for run in others if run.name in self.outcomes]
+        finished = [run for run in others if run.name in self.ended]
         if others:
             logger.info(
                 "resuming with another grid: of %d other runs %d are finished, and "
@@ -123,23 +118,10 @@ class Sweep:
         sweep_directory.write_plan(self.directory, self.keys, [*others, *planned])
         return planned
 
-    @property
-    def state(self) -> summary.State:
-        return summary.State(
-            directory=self.directory,
-            task=next(iter(self.runs.values())).settings.task,
-            keys=self.keys,
-            criterion=self.criterion,
-            outcomes=tuple(
-                self.outcomes[name] for name in self.runs if name in self.outcomes
-            ),
-            num_runs=len(self.runs),
-        )
-
     def make_runs(self, command: planning.Command, jobs: processes.Processes) -> None:
         """Makes all unfinished runs, and writes the tables after each."""
         waiting = collections.deque(
-            run for name, run in self.runs.items() if name not in self.outcomes
+            run for name, run in self.runs.items() if name not in self.ended
         )
         clock = _Clock(waiting)
         num_finished = len(self.runs) - len(waiting)
@@ -156,10 +138,10 @@ class Sweep:
                 jobs.start(run.name, arguments, log)
             for job in jobs.ended():
                 self._end(job)
-            for line in clock.lines(jobs.jobs, self.outcomes):
+            for line in clock.lines(jobs.jobs, self.ended):
                 logger.info("%s", line)
             time.sleep(_POLL_SECONDS)
-        summary.write_tables(self.state)
+        summary.write_tables(self)
 
     def _end(self, job: processes.Job) -> None:
         """Records the outcome of a run.
@@ -170,41 +152,41 @@ class Sweep:
         run = self.runs[job.name]
         if job.process.returncode == 0:
             self._read_outcome(run)
-        if job.name not in self.outcomes:
+        if job.name not in self.ended:
             is_first = not any(
                 outcome.score is not None and outcome.run.model == run.model
-                for outcome in self.outcomes.values()
+                for outcome in self.ended.values()
             )
             has_begun = sweep_directory.has_begun(self.directory, job.name)
             if job.process.returncode == 2 and is_first and not has_begun:
                 line = processes.last_line(processes.read_tail(job.log))
                 raise InputError(f"{line} (said by the first run, see {job.log})")
-            self.outcomes[job.name] = scores.Outcome(
+            self.ended[job.name] = scores.Outcome(
                 run=run, score=None, evaluation={}, failure=job.ending
             )
         self._check_same_inputs()
         logger.info("%s", self._line_of(job))
-        summary.write_tables(self.state)
+        summary.write_tables(self)
 
     def _read_outcome(self, run: planning.Run) -> None:
         outcome = sweep_directory.read_outcome(
             self.directory, run, metric=self.criterion.metric
         )
         if outcome is not None:
-            self.outcomes[run.name] = outcome
+            self.ended[run.name] = outcome
 
     def _check_same_inputs(self) -> None:
-        finished = [o.run for o in self.outcomes.values() if o.evaluation]
+        finished = [o.run for o in self.ended.values() if o.evaluation]
         sweep_directory.check_same_inputs(self.directory, finished)
 
     def _line_of(self, job: processes.Job) -> str:
-        outcome = self.outcomes[job.name]
+        outcome = self.ended[job.name]
         result = f"failed: {outcome.failure}"
         if outcome.score is not None:
             result = f"{self.criterion.metric} {outcome.score:.4f}"
             if outcome.majority is not None:
                 result += f", at the majority class: {outcome.majority}"
-        count = f"[{len(self.outcomes)}/{len(self.runs)}]"
+        count = f"[{len(self.ended)}/{len(self.runs)}]"
         seconds = time.monotonic() - job.start
         return f"{count} {job.name}: {result}; {progress.duration(seconds)}"
 
@@ -212,7 +194,7 @@ class Sweep:
         if received is None:
             return
         message = (
-            f"stopped by {processes.signal_name(received)} with {len(self.outcomes)} "
+            f"stopped by {processes.signal_name(received)} with {len(self.ended)} "
             f"of {len(self.runs)} runs ended; the same command resumes with the others"
         )
         if received == signal.SIGINT:

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -15,19 +15,25 @@ PICTURE_NAME = "scores.png"
 _CURVE_NAME = "learning_curve.png"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class State:
     directory: Path
     task: str
-    keys: tuple[str, ...]
     criterion: scores.Criterion
-    outcomes: tuple[scores.Outcome, ...]
-    """Outcomes of the ended runs, in the order of the plan."""
-    num_runs: int
+    keys: tuple[str, ...] = ()
+    runs: dict[str, planning.Run] = field(default_factory=dict)
+    """Runs by name, in the order of the plan."""
+    ended: dict[str, scores.Outcome] = field(default_factory=dict)
+    """Outcomes of the ended runs by name, in the order of their ends."""
+
+    @property
+    def outcomes(self) -> list[scores.Outcome]:
+        """Returns the outcomes of the ended runs, in the order of the plan."""
+        return [self.ended[name] for name in self.runs if name in self.ended]
 
     @property
     def is_finished(self) -> bool:
-        return len(self.outcomes) == self.num_runs
+        return len(self.outcomes) == len(self.runs)
 
     @property
     def points(self) -> list[scores.Point]:
@@ -172,7 +178,7 @@ def page(state: State) -> str:
     states = [outcome.state for outcome in state.outcomes]
     parts = [
         f"# Sweep: {state.task}",
-        f"{len(state.outcomes)} of {state.num_runs} runs have ended, "
+        f"{len(state.outcomes)} of {len(state.runs)} runs have ended, "
         f"{states.count('failed')} of them failed and {states.count('majority')} at "
         "the majority class.",
         chosen_line(state),

@@ -430,8 +430,7 @@ def test_a_run_at_the_majority_class_is_chosen_only_if_all_are(
         dataclasses.replace(outcome, majority='always "1"' if is_stuck else None)
         for outcome, is_stuck in runs
     ]
-    state = state_of([], choose=choose)
-    state = dataclasses.replace(state, outcomes=tuple(stuck))
+    state = dataclasses.replace(state_of([], choose=choose), **planned(stuck))
     assert state.chosen[1].score == score
     is_told = "All runs are at the majority class, this one always" in (
         summary.chosen_line(state)
@@ -455,7 +454,14 @@ def test_statistics_of_points():
 # === What is written ===
 
 
-def state_of(table, directory="out dir", *, num_runs=None, choose="best"):
+def planned(found, num_runs=0) -> dict:
+    """Outcomes with their runs, and runs that have not ended."""
+    runs = {outcome.run.name: outcome.run for outcome in found}
+    runs |= dict.fromkeys(map(str, range(num_runs - len(runs))))
+    return {"runs": runs, "ended": {o.run.name: o for o in found}}
+
+
+def state_of(table, directory="out dir", *, num_runs=0, choose="best"):
     found = outcomes(table)
     stuck = [
         dataclasses.replace(o, majority='always "1"' if o.score == 0.6 else None)
@@ -466,8 +472,7 @@ def state_of(table, directory="out dir", *, num_runs=None, choose="best"):
         task="MRPC",
         keys=("learning_rate",),
         criterion=scores.Criterion(metric="accuracy", goal="max", choose=choose),
-        outcomes=tuple(stuck),
-        num_runs=num_runs or len(found),
+        **planned(stuck, num_runs),
     )
 
 
@@ -596,7 +601,7 @@ def test_the_picture_shows_all_runs():
     assert (text.get_text(), text.xy) == ("1 failed", (1, 2))
 
 
-def curve_state(fractions, *, rates=(1e-3,), num_runs=None) -> summary.State:
+def curve_state(fractions, *, rates=(1e-3,)) -> summary.State:
     """Runs of two seeds; the scores rise with the labels."""
     plain = command()
     found = [
@@ -619,8 +624,7 @@ def curve_state(fractions, *, rates=(1e-3,), num_runs=None) -> summary.State:
         task="MRPC",
         keys=("learning_rate", "train_fraction"),
         criterion=scores.Criterion(metric="accuracy", goal="max", choose="mean"),
-        outcomes=tuple(found),
-        num_runs=num_runs or len(found),
+        **planned(found),
     )
 
 
