@@ -103,6 +103,8 @@ class Dataset(abc.ABC):
     rows: Sequence[Any]
     """The examples: texts, sentences or questions."""
     has_labels: bool
+    name: str | None = None
+    """Name of the official data set; `None`: the user's own file."""
 
     def __len__(self) -> int:
         return len(self.rows)

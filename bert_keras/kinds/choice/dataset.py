@@ -20,9 +20,6 @@ from bert_keras.labelled import answers, dataset, tables, tokenized
 class ChoiceDataset(dataset.Dataset):
     """Questions with four endings each, `swag.Question`."""
 
-    name: str | None = None
-    """Name of the data set; `None`: the user's own."""
-
     def keys(self) -> list[str]:
         return [f"{row.sentence}\0{row.beginning}" for row in self.rows]
 

@@ -26,8 +26,6 @@ class SpanDataset(dataset.Dataset):
 
     has_impossible: bool
     """Whether questions may have no answer."""
-    name: str | None = None
-    """Name of the data set; `None`: the user's own."""
 
     def keys(self) -> list[str]:
         return [question.context for question in self.rows]

@@ -24,9 +24,6 @@ logger = logging.getLogger(__name__)
 class TaggingDataset(dataset.Dataset):
     """Rows of `ner.Sentence`."""
 
-    name: str | None = None
-    """Name of the data set; `None`: the user's own."""
-
     @property
     def reads_text(self) -> bool:
         """Returns whether the words come from texts, see `character_spans`."""

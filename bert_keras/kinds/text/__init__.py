@@ -47,7 +47,7 @@ class _Text(Labelled):
                 rows=glue.read(path.parent.parent, data_set, path.stem),
                 has_labels=has_labels and not is_submitted,
                 kind=self.name,
-                glue_task=data_set,
+                name=data_set,
             )
         rows = text.read_texts(
             path,

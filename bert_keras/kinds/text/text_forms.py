@@ -30,8 +30,6 @@ class TextDataset(dataset.Dataset):
     kind: config.TaskKind
     """One of `KINDS`."""
     columns: finetuning.TextColumns = finetuning.TextColumns()
-    glue_task: str | None = None
-    """GLUE task that the file belongs to."""
     positive_label: str | None = None
     """See `FinetuningConfig.positive_label`."""
 
@@ -54,8 +52,8 @@ class TextDataset(dataset.Dataset):
         return dataset.Contents(texts, [*map(frozenset, labels)], labels=each)
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
-        if self.glue_task is not None:
-            rows = glue.read_rows(self.path, self.glue_task)
+        if self.name is not None:
+            rows = glue.read_rows(self.path, self.name)
         else:
             rows = text.read_rows(self.path)
         columns = answers.columns(threshold=threshold)
@@ -65,8 +63,8 @@ class TextDataset(dataset.Dataset):
 
     def describe(self) -> config.Task:
         labels = positive_label = None
-        if self.glue_task is not None:
-            labels = glue.TASKS[self.glue_task].labels
+        if self.name is not None:
+            labels = glue.TASKS[self.name].labels
         elif self.kind == "classification":
             labels = text.distinct_labels(self.rows, path=self.path)
             positive_label = self._positive_label(labels)
@@ -74,7 +72,7 @@ class TextDataset(dataset.Dataset):
             labels = self._several_labels()
         return config.Task(
             kind=self.kind,
-            name=self.glue_task,
+            name=self.name,
             labels=labels,
             positive_label=positive_label,
             has_text_pair=self.rows[0].text_pair is not None,

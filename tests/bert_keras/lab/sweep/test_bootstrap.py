@@ -100,7 +100,7 @@ def test_the_metric_of_every_task_of_glue(name):
     kind = "classification" if task.labels else "regression"
     described = config.Task(kind=kind, name=name, labels=task.labels)
     data = text_forms.TextDataset(
-        path="dev.tsv", rows=rows, has_labels=True, kind=kind, glue_task=name
+        path="dev.tsv", rows=rows, has_labels=True, kind=kind, name=name
     )
     answers = data.answers_of(logits, described)
     found = score(
