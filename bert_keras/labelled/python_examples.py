@@ -2,22 +2,20 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from bert_keras.core.errors import InputError
 
-PATH = Path("examples in Python")
+_PATH = Path("examples in Python")
 """The name in place of a path of their file."""
-
-Row = TypeVar("Row")
 
 
 def read(
-    examples: Iterable[Any], row: Callable[[Any, int], Row], *, expected: str
-) -> list[Row]:
-    """Returns a row for each of one or more examples; errors describe the `expected`
-    one. `row` makes a row from an example and its number, from 1, and raises a
-    `TypeError` or `ValueError` for an example of another shape."""
+    examples: Iterable[Any], row: Callable[[Any, int], Any], *, expected: str
+) -> dict[str, Any]:
+    """Returns fields of a data set of one or more examples without labels; errors
+    describe the `expected` example. `row` makes a row from an example and its number,
+    from 1, and raises a `TypeError` or `ValueError` for an example of another shape."""
     rows = []
     for number, example in enumerate(examples, start=1):
         try:
@@ -28,7 +26,7 @@ def read(
             ) from None
     if not rows:
         raise InputError("expected at least one example, got none")
-    return rows
+    return {"path": _PATH, "rows": rows, "has_labels": False}
 
 
 def strings(values: Any) -> tuple[str, ...]:

@@ -77,11 +77,8 @@ class Choice(Labelled):
             return swag.Question(sentence, beginning, endings, None, number)
 
         expected = "a text, the beginning of the endings if any, four endings"
-        return dataset.ChoiceDataset(
-            path=python_examples.PATH,
-            rows=python_examples.read(examples, read, expected=expected),
-            has_labels=False,
-        )
+        fields = python_examples.read(examples, read, expected=expected)
+        return dataset.ChoiceDataset(**fields)
 
     def page(self, records, task):
         from bert_keras.kinds.choice import chosen_endings

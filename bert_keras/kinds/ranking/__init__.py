@@ -75,12 +75,9 @@ class Ranking(Labelled):
     def from_python(self, examples, task):
         from bert_keras.kinds.ranking import dataset
 
-        questions = python_examples.read(
-            examples, _question, expected="a question, and a list of passages"
-        )
-        return dataset.RankingDataset(
-            path=python_examples.PATH, rows=questions, has_labels=False
-        )
+        expected = "a question, and a list of passages"
+        fields = python_examples.read(examples, _question, expected=expected)
+        return dataset.RankingDataset(**fields)
 
     def main_metric(self, settings, labels):
         return "ndcg_at_10"

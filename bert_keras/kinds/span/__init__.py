@@ -80,12 +80,8 @@ class Span(Labelled):
             return squad.Question(str(number), question, context, ())
 
         expected = "a question and its context"
-        return dataset.SpanDataset(
-            path=python_examples.PATH,
-            rows=python_examples.read(examples, read, expected=expected),
-            has_labels=False,
-            has_impossible=task.has_impossible,
-        )
+        fields = python_examples.read(examples, read, expected=expected)
+        return dataset.SpanDataset(**fields, has_impossible=task.has_impossible)
 
     def main_metric(self, settings, labels):
         # Of SQuAD 2.0 with the threshold that is best on dev (section 4.3).

@@ -77,11 +77,8 @@ class Tagging(Labelled):
             return sentence
 
         expected = "a string, or a list of words"
-        return dataset.TaggingDataset(
-            path=python_examples.PATH,
-            rows=python_examples.read(examples, read, expected=expected),
-            has_labels=False,
-        )
+        fields = python_examples.read(examples, read, expected=expected)
+        return dataset.TaggingDataset(**fields)
 
     def check(self, settings, task, bert_config):
         from bert_keras.core.settings import config

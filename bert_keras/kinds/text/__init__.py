@@ -76,18 +76,14 @@ class _Text(Labelled):
             return text.LabelledText(first, second, None, number)
 
         expected = "a pair of strings" if task.has_text_pair else "a string"
-        return text_forms.TextDataset(
-            path=python_examples.PATH,
-            rows=python_examples.read(examples, read, expected=expected),
-            has_labels=False,
-            kind=self.name,
-        )
+        fields = python_examples.read(examples, read, expected=expected)
+        return text_forms.TextDataset(**fields, kind=self.name)
 
     def main_metric(self, settings, labels):
         from bert_keras.kinds.text import glue
 
         if settings.task in glue.TASKS:
-            return glue.TASKS[settings.task].main_metric
+            return glue.TASKS[settings.task].metrics[0]
         return self.main_metric_name
 
     def served(self, trained, *, top_k):

@@ -52,11 +52,6 @@ class Task:
     max_broken_train_lines: int = 0
     """Rows of `train` that a release may have cut in two, to be left out."""
 
-    @property
-    def main_metric(self) -> str:
-        """Returns the metric that the paper reports."""
-        return self.metrics[0]
-
 
 _ENTAILMENT = ("entailment", "not_entailment")
 _MNLI_LABELS = ("contradiction", "entailment", "neutral")

@@ -102,10 +102,8 @@ print({vector})"""
             [text] = python_examples.strings([example])
             return embedding.Texts(text, line=number)
 
-        rows = python_examples.read(examples, read, expected="a string")
-        return embedding.EmbeddingDataset(
-            path=python_examples.PATH, rows=rows, has_labels=False
-        )
+        fields = python_examples.read(examples, read, expected="a string")
+        return embedding.EmbeddingDataset(**fields)
 
     def main_metric(self, settings, labels):
         return settings.embedding.metric
