@@ -153,14 +153,15 @@ def _nearest(
     ):
         while block := list(itertools.islice(passages, BLOCK)):
             own = [(row, i) for i, p in enumerate(block) for row in owners.get(p, ())]
-            _merge(
-                best,
-                numbers,
-                vectors,
-                similarity.unit_length(embed(block)),
-                own,
-                num_done,
-            )
+            own_rows, own_places = np.array(own, int).reshape(-1, 2).T
+            block_vectors = similarity.unit_length(embed(block)).T
+            for first in range(0, len(questions), _QUESTIONS_AT_ONCE):
+                part = slice(first, first + _QUESTIONS_AT_ONCE)
+                cosines = vectors[part] @ block_vectors
+                is_here = (own_rows >= first) & (own_rows < first + len(cosines))
+                cosines[own_rows[is_here] - first, own_places[is_here]] = -np.inf
+                found = _merge(best[part], numbers[part], cosines, num_done)
+                best[part], numbers[part] = found
             num_done += len(block)
     return [
         _chosen(best[row], numbers[row], limits[row], question.text, choice)
@@ -191,36 +192,20 @@ def _limits(
 
 
 def _merge(
-    best: np.ndarray,
-    numbers: np.ndarray,
-    vectors: np.ndarray,
-    block: np.ndarray,
-    own: Sequence[tuple[int, int]],
-    begin: int,
-) -> None:
-    """Puts a block's nearest passages among the nearest so far, in place.
-
-    Args:
-        best: `(num_questions, depth)` cosines.
-        numbers: the same shape, numbers of the passages.
-        vectors: `(num_questions, size)`.
-        block: `(num_passages, size)`.
-        own: pairs of a question and a place in the block: the question's own passages.
-        begin: number of the block's first passage.
-    """
+    best: np.ndarray, numbers: np.ndarray, cosines: np.ndarray, begin: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns `(num_questions, depth)` cosines and numbers of the nearest passages:
+    `best` and `numbers` are those so far, `cosines`, `(num_questions, num_passages)`,
+    those of the passages from number `begin` on."""
     depth = best.shape[1]
-    own_rows, own_places = np.array(own, int).reshape(-1, 2).T
-    for first in range(0, len(vectors), _QUESTIONS_AT_ONCE):
-        part = slice(first, first + _QUESTIONS_AT_ONCE)
-        cosines = vectors[part] @ block.T
-        is_here = (own_rows >= first) & (own_rows < first + len(cosines))
-        cosines[own_rows[is_here] - first, own_places[is_here]] = -np.inf
-        both = np.concatenate([best[part], cosines], axis=1)
-        new = np.broadcast_to(np.arange(begin, begin + len(block)), cosines.shape)
-        all_numbers = np.concatenate([numbers[part], new], axis=1)
-        nearest = np.argpartition(-both, depth - 1, axis=1)[:, :depth]
-        best[part] = np.take_along_axis(both, nearest, axis=1)
-        numbers[part] = np.take_along_axis(all_numbers, nearest, axis=1)
+    new = np.broadcast_to(np.arange(begin, begin + cosines.shape[1]), cosines.shape)
+    both = np.concatenate([best, cosines], axis=1)
+    nearest = np.argpartition(-both, depth - 1, axis=1)[:, :depth]
+    all_numbers = np.concatenate([numbers, new], axis=1)
+    return (
+        np.take_along_axis(both, nearest, axis=1),
+        np.take_along_axis(all_numbers, nearest, axis=1),
+    )
 
 
 def _chosen(
