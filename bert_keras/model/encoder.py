@@ -120,23 +120,19 @@ class BertEncoder(BertNetwork):
             layers.derive_seed(seed, "dropout_seeds"), name="dropout_seeds"
         )
         self.transformer_layers = [
-            self._transformer_layer(f"layer_{index}")
+            layers.TransformerLayer(
+                config.hidden_size,
+                config.num_attention_heads,
+                config.intermediate_size,
+                hidden_act=config.hidden_act,
+                attention=config.attention,
+                hidden_dropout_rate=config.hidden_dropout_prob,
+                attention_dropout_rate=config.attention_probs_dropout_prob,
+                **layers.part_arguments(self, f"layer_{index}"),
+            )
             for index in range(config.num_hidden_layers)
         ]
         self.pooler = layers.dense(self, config.hidden_size, "pooler")
-
-    def _transformer_layer(self, name: str) -> layers.TransformerLayer:
-        config = self.config
-        return layers.TransformerLayer(
-            config.hidden_size,
-            config.num_attention_heads,
-            config.intermediate_size,
-            hidden_act=config.hidden_act,
-            attention=config.attention,
-            hidden_dropout_rate=config.hidden_dropout_prob,
-            attention_dropout_rate=config.attention_probs_dropout_prob,
-            **layers.part_arguments(self, name),
-        )
 
     @property
     def word_embeddings(self) -> keras.Variable:

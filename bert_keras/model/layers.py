@@ -407,10 +407,8 @@ class TransformerLayer(Part):
             self.make_dropout(hidden_dropout_rate, name)
             for name in ("attention_dropout", "output_dropout")
         )
-        self.attention_layer_norm, self.output_layer_norm = (
-            self.make_norm(hidden_size, name)
-            for name in ("attention_layer_norm", "output_layer_norm")
-        )
+        self.attention_layer_norm = self.make_norm(hidden_size, "attention_layer_norm")
+        self.output_layer_norm = self.make_norm(hidden_size, "output_layer_norm")
 
     def build(self, input_shape=None):
         self.self_attention.build()

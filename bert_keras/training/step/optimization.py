@@ -163,7 +163,7 @@ class BertAdamW(ReplicaOptimizer):
         beta_1_power, beta_2_power, epsilon = self._bias_terms(num_updates)
         if self.weight_decay_rate and self.decays(variable.path):
             decay = learning_rate * self.weight_decay_rate * local_value(variable)
-            _assign_sub(variable, decay)
+            tf.raw_ops.AssignSubVariableOp(resource=_handle(variable), value=decay)
         # One pass over memory; single operations would take one each.
         tf.raw_ops.ResourceApplyAdam(
             var=_handle(variable),
@@ -405,7 +405,3 @@ def local_value(variable: keras.Variable) -> tf.Tensor:
 def assign_local(variable: keras.Variable, value) -> None:
     """Sets a replica's own copy of a variable; all replicas give the same value."""
     tf.raw_ops.AssignVariableOp(resource=_handle(variable), value=value)
-
-
-def _assign_sub(variable: keras.Variable, value) -> None:
-    tf.raw_ops.AssignSubVariableOp(resource=_handle(variable), value=value)
