@@ -40,6 +40,10 @@ class Pair(NamedTuple):
     found: Entity | None
 
     @property
+    def types(self) -> list[str]:
+        return [NO_ENTITY if entity is None else entity.type for entity in self]
+
+    @property
     def kind(self) -> str:
         """Returns one of `KINDS`."""
         if self.found is None:
@@ -150,7 +154,7 @@ def type_scores(
     """Returns scores of each type by whole entities, as by `conlleval`."""
     rows: list[tuple[str, str]] = []
     for pair in pairs:
-        right, found = _types(pair)
+        right, found = pair.types
         # With other bounds, the right entity was missed and the other one invented.
         is_right = pair.kind == "right"
         rows += (
@@ -160,13 +164,8 @@ def type_scores(
     return confusion.class_scores(right, found, [*types, NO_ENTITY])[:-1]
 
 
-def _types(pair: Pair) -> list[str]:
-    """Returns the types of both entities."""
-    return [NO_ENTITY if entity is None else entity.type for entity in pair]
-
-
 def _confusion(pairs: Sequence[Pair], types: Sequence[str]) -> sections.Section:
-    right, found = zip(*map(_types, pairs), strict=True)
+    right, found = zip(*(pair.types for pair in pairs), strict=True)
     section = sections.confusion_section(
         confusion.confusion(right, found, [*types, NO_ENTITY]),
         title="Confusion of types",
@@ -204,19 +203,12 @@ def _sample(records: Sequence[TaggedSentence]) -> sections.Section:
     return sections.Section("Sample", "sample", text)
 
 
-def worst(
-    records: Sequence[TaggedSentence], pairs: Sequence[Sequence[Pair]]
-) -> list[tuple[TaggedSentence, list[Pair]]]:
-    """Returns sentences with their mistakes, the one with most mistakes first."""
-    mistakes = [[p for p in of_one if p.kind != "right"] for of_one in pairs]
-    wrong = [both for both in zip(records, mistakes, strict=True) if both[1]]
-    return sorted(wrong, key=lambda both: (-len(both[1]), both[0].line))
-
-
 def _mistakes(
     records: Sequence[TaggedSentence], pairs: Sequence[Sequence[Pair]]
 ) -> sections.Section:
-    wrong = worst(records, pairs)
+    mistakes = [[p for p in of_one if p.kind != "right"] for of_one in pairs]
+    wrong = [both for both in zip(records, mistakes, strict=True) if both[1]]
+    wrong.sort(key=lambda both: (-len(both[1]), both[0].line))
     return sections.mistakes_section(
         [
             Column("line", lambda both: str(both[0].line)),

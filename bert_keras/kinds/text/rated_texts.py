@@ -24,9 +24,10 @@ _COLUMNS = (
 
 
 def describe(records: Sequence[RatedText]) -> list[sections.Section]:
+    farthest_first = sorted(records, key=lambda r: (-abs(r.error), r.line))
     mistakes = sections.mistakes_section(
         _COLUMNS,
-        worst(records),
+        farthest_first,
         summary=f"{len(records):,} answers",
         order="farthest from the right number",
     )
@@ -43,11 +44,6 @@ def errors(records: Sequence[RatedText]) -> dict[str, float]:
             "mean absolute error": float(np.mean(np.abs(all_errors))),
             "root mean squared error": math.hypot(*all_errors) / len(records) ** 0.5,
         }
-
-
-def worst(records: Sequence[RatedText]) -> list[RatedText]:
-    """Returns all answers, the farthest from the right number first."""
-    return sorted(records, key=lambda record: (-abs(record.error), record.line))
 
 
 def _scatter(records: Sequence[RatedText]) -> sections.Section:
