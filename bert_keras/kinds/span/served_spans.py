@@ -213,7 +213,7 @@ def _wanted_row(
 ) -> dict[str, float]:
     """Returns outputs for one question; NaN where several are right."""
     candidates = predictions.n_best[question.id]
-    ranked = [c.start_logit + c.end_logit for c in candidates if c.text]
+    ranked = [c.score for c in candidates if c.text]
     gaps = [first - second for first, second in zip(ranked, ranked[1:2], strict=False)]
     no_answer = {}
     if predictions.null_odds is not None:
@@ -227,7 +227,7 @@ def _wanted_row(
     return {
         "start": start,
         "end": start + len(text),
-        "score": answer.start_logit + answer.end_logit if is_clear else np.nan,
+        "score": answer.score if is_clear else np.nan,
         "probability": answer.probability if is_clear else np.nan,
         **no_answer,
     }
