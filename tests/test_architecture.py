@@ -218,7 +218,7 @@ LINES = {
     "report": 1480,
     "inference": 1350,
     "checkpoints": 4725,
-    "kinds": 9425,
+    "kinds": 9405,
     "graphs": 650,
     "labelled": 1465,
     "model": 2690,
