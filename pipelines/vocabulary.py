@@ -106,13 +106,16 @@ def build_vocabulary(
         )
     )
     merged = done.get("Merge", [])
+    characters: Counter[str] = Counter()
+    for result in merged:
+        characters.update(result["characters"])
     words = most_frequent(job, [result["partition"] for result in merged])
     try:
         if not words:
             raise InputError(f"{corpus_dir}: no words in it; give `corpus` more text")
         tokens = wordpiece.learn_vocabulary(
             words,
-            character_counts=_sum_characters(merged),
+            character_counts=characters,
             vocab_size=vocab_size,
             do_lower_case=do_lower_case,
         )
@@ -284,10 +287,3 @@ def most_frequent(job: VocabularyJob, partitions: Iterable[int]) -> list[WordCou
     sorted_words = [unpack(files.read_bytes(job.words_path(n))) for n in partitions]
     merged = heapq.merge(*sorted_words, key=wordpiece.rank)
     return list(itertools.islice(merged, job.num_words))
-
-
-def _sum_characters(results: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for result in results:
-        total.update(result["characters"])
-    return total

@@ -171,34 +171,23 @@ def _cut_pages(
 ) -> Iterator[page_cutter.Cut]:
     kind = multistream.compression(file)
     if kind == "bz2":
-        return _cut_streams(file, path, head, start, stop)
-    if kind is None:
-        return _cut_plain(file, head, start, stop)
-    # A gzip file cannot be split: all of it is at position 0.
-    return _cut_whole(file, path, head) if start <= 0 < stop else iter(())
-
-
-def _cut_whole(
-    file: BinaryIO, path: str, head: dump_head.Head
-) -> Iterator[page_cutter.Cut]:
+        yield from _cut_streams(file, path, head, start, stop)
+        return
     cutter = page_cutter.PageCutter(skip=head.root)
-    for chunk in multistream.read_all(file, path):
+    chunks = multistream.read_all(file, path)
+    if kind is None:
+        # The position of a page is its own.
+        cutter = page_cutter.PageCutter(offset=start, skip=head.root, stop=stop)
+        file.seek(start)
+        chunks = iter(lambda: file.read(multistream.CHUNK_BYTES), b"")
+    elif not start <= 0 < stop:
+        # A gzip file cannot be split: all of it is at position 0.
+        return
+    for chunk in chunks:
         yield from cutter.feed(chunk)
-    yield from cutter.cut_off(_DUMP_ENDS)
-
-
-def _cut_plain(
-    file: BinaryIO, head: dump_head.Head, start: int, stop: int
-) -> Iterator[page_cutter.Cut]:
-    """Cuts a plain file, in which the position of a page is its own."""
-    cutter = page_cutter.PageCutter(offset=start, skip=head.root, stop=stop)
-    file.seek(start)
-    while file.tell() < stop or cutter.is_open:
-        chunk = file.read(multistream.CHUNK_BYTES)
-        if not chunk:
-            yield from cutter.cut_off(_DUMP_ENDS)
+        if cutter.is_finished and file.tell() >= stop:
             return
-        yield from cutter.feed(chunk)
+    yield from cutter.cut_off(_DUMP_ENDS)
 
 
 def _cut_streams(

@@ -7,6 +7,7 @@ multistream dumps of Wikipedia have one per hundred pages, and pbzip2 makes one 
 
 import bz2
 import contextlib
+import gzip
 import logging
 import re
 import zlib
@@ -227,41 +228,19 @@ def _bz2_chunks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _gzip_chunks(file: BinaryIO) -> Iterator[bytes]:
-    # Not gzip.GzipFile: to it, bytes after the last member are an error.
-    stream, data = zlib.decompressobj(_GZIP), b""
-    while True:
-        data = data or file.read(CHUNK_BYTES)
-        try:
-            chunk = stream.decompress(data, CHUNK_BYTES)
-        except zlib.error as error:
-            raise _DamagedError(str(error)) from None
-        if chunk:
+    stream, has_data = gzip.GzipFile(fileobj=file), False
+    try:
+        # One piece at a time: `read` would lose those before an error.
+        while chunk := stream.read1(CHUNK_BYTES):
             yield chunk
-        elif not data and not stream.eof:
-            raise EOFError
-        data = stream.unconsumed_tail
-        if stream.eof:
-            data = _next_member(file, stream.unused_data)
-            if not data:
-                return
-            stream = zlib.decompressobj(_GZIP)
-
-
-_GZIP = 31  # Window bits of zlib for gzip's header.
-
-
-def _next_member(file: BinaryIO, data: bytes) -> bytes:
-    """Returns bytes of the next gzip member; empty if no other member follows."""
-    data = data.lstrip(b"\0")
-    while len(data) < 2 and (more := file.read(CHUNK_BYTES)):
-        data = (data + more).lstrip(b"\0")
-    if data and not data.startswith(b"\x1f\x8b"):
+            has_data = True
+    except (gzip.BadGzipFile, zlib.error) as error:
+        if not (has_data and str(error).startswith("Not a gzipped file")):
+            raise _DamagedError(str(error)) from None
         logger.warning(
             "%s: ignores the bytes after the last gzip member, as gunzip does",
             getattr(file, "name", "a gzip file"),
         )
-        return b""
-    return data
 
 
 def _plain_chunks(file: BinaryIO) -> Iterator[bytes]:

@@ -37,59 +37,37 @@ def is_fragment(paragraph: str) -> bool:
     return len(paragraph) < 200 and _POINTER.match(paragraph) is not None
 
 
-class _Blocks:
-    def __init__(self, counts: Counter[str]) -> None:
-        self.ended: list[str] = []
-        self._lines: list[str] = []
-        self._may_be_lead = False
-        self._counts = counts
-
-    def add(self, line: str) -> None:
-        self._lines.append(_drop_quotes(line) if "''" in line else line)
-
-    def end(self) -> None:
-        if self._lines:
-            self.ended.append(" ".join(self._lines))
-            self._lines = []
-            self._may_be_lead = True
-
-    def drop_formula(self) -> None:
-        """Ends the paragraph at an indented formula, whose sentence stays."""
-        self.end()
-        self._counts["lists"] += 1
-        self._may_be_lead = False
-
-    def drop(self, rule: str) -> None:
-        """Ends the paragraph at something dropped, and drops its announcement."""
-        self.end()
-        if rule != _DROPPED_BEFORE:
-            self._counts[rule] += 1
-        while self._may_be_lead and self.ended and _is_lead(self.ended[-1]):
-            self.ended.pop()
-            self._counts["leads"] += 1
-        self._may_be_lead = False
-
-
 def _blocks(text: str, counts: Counter[str]) -> list[str]:
-    blocks = _Blocks(counts)
+    ended: list[str] = []
+    lines: list[str] = []
+    may_be_lead = False
     for line in text.split("\n"):
         has_formula = markup.FORMULA in line
         line = line.replace(markup.FORMULA, "") if has_formula else line
         kind = _kind(line) if line[:1] in _MARKS else "text"
         if kind == "text":
-            blocks.add(line)
-        elif kind == "blank":
-            blocks.end()
-        elif has_formula and line[0] == ":":
-            blocks.drop_formula()
+            lines.append(_drop_quotes(line))
+            continue
+        if lines:
+            ended.append(" ".join(lines))
+            lines, may_be_lead = [], True
+        if kind == "blank":
+            continue
+        if has_formula and line[0] == ":":
+            # An indented formula, whose sentence stays.
+            counts["lists"] += 1
         else:
-            blocks.drop(kind)
+            if kind != _DROPPED_BEFORE:
+                counts[kind] += 1
+            while may_be_lead and ended and _is_lead(ended[-1]):
+                ended.pop()
+                counts["leads"] += 1
             heading = _HEADING.match(line)
             if heading and heading.end() < len(line):
                 # In dumps of 2006, text may follow on the line of a heading.
-                blocks.add(line[heading.end() :])
-    blocks.end()
-    return blocks.ended
+                lines.append(_drop_quotes(line[heading.end() :]))
+        may_be_lead = False
+    return [*ended, " ".join(lines)] if lines else ended
 
 
 # A line that begins with anything else is text.
@@ -142,6 +120,8 @@ def _drop_quotes(line: str) -> str:
     "l'''Iliade''" is an apostrophe and italic: if the numbers of bold and of italic
     marks are both odd, one mark of bold is an apostrophe and a mark of italic.
     """
+    if "''" not in line:
+        return line
     num_bold = line.count("'''")
     num_italic = line.count("''") - num_bold
     if "''''" not in line and not (num_italic % 2 and num_bold % 2):

@@ -101,9 +101,8 @@ TRUNCATED = "f: the compressed file ends in the middle (truncated); copy or"
             FILE[: STARTS[2] + 20] + b"?" + FILE[STARTS[2] + 21 :],
             f"damaged (Invalid data stream, in the stream at byte {STARTS[2]})",
         ),
-        (b"\x1f\x8b" + bytes(99), "damaged (Error -3 while decompressing"),
+        (b"\x1f\x8b" + bytes(99), "damaged (Unknown compression method)"),
         (GZIP[:-1], TRUNCATED),
-        # Python's own reader takes damage in a later member for the end.
         (GZIP + GZIP[:10] + b"\xff" * 9, "damaged (Error -3 while decompressing"),
     ],
 )
