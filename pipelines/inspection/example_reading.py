@@ -74,8 +74,12 @@ class Reader:
             width = feature.length or self.config.max_seq_length
             if names[feature.name] == "next_sentence_labels":
                 width = self.config.num_slots
-            limits = (1 if feature.length is None else width, width)
-            _check_lengths(feature.name, column.lengths, limits)
+            least = 1 if feature.length is None else width
+            is_wrong = (column.lengths < least) | (column.lengths > width)
+            if is_wrong.any():
+                expected = str(width) if least == width else f"{least} to {width}"
+                actual = str(column.lengths[is_wrong.argmax()])
+                raise _violation(f"{expected} values of {feature.name}", actual)
             if column.values.dtype != feature.dtype:
                 expected = f"{feature.dtype} values of {feature.name}"
                 raise _violation(expected, str(column.values.dtype))
@@ -106,25 +110,22 @@ class Reader:
             weights = arrays["masked_lm_weights"]
             rules["masked_lm_weights of 0 or 1"] = (weights == 0) | (weights == 1)
         if self.config.pack_instances:
-            rules |= self._rules_of_rows(arrays)
+            ids = arrays["instance_ids"]
+            before, after = ids[:, :-1], ids[:, 1:]
+            ascends = (after == before) | (after == before + 1) & (before > 0)
+            begins = (np.diff(ids, axis=1, prepend=0) != 0) & (ids > 0)
+            is_cls = arrays["input_ids"] == self.vocabulary.cls_id
+            rules |= {
+                "instance_ids of 1, 2, ..., then 0": ascends | (after == 0),
+                "instance_ids from 1": ids[:, 0] == 1,
+                "[CLS] first in each instance": ~begins | is_cls,
+            }
         elif self.config.masking == "static":
             mask = arrays["input_mask"]
             rules["an input_mask of ones, then zeros"] = mask[:, 1:] <= mask[:, :-1]
         for expected, holds in rules.items():
             if not holds.all():
                 raise _violation(expected, "other values")
-
-    def _rules_of_rows(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        ids = arrays["instance_ids"]
-        before, after = ids[:, :-1], ids[:, 1:]
-        ascends = (after == before) | (after == before + 1) & (before > 0)
-        starts = (np.diff(ids, axis=1, prepend=0) != 0) & (ids > 0)
-        return {
-            "instance_ids of 1, 2, ..., then 0": ascends | (after == 0),
-            "instance_ids from 1": ids[:, 0] == 1,
-            "[CLS] first in each instance": ~starts
-            | (arrays["input_ids"] == self.vocabulary.cls_id),
-        }
 
     def _mask(
         self, arrays: dict[str, np.ndarray], records: np.ndarray
@@ -142,15 +143,6 @@ class Reader:
 
 def _violation(expected: str, actual: str) -> InputError:
     return InputError(f"expected {expected}, found {actual}: recreate the examples")
-
-
-def _check_lengths(name: str, lengths: np.ndarray, limits: tuple[int, int]) -> None:
-    low, high = limits
-    is_wrong = (lengths < low) | (lengths > high)
-    if is_wrong.any():
-        expected = str(low) if low == high else f"{low} to {high}"
-        actual = str(lengths[is_wrong.argmax()])
-        raise _violation(f"{expected} values of {name}", actual)
 
 
 def _padded(column: example_decoding.Ragged, width: int) -> np.ndarray:
