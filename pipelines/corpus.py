@@ -115,7 +115,9 @@ def build_corpus(
     rejects = sorted(
         source.Reject(*reject) for r in results for reject in r.get("rejects", ())
     )
-    _write_rejects(output_dir, rejects)
+    lines = [json.dumps(one._asdict(), ensure_ascii=False) + "\n" for one in rejects]
+    rejects_path = files.join(output_dir, REJECTS_NAME)
+    files.write_atomically(rejects_path, "".join(lines).encode())
     _check(counters, rejects, job, max_bad_fraction)
     shared_ids = [key for r in results for key in r.get("shared_ids", ())]
     _check_ids(counters, shared_ids, max_bad_fraction)
@@ -228,12 +230,6 @@ def _name_largest(counters: Mapping[str, int]) -> dict[str, int]:
         for group in ("documents", "words"):
             named[f"{group}/{_OTHER_SOURCES}"] += named.pop(f"{group}/{name}")
     return dict(sorted(named.items()))
-
-
-def _write_rejects(output_dir: str, rejects: Iterable[source.Reject]) -> None:
-    lines = [json.dumps(one._asdict(), ensure_ascii=False) + "\n" for one in rejects]
-    path = files.join(output_dir, REJECTS_NAME)
-    files.write_atomically(path, "".join(lines).encode())
 
 
 def _check(

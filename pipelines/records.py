@@ -100,7 +100,8 @@ def _all_kept(data: np.ndarray) -> _Columns:
 def _varints(values: np.ndarray, lengths: np.ndarray | None = None) -> _Columns:
     """Encodes `(n, values)` integers: 7 bits a byte, lowest first, 1 to 10 bytes."""
     # As protobuf has it, a negative number is a large one of 64 bits.
-    numbers = values.astype(np.uint64) if _is_wide(values) else values.astype(np.uint32)
+    is_wide = values.size > 0 and (values.min() < 0 or values.max() >= 1 << 32)
+    numbers = values.astype(np.uint64 if is_wide else np.uint32)
     num_rows, num_values = numbers.shape
     width = max(1, -(-int(numbers.max(initial=0)).bit_length() // 7))
     if width == 1 and lengths is None:
@@ -118,10 +119,6 @@ def _varints(values: np.ndarray, lengths: np.ndarray | None = None) -> _Columns:
         is_kept &= (np.arange(num_values) < lengths[:, np.newaxis])[:, :, np.newaxis]
     is_kept = is_kept.reshape(num_rows, -1)
     return _Columns(data.reshape(num_rows, -1), is_kept, is_kept.sum(axis=1))
-
-
-def _is_wide(values: np.ndarray) -> bool:
-    return values.size > 0 and (values.min() < 0 or values.max() >= 1 << 32)
 
 
 # TFRecord files.

@@ -114,7 +114,7 @@ def parse_page(xml: bytes, head: dump_head.Head) -> Page | BadPage:
     try:
         page = ElementTree.fromstring(xml)
     except ElementTree.ParseError as error:
-        if b"\0" in xml or not _is_utf8(xml):
+        if b"\0" in xml or xml.decode(errors="ignore").encode() != xml:
             return _bad_page(xml, "bytes that are not in the file's encoding")
         return _bad_page(xml, f"not well-formed XML: {error}")
     title, page_id = page.findtext("title"), dump_head.number_of(page.findtext("id"))
@@ -137,14 +137,6 @@ def parse_page(xml: bytes, head: dump_head.Head) -> Page | BadPage:
         model=revision.findtext("model") or "wikitext",
         text=text,
     )
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _namespace(title: str, head: dump_head.Head) -> int:

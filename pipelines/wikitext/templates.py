@@ -25,14 +25,6 @@ def _joined(arguments: list[str]) -> str:
 _SCRIPT_MARKS = re.compile(r"[_^{}]")
 
 
-def _ship(arguments: list[str]) -> str:
-    return " ".join(arguments[:2])
-
-
-def _ship_class(arguments: list[str]) -> str:
-    return "-class ".join(arguments[:2])
-
-
 def _convert(arguments: list[str]) -> str:
     """Returns the given value: {{convert|10|km|mi}}, {{convert|6|ft|2|in|m}}."""
     count = 2
@@ -119,8 +111,8 @@ _INLINE_TEMPLATES: dict[str, str | Callable[[list[str]], str]] = {
     "née": "née {0}",
     "hms": "HMS {0}",
     "uss": "USS {0}",
-    "ship": _ship,
-    "sclass": _ship_class,
+    "ship": lambda arguments: " ".join(arguments[:2]),
+    "sclass": lambda arguments: "-class ".join(arguments[:2]),
     '"': "„{0}“",
     "'": "'",
     "'s": "'s",
