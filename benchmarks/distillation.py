@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import finetuning, measuring
-from bert_keras.checkpoints import native, starting_point, weights
+from bert_keras.checkpoints import conversion, native, weights
 from bert_keras.core import files
 from bert_keras.core.settings import config
 from bert_keras.core.settings import finetuning as finetuning_config
@@ -144,7 +144,7 @@ class Work:
         path = self.directory / f"{name}.{student}.start.{seed}"
         if (path / "results.json").is_file():
             return path
-        teacher = starting_point.read_with_tokenizer(self.teacher(name))
+        teacher = conversion.read_with_tokenizer(self.teacher(name))
         distillation = finetuning_config.DistillationConfig(**chosen.start)
         settings = finetuning_config.FinetuningConfig(distillation=distillation)
         found = distill_student.read_student(

@@ -245,14 +245,14 @@ def check_ours(
     """Returns our steps; writes the first weights and the batches for theirs."""
     import tensorflow as tf
 
-    from bert_keras.checkpoints import starting_point, weights
+    from bert_keras.checkpoints import conversion, starting_point, weights
     from bert_keras.checkpoints.formats import hugging_face
     from bert_keras.data import tokenization
     from bert_keras.training.finetuning import batches as task_batches
     from bert_keras.training.step import learner, optimization
 
     settings = load_settings(name, json.loads(lines))
-    start = starting_point.read_with_tokenizer(init)
+    start = conversion.read_with_tokenizer(init)
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     bert_config = start.bert_config.model_copy(update=still)
     start = dataclasses.replace(start, bert_config=bert_config)
@@ -278,7 +278,8 @@ def check_ours(
         max_grad_norm=optimizer.max_grad_norm,
         strategy=tf.distribute.get_strategy(),
     )
-    arrays = starting_point.tuning_arrays(start, task)
+    head = registry.find(task.kind).transfers_head
+    arrays = starting_point.tuning_arrays(start, task, transfers_head=head)
     starting_point.assign(tuner.network, arrays, path=init)
     Path(directory, "start").mkdir(parents=True, exist_ok=True)
     arrays = weights.from_network(tuner.network)

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from benchmarks import measuring
-from bert_keras.checkpoints import starting_point
+from bert_keras.checkpoints import conversion
 from bert_keras.core import files
 from bert_keras.core.settings import config, finetuning
 from bert_keras.inference import finetuned
@@ -52,7 +52,7 @@ def write_sts(glue: Path, directory: Path) -> None:
 
 def score_untouched(path: Path, dev: Mapping[str, Path]) -> Scores:
     """Returns scores of a model that was not tuned: the mean over its tokens."""
-    checkpoint = starting_point.read_with_tokenizer(path)
+    checkpoint = conversion.read_with_tokenizer(path)
     if checkpoint.task.kind != "embedding":
         task = config.Task(kind="embedding")
         checkpoint = dataclasses.replace(checkpoint, task=task, max_seq_length=64)

@@ -143,11 +143,11 @@ def finetuning(
     # Not at the top: they load TensorFlow, which the plan of a pre-training needs not.
     import numpy as np
 
-    from bert_keras.kinds import held_out_parts
+    from bert_keras.kinds import catalogue
     from bert_keras.training.finetuning import loop
 
     sizes = model.with_vocab_size(len(tokenizer.vocabulary))
-    task, _, (data,) = held_out_parts.read(train, [], settings)
+    task, _, (data,) = catalogue.read_parts(train, [], settings)
     inputs = data.encode(task, tokenizer, settings)
     batches = list(_batches(settings, task, inputs.lengths))
     per_epoch, num_steps = loop.num_steps(settings, len(inputs.lengths))
