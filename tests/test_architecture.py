@@ -226,7 +226,7 @@ LINES = {
     "pages": 775,
     "core": 3225,
     "tpu": 2225,
-    "pipelines": 8875,
+    "pipelines": 8975,
     "door": 50,
 }
 """Lines that each folder may have; 43,000 in all are the aim. Raise a number only with

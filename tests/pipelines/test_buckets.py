@@ -256,39 +256,84 @@ def test_dynamic_records_take_less_than_a_tenth():
 # What no example may be.
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_every_instance_is_well_formed(settings):
-    config = config_of(settings)
+def good_batch(config):
     batch = batch_of(make_documents(), config)
-    columns, lengths = np.arange(config.max_seq_length), batch.lengths[:, np.newaxis]
-    ids, is_token = batch.true_ids, columns < lengths
-    assert ids.shape[1] == config.max_seq_length and lengths.max() <= ids.shape[1]
-    assert (ids[is_token] > 0).all() and (ids < VOCABULARY.size).all()
-    assert not ids[~is_token].any()
-    is_cls, is_sep = ids == CLS, ids == SEP
-    assert is_cls[:, 0].all() and is_cls.sum() == len(ids)
-    assert is_sep[columns == lengths - 1].all()
-    assert not (is_sep[:, 1:] & is_sep[:, :-1]).any() and not is_sep[:, 1].any()
-    is_end_of_first = columns == batch.first_lengths[:, np.newaxis] - 1
-    if config.packing == "sentence_pairs":
-        assert is_sep[is_end_of_first].all() and (is_sep.sum(axis=1) == 2).all()
-        assert (batch.first_lengths < batch.lengths - 1).all()
-    else:
-        assert (batch.first_lengths == batch.lengths).all()
-    if config.masking == "dynamic":
-        assert batch.masked is None
-        return
-    shown, positions, labels, num_masked = batch.masked
-    is_hidden = np.arange(positions.shape[1]) < num_masked[:, np.newaxis]
-    assert not positions[~is_hidden].any() and not labels[~is_hidden].any()
-    assert ((positions[:, 1:] > positions[:, :-1]) | ~is_hidden[:, 1:]).all()
-    assert not np.isin(labels[is_hidden], [CLS, SEP]).any()
-    num_others = batch.lengths - (is_cls | is_sep).sum(axis=1)
-    expected = np.minimum(masking.num_predictions(batch.lengths, config), num_others)
-    is_exact = not config.do_whole_word_mask and config.max_ngram_size == 1
-    assert (num_masked == expected if is_exact else num_masked <= expected).all()
-    assert (0 <= shown).all() and (shown < VOCABULARY.size).all()
-    restored = shown.copy()
-    rows, slots = np.nonzero(is_hidden)
-    restored[rows, positions[rows, slots]] = labels[rows, slots]
-    assert (restored == ids).all()
+    return batch._replace(
+        true_ids=batch.true_ids.copy(),
+        masked=masking.MaskedBatch(*(values.copy() for values in batch.masked)),
+    )
+
+
+def set_at(name, row, column, value):
+    def change(batch):
+        part = batch.masked if name.startswith("masked.") else batch
+        values = getattr(part, name.removeprefix("masked."))
+        values[(row,) if column is None else (row, column)] = value
+
+    return change
+
+
+def change_positions(positions):
+    def change(batch):
+        row = int(np.argmax(batch.masked.num_masked > 1))
+        for values in (batch.masked.positions, batch.masked.labels):
+            values[row, :2] = values[row, positions]
+
+    return change
+
+
+def hide_separator(batch):
+    last = batch.lengths[0] - 1
+    slot = batch.masked.num_masked[0] - 1
+    batch.masked.positions[0, slot] = last
+    batch.masked.labels[0, slot] = SEP
+
+
+def add_prediction(batch):
+    row = int(np.argmax(batch.masked.num_masked < 5))
+    batch.masked.labels[row, 4] = 7
+
+
+@pytest.mark.parametrize(
+    ("change", "violation"),
+    [
+        (set_at("lengths", 0, None, 33), "is too long"),
+        (set_at("true_ids", 4, 1, 400), "has an id beyond the vocabulary"),
+        (set_at("true_ids", 4, 1, -1), "has an id beyond the vocabulary"),
+        (set_at("true_ids", 4, 0, 10), r"does not begin with its only \[CLS\]"),
+        (set_at("true_ids", 4, 1, CLS), r"does not begin with its only \[CLS\]"),
+        (set_at("true_ids", 4, 1, SEP), r"is not \[CLS\] A \[SEP\] B \[SEP\]"),
+        (set_at("first_lengths", 4, None, 2), r"is not \[CLS\] A \[SEP\] B \[SEP\]"),
+        (set_at("masked.input_ids", 4, 1, 400), "shows an id beyond the vocabulary"),
+        (hide_separator, "hides a special token"),
+        (set_at("masked.positions", 4, 0, 0), "hides what is not there"),
+        (set_at("masked.positions", 4, 0, 32), "hides what is not there"),
+        (change_positions([1, 0]), "hides a position twice or out of order"),
+        (change_positions([0, 0]), "hides a position twice or out of order"),
+        (set_at("masked.num_masked", 4, None, 0), "hides another number of tokens"),
+        (add_prediction, "has a prediction without weight"),
+        (set_at("masked.labels", 4, 0, 7), "has labels that are not the truth"),
+        (set_at("masked.input_ids", 4, 0, 7), "has labels that are not the truth"),
+    ],
+)
+def test_what_no_example_may_be_stops_the_run(change, violation):
+    config = ExamplesConfig(max_seq_length=32)
+    batch = good_batch(config)
+    buckets.check_batch(batch, vocabulary=VOCABULARY, config=config)
+    change(batch)
+    with pytest.raises(RuntimeError, match=f"an instance {violation}.*tokens"):
+        buckets.check_batch(batch, vocabulary=VOCABULARY, config=config)
+
+
+def test_padding_and_full_sentences_are_checked():
+    config = ExamplesConfig(max_seq_length=32, packing="full_sentences")
+    batch = good_batch(config)
+    buckets.check_batch(batch, vocabulary=VOCABULARY, config=config)
+    short = int(np.argmax(batch.lengths < 32))
+    batch.true_ids[short, 31] = 7
+    with pytest.raises(RuntimeError, match="has tokens in its padding"):
+        buckets.check_batch(batch, vocabulary=VOCABULARY, config=config)
+    batch.true_ids[short, 31] = 0
+    batch.true_ids[0, 3:5] = SEP
+    with pytest.raises(RuntimeError, match=r"is not \[CLS\] and texts that each end"):
+        buckets.check_batch(batch, vocabulary=VOCABULARY, config=config)
