@@ -217,7 +217,7 @@ LINES = {
     "training": 6150,
     "report": 1480,
     "inference": 1350,
-    "checkpoints": 4725,
+    "checkpoints": 4730,
     "kinds": 9405,
     "graphs": 650,
     "labelled": 1465,

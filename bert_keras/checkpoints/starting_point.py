@@ -46,6 +46,9 @@ class _Part(Mapping[str, np.ndarray]):
             raise KeyError(name)
         return self._arrays[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 

@@ -179,6 +179,10 @@ class Arrays(Mapping[str, np.ndarray]):
             array = np.split(array, len(APART), axis=-1)[third]
         return array.reshape(self._shapes[name]).astype(np.float32, copy=False)
 
+    def __contains__(self, name: object) -> bool:
+        # Mapping's own would read the tensor.
+        return name in self._rows
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._rows)
 

@@ -213,3 +213,6 @@ def _engine(args: argparse.Namespace) -> Any:
         num_workers=args.workers,
         memory_limit=round(args.memory_limit * 1e9),
     )
+
+
+VERBS = (corpus, vocab, extend_vocab, pairs, examples, adopt, inspect)

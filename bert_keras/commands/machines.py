@@ -221,14 +221,15 @@ def preflight(args: argparse.Namespace) -> None:
 )
 def launch_dataflow(args: argparse.Namespace) -> None:
     data.quiet_beam()
-    from bert_keras.commands import main
     from bert_keras.pipelines.dataflow import launch, wheel
 
     staged = None if args.sdk_container_image else wheel.write_wheel("dist")
     names = launch.Dataflow.__dataclass_fields__
     settings = launch.Dataflow(**{name: getattr(args, name) for name in names})
     command = launch.dataflow_command(args.beam_arguments, settings, wheel=staged)
-    job = main.build_parser().parse_command(command[1:])
+    data_verbs = options.Parser(prog="bert-keras")
+    data_verbs.add_verbs(data.VERBS)
+    job = data_verbs.parse_command(command[1:])
     launch.check_paths(vars(job))
     print(shlex.join(command), flush=True)
     if not args.dry_run:

@@ -88,13 +88,7 @@ def build_parser() -> parser.Parser:
         description="Your own BERT, from raw text to a served model.",
     )
     command_line.add_argument("--version", action="version", version=__version__)
-    verbs = command_line.add_subparsers(dest="verb", required=True, metavar="VERB")
-    data_verbs = (
-        *(data.corpus, data.vocab, data.extend_vocab, data.pairs, data.examples),
-        *(data.adopt, data.inspect),
-    )
-    for verb in data_verbs:
-        verb.add_to(verbs)
+    verbs = command_line.add_verbs(data.VERBS)
     launch = verbs.add_parser("launch", help="run a data job on Google's Dataflow")
     targets = launch.add_subparsers(dest="target", required=True, metavar="TARGET")
     machines.launch_dataflow.add_to(targets)

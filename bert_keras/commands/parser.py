@@ -27,6 +27,13 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, allow_abbrev=False, **kwargs)
 
+    def add_verbs(self, verbs: "Iterable[Verb]") -> Any:
+        """Adds verbs; returns argparse's object that takes more of them."""
+        subparsers = self.add_subparsers(dest="verb", required=True, metavar="VERB")
+        for verb in verbs:
+            verb.add_to(subparsers)
+        return subparsers
+
     def parse_command(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parses a command; Beam's options, after `--`, become `beam_arguments`."""
         arguments, beam_arguments = split_at_dashes(arguments)
@@ -111,7 +118,7 @@ class Verb:
         containers = {}
         for names in self.exclusive:
             containers |= dict.fromkeys(names, parser.add_mutually_exclusive_group())
-        for spec, what in {**_ALL_VERBS, **self.options, **settings}.items():
+        for spec, what in {**self.options, **settings, **_ALL_VERBS}.items():
             name, details = _details(spec, what)
             containers.get(name, parser).add_argument(name, **details)
 
@@ -182,8 +189,8 @@ WORKERS = {
 }
 
 LABELLED_FILES = {
-    "--task TASK": "form of your own data: text, tagging, span, choice or embedding; "
-    "or a data set such as MRPC, SQuAD2.0, SWAG, CoNLL-2003 (default: the "
+    "--task TASK": "form of your own data: text, tagging, span, choice, embedding or "
+    "ranking; or a data set such as MRPC, SQuAD2.0, SWAG, CoNLL-2003 (default: the "
     "configuration's, else text)",
     "--train FILE": "labelled file to train on",
     "--dev FILE...": "labelled files to evaluate on, the main one first; or a share of "

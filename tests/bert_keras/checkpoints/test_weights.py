@@ -101,6 +101,7 @@ def test_layouts(tiny_config):
     assert theirs["p"][3, 7] == numbers[7, 3]
     source = Tensors(theirs | {"other": np.zeros(2)})
     arrays = weights.Arrays(source, ROWS, tiny_config, TASK, path="x")
+    assert all(name in arrays for name in ours) and "other" not in arrays
     assert source.num_reads == 0
     assert arrays.their_names == set(theirs)
     assert set(arrays) == set(ours)
