@@ -345,6 +345,16 @@ def check_is_new(directory: Path) -> None:
         raise InputError(f"{directory}: exists already; choose another directory")
 
 
+def new_file(name: Path) -> pathlib.Path:
+    """Returns the path of a file to be made, in a directory that there is."""
+    new = path(name)
+    if exists(new):
+        raise InputError(f"{new}: exists already; choose another name")
+    if not is_remote(new) and not new.parent.is_dir():
+        raise InputError(f"{new.parent}: no such directory; make it first")
+    return new
+
+
 def check_is_local(directory: Path, what: str) -> None:
     """Refuses a store's directory for processes that share this machine's disk."""
     if is_remote(directory):

@@ -64,8 +64,7 @@ def write_extended(
     into_unused: bool = True,
 ) -> None:
     """Writes a new vocabulary, extended by a file's words, one a line."""
-    if files.path(output_path).exists():
-        raise InputError(f"{output_path}: exists already; choose another name")
+    files.new_file(output_path)
     vocabulary = tokenization.load_vocabulary(vocab_path, do_lower_case=do_lower_case)
     lines = files.read_text(words_path, expected="words, one a line").splitlines()
     words = [line.strip() for line in lines if line.strip()]

@@ -179,7 +179,7 @@ def predict(
     standard input, or standard output in the form of the input.
     """
     is_printed = str(output_path) == "-"
-    output_path = Path("-") if is_printed else _new_output(output_path)
+    output_path = Path("-") if is_printed else files.new_file(output_path)
     tuned = FinetunedModel.load(model_dir)
     kind = registry.labelled(tuned.task.kind)
     if is_printed and kind.answers_several_files:
@@ -234,7 +234,7 @@ def submit_glue(
         output_path: directory to make for the tables; or a `.zip` to upload, which
             needs a run for every task.
     """
-    output_path = _new_output(output_path)
+    output_path = files.new_file(output_path)
     if output_path.suffix == ".zip":
         tasks = [
             run_directory.read_task(path, kinds=registry.LABELLED, verb="finetune").name
@@ -270,15 +270,6 @@ def _test_files(model_task: str, data: str | Path) -> Iterator[tuple[str, str, P
         if (task.same_model_as or name) == model_task:
             paths = glue.find_files(data, name, task.submissions)
             yield from ((name, split, path) for split, path in paths.items())
-
-
-def _new_output(path: str | Path) -> Path:
-    path = files.path(path)
-    if path.exists():
-        raise InputError(f"{path}: exists already; choose another name")
-    if not files.is_remote(path) and not path.parent.is_dir():
-        raise InputError(f"{path.parent}: no such directory; make it first")
-    return path
 
 
 def _write_directory(path: Path, contents: Mapping[str, str]) -> None:

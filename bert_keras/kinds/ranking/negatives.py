@@ -65,8 +65,7 @@ def check(choice: Choice, output_path: str | Path) -> None:
             f"{output_path}: expected a name with {', '.join(_SUFFIXES)}, got "
             f"{suffix or 'no suffix'}"
         )
-    if files.exists(output_path):
-        raise InputError(f"{output_path}: exists already; choose another name")
+    files.new_file(output_path)
 
 
 def mine(
