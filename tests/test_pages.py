@@ -142,6 +142,9 @@ def write_inputs(directory: Path) -> None:
         (directory / f"{name}.tsv").write_text("text\tlabel\n" + labelled)
     moods = "text\tlabel\nthe road was a\ta,b\nthe lamp was\t\nthe lamp was b\tb\n"
     (directory / "moods.tsv").write_text(moods)
+    (directory / "new.txt").write_text("\n".join(rows) + "\n")
+    minimal = "good\tbad\tgroup\n" + "".join(f"{row}\t{row[:-4]}\tis\n" for row in rows)
+    (directory / "minimal_pairs.tsv").write_text(minimal)
     parts = ("text\ttext_pair", *(f"{row}\twhat is {row[4:]}" for row in rows))
     (directory / "pairs.tsv").write_text("\n".join(parts) + "\n")
     (directory / "new.tsv").write_text("text\n" + "\n".join(rows) + "\n")

@@ -93,7 +93,8 @@ def build_parser() -> parser.Parser:
     targets = launch.add_subparsers(dest="target", required=True, metavar="TARGET")
     machines.launch_dataflow.add_to(targets)
     model_verbs = (
-        *(training.pretrain, machines.preflight, training.report, models.fill_mask),
+        *(training.pretrain, machines.preflight, training.report),
+        *(models.fill_mask, models.score),
         *(training.finetune, lab.distill, lab.sweep, lab.compare, models.evaluate),
         *(models.predict, negatives.mine, models.export, lab.features, models.convert),
         *(machines.show_config, machines.doctor, machines.plan, lab.demo),

@@ -31,6 +31,40 @@ def fill_mask(args: argparse.Namespace) -> None:
 
 
 @options.Verb(
+    "how probable a masked LM finds sentences, or which of two",
+    {
+        "--model MODEL!": f"model with a masked-LM head: {options.ANY_CHECKPOINT}",
+        "--input FILE": "sentences, one a line; `-` is standard input",
+        "--pairs FILE": "instead of --input: minimal pairs, with columns `good` and "
+        "`bad`, and perhaps `group`, or those of BLiMP's files (.tsv, .csv, .jsonl)",
+        "--group_by COLUMN": "column of --pairs with the groups",
+        "--pll": (
+            config.PllForm,
+            "original: each piece is masked alone; word_l2r: with the rest of its word",
+        ),
+        "--output FILE": "JSON lines to write, with the score of each piece",
+        "--picture FILE": "PNG to write, with the accuracy of each group of --pairs",
+    },
+    needs=options.TENSORFLOW,
+    exclusive=(("--input", "--pairs"),),
+)
+def score(args: argparse.Namespace) -> None:
+    if args.input is None and args.pairs is None:
+        raise InputError("give sentences with --input, or pairs with --pairs")
+    if args.pairs is None and (args.group_by or args.picture):
+        raise InputError("--group_by and --picture need --pairs")
+    from bert_keras.scoring import scored_files
+
+    asked = {"output": args.output, "pll": args.pll}
+    if args.input is not None:
+        lines = scored_files.score_sentences(args.model, args.input, **asked)
+    else:
+        asked |= {"group_by": args.group_by, "picture": args.picture}
+        lines = scored_files.score_pairs(args.model, args.pairs, **asked)
+    options.print_lines(lines)
+
+
+@options.Verb(
     "score a tuned model, or answers to SQuAD",
     {
         "--model MODEL": "run directory of `finetune`, or a tuned model of any format",

@@ -34,7 +34,7 @@ def load_pretrainer(
             f"{path}: has no masked-LM head: no {', '.join(lacking)}; give a model as "
             "its pre-training left it"
         )
-    network = pretrainer.BertPretrainer(checkpoint.bert_config)
+    network = pretrainer.BertPretrainer(checkpoint.bert_config, dtype="float32")
     network.build()
     weights.assign(network, checkpoint.arrays)
     return checkpoint, network

@@ -1,0 +1,222 @@
+"""Minimal pairs: does a model find the acceptable sentence of two more probable?
+
+Such pairs differ in one thing: "The cats annoy Tim." and "The cats annoys Tim." (BLiMP;
+Warstadt et al., 2020). A pair is right if the acceptable sentence has the larger
+pseudo-log-likelihood. A tie counts one half: a model that finds all sentences equally
+probable has 0.5, where to count ties as right would give it 1. No TensorFlow.
+"""
+
+# matplotlib's types are narrower than what it takes.
+# pyright: reportArgumentType=false
+
+import math
+import operator
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from matplotlib import figure, ticker
+
+from bert_keras.core import files
+from bert_keras.kinds.text import text
+from bert_keras.pages import drawing, pictures
+from bert_keras.scoring.sentences import SentenceScore
+
+GOOD_COLUMNS = ("good", "sentence_good")
+BAD_COLUMNS = ("bad", "sentence_bad")
+GROUP_COLUMNS = ("group", "paradigm", "UID")
+"""Names of columns: ours, and those of BLiMP's own files."""
+
+
+class MinimalPair(NamedTuple):
+    good: str
+    bad: str
+    group: str
+    """Empty: the file has no groups."""
+
+
+class ScoredPair(NamedTuple):
+    pair: MinimalPair
+    good: SentenceScore
+    bad: SentenceScore
+
+    @property
+    def right(self) -> float:
+        """1 for a pair that is told right, 0.5 for a tie, else 0."""
+        return _larger(self.good.total, self.bad.total)
+
+    @property
+    def right_by_length(self) -> float:
+        """The same, for a model that finds all pieces equally probable."""
+        return _larger(-len(self.good.pieces), -len(self.bad.pieces))
+
+    def as_json(self) -> dict[str, object]:
+        row = {"group": self.pair.group} if self.pair.group else {}
+        return {
+            **row,
+            "right": self.right,
+            "good": self.good.as_json(),
+            "bad": self.bad.as_json(),
+        }
+
+
+def _larger(good: float, bad: float) -> float:
+    # What differs by the rounding of float32 alone is equal.
+    if math.isclose(good, bad, rel_tol=1e-6):
+        return 0.5
+    return float(good > bad)
+
+
+class Accuracy(NamedTuple):
+    """The share of pairs that are right, of a group or of several groups together."""
+
+    name: str
+    num_pairs: int
+    share: float
+    error: float
+    """Standard error of `share`, if the pairs were drawn at random."""
+    by_length: float
+    """The share for a model that finds all pieces equally probable."""
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Ends of the 95 % interval, within 0 and 1."""
+        low, high = (self.share + sign * 1.96 * self.error for sign in (-1, 1))
+        return max(low, 0.0), min(high, 1.0)
+
+
+def read_pairs(path: str | Path, *, group_by: str | None = None) -> list[MinimalPair]:
+    """Reads pairs from the columns `good` and `bad`, and `group` if there is one.
+
+    Args:
+        path: .tsv, .csv or .jsonl; BLiMP's own files have the columns `sentence_good`,
+            `sentence_bad` and `UID`.
+        group_by: column of the groups; `None`: one of `GROUP_COLUMNS`, or no groups.
+    """
+    path, pairs = files.path(path), []
+    for row in text.rows_of(path):
+        names = [_column(row, GOOD_COLUMNS), _column(row, BAD_COLUMNS)]
+        group = group_by or next((n for n in GROUP_COLUMNS if n in row.cells), None)
+        if group is not None and group not in row.cells:
+            raise row.error(f"no column {group!r} for groups: {', '.join(row.cells)}")
+        # Some pairs of BLiMP's are the same sentence twice, which is a tie.
+        good, bad = (row.string(name, key=name) for name in names)
+        pairs.append(MinimalPair(good, bad, str(row.cells[group]) if group else ""))
+    return text.at_least_one(path, pairs)
+
+
+def _column(row: text.Row, names: Sequence[str]) -> str:
+    name = next((name for name in names if name in row.cells), None)
+    if name is None:
+        expected = " or ".join(map(repr, names))
+        raise row.error(f"no column {expected}: {', '.join(row.cells)}")
+    return name
+
+
+def sample(
+    pairs: Sequence[MinimalPair], per_group: int, *, seed: int
+) -> list[MinimalPair]:
+    """Draws at most so many pairs of each group, the same for the same pairs."""
+    groups = defaultdict(list)
+    for pair in pairs:
+        groups[pair.group].append(pair)
+    drawn = []
+    for name in sorted(groups):
+        choose = random.Random(f"{seed} {name}")
+        group = sorted(groups[name])
+        drawn += choose.sample(group, min(per_group, len(group)))
+    return drawn
+
+
+def score_pairs(
+    score: Callable[..., Iterator[SentenceScore]],
+    pairs: Sequence[MinimalPair],
+    **options: Any,
+) -> Iterator[ScoredPair]:
+    """Yields the pairs with their scores by a `scorer.SentenceScorer`."""
+    sentences = (s for pair in pairs for s in (pair.good, pair.bad))
+    scores = score(sentences, place=lambda n: f"pair {(n + 1) // 2}", **options)
+    for pair in pairs:
+        yield ScoredPair(pair, next(scores), next(scores))
+
+
+class Tally:
+    """Counts right pairs by group, without keeping the pairs."""
+
+    def __init__(self) -> None:
+        # By group: numbers of pairs, of right ones, and of right ones by length.
+        self._counts: dict[str, tuple[int, float, float]] = {}
+        self.num_ties = 0
+
+    def add(self, scored: ScoredPair) -> None:
+        counts = self._counts.get(scored.pair.group, (0, 0.0, 0.0))
+        more = 1, scored.right, scored.right_by_length
+        self._counts[scored.pair.group] = tuple(map(operator.add, counts, more))
+        self.num_ties += scored.right == 0.5
+
+    def groups(self) -> list[Accuracy]:
+        """Returns the accuracy of each group, by name."""
+        return [_accuracy(name, *self._counts[name]) for name in sorted(self._counts)]
+
+    def mean(self) -> Accuracy:
+        """Returns the mean of the groups' accuracies, as BLiMP's figure is."""
+        groups = self.groups()
+        number = len(groups)
+        return Accuracy(
+            f"mean of {number} groups" if number > 1 else "all pairs",
+            sum(group.num_pairs for group in groups),
+            sum(group.share for group in groups) / number,
+            math.sqrt(sum(group.error**2 for group in groups)) / number,
+            sum(group.by_length for group in groups) / number,
+        )
+
+
+def _accuracy(name: str, number: int, right: float, by_length: float) -> Accuracy:
+    # Two more right and two more wrong pairs (Agresti and Coull, 1998) keep the error
+    # above 0 where all pairs are right.
+    share = (right + 2) / (number + 4)
+    error = math.sqrt(share * (1 - share) / (number + 4))
+    return Accuracy(name, number, right / number, error, by_length / number)
+
+
+def table(tally: Tally) -> Iterator[str]:
+    """Yields lines: the accuracy of each group and their mean, with intervals."""
+    groups = tally.groups()
+    rows = [*groups, tally.mean()] if len(groups) > 1 else [tally.mean()]
+    width = max(len("group"), *(len(row.name) for row in rows))
+    yield f"{'group':{width}}  {'pairs':>7}  {'right':>6}   95 % interval"
+    for row in rows:
+        low, high = row.interval
+        yield (
+            f"{row.name:{width}}  {row.num_pairs:7,}  {row.share:6.1%}  "
+            f"{low:6.1%} - {high:6.1%}"
+        )
+
+
+def draw_groups(tally: Tally, *, title: str) -> figure.Figure:
+    """Draws the accuracy of each group with its interval, the highest above."""
+    groups = sorted(tally.groups(), key=lambda group: -group.share)
+    mean = tally.mean()
+    picture, plot = drawing.new_plot(title, height=1.8 + 0.22 * len(groups))
+    rows = range(len(groups))
+    plot.errorbar(
+        [group.share for group in groups],
+        rows,
+        xerr=[1.96 * group.error for group in groups],
+        fmt="o",
+        color=drawing.BLUE,
+        ecolor=drawing.GREY,
+        markersize=5,
+    )
+    plot.axvline(0.5, color=drawing.VERMILION, label="chance")
+    label = f"mean {mean.share:.1%}"
+    plot.axvline(mean.share, color="black", linestyle="--", label=label)
+    pictures.name_rows(plot, drawing.drawable([group.name for group in groups]))
+    plot.tick_params(axis="y", labelsize=9)
+    plot.set_xlim(0, 1)
+    plot.xaxis.set_major_formatter(ticker.PercentFormatter(1, decimals=0))
+    plot.set_xlabel("pairs told right, with the 95 % interval", fontsize=11)
+    drawing.add_legend(picture)
+    return picture

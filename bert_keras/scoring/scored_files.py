@@ -1,0 +1,119 @@
+"""The work of `bert-keras score`: files of sentences and of minimal pairs, scored."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings.config import PllForm
+from bert_keras.labelled import reading
+from bert_keras.pages import drawing
+from bert_keras.scoring import minimal_pairs
+from bert_keras.scoring.scorer import SentenceScorer
+from bert_keras.scoring.sentences import SentenceScore
+
+
+def score_sentences(
+    model: str | Path, path: str, *, output: str | None, pll: PllForm
+) -> Iterator[str]:
+    """Scores the lines of a file, blank ones left out, or of standard input for `-`;
+    yields a table, or with `output` only its last line."""
+    if output is not None:
+        files.new_file(output)
+    numbered = enumerate(
+        sys.stdin if path == "-" else reading.read_lines(path), start=1
+    )
+    lines = [(number, text.strip()) for number, text in numbered if text.strip()]
+    if not lines:
+        raise InputError(f"{path}: expected sentences, one a line, found none")
+    name = "standard input" if path == "-" else path
+    scorer = SentenceScorer.load(model, pll=pll)
+    scores = scorer(
+        (text for _, text in lines),
+        total=len(lines),
+        place=lambda number: f"{name}: line {lines[number - 1][0]}",
+    )
+    summary = Summary()
+    if output is None:
+        yield "   total  per piece  per word  unknown  sentence"
+    with _json_lines(output) as write:
+        for score in scores:
+            summary.add(score)
+            write(score.as_json())
+            if output is None:
+                yield (
+                    f"{score.total:8.2f}  {score.per_piece:9.3f}  "
+                    f"{score.per_word:8.3f}  {score.num_unknown:7d}  {score.text}"
+                )
+    yield summary.line(scorer)
+
+
+def score_pairs(
+    model: str | Path,
+    path: str,
+    *,
+    group_by: str | None,
+    output: str | None,
+    picture: str | None,
+    pll: PllForm,
+) -> Iterator[str]:
+    """Scores pairs; yields a table of accuracies by group, and draws it."""
+    for name in (output, picture):
+        if name is not None:
+            files.new_file(name)
+    pairs = minimal_pairs.read_pairs(path, group_by=group_by)
+    scorer = SentenceScorer.load(model, pll=pll)
+    tally, summary = minimal_pairs.Tally(), Summary()
+    scored = minimal_pairs.score_pairs(scorer, pairs, total=2 * len(pairs))
+    with _json_lines(output) as write:
+        for pair in scored:
+            tally.add(pair)
+            for score in (pair.good, pair.bad):
+                summary.add(score)
+            write(pair.as_json())
+    yield from minimal_pairs.table(tally)
+    yield summary.line(scorer)
+    yield (
+        f"{tally.num_ties:,} ties, which count one half; a model that finds all pieces "
+        f"equally probable has {tally.mean().by_length:.1%}"
+    )
+    if picture is not None:
+        title = f"Minimal pairs of {files.name_of(path)}"
+        draw = lambda: minimal_pairs.draw_groups(tally, title=title)  # noqa: E731
+        files.write_atomically(picture, drawing.as_png(draw))
+
+
+class Summary:
+    """What of the sentences a tokenizer did not keep."""
+
+    def __init__(self) -> None:
+        self.num_sentences = self.num_with_capitals = 0
+        self.num_unknown = self.num_with_unknown = 0
+
+    def add(self, score: SentenceScore) -> None:
+        self.num_sentences += 1
+        self.num_with_capitals += score.text != score.text.lower()
+        self.num_unknown += score.num_unknown
+        self.num_with_unknown += score.num_unknown > 0
+
+    def line(self, scorer: SentenceScorer) -> str:
+        casing = "keeps case and accents"
+        if scorer.tokenizer.do_lower_case:
+            casing = "lower-cases, and strips accents"
+        return (
+            f"{self.num_sentences:,} sentences, {self.num_with_capitals:,} with "
+            f"capitals; the tokenizer {casing}; {self.num_unknown:,} unknown words in "
+            f"{self.num_with_unknown:,} sentences"
+        )
+
+
+@contextlib.contextmanager
+def _json_lines(path: str | None) -> Iterator[Callable[[object], None]]:
+    """Yields a function that writes objects, into a file that is whole or not there."""
+    if path is None:
+        yield lambda value: None
+        return
+    with files.open_atomically(files.path(path)) as file:
+        yield lambda value: file.write(f"{files.to_json(value)}\n".encode()) and None

@@ -1,0 +1,195 @@
+import gzip
+import json
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_keras.core.errors import InputError
+from bert_keras.pages import drawing
+from bert_keras.scoring import minimal_pairs
+from bert_keras.scoring.minimal_pairs import MinimalPair, ScoredPair, Tally
+from bert_keras.scoring.sentences import SentenceScore
+
+BLIMP = Path(__file__).parents[4] / "shared" / "data" / "blimp" / "pairs.jsonl.gz"
+
+
+def sentence(*log_probs, pieces=None):
+    pieces = pieces or tuple("abcdefgh"[: len(log_probs)])
+    return SentenceScore("a b", pieces, np.array(log_probs, "f4"), 2)
+
+
+def scored(good, bad, group="g"):
+    return ScoredPair(MinimalPair("a b", "a c", group), good, bad)
+
+
+def test_sums_and_means():
+    score = sentence(-1.0, -2.5, -0.5, pieces=("a", "##b", "[UNK]"))
+    assert score.as_json() == {
+        "text": "a b",
+        "total": -4.0,
+        "per_piece": -4 / 3,
+        "per_word": -2.0,
+        "num_words": 2,
+        "num_unknown": 1,
+        "pieces": ["a", "##b", "[UNK]"],
+        "log_probs": [-1.0, -2.5, -0.5],
+    }
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "right"),
+    [
+        ([-1.0, -1.0], [-1.0, -1.5], 1.0),
+        ([-1.0, -1.5], [-1.0, -1.0], 0.0),
+        # By sums: the mean of the bad one is larger.
+        ([-3.0], [-2.0, -2.0], 1.0),
+        ([-1.0, -2.0], [-2.0, -1.0], 0.5),
+        # What float32 rounds away is no difference.
+        ([-40.0, -1.0], [-40.0, np.nextafter(np.float32(-1), np.float32(0))], 0.5),
+        ([-40.0, -1.0], [-40.0, -0.999], 0.0),
+    ],
+)
+def test_the_larger_sum_is_right_and_a_tie_one_half(good, bad, right):
+    assert scored(sentence(*good), sentence(*bad)).right == right
+
+
+def test_a_model_with_constant_answers_has_one_half():
+    tally, choose = Tally(), random.Random(0)
+    for number in range(200):
+        length = choose.randint(2, 8)
+        constant = sentence(*[-math.log(8192)] * length)
+        tally.add(scored(constant, constant, group=str(number % 5)))
+    assert tally.mean().share == 0.5
+    assert [group.share for group in tally.groups()] == [0.5] * 5
+    assert tally.num_ties == 200
+
+
+def test_what_lengths_alone_give():
+    """Uniform pieces: the shorter sentence of a pair has the larger sum."""
+    tally = Tally()
+    for good, bad in ((2, 3), (2, 2), (3, 2), (1, 4)):
+        tally.add(scored(sentence(*[-1] * good), sentence(*[-1] * bad)))
+    (group,) = tally.groups()
+    assert group.by_length == group.share == (1 + 0.5 + 0 + 1) / 4
+
+
+def test_the_mean_is_that_of_the_groups_not_of_the_pairs():
+    better, worse = sentence(-1.0), sentence(-2.0)
+    tally = Tally()
+    for _ in range(9):
+        tally.add(scored(better, worse, "long"))
+    tally.add(scored(worse, better, "short"))
+    mean = tally.mean()
+    assert (mean.name, mean.num_pairs, mean.share) == ("mean of 2 groups", 10, 0.5)
+    errors = [group.error for group in tally.groups()]
+    assert mean.error == pytest.approx(math.hypot(*errors) / 2)
+
+
+def test_the_interval_covers_as_often_as_it_says():
+    draw = np.random.default_rng(1)
+    covered = 0
+    for _ in range(400):
+        right = int(draw.binomial(60, 0.8))
+        tally = Tally()
+        for number in range(60):
+            ends = sentence(-1.0), sentence(-2.0)
+            tally.add(scored(*(ends if number < right else ends[::-1])))
+        low, high = tally.mean().interval
+        covered += low <= 0.8 <= high
+    assert 0.92 <= covered / 400 <= 0.98
+
+
+def test_the_table():
+    tally = Tally()
+    for group, rights in (("agreement", 10 * [1]), ("islands", [1, 0, 0, 0])):
+        for right in rights:
+            ends = sentence(-1.0), sentence(-2.0)
+            tally.add(scored(*(ends if right else ends[::-1]), group))
+    assert list(minimal_pairs.table(tally)) == [
+        "group               pairs   right   95 % interval",
+        "agreement              10  100.0%   81.7% - 100.0%",
+        "islands                 4   25.0%    0.0% -  58.5%",
+        "mean of 2 groups       14   62.5%   43.4% -  81.6%",
+    ]
+
+
+def test_pairs_without_groups_have_one_line():
+    tally = Tally()
+    tally.add(scored(sentence(-1.0), sentence(-2.0), group=""))
+    lines = list(minimal_pairs.table(tally))
+    assert [line.split()[0] for line in lines] == ["group", "all"]
+
+
+ROWS = [
+    {"sentence_good": "Cats sleep.", "sentence_bad": "Cats sleeps.", "UID": "verbs"},
+    {"sentence_good": "A cat sleeps.", "sentence_bad": "A cat sleep.", "UID": "b"},
+]
+
+
+def test_files_of_blimp_and_tables_are_read(tmp_path):
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps(r) + "\n" for r in ROWS))
+    (tmp_path / "x.tsv").write_text(
+        "good\tbad\tgroup\nCats sleep.\tCats sleeps.\tverbs\n"
+        "A cat sleeps.\tA cat sleep.\tb\n"
+    )
+    expected = [
+        MinimalPair("Cats sleep.", "Cats sleeps.", "verbs"),
+        MinimalPair("A cat sleeps.", "A cat sleep.", "b"),
+    ]
+    for name in ("x.jsonl", "x.tsv"):
+        assert minimal_pairs.read_pairs(tmp_path / name) == expected
+    by = minimal_pairs.read_pairs(tmp_path / "x.jsonl", group_by="sentence_bad")
+    assert [pair.group for pair in by] == ["Cats sleeps.", "A cat sleep."]
+
+
+@pytest.mark.parametrize(
+    ("text", "group_by", "message"),
+    [
+        ("good\tworse\na\tb\n", None, "no column 'bad' or 'sentence_bad': good, worse"),
+        ("good\tbad\na\tb\n", "kind", "no column 'kind' for groups: good, bad"),
+        ("good\tbad\n", None, "x.tsv"),
+    ],
+)
+def test_bad_files_of_pairs(tmp_path, text, group_by, message):
+    (tmp_path / "x.tsv").write_text(text)
+    with pytest.raises(InputError, match=message):
+        minimal_pairs.read_pairs(tmp_path / "x.tsv", group_by=group_by)
+
+
+def test_a_sample_is_the_same_for_the_same_pairs_in_any_order():
+    pairs = [MinimalPair(f"a {n}", f"b {n}", str(n % 3)) for n in range(60)]
+    drawn = minimal_pairs.sample(pairs, 5, seed=1)
+    assert [pair.group for pair in drawn] == [g for g in "012" for _ in range(5)]
+    assert len(set(drawn)) == 15
+    shuffled = random.Random(4).sample(pairs, 60)
+    assert minimal_pairs.sample(shuffled, 5, seed=1) == drawn
+    assert minimal_pairs.sample(pairs, 5, seed=2) != drawn
+    assert sorted(minimal_pairs.sample(pairs, 100, seed=1)) == sorted(pairs)
+
+
+@pytest.mark.skipif(not BLIMP.exists(), reason="needs the shared data")
+def test_blimp_itself(tmp_path):
+    path = tmp_path / "blimp.jsonl"
+    path.write_bytes(gzip.decompress(BLIMP.read_bytes()))
+    pairs = minimal_pairs.read_pairs(path)
+    assert len(pairs) == 33_500
+    assert len({pair.group for pair in pairs}) == 67
+
+
+def test_the_picture_has_a_dot_for_each_group():
+    tally = Tally()
+    for number in range(67):
+        for right in range(10):
+            ends = sentence(-1.0), sentence(-2.0)
+            is_right = right < number % 11
+            tally.add(scored(*(ends if is_right else ends[::-1]), f"group {number}"))
+    picture = minimal_pairs.draw_groups(tally, title="Minimal pairs")
+    (plot,) = picture.axes
+    values = plot.lines[0].get_xdata()
+    assert list(values) == sorted((g.share for g in tally.groups()), reverse=True)
+    labels = [label.get_text() for label in plot.get_yticklabels()]
+    assert len(labels) == 67
+    assert drawing.as_png(lambda: picture)[:4] == b"\x89PNG"

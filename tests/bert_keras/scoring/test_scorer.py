@@ -1,0 +1,213 @@
+"""Sentences' scores: those of transformers and minicons, and what cannot be scored."""
+
+import random
+import re
+
+import keras
+import numpy as np
+import pytest
+
+from bert_keras.checkpoints import conversion, weights
+from bert_keras.checkpoints.formats import hugging_face
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config
+from bert_keras.data import tokenization
+from bert_keras.model import pretrainer
+from bert_keras.scoring import scorer
+
+WORDS = [a + b for a in "bdgkl" for b in "aeiou"]
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+TOKENS += [f"##{word}" for word in WORDS] + [".", ","]
+CONFIG = config.BertConfig(
+    vocab_size=len(TOKENS),
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=24,
+    max_position_embeddings=32,
+)
+
+
+def made_up(number: int) -> list[str]:
+    """Returns sentences of words of one to four pieces, some of them unknown."""
+    choose = random.Random(number)
+
+    def word():
+        letters = "".join(choose.choices(WORDS, k=choose.choice((1, 1, 2, 3, 4))))
+        return choose.choice((letters, letters, letters.title(), "xyz"))
+
+    return [
+        " ".join(word() for _ in range(choose.randint(1, 7))) + choose.choice(("", "."))
+        for _ in range(number)
+    ]
+
+
+@pytest.fixture(scope="module")
+def network(randomize):
+    network = pretrainer.BertPretrainer(CONFIG)
+    network.build()
+    randomize(network)
+    return network
+
+
+@pytest.fixture(scope="module")
+def model(network, tmp_path_factory):
+    """A directory as transformers writes it."""
+    directory = tmp_path_factory.mktemp("model")
+    checkpoint = weights.Checkpoint(
+        bert_config=CONFIG,
+        task=config.Task(kind="pretraining"),
+        arrays=weights.from_network(network),
+        vocabulary=tokenization.Vocabulary(TOKENS),
+        do_lower_case=True,
+    )
+    hugging_face.write(checkpoint, directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def theirs(model):
+    pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    return (
+        transformers.BertForMaskedLM.from_pretrained(model).eval(),
+        transformers.BertTokenizerFast.from_pretrained(model),
+    )
+
+
+@pytest.mark.reference
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("pll", ["original", "word_l2r"])
+def test_scores_equal_transformers(model, theirs, pll):
+    import torch
+
+    network, tokenizer = theirs
+    sentences = made_up(25)
+    for ours in scorer.score(model, sentences, pll=pll):
+        (ids,) = tokenizer(ours.text, return_tensors="pt")["input_ids"]
+        pieces = tokenizer.convert_ids_to_tokens(ids)
+        expected = []
+        for place in range(1, len(ids) - 1):
+            end = place + 1
+            while pll == "word_l2r" and pieces[end].startswith("##"):
+                end += 1
+            masked = ids.clone()
+            masked[place:end] = tokenizer.mask_token_id
+            with torch.no_grad():
+                logits = network(masked[None]).logits[0, place]
+            expected.append(logits.log_softmax(0)[ids[place]].item())
+        assert list(ours.pieces) == pieces[1:-1]
+        np.testing.assert_allclose(ours.log_probs, expected, atol=1e-5)
+
+
+@pytest.mark.reference
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("pll", ["original", "word_l2r"])
+def test_sums_equal_minicons(model, pll):
+    minicons = pytest.importorskip("minicons.scorer")
+    sentences = made_up(60)
+    metric = {"original": "original", "word_l2r": "within_word_l2r"}[pll]
+    theirs = minicons.MaskedLMScorer(str(model), "cpu")
+    # transformers 5 has no other name for it.
+    theirs.tokenizer.batch_encode_plus = theirs.tokenizer
+    expected = theirs.sequence_score(
+        sentences, reduction=lambda values: values.sum(0).item(), PLL_metric=metric
+    )
+    ours = [score.total for score in scorer.score(model, sentences, pll=pll)]
+    np.testing.assert_allclose(ours, expected, atol=1e-4)
+
+
+def test_a_left_to_right_model_sums_what_it_predicts(network):
+    causal = pretrainer.BertPretrainer(
+        CONFIG.model_copy(update={"attention": "left_to_right"})
+    )
+    causal.build()
+    weights.assign(causal, weights.from_network(network))
+    tokenizer = tokenization.Tokenizer(
+        tokenization.Vocabulary(TOKENS), do_lower_case=True
+    )
+    (score,) = scorer.SentenceScorer(causal, tokenizer, pll="word_l2r")(["baba de."])
+    ids = [2, *tokenizer.encode("baba de."), 3]
+    outputs = causal(
+        {
+            "input_ids": np.array([ids]),
+            "input_mask": np.ones((1, len(ids)), "i4"),
+            "segment_ids": np.zeros((1, len(ids)), "i4"),
+            "masked_lm_positions": np.arange(len(ids))[None],
+        }
+    )
+    log_probs = np.array(keras.ops.log_softmax(outputs["masked_lm_logits"][0]))
+    expected = [log_probs[place, ids[place + 1]] for place in range(len(ids) - 2)]
+    assert score.pieces == ("ba", "##ba", "de", ".")
+    np.testing.assert_allclose(score.log_probs, expected, atol=1e-5)
+
+
+def test_words_and_unknown_words_are_counted(model):
+    scores = scorer.score(model, ["Babe xyz, kubo!", "ba"])
+    assert scores[0].pieces == ("ba", "##be", "[UNK]", ",", "ku", "##bo", "[UNK]")
+    assert [score.num_words for score in scores] == [5, 1]
+    assert [score.num_unknown for score in scores] == [2, 0]
+
+
+def test_the_order_and_the_parts_of_a_long_input_do_not_matter(model, monkeypatch):
+    sentences = made_up(40)
+    whole = scorer.score(model, sentences)
+    assert [score.text for score in whole] == sentences
+    monkeypatch.setattr(scorer, "_SENTENCES_AT_ONCE", 7)
+    parts = scorer.score(model, sentences)
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(one.log_probs, other.log_probs, atol=1e-5)
+
+
+def test_a_run_of_lower_precision_is_scored_in_float32(network, model):
+    with_policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        scores = scorer.score(model, ["ba be bi."])
+    finally:
+        keras.config.set_dtype_policy(with_policy)
+    (expected,) = scorer.score(model, ["ba be bi."])
+    np.testing.assert_allclose(scores[0].log_probs, expected.log_probs, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["ba", " "], "sentence 2: expected a sentence, got ' '"),
+        (["ba " * 31], "sentence 1: a sentence of 33 tokens with .* takes 32: 'ba ba"),
+    ],
+)
+def test_what_cannot_be_scored(model, texts, message):
+    with pytest.raises(InputError, match=message):
+        scorer.score(model, texts)
+
+
+def test_the_longest_sentence_has_all_positions(model):
+    (score,) = scorer.score(model, ["ba " * 30])
+    assert len(score.pieces) == 30
+
+
+def test_a_model_without_the_head(network, tmp_path):
+    arrays = weights.from_network(network)
+    encoder = {k: v for k, v in arrays.items() if not k.startswith("masked_lm")}
+    hugging_face.write(
+        weights.Checkpoint(
+            bert_config=CONFIG,
+            task=config.Task(kind="pretraining"),
+            arrays=encoder,
+            vocabulary=tokenization.Vocabulary(TOKENS),
+            do_lower_case=True,
+        ),
+        tmp_path,
+    )
+    with pytest.raises(InputError, match="has no masked-LM head"):
+        scorer.score(tmp_path, ["ba"])
+
+
+def test_weights_that_are_not_finite(network, model):
+    damaged = pretrainer.BertPretrainer(CONFIG)
+    damaged.build()
+    damaged.set_weights([w * np.nan for w in network.get_weights()])
+    tokenizer = conversion.read_with_tokenizer(model).tokenizer
+    with pytest.raises(InputError, match=re.escape("probabilities are not finite")):
+        list(scorer.SentenceScorer(damaged, tokenizer)(["ba be"]))
