@@ -85,9 +85,15 @@ class Run(NamedTuple):
         return json.loads(self.path(work, ".json").read_text(encoding="utf-8"))
 
     def costs(self, work: Path) -> list[tuple[float, int]]:
-        """Returns processor seconds and steps, sampled."""
-        with open(self.path(work, ".cost.csv"), encoding="utf-8", newline="") as file:
-            return [(float(cpu), int(step)) for cpu, step in csv.reader(file)]
+        return read_costs(self.path(work))
+
+    def examples(self, work: Path) -> list[Path]:
+        """Returns the directories of its phases."""
+        names = PLAN["recipes"][self.recipe]["examples"]
+        return [work / f"examples_{name}" for name in names]
+
+    def petaflops(self, work: Path) -> float:
+        return petaflops(self.path(work), self.examples(work))
 
 
 def finished_runs(work: Path) -> dict[str, list[Run]]:
@@ -135,7 +141,7 @@ def train(work: Path, only: Sequence[str]) -> None:
         for seed in PLAN["recipes"][recipe]["seeds"]:
             run = Run(recipe, seed)
             if not (run.path(work) / "results.json").is_file():
-                train_and_count(work, run)
+                train_and_count(command(work, run), run.path(work))
             # A process of its own: TensorFlow's memory is given back.
             make_answer = ("benchmarks.compute", work, recipe, seed)
             path = run.path(work, ".json")
@@ -145,19 +151,28 @@ def train(work: Path, only: Sequence[str]) -> None:
 def command(work: Path, run: Run) -> list[object]:
     facts = PLAN["recipes"][run.recipe]
     settings = [*facts.get("set", []), *SETTINGS, f"seed={run.seed}"]
-    examples = [work / f"examples_{name}" for name in facts["examples"]]
-    words = ["pretrain", "--config", facts["config"], "--examples", *examples]
+    words = ["pretrain", "--config", facts["config"], "--examples", *run.examples(work)]
     return [*measuring.BERT_KERAS, *words, *measuring.set_options(settings)]
 
 
-def train_and_count(work: Path, run: Run) -> None:
+def beside(directory: Path, suffix: str) -> Path:
+    return directory.with_name(directory.name + suffix)
+
+
+def read_costs(directory: Path) -> list[tuple[float, int]]:
+    """Returns processor seconds and steps of a run, sampled."""
+    with open(beside(directory, ".cost.csv"), encoding="utf-8", newline="") as file:
+        return [(float(cpu), int(step)) for cpu, step in csv.reader(file)]
+
+
+def train_and_count(command: Sequence[object], directory: Path) -> None:
     """Runs a training and writes its cost beside it."""
-    directory, log_path = run.path(work), run.path(work, ".log")
+    log_path = beside(directory, ".log")
     shutil.rmtree(directory, ignore_errors=True)
     directory.parent.mkdir(parents=True, exist_ok=True)
     lines, ended = [], 0
     with open(log_path, "wb") as log:
-        words = [*map(str, command(work, run)), "--output_dir", str(directory)]
+        words = [*map(str, command), "--output_dir", str(directory)]
         process = subprocess.Popen(words, stdout=log, stderr=log)
         probe = psutil.Process(process.pid)
         while not ended:
@@ -171,7 +186,7 @@ def train_and_count(work: Path, run: Run) -> None:
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         sys.exit(f"exit code {process.returncode}: see {log_path}")
-    files.write_atomically(run.path(work, ".cost.csv"), "".join(lines).encode())
+    files.write_atomically(beside(directory, ".cost.csv"), "".join(lines).encode())
 
 
 def cost_at(costs: Sequence[tuple[float, int]], step: int) -> float:
@@ -335,7 +350,7 @@ def score_row(work: Path, runs: Sequence[Run]) -> list[str]:
     seeds = "mean" if len(runs) > 1 else f"seed {runs[0].seed}"
     cells = [f"{runs[0].recipe}, {seeds}"]
     cells += [measuring.mean_and_deviation([cpu for cpu, _ in costs], ",.0f")]
-    cells += [f"{costs[0][1]:,}", f"{petaflops(work, runs[0]):.2f}"]
+    cells += [f"{costs[0][1]:,}", f"{runs[0].petaflops(work):.2f}"]
     for length in SHOWN:
         ends = [run.scores(work)["end"].get(length) for run in runs]
         losses = [end["masked_lm_loss"] for end in ends if end]
@@ -345,7 +360,7 @@ def score_row(work: Path, runs: Sequence[Run]) -> list[str]:
     return cells
 
 
-def petaflops(work: Path, run: Run) -> float:
+def petaflops(directory: Path, examples_dirs: Sequence[Path]) -> float:
     """Returns operations of a whole run's matrix products, forward and backward.
 
     Six for each weight and token and 12 for each hidden unit, token and token attended
@@ -356,15 +371,12 @@ def petaflops(work: Path, run: Run) -> float:
     from bert_keras.data import features
     from bert_keras.model import flops
 
-    directory = run.path(work)
     facts, lasts, total = read_settings(directory), phase_ends(directory), 0
     bert = json.loads((directory / "bert_config.json").read_text(encoding="utf-8"))
     sizes = strict.build_config(config.BertConfig, bert)
-    names = PLAN["recipes"][run.recipe]["examples"]
-    for name, phase, first, last in zip(
-        names, facts["phases"], [0, *lasts[:-1]], lasts, strict=True
+    for path, phase, first, last in zip(
+        examples_dirs, facts["phases"], [0, *lasts[:-1]], lasts, strict=True
     ):
-        path = work / f"examples_{name}"
         made = manifest.read_manifest(path, kind="examples", verb="examples")
         examples = features.examples_config(made.config, origin=path)
         batch_size = phase["global_batch_size"] or facts["global_batch_size"]

@@ -61,11 +61,15 @@ def mask_examples(
     *,
     vocabulary: masking.MaskingVocabulary,
     config: ExamplesConfig,
+    shares: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """Masks plain records by `record_seeds`. Returns `features.pretraining_features`
-    without `next_sentence_labels`: int32, and `masked_lm_weights` float32."""
+    """Masks plain records by `record_seeds`; see `masking.mask_batch`.
+
+    Returns `features.pretraining_features` without `next_sentence_labels`: int32, and
+    `masked_lm_weights` float32.
+    """
     masked = masking.mask_batch(
-        input_ids, lengths, seeds, vocabulary=vocabulary, config=config
+        input_ids, lengths, seeds, vocabulary=vocabulary, config=config, shares=shares
     )
     num_slots = masked.positions.shape[1]
     is_prediction = np.arange(num_slots) < masked.num_masked[:, np.newaxis]

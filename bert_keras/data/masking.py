@@ -57,10 +57,13 @@ class MaskedBatch(NamedTuple):
     """`(n,)` int32: number of hidden tokens; the rest of `P` is padding."""
 
 
-def num_predictions(lengths: np.ndarray, config: ExamplesConfig) -> np.ndarray:
+def num_predictions(
+    lengths: np.ndarray, config: ExamplesConfig, shares: np.ndarray | None = None
+) -> np.ndarray:
     """Returns how many tokens to hide in sequences of `lengths` tokens, with specials.
     Halves are rounded to even, as in the original: 0.15 x 30 = 4.5 gives 4."""
-    wanted = np.rint(lengths * config.masked_lm_prob).astype(np.int64)
+    wanted = lengths * (config.masked_lm_prob if shares is None else shares)
+    wanted = np.rint(wanted).astype(np.int64)
     return np.minimum(np.maximum(wanted, 1), config.num_predictions)
 
 
@@ -71,6 +74,7 @@ def mask_batch(
     *,
     vocabulary: MaskingVocabulary,
     config: ExamplesConfig,
+    shares: np.ndarray | None = None,
 ) -> MaskedBatch:
     """Hides a random part of each sequence, as google-research/bert does.
 
@@ -89,12 +93,15 @@ def mask_batch(
         input_ids: `(n, L)` ids, padded with 0; the result holds a copy.
         lengths: `(n,)` tokens that are not padding.
         seeds: `(n,)` uint64, which alone decide the masks. They may be consecutive.
+        shares: `(n,)` float64 shares of tokens to hide, `None`:
+            `config.masked_lm_prob` of all. Of a sequence, a smaller share hides a part
+            of what a larger one does, if tokens are drawn one by one.
     """
     columns = np.arange(input_ids.shape[1])
     is_candidate = columns < lengths[:, np.newaxis]
     is_candidate &= input_ids != vocabulary.cls_id
     is_candidate &= input_ids != vocabulary.sep_id
-    wanted = num_predictions(lengths, config)
+    wanted = num_predictions(lengths, config, shares)
     if config.do_whole_word_mask or config.max_ngram_size > 1:
         run_starts = ngram_masking.draw(
             input_ids,

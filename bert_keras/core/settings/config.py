@@ -275,6 +275,10 @@ class PretrainingConfig(StrictModel):
     )
     """Stretches of the run, one for each directory of examples, in their order; with a
     single directory there is a single phase."""
+    masked_lm_prob_end: float | None = pydantic.Field(default=None, gt=0, lt=1)
+    """Fraction of tokens to predict at the last step, to which it falls linearly from
+    the examples' `masked_lm_prob` (Ankner et al., 2024), for examples with dynamic
+    masking; evaluation keeps the examples'. null: constant."""
     grow_positions: Literal["none", "extrapolate"] = "none"
     """Position embeddings that no phase has trained, when one with longer sequences
     begins: `none`: as initialised; `extrapolate`: continued from the trained ones by
@@ -380,6 +384,11 @@ Quantization = Literal["int8", "bfloat16", "float16"]
 """Numbers that `export` can quantise weights to."""
 Embedding = Literal["cls", "pooled", "mean", "tokens"]
 """Vectors that `export` offers: see `export.embeddings`."""
+
+PllForm = Literal["original", "word_l2r"]
+"""Pieces that are masked together in a pseudo-log-likelihood. `original`: one at a time
+(Salazar et al., 2020); `word_l2r`: a piece with the rest of its word, so that the end
+of a rare word does not give its beginning away (Kauf and Ivanova, 2023)."""
 
 TextPooling = Literal["mean", "cls"]
 """A text's vector: the mean over its tokens, `[CLS]` and `[SEP]` but no padding, or

@@ -141,6 +141,7 @@ def _read_phase(
     if phase.num_train_records < 1:
         raise InputError(f"{directory}: its training shards hold no example")
     _check_divisible(phase, num_replicas)
+    _check_masks(settings, phase)
     return phase
 
 
@@ -165,6 +166,28 @@ def _check_divisible(phase: Phase, num_replicas: int) -> None:
             f"`global_batch_size` is {phase.batch_size}, which {sharers} "
             f"with `gradient_accumulation_steps` {phase.num_parts} cannot share "
             f"equally: make it a multiple of {num_replicas * phase.num_parts}"
+        )
+
+
+def _check_masks(settings: config.PretrainingConfig, phase: Phase) -> None:
+    end, examples = settings.masked_lm_prob_end, phase.examples
+    if end is None:
+        return
+    if settings.model.attention == "left_to_right":
+        raise InputError(
+            "`masked_lm_prob_end` changes nothing with `model.attention` "
+            "left_to_right, which masks nothing: leave it out"
+        )
+    if examples.masking != "dynamic":
+        raise InputError(
+            f"{phase.directory}: made with masking=static, so `masked_lm_prob_end` "
+            "changes nothing: make the examples with masking=dynamic"
+        )
+    if end > examples.masked_lm_prob:
+        raise InputError(
+            f"`masked_lm_prob_end` is {end}, above the `masked_lm_prob` of "
+            f"{phase.directory}, {examples.masked_lm_prob}, for which it has slots: "
+            "lower it, or make the examples with a larger one"
         )
 
 
@@ -258,7 +281,24 @@ def _batches(
         seed=settings.seed,
         shuffle_buffer_size=settings.shuffle_buffer_size,
         attention=settings.model.attention,
+        mask_share=_mask_share(settings, phase),
     )
+
+
+def _mask_share(
+    settings: config.PretrainingConfig, phase: Phase
+) -> Callable[[tf.Tensor], tf.Tensor] | None:
+    """Returns the share of tokens to hide in the phase's batch N, from 0, which moves
+    linearly over the whole run; `None`: it is constant."""
+    start, end = phase.examples.masked_lm_prob, settings.masked_lm_prob_end
+    if end is None:
+        return None
+
+    def share(batch: tf.Tensor) -> tf.Tensor:
+        step = tf.cast(phase.first_step + batch, tf.float64)
+        return start + (end - start) * step / settings.num_train_steps
+
+    return share
 
 
 def placeholder_batches(

@@ -84,6 +84,10 @@ class RecordBatches:
     seed: int
     shuffle_buffer_size: int
     attention: record_parsing.Attention = "bidirectional"
+    mask_share: Callable[[tf.Tensor], tf.Tensor] | None = None
+    """From the number of a batch, from 0, to the share of tokens to hide in it, both
+    scalars, int64 and float64; `None`: the examples' `masked_lm_prob`. Evaluation has
+    that in any case, so that its losses compare."""
 
     def to_train(
         self,
@@ -112,12 +116,17 @@ class RecordBatches:
         records = self._shuffled(shards, start_step * batch_size)
         rows = tf.range(batch_size, dtype=tf.int64)
 
-        def with_epochs(step: tf.Tensor, batch: tuple) -> tuple:
-            return (step * batch_size + rows) // num_records, *batch
+        def with_chance(step: tf.Tensor, batch: tuple) -> tuple:
+            share = (self.mask_share or self._own_share)(step)
+            epochs = (step * batch_size + rows) // num_records
+            return epochs, tf.fill([batch_size], share), *batch
 
         batches = records.batch(batch_size, drop_remainder=True).enumerate(start_step)
-        shares = _shares(batches.map(with_epochs), worker)
+        shares = _shares(batches.map(with_chance), worker)
         return self._parsed(shares, has_dropout=True)
+
+    def _own_share(self, batch: tf.Tensor | None = None) -> tf.Tensor:
+        return tf.constant(self.config.masked_lm_prob, tf.float64)
 
     def shards_of_steps(
         self, shards: Sequence[Shard], *, start_step: int, num_steps: int
@@ -155,11 +164,11 @@ class RecordBatches:
         records = records.concatenate(self._padding().repeat(self.batch_size))
         batches = records.batch(self.batch_size, drop_remainder=True)
         epoch = tf.constant(dynamic_masking.EVALUATION_EPOCH, tf.int64)
-        epochs = tf.fill([self.batch_size], epoch)
-        with_epochs = (
-            batches.take(num_batches).repeat().map(lambda *batch: (epochs, *batch))
+        chance = [tf.fill([self.batch_size], v) for v in (epoch, self._own_share())]
+        with_chance = (
+            batches.take(num_batches).repeat().map(lambda *batch: (*chance, *batch))
         )
-        shares = _shares(with_epochs, worker)
+        shares = _shares(with_chance, worker)
         return self._parsed(shares, has_dropout=False), num_batches
 
     def num_evaluation_batches(self, shards: Sequence[Shard], num_batches: int) -> int:

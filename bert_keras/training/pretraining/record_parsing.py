@@ -62,10 +62,18 @@ class Parser(abc.ABC):
     """Adds `features.DROPOUT_SEEDS`."""
 
     def __call__(
-        self, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor
+        self,
+        epochs: tf.Tensor,
+        shares: tf.Tensor,
+        numbers: tf.Tensor,
+        records: tf.Tensor,
     ) -> dict[str, tf.Tensor]:
-        """Returns features of `(rows,)` records; numbers are `(rows,)` int64."""
-        parsed = self._parsed(epochs, numbers, records)
+        """Returns features of `(rows,)` records.
+
+        Epochs and numbers are `(rows,)` int64, and the shares of tokens to hide
+        `(rows,)` float64, for records without masks.
+        """
+        parsed = self._parsed(epochs, shares, numbers, records)
         if self.attention == "left_to_right":
             parsed |= next_tokens(parsed)
         return {
@@ -75,7 +83,11 @@ class Parser(abc.ABC):
 
     @abc.abstractmethod
     def _parsed(
-        self, epochs: tf.Tensor, numbers: tf.Tensor, records: tf.Tensor
+        self,
+        epochs: tf.Tensor,
+        shares: tf.Tensor,
+        numbers: tf.Tensor,
+        records: tf.Tensor,
     ) -> dict[str, tf.Tensor]:
         """Returns the records' features, masked, with the seeds of dropout."""
 
@@ -114,7 +126,11 @@ class Parser(abc.ABC):
         return parsed
 
     def _completed(
-        self, input_ids: tf.RaggedTensor, epochs: tf.Tensor, numbers: tf.Tensor
+        self,
+        input_ids: tf.RaggedTensor,
+        epochs: tf.Tensor,
+        shares: tf.Tensor,
+        numbers: tf.Tensor,
     ) -> dict[str, tf.Tensor]:
         """Pads plain sequences and masks them unless attention is `left_to_right`."""
         config = self.config.model_copy(update={"pack_instances": False})
@@ -126,10 +142,11 @@ class Parser(abc.ABC):
             or (is_masked and feature.name.startswith("masked_lm"))
         ]
 
-        def complete(ids, lengths, epochs, numbers) -> list[np.ndarray]:
+        def complete(ids, lengths, epochs, shares, numbers) -> list[np.ndarray]:
             seeds = dynamic_masking.record_seeds(self.seed, epochs, numbers)
+            chance = {"seeds": seeds, "shares": shares}
             make = (
-                functools.partial(dynamic_masking.mask_examples, seeds=seeds)
+                functools.partial(dynamic_masking.mask_examples, **chance)
                 if is_masked
                 else dynamic_masking.plain_examples
             )
@@ -146,7 +163,9 @@ class Parser(abc.ABC):
         padded = input_ids.to_tensor(shape=[None, config.max_seq_length])
         padded = tf.cast(padded, tf.int32)
         types = [tf.int32 if f.dtype == "int64" else tf.float32 for f in columns]
-        arrays = tf.numpy_function(complete, [padded, lengths, epochs, numbers], types)
+        arrays = tf.numpy_function(
+            complete, [padded, lengths, epochs, shares, numbers], types
+        )
         return {
             feature.name: tf.ensure_shape(array, [epochs.shape[0], feature.length])
             for feature, array in zip(columns, arrays, strict=True)
@@ -154,10 +173,11 @@ class Parser(abc.ABC):
 
 
 class PlainParser(Parser):
-    def _parsed(self, epochs, numbers, records):
+    def _parsed(self, epochs, shares, numbers, records):
         parsed = self._stored(records)
         if self.config.masking == "dynamic":
-            parsed |= self._completed(parsed.pop("input_ids"), epochs, numbers)
+            ids = parsed.pop("input_ids")
+            parsed |= self._completed(ids, epochs, shares, numbers)
         else:
             parsed = self._masked(parsed)
         return self._with_seeds(parsed, epochs, numbers)
@@ -175,10 +195,10 @@ class PackedParser(Parser):
         slots = tf.range(self._num_slots, dtype=tf.int64)
         return numbers[:, tf.newaxis] * self._num_slots + slots
 
-    def _parsed(self, epochs, numbers, records):
+    def _parsed(self, epochs, shares, numbers, records):
         parsed, numbers = self._stored(records), self._slot_numbers(numbers)
         if self.config.masking == "dynamic":
-            return self._masked_by_instance(parsed, epochs, numbers)
+            return self._masked_by_instance(parsed, epochs, shares, numbers)
         if "next_sentence_labels" in parsed:
             parsed["next_sentence_labels"] = parsed["next_sentence_labels"].to_tensor(
                 NO_LABEL, shape=[records.shape[0], self._num_slots]
@@ -186,7 +206,11 @@ class PackedParser(Parser):
         return self._with_seeds(self._masked(parsed), epochs[:, tf.newaxis], numbers)
 
     def _masked_by_instance(
-        self, parsed: dict[str, Any], epochs: tf.Tensor, numbers: tf.Tensor
+        self,
+        parsed: dict[str, Any],
+        epochs: tf.Tensor,
+        shares: tf.Tensor,
+        numbers: tf.Tensor,
     ) -> dict[str, tf.Tensor]:
         """Takes rows apart, masks each instance as if it were alone, and joins them."""
         ids = parsed.pop("input_ids")
@@ -207,7 +231,8 @@ class PackedParser(Parser):
             )
             parsed["next_sentence_labels"] = labels[:, tf.newaxis]
         instances = tf.RaggedTensor.from_row_starts(ids.flat_values, starts)
-        parsed |= self._completed(instances, instance_epochs, numbers)
+        instance_shares = tf.gather(shares, row_of)
+        parsed |= self._completed(instances, instance_epochs, instance_shares, numbers)
         parsed = self._with_seeds(parsed, instance_epochs, numbers)
         return self._joined(parsed, row_of, num_rows=epochs.shape[0])
 

@@ -334,6 +334,36 @@ class TestDynamicMasking:
         other = masks_by_record(seed=2)
         assert sum(other.get(ids) != first[ids] for ids in first) > 0.9 * num_records
 
+    def test_a_share_of_masks_that_falls(self, plain_shards, batches, evaluation):
+        """Batch N has its share, also after a resume; evaluation has the examples'."""
+        config = DYNAMIC.model_copy(update={"masked_lm_prob": 0.3})
+        steady = batches(plain_shards, config=config)
+        falls = {
+            "config": config,
+            "mask_share": lambda step: 0.3 - tf.cast(step, tf.float64) / 50,
+        }
+        falling = drawn(batches(plain_shards, **falls), 10)
+        for step, (all_of, some) in enumerate(
+            zip(drawn(steady, 10), falling, strict=True)
+        ):
+            lengths = all_of["input_mask"].sum(axis=1)
+            share = 0.3 - step / 50
+            expected = np.maximum(np.rint(lengths * share), 1).tolist()
+            assert some["masked_lm_weights"].sum(axis=1).tolist() == expected
+            for row, weights in enumerate(some["masked_lm_weights"]):
+                hidden = [
+                    set(batch["masked_lm_positions"][row][on[row] > 0].tolist())
+                    for batch in (some, all_of)
+                    for on in [batch["masked_lm_weights"]]
+                ]
+                assert hidden[0] <= hidden[1]
+                assert len(hidden[0]) == weights.sum()
+        assert_equal(
+            drawn(batches(plain_shards, start_step=4, **falls), 6), falling[4:]
+        )
+        rounds = [evaluation(plain_shards, **o)[0] for o in ({"config": config}, falls)]
+        assert_equal(*(drawn(data, 2) for data in rounds))
+
     def test_full_sentences_have_one_segment_and_no_labels(
         self, plain_shards, evaluation, batches, tmp_path
     ):
@@ -551,12 +581,9 @@ def test_records_with_masks_are_read_without_python(vocabulary):
         attention="bidirectional",
         has_dropout=True,
     )
-    numbers = tf.TensorSpec([8], tf.int64)
-    graph = (
-        tf.function(parse)
-        .get_concrete_function(numbers, numbers, tf.TensorSpec([8], tf.string))
-        .graph
-    )
+    types = tf.int64, tf.float64, tf.int64, tf.string
+    specs = [tf.TensorSpec([8], each) for each in types]
+    graph = tf.function(parse).get_concrete_function(*specs).graph
     assert not [op.type for op in graph.get_operations() if "PyFunc" in op.type]
 
 

@@ -1,0 +1,207 @@
+"""What two cores make of ten million words: BERT by the rules of BabyLM's Strict-Small.
+
+    python -m benchmarks.strict_small text --data ../shared/data --work WORK
+    python -m benchmarks.strict_small train --work WORK [--only RECIPE ...]
+    python -m benchmarks.strict_small page --work WORK
+
+The rules of 2026: at most 10.0 million words, counted by white space, of any text, each
+seen ten times at most. `text` draws them, without any sentence of BLiMP, and makes
+corpus, vocabulary and examples. `train` runs the recipes of `strict_small.yaml` with
+each seed, and scores their checkpoints on BLiMP's pairs. `page` prints tables, and
+draws `strict_small.png` in WORK. Cost is the processor time of the training, scoring
+left out. Finished work is not done again; an unfinished run begins again. Linux only.
+"""
+
+import csv
+import glob
+import gzip
+import json
+import random
+import re
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks import compute, measuring
+
+NUM_WORDS = 10_000_000
+WORDS = {"sentences": 2_000_000, "news": 1_300_000, "wikipedia": 1_000_000}
+"""Words of each kind of text at most; books are the rest."""
+GLUE = {
+    **{"QQP": ("question1", "question2"), "MNLI": ("sentence1", "sentence2")},
+    **{"STS-B": ("sentence1", "sentence2"), "RTE": ("sentence1", "sentence2")},
+    **{"MRPC": ("#1 String", "#2 String"), "QNLI": ("question", "sentence")},
+    "WNLI": ("sentence1", "sentence2"),
+}
+"""Columns of text of the tasks whose training files are read, without labels. CoLA and
+SST-2 are not: one is linguists' examples, the other parts of sentences."""
+SEED = 1
+PLAN: dict[str, Any] = yaml.safe_load(
+    Path(__file__).with_name("strict_small.yaml").read_text(encoding="utf-8")
+)
+
+
+# Text.
+
+
+def make_text(data: Path, work: Path) -> None:
+    drawn = measuring.once(work / "text" / "drawn.json", lambda: draw_text(data, work))
+    print(f"words by white space: {drawn}, {sum(drawn.values()):,} in all")
+    text, corpus, vocab = work / "text", work / "corpus", work / "vocab.txt"
+    sources = ["--json_lines", *text.glob("*.jsonl"), "--books", *text.glob("*.txt")]
+    compute.make_once(corpus, "corpus", *sources, *PLAN["corpus"])
+    compute.make_once(vocab, "vocab", "--corpus", corpus, *PLAN["vocab"])
+    for name, settings in PLAN["examples"].items():
+        words = ("--corpus", corpus, "--vocab", vocab, "--num_shards", "64")
+        sets = measuring.set_options([*settings, "masking=dynamic"])
+        compute.make_once(work / f"examples_{name}", "examples", *words, *sets)
+
+
+def draw_text(data: Path, work: Path) -> dict[str, int]:
+    """Draws documents of each kind, and books with the words that are left; returns the
+    numbers of words."""
+    text = work / "text"
+    pairs = read_pairs(data)
+    with open(work / "pairs.jsonl", "w", encoding="utf-8") as file:
+        file.writelines(f"{json.dumps(pair)}\n" for pair in pairs)
+    forbidden = {normal(pair[name]) for pair in pairs for name in ("good", "bad")}
+    drawn = {}
+    for kind, documents in documents_by_kind(data).items():
+        chosen = draw(documents, WORDS[kind], forbidden)
+        drawn[kind] = sum(map(num_words, chosen))
+        with open(text / f"{kind}.jsonl", "w", encoding="utf-8") as file:
+            for number, document in enumerate(chosen):
+                row = {"id": f"{kind}-{number}", "text": document}
+                file.write(f"{json.dumps(row)}\n")
+    paths = sorted((data / "books" / "gutenberg").glob("*.txt"))
+    books = {path.read_text("utf-8-sig", "replace"): path.name for path in paths}
+    chosen = draw(books, NUM_WORDS - sum(drawn.values()), forbidden)
+    drawn["books"] = sum(map(num_words, chosen))
+    for book in chosen:
+        (text / books[book]).write_text(book, encoding="utf-8")
+    return drawn
+
+
+def read_pairs(data: Path) -> list[dict[str, Any]]:
+    packed = (data / "blimp" / "pairs.jsonl.gz").read_bytes()
+    return [json.loads(line) for line in gzip.decompress(packed).splitlines()]
+
+
+def documents_by_kind(data: Path) -> dict[str, Iterable[str]]:
+    """Returns all documents but books, by kind."""
+    extracted, news = data / "wikipedia_extracted", []
+    for path in sorted(glob.glob(f"{extracted}/enwikinews_json/*/*")):
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        news += [json.loads(line)["text"] for line in lines]
+    articles = [
+        article
+        for path in sorted(glob.glob(f"{extracted}/enwiki_2018_articles/*/*"))
+        for article in re.findall(
+            r"<doc [^>]*>\n(.*?)</doc>", Path(path).read_text("utf-8"), re.DOTALL
+        )
+    ]
+    return {"sentences": sentences(data), "news": news, "wikipedia": articles}
+
+
+def sentences(data: Path) -> Iterator[str]:
+    """Yields paragraphs of SQuAD with their questions, and texts of GLUE's examples."""
+    for path in sorted(glob.glob(f"{data}/squad/v*/*.json")):
+        for article in json.loads(Path(path).read_text(encoding="utf-8"))["data"]:
+            for paragraph in article["paragraphs"]:
+                questions = [each["question"].strip() for each in paragraph["qas"]]
+                yield "\n".join([paragraph["context"].strip(), *questions])
+    for name, columns in GLUE.items():
+        path = data / "glue" / name / "train.tsv"
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+            for row in rows:
+                yield "\n".join(row[column] for column in columns if row[column])
+
+
+def draw(
+    documents: Iterable[str], max_words: int, forbidden: Collection[str]
+) -> list[str]:
+    """Returns different documents in random order, up to a number of words, without
+    those that have a forbidden sentence."""
+    choose = random.Random(SEED)
+    shuffled = list(dict.fromkeys(documents))
+    choose.shuffle(shuffled)
+    chosen = []
+    for document in shuffled:
+        size = num_words(document)
+        parts = re.split(r"(?<=[.?!])\s+", document)
+        if size <= max_words and not any(normal(part) in forbidden for part in parts):
+            chosen.append(document)
+            max_words -= size
+    return chosen
+
+
+def num_words(text: str) -> int:
+    return len(text.split())
+
+
+def normal(sentence: str) -> str:
+    return " ".join(sentence.lower().split())
+
+
+# Runs.
+
+
+def train(work: Path, only: Sequence[str]) -> None:
+    """Makes and scores all runs of the plan that are missing."""
+    for directory in runs_of(work, only):
+        if not (directory / "results.json").is_file():
+            compute.train_and_count(command(work, directory), directory)
+        # A process of its own: TensorFlow's memory is given back.
+        path = compute.beside(directory, ".json")
+        words = ("benchmarks.strict_small", work, directory)
+        measuring.once(path, lambda words=words: measuring.ask_once(*words))
+
+
+def runs_of(work: Path, only: Sequence[str] = ()) -> Iterator[Path]:
+    for recipe in only or PLAN["recipes"]:
+        for seed in PLAN["recipes"][recipe]["seeds"]:
+            yield work / "runs" / f"{recipe},seed={seed}"
+
+
+def command(work: Path, directory: Path) -> list[object]:
+    recipe, seed = directory.name.split(",seed=")
+    facts = PLAN["recipes"][recipe]
+    settings = [*facts.get("set", []), *PLAN["settings"], f"seed={seed}"]
+    words = ["pretrain", "--config", facts["config"], "--examples"]
+    words += examples_of(work, directory)
+    return [*measuring.BERT_KERAS, *words, *measuring.set_options(settings)]
+
+
+def examples_of(work: Path, directory: Path) -> list[Path]:
+    recipe = directory.name.partition(",")[0]
+    return [work / f"examples_{n}" for n in PLAN["recipes"][recipe]["examples"]]
+
+
+def make_answer(work: str, directory: str) -> Any:
+    return lambda _: score_checkpoints(Path(work), Path(directory))
+
+
+def score_checkpoints(work: Path, directory: Path) -> dict[str, Any]:
+    """Returns the accuracy at each checkpoint, in all and by group."""
+    from bert_keras.scoring import minimal_pairs
+    from bert_keras.scoring.scorer import SentenceScorer
+
+    pairs = minimal_pairs.read_pairs(work / "pairs.jsonl")
+    points = {}
+    for path in sorted((directory / "checkpoints").glob("step-*.npz")):
+        tally = minimal_pairs.Tally()
+        scorer = SentenceScorer.load(path)
+        for pair in minimal_pairs.score_pairs(scorer, pairs, total=2 * len(pairs)):
+            tally.add(pair)
+        mean = tally.mean()
+        points[int(path.stem.partition("-")[2])] = {
+            "blimp": 100 * mean.share,
+            "error": 100 * mean.error,
+            "groups": {group.name: 100 * group.share for group in tally.groups()},
+        }
+        print(f"{path}: {100 * mean.share:.2f}", file=sys.stderr, flush=True)
+    return points
