@@ -49,18 +49,19 @@ def fill_mask(args: argparse.Namespace) -> None:
     exclusive=(("--input", "--pairs"),),
 )
 def score(args: argparse.Namespace) -> None:
-    if args.input is None and args.pairs is None:
+    path = args.pairs or args.input
+    if path is None:
         raise InputError("give sentences with --input, or pairs with --pairs")
     if args.pairs is None and (args.group_by or args.picture):
         raise InputError("--group_by and --picture need --pairs")
     from bert_keras.scoring import scored_files
 
     asked = {"output": args.output, "pll": args.pll}
-    if args.input is not None:
-        lines = scored_files.score_sentences(args.model, args.input, **asked)
+    if args.pairs is None:
+        lines = scored_files.score_sentences(args.model, path, **asked)
     else:
         asked |= {"group_by": args.group_by, "picture": args.picture}
-        lines = scored_files.score_pairs(args.model, args.pairs, **asked)
+        lines = scored_files.score_pairs(args.model, path, **asked)
     options.print_lines(lines)
 
 
