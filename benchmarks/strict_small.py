@@ -12,6 +12,7 @@ draws `strict_small.png` in WORK. Cost is the processor time of the training, sc
 left out. Finished work is not done again; an unfinished run begins again. Linux only.
 """
 
+import argparse
 import csv
 import glob
 import gzip
@@ -21,7 +22,7 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -39,6 +40,9 @@ GLUE = {
 """Columns of text of the tasks whose training files are read, without labels. CoLA and
 SST-2 are not: one is linguists' examples, the other parts of sentences."""
 SEED = 1
+NUM_SHARDS, NUM_HELD_OUT = 64, 2
+BARS = {65.08: "GPT-2, 98 M, the organisers' of 2026", 69.8: "LSTM, 83 M words"}
+"""Published means over the 67 kinds of all of BLiMP's pairs."""
 PLAN: dict[str, Any] = yaml.safe_load(
     Path(__file__).with_name("strict_small.yaml").read_text(encoding="utf-8")
 )
@@ -51,11 +55,12 @@ def make_text(data: Path, work: Path) -> None:
     drawn = measuring.once(work / "text" / "drawn.json", lambda: draw_text(data, work))
     print(f"words by white space: {drawn}, {sum(drawn.values()):,} in all")
     text, corpus, vocab = work / "text", work / "corpus", work / "vocab.txt"
-    sources = ["--json_lines", *text.glob("*.jsonl"), "--books", *text.glob("*.txt")]
+    sources = ["--jsonl", *sorted(text.glob("*.jsonl"))]
+    sources += ["--books", *sorted(text.glob("*.txt"))]
     compute.make_once(corpus, "corpus", *sources, *PLAN["corpus"])
     compute.make_once(vocab, "vocab", "--corpus", corpus, *PLAN["vocab"])
     for name, settings in PLAN["examples"].items():
-        words = ("--corpus", corpus, "--vocab", vocab, "--num_shards", "64")
+        words = ("--corpus", corpus, "--vocab", vocab, "--num_shards", NUM_SHARDS)
         sets = measuring.set_options([*settings, "masking=dynamic"])
         compute.make_once(work / f"examples_{name}", "examples", *words, *sets)
 
@@ -187,14 +192,13 @@ def make_answer(work: str, directory: str) -> Any:
 
 def score_checkpoints(work: Path, directory: Path) -> dict[str, Any]:
     """Returns the accuracy at each checkpoint, in all and by group."""
-    from bert_keras.scoring import minimal_pairs
-    from bert_keras.scoring.scorer import SentenceScorer
+    from bert_keras.scoring import minimal_pairs, scored_files
 
     pairs = minimal_pairs.read_pairs(work / "pairs.jsonl")
     points = {}
     for path in sorted((directory / "checkpoints").glob("step-*.npz")):
         tally = minimal_pairs.Tally()
-        scorer = SentenceScorer.load(path)
+        scorer = scored_files.load_scorer(path)
         for pair in minimal_pairs.score_pairs(scorer, pairs, total=2 * len(pairs)):
             tally.add(pair)
         mean = tally.mean()
@@ -205,3 +209,119 @@ def score_checkpoints(work: Path, directory: Path) -> dict[str, Any]:
         }
         print(f"{path}: {100 * mean.share:.2f}", file=sys.stderr, flush=True)
     return points
+
+
+# The page.
+
+
+class Curve(NamedTuple):
+    """A run's points; all lists are of one length."""
+
+    name: str
+    words: list[float]
+    """Words seen, in millions."""
+    seconds: list[float]
+    """Processor seconds."""
+    blimp: list[float]
+
+
+def read_curves(work: Path) -> Iterator[tuple[Path, Curve]]:
+    """Yields the scored runs."""
+    corpus = json.loads((work / "text" / "drawn.json").read_text(encoding="utf-8"))
+    for directory in runs_of(work):
+        path = compute.beside(directory, ".json")
+        if not path.is_file():
+            continue
+        points = {int(k): v for k, v in json.loads(path.read_text()).items()}
+        facts, costs = compute.read_settings(directory), compute.read_costs(directory)
+        per_epoch = num_train_records(work, directory) / facts["global_batch_size"]
+        epochs = [step / per_epoch for step in points]
+        yield (
+            directory,
+            Curve(
+                directory.name,
+                [each * sum(corpus.values()) / 1e6 for each in epochs],
+                [compute.cost_at(costs, step) for step in points],
+                [point["blimp"] for point in points.values()],
+            ),
+        )
+
+
+def num_train_records(work: Path, directory: Path) -> int:
+    from bert_keras.core import manifest
+
+    (examples,) = examples_of(work, directory)
+    made = manifest.read_manifest(examples, kind="examples", verb="examples")
+    counts = [shard.num_records for shard in made.shards]
+    return sum(counts[:-NUM_HELD_OUT])
+
+
+def seconds_to(curve: Curve, blimp: float) -> float | None:
+    """Returns the processor seconds of the first point from which a run stays above a
+    score; `None`: it does not."""
+    above = [score > blimp for score in curve.blimp]
+    last_below = max(
+        (n for n, is_above in enumerate(above) if not is_above), default=-1
+    )
+    return curve.seconds[last_below + 1] if last_below + 1 < len(above) else None
+
+
+def print_page(work: Path) -> None:
+    header = ["run", "processor hours", "PFLOP", "million words seen", "BLiMP"]
+    header += [f"hours to {bar}" for bar in BARS]
+    rows, curves = [], []
+    for directory, curve in read_curves(work):
+        flops = compute.petaflops(directory, examples_of(work, directory))
+        reached = [seconds_to(curve, bar) for bar in BARS]
+        cells = ["" if each is None else f"{each / 3600:.2f}" for each in reached]
+        hours = f"{curve.seconds[-1] / 3600:.2f}"
+        cells = [
+            hours,
+            f"{flops:.2f}",
+            f"{curve.words[-1]:.1f}",
+            f"{curve.blimp[-1]:.2f}",
+            *cells,
+        ]
+        rows.append([curve.name, *cells])
+        curves.append(curve)
+    measuring.print_table(header, rows)
+    draw_curves(work / "strict_small.png", curves)
+
+
+def draw_curves(path: Path, curves: Sequence[Curve]) -> None:
+    from bert_keras.pages import drawing
+
+    def picture() -> Any:
+        image, plot = drawing.new_plot("BLiMP by processor time", width=9, height=5.4)
+        for curve in curves:
+            hours = [seconds / 3600 for seconds in curve.seconds]
+            plot.plot(hours, curve.blimp, "o-", markersize=3, label=curve.name)
+        for bar, name in BARS.items():
+            plot.axhline(bar, color=drawing.GREY, linestyle="--")
+            plot.annotate(name, (0, bar), fontsize=9, verticalalignment="bottom")
+        plot.set(xlabel="processor hours", ylabel="pairs told right, %, mean of 67")
+        drawing.add_legend(image, num_columns=3)
+        return image
+
+    path.write_bytes(drawing.as_png(picture))
+
+
+STAGES = {
+    "text": lambda args: make_text(args.data, args.work),
+    "train": lambda args: train(args.work, args.only),
+    "page": lambda args: print_page(args.work),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("stage", choices=STAGES)
+    parser.add_argument("--work", type=Path, required=True, help="for all that is made")
+    parser.add_argument("--data", type=Path, help="books, articles, labelled files")
+    parser.add_argument("--only", nargs="+", default=[], help="recipes")
+    args = parser.parse_args()
+    STAGES[args.stage](args)
+
+
+if __name__ == "__main__":
+    measuring.start(main, make_answer)

@@ -23,7 +23,7 @@ _MODULES = {
     },
     "Tokenizer": "bert_keras.data.tokenization",
     "load": "bert_keras.inference.loading",
-    "score": "bert_keras.scoring.scorer",
+    "score": "bert_keras.scoring.scored_files",
 }
 
 __all__ = ["__version__", *_MODULES]

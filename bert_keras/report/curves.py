@@ -3,14 +3,14 @@
 # matplotlib's types are narrower than what it takes.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 from matplotlib import axes, figure, ticker
 
-from bert_keras.pages import drawing
+from bert_keras.pages import drawing, pictures
 from bert_keras.report import event_log, facts
 
 METRICS = {
@@ -22,6 +22,7 @@ METRICS = {
         "next-sentence accuracy",
         "share of examples told right",
     ),
+    "minimal_pairs_accuracy": ("minimal pairs", "share of pairs told right, mean"),
     "accuracy": ("accuracy", "share of examples told right"),
     "f1": ("F1", "F1"),
     "macro_f1": ("F1", "mean F1 of the labels"),
@@ -44,6 +45,9 @@ METRICS = {
 }
 """Pictures of a run, by the last part of the metric's tag: the title, and the label of
 the y axis with the unit."""
+
+_OF_GROUP = "_minimal_pairs_accuracy"
+_GROUPS_FILE = "minimal_pairs_by_group.png"
 
 _BEGIN_AT_ZERO = ("learning_rate", "sequences_per_second", "tokens_per_second")
 _BEGIN_AT_ZERO += ("real_tokens_per_second", "model_flop_utilization")
@@ -70,7 +74,35 @@ def draw_curves(run: facts.Facts, directory: Path) -> list[tuple[str, str]]:
                 file = f"{name if name in METRICS else 'f1'}.png"
                 picture.savefig(directory / file, dpi=150)
                 drawn.append((title, file))
+        groups = {
+            tag.partition("/")[2].removesuffix(_OF_GROUP): curve
+            for tag, curve in run.eval.scalars.items()
+            if tag.endswith(_OF_GROUP)
+        }
+        if groups:
+            draw_groups(run.name, groups).savefig(directory / _GROUPS_FILE, dpi=150)
+            drawn.append(("minimal pairs by group", _GROUPS_FILE))
     return drawn
+
+
+def draw_groups(name: str, groups: Mapping[str, event_log.Curve]) -> figure.Figure:
+    """Draws the accuracy of each group at each evaluation as a field of colours."""
+    rows = sorted(groups, key=lambda group: -groups[group].values[-1])
+    steps = sorted({int(step) for curve in groups.values() for step in curve.steps})
+    field = np.full((len(rows), len(steps)), np.nan)
+    for row, group in enumerate(rows):
+        field[row, np.searchsorted(steps, groups[group].steps)] = groups[group].values
+    title = f"{name}: minimal pairs by group"
+    picture, plot = drawing.new_plot(title, height=1.8 + 0.22 * len(rows))
+    image = plot.imshow(field, vmin=0, vmax=1, cmap="RdBu", aspect="auto")
+    pictures.name_rows(plot, drawing.drawable(rows))
+    plot.tick_params(axis="y", labelsize=9)
+    shown = np.unique(np.linspace(0, len(steps) - 1, 6).astype(int))
+    plot.set_xticks(shown, [f"{steps[column]:,}" for column in shown])
+    plot.set(xlabel="step")
+    plot.grid(visible=False)
+    picture.colorbar(image, label="share of pairs told right", format="{x:.0%}")
+    return picture
 
 
 def draw_metric(run: facts.Facts, name: str) -> figure.Figure | None:

@@ -1,18 +1,41 @@
-"""The work of `bert-keras score`: files of sentences and of minimal pairs, scored."""
+"""Models and files for `bert-keras score`, and the function of that name."""
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.config import PllForm
+from bert_keras.inference import fill_mask
 from bert_keras.labelled import reading
 from bert_keras.pages import drawing
 from bert_keras.scoring import minimal_pairs
 from bert_keras.scoring.scorer import SentenceScorer
 from bert_keras.scoring.sentences import SentenceScore
+
+
+def score(
+    model: str | Path, texts: Iterable[str], *, pll: PllForm = "original"
+) -> list[SentenceScore]:
+    """Scores sentences with a masked LM: see `SentenceScorer`.
+
+    Args:
+        model: run directory, or any checkpoint with a masked-LM head that `convert`
+            reads.
+        texts: sentences; their casing is the model's business.
+        pll: which pieces are masked together, see `PllForm`.
+
+    Raises:
+        InputError: a sentence has no pieces, or more than the model has positions.
+    """
+    return list(load_scorer(model, pll=pll)(texts))
+
+
+def load_scorer(model: str | Path, *, pll: PllForm = "original") -> SentenceScorer:
+    checkpoint, network = fill_mask.load_pretrainer(model)
+    return SentenceScorer(network, checkpoint.tokenizer, pll=pll)
 
 
 def score_sentences(
@@ -29,7 +52,7 @@ def score_sentences(
     if not lines:
         raise InputError(f"{path}: expected sentences, one a line, found none")
     name = "standard input" if path == "-" else path
-    scorer = SentenceScorer.load(model, pll=pll)
+    scorer = load_scorer(model, pll=pll)
     scores = scorer(
         (text for _, text in lines),
         total=len(lines),
@@ -64,7 +87,7 @@ def score_pairs(
         if name is not None:
             files.new_file(name)
     pairs = minimal_pairs.read_pairs(path, group_by=group_by)
-    scorer = SentenceScorer.load(model, pll=pll)
+    scorer = load_scorer(model, pll=pll)
     tally, summary = minimal_pairs.Tally(), Summary()
     scored = minimal_pairs.score_pairs(scorer, pairs, total=2 * len(pairs))
     with _json_lines(output) as write:

@@ -12,7 +12,6 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -22,29 +21,12 @@ from bert_keras.core import progress
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.config import PllForm
 from bert_keras.data import tokenization
-from bert_keras.inference import fill_mask, forward
+from bert_keras.inference import forward
 from bert_keras.labelled import dataset, tokenized
 from bert_keras.scoring.sentences import SentenceScore
 
 _SENTENCES_AT_ONCE = 4000
 """Sentences that are sorted by length together: a row of input for each piece."""
-
-
-def score(
-    model: str | Path, texts: Iterable[str], *, pll: PllForm = "original"
-) -> list[SentenceScore]:
-    """Scores sentences with a masked LM: see `SentenceScorer`.
-
-    Args:
-        model: run directory, or any checkpoint with a masked-LM head that `convert`
-            reads.
-        texts: sentences; their casing is the model's business.
-        pll: which pieces are masked together, see `PllForm`.
-
-    Raises:
-        InputError: a sentence has no pieces, or more than the model has positions.
-    """
-    return list(SentenceScorer.load(model, pll=pll)(texts))
 
 
 class SentenceScorer:
@@ -83,11 +65,6 @@ class SentenceScorer:
             log_probs, feature_names=(*forward.INPUT_NAMES, *names), **options
         )
 
-    @classmethod
-    def load(cls, model: str | Path, *, pll: PllForm = "original") -> "SentenceScorer":
-        checkpoint, network = fill_mask.load_pretrainer(model)
-        return cls(network, checkpoint.tokenizer, pll=pll)
-
     def __call__(
         self,
         texts: Iterable[str],
@@ -114,7 +91,7 @@ class SentenceScorer:
                 )
                 stack.enter_context(line)
             while part := list(itertools.islice(numbered, _SENTENCES_AT_ONCE)):
-                ids = [self._encode(text, place(number)) for number, text in part]
+                ids = [self.encode(text, place(number)) for number, text in part]
                 yield from self._scores([text for _, text in part], ids)
                 num_done += len(part)
 
@@ -135,7 +112,8 @@ class SentenceScorer:
             num_words = int(self._starts_word[of_text].sum())
             yield SentenceScore(text, pieces, values, max(1, num_words))
 
-    def _encode(self, text: str, place: str) -> list[int]:
+    def encode(self, text: str, place: str) -> list[int]:
+        """Returns the pieces' ids; raises `InputError` if they cannot be scored."""
         ids = self.tokenizer.encode(text)
         if not ids:
             raise InputError(f"{place}: expected a sentence, got {text!r}")

@@ -299,6 +299,10 @@ class PretrainingConfig(StrictModel):
     shard. null: one in fifty, at least one if there are two."""
     num_eval_steps: int = pydantic.Field(default=50, gt=0)
     """Most batches of an evaluation, each example once. May change on resume."""
+    minimal_pairs: str | None = None
+    """File of minimal pairs, as `score --pairs` reads: of some 1,000, as many of each
+    group, each evaluation finds the better sentence. null: none. May change on
+    resume."""
     save_checkpoint_steps: int = pydantic.Field(default=1000, gt=0)
     """Steps between checkpoints. May change on resume."""
     save_checkpoint_minutes: float | None = pydantic.Field(default=None, gt=0)

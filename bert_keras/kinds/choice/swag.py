@@ -16,7 +16,7 @@ from bert_keras.core import files
 from bert_keras.core.errors import InputError, nearest
 from bert_keras.data import tokenization
 from bert_keras.kinds.text import text
-from bert_keras.labelled import reading, tokenized
+from bert_keras.labelled import reading, row_files, tokenized
 
 NUM_ENDINGS = 4
 LABELS = tuple(str(number) for number in range(NUM_ENDINGS))
@@ -46,7 +46,7 @@ def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
     `has_label`, `label` is `None`."""
     path = files.path(path)
     rows = _numbered_rows(path)
-    return text.at_least_one(
+    return row_files.at_least_one(
         path, (_question(row, n, has_label=has_label, path=path) for n, row in rows)
     )
 

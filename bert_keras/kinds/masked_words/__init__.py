@@ -50,6 +50,7 @@ class MaskedWords(Kind):
         Metric("perplexity", "", "less"),
         Metric("masked_lm_accuracy"),
         Metric("next_sentence_accuracy"),
+        Metric("minimal_pairs_accuracy"),
     )
 
     @property

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from bert_keras.core import files
 from bert_keras.core.settings import finetuning
-from bert_keras.kinds.text import text
+from bert_keras.labelled import row_files
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def read_questions(
     path = files.path(path)
     names: _Columns | None = None
     questions: dict[str, tuple[str, list[Candidate]]] = {}
-    for number, row in enumerate(text.rows_of(path)):
+    for number, row in enumerate(row_files.rows_of(path)):
         names = names or _columns_of(columns, row.cells, has_labels=has_labels)
         asked = row.string(names.question, key="text")
         if not asked.strip():
@@ -95,7 +95,9 @@ def read_questions(
                 f"{passages[0].line}: expected an id for each question"
             )
         passages.extend(_candidates(row, names, number))
-    listed = text.at_least_one(path, itertools.starmap(Question, questions.values()))
+    listed = row_files.at_least_one(
+        path, itertools.starmap(Question, questions.values())
+    )
     return _without_repeats(path, listed) if has_labels else listed
 
 
@@ -114,7 +116,9 @@ def _columns_of(
     return _Columns(question, passages, relevance if has_labels else None)
 
 
-def _candidates(row: text.Row, names: _Columns, number: int) -> Iterator[Candidate]:
+def _candidates(
+    row: row_files.Row, names: _Columns, number: int
+) -> Iterator[Candidate]:
     for key, (name, relevance) in names.passages.items():
         passage = row.string(name, key=key)
         if names.relevance:
@@ -122,7 +126,7 @@ def _candidates(row: text.Row, names: _Columns, number: int) -> Iterator[Candida
         yield Candidate(passage, relevance, number, row.line)
 
 
-def _relevance(row: text.Row, name: str) -> float:
+def _relevance(row: row_files.Row, name: str) -> float:
     value = row.value(name, key="label")
     try:
         relevance = float(value)

@@ -20,8 +20,7 @@ from bert_keras.kinds import held_out_parts
 from bert_keras.kinds.ranking import scores
 from bert_keras.kinds.ranking.candidates import Question
 from bert_keras.kinds.ranking.records import RankedPassages
-from bert_keras.kinds.text import text
-from bert_keras.labelled import answers, dataset, shapes, tables, tokenized
+from bert_keras.labelled import answers, dataset, row_files, shapes, tables, tokenized
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +142,7 @@ class RankingDataset(dataset.Dataset):
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
         """Returns the rows of each question, the best first."""
-        rows = list(text.read_rows(self.path))
+        rows = list(row_files.read_rows(self.path))
         orders = [scores.ranking(found) for found in answers.scores_of]
         in_order = [
             rows[question.candidates[number].row]

@@ -20,8 +20,8 @@ from bert_keras.core.settings import finetuning
 from bert_keras.kinds import held_out_parts
 from bert_keras.kinds.ranking import candidates
 from bert_keras.kinds.ranking.candidates import Question
-from bert_keras.kinds.text import similarity, text
-from bert_keras.labelled import reading, tables
+from bert_keras.kinds.text import similarity
+from bert_keras.labelled import reading, row_files, tables
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ def mine(
 
 def read_passages(path: Path) -> Iterator[str]:
     """Reads the different passages of a file, one by one; blank ones are skipped."""
-    rows = text.reader(path) if path.suffix.lower() != ".txt" else _read_lines
+    rows = row_files.reader(path) if path.suffix.lower() != ".txt" else _read_lines
     seen: set[int] = set()
     for line, row in rows(path):
         passage = row.get(_PASSAGE)

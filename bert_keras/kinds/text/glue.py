@@ -16,7 +16,7 @@ from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.finetuning import TextColumns
 from bert_keras.kinds.text import text
-from bert_keras.labelled import reading
+from bert_keras.labelled import reading, row_files
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ def read(directory: str | Path, name: str, split: str) -> list[text.LabelledText
     task = TASKS[name]
     path = find_files(directory, name, [split])[split]
     has_label = split not in task.submissions
-    return text.at_least_one(
+    return row_files.at_least_one(
         path,
         (
             _example(task, row, line, has_label=has_label, path=path)

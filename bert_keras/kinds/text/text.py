@@ -11,9 +11,9 @@ comma-separated (`.csv`; standard quoting) or JSON lines (`.jsonl`). No TensorFl
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.special
@@ -25,9 +25,7 @@ from bert_keras.core.errors import InputError, nearest
 from bert_keras.core.settings import config
 from bert_keras.core.settings.finetuning import FinetuningConfig, TextColumns
 from bert_keras.data import features
-from bert_keras.labelled import reading, tables
-
-_Example = TypeVar("_Example")
+from bert_keras.labelled import row_files, tables
 
 
 class LabelledText(NamedTuple):
@@ -62,39 +60,13 @@ def read_texts(
     read_label = _labels if has_several_labels else _label
     names: dict[str, str] = {}
     examples = []
-    for row in rows_of(path):
+    for row in row_files.rows_of(path):
         names = names or _text_columns(columns, row.cells, has_text_pair)
         texts = {key: row.string(name, key=key) for key, name in names.items()}
         label = read_label(row, columns) if has_label else None
         pair = texts.get("text_pair")
         examples.append(LabelledText(texts["text"], pair, label, row.line))
-    return at_least_one(path, examples)
-
-
-def at_least_one(path: Path, rows: Iterable[_Example]) -> list[_Example]:
-    """Returns all rows of a file, or raises an `InputError` if there are none."""
-    if listed := list(rows):
-        return listed
-    raise InputError(f"{path}: holds no rows, expected at least one")
-
-
-def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Returns all columns of each row of a file that `read_texts` takes."""
-    return (row for _, row in reader(path)(path))
-
-
-def rows_of(path: Path) -> "Iterator[Row]":
-    return (Row(path, line, cells) for line, cells in reader(path)(path))
-
-
-def reader(path: Path) -> Callable[[Path], reading.Rows]:
-    read = _READERS.get(path.suffix.lower())
-    if read is None:
-        raise InputError(
-            f"{path}: expected a file named .tsv, .csv or .jsonl, got "
-            f"{path.suffix or 'no suffix'}"
-        )
-    return read
+    return row_files.at_least_one(path, examples)
 
 
 def _text_columns(
@@ -108,65 +80,12 @@ def _text_columns(
     return {"text": columns.text} | pair
 
 
-class Row(NamedTuple):
-    """A row of a file."""
-
-    path: Path
-    line: int
-    """Its first line, from 1."""
-    cells: Mapping[str, Any]
-    """By column."""
-
-    @property
-    def is_json(self) -> bool:
-        return self.path.suffix.lower() == ".jsonl"
-
-    def error(self, problem: str) -> InputError:
-        return InputError(f"{self.path}: line {self.line}: {problem}")
-
-    def value(self, name: str, *, key: str) -> Any:
-        """Returns a cell; a key of `columns` gives the name of its column."""
-        if name in self.cells:
-            return self.cells[name]
-        problem = (
-            f"no column {name!r} (there: {', '.join(self.cells)})"
-            f"{nearest(name, self.cells)}; rename it, or fine-tune with --set "
-            f"columns.{key}=NAME"
-        )
-        # Only in JSON lines can one row lack what another has.
-        if self.is_json:
-            raise self.error(problem)
-        raise InputError(f"{self.path}: {problem}")
-
-    def string(self, name: str, *, key: str) -> str:
-        value = self.value(name, key=key)
-        if not isinstance(value, str):
-            raise self.error(f"{name!r}: expected a string, got {value!r}")
-        return value
-
-    def label(self, name: str, value: Any) -> str:
-        """Returns a label from a string, a number or a truth value."""
-        if isinstance(value, bool | int | float):
-            value = json.dumps(value)
-        if isinstance(value, list):
-            raise self.error(
-                f"{name!r}: expected a label, got a list; --set multi_label=true is "
-                "for texts with several"
-            )
-        if not isinstance(value, str):
-            raise self.error(f"{name!r}: expected a string, got {value!r}")
-        # Labels become column names and lines of files.
-        if not value or config.NOT_IN_LABELS.search(value):
-            raise self.error(f"expected a label of one line, got {value!r}")
-        return value
-
-
-def _label(row: Row, columns: TextColumns) -> str:
+def _label(row: row_files.Row, columns: TextColumns) -> str:
     name = cast(str, columns.label)
     return row.label(name, row.value(name, key="label"))
 
 
-def _labels(row: Row, columns: TextColumns) -> tuple[str, ...]:
+def _labels(row: row_files.Row, columns: TextColumns) -> tuple[str, ...]:
     """Returns the labels of a text, each once."""
     separator = columns.label_separator
     if isinstance(columns.label, str):
@@ -183,7 +102,7 @@ def _labels(row: Row, columns: TextColumns) -> tuple[str, ...]:
     return labels
 
 
-def _listed_labels(row: Row, name: str, separator: str) -> list[str]:
+def _listed_labels(row: row_files.Row, name: str, separator: str) -> list[str]:
     value = row.value(name, key="label")
     if not row.is_json:
         # A text may have no label at all.
@@ -195,7 +114,7 @@ def _listed_labels(row: Row, name: str, separator: str) -> list[str]:
     return [row.label(name, label) for label in value]
 
 
-def _holds(row: Row, name: str) -> bool:
+def _holds(row: row_files.Row, name: str) -> bool:
     value = row.value(name, key="label")
     shown = value if isinstance(value, str) else json.dumps(value)
     if shown not in _TRUTH_VALUES:
@@ -204,11 +123,6 @@ def _holds(row: Row, name: str) -> bool:
 
 
 _TRUTH_VALUES = {"0": False, "1": True, "false": False, "true": True}
-_READERS = {
-    ".tsv": reading.read_tsv,
-    ".csv": reading.read_csv,
-    ".jsonl": reading.read_jsonl_to_copy,
-}
 
 
 def distinct_labels(

@@ -15,7 +15,14 @@ from bert_keras.core.errors import check_choice
 from bert_keras.core.settings import config, finetuning
 from bert_keras.kinds.text import glue, multi_label, text
 from bert_keras.kinds.text.records import ClassifiedText, MultiLabelText, RatedText
-from bert_keras.labelled import answers, dataset, tables, text_windows, tokenized
+from bert_keras.labelled import (
+    answers,
+    dataset,
+    row_files,
+    tables,
+    text_windows,
+    tokenized,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +62,7 @@ class TextDataset(dataset.Dataset):
         if self.name is not None:
             rows = glue.read_rows(self.path, self.name)
         else:
-            rows = text.read_rows(self.path)
+            rows = row_files.read_rows(self.path)
         columns = answers.columns(threshold=threshold)
         separator = self.columns.label_separator
         content = tables.joined(rows, columns, suffix=suffix, separator=separator)

@@ -23,9 +23,9 @@ from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features
-from bert_keras.kinds.text import similarity, text
+from bert_keras.kinds.text import similarity
 from bert_keras.kinds.vectors.records import EmbeddedText
-from bert_keras.labelled import answers, dataset, tables, tokenized
+from bert_keras.labelled import answers, dataset, row_files, tables, tokenized
 
 logger = logging.getLogger(__name__)
 
@@ -54,11 +54,11 @@ def read(
     path = files.path(path)
     names: dict[str, str] = {}
     texts = []
-    for row in text.rows_of(path):
+    for row in row_files.rows_of(path):
         names = names or _column_names(columns, row.cells, has_labels=has_labels)
         cells = {key: _cell(row, name, key) for key, name in names.items()}
         texts.append(Texts(**cells, line=row.line))
-    return text.at_least_one(path, texts)
+    return row_files.at_least_one(path, texts)
 
 
 def _column_names(
@@ -73,7 +73,7 @@ def _column_names(
     return {key: name or key for key, name in names.items() if name or key in row}
 
 
-def _cell(row: text.Row, name: str, key: str) -> Any:
+def _cell(row: row_files.Row, name: str, key: str) -> Any:
     if key == "label":
         return _number(row, name)
     value = row.string(name, key=key)
@@ -82,7 +82,7 @@ def _cell(row: text.Row, name: str, key: str) -> Any:
     return value
 
 
-def _number(row: text.Row, name: str) -> float:
+def _number(row: row_files.Row, name: str) -> float:
     value = row.value(name, key="label")
     try:
         number = math.nan if isinstance(value, bool) else float(value)
@@ -126,7 +126,7 @@ class EmbeddingDataset(dataset.Dataset):
         return dataclasses.replace(self, rows=rows, is_training=True)
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
-        rows = text.read_rows(self.path)
+        rows = row_files.read_rows(self.path)
         return {"predictions": tables.joined(rows, answers.columns(), suffix=suffix)}
 
     def describe(self) -> config.Task:

@@ -21,6 +21,7 @@ CHANGEABLE = (
     "gradient_accumulation_steps",
     "jit_compile",
     "max_skipped_steps",
+    "minimal_pairs",
     "num_best_checkpoints",
     "num_checkpoints",
     "num_eval_steps",

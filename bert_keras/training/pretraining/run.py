@@ -21,6 +21,7 @@ from bert_keras.core.errors import InputError, Unavailable
 from bert_keras.core.settings import config
 from bert_keras.data import features
 from bert_keras.model import flops, pretrainer
+from bert_keras.scoring import pairs_curve
 from bert_keras.training.pretraining import inputs, phases, position_growth
 from bert_keras.training.run import (
     Event,
@@ -75,6 +76,7 @@ class PretrainingJob(Job):
         self._planned: Sequence[phases.Phase] = ()
         self._last_evaluation: dict[str, float] = {}
         self._panels: panels.EvaluationPanels | None = None
+        self._score_pairs: pairs_curve.PairsCurve | None = None
 
     def prepare(self) -> None:
         """Also notes which examples this machine has hashed."""
@@ -117,6 +119,13 @@ class PretrainingJob(Job):
         self.engine = fit.KerasEngine(self._learner)
         self.network = self._learner.network
         self.state = self.engine.state()
+        if settings.minimal_pairs is not None:
+            self._score_pairs = pairs_curve.PairsCurve(
+                settings.minimal_pairs,
+                self.run.bert_config,
+                self.run.tokenizer,
+                strategy=self.strategy,
+            )
         self._logs = self.run.directory / run_directory.LOGS_NAME
         self._began = time.monotonic() - curves.seconds_so_far(self._logs)
         self.checkpoints = self._open_checkpoints(
@@ -266,6 +275,8 @@ class PretrainingJob(Job):
 
     def _evaluate(self, loop: Loop) -> None:
         """Evaluates again until the loss is in the curves, and notes the loss."""
+        if self._score_pairs is not None:
+            loop.show(self._score_pairs(self.network))
         if self._evaluation is not None:
             self._last_evaluation = loop.evaluate(self._evaluation)
             loop.checkpoints.record_score(loop.step, self._last_evaluation["loss"])

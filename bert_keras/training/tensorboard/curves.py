@@ -131,6 +131,8 @@ def is_logged(previous_step: int, step: int, *, every_steps: int) -> bool:
 
 def scalar_tag(name: str) -> str:
     """Returns the tag of a number; before its slash stands a section's name."""
+    if name.endswith("minimal_pairs_accuracy"):
+        return f"minimal_pairs/{name}"
     if name.endswith("loss"):
         return f"loss/{name}"
     if name.endswith("accuracy"):

@@ -56,7 +56,12 @@ class ProgressLine(watcher.Watcher):
         logger.info(self._line(logs, step=step, sequences_per_second=per_second))
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        values = "  ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        values = "  ".join(
+            f"{name} {value:.4f}"
+            for name, value in metrics.items()
+            # Dozens of groups are for the curves.
+            if not name.endswith("_minimal_pairs_accuracy")
+        )
         logger.info("evaluation at step %d  %s", step, values)
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.scoring import scored_files, scorer
+from bert_keras.scoring import scored_files
 
 PAIRS = "good\tbad\tgroup\nba be\tba bo\tvowels\nBa be bi\tba be xyz\tothers\n"
 
@@ -28,7 +28,7 @@ def lines(tmp_path):
 
 
 def test_sentences_as_a_table(pretrained_run, lines):
-    one, other = scorer.score(pretrained_run, ["ba be", "Bo xyz da"])
+    one, other = scored_files.score(pretrained_run, ["ba be", "Bo xyz da"])
     assert sentences(pretrained_run, lines) == [
         "   total  per piece  per word  unknown  sentence",
         f"{one.total:8.2f}  {one.per_piece:9.3f}  {one.per_word:8.3f}        0  ba be",
@@ -44,7 +44,7 @@ def test_sentences_as_json_lines(pretrained_run, lines, tmp_path):
     (last,) = sentences(pretrained_run, lines, output=str(output))
     assert last.startswith("2 sentences")
     rows = [json.loads(line) for line in output.read_text().splitlines()]
-    scores = scorer.score(pretrained_run, ["ba be", "Bo xyz da"])
+    scores = scored_files.score(pretrained_run, ["ba be", "Bo xyz da"])
     assert rows == [score.as_json() for score in scores]
 
 

@@ -13,7 +13,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.data import tokenization
 from bert_keras.model import pretrainer
-from bert_keras.scoring import scorer
+from bert_keras.scoring import scored_files, scorer
 
 WORDS = [a + b for a in "bdgkl" for b in "aeiou"]
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
@@ -83,7 +83,7 @@ def test_scores_equal_transformers(model, theirs, pll):
 
     network, tokenizer = theirs
     sentences = made_up(25)
-    for ours in scorer.score(model, sentences, pll=pll):
+    for ours in scored_files.score(model, sentences, pll=pll):
         (ids,) = tokenizer(ours.text, return_tensors="pt")["input_ids"]
         pieces = tokenizer.convert_ids_to_tokens(ids)
         expected = []
@@ -113,7 +113,7 @@ def test_sums_equal_minicons(model, pll):
     expected = theirs.sequence_score(
         sentences, reduction=lambda values: values.sum(0).item(), PLL_metric=metric
     )
-    ours = [score.total for score in scorer.score(model, sentences, pll=pll)]
+    ours = [score.total for score in scored_files.score(model, sentences, pll=pll)]
     np.testing.assert_allclose(ours, expected, atol=1e-4)
 
 
@@ -143,7 +143,7 @@ def test_a_left_to_right_model_sums_what_it_predicts(network):
 
 
 def test_words_and_unknown_words_are_counted(model):
-    scores = scorer.score(model, ["Babe xyz, kubo!", "ba"])
+    scores = scored_files.score(model, ["Babe xyz, kubo!", "ba"])
     assert scores[0].pieces == ("ba", "##be", "[UNK]", ",", "ku", "##bo", "[UNK]")
     assert [score.num_words for score in scores] == [5, 1]
     assert [score.num_unknown for score in scores] == [2, 0]
@@ -151,10 +151,10 @@ def test_words_and_unknown_words_are_counted(model):
 
 def test_the_order_and_the_parts_of_a_long_input_do_not_matter(model, monkeypatch):
     sentences = made_up(40)
-    whole = scorer.score(model, sentences)
+    whole = scored_files.score(model, sentences)
     assert [score.text for score in whole] == sentences
     monkeypatch.setattr(scorer, "_SENTENCES_AT_ONCE", 7)
-    parts = scorer.score(model, sentences)
+    parts = scored_files.score(model, sentences)
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(one.log_probs, other.log_probs, atol=1e-5)
 
@@ -163,10 +163,10 @@ def test_a_run_of_lower_precision_is_scored_in_float32(network, model):
     with_policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        scores = scorer.score(model, ["ba be bi."])
+        scores = scored_files.score(model, ["ba be bi."])
     finally:
         keras.config.set_dtype_policy(with_policy)
-    (expected,) = scorer.score(model, ["ba be bi."])
+    (expected,) = scored_files.score(model, ["ba be bi."])
     np.testing.assert_allclose(scores[0].log_probs, expected.log_probs, atol=1e-6)
 
 
@@ -179,11 +179,11 @@ def test_a_run_of_lower_precision_is_scored_in_float32(network, model):
 )
 def test_what_cannot_be_scored(model, texts, message):
     with pytest.raises(InputError, match=message):
-        scorer.score(model, texts)
+        scored_files.score(model, texts)
 
 
 def test_the_longest_sentence_has_all_positions(model):
-    (score,) = scorer.score(model, ["ba " * 30])
+    (score,) = scored_files.score(model, ["ba " * 30])
     assert len(score.pieces) == 30
 
 
@@ -201,7 +201,7 @@ def test_a_model_without_the_head(network, tmp_path):
         tmp_path,
     )
     with pytest.raises(InputError, match="has no masked-LM head"):
-        scorer.score(tmp_path, ["ba"])
+        scored_files.score(tmp_path, ["ba"])
 
 
 def test_weights_that_are_not_finite(network, model):

@@ -1,0 +1,97 @@
+"""Rows of labelled files, each with its place: `.tsv`, `.csv` and `.jsonl`."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from bert_keras.core.errors import InputError, nearest
+from bert_keras.core.settings import config
+from bert_keras.labelled import reading
+
+_Example = TypeVar("_Example")
+
+_READERS = {
+    ".tsv": reading.read_tsv,
+    ".csv": reading.read_csv,
+    ".jsonl": reading.read_jsonl_to_copy,
+}
+
+
+class Row(NamedTuple):
+    """A row of a file."""
+
+    path: Path
+    line: int
+    """Its first line, from 1."""
+    cells: Mapping[str, Any]
+    """By column."""
+
+    @property
+    def is_json(self) -> bool:
+        return self.path.suffix.lower() == ".jsonl"
+
+    def error(self, problem: str) -> InputError:
+        return InputError(f"{self.path}: line {self.line}: {problem}")
+
+    def value(self, name: str, *, key: str) -> Any:
+        """Returns a cell; a key of `columns` gives the name of its column."""
+        if name in self.cells:
+            return self.cells[name]
+        problem = (
+            f"no column {name!r} (there: {', '.join(self.cells)})"
+            f"{nearest(name, self.cells)}; rename it, or fine-tune with --set "
+            f"columns.{key}=NAME"
+        )
+        # Only in JSON lines can one row lack what another has.
+        if self.is_json:
+            raise self.error(problem)
+        raise InputError(f"{self.path}: {problem}")
+
+    def string(self, name: str, *, key: str) -> str:
+        value = self.value(name, key=key)
+        if not isinstance(value, str):
+            raise self.error(f"{name!r}: expected a string, got {value!r}")
+        return value
+
+    def label(self, name: str, value: Any) -> str:
+        """Returns a label from a string, a number or a truth value."""
+        if isinstance(value, bool | int | float):
+            value = json.dumps(value)
+        if isinstance(value, list):
+            raise self.error(
+                f"{name!r}: expected a label, got a list; --set multi_label=true is "
+                "for texts with several"
+            )
+        if not isinstance(value, str):
+            raise self.error(f"{name!r}: expected a string, got {value!r}")
+        # Labels become column names and lines of files.
+        if not value or config.NOT_IN_LABELS.search(value):
+            raise self.error(f"expected a label of one line, got {value!r}")
+        return value
+
+
+def at_least_one(path: Path, rows: Iterable[_Example]) -> list[_Example]:
+    """Returns all rows of a file, or raises an `InputError` if there are none."""
+    if listed := list(rows):
+        return listed
+    raise InputError(f"{path}: holds no rows, expected at least one")
+
+
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Returns all columns of each row of a file that `read_texts` takes."""
+    return (row for _, row in reader(path)(path))
+
+
+def rows_of(path: Path) -> "Iterator[Row]":
+    return (Row(path, line, cells) for line, cells in reader(path)(path))
+
+
+def reader(path: Path) -> Callable[[Path], reading.Rows]:
+    read = _READERS.get(path.suffix.lower())
+    if read is None:
+        raise InputError(
+            f"{path}: expected a file named .tsv, .csv or .jsonl, got "
+            f"{path.suffix or 'no suffix'}"
+        )
+    return read

@@ -1,0 +1,60 @@
+"""Minimal pairs as a curve of a pre-training: a fixed sample, at each evaluation."""
+
+from collections.abc import Mapping
+
+import keras
+import tensorflow as tf
+
+from bert_keras.core.settings import config
+from bert_keras.data import tokenization
+from bert_keras.model import pretrainer
+from bert_keras.scoring import minimal_pairs
+from bert_keras.scoring.scorer import SentenceScorer
+
+METRIC = "minimal_pairs_accuracy"
+"""The mean of the groups; the accuracy of a group has the group's name before it."""
+
+NUM_PAIRS = 1000
+"""Pairs of a sample, about: as many of each group."""
+
+_LADDER = (16, 32, 64, 128, 256, 512)
+
+
+class PairsCurve:
+    """Scores pairs with the weights that a training has reached, in float32."""
+
+    def __init__(
+        self,
+        path: str,
+        bert_config: config.BertConfig,
+        tokenizer: tokenization.Tokenizer,
+        *,
+        strategy: tf.distribute.Strategy,
+    ):
+        pairs = minimal_pairs.read_pairs(path)
+        per_group = max(1, NUM_PAIRS // len({pair.group for pair in pairs}))
+        self._pairs = minimal_pairs.sample(pairs, per_group, seed=0)
+        with strategy.scope():
+            self._network = pretrainer.BertPretrainer(bert_config, dtype="float32")
+            self._network.build()
+        is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        self._score = SentenceScorer(
+            self._network,
+            tokenizer,
+            strategy=strategy,
+            # A TPU compiles each shape.
+            ladder=_LADDER if is_tpu else (),
+        )
+        for pair in self._pairs:
+            for text in (pair.good, pair.bad):
+                self._score.encode(text, path)
+
+    def __call__(self, trained: keras.Model) -> Mapping[str, float]:
+        """Returns the share of right pairs, of each group and in the mean."""
+        for own, variable in zip(self._network.weights, trained.weights, strict=True):
+            own.assign(variable)
+        tally = minimal_pairs.Tally()
+        for pair in minimal_pairs.score_pairs(self._score, self._pairs):
+            tally.add(pair)
+        groups = {f"{group.name}_{METRIC}": group.share for group in tally.groups()}
+        return {METRIC: tally.mean().share, **groups}

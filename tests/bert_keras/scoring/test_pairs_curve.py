@@ -1,0 +1,103 @@
+"""Minimal pairs in a pre-training: the same figures as `score`, curves, a report."""
+
+import logging
+
+import pytest
+import tensorflow as tf
+
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, strict
+from bert_keras.inference import fill_mask
+from bert_keras.report import event_log, writing
+from bert_keras.scoring import minimal_pairs, pairs_curve, scored_files
+from bert_keras.training import pretrain
+from tests import conftest
+
+GROUPS = {"order": ("ba be bi {}", "bi ba {} be"), "length": ("do {}", "{} do da di")}
+
+
+@pytest.fixture(scope="module")
+def pairs_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
+    rows = [
+        f"{good.format(word)}\t{bad.format(word)}\t{group}\n"
+        for group, (good, bad) in GROUPS.items()
+        for word in conftest.WORDS[:12]
+    ]
+    path.write_text("good\tbad\tgroup\n" + "".join(rows))
+    return str(path)
+
+
+def expected_of(model, path):
+    tally = minimal_pairs.Tally()
+    score = scored_files.load_scorer(model)
+    for pair in minimal_pairs.score_pairs(score, minimal_pairs.read_pairs(path)):
+        tally.add(pair)
+    groups = {f"{g.name}_minimal_pairs_accuracy": g.share for g in tally.groups()}
+    return {"minimal_pairs_accuracy": tally.mean().share, **groups}
+
+
+@pytest.mark.parametrize("num_replicas", [1, 2])
+def test_the_figures_of_score(pretrained_run, pairs_file, num_replicas):
+    devices = [f"/cpu:{number}" for number in range(num_replicas)]
+    strategy = tf.distribute.MirroredStrategy(devices)
+    checkpoint, trained = fill_mask.load_pretrainer(pretrained_run)
+    curve = pairs_curve.PairsCurve(
+        pairs_file, checkpoint.bert_config, checkpoint.tokenizer, strategy=strategy
+    )
+    expected = expected_of(pretrained_run, pairs_file)
+    assert 0 < expected["minimal_pairs_accuracy"] < 1
+    assert curve(trained) == pytest.approx(expected)
+    # The weights of another time.
+    for variable in trained.weights:
+        variable.assign(variable * 0)
+    assert curve(trained)["order_minimal_pairs_accuracy"] == 0.5
+
+
+def test_a_large_file_is_sampled_and_checked(pretrained_run, tmp_path, monkeypatch):
+    checkpoint, trained = fill_mask.load_pretrainer(pretrained_run)
+    path = tmp_path / "pairs.tsv"
+    rows = "".join(f"{w} be\tbe {w}\t{n % 4}\n" for n, w in enumerate(conftest.WORDS))
+    path.write_text("good\tbad\tgroup\n" + rows)
+    monkeypatch.setattr(pairs_curve, "NUM_PAIRS", 8)
+    strategy = tf.distribute.get_strategy()
+    where = checkpoint.bert_config, checkpoint.tokenizer
+    curve = pairs_curve.PairsCurve(str(path), *where, strategy=strategy)
+    shares = curve(trained).values()
+    assert {2 * share for share in list(shares)[1:]} <= {0, 0.5, 1, 1.5, 2}
+    path.write_text("good\tbad\nba\t" + "be " * 31 + "\n")
+    with pytest.raises(InputError, match="pairs.tsv: a sentence of 33 tokens"):
+        pairs_curve.PairsCurve(str(path), *where, strategy=strategy)
+
+
+def test_a_pretraining_has_curves_and_a_picture(
+    tiny_examples, pairs_file, tmp_path, caplog
+):
+    settings = conftest.PRETRAINING | {
+        **{"num_train_steps": 4, "save_checkpoint_steps": 2},
+        "minimal_pairs": pairs_file,
+    }
+    with caplog.at_level(logging.INFO):
+        pretrain.pretrain(
+            strict.build_config(config.PretrainingConfig, settings),
+            [tiny_examples],
+            tmp_path / "run",
+            strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
+        )
+    curves = event_log.read_log(tmp_path / "run/logs/eval").scalars
+    names = ["", "order_", "length_"]
+    tags = [f"minimal_pairs/{name}minimal_pairs_accuracy" for name in names]
+    assert {tag for tag in curves if tag.startswith("minimal")} == set(tags)
+    expected = expected_of(tmp_path / "run", pairs_file)
+    for tag in tags:
+        assert list(curves[tag].steps) == [2, 4]
+        last = curves[tag].values[-1]
+        assert last == pytest.approx(expected[tag.partition("/")[2]])
+    lines = [record.getMessage() for record in caplog.records]
+    (line,) = [line for line in lines if "step 4  minimal" in line]
+    assert line.split("  ")[1:] == [
+        f"minimal_pairs_accuracy {expected['minimal_pairs_accuracy']:.4f}"
+    ]
+    page = writing.write_report(tmp_path / "run")
+    assert (page / "minimal_pairs_by_group.png").read_bytes()[:4] == b"\x89PNG"
+    assert "| order_minimal_pairs_accuracy |" in (page / "report.md").read_text()
