@@ -174,6 +174,12 @@ def find_curve(log: event_log.EventLog, name: str) -> event_log.Curve | None:
     return log.scalars[min(tags, key=len)] if tags else None
 
 
+def of_last_phase(run: Facts, curve: event_log.Curve) -> event_log.Curve:
+    """Returns the last phase's values: values for other lengths do not compare."""
+    begin = max((end for end in run.phase_ends if end < curve.steps[-1]), default=-1)
+    return event_log.Curve(*(part[curve.steps > begin] for part in curve))
+
+
 def _tokens_per_example(
     sequences: event_log.Curve, tokens: event_log.Curve, first: int, last: int
 ) -> int | None:

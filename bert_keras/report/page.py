@@ -13,7 +13,7 @@ from bert_keras.core import progress
 from bert_keras.kinds import registry
 from bert_keras.kinds.kind import Metric
 from bert_keras.pages import markdown, sections
-from bert_keras.report import event_log, facts
+from bert_keras.report import diagnosis, event_log, facts
 
 NUM_SENTENCES = 3
 """Sentences to show with guesses for their masked words; TensorBoard shows all."""
@@ -38,14 +38,16 @@ def render(
     parts: Sequence[sections.Section] | None = None,
     *,
     data: sections.Section | None = None,
+    problems: Sequence[diagnosis.Finding] | None = None,
 ) -> str:
     """Renders the whole page. `pictures` are title and file name of each curve, next to
     the page; `parts` the answers of a fine-tuned run, if any; `data` its files, if
-    known."""
+    known; `problems` of a pre-training what may be wrong."""
     blocks = [
         f"{MARK}\n# {run.name}",
         _state(run),
         _evaluation(run),
+        *_problems(problems),
         markdown.table(("", "the run"), _figures(run)),
         "## Model, data and settings",
         markdown.table(("", "model and data"), _model_and_data(run)),
@@ -57,6 +59,14 @@ def render(
         *_answers(run, parts),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _problems(problems: Sequence[diagnosis.Finding] | None) -> Iterator[str]:
+    if problems is None:
+        return
+    yield "## What may be wrong"
+    lines = [f"- **{problem.cause}**: {problem.text}." for problem in problems]
+    yield "\n".join(lines) or "Nothing unusual in text, settings and curves."
 
 
 def _state(run: facts.Facts) -> str:
@@ -120,7 +130,7 @@ def _evaluation_curves(run: facts.Facts) -> dict[str, event_log.Curve]:
     """Returns curves by metric, with derived ones, of the last phase evaluated."""
     names = {tag.rpartition("/")[2] for tag in run.eval.scalars}
     curves = {
-        name: _of_last_phase(run, curve)
+        name: facts.of_last_phase(run, curve)
         for name in sorted(names)
         if (curve := facts.find_curve(run.eval, name))
     }
@@ -133,12 +143,6 @@ def _evaluation_curves(run: facts.Facts) -> dict[str, event_log.Curve]:
         steps, values = curves["masked_lm_loss"]
         curves["masked_lm_perplexity"] = event_log.Curve(steps, _exp(values))
     return curves
-
-
-def _of_last_phase(run: facts.Facts, curve: event_log.Curve) -> event_log.Curve:
-    """Returns the last phase's values: values for other lengths do not compare."""
-    begin = max((end for end in run.phase_ends if end < curve.steps[-1]), default=-1)
-    return event_log.Curve(*(part[curve.steps > begin] for part in curve))
 
 
 def _baseline(run: facts.Facts, name: str) -> float | None:

@@ -7,7 +7,14 @@ from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.kinds import registry
-from bert_keras.report import curves, data_section, facts, page, task_summaries
+from bert_keras.report import (
+    curves,
+    data_section,
+    diagnosis,
+    facts,
+    page,
+    task_summaries,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -44,8 +51,25 @@ def _write_files(run_dir: Path, run: facts.Facts, output: Path) -> None:
     for part in filter(None, (data, *(parts or ()))):
         if part.picture is not None:
             (output / f"{part.name}.png").write_bytes(part.picture)
-    text = page.render(run, pictures, parts, data=data)
+    problems = _problems(run_dir, run) if run.is_pretraining else None
+    text = page.render(run, pictures, parts, data=data, problems=problems)
     (output / PAGE_NAME).write_text(text, encoding="utf-8")
+
+
+def _problems(run_dir: Path, run: facts.Facts) -> list[diagnosis.Finding]:
+    sample = diagnosis.read_sample(run_dir)
+    train = {name: facts.find_curve(run.train, name) for name in diagnosis.CURVES}
+    held_out = facts.find_curve(run.eval, "masked_lm_loss")
+    return [
+        *diagnosis.of_start(run.settings, sample),
+        *diagnosis.of_curves(
+            run.settings,
+            {name: curve for name, curve in train.items() if curve is not None},
+            None if held_out is None else facts.of_last_phase(run, held_out),
+            sample,
+            first_step=max(run.phase_ends, default=0),
+        ),
+    ]
 
 
 def _check_replaceable(output: Path) -> None:

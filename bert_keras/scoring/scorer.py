@@ -79,26 +79,34 @@ class SentenceScorer:
             place: returns where a text stands, for errors, from its number, from 1.
         """
         numbered = enumerate(texts, start=1)
-        num_done = 0
+        num_done, part, rows = 0, [], None
+
+        def done() -> int:
+            if (current := rows) is None:
+                return num_done
+            share = self._predict.num_done / current.num_answers
+            return num_done + int(share * len(part))
+
         with contextlib.ExitStack() as stack:
             if total is not None:
                 line = progress.Progress(
                     "scoring",
                     total=total,
                     unit="sentences",
-                    read=lambda: num_done,
+                    read=done,
                     only_if_long=True,
                 )
                 stack.enter_context(line)
             while part := list(itertools.islice(numbered, _SENTENCES_AT_ONCE)):
                 ids = [self.encode(text, place(number)) for number, text in part]
-                yield from self._scores([text for _, text in part], ids)
-                num_done += len(part)
+                self._predict.num_done, rows = 0, self._rows(ids)
+                yield from self._scores([text for _, text in part], ids, rows)
+                num_done, rows = num_done + len(part), None
 
     def _scores(
-        self, texts: Sequence[str], ids: Sequence[list[int]]
+        self, texts: Sequence[str], ids: Sequence[list[int]], rows: "_MaskedRows"
     ) -> Iterator[SentenceScore]:
-        outputs = self._predict(self._rows(ids), title=None)
+        outputs = self._predict(rows, title=None)
         if not np.isfinite(outputs).all():
             raise InputError(
                 "the model's probabilities are not finite: its weights are damaged, or "

@@ -230,7 +230,7 @@ def training_batches(
     """Returns endless batches for every replica, from `start_step + 1` on."""
 
     def of_worker(index: int, num_workers: int, num_replicas: int) -> tf.data.Dataset:
-        return _batches(settings, phase).to_train(
+        return batches_of(settings, phase).to_train(
             phase.train_shards,
             start_step=start_step - phase.first_step,
             worker=record_batches.Worker(
@@ -253,7 +253,7 @@ def evaluation_batches(
         return whole_evaluation_batches(settings, phase, worker=worker)[0]
 
     # The length of a round is the same for every share of it.
-    num_batches = _batches(settings, phase).num_evaluation_batches(
+    num_batches = batches_of(settings, phase).num_evaluation_batches(
         phase.eval_shards, settings.num_eval_steps
     )
     return replicas.distribute(strategy, of_worker), num_batches
@@ -266,12 +266,12 @@ def whole_evaluation_batches(
     worker: record_batches.Worker = record_batches.ONLY_WORKER,
 ) -> tuple[tf.data.Dataset, int]:
     """Returns batches of `evaluation_batches`, whole or a worker's rows of them."""
-    return _batches(settings, phase).to_evaluate(
+    return batches_of(settings, phase).to_evaluate(
         phase.eval_shards, num_batches=settings.num_eval_steps, worker=worker
     )
 
 
-def _batches(
+def batches_of(
     settings: config.PretrainingConfig, phase: Phase
 ) -> record_batches.RecordBatches:
     return record_batches.RecordBatches(
@@ -314,7 +314,7 @@ def placeholder_batches(
 
         return replicas.distribute(strategy, of_worker)
 
-    batches = _batches(settings, phase)
+    batches = batches_of(settings, phase)
     return [
         zeros_like(lambda worker: batches.to_train(phase.train_shards, worker=worker)),
         zeros_like(
@@ -361,7 +361,7 @@ def describe_data(
     settings: config.PretrainingConfig, phase: Phase, first_step: int, last_step: int
 ) -> str:
     """Returns the names of the shards that the batches of some steps came from."""
-    names = _batches(settings, phase).shards_of_steps(
+    names = batches_of(settings, phase).shards_of_steps(
         phase.train_shards,
         start_step=first_step - 1 - phase.first_step,
         num_steps=last_step - first_step + 1,

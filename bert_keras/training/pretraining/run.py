@@ -21,8 +21,15 @@ from bert_keras.core.errors import InputError, Unavailable
 from bert_keras.core.settings import config
 from bert_keras.data import features
 from bert_keras.model import flops, pretrainer
+from bert_keras.report import diagnosis
 from bert_keras.scoring import pairs_curve
-from bert_keras.training.pretraining import inputs, phases, position_growth
+from bert_keras.training.pretraining import (
+    inputs,
+    phases,
+    position_growth,
+    text_sample,
+    warnings,
+)
 from bert_keras.training.run import (
     Event,
     Job,
@@ -77,6 +84,7 @@ class PretrainingJob(Job):
         self._last_evaluation: dict[str, float] = {}
         self._panels: panels.EvaluationPanels | None = None
         self._score_pairs: pairs_curve.PairsCurve | None = None
+        self._sample: diagnosis.TextSample | None = None
 
     def prepare(self) -> None:
         """Also notes which examples this machine has hashed."""
@@ -110,6 +118,22 @@ class PretrainingJob(Job):
             if verified is None or not files.is_remote(phase.directory)
         ]
         run_directory.write_verified(directory, hashed)
+        if self.is_chief:
+            self._look_at_the_text()
+
+    def _look_at_the_text(self) -> None:
+        """Writes a sample's figures once, and warns of what no training can mend."""
+        path = self.run.directory / run_directory.TEXT_SAMPLE_NAME
+        if not path.is_file():
+            sample = text_sample.read(self._settings, self._phase)
+            files.write_json(path, sample.model_dump())
+        self._sample = diagnosis.read_sample(self.run.directory)
+        for finding in diagnosis.of_start(self._flat_settings, self._sample):
+            logger.warning("%s: %s", *finding)
+
+    @property
+    def _flat_settings(self) -> dict[str, Any]:
+        return run_directory.flat(self._settings.model_dump(mode="json"))
 
     def build(self, owner: ownership.Owner | None, writer: futures.Executor) -> None:
         settings = self._settings
@@ -320,6 +344,9 @@ class PretrainingJob(Job):
         )
         if not loop.is_chief:
             return watchers
+        watchers.append(
+            warnings.Warnings(self._flat_settings, self._sample, phase.first_step)
+        )
         if settings.profile_steps is not None:
             directory = self._logs / "train"
             watchers.append(

@@ -17,7 +17,8 @@ from PIL import Image
 from bert_keras.checkpoints import run_directory
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
-from bert_keras.report import curves, event_log, facts, page, writing
+from bert_keras.pages import sections
+from bert_keras.report import curves, event_log, facts, page, task_summaries, writing
 from tests.bert_keras.report import runs
 
 
@@ -119,6 +120,10 @@ Best: among evaluations of the same phase as the last one.
 
 Baseline: the commonest masked token, `the`, always guessed.
 
+## What may be wrong
+
+- **rate too low**: 40 steps at a rate of 0.0001 move a weight by 0.002 at most, and it begins with 0.02: raise `optimizer.learning_rate`, or make more steps.
+
 |  | the run |
 | --- | --- |
 | training time, loading left out | 0:00:17 |
@@ -178,7 +183,7 @@ worse **[1]**
 ### example 03
 
 third
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")
@@ -242,6 +247,21 @@ def test_a_fine_tuning(tmp_path):
         "--init INIT --output_dir sst \\\n    --set learning_rate=1e-05\n",
     ):
         assert line in text
+
+
+def test_pictures_of_answers_are_beside_the_page(tmp_path, monkeypatch):
+    run = tmp_path / "sst"
+    settings = finetuning.FinetuningConfig()
+    runs.write_settings(run, settings, kind="classification", inputs={})
+    runs.write_process(run / "logs/eval", {"accuracy": {5: 0.75}}, pid=1)
+    (run / "results.json").write_text('{"steps": 5}')
+    (run / "dev_answers.jsonl").touch()
+    part = sections.Section("Confusion", "confusion", "Few.", b"a picture")
+    monkeypatch.setattr(task_summaries, "read_sections", lambda *_: [part])
+    output = writing.write_report(run)
+    assert (output / "confusion.png").read_bytes() == b"a picture"
+    text = (output / "report.md").read_text()
+    assert "### Confusion\n\n![Confusion](confusion.png)\n\nFew." in text
 
 
 def test_the_picture_of_a_metric(pretraining):

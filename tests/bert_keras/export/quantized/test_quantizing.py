@@ -115,6 +115,20 @@ def exported(request, folder, made, dev) -> tuple[str, Path]:
     return to, output
 
 
+@pytest.mark.parametrize("to", NAMES)
+def test_each_form_has_its_quantiser(monkeypatch, tmp_path, to):
+    called = []
+
+    def note(directory, *, name, **_):
+        called.append((directory, name))
+
+    for name in NAMES:
+        noted = functools.partial(note, name=name)
+        monkeypatch.setattr(quantizing, f"quantize_{name}", noted)
+    quantizing.quantize(tmp_path, to)
+    assert called == [(tmp_path, to)]
+
+
 def float32_tables_of_onnx(path: Path) -> list[tuple[int, ...]]:
     import onnx
 

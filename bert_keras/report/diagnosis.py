@@ -1,0 +1,232 @@
+"""What may be wrong with a pre-training: its text, its settings, its curves.
+
+Limits are wide: a sound run should have no finding. Each finding says what was seen,
+what is usual, and what to change.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_keras.checkpoints import run_directory
+from bert_keras.core import files
+from bert_keras.core.settings import strict
+from bert_keras.report import event_log
+
+MIN_STEPS = 1000
+"""Steps after which a loss says something."""
+
+
+class TextSample(strict.StrictModel):
+    """Figures of some training examples, as a run sees them."""
+
+    num_examples: int
+    num_shards: int
+    """Of all shards to train on, like `num_records`."""
+    num_records: int
+    pieces_per_word: float
+    unknown_share: float
+    """Of pieces: `[UNK]`."""
+    repeated_share: float
+    """Of runs of 16 pieces: those that come more than three times, for each time that
+    `dupe_factor` asks for."""
+    padding_share: float
+    masked_share: float
+    """Of pieces: those to predict."""
+    entropy: float
+    """Of the frequencies of pieces, in nats: the loss of a model that knows nothing
+    else."""
+
+
+class Finding(NamedTuple):
+    cause: str
+    """One or two words."""
+    text: str
+    """A sentence or two."""
+
+
+def read_sample(directory: Path) -> TextSample | None:
+    """Reads a run's sample; `None`: it has none."""
+    path = directory / run_directory.TEXT_SAMPLE_NAME
+    if not path.is_file():
+        return None
+    return strict.build_config(TextSample, files.read_json(path), origin=path)
+
+
+def of_start(
+    settings: Mapping[str, Any], sample: TextSample | None
+) -> Iterator[Finding]:
+    """Yields what can be known before the first step."""
+    yield from of_settings(settings)
+    if sample is not None:
+        yield from of_text(sample)
+        yield from of_order(settings, sample)
+
+
+def of_text(sample: TextSample) -> Iterator[Finding]:
+    if sample.unknown_share > 0.01:
+        yield Finding(
+            "unknown words",
+            f"{sample.unknown_share:.1%} of the pieces are [UNK], where 0.1 % are "
+            "usual: the vocabulary does not fit the text; make it of this text, with "
+            "the same casing",
+        )
+    if sample.pieces_per_word > 3:
+        yield Finding(
+            "vocabulary",
+            f"{sample.pieces_per_word:.1f} pieces a word, where 1.2 to 2 are usual: "
+            "the vocabulary is of another language or too small; make it of this text",
+        )
+    if sample.repeated_share > 0.2:
+        yield Finding(
+            "repeated text",
+            f"{sample.repeated_share:.0%} of the text comes more than three times, and "
+            "is learnt by heart: look at it with `bert-keras inspect`, and leave the "
+            "repeated documents or lines out",
+        )
+    if not 0.03 < sample.masked_share < 0.5:
+        yield Finding(
+            "masks",
+            f"{sample.masked_share:.1%} of the pieces are to be predicted, where 15 to "
+            "40 % are usual: too few teach nothing, too many leave nothing to tell "
+            "them from; change `masked_lm_prob` or `max_predictions_per_seq`",
+        )
+    if sample.padding_share > 0.6:
+        yield Finding(
+            "padding",
+            f"{sample.padding_share:.0%} of the positions are padding: make shorter "
+            "examples, or pack them (`pack_instances`)",
+        )
+
+
+def of_order(settings: Mapping[str, Any], sample: TextSample) -> Iterator[Finding]:
+    buffer = settings["shuffle_buffer_size"]
+    if sample.num_shards < 4 and buffer < sample.num_records / 4:
+        yield Finding(
+            "order",
+            f"{sample.num_records:,} examples in {sample.num_shards} shards are "
+            f"shuffled {buffer:,} at a time, so neighbours in the text come together: "
+            "raise `shuffle_buffer_size`, or make the examples with more --num_shards",
+        )
+
+
+def of_settings(settings: Mapping[str, Any]) -> Iterator[Finding]:
+    steps = settings["num_train_steps"]
+    warmup = settings["optimizer.warmup_steps"]
+    rate = settings["optimizer.learning_rate"]
+    scale = settings["model.initializer_range"]
+    if warmup > 0.3 * steps:
+        yield Finding(
+            "warm-up",
+            f"the learning rate rises for {warmup:,} of {steps:,} steps: set "
+            "`optimizer.warmup_steps` to a tenth of the steps or less",
+        )
+    if settings["optimizer.name"] == "lamb":
+        # Its steps are shares of a weight's own size.
+        return
+    if rate * steps / 2 < 5 * scale:
+        yield Finding(
+            "rate too low",
+            f"{steps:,} steps at a rate of {rate:g} move a weight by "
+            f"{rate * steps / 2:.2g} at most, and it begins with {scale:g}: raise "
+            "`optimizer.learning_rate`, or make more steps",
+        )
+    if rate > 0.01:
+        yield Finding(
+            "rate too high",
+            f"`optimizer.learning_rate` is {rate:g}, where 1e-4 to 3e-3 are usual",
+        )
+
+
+CURVES = ("masked_lm_loss", "gradient_norm", "skipped_steps")
+"""Curves of the training that are looked at."""
+
+
+def of_curves(
+    settings: Mapping[str, Any],
+    train: Mapping[str, event_log.Curve],
+    held_out: event_log.Curve | None,
+    sample: TextSample | None,
+    *,
+    first_step: int = 0,
+) -> Iterator[Finding]:
+    """Yields what the steps after `first_step` show, where the phase begins: losses of
+    another one do not compare.
+
+    Args:
+        train: those of `CURVES` that there are.
+        held_out: the masked-LM loss of the evaluations.
+    """
+    warmup = settings["optimizer.warmup_steps"]
+    begin = max(warmup, first_step)
+    loss = _after(train.get("masked_lm_loss"), begin)
+    if loss is None or loss.steps[-1] < max(MIN_STEPS, 2 * warmup):
+        return
+    step, ends = int(loss.steps[-1]), _means(loss.values)
+    if ends[-1] > ends.min() + 0.5:
+        yield Finding(
+            "diverged",
+            f"the masked-LM loss rose from {ends.min():.2f} to {ends[-1]:.2f}: lower "
+            "`optimizer.learning_rate`, or warm up longer",
+        )
+    elif sample is not None and ends[-1] > sample.entropy - 0.05:
+        yield _stuck(settings, ends[-1], sample.entropy)
+    norms = _after(train.get("gradient_norm"), begin)
+    limit = settings["optimizer.max_grad_norm"] or np.inf
+    if norms is not None and np.quantile(norms.values, 0.05) > 10 * limit:
+        yield Finding(
+            "clipping",
+            f"all gradients are clipped, most of {np.median(norms.values):.2g} to "
+            f"{limit:g}: raise `optimizer.max_grad_norm`",
+        )
+    skipped = _after(train.get("skipped_steps"), first_step)
+    if skipped is not None and skipped.values[-1] > 0.01 * step:
+        yield Finding(
+            "skipped steps",
+            f"{skipped.values[-1]:,.0f} of {step:,} steps were skipped: loss or "
+            "gradients were not finite: lower `optimizer.learning_rate`",
+        )
+    if held_out is not None and np.isfinite(held_out.values).any():
+        yield from _learnt_by_heart(held_out)
+
+
+def _stuck(settings: Mapping[str, Any], loss: float, entropy: float) -> Finding:
+    text = (
+        f"the masked-LM loss is {loss:.2f}, no better than the {entropy:.2f} of a "
+        "model that only knows how frequent pieces are"
+    )
+    small = settings["model.hidden_size"] <= 256
+    if small and settings["model.initializer_range"] <= 0.02:
+        text += (
+            "; weights of small models must begin larger, or attention begins uniform: "
+            "try `model.initializer_range=0.05`"
+        )
+    return Finding("stuck", text)
+
+
+def _learnt_by_heart(held_out: event_log.Curve) -> Iterator[Finding]:
+    best = int(np.nanargmin(held_out.values))
+    if held_out.values[-1] > held_out.values[best] + 0.3:
+        yield Finding(
+            "learnt by heart",
+            f"the loss on held-out text rose from {held_out.values[best]:.2f} at step "
+            f"{held_out.steps[best]:,} to {held_out.values[-1]:.2f}: the text is seen "
+            "too often; make fewer steps, or give more text",
+        )
+
+
+def _after(curve: event_log.Curve | None, step: int) -> event_log.Curve | None:
+    """Returns finite values after a step, at least 20."""
+    if curve is None:
+        return None
+    chosen = (curve.steps > step) & np.isfinite(curve.values)
+    if chosen.sum() < 20:
+        return None
+    return event_log.Curve(curve.steps[chosen], curve.values[chosen])
+
+
+def _means(values: np.ndarray) -> np.ndarray:
+    """Returns means of ten stretches."""
+    return np.array([part.mean() for part in np.array_split(values, 10)])

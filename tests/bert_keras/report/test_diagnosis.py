@@ -1,0 +1,174 @@
+"""Planted faults are named, and sound runs have no finding."""
+
+import numpy as np
+import pytest
+
+from bert_keras.checkpoints import run_directory
+from bert_keras.core.settings import config, loading
+from bert_keras.report import diagnosis
+from bert_keras.report.event_log import Curve
+
+SOUND = {
+    **{"num_examples": 2000, "num_shards": 50, "num_records": 100_000},
+    **{"pieces_per_word": 1.4, "unknown_share": 0.0002, "repeated_share": 0.01},
+    **{"padding_share": 0.1, "masked_share": 0.15, "entropy": 6.6},
+}
+FAST = {
+    "num_train_steps": 3400,
+    "model": {"hidden_size": 256, "num_attention_heads": 4, "initializer_range": 0.035},
+    "optimizer": {"name": "muon", "learning_rate": 2e-3, "warmup_steps": 200},
+}
+RECIPES = [
+    name
+    for name in loading.recipe_names()
+    if name.startswith(("bert_", "ablation", "demo"))
+    and name not in ("demo_finetune", "ablation_ltr_bilstm")
+]
+PLATEAU = 6.6 + 2 * np.exp(-np.linspace(0, 8, 340))
+FALLING = 3.5 + 5 * np.exp(-np.linspace(0, 4, 340))
+
+
+def flat(**values):
+    settings = config.PretrainingConfig(**(FAST | values))
+    return run_directory.flat(settings.model_dump(mode="json"))
+
+
+def sample(**values):
+    return diagnosis.TextSample(**(SOUND | values))
+
+
+def curve(values):
+    return Curve(10 * np.arange(1, len(values) + 1), np.array(values, float))
+
+
+def causes(settings=None, text=None, *, held_out=None, **train):
+    settings, text = settings or flat(), text or sample()
+    train = {"masked_lm_loss": FALLING, "gradient_norm": [1.5] * 340, **train}
+    findings = [
+        *diagnosis.of_start(settings, text),
+        *diagnosis.of_curves(
+            settings,
+            {name: curve(values) for name, values in train.items()},
+            None if held_out is None else curve(held_out),
+            text,
+        ),
+    ]
+    return {finding.cause: finding.text for finding in findings}
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause", "says"),
+    [
+        (
+            {"text": sample(unknown_share=0.03)},
+            "unknown words",
+            "3.0% of the pieces are [UNK], where 0.1 % are usual",
+        ),
+        (
+            {"text": sample(pieces_per_word=3.4)},
+            "vocabulary",
+            "3.4 pieces a word, where 1.2 to 2 are usual",
+        ),
+        (
+            {"text": sample(repeated_share=0.6)},
+            "repeated text",
+            "60% of the text comes more than three times",
+        ),
+        (
+            {"text": sample(masked_share=0.8)},
+            "masks",
+            "80.0% of the pieces are to be predicted, where 15 to 40 % are usual",
+        ),
+        ({"text": sample(padding_share=0.7)}, "padding", "make shorter examples"),
+        (
+            {"text": sample(num_shards=1), "settings": flat(shuffle_buffer_size=500)},
+            "order",
+            "100,000 examples in 1 shards are shuffled 500 at a time",
+        ),
+        (
+            {"settings": flat(optimizer=FAST["optimizer"] | {"warmup_steps": 1500})},
+            "warm-up",
+            "rises for 1,500 of 3,400 steps",
+        ),
+        (
+            {"settings": flat(optimizer=FAST["optimizer"] | {"learning_rate": 1e-5})},
+            "rate too low",
+            "3,400 steps at a rate of 1e-05 move a weight by 0.017 at most, and it "
+            "begins with 0.035",
+        ),
+        (
+            {"settings": flat(optimizer=FAST["optimizer"] | {"learning_rate": 0.05})},
+            "rate too high",
+            "is 0.05, where 1e-4 to 3e-3 are usual",
+        ),
+        (
+            {"masked_lm_loss": PLATEAU},
+            "stuck",
+            "the masked-LM loss is 6.60, no better than the 6.60 of a model that only "
+            "knows how frequent pieces are",
+        ),
+        (
+            {"masked_lm_loss": [*FALLING[:170], *FALLING[:170][::-1]]},
+            "diverged",
+            "rose from 4.26 to 7.69: lower",
+        ),
+        ({"gradient_norm": [40.0] * 340}, "clipping", "most of 40 to 1: raise"),
+        (
+            {"skipped_steps": np.arange(340)},
+            "skipped steps",
+            "339 of 3,400 steps were skipped",
+        ),
+        (
+            {"held_out": [5.0, 4.0, 4.1, 4.4]},
+            "learnt by heart",
+            "rose from 4.00 at step 20 to 4.40",
+        ),
+    ],
+)
+def test_a_fault_is_named_and_nothing_else(fault, cause, says):
+    found = causes(**fault)
+    assert list(found) == [cause]
+    assert says in found[cause]
+    assert "\n" not in found[cause]
+    assert not found[cause].endswith(".")
+
+
+def test_a_small_scale_is_a_reason_to_be_stuck():
+    small = flat(model=FAST["model"] | {"initializer_range": 0.02})
+    assert causes(small) == {}
+    found = causes(small, masked_lm_loss=PLATEAU)
+    assert "try `model.initializer_range=0.05`" in found["stuck"]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipes_are_sound(name):
+    settings = loading.load(config.PretrainingConfig, name, [])
+    settings = run_directory.flat(settings.model_dump(mode="json"))
+    assert list(diagnosis.of_start(settings, sample())) == []
+
+
+@pytest.mark.parametrize(
+    "curves",
+    [
+        {},
+        # Too early to tell, and a rate that still rises.
+        {"masked_lm_loss": PLATEAU[:90]},
+        {"masked_lm_loss": [np.nan] * 340},
+        {"masked_lm_loss": np.where(np.arange(340) % 50 == 7, np.inf, FALLING)},
+        {"held_out": [5.0, 4.0, 4.2]},
+        {"held_out": [np.nan, np.nan]},
+        {"gradient_norm": [0.5, 60.0] * 170},
+    ],
+)
+def test_sound_curves(curves):
+    assert causes(**curves) == {}
+
+
+def test_another_phase_does_not_count():
+    """Longer sequences and fewer masks change the loss."""
+    jump = [*FALLING[:170], *(FALLING[:170] + 2)]
+    settings = flat()
+    found = diagnosis.of_curves(
+        settings, {"masked_lm_loss": curve(jump)}, None, sample(), first_step=1700
+    )
+    assert list(found) == []

@@ -1,0 +1,183 @@
+"""A sample of the examples: counted again one by one, and faults that it shows."""
+
+import math
+import random
+from collections import Counter
+
+import pytest
+import tensorflow as tf
+
+from bert_keras.core.settings import config, strict
+from bert_keras.data import features
+from bert_keras.pipelines import examples
+from bert_keras.pipelines.engine import engines
+from bert_keras.report import diagnosis, writing
+from bert_keras.training import pretrain
+from bert_keras.training.pretraining import phases, text_sample
+from tests import conftest
+
+SETTINGS = config.PretrainingConfig(
+    global_batch_size=8, num_train_steps=12, optimizer={"warmup_steps": 2}
+)
+
+
+def read(directory, settings=SETTINGS):
+    plan = {"vocab_path": None, "num_replicas": 1}
+    [phase] = phases.read_phases(settings, [directory], **plan)
+    return text_sample.read(settings, phase), phase
+
+
+def texts_of(phase):
+    """The pieces of every example, by TensorFlow's own reader."""
+    for shard in phase.train_shards:
+        for record in tf.data.TFRecordDataset(shard.path):
+            stored = tf.train.Example.FromString(record.numpy()).features.feature
+            values = {
+                name: list(f.int64_list.value or f.float_list.value)
+                for name, f in stored.items()
+            }
+            ids = values["input_ids"]
+            for place, label, weight in zip(
+                values["masked_lm_positions"],
+                values["masked_lm_ids"],
+                values["masked_lm_weights"],
+                strict=True,
+            ):
+                ids[place] = label if weight else ids[place]
+            yield [phase.vocabulary.tokens[i] for i in ids], values
+
+
+def test_figures_are_those_of_all_examples(tiny_examples):
+    found, phase = read(tiny_examples)
+    counts, tokens, masked, rows = Counter(), 0, 0, 0
+    for pieces, values in texts_of(phase):
+        counts.update(pieces)
+        tokens += sum(values["input_mask"])
+        masked += sum(values["masked_lm_weights"])
+        rows += 1
+    for special in ("[PAD]", "[CLS]", "[SEP]"):
+        del counts[special]
+    total = counts.total()
+    assert found.num_examples == rows == phase.num_train_records
+    assert found.num_shards == 2
+    words = sum(n for piece, n in counts.items() if not piece.startswith("##"))
+    assert found.pieces_per_word == pytest.approx(total / words)
+    assert found.unknown_share == pytest.approx(counts["[UNK]"] / total)
+    assert found.masked_share == pytest.approx(masked / total)
+    assert found.padding_share == pytest.approx(1 - tokens / (32 * rows))
+    entropy = -sum(n / total * math.log(n / total) for n in counts.values())
+    assert found.entropy == pytest.approx(entropy)
+
+
+def test_left_to_right_has_the_same_text(tiny_examples):
+    causal = SETTINGS.model_copy(
+        update={"model": config.ModelConfig(attention="left_to_right")}
+    )
+    assert read(tiny_examples, causal)[0] == read(tiny_examples)[0]
+
+
+def random_documents(number, *, seed=0, other=""):
+    choose = random.Random(seed)
+    return [
+        {
+            "id": str(n),
+            **{"source": "books", "title": ""},
+            "paragraphs": [
+                [
+                    " ".join(
+                        other if other and choose.random() < 0.1 else word
+                        for word in choose.choices(conftest.WORDS, k=12)
+                    )
+                    for _ in range(8)
+                ]
+            ],
+        }
+        for n in range(number)
+    ]
+
+
+def sample_of(tmp_path, vocabulary, texts, **settings):
+    conftest.write_documents(tmp_path / "corpus", texts)
+    settings = {"max_seq_length": 64, "masking": "dynamic", **settings}
+    examples.build_examples(
+        tmp_path / "corpus",
+        vocabulary,
+        tmp_path / "examples",
+        config=config.ExamplesConfig(**settings),
+        do_lower_case=True,
+        num_shards=4,
+        engine=engines.make_engine(),
+    )
+    return read(tmp_path / "examples")[0]
+
+
+def causes(sample):
+    return [finding.cause for finding in diagnosis.of_text(sample)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"dupe_factor": 5}, {"pack_instances": True}, {"masking": "static"}],
+    ids=str,
+)
+def test_sound_text(tmp_path, tiny_vocab, settings):
+    found = sample_of(tmp_path, tiny_vocab, random_documents(80), **settings)
+    assert found.entropy == pytest.approx(math.log(44), abs=0.02)
+    assert found.pieces_per_word == 1
+    assert found.repeated_share < 0.1
+    assert causes(found) == []
+
+
+@pytest.mark.parametrize(
+    ("texts", "settings", "cause"),
+    [
+        (random_documents(80, other="xyz"), {}, "unknown words"),
+        (
+            [d | {"id": str(n)} for n, d in enumerate(random_documents(8) * 10)],
+            {},
+            "repeated text",
+        ),
+        (random_documents(80), {"masked_lm_prob": 0.9}, "masks"),
+        (
+            [
+                d | {"paragraphs": [d["paragraphs"][0][:2]]}
+                for d in random_documents(80)
+            ],
+            {"max_seq_length": 128, "packing": "sentence_pairs"},
+            "padding",
+        ),
+    ],
+)
+def test_faults_of_a_text(tmp_path, tiny_vocab, texts, settings, cause):
+    assert causes(sample_of(tmp_path, tiny_vocab, texts, **settings)) == [cause]
+
+
+def test_a_vocabulary_of_letters(tmp_path):
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    pieces = [*features.SPECIAL_TOKENS, *letters, *(f"##{x}" for x in letters)]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    texts = random_documents(80)
+    for document in texts:
+        (sentences,) = document["paragraphs"]
+        document["paragraphs"] = [[s.replace(" ", "") for s in sentences]]
+    found = sample_of(tmp_path, tmp_path / "vocab.txt", texts)
+    assert found.pieces_per_word == pytest.approx(26, abs=4)
+    assert causes(found) == ["vocabulary"]
+
+
+def test_a_pretraining_warns_once(tmp_path, tiny_vocab, caplog):
+    texts = random_documents(80, other="xyz")
+    sample_of(tmp_path, tiny_vocab, texts, max_seq_length=32)
+    settings = conftest.PRETRAINING | {"num_train_steps": 4}
+    settings["optimizer"] = settings["optimizer"] | {"warmup_steps": 3}
+    plan = strict.build_config(config.PretrainingConfig, settings)
+    run = tmp_path / "run"
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    pretrain.pretrain(plan, [tmp_path / "examples"], run, strategy=strategy)
+    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    causes = [line.partition(":")[0] for line in warnings]
+    assert {"unknown words", "warm-up"} <= set(causes)
+    assert len(set(causes)) == len(causes)
+    page = (writing.write_report(run) / "report.md").read_text()
+    assert "## What may be wrong" in page
+    assert "- **unknown words**: " in page
