@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import bert_keras
+from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
 from tests import make, test_pages
 
@@ -21,13 +22,15 @@ IN_NEW_PROCESSES = ("load_model", "__main__")
 """Marks of the blocks that are scripts of their own."""
 
 
-def write_run(directory: Path) -> None:
-    """A classifier in place of the one that the README's commands tune."""
+def write_runs(directory: Path) -> None:
+    """A classifier and a masked LM in place of those of the README's commands."""
     words = "the road lamp was a b".split()
     vocabulary = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *words))
-    directory.parent.mkdir()
+    directory.mkdir()
     task = {"kind": "classification", "labels": ("a", "b")}
-    make.make_run(directory, vocabulary, **task)
+    settings = finetuning.FinetuningConfig(max_seq_length=16)
+    make.make_run(directory / "mine", vocabulary, settings=settings, **task)
+    make.make_run(directory / "mini", vocabulary, kind="pretraining")
 
 
 def run_script(text: str, directory: Path) -> str:
@@ -47,7 +50,7 @@ def run_script(text: str, directory: Path) -> str:
 @pytest.mark.slow
 def test_every_block_runs(tmp_path, monkeypatch, capsys):
     test_pages.write_inputs(tmp_path)
-    write_run(tmp_path / "runs/mine")
+    write_runs(tmp_path / "runs")
     monkeypatch.chdir(tmp_path)
     done = {}
     for block in BLOCKS:

@@ -20,6 +20,7 @@ COMMANDS = (
     "pretrain --examples x --output_dir y",
     "report x",
     "fill-mask --model x",
+    "score --model x --input y",
     "finetune --task text --train x --dev x --init x --output_dir y",
     "distill --teacher x --train x --output_dir y",
     "sweep --sweep sweep_paper --train x --dev x --init x --output_dir y",

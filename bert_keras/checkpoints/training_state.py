@@ -13,7 +13,7 @@ import itertools
 import logging
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent import futures
 from pathlib import Path
 
@@ -145,7 +145,13 @@ def _differences(
     )
 
 
-def steps_to_keep(facts: Mapping[int, Facts], *, keep: int, keep_best: int) -> set[int]:
+def steps_to_keep(
+    facts: Mapping[int, Facts],
+    *,
+    keep: int,
+    keep_best: int,
+    always: Collection[int] = (),
+) -> set[int]:
     """Returns the steps of the checkpoints that stay, equal for an interrupted and
     resumed run and for an uninterrupted one.
 
@@ -153,9 +159,11 @@ def steps_to_keep(facts: Mapping[int, Facts], *, keep: int, keep_best: int) -> s
         keep: number of the newest that stay, at least 1. Interim ones do not count and
             do not stay, unless one is the newest of all.
         keep_best: number of the lowest scores that stay as well.
+        always: steps whose checkpoints stay in any case.
     """
     due = sorted(step for step, fact in facts.items() if not fact.is_interim)
-    return {max(facts), *due[-keep:], *_best_first(facts)[:keep_best]}
+    stay = {max(facts), *due[-keep:], *_best_first(facts)[:keep_best]}
+    return stay | (facts.keys() & set(always))
 
 
 def _best_first(facts: Mapping[int, Facts]) -> list[int]:
@@ -178,6 +186,7 @@ class CheckpointDirectory:
     Args:
         keep: number of the newest to keep, at least 1.
         keep_best: number of the lowest scores to keep as well.
+        always: steps whose checkpoints are kept in any case.
         is_chief: whether this is the one process that writes and deletes.
         owner: owner of the run directory, checked before each write or deletion.
         writer: with one thread, which writes while the caller goes on; `None`: the
@@ -192,6 +201,7 @@ class CheckpointDirectory:
         *,
         keep: int,
         keep_best: int = 0,
+        always: Collection[int] = (),
         is_chief: bool = True,
         owner: ownership.Owner | None = None,
         writer: futures.Executor | None = None,
@@ -205,6 +215,7 @@ class CheckpointDirectory:
         self._directory = files.path(directory)
         self._keep = keep
         self._keep_best = keep_best
+        self._always = always
         self._is_chief = is_chief
         self._facts: dict[int, Facts] = {}
         self._step = 0
@@ -426,6 +437,8 @@ class CheckpointDirectory:
 
     def _delete_old(self, step: int) -> None:
         facts = self._facts_up_to(step)
-        remaining = steps_to_keep(facts, keep=self._keep, keep_best=self._keep_best)
+        remaining = steps_to_keep(
+            facts, keep=self._keep, keep_best=self._keep_best, always=self._always
+        )
         for old in facts.keys() - remaining:
             self._path(old).unlink()

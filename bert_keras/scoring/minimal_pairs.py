@@ -6,9 +6,6 @@ pseudo-log-likelihood. A tie counts one half: a model that finds all sentences e
 probable has 0.5, where to count ties as right would give it 1. No TensorFlow.
 """
 
-# matplotlib's types are narrower than what it takes.
-# pyright: reportArgumentType=false
-
 import math
 import operator
 import random
@@ -17,11 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from matplotlib import figure, ticker
-
 from bert_keras.core import files
 from bert_keras.labelled import row_files
-from bert_keras.pages import drawing, pictures
 from bert_keras.scoring.sentences import SentenceScore
 
 GOOD_COLUMNS = ("good", "sentence_good")
@@ -179,44 +173,3 @@ def _accuracy(name: str, number: int, right: float, by_length: float) -> Accurac
     share = (right + 2) / (number + 4)
     error = math.sqrt(share * (1 - share) / (number + 4))
     return Accuracy(name, number, right / number, error, by_length / number)
-
-
-def table(tally: Tally) -> Iterator[str]:
-    """Yields lines: the accuracy of each group and their mean, with intervals."""
-    groups = tally.groups()
-    rows = [*groups, tally.mean()] if len(groups) > 1 else [tally.mean()]
-    width = max(len("group"), *(len(row.name) for row in rows))
-    yield f"{'group':{width}}  {'pairs':>7}  {'right':>6}   95 % interval"
-    for row in rows:
-        low, high = row.interval
-        yield (
-            f"{row.name:{width}}  {row.num_pairs:7,}  {row.share:6.1%}  "
-            f"{low:6.1%} - {high:6.1%}"
-        )
-
-
-def draw_groups(tally: Tally, *, title: str) -> figure.Figure:
-    """Draws the accuracy of each group with its interval, the highest above."""
-    groups = sorted(tally.groups(), key=lambda group: -group.share)
-    mean = tally.mean()
-    picture, plot = drawing.new_plot(title, height=1.8 + 0.22 * len(groups))
-    rows = range(len(groups))
-    plot.errorbar(
-        [group.share for group in groups],
-        rows,
-        xerr=[1.96 * group.error for group in groups],
-        fmt="o",
-        color=drawing.BLUE,
-        ecolor=drawing.GREY,
-        markersize=5,
-    )
-    plot.axvline(0.5, color=drawing.VERMILION, label="chance")
-    label = f"mean {mean.share:.1%}"
-    plot.axvline(mean.share, color="black", linestyle="--", label=label)
-    pictures.name_rows(plot, drawing.drawable([group.name for group in groups]))
-    plot.tick_params(axis="y", labelsize=9)
-    plot.set_xlim(0, 1)
-    plot.xaxis.set_major_formatter(ticker.PercentFormatter(1, decimals=0))
-    plot.set_xlabel("pairs told right, with the 95 % interval", fontsize=11)
-    drawing.add_legend(picture)
-    return picture

@@ -1,6 +1,6 @@
 """Minimal pairs as a curve of a pre-training: a fixed sample, at each evaluation."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import keras
 import tensorflow as tf
@@ -49,9 +49,10 @@ class PairsCurve:
             for text in (pair.good, pair.bad):
                 self._score.encode(text, path)
 
-    def __call__(self, trained: keras.Model) -> Mapping[str, float]:
-        """Returns the share of right pairs, of each group and in the mean."""
-        for own, variable in zip(self._network.weights, trained.weights, strict=True):
+    def __call__(self, weights: Sequence[keras.Variable]) -> Mapping[str, float]:
+        """Returns the share of right pairs, of each group and in the mean; `weights`
+        are a `BertPretrainer`'s, in its order."""
+        for own, variable in zip(self._network.weights, weights, strict=True):
             own.assign(variable)
         tally = minimal_pairs.Tally()
         for pair in minimal_pairs.score_pairs(self._score, self._pairs):

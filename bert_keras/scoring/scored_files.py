@@ -11,7 +11,7 @@ from bert_keras.core.settings.config import PllForm
 from bert_keras.inference import fill_mask
 from bert_keras.labelled import reading
 from bert_keras.pages import drawing
-from bert_keras.scoring import minimal_pairs
+from bert_keras.scoring import minimal_pairs, pairs_page
 from bert_keras.scoring.scorer import SentenceScorer
 from bert_keras.scoring.sentences import SentenceScore
 
@@ -96,7 +96,7 @@ def score_pairs(
             for score in (pair.good, pair.bad):
                 summary.add(score)
             write(pair.as_json())
-    yield from minimal_pairs.table(tally)
+    yield from pairs_page.table(tally)
     yield summary.line(scorer)
     yield (
         f"{tally.num_ties:,} ties, which count one half; a model that finds all pieces "
@@ -104,7 +104,7 @@ def score_pairs(
     )
     if picture is not None:
         title = f"Minimal pairs of {files.name_of(path)}"
-        draw = lambda: minimal_pairs.draw_groups(tally, title=title)  # noqa: E731
+        draw = lambda: pairs_page.draw_groups(tally, title=title)  # noqa: E731
         files.write_atomically(picture, drawing.as_png(draw))
 
 

@@ -82,6 +82,8 @@ class Event:
     what: Callable[["Loop"], None]
     every_steps: int | None = None
     """Due at the multiples; `None`: at none."""
+    at_step: int | None = None
+    """Due at this step as well."""
     every_minutes: float | None = None
     """Due when this time has passed since the last time; `None`: never."""
     at_end: bool = True
@@ -93,6 +95,8 @@ class Event:
         """Whether it comes at this step in every run, resumed or not."""
         if step >= last_step:
             return self.at_end
+        if step == self.at_step:
+            return True
         return self.every_steps is not None and step % self.every_steps == 0
 
 
@@ -420,6 +424,7 @@ class Loop:
     def _next_event(self, stretch: Stretch) -> int:
         intervals = [e.every_steps for e in self._job.events if e.every_steps]
         steps = [(self.step // interval + 1) * interval for interval in intervals]
+        steps += [e.at_step for e in self._job.events if (e.at_step or 0) > self.step]
         return min(stretch.last_step, *steps)
 
     def _before_steps(self, step: int) -> None:

@@ -185,7 +185,8 @@ class OptimizerConfig(StrictModel):
     """Steps over which the rate rises linearly from 0."""
     decay_steps: int | None = pydantic.Field(default=None, gt=0)
     """Steps at the end of the run in which the rate falls from its peak (warm-up,
-    stable, decay; Hu et al., 2024); null: all after the warm-up, as in the original."""
+    stable, decay; Hu et al., 2024); null: all after the warm-up, as in the original.
+    The checkpoint before them stays, for `--init` to go on from with other text."""
     decay_power: float = pydantic.Field(default=1.0, gt=0)
     """The rate falls as `(1 - step / num_train_steps) ** decay_power`, with
     `decay_steps` as that power of the share of them that is left; 1: linearly."""
@@ -279,6 +280,10 @@ class PretrainingConfig(StrictModel):
     """Fraction of tokens to predict at the last step, to which it falls linearly from
     the examples' `masked_lm_prob` (Ankner et al., 2024), for examples with dynamic
     masking; evaluation keeps the examples'. null: constant."""
+    ema_decay: float | None = pydantic.Field(default=None, gt=0, lt=1)
+    """Keep a moving average of the weights too, with this decay per step, less in the
+    first steps; evaluations and the finished model have it instead of the last
+    weights, checkpoints both. null: no average."""
     grow_positions: Literal["none", "extrapolate"] = "none"
     """Position embeddings that no phase has trained, when one with longer sequences
     begins: `none`: as initialised; `extrapolate`: continued from the trained ones by
@@ -300,9 +305,8 @@ class PretrainingConfig(StrictModel):
     num_eval_steps: int = pydantic.Field(default=50, gt=0)
     """Most batches of an evaluation, each example once. May change on resume."""
     minimal_pairs: str | None = None
-    """File of minimal pairs, as `score --pairs` reads: of some 1,000, as many of each
-    group, each evaluation finds the better sentence. null: none. May change on
-    resume."""
+    """File of minimal pairs, as `score --pairs` reads, of which each evaluation scores
+    about 1,000, as many of each group; null: none. May change on resume."""
     save_checkpoint_steps: int = pydantic.Field(default=1000, gt=0)
     """Steps between checkpoints. May change on resume."""
     save_checkpoint_minutes: float | None = pydantic.Field(default=None, gt=0)
@@ -329,6 +333,13 @@ class PretrainingConfig(StrictModel):
     precision: Precision = "auto"
     seed: int = 12345
     """Seed of initial weights, shuffling, masks and dropout."""
+
+    @property
+    def decay_begin(self) -> int | None:
+        """Last step at the stable rate; `None`: there is none."""
+        if self.optimizer.decay_steps is None:
+            return None
+        return self.num_train_steps - self.optimizer.decay_steps
 
     def planned_phases(
         self, num_directories: int

@@ -156,6 +156,7 @@ class PretrainingJob(Job):
             owner,
             keep=settings.num_checkpoints,
             keep_best=settings.num_best_checkpoints,
+            always=[settings.decay_begin or 0],
             writer=writer,
         )
         self.events = self._events()
@@ -182,6 +183,7 @@ class PretrainingJob(Job):
                 name="save",
                 what=Loop.save_as_due,
                 every_steps=save_steps,
+                at_step=settings.decay_begin,
                 every_minutes=settings.save_checkpoint_minutes,
                 is_long=False,
             ),
@@ -300,7 +302,7 @@ class PretrainingJob(Job):
     def _evaluate(self, loop: Loop) -> None:
         """Evaluates again until the loss is in the curves, and notes the loss."""
         if self._score_pairs is not None:
-            loop.show(self._score_pairs(self.network))
+            loop.show(self._score_pairs(self._learner.evaluated_weights()))
         if self._evaluation is not None:
             self._last_evaluation = loop.evaluate(self._evaluation)
             loop.checkpoints.record_score(loop.step, self._last_evaluation["loss"])
@@ -374,6 +376,8 @@ class PretrainingJob(Job):
                 self._settings, phase, self.strategy
             ):
                 self._last_evaluation = fit.evaluate(self._learner, evaluation)
+        # They are the finished model; every checkpoint is written.
+        self._learner.take_averages()
         return {
             "steps": loop.step,
             "seconds": round(time.monotonic() - self._began, 1),
@@ -467,6 +471,7 @@ def build_learner(
         recompute=settings.recompute,
         compile_step=compile_step,
         scales_loss=settings.precision == "mixed_float16",
+        ema_decay=settings.ema_decay,
     )
 
 

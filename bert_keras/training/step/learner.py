@@ -7,6 +7,7 @@ perhaps `tokens`, for the log. Summed over replicas and parts of a batch, these 
 mean that one device would compute over the whole batch.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -40,6 +41,9 @@ class Learner(replicas.ReplicatedModel):
         branches: skip clipping and updates that are not finite or not needed. At a
             branch the host would have to wait for any device but a CPU, so others
             compute all.
+        ema_decay: keep a moving average of the weights, with which batches are
+            evaluated. In step t, from 0, the decay is at most (1 + t) / (10 + t): the
+            first weights do not stay in it. `None`: none is kept.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class Learner(replicas.ReplicatedModel):
         compile_step: bool = False,
         scales_loss: bool = False,
         branches: bool = True,
+        ema_decay: float | None = None,
     ):
         super().__init__(name="learner")
         self.network = network
@@ -59,6 +64,9 @@ class Learner(replicas.ReplicatedModel):
         self._compile_step = compile_step
         self._scales_loss = scales_loss
         self._branches = branches
+        self._ema_decay = ema_decay
+        self._averages: list[tuple[keras.Variable, keras.Variable]] = []
+        """Weights with their averages."""
         self._means: dict[str, keras.metrics.Mean] = {}
         self._graphs: dict[int, tuple[Callable | None, Callable | None]] = {}
 
@@ -88,6 +96,11 @@ class Learner(replicas.ReplicatedModel):
                 "loss_scale", "float32", precision.INITIAL_LOSS_SCALE
             )
             self.good_steps = self._counter("good_steps")
+        if self._ema_decay is not None:
+            self._averages = [
+                (variable, self._average_of(variable))
+                for variable in self.trainable_variables
+            ]
         self.optimizer.build(self.trainable_variables)
         if replicas.is_multi_worker(self.distribute_strategy):
             # Each process has its own values: whether it asks all for something.
@@ -102,6 +115,16 @@ class Learner(replicas.ReplicatedModel):
                 for name in REQUESTS
             }
         self.built = True
+
+    def _average_of(self, variable: keras.Variable):
+        return self.add_weight(
+            name=f"average_{variable.path.replace('/', '_')}",
+            shape=variable.shape,
+            dtype=variable.dtype,
+            initializer="zeros",
+            trainable=False,
+            aggregation="only_first_replica",
+        )
 
     def use_parts(self, num_parts: int) -> None:
         """Changes the number of parts; graphs of other numbers stay."""
@@ -189,7 +212,13 @@ class Learner(replicas.ReplicatedModel):
         return totals
 
     def _forward(self, batch):
-        return self.network.loss_terms(batch, self(batch, training=False))
+        scope = contextlib.nullcontext()
+        if self._averages:
+            scope = keras.StatelessScope(
+                [(own, optimization.local_value(a)) for own, a in self._averages]
+            )
+        with scope:
+            return self.network.loss_terms(batch, self(batch, training=False))
 
     def _forward_backward(self, batch, weights, scale):
         is_tpu = replicas.kind_of_devices(self.distribute_strategy) == "TPU"
@@ -264,7 +293,28 @@ class Learner(replicas.ReplicatedModel):
             tf.cond(is_finite, apply, lambda: None)
         else:
             apply(only_if=is_finite)
+        if self._averages:
+            self._move_averages(num_updates, is_finite)
         return norm, is_finite
+
+    def _move_averages(self, num_updates, is_finite) -> None:
+        read, count = optimization.local_value, tf.cast(num_updates, tf.float32)
+        decay = tf.minimum(self._ema_decay, (1 + count) / (10 + count))
+        share = tf.where(is_finite, 1 - decay, 0.0)
+        for variable, average in self._averages:
+            mean = read(average)
+            mean += share * (read(variable) - mean)
+            optimization.assign_local(average, mean)
+
+    def evaluated_weights(self) -> list[keras.Variable]:
+        """Returns the network's weights, or their averages where there are any."""
+        averages = {id(variable): average for variable, average in self._averages}
+        return [averages.get(id(each), each) for each in self.network.weights]
+
+    def take_averages(self) -> None:
+        """Makes the averages, if there are any, the network's weights."""
+        for variable, average in self._averages:
+            variable.assign(average)
 
     def test_step(self, batch):
         """Adds a batch to the running means, in as many parts as a step.

@@ -208,6 +208,14 @@ class TestWhatIsKept:
         assert checkpoints.latest_name() == str(path)
         assert checkpoints.best().name == "step-0000000025.npz"
 
+    def test_some_steps_in_any_case(self, tmp_path):
+        checkpoints = opened(tmp_path, keep=1, keep_best=0, always=[10, 12])
+        for step, _ in SAVES:
+            checkpoints.save(step, state(step))
+        assert steps(checkpoints) == [10, 35]
+        opened(tmp_path, keep=1, always=[10]).restore_latest(state())
+        assert steps(checkpoints) == [10, 35]
+
     def test_scores_that_come_after_the_checkpoint(self, tmp_path):
         """As when they come with it; also where the run was interrupted in between."""
         found = []

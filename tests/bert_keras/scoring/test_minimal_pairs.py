@@ -9,7 +9,7 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.pages import drawing
-from bert_keras.scoring import minimal_pairs
+from bert_keras.scoring import minimal_pairs, pairs_page
 from bert_keras.scoring.minimal_pairs import MinimalPair, ScoredPair, Tally
 from bert_keras.scoring.sentences import SentenceScore
 
@@ -108,7 +108,7 @@ def test_the_table():
         for right in rights:
             ends = sentence(-1.0), sentence(-2.0)
             tally.add(scored(*(ends if right else ends[::-1]), group))
-    assert list(minimal_pairs.table(tally)) == [
+    assert list(pairs_page.table(tally)) == [
         "group               pairs   right   95 % interval",
         "agreement              10  100.0%   81.7% - 100.0%",
         "islands                 4   25.0%    0.0% -  58.5%",
@@ -119,7 +119,7 @@ def test_the_table():
 def test_pairs_without_groups_have_one_line():
     tally = Tally()
     tally.add(scored(sentence(-1.0), sentence(-2.0), group=""))
-    lines = list(minimal_pairs.table(tally))
+    lines = list(pairs_page.table(tally))
     assert [line.split()[0] for line in lines] == ["group", "all"]
 
 
@@ -186,7 +186,7 @@ def test_the_picture_has_a_dot_for_each_group():
             ends = sentence(-1.0), sentence(-2.0)
             is_right = right < number % 11
             tally.add(scored(*(ends if is_right else ends[::-1]), f"group {number}"))
-    picture = minimal_pairs.draw_groups(tally, title="Minimal pairs")
+    picture = pairs_page.draw_groups(tally, title="Minimal pairs")
     (plot,) = picture.axes
     values = plot.lines[0].get_xdata()
     assert list(values) == sorted((g.share for g in tally.groups()), reverse=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.checkpoints import run_weights
+from bert_keras.checkpoints import conversion, run_weights
 from bert_keras.checkpoints.containers import npz_files
 from bert_keras.core import files, ownership
 from bert_keras.core.errors import InputError, Stopped
@@ -101,6 +101,24 @@ def test_muon_is_told_the_precision(tiny_examples, tmp_path, monkeypatch):
         train([tiny_examples], tmp_path / "run", options)
 
 
+def test_averages_are_kept_resumed_and_become_the_model(tiny_examples, tmp_path):
+    whole = tmp_path / "whole"
+    train([tiny_examples], whole, settings(ema_decay=0.9))
+    resumed = resuming.broken_off(whole, tmp_path / "resumed", 5)
+    train([tiny_examples], resumed, settings(ema_decay=0.9))
+    assert_same_state(whole, resumed)
+    results = [(run / "results.json").read_text() for run in (whole, resumed)]
+    one, other = (json.loads(text)["eval"] for text in results)
+    assert one == other
+    last = weights(whole)
+    found = conversion.read(whole).arrays
+    name = "encoder/embeddings/word_embeddings"
+    path = f"bert_pretrainer/{name}"
+    averages = last[f"non_trainable/learner/average_{path.replace('/', '_')}"]
+    np.testing.assert_array_equal(found[name], averages)
+    assert np.abs(averages - last[f"weights/{path}"]).max() > 1e-5
+
+
 @pytest.mark.slow
 def test_muon_resumes_to_the_same_bits(tiny_examples, tmp_path):
     """Its matrices have one moment and the rest two: all of them are restored."""
@@ -113,6 +131,25 @@ def test_muon_resumes_to_the_same_bits(tiny_examples, tmp_path):
     moments = [name for name in weights(whole) if "layer_0_feed_forward_o" in name]
     ends = sorted(name.rpartition("output_dense_")[2] for name in moments)
     assert ends == ["bias_m", "bias_v", "kernel_m"]
+
+
+def test_the_checkpoint_before_the_decay_stays(tiny_examples, tmp_path):
+    """Also in a run that went on just before it, and `--init` can go on from it."""
+    optimizer = {**conftest.PRETRAINING["optimizer"], "decay_steps": 5}
+    changes = {"num_checkpoints": 1, "save_checkpoint_steps": 6}
+    changes = settings(optimizer=optimizer, num_best_checkpoints=0, **changes)
+    whole = tmp_path / "whole"
+    train([tiny_examples], whole, changes)
+    names = ["step-0000000007.npz", "step-0000000012.npz"]
+    assert sorted(p.name for p in (whole / "checkpoints").glob("*.npz")) == names
+    stable = whole / "checkpoints" / names[0]
+    resumed = resuming.broken_off(whole, tmp_path / "resumed", 7)
+    train([tiny_examples], resumed, changes)
+    assert_same_state(whole, resumed)
+    assert (resumed / "checkpoints" / names[0]).is_file()
+    train([tiny_examples], tmp_path / "other", settings(), init=conversion.init(stable))
+    facts = json.loads((tmp_path / "other/inputs.json").read_text())
+    assert facts["init_sha256"]
 
 
 def test_a_finished_run_is_left_as_it_is(pretrained_run, tiny_examples, caplog):
