@@ -120,10 +120,6 @@ Best: among evaluations of the same phase as the last one.
 
 Baseline: the commonest masked token, `the`, always guessed.
 
-## What may be wrong
-
-- **rate too low**: 40 steps at a rate of 0.0001 move a weight by 0.002 at most, and it begins with 0.02: raise `optimizer.learning_rate`, or make more steps.
-
 |  | the run |
 | --- | --- |
 | training time, loading left out | 0:00:17 |
@@ -133,6 +129,10 @@ Baseline: the commonest masked token, `the`, always guessed.
 | restarts | 1, first logged step after it: 21 |
 | skipped steps | 1 |
 | num_replicas | 2 |
+
+## What may be wrong
+
+- **rate too low**: 40 steps at a rate of 0.0001 move a weight by 0.002 at most, and it begins with 0.02: raise `optimizer.learning_rate`, or make more steps.
 
 ## Model, data and settings
 
