@@ -298,7 +298,8 @@ def draw_curves(path: Path, curves: Sequence[Curve]) -> None:
             plot.plot(hours, curve.blimp, "o-", markersize=3, label=curve.name)
         for bar, name in BARS.items():
             plot.axhline(bar, color=drawing.GREY, linestyle="--")
-            plot.annotate(name, (0, bar), fontsize=9, verticalalignment="bottom")
+            where = {"transform": plot.get_yaxis_transform(), "va": "bottom"}
+            plot.text(0.01, bar, name, fontsize=9, **where)
         plot.set(xlabel="processor hours", ylabel="pairs told right, %, mean of 67")
         drawing.add_legend(image, num_columns=3)
         return image
