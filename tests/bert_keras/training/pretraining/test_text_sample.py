@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 from collections import Counter
 
 import pytest
@@ -181,3 +182,30 @@ def test_a_pretraining_warns_once(tmp_path, tiny_vocab, caplog):
     page = (writing.write_report(run) / "report.md").read_text()
     assert "## What may be wrong" in page
     assert "- **unknown words**: " in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("optimizer", "causes"),
+    [
+        ({"learning_rate": 3e-3}, set()),
+        ({"learning_rate": 1e-6}, {"rate too low", "stuck"}),
+        ({"learning_rate": 3e-3, "max_grad_norm": 1e-3}, {"clipping"}),
+        ({"learning_rate": 0.5}, {"rate too high", "diverged", "stuck"}),
+    ],
+    ids=str,
+)
+def test_trainings_that_cannot_work(tmp_path, tiny_examples, caplog, optimizer, causes):
+    """Real ones: a fault is among the causes, and a sound run has none."""
+    settings = conftest.PRETRAINING | {"num_train_steps": 1200}
+    settings |= {"save_checkpoint_steps": 400, "draw_steps": 10_000}
+    settings["optimizer"] = {"warmup_steps": 100} | optimizer
+    plan = strict.build_config(config.PretrainingConfig, settings)
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    pretrain.pretrain(plan, [tiny_examples], tmp_path / "run", strategy=strategy)
+    lines = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    matches = [re.match(r"(?:step \d+: )?([a-z -]+): ", line) for line in lines]
+    # The tiny text counts through its words again and again.
+    found = {match[1] for match in matches if match} - {"repeated text"}
+    assert bool(found) == bool(causes)
+    assert found <= causes
