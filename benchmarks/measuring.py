@@ -4,6 +4,7 @@ Scripts run from the root of the repository, as `python -m benchmarks.NAME`. The
 tables in Markdown, which people put into the pages of `benchmarks/results/`.
 """
 
+import argparse
 import contextlib
 import ctypes
 import datetime
@@ -170,6 +171,17 @@ class Worker:
         self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
+
+
+def run_stage(title: str, stages: Mapping[str, Callable[..., None]]) -> None:
+    """Runs the stage that the command line names, with its other words."""
+    parser = argparse.ArgumentParser(description=title)
+    parser.add_argument("stage", choices=stages)
+    parser.add_argument("--work", type=Path, required=True, help="for all that is made")
+    parser.add_argument("--data", type=Path, help="dumps, books and labelled files")
+    parser.add_argument("--only", nargs="+", default=[], help="recipes")
+    args = parser.parse_args()
+    stages[args.stage](args)
 
 
 def start(main: Callable[[], None], make_answer: Callable[..., Callable]) -> None:

@@ -12,7 +12,6 @@ draws `strict_small.png` in WORK. Cost is the processor time of the training, sc
 left out. Finished work is not done again; an unfinished run begins again. Linux only.
 """
 
-import argparse
 import csv
 import glob
 import gzip
@@ -315,13 +314,7 @@ STAGES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("stage", choices=STAGES)
-    parser.add_argument("--work", type=Path, required=True, help="for all that is made")
-    parser.add_argument("--data", type=Path, help="books, articles, labelled files")
-    parser.add_argument("--only", nargs="+", default=[], help="recipes")
-    args = parser.parse_args()
-    STAGES[args.stage](args)
+    measuring.run_stage(__doc__.splitlines()[0], STAGES)
 
 
 if __name__ == "__main__":

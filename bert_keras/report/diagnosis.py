@@ -1,7 +1,7 @@
-"""What may be wrong with a pre-training: its text, its settings, its curves.
+"""Names what may be wrong with a pre-training, in its text, settings and curves.
 
-Limits are wide: a sound run should have no finding. Each finding says what was seen,
-what is usual, and what to change.
+The limits are wide, so that a sound run has no finding. Each finding tells the run's
+figure, the usual one, and what to change.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ MIN_STEPS = 1000
 
 
 class TextSample(strict.StrictModel):
-    """Figures of some training examples, as a run sees them."""
+    """Figures of some of a run's training examples."""
 
     num_examples: int
     num_shards: int
@@ -30,8 +30,8 @@ class TextSample(strict.StrictModel):
     unknown_share: float
     """Of pieces: `[UNK]`."""
     repeated_share: float
-    """Of runs of 16 pieces: those that come more than three times, for each time that
-    `dupe_factor` asks for."""
+    """Of runs of 16 pieces: the share that more than `3 * dupe_factor` examples
+    contain."""
     padding_share: float
     masked_share: float
     """Of pieces: those to predict."""
@@ -56,10 +56,13 @@ def read_sample(directory: Path) -> TextSample | None:
 
 
 def of_start(
-    settings: Mapping[str, Any], sample: TextSample | None
+    settings: Mapping[str, Any],
+    sample: TextSample | None,
+    *,
+    is_further_training: bool,
 ) -> Iterator[Finding]:
-    """Yields what can be known before the first step."""
-    yield from of_settings(settings)
+    """Yields what is known before the first step; `settings` by dotted key."""
+    yield from of_settings(settings, is_further_training=is_further_training)
     if sample is not None:
         yield from of_text(sample)
         yield from of_order(settings, sample)
@@ -112,7 +115,9 @@ def of_order(settings: Mapping[str, Any], sample: TextSample) -> Iterator[Findin
         )
 
 
-def of_settings(settings: Mapping[str, Any]) -> Iterator[Finding]:
+def of_settings(
+    settings: Mapping[str, Any], *, is_further_training: bool
+) -> Iterator[Finding]:
     steps = settings["num_train_steps"]
     warmup = settings["optimizer.warmup_steps"]
     rate = settings["optimizer.learning_rate"]
@@ -126,12 +131,13 @@ def of_settings(settings: Mapping[str, Any]) -> Iterator[Finding]:
     if settings["optimizer.name"] == "lamb":
         # Its steps are shares of a weight's own size.
         return
-    if rate * steps / 2 < 5 * scale:
+    # A step moves a weight by about its rate at most; trained ones need not move far.
+    if rate * steps < 10 * scale and not is_further_training:
         yield Finding(
             "rate too low",
-            f"{steps:,} steps at a rate of {rate:g} move a weight by "
-            f"{rate * steps / 2:.2g} at most, and it begins with {scale:g}: raise "
-            "`optimizer.learning_rate`, or make more steps",
+            f"{steps:,} steps at a rate of up to {rate:g} move a weight by about "
+            f"{rate * steps:.2g} at most, and initial weights are of a size of "
+            f"{scale:g}: raise `optimizer.learning_rate`, or make more steps",
         )
     if rate > 0.01:
         yield Finding(
@@ -141,7 +147,7 @@ def of_settings(settings: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 CURVES = ("masked_lm_loss", "gradient_norm", "skipped_steps")
-"""Curves of the training that are looked at."""
+"""Names of the training's curves that `of_curves` reads."""
 
 
 def of_curves(
@@ -152,11 +158,11 @@ def of_curves(
     *,
     first_step: int = 0,
 ) -> Iterator[Finding]:
-    """Yields what the steps after `first_step` show, where the phase begins: losses of
-    another one do not compare.
+    """Yields what the steps after `first_step` show, at which the phase begins: losses
+    of two phases do not compare.
 
     Args:
-        train: those of `CURVES` that there are.
+        train: the curves of `CURVES` that the run has, by name.
         held_out: the masked-LM loss of the evaluations.
     """
     warmup = settings["optimizer.warmup_steps"]

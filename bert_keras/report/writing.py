@@ -61,7 +61,9 @@ def _problems(run_dir: Path, run: facts.Facts) -> list[diagnosis.Finding]:
     train = {name: facts.find_curve(run.train, name) for name in diagnosis.CURVES}
     held_out = facts.find_curve(run.eval, "masked_lm_loss")
     return [
-        *diagnosis.of_start(run.settings, sample),
+        *diagnosis.of_start(
+            run.settings, sample, is_further_training="init_sha256" in run.inputs
+        ),
         *diagnosis.of_curves(
             run.settings,
             {name: curve for name, curve in train.items() if curve is not None},

@@ -17,8 +17,6 @@ METRIC = "minimal_pairs_accuracy"
 NUM_PAIRS = 1000
 """Pairs of a sample, about: as many of each group."""
 
-_LADDER = (16, 32, 64, 128, 256, 512)
-
 
 class PairsCurve:
     """Scores pairs with the weights that a training has reached, in float32."""
@@ -37,13 +35,15 @@ class PairsCurve:
         with strategy.scope():
             self._network = pretrainer.BertPretrainer(bert_config, dtype="float32")
             self._network.build()
+        longest = bert_config.max_position_embeddings
+        ladder = [*(n for n in (16, 32, 64, 128) if n < longest), longest]
         is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
         self._score = SentenceScorer(
             self._network,
             tokenizer,
             strategy=strategy,
             # A TPU compiles each shape.
-            ladder=_LADDER if is_tpu else (),
+            ladder=ladder if is_tpu else (),
         )
         for pair in self._pairs:
             for text in (pair.good, pair.bad):

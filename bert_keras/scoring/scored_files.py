@@ -109,7 +109,7 @@ def score_pairs(
 
 
 class Summary:
-    """What of the sentences a tokenizer did not keep."""
+    """Counts the capitals and words that the tokenizer did not keep."""
 
     def __init__(self) -> None:
         self.num_sentences = self.num_with_capitals = 0

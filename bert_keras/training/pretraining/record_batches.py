@@ -113,20 +113,18 @@ class RecordBatches:
             batch_size //= worker.num_workers
             worker = worker._replace(index=0, num_workers=1)
         num_records = sum(shard.num_records for shard in shards)
+        own_share = tf.constant(self.config.masked_lm_prob, tf.float64)
         records = self._shuffled(shards, start_step * batch_size)
         rows = tf.range(batch_size, dtype=tf.int64)
 
         def with_chance(step: tf.Tensor, batch: tuple) -> tuple:
-            share = (self.mask_share or self._own_share)(step)
+            share = own_share if self.mask_share is None else self.mask_share(step)
             epochs = (step * batch_size + rows) // num_records
             return epochs, tf.fill([batch_size], share), *batch
 
         batches = records.batch(batch_size, drop_remainder=True).enumerate(start_step)
         shares = _shares(batches.map(with_chance), worker)
         return self._parsed(shares, has_dropout=True)
-
-    def _own_share(self, batch: tf.Tensor | None = None) -> tf.Tensor:
-        return tf.constant(self.config.masked_lm_prob, tf.float64)
 
     def shards_of_steps(
         self, shards: Sequence[Shard], *, start_step: int, num_steps: int
@@ -164,7 +162,8 @@ class RecordBatches:
         records = records.concatenate(self._padding().repeat(self.batch_size))
         batches = records.batch(self.batch_size, drop_remainder=True)
         epoch = tf.constant(dynamic_masking.EVALUATION_EPOCH, tf.int64)
-        chance = [tf.fill([self.batch_size], v) for v in (epoch, self._own_share())]
+        share = tf.constant(self.config.masked_lm_prob, tf.float64)
+        chance = [tf.fill([self.batch_size], value) for value in (epoch, share)]
         with_chance = (
             batches.take(num_batches).repeat().map(lambda *batch: (*chance, *batch))
         )

@@ -24,11 +24,11 @@ from bert_keras.model import flops, pretrainer
 from bert_keras.report import diagnosis
 from bert_keras.scoring import pairs_curve
 from bert_keras.training.pretraining import (
+    curve_warnings,
     inputs,
     phases,
     position_growth,
     text_sample,
-    warnings,
 )
 from bert_keras.training.run import (
     Event,
@@ -118,17 +118,19 @@ class PretrainingJob(Job):
             if verified is None or not files.is_remote(phase.directory)
         ]
         run_directory.write_verified(directory, hashed)
-        if self.is_chief:
-            self._look_at_the_text()
 
-    def _look_at_the_text(self) -> None:
-        """Writes a sample's figures once, and warns of what no training can mend."""
+    def _check_start(self) -> None:
+        """Measures the text once, and warns of what no training can mend."""
         path = self.run.directory / run_directory.TEXT_SAMPLE_NAME
         if not path.is_file():
             sample = text_sample.read(self._settings, self._phase)
             files.write_json(path, sample.model_dump())
         self._sample = diagnosis.read_sample(self.run.directory)
-        for finding in diagnosis.of_start(self._flat_settings, self._sample):
+        for finding in diagnosis.of_start(
+            self._flat_settings,
+            self._sample,
+            is_further_training=self._is_further_training,
+        ):
             logger.warning("%s: %s", *finding)
 
     @property
@@ -137,6 +139,8 @@ class PretrainingJob(Job):
 
     def build(self, owner: ownership.Owner | None, writer: futures.Executor) -> None:
         settings = self._settings
+        if self.is_chief:
+            self._check_start()
         self._learner = build_learner(
             settings, self.run.bert_config, self._planned[0], self.strategy
         )
@@ -156,7 +160,7 @@ class PretrainingJob(Job):
             owner,
             keep=settings.num_checkpoints,
             keep_best=settings.num_best_checkpoints,
-            always=[settings.decay_begin or 0],
+            always=[] if settings.decay_begin is None else [settings.decay_begin],
             writer=writer,
         )
         self.events = self._events()
@@ -347,7 +351,9 @@ class PretrainingJob(Job):
         if not loop.is_chief:
             return watchers
         watchers.append(
-            warnings.Warnings(self._flat_settings, self._sample, phase.first_step)
+            curve_warnings.CurveWarnings(
+                self._flat_settings, self._sample, phase.first_step
+            )
         )
         if settings.profile_steps is not None:
             directory = self._logs / "train"

@@ -1,4 +1,4 @@
-"""Figures of some of a phase's training examples, for `report.diagnosis`."""
+"""Measures the text of a phase on some of its examples, for `report.diagnosis`."""
 
 import dataclasses
 
@@ -9,18 +9,23 @@ from bert_keras.report.diagnosis import TextSample
 from bert_keras.training.pretraining import phases
 
 NUM_EXAMPLES = 2000
+_BATCH_SIZE = 100
+"""Examples that are read at a time, whatever the batches of the training."""
 _RUN_LENGTH = 16
-"""Pieces in a run that is looked for again."""
+"""Pieces in a run that may come again."""
 
 
 def read(settings: config.PretrainingConfig, phase: phases.Phase) -> TextSample:
-    """Reads examples of all shards in turn."""
+    """Reads the first examples of several shards, which take turns."""
     examples, vocabulary = phase.examples, phase.vocabulary
-    # Left to right nothing would be masked.
-    reader = phases.batches_of(settings, phase)
-    reader = dataclasses.replace(reader, attention="bidirectional")
+    reader = dataclasses.replace(
+        phases.batches_of(settings, phase),
+        batch_size=_BATCH_SIZE,
+        # Left to right nothing would be masked.
+        attention="bidirectional",
+    )
     data, num_batches = reader.to_evaluate(
-        phase.train_shards, num_batches=-(-NUM_EXAMPLES // phase.batch_size)
+        phase.train_shards, num_batches=NUM_EXAMPLES // _BATCH_SIZE
     )
     batches = list(data.take(num_batches).as_numpy_iterator())
     batch = {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
@@ -48,7 +53,7 @@ def read(settings: config.PretrainingConfig, phase: phases.Phase) -> TextSample:
 
 
 def _without_masks(batch: dict[str, np.ndarray]) -> np.ndarray:
-    """Returns the ids as the text has them."""
+    """Returns `(n, L)` ids with the true ones in place of masks."""
     ids = batch["input_ids"].copy()
     rows, slots = np.nonzero(batch["masked_lm_weights"])
     columns = batch["masked_lm_positions"][rows, slots]
@@ -57,16 +62,21 @@ def _without_masks(batch: dict[str, np.ndarray]) -> np.ndarray:
 
 
 def _repeated_share(ids: np.ndarray, mask: np.ndarray, usual: int) -> float:
-    """Returns the share of runs of pieces that more than `usual` rows have.
+    """Returns the share of runs of pieces that more than `usual` rows contain.
 
-    Of all runs those are looked at whose hash is in a certain eighth: the same ones
-    wherever a row begins.
+    `ids` are `(n, L)`, and `mask` tells padding. Only the runs whose hash is below an
+    eighth of all hashes count: these are the same wherever a row begins. Rows shorter
+    than a run have a share of 0.
     """
-    runs = np.lib.stride_tricks.sliding_window_view(ids, _RUN_LENGTH, axis=1)
-    is_whole = np.lib.stride_tricks.sliding_window_view(mask, _RUN_LENGTH, axis=1)
+    num_runs = max(0, ids.shape[1] - _RUN_LENGTH + 1)
+    hashes = np.zeros((len(ids), num_runs), np.uint64)
+    chosen = np.ones(hashes.shape, bool)
     factors = np.random.default_rng(0).integers(1, 2**62, _RUN_LENGTH, np.uint64)
-    hashes = (runs.astype(np.uint64) * (factors | np.uint64(1))).sum(axis=2)
-    chosen = is_whole.all(axis=2) & (hashes >> np.uint64(61) == 0)
+    for place, factor in enumerate(factors | np.uint64(1)):
+        columns = slice(place, place + num_runs)
+        hashes += ids[:, columns].astype(np.uint64) * factor
+        chosen &= mask[:, columns]
+    chosen &= hashes >> np.uint64(61) == 0
     rows, columns = np.nonzero(chosen)
     pairs = np.unique(np.stack([hashes[rows, columns], rows.astype(np.uint64)]), axis=1)
     _, counts = np.unique(pairs[0], return_counts=True)

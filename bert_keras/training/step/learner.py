@@ -89,18 +89,18 @@ class Learner(replicas.ReplicatedModel):
         """Makes all variables; call it inside the strategy's scope."""
         terms = self.network.loss_terms(batch, self.network(batch))
         self._means = {name: keras.metrics.Mean(name=name) for name in terms}
-        self.skipped_steps = self._counter("skipped_steps")
-        self.skipped_in_a_row = self._counter("skipped_in_a_row")
+        self.skipped_steps = self._add_variable("skipped_steps")
+        self.skipped_in_a_row = self._add_variable("skipped_in_a_row")
         if self._scales_loss:
-            self.loss_scale = self._counter(
+            self.loss_scale = self._add_variable(
                 "loss_scale", "float32", precision.INITIAL_LOSS_SCALE
             )
-            self.good_steps = self._counter("good_steps")
+            self.good_steps = self._add_variable("good_steps")
         if self._ema_decay is not None:
-            self._averages = [
-                (variable, self._average_of(variable))
-                for variable in self.trainable_variables
-            ]
+            for variable in self.trainable_variables:
+                name = f"average_{variable.path.replace('/', '_')}"
+                average = self._add_variable(name, variable.dtype, shape=variable.shape)
+                self._averages.append((variable, average))
         self.optimizer.build(self.trainable_variables)
         if replicas.is_multi_worker(self.distribute_strategy):
             # Each process has its own values: whether it asks all for something.
@@ -115,16 +115,6 @@ class Learner(replicas.ReplicatedModel):
                 for name in REQUESTS
             }
         self.built = True
-
-    def _average_of(self, variable: keras.Variable):
-        return self.add_weight(
-            name=f"average_{variable.path.replace('/', '_')}",
-            shape=variable.shape,
-            dtype=variable.dtype,
-            initializer="zeros",
-            trainable=False,
-            aggregation="only_first_replica",
-        )
 
     def use_parts(self, num_parts: int) -> None:
         """Changes the number of parts; graphs of other numbers stay."""
@@ -144,10 +134,11 @@ class Learner(replicas.ReplicatedModel):
         for copy in strategy.experimental_local_results(self._requests[name]):
             copy.assign(value)
 
-    def _counter(self, name: str, dtype: str = "int32", value: float = 0):
+    def _add_variable(self, name: str, dtype="int32", value: float = 0, shape=()):
+        """Adds a variable that is no weight of the network."""
         return self.add_weight(
             name=name,
-            shape=(),
+            shape=shape,
             dtype=dtype,
             initializer=keras.initializers.Constant(value),
             trainable=False,

@@ -132,7 +132,7 @@ Baseline: the commonest masked token, `the`, always guessed.
 
 ## What may be wrong
 
-- **rate too low**: 40 steps at a rate of 0.0001 move a weight by 0.002 at most, and it begins with 0.02: raise `optimizer.learning_rate`, or make more steps.
+- **rate too low**: 40 steps at a rate of up to 0.0001 move a weight by about 0.004 at most, and initial weights are of a size of 0.02: raise `optimizer.learning_rate`, or make more steps.
 
 ## Model, data and settings
 

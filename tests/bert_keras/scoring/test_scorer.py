@@ -14,18 +14,12 @@ from bert_keras.core.settings import config
 from bert_keras.data import tokenization
 from bert_keras.model import pretrainer
 from bert_keras.scoring import scored_files, scorer
+from tests import conftest
 
 WORDS = [a + b for a in "bdgkl" for b in "aeiou"]
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 TOKENS += [f"##{word}" for word in WORDS] + [".", ","]
-CONFIG = config.BertConfig(
-    vocab_size=len(TOKENS),
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    intermediate_size=24,
-    max_position_embeddings=32,
-)
+CONFIG = conftest.TINY.model_copy(update={"vocab_size": len(TOKENS)})
 
 
 def made_up(number: int) -> list[str]:
@@ -168,6 +162,17 @@ def test_a_run_of_lower_precision_is_scored_in_float32(network, model):
         keras.config.set_dtype_policy(with_policy)
     (expected,) = scored_files.score(model, ["ba be bi."])
     np.testing.assert_allclose(scores[0].log_probs, expected.log_probs, atol=1e-6)
+
+
+def test_fixed_shapes_change_nothing(network, model):
+    """As on a TPU; the last rows and columns are filled up."""
+    tokenizer = conversion.read_with_tokenizer(model).tokenizer
+    score = scorer.SentenceScorer(network, tokenizer, ladder=(8, 32))
+    sentences = made_up(30)
+    for ours, plain in zip(
+        score(sentences), scored_files.score(model, sentences), strict=True
+    ):
+        np.testing.assert_allclose(ours.log_probs, plain.log_probs, atol=1e-5)
 
 
 @pytest.mark.parametrize(

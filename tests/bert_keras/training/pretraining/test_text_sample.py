@@ -70,6 +70,11 @@ def test_figures_are_those_of_all_examples(tiny_examples):
     assert found.entropy == pytest.approx(entropy)
 
 
+def test_batches_of_the_training_do_not_matter(tiny_examples):
+    large = SETTINGS.model_copy(update={"global_batch_size": 4096})
+    assert read(tiny_examples, large)[0] == read(tiny_examples)[0]
+
+
 def test_left_to_right_has_the_same_text(tiny_examples):
     causal = SETTINGS.model_copy(
         update={"model": config.ModelConfig(attention="left_to_right")}
@@ -118,7 +123,11 @@ def causes(sample):
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"dupe_factor": 5}, {"pack_instances": True}, {"masking": "static"}],
+    [
+        *({}, {"dupe_factor": 5}, {"pack_instances": True}, {"masking": "static"}),
+        # Shorter than a run of pieces that may come again.
+        {"max_seq_length": 12},
+    ],
     ids=str,
 )
 def test_sound_text(tmp_path, tiny_vocab, settings):

@@ -15,9 +15,8 @@ from bert_keras.training.tensorboard import curves
 logger = logging.getLogger(__name__)
 
 
-class Warnings(watcher.Watcher):
-    """Looks at the curves of a phase, as far as this process made them, at each
-    evaluation."""
+class CurveWarnings(watcher.Watcher):
+    """Checks a phase's curves, as far as this process drew them, at evaluations."""
 
     def __init__(
         self,
