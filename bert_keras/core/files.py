@@ -346,7 +346,7 @@ def check_is_new(directory: Path) -> None:
 
 
 def new_file(name: Path) -> pathlib.Path:
-    """Returns the path of a file to be made, in a directory that there is."""
+    """Checks that a file does not exist and its directory does; returns its path."""
     new = path(name)
     if exists(new):
         raise InputError(f"{new}: exists already; choose another name")

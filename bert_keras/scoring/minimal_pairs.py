@@ -43,7 +43,7 @@ class ScoredPair(NamedTuple):
 
     @property
     def right_by_length(self) -> float:
-        """The same, for a model that finds all pieces equally probable."""
+        """`right` of a model that finds all pieces equally probable."""
         return _larger(-len(self.good.pieces), -len(self.bad.pieces))
 
     def as_json(self) -> dict[str, object]:
@@ -57,6 +57,7 @@ class ScoredPair(NamedTuple):
 
 
 def _larger(good: float, bad: float) -> float:
+    """Returns 1 if the first number is larger, 0.5 if both are equal, else 0."""
     # What differs by the rounding of float32 alone is equal.
     if math.isclose(good, bad, rel_tol=1e-6):
         return 0.5
@@ -112,7 +113,7 @@ def _column(row: row_files.Row, names: Sequence[str]) -> str:
 def sample(
     pairs: Sequence[MinimalPair], per_group: int, *, seed: int
 ) -> list[MinimalPair]:
-    """Draws at most so many pairs of each group, the same for the same pairs."""
+    """Draws up to `per_group` pairs of each group; their order does not matter."""
     groups = defaultdict(list)
     for pair in pairs:
         groups[pair.group].append(pair)

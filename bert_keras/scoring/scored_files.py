@@ -24,7 +24,7 @@ def score(
     Args:
         model: run directory, or any checkpoint with a masked-LM head that `convert`
             reads.
-        texts: sentences; their casing is the model's business.
+        texts: sentences; the tokenizer of an uncased model lower-cases them.
         pll: which pieces are masked together, see `PllForm`.
 
     Raises:

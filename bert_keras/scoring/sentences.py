@@ -13,7 +13,7 @@ class SentenceScore(NamedTuple):
     log_probs: np.ndarray
     """`(num_pieces,)` float32, in nats."""
     num_words: int
-    """Words of the tokenizer, to which punctuation marks belong."""
+    """Words as the tokenizer divides them; a punctuation mark is a word."""
 
     @property
     def num_unknown(self) -> int:

@@ -48,10 +48,10 @@ class CurveWarnings(watcher.Watcher):
             self._sample,
             first_step=self._first_step,
         )
-        for finding in findings:
-            if finding.cause not in self._warned_of:
-                logger.warning("step %d: %s: %s", step, *finding)
-            self._warned_of.add(finding.cause)
+        for cause, text in findings:
+            if cause not in self._warned_of:
+                logger.warning("may be wrong: %s: at step %d %s", cause, step, text)
+            self._warned_of.add(cause)
 
 
 def _curve(points: list[tuple[int, float]]) -> Curve:

@@ -131,7 +131,7 @@ class PretrainingJob(Job):
             self._sample,
             is_further_training=self._is_further_training,
         ):
-            logger.warning("%s: %s", *finding)
+            logger.warning("may be wrong: %s: %s", *finding)
 
     @property
     def _flat_settings(self) -> dict[str, Any]:
