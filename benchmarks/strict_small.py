@@ -175,6 +175,7 @@ def command(work: Path, directory: Path) -> list[object]:
     recipe, seed = directory.name.split(",seed=")
     facts = PLAN["recipes"][recipe]
     settings = [*facts.get("set", []), *PLAN["settings"], f"seed={seed}"]
+    settings = [each.replace("WORK", str(work)) for each in settings]
     words = ["pretrain", "--config", facts["config"], "--examples"]
     words += examples_of(work, directory)
     return [*measuring.BERT_KERAS, *words, *measuring.set_options(settings)]

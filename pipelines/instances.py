@@ -235,7 +235,7 @@ def make_pairs(
     """
     max_num_tokens = config.max_seq_length - 3  # [CLS] A [SEP] B [SEP]
     target_length = max_num_tokens
-    if rng.random() < config.short_seq_prob:
+    if rng.random() < config.short_prob:
         target_length = 2 + below(max_num_tokens - 1, rng)
     own = borders[index]
     num_needed = 1 if partners.has_partners else 2
@@ -405,8 +405,10 @@ def make_full_sentence_spans(
     RoBERTa's FULL-SENTENCES (Liu et al., 2019, section 4.2): as many whole sentences as
     fit, with one separator between documents. Each duplicate has another random order
     of the documents. Nothing is left out: a sentence longer than an instance continues
-    in the next instance. As in RoBERTa, `short_seq_prob` is not used. Returns the
-    tokens of all duplicates, with separators, and instances with an empty B.
+    in the next instance. With `short_seq_prob` that share of the instances, each by
+    itself, has as many whole sentences as fit a random shorter length, or a longer
+    one. Returns the tokens of all duplicates, with separators, and instances with an
+    empty B.
     """
     limit = config.max_seq_length - 2  # [CLS] A [SEP]
     num_tokens = sum(len(document.token_ids) + 1 for document in documents)
@@ -422,7 +424,9 @@ def make_full_sentence_spans(
         offset = duplicate_index * num_tokens
         stream = tokens[offset : offset + num_tokens]
         firsts, sentences = _join(stream, [draw[2] for draw in draws], separator)
-        spans = np.array(_pack_sentences(sentences, limit), np.int64).reshape(-1, 2)
+        rng = random.Random(draws[0][0] if draws else 0)
+        packed = _pack_sentences(sentences, limit, config.short_prob, rng)
+        spans = np.array(packed, np.int64).reshape(-1, 2)
         # The masks depend on the document in which the instance begins.
         of = np.searchsorted(firsts, spans[:, 0], side="right") - 1
         places = spans[:, :1] - firsts[of, np.newaxis]
@@ -457,7 +461,10 @@ def _join(
 
 
 def _pack_sentences(
-    sentences: Sequence[tuple[int, int]], limit: int
+    sentences: Sequence[tuple[int, int]],
+    limit: int,
+    short_prob: float,
+    rng: random.Random,
 ) -> list[tuple[int, int]]:
     """Returns spans of at most `limit` tokens: whole sentences, unless longer."""
     spans = []
@@ -468,7 +475,11 @@ def _pack_sentences(
         while ends[index] - start > limit:
             spans.append((start, start + limit))
             start += limit
-        next_index = bisect.bisect_right(ends, start + limit, lo=index)
+        target = limit
+        if short_prob and rng.random() < short_prob:
+            target = 1 + below(limit, rng)
+        # A sentence longer than its target is an instance too.
+        next_index = bisect.bisect_right(ends, start + target, lo=index + 1)
         spans.append((start, ends[next_index - 1]))
         index = next_index
     return spans

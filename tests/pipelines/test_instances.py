@@ -396,13 +396,16 @@ def test_whole_full_sentences():
     ]
 
 
+@pytest.mark.parametrize("short_seq_prob", [None, 1.0])
 @pytest.mark.parametrize("seed", range(20))
-def test_full_sentences_leave_nothing_out(seed):
+def test_full_sentences_leave_nothing_out(seed, short_seq_prob):
     documents = random_documents(seed)
     for index, document in enumerate(documents):
         ids = [1000 * (index + 1) + i for i in range(len(document.token_ids))]
         documents[index] = dataclasses.replace(document, token_ids=ids)
-    texts, spans = pack_full_sentences(documents, dupe_factor=2, random_seed=seed)
+    texts, spans = pack_full_sentences(
+        documents, dupe_factor=2, random_seed=seed, short_seq_prob=short_seq_prob
+    )
     whole = Counter(token for text in texts for token in text if token != 3)
     tokens = [token for document in documents for token in document.token_ids]
     assert whole == Counter(tokens * 2)
@@ -416,12 +419,32 @@ def test_full_sentences_leave_nothing_out(seed):
             if 3 not in (before, after):
                 assert after == before + 1
         # What follows would not have fitted.
-        if text[-1] in ends and following[0] == text[-1] + 1:
+        if not short_seq_prob and text[-1] in ends and following[0] == text[-1] + 1:
             sentence = next(
                 (i for i, token in enumerate(following) if token in ends), 10
             )
             assert len(text) + sentence + 1 > 10
     assert len(set(spans.seeds.tolist())) == len(texts)
+
+
+def test_short_full_sentences():
+    """Whole sentences, of all lengths, as often as asked."""
+    document = make_document("a", [3] * 4000, first_id=0)
+    lengths = {}
+    for short_seq_prob in (None, 0.3, 1.0):
+        texts, _ = pack_full_sentences(
+            [document], max_seq_length=32, short_seq_prob=short_seq_prob
+        )
+        assert all(text[0] % 3 == 0 and text[-1] % 3 == 2 for text in texts)
+        lengths[short_seq_prob] = Counter(len(text) for text in texts[:-1])
+    assert set(lengths[None]) == {30}
+    assert set(lengths[1.0]) == {*range(3, 31, 3)}
+    # Targets of 1 to 5 tokens give a sentence, of 6 to 8 two, and so on to 30.
+    share = {n: count / lengths[1.0].total() for n, count in lengths[1.0].items()}
+    expected = {3: 5 / 30, **{n: 3 / 30 for n in range(6, 30, 3)}, 30: 1 / 30}
+    assert share == pytest.approx(expected, abs=0.04)
+    of = lengths[0.3]
+    assert 1 - of[30] / of.total() == pytest.approx(0.3 * 29 / 30, abs=0.05)
 
 
 def test_full_sentences_come_in_another_order_each_time():

@@ -88,8 +88,9 @@ class ExamplesConfig(StrictModel):
     dupe_factor: int | None = pydantic.Field(default=None, ge=1)
     """Copies of each document, each with other pairs and masks; null: 10, or 1 with
     dynamic masking, which draws new masks in each epoch."""
-    short_seq_prob: float = pydantic.Field(default=0.1, ge=0, le=1)
-    """Fraction of examples that aim at a random shorter length."""
+    short_seq_prob: float | None = pydantic.Field(default=None, ge=0, le=1)
+    """Fraction of examples that aim at a random shorter length; null: 0.1, or 0 with
+    full sentences, as RoBERTa has them."""
     masking: Literal["static", "dynamic"] = "static"
     """`static` writes masked and padded examples; `dynamic` writes plain ones, which
     training masks when it loads them, differently in each epoch."""
@@ -144,6 +145,13 @@ class ExamplesConfig(StrictModel):
         if self.dupe_factor is not None:
             return self.dupe_factor
         return 10 if self.masking == "static" else 1
+
+    @property
+    def short_prob(self) -> float:
+        """`short_seq_prob`, or its default for this kind of packing."""
+        if self.short_seq_prob is not None:
+            return self.short_seq_prob
+        return 0.1 if self.packing == "sentence_pairs" else 0.0
 
     @property
     def num_predictions(self) -> int:
