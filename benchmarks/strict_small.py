@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import yaml
 
 from benchmarks import compute, measuring
@@ -39,6 +40,10 @@ GLUE = {
 """Columns of text of the tasks whose training files are read, without labels. CoLA and
 SST-2 are not: one is linguists' examples, the other parts of sentences."""
 SEED = 1
+PAIRS_PER_KIND = 60
+"""Pairs that each checkpoint is scored on, 4,020 in all; the last one is on all."""
+RULE_WORDS = [*range(1, 10), *range(10, 101, 10)]
+"""Millions of words seen at which the rules ask for a checkpoint."""
 NUM_SHARDS, NUM_HELD_OUT = 64, 2
 BARS = {65.08: "GPT-2, 98 M, the organisers' of 2026", 69.8: "LSTM, 83 M words"}
 """Published means over the 67 kinds of all of BLiMP's pairs."""
@@ -191,18 +196,24 @@ def make_answer(work: str, directory: str) -> Any:
 
 
 def score_checkpoints(work: Path, directory: Path) -> dict[str, Any]:
-    """Returns the accuracy at each checkpoint, in all and by group."""
+    """Returns the accuracy at each checkpoint, in all and by kind: of the last one on
+    all pairs, of the others on a sample."""
     from bert_keras.scoring import minimal_pairs, scored_files
 
     pairs = minimal_pairs.read_pairs(work / "pairs.jsonl")
+    sample = minimal_pairs.sample(pairs, PAIRS_PER_KIND, seed=SEED)
     points = {}
-    for path in sorted((directory / "checkpoints").glob("step-*.npz")):
+    paths = sorted((directory / "checkpoints").glob("step-*.npz"))
+    for path in paths:
+        chosen = pairs if path == paths[-1] else sample
         tally = minimal_pairs.Tally()
         scorer = scored_files.load_scorer(path)
-        for pair in minimal_pairs.score_pairs(scorer, pairs, total=2 * len(pairs)):
+        scored = minimal_pairs.score_pairs(scorer, chosen, total=2 * len(chosen))
+        for pair in scored:
             tally.add(pair)
         mean = tally.mean()
         points[int(path.stem.partition("-")[2])] = {
+            "pairs": len(chosen),
             "blimp": 100 * mean.share,
             "error": 100 * mean.error,
             "groups": {group.name: 100 * group.share for group in tally.groups()},
@@ -295,12 +306,21 @@ def draw_curves(path: Path, curves: Sequence[Curve]) -> None:
         image, plot = drawing.new_plot("BLiMP by processor time", width=9, height=5.4)
         for curve in curves:
             hours = [seconds / 3600 for seconds in curve.seconds]
-            plot.plot(hours, curve.blimp, "o-", markersize=3, label=curve.name)
+            (line,) = plot.plot(hours, curve.blimp, "o-", markersize=3)
+            line.set_label(curve.name)
+            for words in RULE_WORDS:
+                if curve.words[0] <= words <= curve.words[-1]:
+                    x, y = (
+                        np.interp(words, curve.words, v) for v in (hours, curve.blimp)
+                    )
+                    plot.plot(x, y, "|", color="black", markersize=10)
+                    plot.text(x, y, f"{words} \n", fontsize=8, ha="right")
         for bar, name in BARS.items():
             plot.axhline(bar, color=drawing.GREY, linestyle="--")
             where = {"transform": plot.get_yaxis_transform(), "va": "bottom"}
             plot.text(0.01, bar, name, fontsize=9, **where)
-        plot.set(xlabel="processor hours", ylabel="pairs told right, %, mean of 67")
+        labels = "processor hours; numbers: million words seen"
+        plot.set(xlabel=labels, ylabel="pairs told right, %, mean of 67")
         drawing.add_legend(image, num_columns=3)
         return image
 
