@@ -235,7 +235,8 @@ def make_pairs(
     """
     max_num_tokens = config.max_seq_length - 3  # [CLS] A [SEP] B [SEP]
     target_length = max_num_tokens
-    if rng.random() < config.short_prob:
+    short_prob = config.short_seq_prob
+    if rng.random() < (0.1 if short_prob is None else short_prob):
         target_length = 2 + below(max_num_tokens - 1, rng)
     own = borders[index]
     num_needed = 1 if partners.has_partners else 2
@@ -425,7 +426,7 @@ def make_full_sentence_spans(
         stream = tokens[offset : offset + num_tokens]
         firsts, sentences = _join(stream, [draw[2] for draw in draws], separator)
         rng = random.Random(draws[0][0] if draws else 0)
-        packed = _pack_sentences(sentences, limit, config.short_prob, rng)
+        packed = _pack_sentences(sentences, limit, config.short_seq_prob or 0.0, rng)
         spans = np.array(packed, np.int64).reshape(-1, 2)
         # The masks depend on the document in which the instance begins.
         of = np.searchsorted(firsts, spans[:, 0], side="right") - 1

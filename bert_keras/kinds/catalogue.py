@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import config, finetuning
-from bert_keras.kinds import held_out_parts, registry
+from bert_keras.kinds import registry, splits
 from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import glue
 from bert_keras.labelled import dataset
@@ -23,7 +23,7 @@ FORMS = tuple(dict.fromkeys(kind.form for kind in _LABELLED))
 """Forms of the user's own data."""
 
 
-class Official(NamedTuple):
+class DatasetFiles(NamedTuple):
     """A data set outside GLUE, with paths relative to its folder."""
 
     form: str
@@ -31,16 +31,16 @@ class Official(NamedTuple):
     dev: str
 
 
-DATASETS: Mapping[str, Official] = MappingProxyType(
+DATASETS: Mapping[str, DatasetFiles] = MappingProxyType(
     {
-        "SQuAD1.1": Official("span", "train-v1.1.json", "dev-v1.1.json"),
-        "SQuAD2.0": Official("span", "train-v2.0.json", "dev-v2.0.json"),
-        "TriviaQA": Official(
+        "SQuAD1.1": DatasetFiles("span", "train-v1.1.json", "dev-v1.1.json"),
+        "SQuAD2.0": DatasetFiles("span", "train-v2.0.json", "dev-v2.0.json"),
+        "TriviaQA": DatasetFiles(
             "span", "qa/wikipedia-train.json", "qa/wikipedia-dev.json"
         ),
-        "SWAG": Official("choice", "train.csv", "val.csv"),
-        "CODAH": Official("choice", "train.tsv", "dev.tsv"),
-        "CoNLL-2003": Official("tagging", "eng.train", "eng.testa"),
+        "SWAG": DatasetFiles("choice", "train.csv", "val.csv"),
+        "CODAH": DatasetFiles("choice", "train.tsv", "dev.tsv"),
+        "CoNLL-2003": DatasetFiles("tagging", "eng.train", "eng.testa"),
     }
 )
 
@@ -157,8 +157,8 @@ def find_training_files(
 
 def read_parts(
     train: str | Path, dev: Sequence[str | Path], settings: finetuning.FinetuningConfig
-) -> held_out_parts.Files:
-    return held_out_parts.read(find(settings), train, dev, settings)
+) -> splits.Files:
+    return splits.read(find(settings), train, dev, settings)
 
 
 def read(

@@ -9,7 +9,7 @@ import tensorflow as tf
 from bert_keras.checkpoints import run_directory, starting_point, weights
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
-from bert_keras.kinds import held_out_parts
+from bert_keras.kinds import splits
 from bert_keras.kinds.kind import Labelled
 from bert_keras.training import run
 from bert_keras.training.finetuning import loop, settings_check
@@ -36,7 +36,7 @@ def finetune(
 
     Args:
         kind: of the task of the settings (`catalogue.find`).
-        dev: files to evaluate on, the main one first; see `kinds.held_out_parts` for
+        dev: files to evaluate on, the main one first; see `kinds.splits` for
             parts of `train`. The scores of the others have the file's name before them.
         init: checkpoint (`conversion.init`): gives encoder, vocabulary and casing.
         from_scratch: take the sizes of that encoder, but random weights.
@@ -59,7 +59,7 @@ def finetune(
         ),
         paths={
             "train": train,
-            "dev": held_out_parts.places(train, dev),
+            "dev": splits.display_names(train, dev),
             "init": init.path,
         },
         output_dir=output_dir,
@@ -82,7 +82,7 @@ def _read_inputs(
     start = _read_init(init, settings.max_seq_length)
     if settings.distillation != finetuning.DistillationConfig():
         raise InputError("`distillation` is for `bert-keras distill`: leave it out")
-    task, names, data = held_out_parts.read(kind, train, dev, settings)
+    task, names, data = splits.read(kind, train, dev, settings)
     head = ("bilstm_units", "num_bilstm_layers", "feature_layers")
     task = task.model_copy(update={key: getattr(settings, key) for key in head})
     examples = [
@@ -95,8 +95,8 @@ def _read_inputs(
         start, task, transfers_head=kind.transfers_head
     )
     recorded = {
-        "train_sha256": held_out_parts.digest(train),
-        "dev_sha256": held_out_parts.digests(dev),
+        "train_sha256": splits.file_hash(train),
+        "dev_sha256": splits.file_hashes(dev),
         "init_sha256": starting_point.digest(start, arrays),
         "from_scratch": from_scratch,
     }

@@ -147,13 +147,6 @@ class ExamplesConfig(StrictModel):
         return 10 if self.masking == "static" else 1
 
     @property
-    def short_prob(self) -> float:
-        """`short_seq_prob`, or its default for this kind of packing."""
-        if self.short_seq_prob is not None:
-            return self.short_seq_prob
-        return 0.1 if self.packing == "sentence_pairs" else 0.0
-
-    @property
     def num_predictions(self) -> int:
         """`max_predictions_per_seq`, or its default for this length."""
         if self.max_predictions_per_seq is not None:

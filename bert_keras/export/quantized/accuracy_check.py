@@ -13,7 +13,7 @@ from bert_keras.checkpoints import conversion, run_directory
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.export import loading
-from bert_keras.kinds import catalogue, held_out_parts, registry, served
+from bert_keras.kinds import catalogue, registry, served, splits
 from bert_keras.labelled import dataset
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class DevFile:
             )
         inputs = model_dir / run_directory.INPUTS_NAME
         recorded = json.loads(files.read_text(inputs)) if inputs.is_file() else {}
-        if held_out_parts.digest(path) == recorded.get("train_sha256"):
+        if splits.file_hash(path) == recorded.get("train_sha256"):
             raise InputError(
                 f"--dev {path}: the run was trained on this very file, which says "
                 "nothing about what is lost on other texts: give a file of others"

@@ -16,7 +16,7 @@ import numpy as np
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.data import features
-from bert_keras.kinds import held_out_parts
+from bert_keras.kinds import splits
 from bert_keras.kinds.ranking import scores
 from bert_keras.kinds.ranking.candidates import Question
 from bert_keras.kinds.ranking.records import RankedPassages
@@ -174,7 +174,7 @@ class RankingDataset(dataset.Dataset):
                 np.float32
             ),
             question_seeds=np.array(
-                [held_out_parts.number_of(q.text) for q in self.rows], np.uint64
+                [splits.number_of(q.text) for q in self.rows], np.uint64
             ),
             settings=settings.ranking,
             seed=settings.seed,

@@ -17,7 +17,7 @@ import numpy as np
 from bert_keras.core import files, progress
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
-from bert_keras.kinds import held_out_parts
+from bert_keras.kinds import splits
 from bert_keras.kinds.ranking import candidates
 from bert_keras.kinds.ranking.candidates import Question
 from bert_keras.kinds.text import similarity
@@ -215,7 +215,7 @@ def _chosen(
     order = order[cosines[order] > -np.inf][choice.skip :]
     order = order[cosines[order] <= limit]
     if len(order) > choice.num_negatives:
-        place = [choice.seed & (2**64 - 1), held_out_parts.number_of(asked)]
+        place = [choice.seed & (2**64 - 1), splits.number_of(asked)]
         rng = np.random.default_rng(place)
         order = order[np.sort(rng.permutation(len(order))[: choice.num_negatives])]
     return numbers[order]

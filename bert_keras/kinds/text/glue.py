@@ -31,7 +31,7 @@ class Submission(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class GlueTask:
     """A data set. Splits are named as their files, without `.tsv`."""
 
     folder: str | None = None
@@ -56,29 +56,29 @@ class Task:
 _ENTAILMENT = ("entailment", "not_entailment")
 _MNLI_LABELS = ("contradiction", "entailment", "neutral")
 
-TASKS: Mapping[str, Task] = {
-    "CoLA": Task(
+TASKS: Mapping[str, GlueTask] = {
+    "CoLA": GlueTask(
         columns=TextColumns(text="sentence"),
         metrics=("matthews",),
         submissions={"test": Submission("CoLA.tsv", 1063)},
         column_names=("source", "label", "mark", "sentence"),
     ),
-    "SST-2": Task(
+    "SST-2": GlueTask(
         columns=TextColumns(text="sentence"),
         submissions={"test": Submission("SST-2.tsv", 1821)},
     ),
-    "MRPC": Task(
+    "MRPC": GlueTask(
         columns=TextColumns(text="#1 String", text_pair="#2 String", label="Quality"),
         metrics=("f1", "accuracy"),
         submissions={"test": Submission("MRPC.tsv", 1725)},
     ),
-    "STS-B": Task(
+    "STS-B": GlueTask(
         columns=_SENTENCES.model_copy(update={"label": "score"}),
         labels=None,
         metrics=("spearman", "pearson"),
         submissions={"test": Submission("STS-B.tsv", 1379)},
     ),
-    "QQP": Task(
+    "QQP": GlueTask(
         columns=TextColumns(
             text="question1", text_pair="question2", label="is_duplicate"
         ),
@@ -87,7 +87,7 @@ TASKS: Mapping[str, Task] = {
         # Questions with a line end in them, in the release of 2018.
         max_broken_train_lines=100,
     ),
-    "MNLI": Task(
+    "MNLI": GlueTask(
         # Files have 12 columns or, with the labels of five annotators, 16.
         columns=_SENTENCES.model_copy(update={"label": "gold_label"}),
         labels=_MNLI_LABELS,
@@ -97,17 +97,17 @@ TASKS: Mapping[str, Task] = {
             "test_mismatched": Submission("MNLI-mm.tsv", 9847),
         },
     ),
-    "QNLI": Task(
+    "QNLI": GlueTask(
         columns=TextColumns(text="question", text_pair="sentence"),
         labels=_ENTAILMENT,
         submissions={"test": Submission("QNLI.tsv", 5463)},
     ),
-    "RTE": Task(
+    "RTE": GlueTask(
         labels=_ENTAILMENT,
         submissions={"test": Submission("RTE.tsv", 3000)},
     ),
-    "WNLI": Task(submissions={"test": Submission("WNLI.tsv", 146)}),
-    "AX": Task(
+    "WNLI": GlueTask(submissions={"test": Submission("WNLI.tsv", 146)}),
+    "AX": GlueTask(
         folder="diagnostic",
         labels=_MNLI_LABELS,
         metrics=("matthews",),
@@ -157,7 +157,9 @@ def read_rows(path: Path, name: str) -> Iterator[dict[str, str]]:
     return (row for _, row in _rows(TASKS[name], path.stem, path))
 
 
-def _rows(task: Task, split: str, path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+def _rows(
+    task: GlueTask, split: str, path: Path
+) -> Iterator[tuple[int, dict[str, str]]]:
     """Yields line number and values by column of each row; quotes are ordinary."""
     lines = reading.read_lines(path)
     has_names = task.column_names is None or split in task.submissions
@@ -184,7 +186,7 @@ def _rows(task: Task, split: str, path: Path) -> Iterator[tuple[int, dict[str, s
 
 
 def _example(
-    task: Task, row: Mapping[str, str], line: int, *, has_label: bool, path: Path
+    task: GlueTask, row: Mapping[str, str], line: int, *, has_label: bool, path: Path
 ) -> text.LabelledText:
     columns = task.columns
     wanted = [columns.text, columns.text_pair, columns.label if has_label else None]
@@ -205,7 +207,7 @@ def _example(
     return text.LabelledText(row[columns.text], second, label, line)
 
 
-def _is_label(task: Task, label: str) -> bool:
+def _is_label(task: GlueTask, label: str) -> bool:
     if task.labels is not None:
         return label in task.labels
     return bool(re.fullmatch(r"[0-9]+(\.[0-9]*)?", label)) and float(label) <= 5

@@ -12,7 +12,7 @@ from bert_keras.checkpoints import native, run_directory, starting_point, weight
 from bert_keras.core import errors, files, manifest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
-from bert_keras.kinds import catalogue, held_out_parts, registry
+from bert_keras.kinds import catalogue, registry, splits
 from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import text, text_forms
 from bert_keras.labelled import dataset, text_windows
@@ -214,8 +214,8 @@ def read_data(
     """
     is_plain = not is_tuned(teacher)
     recorded = {
-        "train_sha256": held_out_parts.digest(is_plain and _listing(train) or train),
-        "dev_sha256": held_out_parts.digests(dev),
+        "train_sha256": splits.file_hash(is_plain and _listing(train) or train),
+        "dev_sha256": splits.file_hashes(dev),
         "has_labels": has_labels,
         "teacher_sha256": starting_point.digest(teacher, teacher.arrays),
         "student_sha256": starting_point.digest(student, student.arrays),
@@ -244,7 +244,7 @@ def read_data(
     facts = {
         "train_sha256": recorded["train_sha256"],
         "teacher_sha256": recorded["teacher_sha256"],
-        "held_out": held_out_parts.part_of(dev),
+        "held_out": splits.parse_split(dev),
         **_input_settings(settings),
         # Questions whose answers have no place have no labels: they are left out.
         **({"has_labels": True} if has_labels and task.kind == "span" else {}),
@@ -272,7 +272,7 @@ def _examples(
                 f"{', '.join(theirs.labels[:5])}): take a teacher tuned on these labels"
             )
         has_pairs = _check_pairs(data[0], theirs, path)
-    elif held_out_parts.part_of(dev):
+    elif splits.parse_split(dev):
         raise InputError(
             f"--dev {dev[0]} is a part of a labelled training file: give --labels, or "
             "a file of its own"
@@ -282,7 +282,7 @@ def _examples(
         has_pairs = _check_pairs(texts, theirs, path)
         fraction = settings.train_fraction
         data = [
-            held_out_parts.fraction(texts, fraction, seed=settings.seed),
+            splits.fraction(texts, fraction, seed=settings.seed),
             *(catalogue.read(p, settings, has_text_pair=has_pairs) for p in dev),
         ]
         names = [files.path(name).name for name in (train, *dev)]
@@ -324,9 +324,7 @@ def plain_inputs(
     texts = plain_texts(path, settings)
     if settings.train_fraction != 1:
         keys = (f"{text}\0" for text in plain_texts(path, settings))
-        rows = held_out_parts.chosen_rows(
-            keys, settings.train_fraction, seed=settings.seed
-        )
+        rows = splits.chosen_rows(keys, settings.train_fraction, seed=settings.seed)
         numbers = set(rows.tolist())
         texts = (text for number, text in enumerate(texts) if number in numbers)
     windows = text_windows.cut(

@@ -16,7 +16,7 @@ import tensorflow as tf
 from bert_keras.checkpoints import conversion, run_directory, weights
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
-from bert_keras.kinds import held_out_parts, registry
+from bert_keras.kinds import registry, splits
 from bert_keras.lab.distill import data as distill_data
 from bert_keras.lab.distill import student as students
 from bert_keras.lab.distill import teacher_logits
@@ -105,7 +105,7 @@ def distill(
             "teacher": teacher,
             "student": student,
             "train": train,
-            "dev": held_out_parts.places(train, dev),
+            "dev": splits.display_names(train, dev),
         },
         output_dir=output_dir,
         strategy=strategy,

@@ -11,7 +11,7 @@ from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, ownership, progress
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, sweeps
-from bert_keras.kinds import catalogue, held_out_parts, registry
+from bert_keras.kinds import catalogue, registry, splits
 from bert_keras.lab.sweep import (
     baselines,
     comparison_page,
@@ -175,7 +175,7 @@ def _learn_baselines(
     grid: sweeps.SweepConfig,
     command: planning.Command,
     directory: Path,
-    data: held_out_parts.Files,
+    data: splits.Files,
     metric: str,
 ) -> list[scores.Outcome]:
     """Learns the baselines from all shares with all seeds; finished ones are read."""
@@ -203,12 +203,10 @@ def _learn_baselines(
     return outcomes
 
 
-def _learn_baseline(run: planning.Run, path: Path, data: held_out_parts.Files) -> None:
+def _learn_baseline(run: planning.Run, path: Path, data: splits.Files) -> None:
     """Writes the answers and results of a baseline, as a run of `finetune` has them."""
     train, dev = data.data[:2]
-    share = held_out_parts.fraction(
-        train, run.settings.train_fraction, seed=run.settings.seed
-    )
+    share = splits.fraction(train, run.settings.train_fraction, seed=run.settings.seed)
     start = time.perf_counter()
     predict = baselines.learn(str(run.value(planning.MODEL_KEY)), share, data.task)
     seconds = time.perf_counter() - start

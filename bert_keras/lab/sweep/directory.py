@@ -13,7 +13,7 @@ from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import fields, finetuning, strict
-from bert_keras.kinds import catalogue, held_out_parts, registry
+from bert_keras.kinds import catalogue, registry, splits
 from bert_keras.lab.sweep import planning, scores
 from bert_keras.labelled import answers
 
@@ -52,12 +52,12 @@ def _hash_data(command: planning.Command) -> dict[str, Any]:
     """Returns the SHA-256 of the data; of each fold, if there are several."""
     if not command.folds:
         return {
-            "train_sha256": held_out_parts.digest(command.train),
-            "dev_sha256": held_out_parts.digests(command.dev),
+            "train_sha256": splits.file_hash(command.train),
+            "dev_sha256": splits.file_hashes(command.dev),
         }
     return {
-        "train_sha256": [held_out_parts.digest(fold.train) for fold in command.folds],
-        "dev_sha256": [held_out_parts.digests(fold.dev) for fold in command.folds],
+        "train_sha256": [splits.file_hash(fold.train) for fold in command.folds],
+        "dev_sha256": [splits.file_hashes(fold.dev) for fold in command.folds],
         "folds": [fold.name for fold in command.folds],
     }
 

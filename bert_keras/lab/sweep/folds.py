@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bert_keras.core.errors import InputError
-from bert_keras.kinds import catalogue, held_out_parts
+from bert_keras.kinds import catalogue, splits
 
 PLACE = "{fold}"
 """The placeholder for the name of a fold in the names of files."""
@@ -32,7 +32,7 @@ def find_folds(
 
     `train`, `dev` and `data` name a file for each fold if they contain `PLACE`. Else
     the training file has `num_folds` parts, by a hash of what its examples are about
-    (see `kinds.held_out_parts`), each held out in turn.
+    (see `kinds.splits`), each held out in turn.
     """
     if any(PLACE in path for path in (train, data, *(dev or ())) if path):
         if num_folds is not None:
@@ -65,7 +65,7 @@ def _find_files_of_folds(
             f"--{'data' if data else 'train'}: expected {PLACE} once, as in --dev, got "
             f"{pattern or 'nothing'}"
         )
-    if dev and PLACE not in dev[0] and held_out_parts.part_of(dev) is None:
+    if dev and PLACE not in dev[0] and splits.parse_split(dev) is None:
         # One fold's dev examples would be among the training examples of the others.
         raise InputError(
             f"--dev: expected {PLACE} in the first name, as in --train, got {dev[0]}"

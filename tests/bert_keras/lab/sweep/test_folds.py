@@ -9,7 +9,7 @@ import pytest
 from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, sweeps
-from bert_keras.kinds import catalogue, held_out_parts
+from bert_keras.kinds import catalogue, splits
 from bert_keras.lab import sweep
 from bert_keras.lab.sweep import folds, planning
 from tests.bert_keras.lab.sweep.test_sweep_runs import FAKE, calls, command_in, rows
@@ -197,9 +197,9 @@ def test_folds_of_codah(shared_data):
     data = catalogue.read(path, finetuning.FinetuningConfig(task="CODAH"))
     keys, sizes = [], []
     for number in range(1, 6):
-        part = held_out_parts.part_of([f"{number}/5"])
+        part = splits.parse_split([f"{number}/5"])
         assert part is not None
-        trained, evaluated = held_out_parts.split(data, part)
+        trained, evaluated = splits.split(data, part)
         assert not {*trained.keys()} & {*evaluated.keys()}
         keys += evaluated.keys()
         sizes.append(len(evaluated))

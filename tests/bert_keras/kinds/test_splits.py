@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.kinds import held_out_parts
+from bert_keras.kinds import splits
 from bert_keras.kinds.choice import dataset as choice_data
 from bert_keras.kinds.choice import swag
 from bert_keras.kinds.span import dataset as span_data
@@ -38,11 +38,11 @@ def texts(*rows: str) -> text_forms.TextDataset:
     ],
 )
 def test_a_part_is_in_percent_or_one_of_several(dev, part):
-    assert held_out_parts.part_of(dev) == part
+    assert splits.parse_split(dev) == part
 
 
-def part(name: str) -> held_out_parts.Part:
-    found = held_out_parts.part_of([name])
+def part(name: str) -> splits.Part:
+    found = splits.parse_split([name])
     assert found is not None
     return found
 
@@ -63,13 +63,13 @@ def part(name: str) -> held_out_parts.Part:
 )
 def test_parts_that_are_none(dev, message):
     with pytest.raises(InputError, match=message):
-        held_out_parts.part_of(dev)
+        splits.parse_split(dev)
 
 
 def test_a_file_of_such_a_name_is_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "10%").write_text("text\tlabel\na\tb\n")
-    assert held_out_parts.part_of(["10%"]) is None
+    assert splits.parse_split(["10%"]) is None
 
 
 def test_the_choice_is_that_of_every_machine():
@@ -86,20 +86,18 @@ def test_folds_have_each_example_once():
         holders = [[f for f in folds if f.holds(key)] for key in keys]
         assert {len(those) for those in holders} == {1}
         assert min(holders.count([fold]) for fold in folds) > 1100 / num_folds
-    first, tenth = (
-        held_out_parts.split(texts(*keys), part(p)) for p in ("1/10", "10%")
-    )
+    first, tenth = (splits.split(texts(*keys), part(p)) for p in ("1/10", "10%"))
     assert first == tenth
 
 
 def test_a_share_of_many_in_any_order():
     rows = [str(n % 4000) for n in range(5000)]
     random.Random(1).shuffle(rows)
-    trained, evaluated = held_out_parts.split(texts(*rows), part("10%"))
+    trained, evaluated = splits.split(texts(*rows), part("10%"))
     assert len(trained) + len(evaluated) == 5000
     assert abs(len(evaluated) - 500) < 75  # Three deviations of a binomial.
     assert not set(trained.keys()) & set(evaluated.keys())
-    larger = held_out_parts.split(texts(*sorted(rows)), part("20%"))[1]
+    larger = splits.split(texts(*sorted(rows)), part("20%"))[1]
     assert set(evaluated.keys()) < set(larger.keys())
     # The order of the file stays.
     assert [row.line for row in trained.rows] == sorted(r.line for r in trained.rows)
@@ -111,7 +109,7 @@ def test_no_side_may_be_empty():
         match="train.tsv: of 3 examples, which are about 1 different things, --dev 10% "
         "holds 0 out: give another part, or a file",
     ):
-        held_out_parts.split(texts("a", "a", "a"), part("10%"))
+        splits.split(texts("a", "a", "a"), part("10%"))
 
 
 def test_what_examples_of_every_form_are_about():
@@ -147,25 +145,25 @@ def test_what_examples_of_every_form_are_about():
 def test_digests_know_a_share_from_a_file(tmp_path):
     path = tmp_path / "dev.tsv"
     path.write_text("a")
-    assert held_out_parts.digests(["10%", path]) == ["10%", held_out_parts.digest(path)]
+    assert splits.file_hashes(["10%", path]) == ["10%", splits.file_hash(path)]
     with pytest.raises(InputError, match=r"none.tsv: cannot be read: No such file"):
-        held_out_parts.digests([tmp_path / "none.tsv"])
+        splits.file_hashes([tmp_path / "none.tsv"])
 
 
 def test_a_smaller_fraction_is_part_of_a_larger_one():
     data = texts(*(f"text {number}" for number in range(1000)))
     sizes, earlier = [], set()
     for share in (0.001, 0.01, 0.07, 0.3, 0.3001, 1):
-        rows = held_out_parts.fraction(data, share, seed=3).rows
+        rows = splits.fraction(data, share, seed=3).rows
         assert earlier <= {*rows} and rows == sorted(rows, key=data.rows.index)
         sizes.append(len(rows))
         earlier = {*rows}
     assert sizes == [1, 10, 70, 300, 301, 1000]
-    tenth, other = (held_out_parts.fraction(data, 0.1, seed=s).rows for s in (3, 4))
+    tenth, other = (splits.fraction(data, 0.1, seed=s).rows for s in (3, 4))
     assert 0 < len({*tenth} & {*other}) < 30
     # What every machine chooses.
-    assert len(held_out_parts.fraction(data, 1e-10, seed=3)) == 1
-    assert [row.text for row in held_out_parts.fraction(data, 0.003, seed=3).rows] == [
+    assert len(splits.fraction(data, 1e-10, seed=3)) == 1
+    assert [row.text for row in splits.fraction(data, 0.003, seed=3).rows] == [
         "text 318",
         "text 644",
         "text 825",

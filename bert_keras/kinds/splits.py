@@ -40,7 +40,7 @@ class Part(NamedTuple):
         return self.begin * 2.0**64 <= number_of(key) < self.end * 2.0**64
 
 
-def part_of(dev: Sequence[str | Path]) -> Part | None:
+def parse_split(dev: Sequence[str | Path]) -> Part | None:
     """Returns the part of the training file that `dev[0]` names; `None`: it is a file.
 
     A part is a share in percent, such as `10%`, or a fold: `1/5` to `5/5` are five
@@ -87,18 +87,18 @@ _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?")
 _FOLD = re.compile(r"([0-9]+)/([0-9]+)")
 
 
-def digests(dev: Sequence[str | Path]) -> list[str]:
-    """Returns the `digest` of each development file, and a part of another as it is."""
-    part_of(dev)
-    return [str(path) if _is_part(path) else digest(path) for path in dev]
+def file_hashes(dev: Sequence[str | Path]) -> list[str]:
+    """Returns the hash of each development file, and the name of a part."""
+    parse_split(dev)
+    return [str(path) if _is_part(path) else file_hash(path) for path in dev]
 
 
-def places(train: str | Path, dev: Sequence[str | Path]) -> list[str | Path]:
+def display_names(train: str | Path, dev: Sequence[str | Path]) -> list[str | Path]:
     """Returns names for people: a part of another file is named after that file."""
     return [f"{train}, {path} held out" if _is_part(path) else path for path in dev]
 
 
-def digest(path: str | Path) -> str:
+def file_hash(path: str | Path) -> str:
     """Returns the SHA-256 of a data file, or raises an `InputError`."""
     try:
         return files.sha256(files.path(path))
@@ -133,7 +133,7 @@ def read(
     task = whole.for_training().describe()
     data = [whole.for_training()]
     names = [files.path(path).name for path in (train, *dev)]
-    if part := part_of(dev):
+    if part := parse_split(dev):
         trained, evaluated = split(whole, part)
         data = [trained.for_training(), evaluated]
         names[1] = f"{names[0]}, {dev[0]} held out"
