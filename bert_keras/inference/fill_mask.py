@@ -34,7 +34,9 @@ def load_pretrainer(
             f"{path}: has no masked-LM head: no {', '.join(lacking)}; give a model as "
             "its pre-training left it"
         )
-    network = pretrainer.BertPretrainer(checkpoint.bert_config, dtype="float32")
+    network = pretrainer.BertPretrainer(
+        checkpoint.bert_config, dtype="float32", next_sentence=False
+    )
     network.build()
     weights.assign(network, checkpoint.arrays)
     return checkpoint, network

@@ -84,10 +84,14 @@ class BertEncoder(BertNetwork):
                 `bert_keras.model.packed_rows`.
         return_all_layers: add `encoder_outputs`.
         return_attention: add `attention_probs`.
+        output_positions: `(batch_size, num_positions)`, the only ones that are read:
+            the last layer computes the others only as far as these attend to them. In
+            training without dropout.
 
     Returns:
         A dict.
-        `sequence_output`: `(batch_size, sequence_length, hidden_size)`.
+        `sequence_output`: `(batch_size, sequence_length, hidden_size)`; with
+            `output_positions` of these alone, and nothing else.
         `pooled_output`: `(batch_size, hidden_size)`, from the first token; for packed
             rows `(batch_size, slots, hidden_size)`, from each instance's first token.
         `encoder_outputs`: on request, a tuple of the embeddings' output and of each
@@ -157,7 +161,12 @@ class BertEncoder(BertNetwork):
         )
 
     def call(
-        self, features, training=None, return_all_layers=False, return_attention=False
+        self,
+        features,
+        training=None,
+        return_all_layers=False,
+        return_attention=False,
+        output_positions=None,
     ):
         features = complete(features)
         dropout_seeds = self.dropout_seeds(features) if training else None
@@ -177,6 +186,7 @@ class BertEncoder(BertNetwork):
             training=training,
         )
         encoder_outputs, attention_probs = [hidden_states], []
+        last_layer = self.transformer_layers[-1]
         for layer in self.transformer_layers:
             call = layer
             if training and self.recompute == "layers" and not return_attention:
@@ -189,11 +199,14 @@ class BertEncoder(BertNetwork):
                 return_attention=return_attention,
                 is_packed=is_packed,
                 recompute_attention=self.recompute == "attention",
+                positions=output_positions if layer is last_layer else None,
             )
             if return_attention:
                 hidden_states, probabilities = hidden_states
                 attention_probs.append(probabilities)
             encoder_outputs.append(hidden_states)
+        if output_positions is not None:
+            return {"sequence_output": hidden_states}
         first = (
             packed_rows.first_states(
                 hidden_states, instance_ids, packed_rows.num_slots(features)

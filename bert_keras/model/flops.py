@@ -18,7 +18,8 @@ def pretraining_flops_per_example(
     again for the backward pass, which multiplies with the weights and with the inputs
     of each product. Recomputation adds nothing; padding and unused slots of predictions
     count as tokens do. The pooler and the next-sentence head count only if they are
-    trained. A packed row has `num_instances` slots.
+    trained; if not, and without dropout, the end of the last layer is computed for the
+    predictions alone. A packed row has `num_instances` slots.
 
     Not counted are sums of embeddings and their lookup (also when it is a product),
     element-wise work such as softmax, norms, activations and dropout (below one
@@ -29,6 +30,8 @@ def pretraining_flops_per_example(
         + _product_flops(num_predictions, config.hidden_size, config.hidden_size)
         + _product_flops(num_predictions, config.hidden_size, config.vocab_size)
     )
+    if not next_sentence and not config.hidden_dropout_prob:
+        forward -= _end_flops(config, max_seq_length - num_predictions)
     if next_sentence:
         rows = num_instances
         forward += _product_flops(rows, config.hidden_size, config.hidden_size)
@@ -48,14 +51,21 @@ def num_weights(config: BertConfig, *, heads: bool) -> int:
 
 
 def _layer_flops(config: BertConfig, length: int) -> int:
-    hidden_size, intermediate_size = config.hidden_size, config.intermediate_size
+    hidden_size = config.hidden_size
     return (
-        # Query, key, value, and the output projection.
-        4 * _product_flops(length, hidden_size, hidden_size)
+        # Query, key and value.
+        3 * _product_flops(length, hidden_size, hidden_size)
         # Scores and weighted sums: all heads together have `hidden_size`.
         + 2 * _product_flops(length, hidden_size, length)
-        + 2 * _product_flops(length, hidden_size, intermediate_size)
+        + _end_flops(config, length)
     )
+
+
+def _end_flops(config: BertConfig, length: int) -> int:
+    """Counts the products of a layer after its attention."""
+    return _product_flops(
+        length, config.hidden_size, config.hidden_size
+    ) + 2 * _product_flops(length, config.hidden_size, config.intermediate_size)
 
 
 def _product_flops(rows: int, inner: int, columns: int) -> int:

@@ -17,7 +17,8 @@ class MaskedLanguageModelHead(layers.Part):
 
     Call arguments:
         sequence_output: `(batch_size, sequence_length, hidden_size)`.
-        masked_lm_positions: `(batch_size, max_predictions_per_seq)` integers.
+        masked_lm_positions: `(batch_size, max_predictions_per_seq)` integers; `None`:
+            all positions.
         word_embeddings: `(vocab_size, hidden_size)`, the encoder's table, which is this
             head's last matrix too.
 
@@ -54,8 +55,12 @@ class MaskedLanguageModelHead(layers.Part):
     def call(
         self, sequence_output, masked_lm_positions, word_embeddings, training=None
     ):
-        num_predictions = ops.shape(masked_lm_positions)[1]
-        masked = operations.gather_positions(sequence_output, masked_lm_positions)
+        if masked_lm_positions is None:
+            num_predictions = ops.shape(sequence_output)[1]
+            masked = ops.reshape(sequence_output, (-1, self.hidden_size))
+        else:
+            num_predictions = ops.shape(masked_lm_positions)[1]
+            masked = operations.gather_positions(sequence_output, masked_lm_positions)
         masked = operations.activate(self.transform(masked), activation=self.hidden_act)
         masked = self.layer_norm(masked)
         # Tensors: TensorFlow refuses a variable in a custom gradient outside of graphs.

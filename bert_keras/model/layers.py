@@ -213,6 +213,8 @@ class SelfAttention(Part):
             token attends to tokens of its own instance.
         recompute: keep neither scores nor probabilities for the backward pass, which
             computes them again.
+        positions: `(batch_size, num_positions)`, the only ones that are returned, in
+            this order; `None`: all.
 
     Returns:
         `(batch_size, sequence_length, hidden_size)`; on request a pair of this and the
@@ -254,6 +256,7 @@ class SelfAttention(Part):
         return_attention=False,
         is_packed=False,
         recompute=False,
+        positions=None,
     ):
         length = ops.shape(hidden_states)[1]
         states = ops.reshape(hidden_states, (-1, self.hidden_size))
@@ -268,8 +271,13 @@ class SelfAttention(Part):
             if training and recompute
             else attend(query_key_value, bias, *seeds)
         )
+        num_outputs = length
+        if positions is not None:
+            num_outputs = ops.shape(positions)[1]
+            context = ops.reshape(context, (-1, length, self.hidden_size))
+            context = operations.gather_positions(context, positions)
         output = self.output_dense(context)
-        output = ops.reshape(output, (-1, length, self.hidden_size))
+        output = ops.reshape(output, (-1, num_outputs, self.hidden_size))
         if not return_attention:
             return output
         query, key, _ = self._split_heads(query_key_value, length)
@@ -425,6 +433,7 @@ class TransformerLayer(Part):
         return_attention=False,
         is_packed=False,
         recompute_attention=False,
+        positions=None,
     ):
         attention = self.self_attention(
             hidden_states,
@@ -434,9 +443,14 @@ class TransformerLayer(Part):
             return_attention=return_attention,
             is_packed=is_packed,
             recompute=recompute_attention,
+            positions=positions,
         )
         if return_attention:
             attention, probabilities = attention
+        if positions is not None:
+            hidden_states = operations.gather_positions(hidden_states, positions)
+            shape = (-1, ops.shape(positions)[1], self.hidden_size)
+            hidden_states = ops.reshape(hidden_states, shape)
         add = functools.partial(_add, dropout_seeds=dropout_seeds, training=training)
         hidden_states = add(
             hidden_states,

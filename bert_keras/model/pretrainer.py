@@ -26,7 +26,7 @@ class BertPretrainer(encoder.BertNetwork):
         A dict.
         `masked_lm_logits`: `(batch_size, max_predictions_per_seq, vocab_size)` float32.
         `next_sentence_logits`: `(batch_size, 2)` float32, for packed rows `(batch_size,
-            slots, 2)`.
+            slots, 2)`; only with `next_sentence`.
     """
 
     saved_arguments = ("seed", "next_sentence")
@@ -68,16 +68,24 @@ class BertPretrainer(encoder.BertNetwork):
         return ("masked_lm_loss",)
 
     def call(self, features, training=None):
-        encoded = self.encoder(features, training=training)
-        return {
+        positions, chosen = features["masked_lm_positions"], None
+        # Dropout is drawn by place. Without it only masked places have to be complete.
+        has_dropout = training and self.config.hidden_dropout_prob > 0
+        if not (self.next_sentence or has_dropout):
+            positions, chosen = None, positions
+        encoded = self.encoder(features, training=training, output_positions=chosen)
+        outputs = {
             "masked_lm_logits": self.masked_lm_head(
                 encoded["sequence_output"],
-                features["masked_lm_positions"],
+                positions,
                 self.encoder.word_embeddings,
                 training=training,
-            ),
-            "next_sentence_logits": self.next_sentence_head(encoded["pooled_output"]),
+            )
         }
+        if self.next_sentence:
+            logits = self.next_sentence_head(encoded["pooled_output"])
+            outputs["next_sentence_logits"] = logits
+        return outputs
 
     def loss_weights(self, features) -> dict[str, Any]:
         """Returns the weights of the loss terms and the number of real `tokens`."""

@@ -33,7 +33,9 @@ class PairsCurve:
         per_group = max(1, NUM_PAIRS // len({pair.group for pair in pairs}))
         self._pairs = minimal_pairs.sample(pairs, per_group, seed=0)
         with strategy.scope():
-            self._network = pretrainer.BertPretrainer(bert_config, dtype="float32")
+            self._network = pretrainer.BertPretrainer(
+                bert_config, dtype="float32", next_sentence=False
+            )
             self._network.build()
         longest = bert_config.max_position_embeddings
         ladder = [*(n for n in (16, 32, 64, 128) if n < longest), longest]

@@ -61,6 +61,7 @@ def graph_flops(network, batch):
     "next_sentence", [False, pytest.param(True, marks=pytest.mark.slow)]
 )
 def test_counts_the_products_of_the_graph(tiny_config, make_batch, next_sentence):
+    tiny_config = tiny_config.model_copy(update={"hidden_dropout_prob": 0.0})
     network = pretrainer.BertPretrainer(tiny_config, next_sentence=next_sentence)
     network.build()
     batch = make_batch(tiny_config, lengths=(16, 11, 5), num_predictions=3)

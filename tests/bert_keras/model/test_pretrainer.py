@@ -172,6 +172,45 @@ def test_the_form_of_a_batch_changes_no_term(model, tiny_config, make_batch, cha
         assert pair == pytest.approx(expected[name], rel=1e-5), name
 
 
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("recompute", ["none", "attention", "layers"])
+def test_without_next_sentence_only_masked_places_are_computed(
+    model, tiny_config, make_batch, packed, recompute
+):
+    """The same logits and gradients as where the last layer computes all places."""
+    config = tiny_config.model_copy(update={"hidden_dropout_prob": 0.0})
+    networks = [
+        pretrainer.BertPretrainer(config, next_sentence=next_sentence, seed=1)
+        for next_sentence in (True, False)
+    ]
+    batch = make_batch(tiny_config)
+    batch["dropout_seeds"] = np.arange(4, dtype="int32")
+    if packed:
+        batch["instance_ids"] = batch.pop("input_mask") * (1 + np.arange(16) // 8)
+        batch["dropout_seeds"] = np.arange(8, dtype="int32").reshape(4, 2)
+    found = []
+    for network in networks:
+        network.build()
+        network.encoder.recompute = recompute
+        for own, given in zip(network.weights, model.weights, strict=True):
+            own.assign(given)
+
+        @tf.function
+        def step(batch, network=network):
+            with tf.GradientTape() as tape:
+                outputs = network(batch, training=True)
+                loss = tf.reduce_sum(outputs["masked_lm_logits"] ** 2)
+            return outputs, tape.gradient(loss, network.encoder.trainable_variables)
+
+        outputs, gradients = step(batch)
+        with_gradient = [gradient for gradient in gradients if gradient is not None]
+        found.append([outputs["masked_lm_logits"], *with_gradient])
+    assert outputs.keys() == {"masked_lm_logits"}
+    assert len(with_gradient) == 3 + 2 + 12 * config.num_hidden_layers
+    for whole, part in zip(*found, strict=True):
+        np.testing.assert_allclose(part, whole, rtol=1e-4, atol=1e-5)
+
+
 def test_terms_of_outputs_that_know_nothing(tiny_config, make_batch):
     """The logarithm of the choices; without predictions, nothing."""
     batch = make_batch(tiny_config)
