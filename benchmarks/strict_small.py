@@ -63,10 +63,9 @@ def make_text(data: Path, work: Path) -> None:
     sources += ["--books", *sorted(text.glob("*.txt"))]
     compute.make_once(corpus, "corpus", *sources, *PLAN["corpus"])
     compute.make_once(vocab, "vocab", "--corpus", corpus, *PLAN["vocab"])
-    for name, settings in PLAN["examples"].items():
+    for name, options in PLAN["examples"].items():
         words = ("--corpus", corpus, "--vocab", vocab, "--num_shards", NUM_SHARDS)
-        sets = measuring.set_options([*settings, "masking=dynamic"])
-        compute.make_once(work / f"examples_{name}", "examples", *words, *sets)
+        compute.make_once(work / f"examples_{name}", "examples", *words, *options)
 
 
 def draw_text(data: Path, work: Path) -> dict[str, int]:
