@@ -147,7 +147,9 @@ def test_a_graph_scores_as_predict_and_python_do(run, folder, tmp_path, is_expor
             question=tf.constant([question]), passages=tf.constant([passages])
         )
         np.testing.assert_allclose(found["scores"], [scores], atol=1e-5)
-        assert found["ranking"].numpy().tolist() == [list(range(len(passages)))]
+        # By its own scores: rounding may order nearly equal ones otherwise.
+        by_score = np.argsort(-found["scores"].numpy(), kind="stable")
+        np.testing.assert_array_equal(found["ranking"], by_score)
     none = served(question=tf.constant(["b"]), passages=tf.zeros([1, 0], tf.string))
     assert none["scores"].shape == (1, 0)
 
