@@ -202,7 +202,7 @@ def test_a_pretraining_warns_once(tmp_path, tiny_vocab, caplog):
         ({"learning_rate": 3e-3, "max_grad_norm": 1e-3}, {"clipping"}),
         ({"learning_rate": 0.5}, {"rate too high", "diverged", "stuck"}),
     ],
-    ids=str,
+    ids=["sound", "low", "clipped", "high"],
 )
 def test_trainings_that_cannot_work(tmp_path, tiny_examples, caplog, optimizer, causes):
     """Real ones: a fault is among the causes, and a sound run has none."""
