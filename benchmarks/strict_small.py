@@ -7,9 +7,10 @@
 The rules of 2026: at most 10.0 million words, counted by white space, of any text, each
 seen ten times at most. `text` draws them, without any sentence of BLiMP, and makes
 corpus, vocabulary and examples. `train` runs the recipes of `strict_small.yaml` with
-each seed, and scores their checkpoints on BLiMP's pairs. `page` prints tables, and
-draws `strict_small.png` in WORK. Cost is the processor time of the training, scoring
-left out. Finished work is not done again; an unfinished run begins again. Linux only.
+each seed, and scores their checkpoints on a sample of BLiMP's pairs, the last one on
+all. `page` prints tables, and draws `strict_small.png` in WORK. Cost is the processor
+time of the training, scoring left out. Finished work is not done again; an unfinished
+run begins again. Linux only.
 """
 
 import csv
@@ -41,7 +42,7 @@ GLUE = {
 SST-2 are not: one is linguists' examples, the other parts of sentences."""
 SEED = 1
 PAIRS_PER_KIND = 60
-"""Pairs that each checkpoint is scored on, 4,020 in all; the last one is on all."""
+"""Pairs of each kind that checkpoints before the last one are scored on."""
 RULE_WORDS = [*range(1, 10), *range(10, 101, 10)]
 """Millions of words seen at which the rules ask for a checkpoint."""
 NUM_SHARDS, NUM_HELD_OUT = 64, 2
@@ -179,7 +180,6 @@ def command(work: Path, directory: Path) -> list[object]:
     recipe, seed = directory.name.split(",seed=")
     facts = PLAN["recipes"][recipe]
     settings = [*facts.get("set", []), *PLAN["settings"], f"seed={seed}"]
-    settings = [each.replace("WORK", str(work)) for each in settings]
     words = ["pretrain", "--config", facts["config"], "--examples"]
     words += examples_of(work, directory)
     return [*measuring.BERT_KERAS, *words, *measuring.set_options(settings)]
@@ -195,8 +195,8 @@ def make_answer(work: str, directory: str) -> Any:
 
 
 def score_checkpoints(work: Path, directory: Path) -> dict[str, Any]:
-    """Returns the accuracy at each checkpoint, in all and by kind: of the last one on
-    all pairs, of the others on a sample."""
+    """Returns the accuracy at each checkpoint, in all and by kind. The last checkpoint
+    is scored on all pairs, the others on a sample."""
     from bert_keras.scoring import minimal_pairs, scored_files
 
     pairs = minimal_pairs.read_pairs(work / "pairs.jsonl")
@@ -305,13 +305,11 @@ def draw_curves(path: Path, curves: Sequence[Curve]) -> None:
         image, plot = drawing.new_plot("BLiMP by processor time", width=9, height=5.4)
         for curve in curves:
             hours = [seconds / 3600 for seconds in curve.seconds]
-            (line,) = plot.plot(hours, curve.blimp, "o-", markersize=3)
-            line.set_label(curve.name)
+            plot.plot(hours, curve.blimp, "o-", markersize=3, label=curve.name)
             for words in RULE_WORDS:
                 if curve.words[0] <= words <= curve.words[-1]:
-                    x, y = (
-                        np.interp(words, curve.words, v) for v in (hours, curve.blimp)
-                    )
+                    x = np.interp(words, curve.words, hours)
+                    y = np.interp(words, curve.words, curve.blimp)
                     plot.plot(x, y, "|", color="black", markersize=10)
                     plot.text(x, y, f"{words} \n", fontsize=8, ha="right")
         for bar, name in BARS.items():

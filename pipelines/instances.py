@@ -406,10 +406,9 @@ def make_full_sentence_spans(
     RoBERTa's FULL-SENTENCES (Liu et al., 2019, section 4.2): as many whole sentences as
     fit, with one separator between documents. Each duplicate has another random order
     of the documents. Nothing is left out: a sentence longer than an instance continues
-    in the next instance. With `short_seq_prob` that share of the instances, each by
-    itself, has as many whole sentences as fit a random shorter length, or a longer
-    one. Returns the tokens of all duplicates, with separators, and instances with an
-    empty B.
+    in the next instance. A share of the instances, `short_seq_prob`, aims at a random
+    shorter length: as many whole sentences as fit, or one that is longer. Returns the
+    tokens of all duplicates, with separators, and instances with an empty B.
     """
     limit = config.max_seq_length - 2  # [CLS] A [SEP]
     num_tokens = sum(len(document.token_ids) + 1 for document in documents)

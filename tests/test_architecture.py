@@ -224,7 +224,7 @@ LINES = {
     "kinds": 9330,
     "graphs": 650,
     "labelled": 1560,
-    "model": 2740,
+    "model": 2745,
     "data": 2015,
     "pages": 775,
     "core": 3255,

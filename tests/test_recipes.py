@@ -326,12 +326,7 @@ def test_cost_of_features():
 
 def encoder_flops(length: int) -> int:
     """Of BASE, forwards and backwards. Poolers and heads are below a thousandth."""
-    return flops.pretraining_flops_per_example(
-        config.BertConfig(),
-        max_seq_length=length,
-        num_predictions=0,
-        next_sentence=False,
-    )
+    return flops.encoder_flops_per_example(config.BertConfig(), length)
 
 
 def digits(number: float, count: int) -> str:

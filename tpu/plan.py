@@ -155,10 +155,7 @@ def finetuning(
     # Choices and pairs: several texts in each row.
     num_texts = math.prod(inputs.batch(np.arange(1))["input_mask"].shape[1:-1])
     forward_and_back = sum(
-        num_rows
-        * flops.pretraining_flops_per_example(
-            sizes, max_seq_length=length, num_predictions=0, next_sentence=False
-        )
+        num_rows * flops.encoder_flops_per_example(sizes, length)
         for num_rows, length in batches
     )
     tokens = sum(num_rows * length for num_rows, length in batches)

@@ -84,14 +84,15 @@ class BertEncoder(BertNetwork):
                 `bert_keras.model.packed_rows`.
         return_all_layers: add `encoder_outputs`.
         return_attention: add `attention_probs`.
-        output_positions: `(batch_size, num_positions)`, the only ones that are read:
-            the last layer computes the others only as far as these attend to them. In
-            training without dropout.
+        output_positions: `(batch_size, num_positions)`: return the vectors of these
+            positions alone, and no `pooled_output`. The last layer then computes keys
+            and values of all positions, and the rest of its work for these. `None`: all
+            positions. Not for training with dropout, which is drawn by position.
 
     Returns:
         A dict.
-        `sequence_output`: `(batch_size, sequence_length, hidden_size)`; with
-            `output_positions` of these alone, and nothing else.
+        `sequence_output`: `(batch_size, sequence_length, hidden_size)`, or
+            `(batch_size, num_positions, hidden_size)`.
         `pooled_output`: `(batch_size, hidden_size)`, from the first token; for packed
             rows `(batch_size, slots, hidden_size)`, from each instance's first token.
         `encoder_outputs`: on request, a tuple of the embeddings' output and of each
@@ -199,30 +200,29 @@ class BertEncoder(BertNetwork):
                 return_attention=return_attention,
                 is_packed=is_packed,
                 recompute_attention=self.recompute == "attention",
-                positions=output_positions if layer is last_layer else None,
+                output_positions=output_positions if layer is last_layer else None,
             )
             if return_attention:
                 hidden_states, probabilities = hidden_states
                 attention_probs.append(probabilities)
             encoder_outputs.append(hidden_states)
-        if output_positions is not None:
-            return {"sequence_output": hidden_states}
-        first = (
-            packed_rows.first_states(
-                hidden_states, instance_ids, packed_rows.num_slots(features)
-            )
-            if is_packed
-            else hidden_states[:, 0]
-        )
-        outputs = {
-            "sequence_output": hidden_states,
-            "pooled_output": ops.tanh(self.pooler(first)),
-        }
+        outputs = {"sequence_output": hidden_states}
+        if output_positions is None:
+            outputs["pooled_output"] = self._pooled(hidden_states, features)
         if return_all_layers:
             outputs["encoder_outputs"] = tuple(encoder_outputs)
         if return_attention:
             outputs["attention_probs"] = tuple(attention_probs)
         return outputs
+
+    def _pooled(self, hidden_states, features):
+        if "instance_ids" in features:
+            first = packed_rows.first_states(
+                hidden_states, features["instance_ids"], packed_rows.num_slots(features)
+            )
+        else:
+            first = hidden_states[:, 0]
+        return ops.tanh(self.pooler(first))
 
 
 def part_of(network: BertNetwork) -> BertEncoder:

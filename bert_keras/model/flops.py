@@ -18,25 +18,29 @@ def pretraining_flops_per_example(
     again for the backward pass, which multiplies with the weights and with the inputs
     of each product. Recomputation adds nothing; padding and unused slots of predictions
     count as tokens do. The pooler and the next-sentence head count only if they are
-    trained; if not, and without dropout, the end of the last layer is computed for the
-    predictions alone. A packed row has `num_instances` slots.
+    trained. A packed row has `num_instances` slots. Without next sentences and dropout
+    the last layer computes what follows its attention for the predictions alone.
 
     Not counted are sums of embeddings and their lookup (also when it is a product),
     element-wise work such as softmax, norms, activations and dropout (below one
     percent), the loss, and the optimizer.
     """
-    forward = (
-        config.num_hidden_layers * _layer_flops(config, max_seq_length)
-        + _product_flops(num_predictions, config.hidden_size, config.hidden_size)
-        + _product_flops(num_predictions, config.hidden_size, config.vocab_size)
-    )
-    if not next_sentence and not config.hidden_dropout_prob:
-        forward -= _end_flops(config, max_seq_length - num_predictions)
+    forward = _product_flops(
+        num_predictions, config.hidden_size, config.hidden_size
+    ) + _product_flops(num_predictions, config.hidden_size, config.vocab_size)
     if next_sentence:
         rows = num_instances
         forward += _product_flops(rows, config.hidden_size, config.hidden_size)
         forward += _product_flops(rows, config.hidden_size, 2)
-    return 3 * forward
+    elif not config.hidden_dropout_prob:
+        forward -= _output_flops(config, max_seq_length - num_predictions)
+    return encoder_flops_per_example(config, max_seq_length) + 3 * forward
+
+
+def encoder_flops_per_example(config: BertConfig, length: int) -> int:
+    """Counts the same operations of the layers alone, all tokens of the last one too,
+    for an example of `length` tokens."""
+    return 3 * config.num_hidden_layers * _layer_flops(config, length)
 
 
 def num_weights(config: BertConfig, *, heads: bool) -> int:
@@ -57,15 +61,16 @@ def _layer_flops(config: BertConfig, length: int) -> int:
         3 * _product_flops(length, hidden_size, hidden_size)
         # Scores and weighted sums: all heads together have `hidden_size`.
         + 2 * _product_flops(length, hidden_size, length)
-        + _end_flops(config, length)
+        + _output_flops(config, length)
     )
 
 
-def _end_flops(config: BertConfig, length: int) -> int:
-    """Counts the products of a layer after its attention."""
-    return _product_flops(
-        length, config.hidden_size, config.hidden_size
-    ) + 2 * _product_flops(length, config.hidden_size, config.intermediate_size)
+def _output_flops(config: BertConfig, length: int) -> int:
+    """Counts a layer's output projection and feed-forward part."""
+    hidden_size, intermediate_size = config.hidden_size, config.intermediate_size
+    return _product_flops(length, hidden_size, hidden_size) + 2 * _product_flops(
+        length, hidden_size, intermediate_size
+    )
 
 
 def _product_flops(rows: int, inner: int, columns: int) -> int:

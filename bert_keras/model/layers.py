@@ -213,13 +213,13 @@ class SelfAttention(Part):
             token attends to tokens of its own instance.
         recompute: keep neither scores nor probabilities for the backward pass, which
             computes them again.
-        positions: `(batch_size, num_positions)`, the only ones that are returned, in
-            this order; `None`: all.
+        output_positions: `(batch_size, num_positions)`, positions whose vectors are
+            returned, in this order; `None`: all positions.
 
     Returns:
-        `(batch_size, sequence_length, hidden_size)`; on request a pair of this and the
-        attention probabilities before dropout, `(batch_size, num_attention_heads,
-        query, key)` float32.
+        `(batch_size, sequence_length, hidden_size)`, or `(batch_size, num_positions,
+        hidden_size)`; on request a pair of this and the attention probabilities before
+        dropout, `(batch_size, num_attention_heads, query, key)` float32.
     """
 
     def __init__(
@@ -256,7 +256,7 @@ class SelfAttention(Part):
         return_attention=False,
         is_packed=False,
         recompute=False,
-        positions=None,
+        output_positions=None,
     ):
         length = ops.shape(hidden_states)[1]
         states = ops.reshape(hidden_states, (-1, self.hidden_size))
@@ -272,10 +272,10 @@ class SelfAttention(Part):
             else attend(query_key_value, bias, *seeds)
         )
         num_outputs = length
-        if positions is not None:
-            num_outputs = ops.shape(positions)[1]
+        if output_positions is not None:
+            num_outputs = ops.shape(output_positions)[1]
             context = ops.reshape(context, (-1, length, self.hidden_size))
-            context = operations.gather_positions(context, positions)
+            context = operations.gather_positions(context, output_positions)
         output = self.output_dense(context)
         output = ops.reshape(output, (-1, num_outputs, self.hidden_size))
         if not return_attention:
@@ -433,7 +433,7 @@ class TransformerLayer(Part):
         return_attention=False,
         is_packed=False,
         recompute_attention=False,
-        positions=None,
+        output_positions=None,
     ):
         attention = self.self_attention(
             hidden_states,
@@ -443,14 +443,14 @@ class TransformerLayer(Part):
             return_attention=return_attention,
             is_packed=is_packed,
             recompute=recompute_attention,
-            positions=positions,
+            output_positions=output_positions,
         )
         if return_attention:
             attention, probabilities = attention
-        if positions is not None:
-            hidden_states = operations.gather_positions(hidden_states, positions)
-            shape = (-1, ops.shape(positions)[1], self.hidden_size)
-            hidden_states = ops.reshape(hidden_states, shape)
+        if output_positions is not None:
+            chosen = operations.gather_positions(hidden_states, output_positions)
+            shape = (-1, ops.shape(output_positions)[1], self.hidden_size)
+            hidden_states = ops.reshape(chosen, shape)
         add = functools.partial(_add, dropout_seeds=dropout_seeds, training=training)
         hidden_states = add(
             hidden_states,

@@ -68,16 +68,19 @@ class BertPretrainer(encoder.BertNetwork):
         return ("masked_lm_loss",)
 
     def call(self, features, training=None):
-        positions, chosen = features["masked_lm_positions"], None
-        # Dropout is drawn by place. Without it only masked places have to be complete.
+        positions = features["masked_lm_positions"]
+        # The next sentence is predicted at [CLS]; dropout is drawn by position.
         has_dropout = training and self.config.hidden_dropout_prob > 0
-        if not (self.next_sentence or has_dropout):
-            positions, chosen = None, positions
-        encoded = self.encoder(features, training=training, output_positions=chosen)
+        needs_all = self.next_sentence or has_dropout
+        encoded = self.encoder(
+            features,
+            training=training,
+            output_positions=None if needs_all else positions,
+        )
         outputs = {
             "masked_lm_logits": self.masked_lm_head(
                 encoded["sequence_output"],
-                positions,
+                positions if needs_all else None,
                 self.encoder.word_embeddings,
                 training=training,
             )

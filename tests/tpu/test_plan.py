@@ -101,13 +101,7 @@ def test_fine_tuning_is_counted_by_the_lengths_in_the_file(
     assert stage["num_tokens"] == 3 * sum(row * tokens for row, tokens in rows)
     model = loading.load(config.PretrainingConfig, "bert_tiny", []).model
     assert stage["training_flops"] == 3 * sum(
-        row
-        * flops.pretraining_flops_per_example(
-            model.with_vocab_size(13),
-            max_seq_length=tokens,
-            num_predictions=0,
-            next_sentence=False,
-        )
+        row * flops.encoder_flops_per_example(model.with_vocab_size(13), tokens)
         for row, tokens in rows
     )
 

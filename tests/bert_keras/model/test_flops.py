@@ -85,3 +85,23 @@ def test_bert_base():
         config.BertConfig(), max_seq_length=128, num_predictions=20, next_sentence=True
     )
     assert counted == 6 * products == 69_928_989_696
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_fine_tuning_computes_all_tokens_of_the_last_layer(dropout):
+    """Literally: the layers of `test_bert_base`, whatever the dropout."""
+    sizes = config.BertConfig(hidden_dropout_prob=dropout)
+    per_token = 12 * (7_077_888 + 196_608)
+    counted = flops.encoder_flops_per_example(sizes, 128)
+    assert counted == 6 * 128 * per_token == 67_041_755_136
+
+
+def test_without_next_sentences_the_last_layer_is_computed_for_predictions():
+    """Literally: 108 tokens fewer of 768^2 + 2 * 768 * 3072 weights."""
+    sizes = config.BertConfig(hidden_dropout_prob=0.0)
+    products = 128 * 12 * (7_077_888 + 196_608) + 20 * (589_824 + 23_440_896)
+    products -= 108 * (589_824 + 4_718_592)
+    counted = flops.pretraining_flops_per_example(
+        sizes, max_seq_length=128, num_predictions=20, next_sentence=False
+    )
+    assert counted == 6 * products == 66_485_587_968
