@@ -271,14 +271,12 @@ class PretrainingJob(Job):
             return
         logger.info(
             "steps %d to %d: %d %s of %d word pieces, [CLS], [SEP] and padding "
-            "included, %d a step; %d for evaluation",
-            loop.step + 1,
-            phase.last_step,
-            phase.num_train_records,
+            "included, %d a step; %d for evaluation, which masks %g %% of the tokens",
+            *(loop.step + 1, phase.last_step, phase.num_train_records),
             "rows" if phase.examples.pack_instances else "examples",
-            phase.examples.max_seq_length,
-            phase.batch_size,
+            *(phase.examples.max_seq_length, phase.batch_size),
             sum(shard.num_records for shard in phase.eval_shards),
+            100 * phase.examples.masked_lm_prob,
         )
         if loop.step == phase.first_step:
             # Losses at another sequence length do not compare with this phase's.

@@ -168,6 +168,7 @@ def test_a_pretraining_that_was_killed(
     assert_same(resumed, pretrained_run)
     pieces = "examples of 32 word pieces, [CLS], [SEP] and padding included, 8 a step"
     assert pieces in caplog.text and "% padding" in caplog.text
+    assert "for evaluation, which masks 15 % of the tokens" in caplog.text
     assert f"wrote model.weights.h5 and results.json in {resumed}" in caplog.text
 
 
