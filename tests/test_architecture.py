@@ -29,7 +29,7 @@ FLOORS = {
     "checkpoints": "core data model kinds",
     "inference": "core data model labelled kinds checkpoints",
     "scoring": "core pages data model labelled kinds inference",
-    "report": "core pages data labelled kinds checkpoints",
+    "report": "core pages data model labelled kinds checkpoints",
     "training": "core pages data model labelled kinds checkpoints inference report "
     "scoring",
     "export": "core data model labelled kinds checkpoints report",
@@ -213,22 +213,22 @@ def test_branches_on_the_kind_are_few():
 
 
 LINES = {
-    "commands": 1655,
+    "commands": 1685,
     "lab": 3625,
     "export": 1300,
-    "training": 6440,
-    "report": 1800,
+    "training": 6405,
+    "report": 1830,
     "scoring": 680,
     "inference": 1350,
     "checkpoints": 4745,
     "kinds": 9330,
     "graphs": 650,
     "labelled": 1560,
-    "model": 2745,
+    "model": 2815,
     "data": 2015,
     "pages": 775,
     "core": 3255,
-    "tpu": 2225,
+    "tpu": 2330,
     "pipelines": 8975,
     "door": 50,
 }

@@ -50,7 +50,7 @@ PROGRAMS = (
 
 SHORTER = {
     "pretrain": "--set num_train_steps=3 --set optimizer.warmup_steps=1 "
-    "--set global_batch_size=4 --set num_eval_steps=2",
+    "--set global_batch_size=4 --set num_eval_steps=2 --set optimizer.decay_steps=1",
     "finetune": "--set num_train_epochs=1 --set max_seq_length=16 "
     "--set span.max_query_length=8",
     "distill": "--set num_train_epochs=1 --set max_seq_length=16",
@@ -145,6 +145,11 @@ def write_inputs(directory: Path) -> None:
     (directory / "new.txt").write_text("\n".join(rows) + "\n")
     minimal = "good\tbad\tgroup\n" + "".join(f"{row}\t{row[:-4]}\tis\n" for row in rows)
     (directory / "minimal_pairs.tsv").write_text(minimal)
+    blimp = [
+        {"sentence_good": row, "sentence_bad": f"{row} a", "UID": row[-1]}
+        for row in rows
+    ]
+    (directory / "blimp.jsonl").write_text("\n".join(map(json.dumps, blimp)) + "\n")
     parts = ("text\ttext_pair", *(f"{row}\twhat is {row[4:]}" for row in rows))
     (directory / "pairs.tsv").write_text("\n".join(parts) + "\n")
     (directory / "new.tsv").write_text("text\n" + "\n".join(rows) + "\n")

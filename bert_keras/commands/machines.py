@@ -13,6 +13,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
 
 if TYPE_CHECKING:
+    from bert_keras.tpu import budget as budgets
     from bert_keras.tpu import plan as plans
 
 
@@ -96,15 +97,18 @@ def doctor(args: argparse.Namespace) -> None:
         "--teraflops N=float": "instead: 10^12 operations a second that the devices "
         "reach together",
         "--price_per_hour DOLLARS=float": "of all machines of the run",
+        "--budget HOURS=float": "choose size, rate and steps of strict_small for as "
+        "many hours at --teraflops, and say what to expect",
         "--json": "print the plan as JSON",
     },
     settings_of="pretrain",
     exclusive=(("--train", "--data"), ("--sequences_per_second", "--teraflops")),
 )
 def plan(args: argparse.Namespace) -> None:
-    from bert_keras.tpu import plan
+    from bert_keras.tpu import budget, plan
 
     is_finetuning = bool(args.train or args.data)
+    choice = None if args.budget is None else _choose(args)
     work = _finetuning_work(args) if is_finetuning else _pretraining_work(args)
     facts = plan.facts(
         work,
@@ -112,7 +116,33 @@ def plan(args: argparse.Namespace) -> None:
         teraflops=args.teraflops,
         price_per_hour=args.price_per_hour,
     )
-    print(files.to_json(facts, indent=2) if args.json else "\n".join(plan.lines(facts)))
+    if choice is not None:
+        facts["budget"] = dataclasses.asdict(choice)
+    if args.json:
+        print(files.to_json(facts, indent=2))
+    else:
+        print(*(budget.lines(choice) if choice else ()), *plan.lines(facts), sep="\n")
+
+
+def _choose(args: argparse.Namespace) -> "budgets.Choice":
+    """Chooses the settings of a pre-training for `--budget`."""
+    from bert_keras.tpu import budget
+
+    if args.config or args.set or args.train or args.data or args.teraflops is None:
+        raise InputError(
+            "--budget chooses the settings of a pre-training: give --teraflops, what "
+            "the devices reach together, and no --config, --set, --train, --data"
+        )
+    petaflop = 3.6 * args.budget * args.teraflops
+    if not (args.budget > 0 and 0 < petaflop < 1e9):
+        raise InputError(
+            f"--budget, --teraflops: expected numbers above 0, got "
+            f"{args.budget:g} and {args.teraflops:g}"
+        )
+    choice = budget.choose(petaflop, num_words=args.words)
+    args.config, args.masking = budget.RECIPE, "dynamic"
+    args.set = [*choice.settings, f"model.vocab_size={budget.VOCAB_SIZE}"]
+    return choice
 
 
 def _pretraining_work(args: argparse.Namespace) -> "plans.Work":

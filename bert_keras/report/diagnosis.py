@@ -13,6 +13,7 @@ import numpy as np
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
 from bert_keras.core.settings import strict
+from bert_keras.model import measured_runs
 from bert_keras.report import event_log
 
 MIN_STEPS = 1000
@@ -33,6 +34,8 @@ class TextSample(strict.StrictModel):
     """Of runs of 16 pieces: the share that more than `3 * dupe_factor` examples
     contain."""
     padding_share: float
+    tokens_per_example: float
+    """Padding left out."""
     masked_share: float
     """Of pieces: those to predict."""
     entropy: float
@@ -179,6 +182,18 @@ def of_curves(
         )
     elif sample is not None and ends[-1] > sample.entropy - 0.05:
         yield _stuck(settings, ends[-1], sample.entropy)
+    elif (
+        not first_step
+        and (band := usual_losses(settings, sample, step))
+        and ends[-1] > band[1]
+    ):
+        yield Finding(
+            "behind",
+            f"the masked-LM loss is {ends[-1]:.2f}, where {band[0]:.1f} to "
+            f"{band[1]:.1f} are usual at this step: compare text, optimizer, rate, "
+            "batch and initial scale with those of `bert-keras config pretrain "
+            "--config strict_small`",
+        )
     norms = _after(train.get("gradient_norm"), begin)
     limit = settings["optimizer.max_grad_norm"] or np.inf
     if norms is not None and np.quantile(norms.values, 0.05) > 10 * limit:
@@ -196,6 +211,20 @@ def of_curves(
         )
     if held_out is not None and np.isfinite(held_out.values).any():
         yield from _learnt_by_heart(held_out)
+
+
+def usual_losses(
+    settings: Mapping[str, Any], sample: TextSample | None, step: int
+) -> tuple[float, float] | None:
+    """Returns the lower and the upper end of the usual masked-LM losses in training, in
+    the first phase."""
+    if sample is None:
+        return None
+    first_phase = settings["phases"][0]
+    batch = first_phase["global_batch_size"] or settings["global_batch_size"]
+    return measured_runs.usual_losses(
+        step * batch * sample.tokens_per_example, entropy=sample.entropy
+    )
 
 
 def _stuck(settings: Mapping[str, Any], loss: float, entropy: float) -> Finding:

@@ -39,16 +39,18 @@ def render(
     *,
     data: sections.Section | None = None,
     problems: Sequence[diagnosis.Finding] | None = None,
+    usual_losses: tuple[float, float] | None = None,
 ) -> str:
     """Renders the whole page. `pictures` are title and file name of each curve, next to
     the page; `parts` the answers of a fine-tuned run, if any; `data` its files, if
-    known; `problems` of a pre-training what may be wrong."""
+    known; `problems` of a pre-training what may be wrong, and `usual_losses` the ends
+    of the usual band of its masked-LM loss."""
     blocks = [
         f"{MARK}\n# {run.name}",
         _state(run),
         _evaluation(run),
         markdown.table(("", "the run"), _figures(run)),
-        *_problems(problems),
+        *_problems(problems, usual_losses, run.last_step),
         "## Model, data and settings",
         markdown.table(("", "model and data"), _model_and_data(run)),
         _command(run),
@@ -61,12 +63,19 @@ def render(
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _problems(problems: Sequence[diagnosis.Finding] | None) -> Iterator[str]:
+def _problems(
+    problems: Sequence[diagnosis.Finding] | None,
+    usual_losses: tuple[float, float] | None,
+    last_step: int,
+) -> Iterator[str]:
     if problems is None:
         return
     yield "## What may be wrong"
     lines = [f"- **{problem.cause}**: {problem.text}." for problem in problems]
     yield "\n".join(lines) or "Nothing unusual in text, settings and curves."
+    if usual_losses is not None:
+        ends = " to ".join(f"{end:.1f}" for end in usual_losses)
+        yield f"At step {last_step:,} masked-LM losses of {ends} are usual."
 
 
 def _state(run: facts.Facts) -> str:

@@ -51,13 +51,21 @@ def _write_files(run_dir: Path, run: facts.Facts, output: Path) -> None:
     for part in filter(None, (data, *(parts or ()))):
         if part.picture is not None:
             (output / f"{part.name}.png").write_bytes(part.picture)
-    problems = _problems(run_dir, run) if run.is_pretraining else None
-    text = page.render(run, pictures, parts, data=data, problems=problems)
+    problems, usual = None, None
+    if run.is_pretraining:
+        sample = diagnosis.read_sample(run_dir)
+        problems = _problems(run, sample)
+        if not run.phase_ends:
+            usual = diagnosis.usual_losses(run.settings, sample, run.last_step)
+    text = page.render(
+        run, pictures, parts, data=data, problems=problems, usual_losses=usual
+    )
     (output / PAGE_NAME).write_text(text, encoding="utf-8")
 
 
-def _problems(run_dir: Path, run: facts.Facts) -> list[diagnosis.Finding]:
-    sample = diagnosis.read_sample(run_dir)
+def _problems(
+    run: facts.Facts, sample: diagnosis.TextSample | None
+) -> list[diagnosis.Finding]:
     train = {name: facts.find_curve(run.train, name) for name in diagnosis.CURVES}
     held_out = facts.find_curve(run.eval, "masked_lm_loss")
     return [

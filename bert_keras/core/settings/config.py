@@ -281,10 +281,6 @@ class PretrainingConfig(StrictModel):
     """Fraction of tokens to predict at the last step, to which it falls linearly from
     the examples' `masked_lm_prob` (Ankner et al., 2024), for examples with dynamic
     masking; evaluation keeps the examples'. null: constant."""
-    ema_decay: float | None = pydantic.Field(default=None, gt=0, lt=1)
-    """Keep a moving average of the weights too, with this decay per step, less in the
-    first steps; evaluations and the finished model have it instead of the last
-    weights, checkpoints both. null: no average."""
     grow_positions: Literal["none", "extrapolate"] = "none"
     """Position embeddings that no phase has trained, when one with longer sequences
     begins: `none`: as initialised; `extrapolate`: continued from the trained ones by

@@ -81,7 +81,6 @@ def grow(
     """
     new = slice(num_trained - 1, num_rows)
     for name, variable in state.items():
-        # The weights', and their averages'.
         if name.endswith("position_embeddings"):
             table = keras.ops.convert_to_numpy(variable)
             table = extrapolated(table, num_trained=num_trained, num_rows=num_rows)

@@ -132,6 +132,12 @@ class PretrainingJob(Job):
             is_further_training=self._is_further_training,
         ):
             logger.warning("may be wrong: %s: %s", *finding)
+        last_step = self._planned[0].last_step
+        if usual := diagnosis.usual_losses(
+            self._flat_settings, self._sample, last_step
+        ):
+            message = "usual masked-LM losses at step %d: %.1f to %.1f"
+            logger.info(message, last_step, *usual)
 
     @property
     def _flat_settings(self) -> dict[str, Any]:
@@ -304,7 +310,7 @@ class PretrainingJob(Job):
     def _evaluate(self, loop: Loop) -> None:
         """Evaluates again until the loss is in the curves, and notes the loss."""
         if self._score_pairs is not None:
-            loop.show(self._score_pairs(self._learner.evaluated_weights()))
+            loop.show(self._score_pairs(self._learner.network.weights))
         if self._evaluation is not None:
             self._last_evaluation = loop.evaluate(self._evaluation)
             loop.checkpoints.record_score(loop.step, self._last_evaluation["loss"])
@@ -380,8 +386,6 @@ class PretrainingJob(Job):
                 self._settings, phase, self.strategy
             ):
                 self._last_evaluation = fit.evaluate(self._learner, evaluation)
-        # They are the finished model; every checkpoint is written.
-        self._learner.take_averages()
         return {
             "steps": loop.step,
             "seconds": round(time.monotonic() - self._began, 1),
@@ -475,7 +479,6 @@ def build_learner(
         recompute=settings.recompute,
         compile_step=compile_step,
         scales_loss=settings.precision == "mixed_float16",
-        ema_decay=settings.ema_decay,
     )
 
 

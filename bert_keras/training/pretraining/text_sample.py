@@ -47,6 +47,7 @@ def read(settings: config.PretrainingConfig, phase: phases.Phase) -> TextSample:
         # A random next sentence comes once more.
         repeated_share=_repeated_share(ids, mask, 3 * examples.num_duplicates),
         padding_share=float(1 - mask.mean()),
+        tokens_per_example=float(mask.sum() / max(len(ids), 1)),
         masked_share=float(batch["masked_lm_weights"].sum() / max(len(pieces), 1)),
         entropy=float(-(shares * np.log(shares)).sum()),
     )

@@ -7,7 +7,6 @@ perhaps `tokens`, for the log. Summed over replicas and parts of a batch, these 
 mean that one device would compute over the whole batch.
 """
 
-import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -41,9 +40,6 @@ class Learner(replicas.ReplicatedModel):
         branches: skip clipping and updates that are not finite or not needed. At a
             branch the host would have to wait for any device but a CPU, so others
             compute all.
-        ema_decay: keep a moving average of the weights, with which batches are
-            evaluated. In step t, from 0, the decay is at most (1 + t) / (10 + t): the
-            first weights do not stay in it. `None`: none is kept.
     """
 
     def __init__(
@@ -55,7 +51,6 @@ class Learner(replicas.ReplicatedModel):
         compile_step: bool = False,
         scales_loss: bool = False,
         branches: bool = True,
-        ema_decay: float | None = None,
     ):
         super().__init__(name="learner")
         self.network = network
@@ -64,9 +59,6 @@ class Learner(replicas.ReplicatedModel):
         self._compile_step = compile_step
         self._scales_loss = scales_loss
         self._branches = branches
-        self._ema_decay = ema_decay
-        self._averages: list[tuple[keras.Variable, keras.Variable]] = []
-        """Weights with their averages."""
         self._means: dict[str, keras.metrics.Mean] = {}
         self._graphs: dict[int, tuple[Callable | None, Callable | None]] = {}
 
@@ -96,11 +88,6 @@ class Learner(replicas.ReplicatedModel):
                 "loss_scale", "float32", precision.INITIAL_LOSS_SCALE
             )
             self.good_steps = self._add_variable("good_steps")
-        if self._ema_decay is not None:
-            for variable in self.trainable_variables:
-                name = f"average_{variable.path.replace('/', '_')}"
-                average = self._add_variable(name, variable.dtype, shape=variable.shape)
-                self._averages.append((variable, average))
         self.optimizer.build(self.trainable_variables)
         if replicas.is_multi_worker(self.distribute_strategy):
             # Each process has its own values: whether it asks all for something.
@@ -134,11 +121,11 @@ class Learner(replicas.ReplicatedModel):
         for copy in strategy.experimental_local_results(self._requests[name]):
             copy.assign(value)
 
-    def _add_variable(self, name: str, dtype="int32", value: float = 0, shape=()):
+    def _add_variable(self, name: str, dtype: str = "int32", value: float = 0):
         """Adds a variable that is no weight of the network."""
         return self.add_weight(
             name=name,
-            shape=shape,
+            shape=(),
             dtype=dtype,
             initializer=keras.initializers.Constant(value),
             trainable=False,
@@ -203,13 +190,7 @@ class Learner(replicas.ReplicatedModel):
         return totals
 
     def _forward(self, batch):
-        scope = contextlib.nullcontext()
-        if self._averages:
-            scope = keras.StatelessScope(
-                [(own, optimization.local_value(a)) for own, a in self._averages]
-            )
-        with scope:
-            return self.network.loss_terms(batch, self(batch, training=False))
+        return self.network.loss_terms(batch, self(batch, training=False))
 
     def _forward_backward(self, batch, weights, scale):
         is_tpu = replicas.kind_of_devices(self.distribute_strategy) == "TPU"
@@ -284,28 +265,7 @@ class Learner(replicas.ReplicatedModel):
             tf.cond(is_finite, apply, lambda: None)
         else:
             apply(only_if=is_finite)
-        if self._averages:
-            self._move_averages(num_updates, is_finite)
         return norm, is_finite
-
-    def _move_averages(self, num_updates, is_finite) -> None:
-        read, count = optimization.local_value, tf.cast(num_updates, tf.float32)
-        decay = tf.minimum(self._ema_decay, (1 + count) / (10 + count))
-        share = tf.where(is_finite, 1 - decay, 0.0)
-        for variable, average in self._averages:
-            mean = read(average)
-            mean += share * (read(variable) - mean)
-            optimization.assign_local(average, mean)
-
-    def evaluated_weights(self) -> list[keras.Variable]:
-        """Returns the network's weights, or their averages where there are any."""
-        averages = {id(variable): average for variable, average in self._averages}
-        return [averages.get(id(each), each) for each in self.network.weights]
-
-    def take_averages(self) -> None:
-        """Makes the averages, if there are any, the network's weights."""
-        for variable, average in self._averages:
-            variable.assign(average)
 
     def test_step(self, batch):
         """Adds a batch to the running means, in as many parts as a step.

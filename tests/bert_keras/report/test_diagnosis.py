@@ -12,6 +12,7 @@ SOUND = {
     **{"num_examples": 2000, "num_shards": 50, "num_records": 100_000},
     **{"pieces_per_word": 1.4, "unknown_share": 0.0002, "repeated_share": 0.01},
     **{"padding_share": 0.1, "masked_share": 0.15, "entropy": 6.6},
+    "tokens_per_example": 110,
 }
 FAST = {
     "num_train_steps": 3400,
@@ -108,6 +109,11 @@ def causes(settings=None, text=None, *, held_out=None, **train):
             "knows how frequent pieces are",
         ),
         (
+            {"masked_lm_loss": [*FALLING[:40], *[5.5] * 300]},
+            "behind",
+            "the masked-LM loss is 5.50, where ",
+        ),
+        (
             {"masked_lm_loss": [*FALLING[:170], *FALLING[:170][::-1]]},
             "diverged",
             "rose from 4.26 to 7.69: lower",
@@ -167,6 +173,21 @@ def test_trained_weights_may_move_a_little():
 )
 def test_sound_curves(curves):
     assert causes(**curves) == {}
+
+
+def test_usual_losses_count_tokens_and_entropy():
+    """10 steps of 64 examples of 110 tokens are as many tokens as 20 of 32."""
+    large = diagnosis.usual_losses(flat(global_batch_size=64), sample(), 3000)
+    assert large == diagnosis.usual_losses(flat(global_batch_size=32), sample(), 6000)
+    phases = [{"fraction": 1, "global_batch_size": 64}]
+    of_phase = diagnosis.usual_losses(flat(phases=phases), sample(), 3000)
+    assert of_phase == large
+    low, high = diagnosis.usual_losses(
+        flat(global_batch_size=64), sample(entropy=3.3), 3000
+    )
+    assert (2 * low, 2 * high) == pytest.approx(large)
+    assert diagnosis.usual_losses(flat(), None, 3000) is None
+    assert diagnosis.usual_losses(flat(global_batch_size=8), sample(), 1000) is None
 
 
 def test_another_phase_does_not_count():

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import itertools
+import json
 import re
 import shutil
 import subprocess
@@ -17,9 +18,10 @@ from PIL import Image
 from bert_keras.checkpoints import run_directory
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.model import measured_runs
 from bert_keras.pages import sections
 from bert_keras.report import curves, event_log, facts, page, task_summaries, writing
-from tests.bert_keras.report import runs
+from tests.bert_keras.report import runs, test_diagnosis
 
 
 def as_dict(curve: event_log.Curve) -> dict[int, float]:
@@ -224,6 +226,25 @@ def test_an_unfinished_run(pretraining):
     assert "| evaluation | last | at step | best | at step |\n" in text
     for unknown in ("baseline", "Baseline", "parameters", "None", "nan"):
         assert unknown not in text
+
+
+def test_usual_losses_stand_beside_the_problems(tmp_path):
+    run = tmp_path / "run"
+    settings = config.PretrainingConfig(
+        global_batch_size=32, num_train_steps=4000, optimizer={"warmup_steps": 100}
+    )
+    runs.write_settings(run, settings, kind="pretraining", inputs={})
+    steps = range(10, 4010, 10)
+    losses = dict.fromkeys(steps, 5.9)
+    runs.write_process(run / "logs/train", {"loss/masked_lm_loss": losses}, pid=1)
+    sample = test_diagnosis.SOUND | {"tokens_per_example": 100}
+    (run / "text_sample.json").write_text(json.dumps(sample))
+    low, high = measured_runs.usual_losses(4000 * 32 * 100, entropy=sample["entropy"])
+    text = (writing.write_report(run) / "report.md").read_text()
+    assert (
+        f"At step 4,000 masked-LM losses of {low:.1f} to {high:.1f} are usual." in text
+    )
+    assert f"is 5.90, where {low:.1f} to {high:.1f} are usual at this step" in text
 
 
 def test_a_fine_tuning(tmp_path):

@@ -101,24 +101,6 @@ def test_muon_is_told_the_precision(tiny_examples, tmp_path, monkeypatch):
         train([tiny_examples], tmp_path / "run", options)
 
 
-def test_averages_are_kept_resumed_and_become_the_model(tiny_examples, tmp_path):
-    whole = tmp_path / "whole"
-    train([tiny_examples], whole, settings(ema_decay=0.9))
-    resumed = resuming.broken_off(whole, tmp_path / "resumed", 5)
-    train([tiny_examples], resumed, settings(ema_decay=0.9))
-    assert_same_state(whole, resumed)
-    results = [(run / "results.json").read_text() for run in (whole, resumed)]
-    one, other = (json.loads(text)["eval"] for text in results)
-    assert one == other
-    last = weights(whole)
-    found = conversion.read(whole).arrays
-    name = "encoder/embeddings/word_embeddings"
-    path = f"bert_pretrainer/{name}"
-    averages = last[f"non_trainable/learner/average_{path.replace('/', '_')}"]
-    np.testing.assert_array_equal(found[name], averages)
-    assert np.abs(averages - last[f"weights/{path}"]).max() > 1e-5
-
-
 @pytest.mark.slow
 def test_muon_resumes_to_the_same_bits(tiny_examples, tmp_path):
     """Its matrices have one moment and the rest two: all of them are restored."""

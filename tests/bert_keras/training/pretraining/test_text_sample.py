@@ -66,6 +66,7 @@ def test_figures_are_those_of_all_examples(tiny_examples):
     assert found.unknown_share == pytest.approx(counts["[UNK]"] / total)
     assert found.masked_share == pytest.approx(masked / total)
     assert found.padding_share == pytest.approx(1 - tokens / (32 * rows))
+    assert found.tokens_per_example == pytest.approx(tokens / rows)
     entropy = -sum(n / total * math.log(n / total) for n in counts.values())
     assert found.entropy == pytest.approx(entropy)
 

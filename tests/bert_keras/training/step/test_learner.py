@@ -339,63 +339,6 @@ def test_an_overflow_on_one_replica_is_skipped_on_all(batches, replica, branches
         np.testing.assert_equal(fourth, third)
 
 
-@pytest.mark.parametrize(
-    ("num_replicas", "options"),
-    [(1, {}), (2, {}), pytest.param(1, {"branches": False}, marks=pytest.mark.slow)],
-)
-def test_averages_of_weights(batches, one_device, num_replicas, options):
-    """The recursion, computed again from each step's weights; replicas share it."""
-    strategy = CPU if num_replicas == 1 else mirrored(num_replicas)
-    seen = []
-
-    def watch(built, step, logs):
-        seen.append(values_of(built.trainable_variables))
-        return False
-
-    options = {"ema_decay": 0.7, "watch": watch, **options}
-    built, _ = trained(batches, strategy, **options)
-    assert_close(built, one_device[0])
-    expected = {path: np.zeros_like(value) for path, value in seen[0].items()}
-    for step, weights in enumerate(seen):
-        decay = min(0.7, (1 + step) / (10 + step))
-        for path, value in weights.items():
-            expected[path] += (1 - decay) * (value - expected[path])
-    paths = [weight.path for weight in built.network.weights]
-    by_path = dict(zip(paths, built.evaluated_weights(), strict=True))
-    for path, value in expected.items():
-        np.testing.assert_allclose(by_path[path], value, atol=1e-6, err_msg=path)
-        assert np.abs(value - seen[-1][path]).max() > 1e-5, path
-    last = seen[-1]
-    evaluation = evaluated(built, batches, strategy)
-    assert values_of(built.trainable_variables).keys() == last.keys()
-    for path, value in values_of(built.trainable_variables).items():
-        np.testing.assert_array_equal(value, last[path])
-    # A network that has the averages as its weights.
-    plain, _ = trained(batches, CPU, num_steps=1)
-    for variable in plain.trainable_variables:
-        variable.assign(expected[variable.path])
-    assert evaluated(plain, batches, CPU) == pytest.approx(evaluation, rel=1e-5)
-    built.take_averages()
-    assert_close(built, plain)
-
-
-def evaluated(built, batches, strategy):
-    def make_batches(index, num_workers, num_replicas):
-        dataset = tf.data.Dataset.from_tensor_slices(batches).repeat()
-        return dataset.batch(BATCH_SIZE // num_replicas, drop_remainder=True)
-
-    return fit.evaluate(built, (replicas.distribute(strategy, make_batches), 4))
-
-
-def test_a_skipped_step_moves_no_average(batches):
-    broken = {k: v.copy() for k, v in batches.items()}
-    broken["masked_lm_weights"][5 * BATCH_SIZE :] = np.nan
-    built, logs = trained(broken, CPU, num_steps=8, ema_decay=0.7)
-    sound, _ = trained(batches, CPU, num_steps=5, ema_decay=0.7)
-    assert logs["skipped_steps"] == 3
-    assert_close(built, sound)
-
-
 @pytest.fixture(scope="module")
 def probed():
     """Batches of the small network of `self_check`, which is traced in a second."""

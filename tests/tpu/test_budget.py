@@ -1,0 +1,90 @@
+"""`bert-keras plan --budget`: the plan of the chosen run is the budget."""
+
+import json
+
+import pytest
+
+from bert_keras.commands import main as cli
+from bert_keras.core.settings import config, loading
+from bert_keras.tpu import budget
+
+
+def planned(arguments: str, capsys) -> dict:
+    assert cli.main(["plan", "--json", *arguments.split()]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(("hours", "hidden_size"), [(0.4, 256), (6, 384)])
+def test_the_chosen_run_takes_the_budget(hours, hidden_size, capsys):
+    """Evaluations come on top, and the plan counts fewer masks."""
+    found = planned(f"--budget {hours} --teraflops 0.1", capsys)
+    assert found["hours"] == pytest.approx(hours, rel=0.12)
+    chosen = found["budget"]
+    assert chosen["petaflop"] == pytest.approx(hours * 0.36)
+    run = loading.load(config.PretrainingConfig, budget.RECIPE, chosen["settings"])
+    assert run.model.hidden_size == hidden_size
+    assert run.num_train_steps == found["stages"][0]["num_steps"]
+    rate = run.optimizer
+    assert 0 < rate.warmup_steps < run.num_train_steps - rate.decay_steps
+
+
+def test_what_is_printed(capsys):
+    arguments = "plan --budget 2 --teraflops 0.33 --words 1e7"
+    assert cli.main(arguments.split()) == 0
+    command, epochs, expected, plan, *_ = capsys.readouterr().out.splitlines()
+    assert command == (
+        "bert-keras pretrain --config strict_small --set num_train_steps=6360 "
+        "--set optimizer.warmup_steps=212 --set optimizer.decay_steps=1908"
+    )
+    assert epochs == "the text is read 3.6 times"
+    assert expected.startswith("to expect of ten million English words: masked-LM")
+    assert expected.endswith("between measured runs")
+    assert plan == "pre-training, 4 layers of 384: 10.5 million weights"
+
+
+def test_more_than_was_measured_is_said(capsys):
+    found = planned("--budget 10 --teraflops 0.33 --words 1e8", capsys)["budget"]
+    assert not found["is_measured"]
+    assert found["num_epochs"] == pytest.approx(1.8, rel=0.05)
+    _, _, expected = budget.lines(budget.Choice(**found))
+    assert expected.endswith(
+        "beyond the measured runs, of 2.39 PFLOP and 3.9 times the text at most"
+    )
+    assert budget.choose(2, num_words=1e7).is_measured
+    assert not budget.choose(2, num_words=5e6).is_measured
+
+
+def test_what_nobody_knows_is_not_guessed():
+    """More computing than was measured, and a text that is read too often."""
+    for choice in (
+        budget.choose(1000, num_words=None),
+        budget.choose(2, num_words=1e6),
+    ):
+        assert choice.expected_loss is choice.expected_minimal_pairs is None
+        *_, unknown = budget.lines(choice)
+        assert unknown == (
+            "nobody knows what to expect: no run near it was measured; ten times the "
+            "text and 19 PFLOP are the limits"
+        )
+    assert budget.choose(2, num_words=1e7).expected_loss is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--budget 1", "--budget chooses the settings of a pre-training: give --tera"),
+        ("--budget 1 --teraflops 1 --config bert_base", "and no --config"),
+        ("--budget 1 --teraflops 1 --set global_batch_size=8", "and no --config"),
+        ("--budget 0.01 --teraflops 0.1", "39 steps of the smallest model"),
+        ("--budget -1 --teraflops 0.1", "expected numbers above 0, got -1 and 0.1"),
+        ("--budget -1 --teraflops -1", "expected numbers above 0, got -1 and -1"),
+        ("--budget nan --teraflops 0.1", "expected numbers above 0, got nan and 0.1"),
+        ("--budget 1 --teraflops inf", "expected numbers above 0, got 1 and inf"),
+        ("--budget 1 --teraflops 1 --words 0", "--words: expected a number above 0"),
+    ],
+)
+def test_mistakes(arguments, message, capsys):
+    assert cli.main(["plan", *arguments.split()]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1

@@ -1,0 +1,100 @@
+"""Which model for a budget, and what to expect of it: `bert-keras plan --budget`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import config, loading
+from bert_keras.model import flops, measured_runs
+
+RECIPE, EXAMPLES, VOCAB_SIZE = "strict_small", "strict_small_examples", 8000
+_SMALLER = (
+    "model.hidden_size=256",
+    "model.num_attention_heads=4",
+    "model.intermediate_size=1024",
+    "model.initializer_range=0.035",
+    "optimizer.learning_rate=2e-3",
+    "global_batch_size=32",
+)
+"""What differs from the recipe below `_SMALLER_BELOW` PFLOP."""
+_SMALLER_BELOW = 0.3
+_TOKENS_PER_WORD = 1.45
+"""Of the examples: pieces, [CLS] and [SEP], for each word by white space."""
+_MEASURED_EPOCHS, _MAX_EPOCHS = 3.9, 10
+"""How often the text was read in measured runs, and may be where one is guessed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    petaflop: float
+    settings: list[str]
+    """To `--set` in the recipe."""
+    num_epochs: float | None
+    """How often the text is read; `None`: its size is not known."""
+    expected_loss: float | None
+    """Of masked tokens; like `expected_minimal_pairs`, `None`: nobody knows."""
+    expected_minimal_pairs: float | None
+    """Right pairs of BLiMP, %."""
+    is_measured: bool
+    """Whether runs that cost as much and read their text as often were measured."""
+
+
+def choose(petaflop: float, *, num_words: float | None) -> Choice:
+    """Returns size, rate and steps for so many operations."""
+    settings = [*_SMALLER] if petaflop < _SMALLER_BELOW else []
+    run = loading.load(config.PretrainingConfig, RECIPE, settings)
+    examples = loading.load(config.ExamplesConfig, EXAMPLES)
+    each = flops.pretraining_flops_per_example(
+        run.model.with_vocab_size(VOCAB_SIZE),
+        max_seq_length=examples.max_seq_length,
+        num_predictions=examples.num_row_predictions,
+        next_sentence=False,
+    )
+    steps = int(petaflop * 1e15 / each / run.global_batch_size)
+    if steps < 1000:
+        raise InputError(
+            f"--budget: {petaflop:.2g} PFLOP are {steps:,} steps of the smallest model "
+            "of the budgets, which needs 1,000 to learn anything: give it more hours"
+        )
+    settings += [
+        f"num_train_steps={steps}",
+        f"optimizer.warmup_steps={steps // 30}",
+        f"optimizer.decay_steps={3 * steps // 10}",
+    ]
+    tokens = steps * run.global_batch_size * examples.max_seq_length
+    num_epochs = num_words and tokens / (num_words * _TOKENS_PER_WORD)
+    loss, pairs = None, None
+    if (num_epochs or 0) <= _MAX_EPOCHS:
+        loss, pairs = measured_runs.expected_scores(petaflop) or (None, None)
+    return Choice(
+        petaflop=petaflop,
+        settings=settings,
+        num_epochs=num_epochs,
+        expected_loss=loss,
+        expected_minimal_pairs=pairs,
+        is_measured=petaflop <= measured_runs.RUNS[-1].petaflop
+        and (num_epochs or 0) <= _MEASURED_EPOCHS,
+    )
+
+
+def lines(choice: Choice) -> Iterator[str]:
+    options = "".join(f" --set {setting}" for setting in choice.settings)
+    yield f"bert-keras pretrain --config {RECIPE}{options}"
+    if choice.num_epochs is not None:
+        yield f"the text is read {choice.num_epochs:,.1f} times"
+    if choice.expected_loss is None:
+        yield (
+            "nobody knows what to expect: no run near it was measured; ten times the "
+            f"text and {8 * measured_runs.RUNS[-1].petaflop:.0f} PFLOP are the limits"
+        )
+        return
+    how = "between measured runs"
+    if not choice.is_measured:
+        how = (
+            f"beyond the measured runs, of {measured_runs.RUNS[-1].petaflop} PFLOP and "
+            f"{_MEASURED_EPOCHS} times the text at most"
+        )
+    yield (
+        f"to expect of ten million English words: masked-LM loss "
+        f"{choice.expected_loss:.2f}, BLiMP {choice.expected_minimal_pairs:.0f}, {how}"
+    )
