@@ -1,7 +1,7 @@
-"""What measured pre-trainings reached, and what another may expect from that.
+"""Scores of measured pre-trainings, and the scores to expect of another one.
 
-Runs of `benchmarks/results/strict_small.md`: ten million English words, a vocabulary of
-8,000, a rate that has fallen to 0, models that are as large as their cost allows.
+The runs stand in `benchmarks/results/strict_small.md`: they read ten million English
+words with a vocabulary of 8,000, and their learning rate fell to 0.
 """
 
 import math
@@ -21,23 +21,24 @@ class MeasuredRun(NamedTuple):
 
 
 RUNS = (
-    # 2 x 128, 4 x 256, and 4 x 384 twice.
     MeasuredRun(0.0204, 4.9e6, 5.30, 55.2),
     MeasuredRun(0.109, 4.9e6, 4.71, 57.3),
     MeasuredRun(0.602, 13.1e6, 3.99, 62.1),
     MeasuredRun(2.39, 52.2e6, 3.31, 66.7),
 )
-"""By cost."""
+"""By cost: models of 2 x 128, of 4 x 256, and of 4 x 384 twice."""
 ENTROPY = 6.84
 """Of the frequencies of their pieces, in nats."""
-BELOW, ABOVE = 0.1, 0.1
-"""Ends of the band around their losses, in units of the entropy."""
+SPREAD = 0.1
+"""Half of the width of the band of usual losses, in units of the entropy."""
 
 
 def expected_scores(petaflop: float) -> tuple[float, float] | None:
-    """Returns the loss and the score of minimal pairs that a run of a cost may expect:
-    between measured runs or, up to eight times the largest, on the line through the
-    last two. `None`: nobody knows."""
+    """Returns the loss in nats and the right minimal pairs in % to expect at a cost.
+
+    Scores lie on lines between the measured runs. The last line goes on up to eight
+    times the cost of the largest run. `None`: the cost is outside of these limits.
+    """
     if not RUNS[0].petaflop <= petaflop <= 8 * RUNS[-1].petaflop:
         return None
     costs = [run.petaflop for run in RUNS]
@@ -46,20 +47,23 @@ def expected_scores(petaflop: float) -> tuple[float, float] | None:
 
 
 def usual_losses(num_tokens: float, *, entropy: float) -> tuple[float, float] | None:
-    """Returns the ends of the band of losses after so many tokens; `None`: fewer than
-    were measured.
+    """Returns the ends of the band of usual losses, in nats; `None`: no loss was
+    measured after so few tokens.
 
-    Losses of models from 4 x 256 on depend mostly on the tokens. They are compared in
-    units of the entropy of pieces: the loss of a model of their frequencies alone.
+    Args:
+        num_tokens: tokens that the run was trained on, padding left out.
+        entropy: of the frequencies of the text's pieces, in nats. A model that knows
+            the frequencies alone has the entropy as its loss, so the band grows with
+            the entropy.
     """
     runs = RUNS[1:]
     if num_tokens < runs[0].num_tokens:
         return None
-    # Beyond the measured runs those of large models go on to fall.
+    # How far losses fall after more tokens depends on the size of the model.
     num_tokens = min(num_tokens, runs[-1].num_tokens)
     losses = [run.loss / ENTROPY for run in runs]
     usual = _on_line(num_tokens, [run.num_tokens for run in runs], losses)
-    return (usual - BELOW) * entropy, (usual + ABOVE) * entropy
+    return (usual - SPREAD) * entropy, (usual + SPREAD) * entropy
 
 
 def _on_line(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:

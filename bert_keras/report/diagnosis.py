@@ -216,9 +216,10 @@ def of_curves(
 def usual_losses(
     settings: Mapping[str, Any], sample: TextSample | None, step: int
 ) -> tuple[float, float] | None:
-    """Returns the lower and the upper end of the usual masked-LM losses in training, in
-    the first phase."""
-    if sample is None:
+    """Returns the ends of the band of usual losses in the first phase, in nats; `None`:
+    the band is not known. A left-to-right model has a harder task than masked tokens.
+    """
+    if sample is None or settings["model.attention"] == "left_to_right":
         return None
     first_phase = settings["phases"][0]
     batch = first_phase["global_batch_size"] or settings["global_batch_size"]

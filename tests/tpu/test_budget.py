@@ -1,17 +1,11 @@
 """`bert-keras plan --budget`: the plan of the chosen run is the budget."""
 
-import json
-
 import pytest
 
 from bert_keras.commands import main as cli
 from bert_keras.core.settings import config, loading
 from bert_keras.tpu import budget
-
-
-def planned(arguments: str, capsys) -> dict:
-    assert cli.main(["plan", "--json", *arguments.split()]) == 0
-    return json.loads(capsys.readouterr().out)
+from tests.tpu.test_plan import planned
 
 
 @pytest.mark.parametrize(("hours", "hidden_size"), [(0.4, 256), (6, 384)])
@@ -67,24 +61,3 @@ def test_what_nobody_knows_is_not_guessed():
             "text and 19 PFLOP are the limits"
         )
     assert budget.choose(2, num_words=1e7).expected_loss is not None
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("--budget 1", "--budget chooses the settings of a pre-training: give --tera"),
-        ("--budget 1 --teraflops 1 --config bert_base", "and no --config"),
-        ("--budget 1 --teraflops 1 --set global_batch_size=8", "and no --config"),
-        ("--budget 0.01 --teraflops 0.1", "39 steps of the smallest model"),
-        ("--budget -1 --teraflops 0.1", "expected numbers above 0, got -1 and 0.1"),
-        ("--budget -1 --teraflops -1", "expected numbers above 0, got -1 and -1"),
-        ("--budget nan --teraflops 0.1", "expected numbers above 0, got nan and 0.1"),
-        ("--budget 1 --teraflops inf", "expected numbers above 0, got 1 and inf"),
-        ("--budget 1 --teraflops 1 --words 0", "--words: expected a number above 0"),
-    ],
-)
-def test_mistakes(arguments, message, capsys):
-    assert cli.main(["plan", *arguments.split()]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1

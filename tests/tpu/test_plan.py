@@ -189,6 +189,15 @@ def test_disk_is_what_was_measured(capsys):
         ("--vocab v.txt", "--vocab is for fine-tuning: give --train or --data"),
         ("--train a.tsv", "--train and --data need the encoder's --vocab"),
         ("--train a.tsv --words 9", "are for pre-training"),
+        ("--budget 1", "--budget chooses the settings of a pre-training: give --tera"),
+        ("--budget 1 --teraflops 1 --config bert_base", "and no --config"),
+        ("--budget 1 --teraflops 1 --set global_batch_size=8", "and no --config"),
+        ("--budget 0.01 --teraflops 0.1", "39 steps of the smallest model"),
+        ("--budget -1 --teraflops 0.1", "expected numbers above 0, got -1 and 0.1"),
+        ("--budget -1 --teraflops -1", "expected numbers above 0, got -1 and -1"),
+        ("--budget nan --teraflops 0.1", "expected numbers above 0, got nan and 0.1"),
+        ("--budget 1 --teraflops inf", "expected numbers above 0, got 1 and inf"),
+        ("--budget 1 --teraflops 1 --words 0", "--words: expected a number above 0"),
     ],
 )
 def test_mistakes(arguments, message, capsys):

@@ -187,6 +187,8 @@ def test_usual_losses_count_tokens_and_entropy():
     )
     assert (2 * low, 2 * high) == pytest.approx(large)
     assert diagnosis.usual_losses(flat(), None, 3000) is None
+    left_to_right = flat(model=FAST["model"] | {"attention": "left_to_right"})
+    assert diagnosis.usual_losses(left_to_right, sample(), 3000) is None
     assert diagnosis.usual_losses(flat(global_batch_size=8), sample(), 1000) is None
 
 
