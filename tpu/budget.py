@@ -1,6 +1,6 @@
 """Which model for a budget, and what to expect of it: `bert-keras plan --budget`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bert_keras.core.errors import InputError
@@ -39,13 +39,19 @@ class Choice:
     """Whether runs that cost as much and read their text as often were measured."""
 
 
+def load(settings: Sequence[str]) -> config.PretrainingConfig:
+    """Loads a choice's run."""
+    values = [*settings, f"model.vocab_size={VOCAB_SIZE}"]
+    return loading.load(config.PretrainingConfig, RECIPE, values)
+
+
 def choose(petaflop: float, *, num_words: float | None) -> Choice:
     """Returns size, rate and steps for so many operations."""
     settings = [*_SMALLER] if petaflop < _SMALLER_BELOW else []
-    run = loading.load(config.PretrainingConfig, RECIPE, settings)
+    run = load(settings)
     examples = loading.load(config.ExamplesConfig, EXAMPLES)
     each = flops.pretraining_flops_per_example(
-        run.model.with_vocab_size(VOCAB_SIZE),
+        run.model,
         max_seq_length=examples.max_seq_length,
         num_predictions=examples.num_row_predictions,
         next_sentence=False,

@@ -107,9 +107,13 @@ def doctor(args: argparse.Namespace) -> None:
 def plan(args: argparse.Namespace) -> None:
     from bert_keras.tpu import budget, plan
 
-    is_finetuning = bool(args.train or args.data)
     choice = None if args.budget is None else _choose(args)
-    work = _finetuning_work(args) if is_finetuning else _pretraining_work(args)
+    if choice is not None:
+        work = _pretraining_work(args, budget.load(choice.settings), "dynamic")
+    elif args.train or args.data:
+        work = _finetuning_work(args)
+    else:
+        work = _pretraining_work(args, _pretraining_settings(args), args.masking)
     facts = plan.facts(
         work,
         sequences_per_second=args.sequences_per_second or (),
@@ -135,25 +139,28 @@ def _choose(args: argparse.Namespace) -> "budgets.Choice":
         )
     petaflop = 3.6 * args.budget * args.teraflops
     if not (args.budget > 0 and 0 < petaflop < 1e9):
-        raise InputError(
-            f"--budget, --teraflops: expected numbers above 0, got "
-            f"{args.budget:g} and {args.teraflops:g}"
-        )
-    choice = budget.choose(petaflop, num_words=args.words)
-    args.config, args.masking = budget.RECIPE, "dynamic"
-    args.set = [*choice.settings, f"model.vocab_size={budget.VOCAB_SIZE}"]
-    return choice
+        given = f"got {args.budget:g} and {args.teraflops:g}"
+        raise InputError(f"--budget, --teraflops: expected numbers above 0, {given}")
+    return budget.choose(petaflop, num_words=args.words)
 
 
-def _pretraining_work(args: argparse.Namespace) -> "plans.Work":
+def _pretraining_work(
+    args: argparse.Namespace, settings: config.PretrainingConfig, masking: str
+) -> "plans.Work":
     from bert_keras.tpu import plan
 
     if args.vocab:
         raise InputError("--vocab is for fine-tuning: give --train or --data, too")
     if args.words is not None and not 0 < args.words < 1e15:
         raise InputError(f"--words: expected a number above 0, got {args.words:g}")
+    return plan.pretraining(
+        settings, args.max_seq_length or (), num_words=args.words, masking=masking
+    )
+
+
+def _pretraining_settings(args: argparse.Namespace) -> config.PretrainingConfig:
     try:
-        settings = options.load_settings(config.PretrainingConfig, args)
+        return options.load_settings(config.PretrainingConfig, args)
     except InputError as error:
         try:
             options.load_settings(finetuning.FinetuningConfig, args)
@@ -163,9 +170,6 @@ def _pretraining_work(args: argparse.Namespace) -> "plans.Work":
             "these settings are of `finetune`: give its file, too, with --train "
             "or --data, and --vocab"
         ) from None
-    return plan.pretraining(
-        settings, args.max_seq_length or (), num_words=args.words, masking=args.masking
-    )
 
 
 def _finetuning_work(args: argparse.Namespace) -> "plans.Work":
@@ -187,12 +191,8 @@ def _finetuning_work(args: argparse.Namespace) -> "plans.Work":
     lower = not args.cased
     vocabulary = tokenization.load_vocabulary(args.vocab, do_lower_case=lower)
     train = args.train or catalogue.training_files(settings.task, args.data)[0]
-    return plan.finetuning(
-        settings,
-        encoder.model,
-        train,
-        tokenization.Tokenizer(vocabulary, do_lower_case=lower),
-    )
+    tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=lower)
+    return plan.finetuning(settings, encoder.model, train, tokenizer)
 
 
 @options.Verb(
