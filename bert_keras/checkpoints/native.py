@@ -38,9 +38,13 @@ def read(path: Path) -> weights.Checkpoint:
     Weights that a conversion initialized are left out, and weights for next sentences
     if none were predicted."""
     if _is_state(path):
-        run = run_directory.read_run(
-            path.absolute().parents[1], kinds=("pretraining",), verb="pretrain"
-        )
+        directory = path.absolute().parent.parent
+        if not (directory / run_directory.TASK_NAME).is_file():
+            raise InputError(
+                f"{path}: comes with the settings and the vocabulary of its run: leave "
+                f"it in RUN/{run_directory.CHECKPOINTS_NAME}"
+            )
+        run = run_directory.read_run(directory, kinds=("pretraining",), verb="pretrain")
     else:
         run = run_weights.read_finished_run(
             path, kinds=config.TASK_KINDS, verb=run_directory.VERBS

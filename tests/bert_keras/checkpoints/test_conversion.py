@@ -380,9 +380,12 @@ def test_files_of_a_run_that_do_not_fit(run_dir, name, changes, message):
 
 def test_a_checkpoint_of_a_run_is_a_model_too(pretrained_run, tmp_path):
     final = conversion.read(pretrained_run)
-    last = conversion.read(pretrained_run / "checkpoints/step-0000000012.npz")
+    checkpoint = pretrained_run / "checkpoints/step-0000000012.npz"
+    last = conversion.read(checkpoint)
     assert last.task == final.task
     making.assert_same_arrays(last.arrays, final.arrays)
+    with pytest.raises(InputError, match="12.npz: comes with .* it in RUN/checkpoints"):
+        conversion.read(shutil.copy(checkpoint, tmp_path))
     unfinished = shutil.copytree(pretrained_run, tmp_path / "unfinished")
     (unfinished / "results.json").unlink()
     with pytest.raises(InputError, match="or take its best checkpoint, .*step-0+"):
