@@ -6,15 +6,12 @@ The report takes one pass over the texts and tokens of the run. No TensorFlow.
 import collections
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from bert_keras.core.settings import config, strict
 from bert_keras.labelled import dataset
-
-if TYPE_CHECKING:
-    from bert_keras.kinds.kind import Labelled
 
 FEW = 5
 """Labels with fewer examples are named."""
@@ -25,10 +22,18 @@ NOTABLE_SHARE = 0.01
 MAX_LABELS = 500
 """Number of labels with counts of their own; all others share one sum."""
 
-
 _NUM_SHOWN = 3
+_NUM_COUNTED = 6
 _SHOWN_LENGTH = 80
 _NUM_BINS = 40
+
+
+class Kind(Protocol):
+    """What a report needs to know of a `kinds.kind.Labelled`."""
+
+    examples: ClassVar[str]
+    no_label: ClassVar[str | None]
+    always_windows: ClassVar[bool]
 
 
 class Lengths(strict.StrictModel):
@@ -200,20 +205,20 @@ def _shown(texts: Iterable[Sequence[str]]) -> tuple[str, ...]:
     return tuple(t if len(t) <= most else f"{t[: most - 1]}…" for t in plain)
 
 
-def lines(report: DataReport, kind: "Labelled") -> list[str]:
+def lines(report: DataReport, kind: Kind) -> list[str]:
     """Returns the report for people: problems first, then a line for each file."""
     summaries = [_summary(file, kind.examples) for file in report.files]
     return [*(f"problem: {line}" for line in problems(report, kind)), *summaries]
 
 
-def problems(report: DataReport, kind: "Labelled", *, quotes: bool = True) -> list[str]:
+def problems(report: DataReport, kind: Kind, *, quotes: bool = True) -> list[str]:
     """Returns problems that may spoil a model or its scores, the training file's first.
     `quotes` decides whether the messages quote texts of the files."""
     return [p for file in report.files for p in _problems(file, report, kind, quotes)]
 
 
 def _problems(
-    file: FileReport, report: DataReport, kind: "Labelled", quotes: bool
+    file: FileReport, report: DataReport, kind: Kind, quotes: bool
 ) -> Iterator[str]:
     total, train = file.num_examples, report.files[0].file
     is_train = file.num_in_training is None
@@ -308,6 +313,3 @@ def _counted(file: FileReport) -> str:
     name, count = labels[-1]
     last = "" if file.num_unlisted else f"{name} {count:,} "
     return f"{shown}, ... {last}({len(labels) + file.num_unlisted:,} labels)"
-
-
-_NUM_COUNTED = 6
