@@ -40,10 +40,8 @@ def read(path: Path) -> weights.Checkpoint:
     if _is_state(path):
         directory = path.absolute().parent.parent
         if not (directory / run_directory.TASK_NAME).is_file():
-            raise InputError(
-                f"{path}: comes with the settings and the vocabulary of its run: leave "
-                f"it in RUN/{run_directory.CHECKPOINTS_NAME}"
-            )
+            place = f"RUN/{run_directory.CHECKPOINTS_NAME}"
+            raise InputError(f"{path}: needs the files of its run: leave it in {place}")
         run = run_directory.read_run(directory, kinds=("pretraining",), verb="pretrain")
     else:
         run = run_weights.read_finished_run(

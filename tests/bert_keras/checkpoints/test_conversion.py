@@ -384,7 +384,9 @@ def test_a_checkpoint_of_a_run_is_a_model_too(pretrained_run, tmp_path):
     last = conversion.read(checkpoint)
     assert last.task == final.task
     making.assert_same_arrays(last.arrays, final.arrays)
-    with pytest.raises(InputError, match="12.npz: comes with .* it in RUN/checkpoints"):
+    with pytest.raises(
+        InputError, match="12.npz: needs .* leave it in RUN/checkpoints"
+    ):
         conversion.read(shutil.copy(checkpoint, tmp_path))
     unfinished = shutil.copytree(pretrained_run, tmp_path / "unfinished")
     (unfinished / "results.json").unlink()
