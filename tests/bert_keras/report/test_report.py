@@ -228,12 +228,14 @@ def test_an_unfinished_run(pretraining):
         assert unknown not in text
 
 
-def test_usual_losses_stand_beside_the_problems(tmp_path):
+@pytest.mark.parametrize("inputs", [{}, {"init_sha256": "ef" * 32}])
+def test_usual_losses_stand_beside_the_problems(inputs, tmp_path):
+    """But those of a model that was trained before are not known."""
     run = tmp_path / "run"
     settings = config.PretrainingConfig(
         global_batch_size=32, num_train_steps=4000, optimizer={"warmup_steps": 100}
     )
-    runs.write_settings(run, settings, kind="pretraining", inputs={})
+    runs.write_settings(run, settings, kind="pretraining", inputs=inputs)
     steps = range(10, 4010, 10)
     losses = dict.fromkeys(steps, 5.9)
     runs.write_process(run / "logs/train", {"loss/masked_lm_loss": losses}, pid=1)
@@ -241,9 +243,8 @@ def test_usual_losses_stand_beside_the_problems(tmp_path):
     (run / "text_sample.json").write_text(json.dumps(sample))
     low, high = measured_runs.usual_losses(4000 * 32 * 100, entropy=sample["entropy"])
     text = (writing.write_report(run) / "report.md").read_text()
-    assert (
-        f"At step 4,000 masked-LM losses of {low:.1f} to {high:.1f} are usual." in text
-    )
+    line = f"At step 4,000 masked-LM losses of {low:.1f} to {high:.1f} are usual."
+    assert (line in text) == (not inputs)
     assert f"is 5.90, where {low:.1f} to {high:.1f} are usual at this step" in text
 
 

@@ -22,6 +22,7 @@ from bert_keras.training.pretraining import inputs, position_growth
 from bert_keras.training.pretraining import run as pretraining
 from bert_keras.training.step import fit, optimization
 from tests import conftest, make
+from tests.bert_keras.report import test_diagnosis
 from tests.bert_keras.training import test_resumed_runs as resuming
 from tests.bert_keras.training.tensorboard import test_panels
 
@@ -320,6 +321,25 @@ def test_which_positions_are_continued(
     )
     pretraining.PretrainingJob._grow_positions(run, planned[-1])
     assert calls == expected
+
+
+@pytest.mark.parametrize(
+    ("is_further", "messages"),
+    [(False, ["usual masked-LM losses at step 4000: 2.5 to 3.9"]), (True, [])],
+)
+def test_the_log_says_which_losses_are_usual(is_further, messages, tmp_path, caplog):
+    """Of a model that was trained before nobody knows."""
+    sample = json.dumps(test_diagnosis.SOUND)
+    (tmp_path / "text_sample.json").write_text(sample)
+    job = types.SimpleNamespace(
+        run=types.SimpleNamespace(directory=tmp_path),
+        _planned=[types.SimpleNamespace(last_step=4000)],
+        _flat_settings=test_diagnosis.flat(),
+        _is_further_training=is_further,
+    )
+    with caplog.at_level(logging.INFO):
+        pretraining.PretrainingJob._check_start(job)
+    assert caplog.messages == messages
 
 
 @pytest.mark.slow
