@@ -84,7 +84,7 @@ class Facts:
 
     def _batch_size(self, phase: int) -> int:
         own = None
-        if self.num_phases > 1:
+        if self.num_phases == len(self.settings["phases"]):
             own = self.settings["phases"][phase].get("global_batch_size")
         return own or self.settings["global_batch_size"]
 

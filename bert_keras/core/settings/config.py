@@ -349,7 +349,7 @@ class PretrainingConfig(StrictModel):
             InputError: the directories are neither one nor as many as `phases`.
         """
         phases = self.phases
-        if num_directories == 1:
+        if num_directories == 1 < len(phases):
             phases = (PhaseConfig(fraction=1.0),)
         elif num_directories != len(phases):
             raise InputError(

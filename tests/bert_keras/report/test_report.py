@@ -233,12 +233,19 @@ def test_usual_losses_stand_beside_the_problems(inputs, tmp_path):
     """But those of a model that was trained before are not known."""
     run = tmp_path / "run"
     settings = config.PretrainingConfig(
-        global_batch_size=32, num_train_steps=4000, optimizer={"warmup_steps": 100}
+        phases=[config.PhaseConfig(fraction=1, global_batch_size=32)],
+        num_train_steps=4000,
+        optimizer={"warmup_steps": 100},
     )
     runs.write_settings(run, settings, kind="pretraining", inputs=inputs)
     steps = range(10, 4010, 10)
-    losses = dict.fromkeys(steps, 5.9)
-    runs.write_process(run / "logs/train", {"loss/masked_lm_loss": losses}, pid=1)
+    curves = {
+        "loss/masked_lm_loss": dict.fromkeys(steps, 5.9),
+        "speed/sequences_per_second": {10: 2.0},
+        "speed/tokens_per_second": {10: 256.0},
+    }
+    runs.write_process(run / "logs/train", curves, pid=1)
+    assert facts.read_facts(run).num_tokens == 4000 * 32 * 128
     sample = test_diagnosis.SOUND | {"tokens_per_example": 100}
     (run / "text_sample.json").write_text(json.dumps(sample))
     low, high = measured_runs.usual_losses(4000 * 32 * 100, entropy=sample["entropy"])

@@ -236,3 +236,18 @@ def test_lengths_that_fine_tuning_has(settings, lengths, on_tpu):
 def test_lengths_that_are_none(settings, message):
     with pytest.raises(InputError, match=message):
         strict.build_config(finetuning.FinetuningConfig, settings)
+
+
+@pytest.mark.parametrize(
+    ("phases", "batch_size"),
+    [
+        ([{"fraction": 1, "global_batch_size": 16}], 16),
+        # A single directory is read in one phase, which is none of these.
+        ([{"fraction": 0.9, "global_batch_size": 16}, {"fraction": 0.1}], None),
+    ],
+)
+def test_a_single_directory_has_a_single_phase(phases, batch_size):
+    settings = config.PretrainingConfig(phases=phases, num_train_steps=20_000)
+    ((phase, *steps),) = settings.planned_phases(1)
+    assert phase == config.PhaseConfig(fraction=1, global_batch_size=batch_size)
+    assert steps == [0, 20_000]
