@@ -7,7 +7,7 @@
 The rules of 2026: at most 10.0 million words, counted by white space, of any text, each
 seen ten times at most. `text` draws them, without any sentence of BLiMP, and makes
 corpus, vocabulary and examples. `train` runs the recipes of `strict_small.yaml` with
-each seed, and scores their checkpoints on a sample of BLiMP's pairs, the last one on
+each seed, and scores some checkpoints on a sample of BLiMP's pairs, the last one on
 all. `page` prints tables, and draws `strict_small.png` in WORK. Cost is the processor
 time of the training, scoring left out. Finished work is not done again; an unfinished
 run begins again. Linux only.
@@ -19,6 +19,7 @@ import gzip
 import json
 import random
 import re
+import statistics
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -195,8 +196,8 @@ def make_answer(work: str, directory: str) -> Any:
 
 
 def score_checkpoints(work: Path, directory: Path) -> dict[str, Any]:
-    """Returns the accuracy at each checkpoint, in all and by kind. The last checkpoint
-    is scored on all pairs, the others on a sample."""
+    """Returns the accuracy at the steps of the plan, in all and by kind. The last
+    checkpoint is scored on all pairs, the others on a sample."""
     from bert_keras.scoring import minimal_pairs, scored_files
 
     pairs = minimal_pairs.read_pairs(work / "pairs.jsonl")
@@ -204,6 +205,9 @@ def score_checkpoints(work: Path, directory: Path) -> dict[str, Any]:
     points = {}
     paths = sorted((directory / "checkpoints").glob("step-*.npz"))
     for path in paths:
+        step = int(path.stem.partition("-")[2])
+        if path != paths[-1] and step not in PLAN["curve_steps"]:
+            continue
         chosen = pairs if path == paths[-1] else sample
         tally = minimal_pairs.Tally()
         scorer = scored_files.load_scorer(path)
@@ -211,7 +215,7 @@ def score_checkpoints(work: Path, directory: Path) -> dict[str, Any]:
         for pair in scored:
             tally.add(pair)
         mean = tally.mean()
-        points[int(path.stem.partition("-")[2])] = {
+        points[step] = {
             "pairs": len(chosen),
             "blimp": 100 * mean.share,
             "error": 100 * mean.error,
@@ -280,6 +284,7 @@ def print_page(work: Path) -> None:
     header = ["run", "processor hours", "PFLOP", "million words seen", "BLiMP"]
     header += [f"hours to {bar}" for bar in BARS]
     rows, curves = [], []
+    scores: dict[str, list[float]] = {}
     for directory, curve in read_curves(work):
         flops = compute.petaflops(directory, examples_of(work, directory))
         reached = [seconds_to(curve, bar) for bar in BARS]
@@ -294,6 +299,13 @@ def print_page(work: Path) -> None:
         ]
         rows.append([curve.name, *cells])
         curves.append(curve)
+        recipe = curve.name.partition(",")[0]
+        scores.setdefault(recipe, []).append(curve.blimp[-1])
+    for recipe, blimp in scores.items():
+        if len(blimp) > 1:
+            mean = f"{statistics.fmean(blimp):.2f} ± {statistics.stdev(blimp):.2f}"
+            name = f"{recipe}, mean and deviation of {len(blimp)}"
+            rows.append([name, "", "", "", mean, *[""] * len(BARS)])
     measuring.print_table(header, rows)
     draw_curves(work / "strict_small.png", curves)
 
