@@ -132,10 +132,11 @@ def _choose(args: argparse.Namespace) -> "budgets.Choice":
     """Chooses the settings of a pre-training for `--budget`."""
     from bert_keras.tpu import budget
 
-    if args.config or args.set or args.train or args.data or args.teraflops is None:
+    chosen = (args.config, args.set, args.max_seq_length, args.train, args.data)
+    if any(chosen) or args.teraflops is None:
         raise InputError(
-            "--budget chooses the settings of a pre-training: give --teraflops, what "
-            "the devices reach together, and no --config, --set, --train, --data"
+            "--budget chooses the run: give --teraflops, what the devices reach "
+            "together, and no --config, --set, --max_seq_length, --train, --data"
         )
     petaflop = 3.6 * args.budget * args.teraflops
     if not (args.budget > 0 and 0 < petaflop < 1e9):
