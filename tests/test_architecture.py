@@ -218,7 +218,7 @@ LINES = {
     "export": 1300,
     "training": 6405,
     "report": 1830,
-    "scoring": 680,
+    "scoring": 692,
     "inference": 1350,
     "checkpoints": 4745,
     "kinds": 9330,

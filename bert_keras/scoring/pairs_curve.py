@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import keras
 import tensorflow as tf
 
+from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.data import tokenization
 from bert_keras.model import pretrainer
@@ -30,7 +31,13 @@ class PairsCurve:
         strategy: tf.distribute.Strategy,
     ):
         pairs = minimal_pairs.read_pairs(path)
-        per_group = max(1, NUM_PAIRS // len({pair.group for pair in pairs}))
+        num_groups = len({pair.group for pair in pairs})
+        if num_groups > NUM_PAIRS:
+            raise InputError(
+                f"{path}: {num_groups:,} groups, each of which would be a curve: "
+                f"expected at most {NUM_PAIRS:,}; name the kinds of pairs in `group`"
+            )
+        per_group = NUM_PAIRS // num_groups
         self._pairs = minimal_pairs.sample(pairs, per_group, seed=0)
         with strategy.scope():
             self._network = pretrainer.BertPretrainer(

@@ -10,6 +10,9 @@ from matplotlib import figure, ticker
 from bert_keras.pages import drawing, pictures
 from bert_keras.scoring import minimal_pairs
 
+MAX_DRAWN = 200
+"""Groups of a picture."""
+
 
 def table(tally: minimal_pairs.Tally) -> Iterator[str]:
     """Yields lines: the accuracy of each group and their mean, with intervals."""
@@ -26,9 +29,12 @@ def table(tally: minimal_pairs.Tally) -> Iterator[str]:
 
 
 def draw_groups(tally: minimal_pairs.Tally, *, title: str) -> figure.Figure:
-    """Draws the accuracy of each group with its interval, the highest above."""
+    """Draws the accuracy of each group with its interval, the highest above; of many
+    groups the lowest."""
     groups = sorted(tally.groups(), key=lambda group: -group.share)
-    mean = tally.mean()
+    if len(groups) > MAX_DRAWN:
+        title += f": the {MAX_DRAWN} lowest of {len(groups):,} groups"
+    groups, mean = groups[-MAX_DRAWN:], tally.mean()
     picture, plot = drawing.new_plot(title, height=1.8 + 0.22 * len(groups))
     rows = range(len(groups))
     plot.errorbar(

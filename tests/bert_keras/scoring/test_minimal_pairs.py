@@ -193,3 +193,9 @@ def test_the_picture_has_a_dot_for_each_group():
     labels = [label.get_text() for label in plot.get_yticklabels()]
     assert len(labels) == 67
     assert drawing.as_png(lambda: picture)[:4] == b"\x89PNG"
+    assert plot.get_title() == "Minimal pairs"
+    for number in range(150):
+        tally.add(scored(sentence(-1.0), sentence(-2.0), f"right {number}"))
+    (plot,) = pairs_page.draw_groups(tally, title="Minimal pairs").axes
+    assert plot.get_title() == "Minimal pairs: the 200 lowest of 217 groups"
+    assert len(plot.lines[0].get_xdata()) == 200

@@ -67,10 +67,12 @@ def test_a_large_file_is_sampled_and_checked(pretrained_run, tmp_path, monkeypat
     curve = pairs_curve.PairsCurve(str(path), *where, strategy=strategy)
     shares = curve(trained.weights).values()
     assert {2 * share for share in list(shares)[1:]} <= {0, 0.5, 1, 1.5, 2}
-    # A pair of each group at least.
-    monkeypatch.setattr(pairs_curve, "NUM_PAIRS", 2)
+    monkeypatch.setattr(pairs_curve, "NUM_PAIRS", 4)
     curve = pairs_curve.PairsCurve(str(path), *where, strategy=strategy)
     assert set(list(curve(trained.weights).values())[1:]) <= {0, 0.5, 1}
+    monkeypatch.setattr(pairs_curve, "NUM_PAIRS", 3)
+    with pytest.raises(InputError, match="pairs.tsv: 4 groups, .* at most 3; name"):
+        pairs_curve.PairsCurve(str(path), *where, strategy=strategy)
     path.write_text("good\tbad\nba\t" + "be " * 31 + "\n")
     with pytest.raises(InputError, match="pairs.tsv: a sentence of 33 tokens"):
         pairs_curve.PairsCurve(str(path), *where, strategy=strategy)
