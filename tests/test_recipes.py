@@ -340,7 +340,7 @@ RUN = ("corpus", "vocab", "examples", "pretrain", "finetune")
 """Verbs whose commands are run; sweeps have tests of their own."""
 
 SMALLER = {
-    "pretrain": "--set model.num_hidden_layers=1 --set model.hidden_size=48 "
+    "pretrain": "--set model.num_hidden_layers=4 --set model.hidden_size=48 "
     "--set model.intermediate_size=64 --set global_batch_size=2 "
     "--set num_train_steps=20 --set optimizer.warmup_steps=4 "
     "--set shuffle_buffer_size=100 --set num_eval_steps=1",
