@@ -14,7 +14,7 @@ from tests import conftest
 
 REPOSITORY = conftest.REPOSITORY
 LOST = {
-    # After a second: pytest-xdist ends with status 3 if it is just sending it tests.
+    # After a second: pytest-xdist ends with status 3 while it sends tests to a worker.
     "killed": "time.sleep(1); os.kill(os.getpid(), 9)",
     "hanging": "time.sleep(100)",
     "silent": "faulthandler.cancel_dump_traceback_later(); time.sleep(100)",

@@ -40,7 +40,7 @@ class Choice:
 
 
 def load(settings: Sequence[str]) -> config.PretrainingConfig:
-    """Loads a choice's run."""
+    """Returns the recipe with `Choice.settings`."""
     values = [*settings, f"model.vocab_size={VOCAB_SIZE}"]
     return loading.load(config.PretrainingConfig, RECIPE, values)
 

@@ -40,8 +40,8 @@ def read(path: Path) -> weights.Checkpoint:
     if _is_state(path):
         directory = path.absolute().parent.parent
         if not (directory / run_directory.TASK_NAME).is_file():
-            place = f"RUN/{run_directory.CHECKPOINTS_NAME}"
-            raise InputError(f"{path}: needs the files of its run: leave it in {place}")
+            name = run_directory.CHECKPOINTS_NAME
+            raise InputError(f"{path}: needs its run's files: leave it in RUN/{name}")
         run = run_directory.read_run(directory, kinds=("pretraining",), verb="pretrain")
     else:
         run = run_weights.read_finished_run(

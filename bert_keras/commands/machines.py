@@ -132,16 +132,16 @@ def _choose(args: argparse.Namespace) -> "budgets.Choice":
     """Chooses the settings of a pre-training for `--budget`."""
     from bert_keras.tpu import budget
 
-    chosen = (args.config, args.set, args.max_seq_length, args.train, args.data)
-    if any(chosen) or args.teraflops is None:
+    settings = (args.config, args.set, args.max_seq_length, args.train, args.data)
+    if any(settings) or args.teraflops is None:
         raise InputError(
             "--budget chooses the run: give --teraflops, what the devices reach "
             "together, and no --config, --set, --max_seq_length, --train, --data"
         )
     petaflop = 3.6 * args.budget * args.teraflops
     if not (args.budget > 0 and 0 < petaflop < 1e9):
-        given = f"got {args.budget:g} and {args.teraflops:g}"
-        raise InputError(f"--budget, --teraflops: expected numbers above 0, {given}")
+        got = f"got {args.budget:g} and {args.teraflops:g}"
+        raise InputError(f"--budget, --teraflops: expected numbers above 0, {got}")
     return budget.choose(petaflop, num_words=args.words)
 
 

@@ -29,7 +29,7 @@ _NUM_BINS = 40
 
 
 class Kind(Protocol):
-    """What a report needs to know of a `kinds.kind.Labelled`."""
+    """Describes a kind of task to a report, as each `kinds.kind.Labelled` does."""
 
     examples: ClassVar[str]
     no_label: ClassVar[str | None]

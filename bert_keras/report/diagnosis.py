@@ -83,7 +83,7 @@ def of_text(sample: TextSample) -> Iterator[Finding]:
         yield Finding(
             "vocabulary",
             f"{sample.pieces_per_word:.1f} pieces a word, where 1.2 to 2 are usual: "
-            "make the vocabulary of this text, unless its words have no spaces between",
+            "make the vocabulary of this text, unless no spaces stand between words",
         )
     if sample.repeated_share > 0.2:
         yield Finding(

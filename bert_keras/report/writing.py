@@ -55,7 +55,7 @@ def _write_files(run_dir: Path, run: facts.Facts, output: Path) -> None:
     if run.is_pretraining:
         sample = diagnosis.read_sample(run_dir)
         problems = _problems(run, sample)
-        # A model that was trained before has lower ones.
+        # A model that was trained before has lower losses.
         if not run.phase_ends and "init_sha256" not in run.inputs:
             usual = diagnosis.usual_losses(run.settings, sample, run.last_step)
     text = page.render(

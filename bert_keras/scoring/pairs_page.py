@@ -11,7 +11,7 @@ from bert_keras.pages import drawing, pictures
 from bert_keras.scoring import minimal_pairs
 
 MAX_DRAWN = 200
-"""Groups of a picture."""
+"""Number of groups that a picture has room for."""
 
 
 def table(tally: minimal_pairs.Tally) -> Iterator[str]:
@@ -29,8 +29,8 @@ def table(tally: minimal_pairs.Tally) -> Iterator[str]:
 
 
 def draw_groups(tally: minimal_pairs.Tally, *, title: str) -> figure.Figure:
-    """Draws the accuracy of each group with its interval, the highest above; of many
-    groups the lowest."""
+    """Draws the accuracy of each group with its interval, the highest above. Draws the
+    lowest groups if there are more than `MAX_DRAWN`."""
     groups = sorted(tally.groups(), key=lambda group: -group.share)
     if len(groups) > MAX_DRAWN:
         title += f": the {MAX_DRAWN} lowest of {len(groups):,} groups"

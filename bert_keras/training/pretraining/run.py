@@ -134,7 +134,7 @@ class PretrainingJob(Job):
             logger.warning("may be wrong: %s: %s", *finding)
         last_step = self._planned[0].last_step
         usual = diagnosis.usual_losses(self._flat_settings, self._sample, last_step)
-        # A model that was trained before has lower ones.
+        # A model that was trained before has lower losses.
         if usual and not self._is_further_training:
             message = "usual masked-LM losses at step %d: %.1f to %.1f"
             logger.info(message, last_step, *usual)

@@ -69,7 +69,7 @@ def causes(settings=None, text=None, *, held_out=None, **train):
             {"text": sample(pieces_per_word=3.4)},
             "vocabulary",
             "3.4 pieces a word, where 1.2 to 2 are usual: make the vocabulary of this "
-            "text, unless its words have no spaces between",
+            "text, unless no spaces stand between words",
         ),
         (
             {"text": sample(repeated_share=0.6)},
