@@ -217,7 +217,7 @@ LINES = {
     "lab": 3625,
     "export": 1300,
     "training": 6405,
-    "report": 1830,
+    "report": 1835,
     "scoring": 692,
     "inference": 1350,
     "checkpoints": 4745,

@@ -57,16 +57,15 @@ def read_log(directory: Path) -> EventLog:
     """
     paths = sorted(directory.rglob("*tfevents*"))
     logs = [log for log in map(_read_file, paths) if log.entries]
-    logs.sort(key=lambda log: log.begin)
+    logs.sort(key=lambda log: log.order)
     scalars, texts = {}, {}
     for tag, values in _joined(logs).items():
         steps = sorted(values)
         if isinstance(last := values[steps[-1]], str):
             texts[tag] = Text(steps[-1], last)
         else:
-            numbers = [values[step] for step in steps]
-            curve = np.array(steps, np.int64), np.array(numbers, np.float64)
-            scalars[tag] = Curve(*curve)
+            numbers = np.array([values[step] for step in steps], np.float64)
+            scalars[tag] = Curve(np.array(steps, np.int64), numbers)
     processes = _processes(logs)
     return EventLog(
         num_files=len(logs),
@@ -105,6 +104,12 @@ class _File(NamedTuple):
     @property
     def begin(self) -> float:
         return self.entries[0].wall_time
+
+    @property
+    def order(self) -> tuple[float, int]:
+        # Starts are whole seconds: of two in one, the process's count decides.
+        writer = _WRITER.search(self.path.name)
+        return self.begin, int(writer[3]) if writer else 0
 
 
 def _joined(logs: list[_File]) -> dict[str, dict[int, float | str]]:

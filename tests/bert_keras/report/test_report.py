@@ -84,6 +84,15 @@ def test_writers_of_one_process_are_no_restart(tmp_path):
     assert event_log.read_log(tmp_path).restarts == (2,)
 
 
+def test_writers_of_one_second_are_read_in_the_order_of_their_count(tmp_path):
+    for count, step in [(9, 1), (10, 2), (11, 3)]:
+        path = runs.write_process(tmp_path, {"loss": {step: 9.0 - step}}, pid=1)
+        path.rename(path.with_name(path.name.replace(".0.v2", f".{count}.v2")))
+    found = event_log.read_log(tmp_path)
+    assert as_dict(found.scalars["loss"]) == {1: 8, 2: 7, 3: 6}
+    assert found.restarts == ()
+
+
 def test_a_record_that_is_cut_off_ends_the_file(tmp_path, caplog):
     path = runs.write_process(tmp_path, {"loss": {1: 3.0, 2: 2.0}}, pid=1)
     whole = path.read_bytes()
