@@ -350,6 +350,13 @@ SMALLER = {
 """Sizes, and nothing but sizes: 48 is a multiple of every number of heads."""
 
 
+def smaller(args: argparse.Namespace) -> list[str]:
+    line = SMALLER.get(args.verb, "")
+    if vars(args).get("config") == "strict_small":
+        line += " --set optimizer.decay_steps=8"
+    return shlex.split(line)
+
+
 def output(line: str) -> str:
     args = parse(line)
     return args.output_dir if "output_dir" in args else args.output
@@ -372,8 +379,7 @@ class Place:
         needed = [vars(args).get(key) for key in ("corpus", "vocab", "init", "model")]
         for source in (*needed, *vars(args).get("examples", ())):
             self.make(source)
-        smaller = shlex.split(SMALLER.get(args.verb, ""))
-        assert cli.main([*shlex.split(WRITERS[path])[1:], *smaller]) == 0
+        assert cli.main([*shlex.split(WRITERS[path])[1:], *smaller(args)]) == 0
         self.made.add(path)
 
 
@@ -404,7 +410,7 @@ def test_twenty_steps(place, path):
         wanted = loading.load(
             CONFIG_TYPES[args.verb],
             args.config,
-            [*args.set, *shlex.split(SMALLER[args.verb])[1::2]],
+            [*args.set, *smaller(args)[1::2]],
         )
         # Which precision is the machine's to say.
         update = {"precision": written.precision}
@@ -414,8 +420,9 @@ def test_twenty_steps(place, path):
     elif args.verb == "examples":
         made_with = json.loads(Path(path, "manifest.json").read_text())["config"]
         found = made_with["mask_token_prob"], made_with["random_token_prob"]
-        assert found == MASKING.get(args.config, MASKING["masking_80_10_10"])
-        assert made_with["max_seq_length"] == args.max_seq_length
+        wanted = {**MASKING, "strict_small_examples": (1.0, 0.0)}
+        assert found == wanted.get(args.config, MASKING["masking_80_10_10"])
+        assert made_with["max_seq_length"] == (args.max_seq_length or 128)
         assert made_with["do_lower_case"] == (not args.cased)
 
 
