@@ -12,16 +12,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from bert_keras import __version__
-from bert_keras.commands import (
-    data,
-    lab,
-    machines,
-    models,
-    negatives,
-    parser,
-    signals,
-    training,
-)
+from bert_keras.commands import data, lab, machines, models, parser, signals, training
 from bert_keras.core import messages, requirements
 from bert_keras.core.errors import InputError, NotRun, Stopped, Unavailable
 
@@ -96,8 +87,9 @@ def build_parser() -> parser.Parser:
         *(training.pretrain, machines.preflight, training.report),
         *(models.fill_mask, models.score),
         *(training.finetune, lab.distill, lab.sweep, lab.compare, models.evaluate),
-        *(models.predict, negatives.mine, models.export, lab.features, models.convert),
-        *(machines.show_config, machines.doctor, machines.plan, lab.demo),
+        *(models.predict, models.negatives, models.export, lab.features),
+        *(models.convert, machines.show_config, machines.doctor, machines.plan),
+        lab.demo,
     )
     for verb in model_verbs:
         verb.add_to(verbs)
