@@ -5,11 +5,6 @@ import argparse
 from bert_keras.commands import parser as options
 from bert_keras.core.settings import config
 
-_VERIFY = (
-    "hash the examples again (default: once for each run and machine, never on gs://, "
-    "where that reads them all; their sizes are always checked)"
-)
-
 
 @options.Verb(
     "train an encoder: masked LM + next sentence",
@@ -19,7 +14,8 @@ _VERIFY = (
         "--vocab VOCAB": "vocab.txt (default: the examples')",
         "--init INIT": f"model to train further: {options.ANY_CHECKPOINT}",
         **options.WORKERS,
-        "--verify": _VERIFY,
+        "--verify": "hash the examples again (default: once for each run and machine, "
+        "never on gs://, where that reads them all; their sizes are always checked)",
         **options.RUN,
     },
     needs=options.TENSORFLOW,
