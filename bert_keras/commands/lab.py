@@ -67,21 +67,22 @@ def distill(args: argparse.Namespace) -> None:
     settings_of="finetune",
 )
 def sweep(args: argparse.Namespace) -> None:
-    folds = [] if args.folds is None else [f"folds={args.folds}"]
-    settings = loading.load(sweeps.SweepConfig, args.sweep, [*args.sweep_set, *folds])
+    overrides = [*args.sweep_set]
+    overrides += [] if args.folds is None else [f"folds={args.folds}"]
+    settings = loading.load(sweeps.SweepConfig, args.sweep, overrides)
     task = options.finetuning_settings(args).task
     from bert_keras.kinds import catalogue
-    from bert_keras.lab import sweep
+    from bert_keras.lab.sweep import folds, planning, running, summary
 
     paths = {"train": args.train, "dev": args.dev, "data": args.data}
-    parts = sweep.find_folds(task, **paths, num_folds=settings.folds)
+    parts = folds.find_folds(task, **paths, num_folds=settings.folds)
     if parts:
         train, dev = parts[0].train, parts[0].dev
     elif args.sweep is None:
         raise InputError("give a grid with --sweep, or folds with --folds")
     else:
         train, dev = catalogue.find_training_files(task, **paths)
-    command = sweep.Command(
+    command = planning.Command(
         task=args.task,
         train=str(train),
         dev=tuple(map(str, dev)),
@@ -92,10 +93,10 @@ def sweep(args: argparse.Namespace) -> None:
         overrides=tuple(args.set),
         strategy=args.strategy,
     )
-    state = sweep.run_sweep(
+    state = running.run_sweep(
         settings, command, output_dir=args.output_dir, num_jobs=args.jobs
     )
-    options.print_lines(sweep.lines(state))
+    options.print_lines(summary.lines(state))
 
 
 @options.Verb(
@@ -122,13 +123,13 @@ def sweep(args: argparse.Namespace) -> None:
 def compare(args: argparse.Namespace) -> None:
     task = options.finetuning_settings(args).task
     from bert_keras.kinds import catalogue
-    from bert_keras.lab import sweep
+    from bert_keras.lab.sweep import comparison, planning
 
     train, dev = catalogue.find_training_files(
         task, train=args.train, dev=args.dev, data=args.data
     )
-    comparison = sweep.Comparison(
-        command=sweep.Command(
+    request = comparison.Comparison(
+        command=planning.Command(
             task=args.task,
             train=str(train),
             dev=tuple(map(str, dev)),
@@ -141,8 +142,8 @@ def compare(args: argparse.Namespace) -> None:
         fractions=args.fractions,
         num_seeds=args.seeds,
     )
-    sentences = sweep.run_comparison(
-        comparison, output_dir=args.output_dir, num_jobs=args.jobs
+    sentences = comparison.run_comparison(
+        request, output_dir=args.output_dir, num_jobs=args.jobs
     )
     options.print_lines(sentences)
 

@@ -13,18 +13,3 @@ which differences are clear. Both are told here, from the plan to the page:
 - `comparison`: `baselines`, the `ranking` with its paired `bootstrap`, and `report.md`
   and `comparison.json` by `comparison_page`
 """
-
-from bert_keras.lab.sweep.comparison import Comparison, run_comparison
-from bert_keras.lab.sweep.folds import find_folds
-from bert_keras.lab.sweep.planning import Command
-from bert_keras.lab.sweep.running import run_sweep
-from bert_keras.lab.sweep.summary import lines
-
-__all__ = [
-    "Command",
-    "Comparison",
-    "find_folds",
-    "lines",
-    "run_comparison",
-    "run_sweep",
-]

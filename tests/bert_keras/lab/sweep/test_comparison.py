@@ -11,7 +11,6 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import sweeps
-from bert_keras.lab import sweep
 from bert_keras.lab.sweep import (
     bootstrap,
     comparison_page,
@@ -39,7 +38,7 @@ def folder(tmp_path) -> Path:
 
 
 def compare(folder: Path, *models: str, output="out", **changes) -> list[str]:
-    return sweep.run_comparison(
+    return comparisons.run_comparison(
         comparison_of(folder, *models, **changes),
         output_dir=folder / output,
         num_jobs=2,
@@ -47,15 +46,15 @@ def compare(folder: Path, *models: str, output="out", **changes) -> list[str]:
     )
 
 
-def comparison_of(folder: Path, *models: str, **changes) -> sweep.Comparison:
+def comparison_of(folder: Path, *models: str, **changes) -> comparisons.Comparison:
     values = {"fractions": (1.0,), "num_seeds": 1, "task": "text", "overrides": ()}
     values |= {"models": [str(folder / model) for model in models]} | changes
-    command = sweep.Command(
+    command = planning.Command(
         train=str(folder / "train.tsv"),
         dev=(str(folder / "dev.tsv"),),
         **{key: values.pop(key) for key in ("task", "overrides")},
     )
-    return sweep.Comparison(command=command, **values)
+    return comparisons.Comparison(command=command, **values)
 
 
 def calls(folder: Path) -> list[str]:
@@ -183,7 +182,7 @@ def test_models_are_named_by_as_much_of_their_paths_as_tells_them_apart(folder):
 
 RUNS = planning.plan_runs(
     sweeps.SweepConfig(grid={"train_fraction": [1.0]}, num_restarts=2),
-    sweep.Command(train="train.tsv", dev=("dev.tsv",)),
+    planning.Command(train="train.tsv", dev=("dev.tsv",)),
 )
 
 
@@ -249,7 +248,7 @@ def test_a_handful_of_dev_examples_tells_nothing(folder):
 
 def test_a_model_that_cannot_be_used_is_told_before_others_are_tuned(folder):
     with pytest.raises(InputError, match="missing: no such checkpoint"):
-        sweep.run_comparison(
+        comparisons.run_comparison(
             comparison_of(folder, "good", "missing", fractions=(0.1, 1.0)),
             output_dir=folder / "out",
             runner=FAKE,

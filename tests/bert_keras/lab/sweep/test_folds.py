@@ -10,8 +10,7 @@ from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, sweeps
 from bert_keras.kinds import catalogue, splits
-from bert_keras.lab import sweep
-from bert_keras.lab.sweep import folds, planning
+from bert_keras.lab.sweep import folds, planning, running, summary
 from tests.bert_keras.lab.sweep.test_sweep_runs import FAKE, calls, command_in, rows
 
 
@@ -88,7 +87,7 @@ def test_folds_that_are_none(folder, monkeypatch, given, message):
 
 
 def test_the_whole_grid_comes_first_on_the_first_fold():
-    command = sweep.Command(
+    command = planning.Command(
         train="a.tsv", dev=("1/2",), init="x", folds=find(train="a.tsv", num_folds=2)
     )
     settings = sweeps.SweepConfig(grid={"batch_size": [8, 16]}, num_restarts=2)
@@ -109,14 +108,14 @@ def run_folds(folder: Path, num_folds: int | None = 3, rates=(4e-5,), **changes)
     if "folds" not in changes:
         changes["folds"] = find(train=str(folder / "train.tsv"), num_folds=num_folds)
     settings = sweeps.SweepConfig(grid={"learning_rate": rates}, folds=num_folds)
-    state = sweep.run_sweep(
+    state = running.run_sweep(
         settings,
         command_in(folder, **changes),
         output_dir=folder / "out",
         num_jobs=3,
         runner=FAKE,
     )
-    return sweep.lines(state)
+    return summary.lines(state)
 
 
 def test_folds_have_a_mean_and_are_resumed(folder):

@@ -18,8 +18,7 @@ import pytest
 from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import sweeps
-from bert_keras.lab import sweep
-from bert_keras.lab.sweep import processes, running
+from bert_keras.lab.sweep import planning, processes, running, summary
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_finetune.py")))
 
@@ -32,22 +31,22 @@ def folder(tmp_path) -> Path:
     return tmp_path
 
 
-def command_in(folder: Path, **changes) -> sweep.Command:
+def command_in(folder: Path, **changes) -> planning.Command:
     paths = {name: str(folder / f"{name}.tsv") for name in ("train", "dev")}
     common = {"train": paths["train"], "dev": (paths["dev"],), "overrides": ("seed=7",)}
-    return sweep.Command(**(common | {"init": str(folder / "init")} | changes))
+    return planning.Command(**(common | {"init": str(folder / "init")} | changes))
 
 
 def run(folder: Path, rates, *, num_jobs=2, runner=FAKE, **changes):
     settings = {k: changes.pop(k) for k in ("num_restarts", "metric") if k in changes}
-    state = sweep.run_sweep(
+    state = running.run_sweep(
         sweeps.SweepConfig(grid={"learning_rate": rates}, **settings),
         command_in(folder, **changes),
         output_dir=folder / "out",
         num_jobs=num_jobs,
         runner=runner,
     )
-    return sweep.lines(state)
+    return summary.lines(state)
 
 
 def calls(folder: Path) -> list[str]:
@@ -147,7 +146,7 @@ def test_another_grid_goes_on_with_its_new_points(folder, caplog):
     # 32 is the default, with which the runs above were made.
     grid = {"batch_size": [16, 32], "learning_rate": [5e-5]}
     arguments = {"output_dir": folder / "out", "runner": FAKE}
-    sweep.run_sweep(sweeps.SweepConfig(grid=grid), command_in(folder), **arguments)
+    running.run_sweep(sweeps.SweepConfig(grid=grid), command_in(folder), **arguments)
     assert calls(folder) == ["batch_size=16,learning_rate=5e-05,seed=7"]
     assert (
         "resuming with another grid: of 2 other runs 1 are finished, and compared with "
