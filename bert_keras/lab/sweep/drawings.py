@@ -6,8 +6,7 @@
 
 import itertools
 import statistics
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from matplotlib import axes, figure, ticker
 
@@ -112,14 +111,11 @@ def _draw_choice(
     plot.scatter([best.score], [row], s=180, marker="*", zorder=5, **look)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    name: str
-    points: tuple[tuple[float, tuple[float, ...]], ...]
-    """Number of labelled examples, ascending, and the scores of all seeds."""
+Line = list[tuple[float, tuple[float, ...]]]
+"""Number of labelled examples, ascending, and the scores of all seeds."""
 
 
-def curve_lines(points: Iterable[scores.Point], keys: Sequence[str]) -> list[Line]:
+def curve_lines(points: Iterable[scores.Point], keys: Sequence[str]) -> dict[str, Line]:
     """Returns a line for each combination of the keys beside `FRACTION_KEY`."""
     measured = [
         (point, [o.num_train_examples for o in point.finished if o.num_train_examples])
@@ -129,31 +125,35 @@ def curve_lines(points: Iterable[scores.Point], keys: Sequence[str]) -> list[Lin
     names = planning.varied_names(
         [point.values for point, _ in measured], without=keys.index(FRACTION_KEY)
     )
-    lines: dict[str, list[tuple[float, tuple[float, ...]]]] = {}
+    lines: dict[str, Line] = {}
     for name, (point, sizes) in zip(names, measured, strict=True):
         size = statistics.fmean(sizes)
         lines.setdefault(name, []).append((size, tuple(point.scores)))
-    return [Line(name=n, points=tuple(sorted(values))) for n, values in lines.items()]
+    return {name: sorted(line) for name, line in lines.items()}
 
 
 def draw_curve(
-    lines: Sequence[Line], *, metric: str, title: str, baselines: Collection[str] = ()
+    lines: Mapping[str, Line],
+    *,
+    metric: str,
+    title: str,
+    baselines: Collection[str] = (),
 ) -> figure.Figure:
     """Draws means with deviations, and each seed as a dot, over a logarithmic axis."""
     image, plot = drawing.new_plot(title, width=9, height=5.4)
     greys, colours = itertools.cycle(_BASELINE_COLOURS), itertools.cycle(_COLOURS)
     markers = itertools.cycle(_MARKERS)
-    names = drawing.drawable([line.name[:MAX_NAME_LENGTH] for line in lines])
-    for line, name in zip(lines, names, strict=True):
-        is_baseline = line.name in baselines
+    labels = drawing.drawable([name[:MAX_NAME_LENGTH] for name in lines])
+    for (name, line), label in zip(lines.items(), labels, strict=True):
+        is_baseline = name in baselines
         look = {
             "color": next(greys if is_baseline else colours),
             "marker": next(markers),
             "linestyle": "--" if is_baseline else "-",
-            "label": name,
+            "label": label,
         }
         _draw_line(plot, line, look)
-    sizes = sorted({size for line in lines for size, _ in line.points})
+    sizes = sorted({size for line in lines.values() for size, _ in line})
     plot.set_xscale("log")
     plot.set_xticks(_apart(sizes))
     plot.xaxis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:,.0f}"))
@@ -165,8 +165,8 @@ def draw_curve(
 
 
 def _draw_line(plot: axes.Axes, line: Line, look: dict[str, str]) -> None:
-    sizes = [size for size, _ in line.points]
-    scores_by_size = [drawing.placeable(values) for _, values in line.points]
+    sizes = [size for size, _ in line]
+    scores_by_size = [drawing.placeable(values) for _, values in line]
     means = [statistics.fmean(values) for values in scores_by_size]
     deviations = [0.0] * len(sizes)
     for index, (size, values) in enumerate(zip(sizes, scores_by_size, strict=True)):

@@ -40,12 +40,12 @@ class State:
         return scores.points_of(self.outcomes, self.keys)
 
     @property
-    def curve(self) -> list[drawings.Line]:
+    def curve(self) -> dict[str, drawings.Line]:
         """Returns a learning curve's lines; none without two `train_fraction`."""
         if drawings.FRACTION_KEY not in self.keys:
-            return []
+            return {}
         lines = drawings.curve_lines(self.points, self.keys)
-        return lines if any(len(line.points) > 1 for line in lines) else []
+        return lines if any(len(line) > 1 for line in lines.values()) else {}
 
     @property
     def num_folds(self) -> int:

@@ -13,13 +13,12 @@ import pytest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, loading, strict, sweeps
 from bert_keras.kinds import catalogue, registry
-from bert_keras.lab import sweep
 from bert_keras.lab.sweep import drawings, planning, running, scores, summary
 
 
-def command(*overrides, **changes) -> sweep.Command:
+def command(*overrides, **changes) -> planning.Command:
     common = {"train": "train.tsv", "dev": ("dev.tsv",), "init": "bert_base"}
-    return sweep.Command(**(common | {"overrides": overrides} | changes))
+    return planning.Command(**(common | {"overrides": overrides} | changes))
 
 
 def plan(*overrides, num_restarts=1, **grid) -> list[planning.Run]:
@@ -630,12 +629,12 @@ def curve_state(fractions, *, rates=(1e-3,)) -> summary.State:
 
 def test_several_fractions_are_drawn_as_a_curve():
     state = curve_state((1, 0.1, 0.01), rates=(1e-3, 2e-3))
-    assert [line.name for line in state.curve] == ["0.001", "0.002"]
-    assert state.curve[0].points == (
+    assert list(state.curve) == ["0.001", "0.002"]
+    assert state.curve["0.001"] == [
         (10, (pytest.approx(0.105), pytest.approx(0.005))),
         (100, (pytest.approx(0.15), pytest.approx(0.05))),
         (1000, (pytest.approx(0.6), pytest.approx(0.5))),
-    )
+    ]
     plot = drawings.draw_curve(state.curve, metric="accuracy", title="MRPC").axes[0]
     assert plot.get_xscale() == "log" and plot.get_xlabel() == "labelled examples"
     assert plot.get_xticks().tolist() == [10, 100, 1000]
@@ -648,7 +647,7 @@ def test_several_fractions_are_drawn_as_a_curve():
 
 def test_one_fraction_is_no_curve(tmp_path):
     for state in (curve_state((0.1,)), state_of(TABLE)):
-        assert state.curve == [] and "learning_curve" not in summary.page(state)
+        assert state.curve == {} and "learning_curve" not in summary.page(state)
     state = dataclasses.replace(curve_state((0.1, 1)), directory=tmp_path)
     summary.write_pictures(state)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
