@@ -142,8 +142,7 @@ def _input_settings(settings: finetuning.FinetuningConfig) -> dict[str, Any]:
     names = (*INHERITED_SETTINGS, "precision", "lengths", "train_fraction")
     # Which share it is depends on the seed.
     names += () if settings.train_fraction == 1 else ("seed",)
-    values = settings.model_dump(mode="json")
-    return {name: values[name] for name in names}
+    return settings.model_dump(mode="json", include=set(names))
 
 
 def _with_inputs_of(

@@ -15,7 +15,6 @@ from bert_keras.model import flops
 logger = logging.getLogger(__name__)
 
 _EMBEDDINGS = "encoder/embeddings/"
-_SIZE_SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def read_student(
@@ -92,7 +91,7 @@ def is_size_spec(student: str | Path) -> bool:
     path = files.path(student)
     if not path.exists() and not files.match(f"{student}*"):
         return True
-    return path.suffix.lower() in _SIZE_SUFFIXES and path.is_file()
+    return path.suffix.lower() in (".yaml", ".yml", ".json") and path.is_file()
 
 
 def _read_sizes(source: str | Path, num_tokens: int) -> config.BertConfig:

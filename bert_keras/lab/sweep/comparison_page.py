@@ -13,8 +13,6 @@ from bert_keras.lab.sweep import baselines, bootstrap, drawings, planning, summa
 from bert_keras.lab.sweep import ranking as rankings
 from bert_keras.pages import drawing, markdown
 
-_FACTS_NAME = "comparison.json"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
@@ -46,7 +44,8 @@ def write(report: Report, directory: Path) -> None:
         )
     )
     files.write_atomically(directory / summary.PICTURE_NAME, image)
-    files.write_json(directory / _FACTS_NAME, facts(report), ensure_ascii=False)
+    path = directory / "comparison.json"
+    files.write_json(path, facts(report), ensure_ascii=False)
     files.write_atomically(directory / summary.PAGE_NAME, render(report).encode())
 
 
