@@ -23,16 +23,13 @@ def read_section(run_dir: Path) -> sections.Section | None:
 
 def describe(report: data_report.DataReport) -> sections.Section:
     problems = "\n".join(facts.problem_lines(report)) or "No problem was found."
-    header = ["", *(markdown.literal(file.file) for file in report.files)]
-    text = f"{problems}\n\n{markdown.table(header, _rows(report))}"
-    image = drawing.as_png(lambda: draw(report))
-    return sections.Section("Data", "data", text, image)
-
-
-def _rows(report: data_report.DataReport) -> list[list[str]]:
     names = list(report.files[0].labels)[:MAX_DRAWN_LABELS]
     columns = [_cells(file, names) for file in report.files]
-    return [[name, *(column[name] for column in columns)] for name in columns[0]]
+    rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
+    header = ["", *(markdown.literal(file.file) for file in report.files)]
+    text = f"{problems}\n\n{markdown.table(header, rows)}"
+    image = drawing.as_png(lambda: draw(report))
+    return sections.Section("Data", "data", text, image)
 
 
 def _cells(file: data_report.FileReport, names: list[str]) -> dict[str, str]:

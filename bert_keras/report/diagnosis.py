@@ -155,7 +155,7 @@ CURVES = ("masked_lm_loss", "gradient_norm", "skipped_steps")
 
 def of_curves(
     settings: Mapping[str, Any],
-    train: Mapping[str, event_log.Curve],
+    train: Mapping[str, event_log.Curve | None],
     held_out: event_log.Curve | None,
     sample: TextSample | None,
     *,
@@ -165,7 +165,7 @@ def of_curves(
     of two phases do not compare.
 
     Args:
-        train: the curves of `CURVES` that the run has, by name.
+        train: the curves of `CURVES` by name; the run need not have all of them.
         held_out: the masked-LM loss of the evaluations.
     """
     warmup = settings["optimizer.warmup_steps"]
@@ -173,7 +173,9 @@ def of_curves(
     loss = _after(train.get("masked_lm_loss"), begin)
     if loss is None or loss.steps[-1] < max(MIN_STEPS, 2 * warmup):
         return
-    step, ends = int(loss.steps[-1]), _means(loss.values)
+    step = int(loss.steps[-1])
+    # Means of ten stretches.
+    ends = np.array([part.mean() for part in np.array_split(loss.values, 10)])
     if ends[-1] > ends.min() + 0.5:
         yield Finding(
             "diverged",
@@ -261,8 +263,3 @@ def _after(curve: event_log.Curve | None, step: int) -> event_log.Curve | None:
     if chosen.sum() < 20:
         return None
     return event_log.Curve(curve.steps[chosen], curve.values[chosen])
-
-
-def _means(values: np.ndarray) -> np.ndarray:
-    """Returns means of ten stretches."""
-    return np.array([part.mean() for part in np.array_split(values, 10)])

@@ -226,11 +226,8 @@ def _command(run: facts.Facts) -> str:
     lines = [f"bert-keras {verb} {data} --output_dir {shlex.quote(run.name)}"]
     for key, value in changed.items():
         lines.append(f"    --set {shlex.quote(f'{key}={_yaml(value)}')}")
-    return (
-        "Settings that differ from the defaults:\n\n```\n"
-        + " \\\n".join(lines)
-        + "\n```"
-    )
+    command = " \\\n".join(lines)
+    return f"Settings that differ from the defaults:\n\n```\n{command}\n```"
 
 
 def _yaml(value: Any) -> str:

@@ -54,9 +54,10 @@ def _write_files(run_dir: Path, run: facts.Facts, output: Path) -> None:
     problems, usual = None, None
     if run.is_pretraining:
         sample = diagnosis.read_sample(run_dir)
-        problems = _problems(run, sample)
+        is_further_training = "init_sha256" in run.inputs
+        problems = _problems(run, sample, is_further_training=is_further_training)
         # A model that was trained before has lower losses.
-        if not run.phase_ends and "init_sha256" not in run.inputs:
+        if not run.phase_ends and not is_further_training:
             usual = diagnosis.usual_losses(run.settings, sample, run.last_step)
     text = page.render(
         run, pictures, parts, data=data, problems=problems, usual_losses=usual
@@ -65,17 +66,16 @@ def _write_files(run_dir: Path, run: facts.Facts, output: Path) -> None:
 
 
 def _problems(
-    run: facts.Facts, sample: diagnosis.TextSample | None
+    run: facts.Facts, sample: diagnosis.TextSample | None, *, is_further_training: bool
 ) -> list[diagnosis.Finding]:
-    train = {name: facts.find_curve(run.train, name) for name in diagnosis.CURVES}
     held_out = facts.find_curve(run.eval, "masked_lm_loss")
     return [
         *diagnosis.of_start(
-            run.settings, sample, is_further_training="init_sha256" in run.inputs
+            run.settings, sample, is_further_training=is_further_training
         ),
         *diagnosis.of_curves(
             run.settings,
-            {name: curve for name, curve in train.items() if curve is not None},
+            {name: facts.find_curve(run.train, name) for name in diagnosis.CURVES},
             None if held_out is None else facts.of_last_phase(run, held_out),
             sample,
             first_step=max(run.phase_ends, default=0),
