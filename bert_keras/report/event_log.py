@@ -31,16 +31,11 @@ class Curve(NamedTuple):
     """`(n,)` float64; not finite where such a value was logged."""
 
 
-class Text(NamedTuple):
-    step: int
-    text: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class EventLog:
-    num_files: int
     scalars: dict[str, Curve]
-    texts: dict[str, Text]
+    texts: dict[str, tuple[int, str]]
+    """The last step and its text, by tag."""
     restarts: tuple[int, ...]
     """First step logged by each process except the first."""
     seconds: float
@@ -62,13 +57,12 @@ def read_log(directory: Path) -> EventLog:
     for tag, values in _joined(logs).items():
         steps = sorted(values)
         if isinstance(last := values[steps[-1]], str):
-            texts[tag] = Text(steps[-1], last)
+            texts[tag] = (steps[-1], last)
         else:
             numbers = np.array([values[step] for step in steps], np.float64)
             scalars[tag] = Curve(np.array(steps, np.int64), numbers)
     processes = _processes(logs)
     return EventLog(
-        num_files=len(logs),
         scalars=scalars,
         texts=texts,
         restarts=tuple(
