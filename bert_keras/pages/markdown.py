@@ -15,13 +15,13 @@ MAX_TEXT_LENGTH = 320
 MAX_LABEL_LENGTH = 80
 """Characters to show of a long name."""
 
-_MAX_RUN_LENGTH = 60
 _NEAREST_BLANK = 20
 
 # Without characters such as "-" that have a meaning only at the beginning of a line.
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>#|~&$^]|:(?=//)|(?<=www)\.", re.IGNORECASE)
 _BIDI_CONTROLS = re.compile("[\u202a-\u202e\u2066-\u2069]")
-_UNBROKEN = re.compile(f"[!-\u024f]{{{_MAX_RUN_LENGTH + 1},}}")
+# A word of more than 60 characters: both its ends are shown.
+_UNBROKEN = re.compile("([!-\u024f]{45})[!-\u024f]+([!-\u024f]{15})")
 
 
 class Mark(NamedTuple):
@@ -112,16 +112,10 @@ def _marked(text: str, start: int, end: int, marks: Sequence[Mark]) -> str:
 
 
 def _escape(text: str) -> str:
-    text = _UNBROKEN.sub(_shorten, text)
+    text = _UNBROKEN.sub(r"\1…\2", text)
     text = re.sub(r"\s+", " ", text)
     text = "".join(map(_visible, text))
     return _MARKUP.sub(lambda char: f"&#{ord(char[0])};", text)
-
-
-def _shorten(run: re.Match[str]) -> str:
-    """Removes the middle of a very long word."""
-    quarter = _MAX_RUN_LENGTH // 4
-    return f"{run[0][: 3 * quarter]}…{run[0][-quarter:]}"
 
 
 def _visible(char: str) -> str:

@@ -120,11 +120,6 @@ def records_table(columns: Sequence[Column], records: Sequence[Any]) -> str:
     return markdown.table([*cells], ([cell or "" for cell in row] for row in rows))
 
 
-def most_confident_mistakes(records: Sequence[Any]) -> list[Any]:
-    wrong = [record for record in records if record.label != record.prediction]
-    return sorted(wrong, key=lambda record: (-record.confidence, record.line))
-
-
 def mistakes_section(
     columns: Sequence[Column], wrong: Sequence[Any], *, summary: str, order: str
 ) -> Section:
@@ -140,7 +135,8 @@ def mistakes_section(
 def answer_sections(columns: Sequence[Column], records: Sequence[Any]) -> list[Section]:
     """Shows how right confident answers are, and the most confident mistakes."""
     is_right = [record.label == record.prediction for record in records]
-    wrong = most_confident_mistakes(records)
+    wrong = [record for record in records if record.label != record.prediction]
+    wrong.sort(key=lambda record: (-record.confidence, record.line))
     summary = f"{len(wrong):,} of {len(records):,} answers are wrong"
     return [
         calibration_section([r.confidence for r in records], is_right),

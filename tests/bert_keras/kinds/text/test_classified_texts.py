@@ -20,7 +20,8 @@ def text(label: str, prediction: str, confidence: float = 0.75, **others):
 def test_the_worst_are_wrong_and_sure():
     answers = (("a", "b", 0.6), ("a", "a", 0.99), ("a", "b", 0.7), ("b", "a", 0.6))
     records = [text(*answer, line=n) for n, answer in enumerate(answers, start=1)]
-    assert [r.line for r in sections.most_confident_mistakes(records)] == [3, 1, 4]
+    _, mistakes = sections.answer_sections([sections.LINE], records)
+    assert mistakes.text.endswith("| 3 |\n| 1 |\n| 4 |")
 
 
 def test_the_parts_of_the_page():
