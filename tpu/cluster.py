@@ -10,7 +10,7 @@ import errno
 import logging
 import socket
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,15 +69,6 @@ def host_and_port(address: str) -> tuple[str, int]:
     if not 0 < int(port) < 2**16:
         raise InputError(f"a port is 1 to 65535, got {address!r}")
     return host, int(port)
-
-
-def cluster_from_workers(workers: Sequence[str], worker_index: int | None) -> Cluster:
-    if worker_index is None:
-        raise InputError(
-            f"--workers needs --worker_index, 0 to {len(workers) - 1}: "
-            "which of them this process is"
-        )
-    return Cluster(tuple(workers), worker_index)
 
 
 def cluster_from_tf_config(text: str) -> Cluster:

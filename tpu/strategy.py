@@ -73,7 +73,12 @@ def _find_cluster(
     workers: Sequence[str], worker_index: int | None
 ) -> cluster.Cluster | None:
     if workers:
-        return cluster.cluster_from_workers(workers, worker_index)
+        if worker_index is None:
+            raise InputError(
+                f"--workers needs --worker_index, 0 to {len(workers) - 1}: "
+                "which of them this process is"
+            )
+        return cluster.Cluster(tuple(workers), worker_index)
     if worker_index is not None:
         raise InputError("--worker_index needs --workers HOST:PORT,HOST:PORT")
     tf_config = os.environ.get("TF_CONFIG")

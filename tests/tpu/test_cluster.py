@@ -90,12 +90,11 @@ def test_what_tf_config_cannot_be(text, message):
         (("a:1", "a:1"), 0, "different addresses, got a:1 twice"),
         (("a:1", "b:2"), 2, "index is 0 to 1 with 2 workers, got 2"),
         (("a:1", "b:2"), -1, "index is 0 to 1 with 2 workers, got -1"),
-        (("a:1", "b:2"), None, "--workers needs --worker_index, 0 to 1"),
     ],
 )
 def test_workers_that_cannot_be(addresses, index, message):
     with pytest.raises(InputError, match=message):
-        cluster.cluster_from_workers(addresses, index)
+        cluster.Cluster(addresses, index)
 
 
 def test_an_ipv6_address():

@@ -89,6 +89,10 @@ def test_a_gpu_that_tensorflow_cannot_use_is_not_passed_over(monkeypatch):
             "go with --strategy multi_worker, got.* cpu",
         ),
         ("auto", {"worker_index": 0}, "--worker_index needs --workers"),
+        (
+            *("auto", {"workers": ["a:1", "b:2"]}),
+            "--workers needs --worker_index, 0 to 1",
+        ),
         ("multi_worker", {}, "multi_worker needs --workers .* or .*TF_CON"),
     ],
 )
