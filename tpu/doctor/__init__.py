@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from bert_keras.core import files
 from bert_keras.tpu.doctor import accelerators, packages, places, workers
-from bert_keras.tpu.doctor.findings import Finding
+from bert_keras.tpu.doctor.findings import Finding, look
 
 
 def examine(purpose: str, paths: Sequence[str] = ()) -> Iterator[Finding]:
@@ -20,7 +20,7 @@ def examine(purpose: str, paths: Sequence[str] = ()) -> Iterator[Finding]:
             is_trained_on = purpose != "dataflow"
             yield from places.examine_store(path, is_trained_on=is_trained_on)
         else:
-            yield places.examine_disk(path)
+            yield look(f"disk {path}", places.check_disk, path)
     if purpose != "dataflow":
         yield from workers.examine()
 

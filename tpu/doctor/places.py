@@ -18,12 +18,8 @@ _MIN_DISK = 5e9
 """Two checkpoints of BASE with its optimizer's state are 2.6 GB."""
 
 
-def examine_disk(path: str) -> Finding:
+def check_disk(path: str) -> str:
     """Checks room and the right to write at a local path, or in its nearest parent."""
-    return look(f"disk {path}", _disk, path)
-
-
-def _disk(path: str) -> str:
     there = os.path.abspath(path)
     while not os.path.exists(there):
         there = os.path.dirname(there)

@@ -209,9 +209,11 @@ def test_a_disk_that_is_full_or_read_only(tmp_path, monkeypatch):
     monkeypatch.setattr(
         places.shutil, "disk_usage", lambda _: usage._replace(free=4_000_000_000)
     )
-    assert places.examine_disk(path).found == "4.0 GB free, 5 GB are needed"
+    disk = findings.look("disk", places.check_disk, path)
+    assert disk.found == "4.0 GB free, 5 GB are needed"
     monkeypatch.setattr(places.os, "access", lambda *_: False)
-    assert places.examine_disk(path).fix == f"sudo chown $USER {tmp_path}"
+    disk = findings.look("disk", places.check_disk, path)
+    assert disk.fix == f"sudo chown $USER {tmp_path}"
 
 
 def test_gpus_that_are_hidden_missing_or_without_a_driver(tmp_path, monkeypatch):
