@@ -68,7 +68,8 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def find_compiler(directory: Path) -> str:
-    """Returns the Python that has jax and libtpu; an error says how to install it."""
+    """Returns the Python that has jax and libtpu; an error has the command that makes
+    its environment."""
     own = directory / "compiler"
     python = own / "bin" / "python"
     if all(
@@ -81,19 +82,13 @@ def find_compiler(directory: Path) -> str:
         for name, version in PACKAGES.items()
     ):
         return sys.executable
+    packages = [f"{name}=={version}" for name, version in PACKAGES.items()]
+    make = shlex.join([sys.executable, "-m", "venv", str(own)])
+    install = shlex.join([str(python), "-m", "pip", "install", *packages])
     raise InputError(
         "preflight compiles with jax and libtpu in an environment of their own (1.3 "
-        f"GB), which is not there; make it with: {install_command(directory)}"
+        f"GB), which is not there; make it with: {make} && {install}"
     )
-
-
-def install_command(directory: Path) -> str:
-    """Returns the shell command that makes the compiler's environment."""
-    own = directory / "compiler"
-    packages = [f"{name}=={version}" for name, version in PACKAGES.items()]
-    make = [sys.executable, "-m", "venv", str(own)]
-    install = [str(own / "bin" / "python"), "-m", "pip", "install", *packages]
-    return f"{shlex.join(make)} && {shlex.join(install)}"
 
 
 def compile_step(step: steps.Step, device: chips.Device) -> Compiled:
@@ -106,7 +101,8 @@ def compile_step(step: steps.Step, device: chips.Device) -> Compiled:
     # Not at the top: it loads TensorFlow, which a saved result does not need.
     from bert_keras.tpu.preflight import lowering
 
-    logger.info("lowering %s of %d layers", step.name, step.num_layers)
+    num_layers = step.bert_config.num_hidden_layers
+    logger.info("lowering %s of %d layers", step.name, num_layers)
     lowered = lowering.lower(step)
     if not isinstance(lowered, lowering.Lowered):
         return Compiled(refused=lowered)
@@ -139,15 +135,15 @@ def scaled_to_all_parts(compiled: Compiled, step: steps.Step) -> Compiled:
 
 def _key(step: steps.Step, device: chips.Device) -> str:
     """Hashes what a result depends on: code, configuration, device, versions."""
+    ours = {
+        name: provenance.installed_version(name) for name in ("tensorflow", "keras")
+    }
     parts = [
         _code_sha256(),
         json.dumps(dataclasses.asdict(step), default=lambda m: m.model_dump()),
         device.chip.name,
         str(device.topology),
-        json.dumps(
-            {**PACKAGES, "tensorflow": provenance.installed_version("tensorflow")}
-        ),
-        str(provenance.installed_version("keras")),
+        json.dumps({**PACKAGES, **ours}),
     ]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
@@ -209,7 +205,7 @@ def _compile(
         answer = _ask(python, request, title=title)
         if "error" in answer:
             return _failed(answer["error"], device)
-        sums = hlo.all_reduces(program.read_text(encoding="utf-8"))
+        num_sums, sum_bytes = hlo.all_reduces(program.read_text(encoding="utf-8"))
     memory = answer["memory"]
     return Compiled(
         # Results that live in no argument's memory are temporaries to us.
@@ -218,16 +214,17 @@ def _compile(
         code_bytes=memory["generated_code"],
         flops=answer["flops"],
         moved_bytes=answer["bytes"],
-        num_all_reduces=sums.count,
-        all_reduced_bytes=sums.bytes,
+        num_all_reduces=num_sums,
+        all_reduced_bytes=sum_bytes,
     )
 
 
 def _failed(message: str, device: chips.Device) -> Compiled:
     if shortage := hlo.memory_shortage(message):
-        if shortage.is_temporaries:
-            return Compiled(temporary_bytes=shortage.needed, is_too_large=True)
-        return Compiled(whole_bytes=shortage.needed, is_too_large=True)
+        needed_bytes, is_temporaries = shortage
+        if is_temporaries:
+            return Compiled(temporary_bytes=needed_bytes, is_too_large=True)
+        return Compiled(whole_bytes=needed_bytes, is_too_large=True)
     scope = hlo.scope_in(message)
     if scope is None:
         raise InputError(f"libtpu does not compile for {device.name}: {message:.300}")

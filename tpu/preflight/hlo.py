@@ -1,7 +1,7 @@
 """Reads programs of XLA as text, and the messages of their compilers."""
 
+import math
 import re
-from typing import NamedTuple
 
 from bert_keras.tpu.preflight import steps
 
@@ -10,14 +10,9 @@ _BYTES |= {f"{sign}{8 * size}": size for sign in "su" for size in (1, 2, 4, 8)}
 _GIGA = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-class AllReduces(NamedTuple):
-    count: int
-    bytes: int
-    """Of all their results, in the memory of a chip."""
-
-
-def all_reduces(text: str) -> AllReduces:
-    """Counts the sums over chips in HLO after the compiler combined what it could."""
+def all_reduces(text: str) -> tuple[int, int]:
+    """Counts the sums over chips in HLO after the compiler combined what it could, and
+    the bytes of all their results in the memory of a chip."""
     # `%name = (f32[8,128]{1,0:T(8,128)}, f32[]) all-reduce(`; one in two halves has
     # its operands' and its results' shapes at its beginning.
     found = re.findall(r"^.*? = (.*?) all-reduce(-start)?\(", text, re.MULTILINE)
@@ -26,19 +21,16 @@ def all_reduces(text: str) -> AllReduces:
         size = bytes_of_shapes(shapes)
         is_pair = is_start and shapes.startswith("((")
         total += size // 2 if is_pair else size
-    return AllReduces(len(found), total)
+    return len(found), total
 
 
 def bytes_of_shapes(text: str) -> int:
     """Returns the bytes of all arrays whose shapes are in a text, padding left out."""
-    total = 0
-    for dtype, sides in re.findall(r"\b([a-z]+\d*)\[([\d,]*)\]", text):
-        if dtype in _BYTES:
-            size = _BYTES[dtype]
-            for side in filter(None, sides.split(",")):
-                size *= int(side)
-            total += size
-    return total
+    shapes = re.findall(r"\b([a-z]+\d*)\[([\d,]*)\]", text)
+    return sum(
+        _BYTES.get(dtype, 0) * math.prod(map(int, re.findall(r"\d+", sides)))
+        for dtype, sides in shapes
+    )
 
 
 def without_mhlo_copies(text: str) -> str:
@@ -84,14 +76,12 @@ def scope_in(message: str) -> str | None:
     return found[1] if found else None
 
 
-class Shortage(NamedTuple):
-    needed: float
-    is_temporaries: bool
-    """Variables, batch and code come on top."""
+def memory_shortage(message: str) -> tuple[float, bool] | None:
+    """Reads libtpu's message on a program that is too large; `None`: another error.
 
-
-def memory_shortage(message: str) -> Shortage | None:
-    """Reads libtpu's message on a program that is too large; `None`: another error."""
+    Returns the needed bytes, and whether these are of temporaries alone: variables,
+    batch and code come on top.
+    """
     size = r"([\d.]+)([KMGT]?)"
     forms = {
         rf"HLO temporaries \({size}\) exceeds available": True,
@@ -99,5 +89,5 @@ def memory_shortage(message: str) -> Shortage | None:
     }
     for form, is_temporaries in forms.items():
         if found := re.search(form, message):
-            return Shortage(float(found[1]) * _GIGA[found[2]], is_temporaries)
+            return float(found[1]) * _GIGA[found[2]], is_temporaries
     return None

@@ -42,10 +42,6 @@ class Step:
     seed: int
 
     @property
-    def num_layers(self) -> int:
-        return self.bert_config.num_hidden_layers
-
-    @property
     def name(self) -> str:
         """A name for people: `pretraining, training`."""
         return f"{self.task.kind}, {self.purpose}"

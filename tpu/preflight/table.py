@@ -14,8 +14,8 @@ def lines(device: chips.Device, rows: Sequence[preflight.Row]) -> Iterator[str]:
     parts = f" in {step.num_parts} parts" if step.num_parts > 1 else ""
     yield (
         f"{device.name}: {chips_}{hosts}; {step.batch_size} examples{parts} of "
-        f"{step.max_seq_length} tokens a chip; {step.num_layers} layers of "
-        f"{step.bert_config.hidden_size}; {step.precision}"
+        f"{step.max_seq_length} tokens a chip; {step.bert_config.num_hidden_layers} "
+        f"layers of {step.bert_config.hidden_size}; {step.precision}"
     )
     yield "Compiled by libtpu for this chip, which was not there."
     yield ""
