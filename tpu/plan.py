@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, strict
 from bert_keras.core.settings.finetuning import FinetuningConfig
-from bert_keras.data import tokenization
 from bert_keras.model import flops
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from bert_keras.data import tokenization
 
 _VOCAB_SIZE = 30522
 """Entries, where a configuration names none."""
@@ -137,7 +138,7 @@ def finetuning(
     settings: FinetuningConfig,
     model: config.ModelConfig,
     train: str | Path,
-    tokenizer: tokenization.Tokenizer,
+    tokenizer: "tokenization.Tokenizer",
 ) -> Work:
     """Returns the work of `finetune`: the encoder's, since heads of tasks are small."""
     # Not at the top: they load TensorFlow, which the plan of a pre-training needs not.
@@ -184,9 +185,8 @@ def _batches(
 
     fixed = settings.fixed_lengths(on_tpu=False)
     settings = settings.model_copy(update={"lengths": fixed})
-    shapes = batches.BatchShapes.of(settings)
-    packer = shapes.packer(settings.batch_size, 1, settings.gradient_accumulation_steps)
-    padded_length = shapes.length_of(1) or int
+    packer = batches.packer_for(settings, 1)
+    padded_length = batches.padded_length_for(settings, 1) or int
     for rows in batches.epoch_batches(
         lengths,
         batch_size=settings.batch_size,

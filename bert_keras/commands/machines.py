@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import shlex
-from typing import TYPE_CHECKING
 
 from bert_keras import tpu
 from bert_keras.commands import config_page, data
@@ -11,11 +10,8 @@ from bert_keras.commands import parser as options
 from bert_keras.core import chips, files, requirements
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning, loading
-
-if TYPE_CHECKING:
-    from bert_keras.tpu import budget as budgets
-    from bert_keras.tpu import plan as plans
-
+from bert_keras.tpu import budget as budgets
+from bert_keras.tpu import plan as plans
 
 _SUBJECTS = (*config_page.CONFIGURATIONS, "list", "page")
 
@@ -105,16 +101,14 @@ def doctor(args: argparse.Namespace) -> None:
     exclusive=(("--train", "--data"), ("--sequences_per_second", "--teraflops")),
 )
 def plan(args: argparse.Namespace) -> None:
-    from bert_keras.tpu import budget, plan
-
     choice = None if args.budget is None else _choose(args)
     if choice is not None:
-        work = _pretraining_work(args, budget.load(choice.settings), "dynamic")
+        work = _pretraining_work(args, budgets.load(choice.settings), "dynamic")
     elif args.train or args.data:
         work = _finetuning_work(args)
     else:
         work = _pretraining_work(args, _pretraining_settings(args), args.masking)
-    facts = plan.facts(
+    facts = plans.facts(
         work,
         sequences_per_second=args.sequences_per_second or (),
         teraflops=args.teraflops,
@@ -125,13 +119,11 @@ def plan(args: argparse.Namespace) -> None:
     if args.json:
         print(files.to_json(facts, indent=2))
     else:
-        print(*(budget.lines(choice) if choice else ()), *plan.lines(facts), sep="\n")
+        print(*(budgets.lines(choice) if choice else ()), *plans.lines(facts), sep="\n")
 
 
-def _choose(args: argparse.Namespace) -> "budgets.Choice":
+def _choose(args: argparse.Namespace) -> budgets.Choice:
     """Chooses the settings of a pre-training for `--budget`."""
-    from bert_keras.tpu import budget
-
     settings = (args.config, args.set, args.max_seq_length, args.train, args.data)
     if any(settings) or args.teraflops is None:
         raise InputError(
@@ -142,19 +134,17 @@ def _choose(args: argparse.Namespace) -> "budgets.Choice":
     if not (args.budget > 0 and 0 < petaflop < 1e9):
         got = f"got {args.budget:g} and {args.teraflops:g}"
         raise InputError(f"--budget, --teraflops: expected numbers above 0, {got}")
-    return budget.choose(petaflop, num_words=args.words)
+    return budgets.choose(petaflop, num_words=args.words)
 
 
 def _pretraining_work(
     args: argparse.Namespace, settings: config.PretrainingConfig, masking: str
-) -> "plans.Work":
-    from bert_keras.tpu import plan
-
+) -> plans.Work:
     if args.vocab:
         raise InputError("--vocab is for fine-tuning: give --train or --data, too")
     if args.words is not None and not 0 < args.words < 1e15:
         raise InputError(f"--words: expected a number above 0, got {args.words:g}")
-    return plan.pretraining(
+    return plans.pretraining(
         settings, args.max_seq_length or (), num_words=args.words, masking=masking
     )
 
@@ -173,12 +163,11 @@ def _pretraining_settings(args: argparse.Namespace) -> config.PretrainingConfig:
         ) from None
 
 
-def _finetuning_work(args: argparse.Namespace) -> "plans.Work":
+def _finetuning_work(args: argparse.Namespace) -> plans.Work:
     requirements.check_packages("plan")
     requirements.quiet_tensorflow()
     from bert_keras.data import tokenization
     from bert_keras.kinds import catalogue
-    from bert_keras.tpu import plan
 
     if args.words is not None or args.max_seq_length:
         raise InputError(
@@ -193,7 +182,7 @@ def _finetuning_work(args: argparse.Namespace) -> "plans.Work":
     vocabulary = tokenization.load_vocabulary(args.vocab, do_lower_case=lower)
     train = args.train or catalogue.training_files(settings.task, args.data)[0]
     tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=lower)
-    return plan.finetuning(settings, encoder.model, train, tokenizer)
+    return plans.finetuning(settings, encoder.model, train, tokenizer)
 
 
 @options.Verb(
