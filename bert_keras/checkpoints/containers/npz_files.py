@@ -14,7 +14,6 @@ import tokenize
 import zipfile
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -145,30 +144,22 @@ def _read_headers(
 
 
 def _read_header(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> ArrayHeader:
+    name, num_bytes = member.filename, member.file_size
     with archive.open(member) as file:
-        # Only if every byte is accounted for does reading reach the checksum.
-        return read_header(file, name=member.filename, num_bytes=member.file_size)
-
-
-def read_header(file: IO[bytes], *, name: str, num_bytes: int) -> ArrayHeader:
-    """Reads the header of an array's file, a `.npy`, and checks its claims.
-
-    Raises:
-        ValueError: the header is damaged, of an unknown version, or for Python objects,
-            or the data do not fill the file.
-    """
-    version = np.lib.format.read_magic(file)
-    if version not in _HEADER_READERS:
-        raise ValueError(f"{name!r}: unknown version {version}")
-    try:
-        shape, _, dtype = _HEADER_READERS[version](file)
-    except (tokenize.TokenError, SyntaxError):
-        # NumPy takes what it cannot parse for a header that Python 2 wrote.
-        raise ValueError(f"{name!r}: its header cannot be parsed") from None
+        version = np.lib.format.read_magic(file)
+        if version not in _HEADER_READERS:
+            raise ValueError(f"{name!r}: unknown version {version}")
+        try:
+            shape, _, dtype = _HEADER_READERS[version](file)
+        except (tokenize.TokenError, SyntaxError):
+            # NumPy takes what it cannot parse for a header that Python 2 wrote.
+            raise ValueError(f"{name!r}: its header cannot be parsed") from None
+        num_header_bytes = file.tell()
     if dtype.hasobject:
         raise ValueError(f"{name!r} holds Python objects")
     data_bytes = math.prod(shape) * dtype.itemsize
-    if min(shape, default=0) < 0 or file.tell() + data_bytes != num_bytes:
+    # Only if every byte is accounted for does reading reach the checksum.
+    if min(shape, default=0) < 0 or num_header_bytes + data_bytes != num_bytes:
         raise ValueError(
             f"{name!r}: {shape} of {dtype} do not fill its {num_bytes} bytes"
         )
