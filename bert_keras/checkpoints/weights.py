@@ -9,7 +9,7 @@ import dataclasses
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
@@ -166,10 +166,6 @@ class Arrays(Mapping[str, np.ndarray]):
                 )
             self._rows[row.ours] = row
 
-    @property
-    def their_names(self) -> frozenset[str]:
-        return frozenset(row.theirs for row in self._rows.values())
-
     def __getitem__(self, name: str) -> np.ndarray:
         row = self._rows[name]
         array = np.asarray(self._source.read(row.theirs))
@@ -192,7 +188,7 @@ class Arrays(Mapping[str, np.ndarray]):
 
 def open_checkpoint(
     source: Source,
-    rows: Iterable[Row],
+    rows: Collection[Row],
     bert_config: config.BertConfig,
     task: config.Task,
     *,
@@ -208,18 +204,17 @@ def open_checkpoint(
         tokenizer: the vocabulary and `do_lower_case`.
         why_unused: returns the reason why a tensor has no place in `rows`.
     """
-    arrays = Arrays(source, rows, bert_config, task, path=path)
+    names = {row.theirs for row in rows}
     vocabulary, do_lower_case = tokenizer
     return Checkpoint(
         bert_config=bert_config,
         task=task,
-        arrays=arrays,
+        arrays=Arrays(source, rows, bert_config, task, path=path),
         vocabulary=vocabulary,
         do_lower_case=do_lower_case,
         max_seq_length=max_seq_length,
         unused={
-            name: why_unused(name)
-            for name in sorted(source.shapes().keys() - arrays.their_names)
+            name: why_unused(name) for name in sorted(source.shapes().keys() - names)
         },
     )
 
