@@ -228,10 +228,6 @@ class CheckpointDirectory:
         self.wait()
         return [self._path(step) for step in self._steps()]
 
-    def latest_name(self) -> str:
-        """Returns the path of the newest checkpoint for messages, or `"none"`."""
-        return str(max(self.paths(), default="none"))
-
     def best(self) -> Path | None:
         """Returns the checkpoint with the lowest score; `None`: none has a score."""
         self.wait()

@@ -327,7 +327,7 @@ class PretrainingJob(Job):
             lambda first, last: (
                 ", whose batches came from "
                 f"{phases.describe_data(settings, phase, first, last)}; the last "
-                f"checkpoint is {self.checkpoints.latest_name()}: lower "
+                f"checkpoint is {max(self.checkpoints.paths(), default='none')}: lower "
                 "`optimizer.learning_rate`, or look at the examples with "
                 "`bert-keras inspect`"
             ),

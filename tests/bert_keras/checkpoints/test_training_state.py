@@ -205,7 +205,7 @@ class TestWhatIsKept:
             assert path.name == f"step-{step:010}.npz"
             found.append(steps(checkpoints))
         assert found == KEPT
-        assert checkpoints.latest_name() == str(path)
+        assert checkpoints.paths()[-1] == path
         assert checkpoints.best().name == "step-0000000025.npz"
 
     def test_some_steps_in_any_case(self, tmp_path):
@@ -274,7 +274,6 @@ class TestWhatIsKept:
     def test_nothing_yet(self, tmp_path):
         checkpoints = opened(tmp_path)
         assert checkpoints.paths() == []
-        assert checkpoints.latest_name() == "none"
         assert checkpoints.best() is None
         assert checkpoints.restore_latest(state()) == 0
 
