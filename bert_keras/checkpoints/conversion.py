@@ -182,7 +182,7 @@ def convert(
         result = FORMATS[to].read(temporary)
         made_new = _check_weights(target, result, left_out) + native.made_new(temporary)
         if source_format == to == "native":
-            native.carry_over(files.path(input_path), temporary)
+            native.carry_over(files.path(input_path), source.task, temporary)
         elif to == "native":
             native.warn_of_pairs(target.task)
         elif source_format == "native":

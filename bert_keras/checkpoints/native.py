@@ -51,7 +51,7 @@ def read(path: Path) -> weights.Checkpoint:
     if not _next_sentence_was_trained(run, path):
         untrained += ("encoder/pooler/", "next_sentence_head/")
     read_arrays = _read_state if _is_state(path) else _open_weights
-    settings = _tuning_settings_of_run(run.directory, run.task)
+    settings = tuning_settings_of_run(run.directory, run.task)
     return weights.Checkpoint(
         bert_config=run.bert_config,
         task=run.task,
@@ -62,7 +62,7 @@ def read(path: Path) -> weights.Checkpoint:
     )
 
 
-def _tuning_settings_of_run(
+def tuning_settings_of_run(
     directory: Path, task: config.Task
 ) -> finetuning.FinetuningConfig | None:
     """Reads the settings of a run; `None`: it has no settings, or learnt no task."""
@@ -207,7 +207,7 @@ def warn_of_pairs(task: config.Task) -> None:
 
 def warn_of_long_texts(source: Path, task: config.Task, *, to: str) -> None:
     """Warns that another format than ours can only cut the long texts of a run."""
-    settings = _tuning_settings_of_run(source, task)
+    settings = tuning_settings_of_run(source, task)
     if settings is not None and settings.long_texts != "cut":
         logger.warning(
             f"the run reads long texts with long_texts={settings.long_texts}, which "
@@ -216,13 +216,12 @@ def warn_of_long_texts(source: Path, task: config.Task, *, to: str) -> None:
         )
 
 
-def carry_over(source: Path, directory: Path) -> None:
+def carry_over(source: Path, task: config.Task, directory: Path) -> None:
     """Copies the settings of a tuned run, and the thresholds chosen on its dev file, to
     the run that `write` made of it. A pre-training has neither."""
     if _is_state(source):
         return
-    task = run_directory.read_task(source, kinds=config.TASK_KINDS, verb="finetune")
-    settings = _tuning_settings_of_run(source, task)
+    settings = tuning_settings_of_run(source, task)
     if settings is not None:
         loading.save(settings, directory / run_directory.CONFIG_NAME)
     threshold = run_directory.threshold_of(run_directory.read_results(source) or {})
