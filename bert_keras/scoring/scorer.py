@@ -87,16 +87,12 @@ class SentenceScorer:
             share = self._predict.num_done / current.num_answers
             return num_done + int(share * len(part))
 
-        with contextlib.ExitStack() as stack:
-            if total is not None:
-                line = progress.Progress(
-                    "scoring",
-                    total=total,
-                    unit="sentences",
-                    read=done,
-                    only_if_long=True,
-                )
-                stack.enter_context(line)
+        line = contextlib.nullcontext()
+        if total is not None:
+            line = progress.Progress(
+                "scoring", total=total, unit="sentences", read=done, only_if_long=True
+            )
+        with line:
             while part := list(itertools.islice(numbered, _SENTENCES_AT_ONCE)):
                 ids = [self.encode(text, place(number)) for number, text in part]
                 self._predict.num_done, rows = 0, self._rows(ids)
