@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import typing
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -20,8 +19,6 @@ from bert_keras.kinds import registry
 from bert_keras.model.encoder import resolve_layers
 
 logger = logging.getLogger(__name__)
-
-FORMATS: tuple[str, ...] = typing.get_args(feature_settings.VectorFormat)
 
 BYTES_AT_A_TIME = 1 << 28
 """Bytes of vectors that are held before they are written."""
@@ -42,13 +39,13 @@ def write(
 
     The directory appears when it is finished. Memory depends on `BYTES_AT_A_TIME` and
     on the text, not on the number of vectors. For the choices see
-    `encoder.resolve_layers`, `word_inputs.POOLINGS`, `FORMATS` and `word_inputs.FORMS`;
-    a `form` of `None` is guessed by the file's name.
+    `encoder.resolve_layers`, `word_inputs.POOLINGS`, `vector_files.WRITERS` and
+    `word_inputs.FORMS`; a `form` of `None` is guessed by the file's name.
     """
     output_dir = files.path(output_dir).absolute()
     files.check_is_new(output_dir)
     form = form or word_inputs.form_of(input_path)
-    check_choice("--to", to, FORMATS)
+    check_choice("--to", to, vector_files.WRITERS)
     check_choice("--pooling", pooling, word_inputs.POOLINGS)
     check_choice("--form", form, word_inputs.FORMS)
     examples = word_inputs.read(input_path, form=form, columns=settings.columns)
