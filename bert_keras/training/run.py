@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -20,60 +20,11 @@ from bert_keras.checkpoints import run_directory, run_weights, training_state
 from bert_keras.core import files, ownership, provenance, stores
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import strict
-from bert_keras.training.step import replicas, self_check, stopping, watcher
+from bert_keras.training.step import fit, replicas, self_check, stopping, watcher
 from bert_keras.training.step.learner import Learner
 from bert_keras.training.tensorboard import curves, event_files, progress_line
 
 logger = logging.getLogger(__name__)
-
-
-class Engine(Protocol):
-    """Makes steps and evaluations, whatever the task, the devices and the framework."""
-
-    errors: tuple[type[Exception], ...]
-    """Errors of steps and evaluations that failed to read their batches, among others;
-    a step without its batch does not count."""
-    is_alone: bool
-    """Whether no other process trains with this one."""
-
-    @property
-    def step(self) -> int:
-        """Returns the steps made so far."""
-
-    def state(self) -> Mapping[str, keras.Variable]:
-        """Returns all that a step depends on, by name; a restore assigns to it."""
-
-    def make_steps(
-        self,
-        stream: Any,
-        schedule: Any,
-        *,
-        before: Callable[[int], None],
-        after: Callable[[int, dict[str, float]], bool],
-    ) -> None:
-        """Makes steps to the schedule's last, or until `after` returns true.
-
-        `before` and `after` surround each execution of some steps.
-        """
-
-    def evaluate(
-        self, evaluation: Any, *, after_test_batch: Callable[[bool], None]
-    ) -> dict[str, float]:
-        """Returns metrics; tells after each batch whether a worker asked for a stop."""
-
-    @property
-    def request(self) -> Callable[..., None]:
-        """Raises a request, `request(name, value=1.0)`, which all workers see in the
-        scalars of their next step."""
-
-    def differing(self, values: Mapping[str, Any]) -> list[str]:
-        """Returns the names of values that differ between workers."""
-
-    def checksums(self, state: Mapping[str, keras.Variable]) -> Mapping[str, list[int]]:
-        """Returns sums of the bits of each variable in this process."""
-
-    def wait_for_all(self) -> None:
-        """Waits until all workers have come here."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,7 +71,7 @@ class Job:
 
     run: run_directory.Run
     """Made by `prepare`; `build` makes all that follows."""
-    engine: Engine
+    engine: fit.KerasEngine
     network: keras.Model
     """The network whose weights are written at the end."""
     state: Mapping[str, keras.Variable]
@@ -139,7 +90,7 @@ class Job:
         paths: Mapping[str, Any],
     ):
         self.output_dir, self.strategy = output_dir, strategy
-        self.is_chief, self._paths = is_chief, paths
+        self.is_chief, self.paths = is_chief, paths
 
     @contextlib.contextmanager
     def errors_for_people(self) -> Iterator[None]:
@@ -207,11 +158,6 @@ class Job:
             **options,
         )
 
-    def environment(self) -> dict[str, Any]:
-        """Returns circumstances of the run, for its results."""
-        devices = replicas.describe_devices(self.strategy)
-        return provenance.describe(devices=devices, paths=self._paths)
-
 
 def run(job: Job) -> dict[str, Any]:
     """Makes or resumes a run, leaves a finished one, and returns its results.
@@ -248,7 +194,8 @@ def run(job: Job) -> dict[str, Any]:
         results = job.results(loop)
         # Seconds from its end, a run ends well.
         stop_signal.ends_at_once = False
-        results["environment"] = job.environment()
+        devices = replicas.describe_devices(job.strategy)
+        results["environment"] = provenance.describe(devices=devices, paths=job.paths)
         if job.is_chief:
             run_weights.finish_run(job.run, job.network, results)
             job.finish(results, stop_signal)

@@ -364,9 +364,6 @@ class ReplicatedModel(keras.Model):
         # pass, and a stream has lost its beginning.
         if not self.built:
             raise ValueError("build the model inside the strategy's scope before fit")
-        if self.optimizer is not None and not self.optimizer.built:
-            with self.distribute_strategy.scope():
-                self.optimizer.build(self.trainable_variables)
 
     def make_train_function(self, force=False):
         """Replaces Keras's method, which compiles and reduces around the strategy."""
