@@ -10,18 +10,17 @@ that seed and of the names of its parts, not of the order of creation.
 
 import functools
 import math
+import typing
 import zlib
 from typing import Any
 
 import keras
 from keras import ops
 
+from bert_keras.core.settings.config import Attention
 from bert_keras.model import dropout, fusion, operations, recomputation
 
 # In einsum: B batch, N head, Q query position, K key position, H size per head.
-
-ATTENTION = ("bidirectional", "left_to_right")
-"""Tokens that a token attends to: all of them, or itself and the tokens before it."""
 
 
 def derive_seed(seed: int | None, name: str) -> int | None:
@@ -200,7 +199,7 @@ class SelfAttention(Part):
 
     Args:
         num_attention_heads: a divisor of `hidden_size`.
-        attention: a member of `ATTENTION`.
+        attention: the tokens that a token attends to, see `config.BertConfig`.
         dropout_rate: fraction of the attention probabilities that is dropped.
 
     Call arguments:
@@ -232,8 +231,8 @@ class SelfAttention(Part):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if attention not in ATTENTION:
-            raise ValueError(f"`attention` is one of {ATTENTION}, got {attention!r}")
+        if attention not in (choices := typing.get_args(Attention)):
+            raise ValueError(f"`attention` is one of {choices}, got {attention!r}")
         self.hidden_size = hidden_size
         self.num_attention_heads = num_attention_heads
         self.attention = attention

@@ -13,6 +13,8 @@ import pydantic
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.strict import StrictModel
 
+Attention = Literal["bidirectional", "left_to_right"]
+
 
 class BertConfig(StrictModel):
     """Size and shape of the encoder, with the keys of Google's `bert_config.json`.
@@ -44,7 +46,7 @@ class BertConfig(StrictModel):
     """Kinds of segments: two texts of a pair."""
     initializer_range: float = pydantic.Field(default=0.02, gt=0)
     """Standard deviation of initial weights, normal and cut at twice that."""
-    attention: Literal["bidirectional", "left_to_right"] = "bidirectional"
+    attention: Attention = "bidirectional"
     """Tokens that a token sees: all of them, or with `left_to_right` itself and those
     before it (paper, 5.1). Not a key of Google's."""
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings.config import ExamplesConfig, instances_per_row
+from bert_keras.core.settings.config import Attention, ExamplesConfig, instances_per_row
 from bert_keras.data import dynamic_masking, features, masking
 from bert_keras.training.pretraining import record_parsing
 from bert_keras.training.step import replicas
@@ -83,7 +83,7 @@ class RecordBatches:
     batch_size: int
     seed: int
     shuffle_buffer_size: int
-    attention: record_parsing.Attention = "bidirectional"
+    attention: Attention = "bidirectional"
     mask_share: Callable[[tf.Tensor], tf.Tensor] | None = None
     """From the number of a batch, from 0, to the share of tokens to hide in it, both
     scalars, int64 and float64; `None`: the examples' `masked_lm_prob`. Evaluation has

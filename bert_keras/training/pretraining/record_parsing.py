@@ -7,17 +7,13 @@ import abc
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.core.settings.config import ExamplesConfig, instances_per_row
+from bert_keras.core.settings.config import Attention, ExamplesConfig
 from bert_keras.data import dynamic_masking, features, masking, packing, seeded_hash
-
-Attention = Literal["bidirectional", "left_to_right"]
-
-_NUM_SEGMENTS = 2
 
 NO_LABEL = -1
 """Label of an example that does not count."""
@@ -111,8 +107,8 @@ class Parser(abc.ABC):
             "input_ids": (self.vocabulary.size, "vocabulary"),
             "masked_lm_ids": (self.vocabulary.size, "vocabulary"),
             "masked_lm_positions": (self.config.max_seq_length, "sequence"),
-            "segment_ids": (_NUM_SEGMENTS, "pair"),
-            "instance_ids": (instances_per_row(self.config.max_seq_length) + 1, "row"),
+            "segment_ids": (2, "pair"),
+            "instance_ids": (self.config.num_slots + 1, "row"),
         }
         for name in sorted(parsed.keys() & limits.keys()):
             limit, whole = limits[name]
@@ -122,7 +118,7 @@ class Parser(abc.ABC):
     def _masked(self, parsed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Adapts records that were masked when they were made to the attention."""
         if self.attention == "left_to_right":
-            parsed["input_ids"] = _unmasked(parsed)
+            parsed["input_ids"] = unmasked_ids(parsed)
         return parsed
 
     def _completed(
@@ -186,22 +182,15 @@ class PlainParser(Parser):
 class PackedParser(Parser):
     """Records of several instances; each slot of a row has a number, for chance."""
 
-    @property
-    def _num_slots(self) -> int:
-        return instances_per_row(self.config.max_seq_length)
-
-    def _slot_numbers(self, numbers: tf.Tensor) -> tf.Tensor:
-        """Returns a number for each slot of packed records: `(rows, slots)`."""
-        slots = tf.range(self._num_slots, dtype=tf.int64)
-        return numbers[:, tf.newaxis] * self._num_slots + slots
-
     def _parsed(self, epochs, shares, numbers, records):
-        parsed, numbers = self._stored(records), self._slot_numbers(numbers)
+        parsed, num_slots = self._stored(records), self.config.num_slots
+        slots = tf.range(num_slots, dtype=tf.int64)
+        numbers = numbers[:, tf.newaxis] * num_slots + slots
         if self.config.masking == "dynamic":
             return self._masked_by_instance(parsed, epochs, shares, numbers)
         if "next_sentence_labels" in parsed:
             parsed["next_sentence_labels"] = parsed["next_sentence_labels"].to_tensor(
-                NO_LABEL, shape=[records.shape[0], self._num_slots]
+                NO_LABEL, shape=[records.shape[0], num_slots]
             )
         return self._with_seeds(self._masked(parsed), epochs[:, tf.newaxis], numbers)
 
@@ -240,7 +229,7 @@ class PackedParser(Parser):
         self, parsed: dict[str, tf.Tensor], row_of: tf.Tensor, *, num_rows: int
     ) -> dict[str, tf.Tensor]:
         lengths = {f.name: f.length for f in features.batch_features(self.config)}
-        lengths[features.DROPOUT_SEEDS] = self._num_slots
+        lengths[features.DROPOUT_SEEDS] = self.config.num_slots
         sources = sorted(parsed)
         names = [name for name in lengths if name in parsed or name == "instance_ids"]
 
@@ -270,12 +259,13 @@ def _check_below(limit: int, ids: tf.Tensor | tf.RaggedTensor, message: str) -> 
     tf.debugging.assert_non_negative(values, message=message)
 
 
-def _unmasked(parsed: Mapping[str, tf.Tensor]) -> tf.Tensor:
+def unmasked_ids(parsed: Mapping[str, tf.Tensor | np.ndarray]) -> tf.Tensor:
+    """Returns `(n, L)` ids with the true ones in place of masks."""
     slots = tf.where(parsed["masked_lm_weights"] > 0)
     columns = tf.gather_nd(parsed["masked_lm_positions"], slots)
     return tf.tensor_scatter_nd_update(
         parsed["input_ids"],
-        tf.stack([slots[:, 0], columns], axis=1),
+        tf.stack([slots[:, 0], tf.cast(columns, tf.int64)], axis=1),
         tf.gather_nd(parsed["masked_lm_ids"], slots),
     )
 

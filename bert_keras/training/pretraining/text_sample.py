@@ -6,7 +6,7 @@ import numpy as np
 
 from bert_keras.core.settings import config
 from bert_keras.report.diagnosis import TextSample
-from bert_keras.training.pretraining import phases
+from bert_keras.training.pretraining import phases, record_parsing
 
 NUM_EXAMPLES = 2000
 _BATCH_SIZE = 100
@@ -30,8 +30,9 @@ def read(settings: config.PretrainingConfig, phase: phases.Phase) -> TextSample:
     batches = list(data.take(num_batches).as_numpy_iterator())
     batch = {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
     mask = batch["instance_ids" if "instance_ids" in batch else "input_mask"] > 0
+    ids = record_parsing.unmasked_ids(batch).numpy()
     # The last batch is filled up with examples of a `[CLS]` alone.
-    mask, ids = (a[mask.sum(axis=1) > 1] for a in (mask, _without_masks(batch)))
+    mask, ids = (array[mask.sum(axis=1) > 1] for array in (mask, ids))
     special = [vocabulary.cls_id, vocabulary.sep_id]
     pieces = ids[mask & ~np.isin(ids, special)]
     counts = np.bincount(pieces, minlength=len(vocabulary))
@@ -51,15 +52,6 @@ def read(settings: config.PretrainingConfig, phase: phases.Phase) -> TextSample:
         masked_share=float(batch["masked_lm_weights"].sum() / max(len(pieces), 1)),
         entropy=float(-(shares * np.log(shares)).sum()),
     )
-
-
-def _without_masks(batch: dict[str, np.ndarray]) -> np.ndarray:
-    """Returns `(n, L)` ids with the true ones in place of masks."""
-    ids = batch["input_ids"].copy()
-    rows, slots = np.nonzero(batch["masked_lm_weights"])
-    columns = batch["masked_lm_positions"][rows, slots]
-    ids[rows, columns] = batch["masked_lm_ids"][rows, slots]
-    return ids
 
 
 def _repeated_share(ids: np.ndarray, mask: np.ndarray, usual: int) -> float:

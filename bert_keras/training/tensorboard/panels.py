@@ -20,6 +20,7 @@ from bert_keras.core.settings.config import BertConfig
 from bert_keras.data import features, tokenization
 from bert_keras.pages import markdown
 from bert_keras.report import event_log
+from bert_keras.training.pretraining import record_parsing
 from bert_keras.training.step import replicas, watcher
 from bert_keras.training.tensorboard import event_files
 
@@ -115,9 +116,11 @@ class EvaluationPanels(watcher.Watcher):
         from bert_keras.pages import drawing
         from bert_keras.training.tensorboard import attention_maps
 
-        example = {name: rows[0] for name, rows in self._batch.items()}
+        ids = self._batch["input_ids"]
+        if self._is_masked:
+            ids = record_parsing.unmasked_ids(self._batch).numpy()
         ids = first_sentence(
-            unmasked_ids(example) if self._is_masked else example["input_ids"],
+            ids[0],
             max_tokens=MAX_ATTENTION_TOKENS,
             sep_id=self._vocabulary.sep_id,
         )
@@ -196,13 +199,6 @@ class Profile(watcher.Watcher):
             self._profiler.close()
             self._is_recording = False
             logger.info("profile up to step %d in %s", self._step, self._directory)
-
-
-def unmasked_ids(example: Mapping[str, np.ndarray]) -> np.ndarray:
-    ids = np.array(example["input_ids"])
-    is_real = example["masked_lm_weights"] > 0
-    ids[example["masked_lm_positions"][is_real]] = example["masked_lm_ids"][is_real]
-    return ids
 
 
 def first_sentence(ids: np.ndarray, *, max_tokens: int, sep_id: int) -> np.ndarray:
