@@ -14,8 +14,23 @@ logger = logging.getLogger(__name__)
 LINE_SECONDS = 10.0
 """Time between two lines in a log."""
 
-_WINDOW_SECONDS = 60.0
-"""Time whose rate tells how much is left: the start, or a pause, is soon forgotten."""
+
+class Rate:
+    """Units per second over the last minute: the start, or a pause, is soon forgotten.
+    The first note only begins the measurement."""
+
+    def __init__(self) -> None:
+        # Seconds and units done.
+        self._notes: collections.deque[tuple[float, int]] = collections.deque()
+
+    def note(self, seconds: float, done: int) -> None:
+        self._notes.append((seconds, done))
+        while len(self._notes) > 2 and self._notes[1][0] <= seconds - 60.0:
+            self._notes.popleft()
+
+    def per_second(self) -> float:
+        (begin, before), (end, done) = self._notes[0], self._notes[-1]
+        return (done - before) / max(end - begin, 1e-9)
 
 
 class Progress:
@@ -40,8 +55,8 @@ class Progress:
         self._title, self._total, self._unit, self._read = title, total, unit, read
         self._silent_seconds = LINE_SECONDS if only_if_long else 0.0
         self._is_terminal = sys.stderr.isatty() and not messages.is_json()
-        # Seconds and units done, of the last lines.
-        self._seen = collections.deque([(0.0, 0)])
+        self._rate = Rate()
+        self._rate.note(0.0, 0)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -82,13 +97,11 @@ class Progress:
     def line(self, done: int, seconds: float) -> str:
         if not done:
             # What loads before the first unit says nothing of the rate.
-            self._seen = collections.deque([(seconds, 0)])
+            self._rate = Rate()
+            self._rate.note(seconds, 0)
             return f"{self._title}: starting, {duration(seconds)}"
-        self._seen.append((seconds, done))
-        while len(self._seen) > 2 and self._seen[1][0] <= seconds - _WINDOW_SECONDS:
-            self._seen.popleft()
-        begin, done_before = self._seen[0]
-        rate = (done - done_before) / max(seconds - begin, 1e-9)
+        self._rate.note(seconds, done)
+        rate = self._rate.per_second()
         amount = _quantity(done, self._unit)
         share = min(done / max(self._total, 1), 1)
         if not rate:

@@ -1,6 +1,5 @@
 """Lines on the progress of training, for people."""
 
-import collections
 import functools
 import logging
 import math
@@ -39,20 +38,24 @@ class ProgressLine(watcher.Watcher):
             tokens_per_example=tokens_per_example,
         )
         logger.info("%s; building the graph", start_line)
-        self._rate, self._line_at = Rate(), -math.inf
+        self._rate, self._line_at = progress.Rate(), -math.inf
+        self._idle_seconds = 0.0
+        self._last_end: float | None = None
 
     def go_on(self) -> None:
-        self._rate.go_on(time.monotonic())
+        # Time spent on saving, evaluating and drawing is not training time.
+        if self._last_end is not None:
+            self._idle_seconds += time.monotonic() - self._last_end
 
     def after_steps(self, step: int, logs: Mapping[str, float]) -> None:
-        now = time.monotonic()
-        self._rate.note(step, now)
+        now = self._last_end = time.monotonic()
+        # The first execution, which builds the graph, only begins the measurement.
+        self._rate.note(now - self._idle_seconds, step)
         is_last = step >= self._num_train_steps
         if not is_last and now - self._line_at < self.LINE_SECONDS:
             return
         self._line_at = now
-        rate = self._rate.steps_per_second()
-        per_second = rate and rate * self._batch_size
+        per_second = self._rate.per_second() * self._batch_size
         logger.info(self._line(logs, step=step, sequences_per_second=per_second))
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -65,51 +68,19 @@ class ProgressLine(watcher.Watcher):
         logger.info("evaluation at step %d  %s", step, values)
 
 
-class Rate:
-    """Steps per second over the last minute of training.
-
-    The first execution, which builds the graph, does not count, nor does the time
-    between events, which goes into saving, evaluating and drawing.
-    """
-
-    WINDOW_SECONDS = 60.0
-
-    def __init__(self) -> None:
-        self._idle = 0.0
-        self._last_end: float | None = None
-        # Seconds of training and step, at the end of executions.
-        self._seen: collections.deque[tuple[float, int]] = collections.deque()
-
-    def go_on(self, now: float) -> None:
-        if self._last_end is not None:
-            self._idle += now - self._last_end
-
-    def note(self, step: int, now: float) -> None:
-        self._last_end, seconds = now, now - self._idle
-        self._seen.append((seconds, step))
-        while len(self._seen) > 2 and (
-            self._seen[1][0] <= seconds - self.WINDOW_SECONDS
-        ):
-            self._seen.popleft()
-
-    def steps_per_second(self) -> float | None:
-        """Returns the rate; `None` after the first execution, which says nothing."""
-        (begin, before), (end, step) = self._seen[0], self._seen[-1]
-        return (step - before) / max(end - begin, 1e-9) if step > before else None
-
-
 def step_line(
     logs: Mapping[str, float],
     *,
     step: int,
     num_train_steps: int,
-    sequences_per_second: float | None,
+    sequences_per_second: float,
     batch_size: int,
     tokens_per_example: int | None = None,
 ) -> str:
     """Returns `step 1200/100000  loss 6.412  ...  lr 1.2e-05  812 seq/s  1:02:03 left`.
 
-    With `tokens_per_example` adds `3% padding`; special tokens are no padding.
+    With `tokens_per_example` adds `3% padding`; special tokens are no padding. A rate
+    of 0 is unknown.
     """
     scores = [
         f"{name} {value:.3f}"

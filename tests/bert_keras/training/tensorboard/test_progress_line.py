@@ -32,26 +32,32 @@ from bert_keras.training.tensorboard import progress_line
     ],
 )
 def test_line_for_people(logs, changes, line):
-    options = {"step": 1, "sequences_per_second": None, "batch_size": 32, **changes}
+    options = {"step": 1, "sequences_per_second": 0.0, "batch_size": 32, **changes}
     assert progress_line.step_line(logs, num_train_steps=100_000, **options) == line
 
 
-def test_the_rate_is_that_of_steps():
+def test_the_rate_is_that_of_steps(caplog, monkeypatch):
     """Not of the graph, of evaluations, or of what was more than a minute ago."""
-    rate = progress_line.Rate()
-    rate.go_on(0.0)
-    rate.note(10, 500.0)
-    assert rate.steps_per_second() is None
-    rate.note(20, 502.0)
-    assert rate.steps_per_second() == 5
-    rate.note(30, 506.0)
-    assert rate.steps_per_second() == pytest.approx(20 / 6)
-    rate.go_on(9000.0)
-    rate.note(40, 9002.0)
-    assert rate.steps_per_second() == pytest.approx(30 / 8)
-    for step in range(50, 200, 10):
-        rate.note(step, 9002.0 + step - 40)
-    assert rate.steps_per_second() == 1
+    caplog.set_level(logging.INFO, logger="bert_keras")
+    line = progress_line.ProgressLine(
+        num_train_steps=1000, batch_size=24, start_line="x"
+    )
+    monkeypatch.setattr(line, "LINE_SECONDS", 0.0)
+    rates = []
+    line.go_on()
+    for seconds, step in (
+        *((500.0, 10), (502.0, 20), (506.0, 30), (9000.0, None), (9002.0, 40)),
+        *((9002.0 + step - 40, step) for step in range(50, 200, 10)),
+    ):
+        monkeypatch.setattr(progress_line.time, "monotonic", lambda now=seconds: now)
+        if step is None:
+            line.go_on()
+            continue
+        line.after_steps(step, {"loss": 1.0, "learning_rate": 0.5})
+        rate = re.search(r"(\d+) seq/s", caplog.records[-1].message)
+        rates.append(rate and int(rate[1]))
+    assert rates[:4] == [None, 24 * 5, 24 * 20 / 6, 24 * 30 / 8]
+    assert rates[-1] == 24
 
 
 def test_a_line_comes_every_ten_seconds_whatever_an_epoch_takes(caplog, monkeypatch):
