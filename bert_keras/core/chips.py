@@ -80,7 +80,7 @@ CHIPS: tuple[Chip, ...] = (
 
 _HOPPER = {"float32": 494.7, "float16": 989.4, "bfloat16": 989.4}
 _AMPERE = {"float32": 156.0, "float16": 312.0, "bfloat16": 312.0}
-GPUS: Mapping[str, Mapping[str, float]] = {
+_SPEEDS: Mapping[str, Mapping[str, float]] = {
     "H200": _HOPPER,
     "H100 PCIE": {"float32": 378.0, "float16": 756.0, "bfloat16": 756.0},
     "H100": _HOPPER,
@@ -88,20 +88,24 @@ GPUS: Mapping[str, Mapping[str, float]] = {
     "L40S": {"float32": 183.0, "float16": 362.0, "bfloat16": 362.0},
     "V100": {"float32": 15.7, "float16": 125.0},
     "TESLA T4": {"float32": 8.1, "float16": 65.0},
+    # Of a core, half of a chip.
+    "V3-": {"float32": 61.5, "bfloat16": 61.5},
+    "V2-": {"float32": 22.5, "bfloat16": 22.5},
 }
 """Highest speed by the factors' dtype, in 10^12 operations a second (float32: TF32
-where a GPU has it). The first that is part of the driver's name, in capitals, is it."""
+where a GPU has it). The first that is part of the name, in capitals, is it."""
 
 
 def peak_flops(device_name: str, dtype: str) -> float | None:
     """Returns the highest operations a second of a device, a GPU by its driver's name
-    or a TPU by a type such as `v4-32`, with factors of `dtype`; `None`: unknown."""
+    or a TPU's chip (before v4 a core) by a type such as `v4-32`, with factors of
+    `dtype`; `None`: no data sheet has it."""
     name = device_name.upper()
     if dtype in ("float32", "bfloat16"):
         for chip in CHIPS:
             if chip.device_name in name:
                 return chip.flops
-    for part, teraflops in GPUS.items():
+    for part, teraflops in _SPEEDS.items():
         if part in name:
             return teraflops[dtype] * 1e12 if dtype in teraflops else None
     return None

@@ -47,3 +47,23 @@ def test_data_sheets_are_of_one_unit(chip):
     assert 6e13 < chip.flops < 1e15
     for num_chips, topology in chip.slices.items():
         assert math.prod(map(int, topology.split("x"))) == num_chips
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "expected"),
+    [
+        ("NVIDIA H100 80GB HBM3", "bfloat16", 989.4e12),
+        ("NVIDIA H100 PCIe", "bfloat16", 756e12),
+        ("NVIDIA A100-SXM4-40GB", "float32", 156e12),
+        ("Tesla V100-SXM2-16GB", "bfloat16", None),
+        ("v4-32", "float32", 275e12),
+        ("v5litepod-8", "bfloat16", 197e12),
+        # Of a core.
+        ("v3-8", "bfloat16", 61.5e12),
+        ("v2-8", "float16", None),
+        ("NVIDIA GeForce GTX 1080", "float32", None),
+        ("", "float32", None),
+    ],
+)
+def test_data_sheets(name, dtype, expected):
+    assert chips.peak_flops(name, dtype) == expected

@@ -4,23 +4,6 @@ import tensorflow as tf
 from bert_keras.training.step import peak_flops
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype", "expected"),
-    [
-        ("NVIDIA H100 80GB HBM3", "bfloat16", 989.4e12),
-        ("NVIDIA H100 PCIe", "bfloat16", 756e12),
-        ("NVIDIA A100-SXM4-40GB", "float32", 156e12),
-        ("Tesla V100-SXM2-16GB", "bfloat16", None),
-        ("v4-32", "float32", 275e12),
-        ("v5litepod-8", "bfloat16", 197e12),
-        ("NVIDIA GeForce GTX 1080", "float32", None),
-        ("", "float32", None),
-    ],
-)
-def test_data_sheets(name, dtype, expected):
-    assert peak_flops.of_device(name, dtype) == expected
-
-
 def test_without_a_data_sheet_there_is_no_utilization():
     """A measured peak is none: 1.75 of it was reached once."""
     mirrored = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
