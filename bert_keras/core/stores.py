@@ -337,7 +337,7 @@ def below(directory: str) -> list[str]:
 
     scheme, _, rest = directory.partition("://")
     root = f"{scheme}://{rest.partition('/')[0]}"
-    return [f"{root}/{key}" for key in _listed(directory, list_all, [])]
+    return [f"{root}/{key}" for key in _listed(directory, list_all)]
 
 
 def names_in(directory: str) -> list[str]:
@@ -348,16 +348,16 @@ def names_in(directory: str) -> list[str]:
         objects = [item["path"] for item in listing["objects"]]
         return [*listing["common_prefixes"], *objects]
 
-    return sorted({posixpath.basename(p) for p in _listed(directory, list_here, [])})
+    return sorted({posixpath.basename(p) for p in _listed(directory, list_here)})
 
 
-def _listed(path: str, request: Callable[[Any, str], Result], empty: Result) -> Result:
+def _listed(path: str, request: Callable[[Any, str], list[str]]) -> list[str]:
     try:
         return _retried(path, request)
     except OSError as error:
         # A missing bucket is an empty one.
         if "status code: 404" in str(error):
-            return empty
+            return []
         raise
 
 
@@ -384,13 +384,6 @@ def delete(paths: list[str]) -> None:
     except FileNotFoundError:
         for path in paths if len(paths) > 1 else ():
             delete([path])
-
-
-def rename(path: str, target: str) -> None:
-    """Copies an object to another name in the same bucket, and deletes the first."""
-    _, new_key = client_for(target)
-    _retried(path, lambda client, key: obstore.copy(client, key, new_key))
-    delete([path])
 
 
 class StorePath(pathlib.PosixPath):
@@ -445,19 +438,8 @@ class StorePath(pathlib.PosixPath):
         file = open_to_read(str(self))
         return file if mode == "rb" else io.TextIOWrapper(file, **options)
 
-    def read_bytes(self) -> bytes:
-        with self.open("rb") as file:
-            return file.read()
-
     def read_text(self, encoding: str | None = None, *_: Any, **__: Any) -> str:
         return self.read_bytes().decode(encoding or "utf-8")
-
-    def write_bytes(self, data: Any) -> int:
-        _retried(str(self), lambda client, key: obstore.put(client, key, bytes(data)))
-        return len(data)
-
-    def write_text(self, data: str, encoding: str | None = None, *_: Any) -> int:  # pyright: ignore
-        return self.write_bytes(data.encode(encoding or "utf-8"))
 
     def mkdir(self, *_: Any, **__: Any) -> None:
         pass
@@ -468,7 +450,10 @@ class StorePath(pathlib.PosixPath):
         delete([str(self)])
 
     def replace(self, target: Any) -> "StorePath":
-        rename(str(self), str(target))
+        """Copies the object to another name in the same bucket, and deletes it."""
+        _, new_key = client_for(str(target))
+        _retried(str(self), lambda client, key: obstore.copy(client, key, new_key))
+        delete([str(self)])
         return type(self)(target)
 
     rename = replace  # pyright: ignore

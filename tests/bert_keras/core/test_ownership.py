@@ -54,7 +54,7 @@ def named(directory, changes=(), **more):
     name = {"host": "gpu-3", "pid": 4711, "since": "2026-11-22 14:03:11", "token": "t"}
     name |= {"boot": "b", "pid_namespace": "n", "time": time.time(), **changes}
     files.make_directory(directory)
-    files.path(directory).joinpath(".owner").write_text(json.dumps(name))
+    files.write_atomically(files.join(directory, ".owner"), json.dumps(name).encode())
 
 
 def test_the_second_process_is_refused_and_told_of_the_first(first, tmp_path):

@@ -170,11 +170,11 @@ def test_paths(root):
     assert str((path.parent / ".." / "c").resolve()) == f"{root}/c"
     assert not path.exists() and not path.parent.is_dir()
     path.parent.mkdir(parents=True)
-    path.write_text("é")
+    files.write_atomically(path, "é".encode())
     assert path.is_file() and path.exists() and not path.is_dir()
     assert path.parent.is_dir() and not path.parent.is_file()
     assert path.read_text(encoding="utf-8") == "é"
-    (path.parent / "c").write_bytes(b"1")
+    files.write_atomically(path.parent / "c", b"1")
     assert [str(p) for p in path.parent.iterdir()] == [str(path), f"{root}/a/c"]
     assert [str(p) for p in path.parent.glob("*.txt")] == [str(path)]
     assert [str(p) for p in files.path(root).rglob("*.txt")] == [str(path)]
