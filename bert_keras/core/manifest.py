@@ -24,7 +24,6 @@ WORK_NAME = ".work"
 """Subdirectory for the files between the steps of a job."""
 INPUTS_NAME = "inputs.json"
 
-
 _NUM_HASHING_THREADS = 8
 """Several threads read a network disk faster than one."""
 

@@ -25,13 +25,12 @@ def pretraining_flops_per_example(
     element-wise work such as softmax, norms, activations and dropout (below one
     percent), the loss, and the optimizer.
     """
-    forward = _product_flops(
-        num_predictions, config.hidden_size, config.hidden_size
-    ) + _product_flops(num_predictions, config.hidden_size, config.vocab_size)
+    hidden_size = config.hidden_size
+    forward = _product_flops(num_predictions, hidden_size, hidden_size)
+    forward += _product_flops(num_predictions, hidden_size, config.vocab_size)
     if next_sentence:
-        rows = num_instances
-        forward += _product_flops(rows, config.hidden_size, config.hidden_size)
-        forward += _product_flops(rows, config.hidden_size, 2)
+        forward += _product_flops(num_instances, hidden_size, hidden_size)
+        forward += _product_flops(num_instances, hidden_size, 2)
     elif not config.hidden_dropout_prob:
         forward -= _output_flops(config, max_seq_length - num_predictions)
     return encoder_flops_per_example(config, max_seq_length) + 3 * forward
@@ -40,7 +39,15 @@ def pretraining_flops_per_example(
 def encoder_flops_per_example(config: BertConfig, length: int) -> int:
     """Counts the same operations of the layers alone, all tokens of the last one too,
     for an example of `length` tokens."""
-    return 3 * config.num_hidden_layers * _layer_flops(config, length)
+    hidden_size = config.hidden_size
+    layer = (
+        # Query, key and value.
+        3 * _product_flops(length, hidden_size, hidden_size)
+        # Scores and weighted sums: all heads together have `hidden_size`.
+        + 2 * _product_flops(length, hidden_size, length)
+        + _output_flops(config, length)
+    )
+    return 3 * config.num_hidden_layers * layer
 
 
 def num_weights(config: BertConfig, *, heads: bool) -> int:
@@ -52,17 +59,6 @@ def num_weights(config: BertConfig, *, heads: bool) -> int:
     total = tables * hidden + norm + config.num_hidden_layers * layer + dense
     # The table of words is the embedding's own.
     return total + heads * (dense + norm + config.vocab_size + 2 * hidden + 2)
-
-
-def _layer_flops(config: BertConfig, length: int) -> int:
-    hidden_size = config.hidden_size
-    return (
-        # Query, key and value.
-        3 * _product_flops(length, hidden_size, hidden_size)
-        # Scores and weighted sums: all heads together have `hidden_size`.
-        + 2 * _product_flops(length, hidden_size, length)
-        + _output_flops(config, length)
-    )
 
 
 def _output_flops(config: BertConfig, length: int) -> int:

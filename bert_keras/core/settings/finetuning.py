@@ -271,8 +271,11 @@ class FinetuningConfig(StrictModel):
                 raise ValueError(
                     f"`class_weights.{label}` is a number above 0, got {weight!r}"
                 )
-        # YAML takes labels such as 1 or true for something else.
-        return {_label_name(label): weight for label, weight in weights.items()}
+        # As data files have them: YAML takes 1 or true for something else.
+        return {
+            label if isinstance(label, str) else json.dumps(label): weight
+            for label, weight in weights.items()
+        }
 
     def _problems(self) -> Iterator[str]:
         if self.window_stride and not reads_windows(self.long_texts):
@@ -335,11 +338,6 @@ class FinetuningConfig(StrictModel):
             is_mixed = task.kind in ("tagging", "embedding") or self.pack_examples
             return not is_mixed
         return self.batches == "by_length"
-
-
-def _label_name(label: Any) -> str:
-    """A label as data files have it, of YAML's value."""
-    return label if isinstance(label, str) else json.dumps(label)
 
 
 def value(settings: FinetuningConfig, key: str) -> Any:

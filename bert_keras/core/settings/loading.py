@@ -8,16 +8,14 @@ import re
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import yaml
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, nearest, one_line
 from bert_keras.core.settings.config import BertConfig
-from bert_keras.core.settings.strict import StrictModel, build_config
-
-Config = TypeVar("Config", bound=StrictModel)
+from bert_keras.core.settings.strict import Config, StrictModel, build_config
 
 _MAX_TEXT = 200_000
 _MAX_VALUES = 10_000

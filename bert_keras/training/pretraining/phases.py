@@ -21,8 +21,6 @@ from bert_keras.training.step import replicas
 
 logger = logging.getLogger(__name__)
 
-_VERB = "bert-keras examples"
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Phase:
@@ -97,7 +95,8 @@ def _read_phase(
     num_replicas: int,
     verified: Collection[str] | None,
 ) -> Phase:
-    contents = manifest.read_manifest(directory, kind="examples", verb=_VERB)
+    verb = "bert-keras examples"
+    contents = manifest.read_manifest(directory, kind="examples", verb=verb)
     manifest_sha256 = hashlib.sha256(contents.model_dump_json().encode()).hexdigest()
     hashes = verified is None or not (
         files.is_remote(directory) or manifest_sha256 in verified

@@ -42,7 +42,8 @@ def extrapolated(table: np.ndarray, *, num_trained: int, num_rows: int) -> np.nd
     shares = np.cumsum(deviations**2) / max(np.sum(deviations**2), 1e-30)
     components = components[: np.searchsorted(shares, VARIANCE) + 1]
     rows = (trained - mean) @ components.T
-    rotation = _nearest_rotation(rows[:-1].T @ rows[1:])
+    left, _, right = np.linalg.svd(rows[:-1].T @ rows[1:])
+    rotation = left @ right
     last = rows[-NUM_ROWS:]
     row = np.zeros_like(rows[0])
     for earlier in last:
@@ -55,11 +56,6 @@ def extrapolated(table: np.ndarray, *, num_trained: int, num_rows: int) -> np.nd
         row = row @ rotation
         grown[number] = mean + row @ components
     return grown
-
-
-def _nearest_rotation(matrix: np.ndarray) -> np.ndarray:
-    left, _, right = np.linalg.svd(matrix)
-    return left @ right
 
 
 def grow(

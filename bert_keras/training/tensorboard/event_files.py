@@ -6,7 +6,6 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 
 import tensorflow as tf
@@ -51,10 +50,8 @@ class EventWriter:
     def _open(self) -> tf.summary.SummaryWriter:
         return tf.summary.create_file_writer(str(self._local or self._directory))
 
-    @contextlib.contextmanager
-    def as_default(self, step: int) -> Iterator[None]:
-        with self._writer.as_default(step):
-            yield
+    def as_default(self, step: int) -> contextlib.AbstractContextManager:
+        return self._writer.as_default(step)
 
     def flush(self) -> None:
         """Makes what was written visible: at once, or on a store within a minute."""
