@@ -2,8 +2,7 @@
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -15,58 +14,34 @@ from bert_keras.training.pretraining import record_parsing
 from bert_keras.training.step import replicas
 
 
-@dataclass(frozen=True, kw_only=True)
-class BatchShapes:
-    """The lengths and numbers of the rows of batches, and what shares a row."""
-
-    ladder: Sequence[int] = ()
-    """Ascending lengths. Each batch is padded to one of them, and missing rows are
-    filled with rows of weight 0, so all shapes are fixed. Empty: shapes vary."""
-    padded_length: Callable[[int], int] | None = None
-    row_lengths: Sequence[int] = ()
-    """Tokens that a row of several examples may have, see `packed_batches.Packer`; with
-    a ladder only its last length, and few numbers of rows. Empty: one example per
-    row."""
-
-    @classmethod
-    def of(cls, settings: finetuning.FinetuningConfig) -> "BatchShapes":
-        longest, packs = settings.max_seq_length, settings.pack_examples
-        return cls(
-            ladder=settings.lengths or (),
-            padded_length=shapes.multiple_length(settings.length_multiple, longest),
-            row_lengths=packed_batches.row_lengths(longest) if packs else (),
-        )
-
-    def length_of(self, num_replicas: int) -> Callable[[int], int] | None:
-        """Returns `padded_length` of `example_batches`, for all replicas."""
-        if self.ladder:
-            return shapes.ladder_length(self.ladder)
-        if num_replicas > 1 and self.padded_length is None:
-            # The same on all replicas, because dropout depends on it.
-            return int
-        return self.padded_length
-
-    def packer(
-        self, batch_size: int, num_replicas: int, num_parts: int
-    ) -> packed_batches.Packer | None:
-        """Returns `packer` of `example_batches`; see `fixed_multiple`."""
-        if not self.row_lengths:
-            return None
-        if not self.ladder:
-            return packed_batches.Packer(
-                lengths=self.row_lengths, num_replicas=num_replicas
-            )
-        return packed_batches.Packer(
-            lengths=self.row_lengths[-1:],
-            num_replicas=num_replicas,
-            row_multiple=packed_batches.fixed_multiple(
-                batch_size, num_replicas, num_parts
-            ),
-        )
+def padded_length_for(
+    settings: finetuning.FinetuningConfig, num_replicas: int
+) -> Callable[[int], int] | None:
+    """Returns `padded_length` of `example_batches`, for all replicas."""
+    if settings.lengths:
+        return shapes.ladder_length(settings.lengths)
+    if num_replicas > 1 and settings.length_multiple == 1:
+        # The same on all replicas, because dropout depends on it.
+        return int
+    return shapes.multiple_length(settings.length_multiple, settings.max_seq_length)
 
 
-def rows_of_replica(batch_size: int, num_replicas: int, num_parts: int) -> int:
-    return -(-batch_size // (num_replicas * num_parts)) * num_parts
+def packer_for(
+    settings: finetuning.FinetuningConfig, num_replicas: int
+) -> packed_batches.Packer | None:
+    """Returns `packer` of `example_batches`. With fixed `lengths` rows have the last of
+    them alone, and batches few different numbers of rows."""
+    if not settings.pack_examples:
+        return None
+    lengths = packed_batches.row_lengths(settings.max_seq_length)
+    if not settings.lengths:
+        return packed_batches.Packer(lengths=lengths, num_replicas=num_replicas)
+    multiple = packed_batches.fixed_multiple(
+        settings.batch_size, num_replicas, settings.gradient_accumulation_steps
+    )
+    return packed_batches.Packer(
+        lengths=lengths[-1:], num_replicas=num_replicas, row_multiple=multiple
+    )
 
 
 def example_batches(

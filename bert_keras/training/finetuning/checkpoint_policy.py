@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import keras
-
-from bert_keras.checkpoints import training_state
 from bert_keras.core import files
 from bert_keras.core.settings import finetuning
 from bert_keras.training.run import Loop
@@ -45,36 +42,28 @@ class CheckpointPolicy:
         settings: finetuning.FinetuningConfig,
         *,
         metric: str,
-        checkpoints: training_state.CheckpointDirectory,
         directory: Path,
         steps_per_evaluation: int,
-        is_chief: bool,
     ):
         self._settings = settings
         self._metric = metric
-        self._checkpoints = checkpoints
         self._path = directory / PENDING_NAME
         self._interval = steps_per_evaluation
-        self._is_chief = is_chief
         self._pending: Mapping[str, Any] = {}
         self._best = (math.inf, 0)
 
-    def resume(self, step: int) -> list[str]:
+    def resume(self, loop: Loop) -> list[str]:
         """Reads what an earlier process left; returns the events to be done first."""
-        scores = self._checkpoints.scores()
+        scores = loop.checkpoints.scores()
         self._best = min(((v, k) for k, v in scores.items()), default=self._best)
         pending = read_pending(self._path)
         # The file may be older than the checkpoint, or the best one may be damaged.
         if pending and (
             pending["kept_step"] == self._best[1]
-            or (pending["kept_step"] is None and pending["step"] == step)
+            or (pending["kept_step"] is None and pending["step"] == loop.step)
         ):
             self._pending = pending
-        return ["evaluate"] if self.evaluation_is_pending else []
-
-    @property
-    def evaluation_is_pending(self) -> bool:
-        return "step" in self._pending and not self.steps_are_done
+        return ["evaluate"] if self._pending and not self.steps_are_done else []
 
     @property
     def steps_are_done(self) -> bool:
@@ -90,7 +79,7 @@ class CheckpointPolicy:
         """Records that an evaluation follows, which may be interrupted."""
         step, logs = self.last_step(loop), self.train_logs(loop)
         self._pending = {"step": step, "kept_step": kept_step, "train": logs}
-        if self._is_chief:
+        if loop.is_chief:
             files.write_json(self._path, self._pending)
 
     def note_evaluation(self, loop: Loop, scores: Mapping[str, float]) -> None:
@@ -121,7 +110,7 @@ class CheckpointPolicy:
         else:
             loop.save_as_due()
 
-    def restore_best(self, loop: Loop, state: Mapping[str, keras.Variable]) -> int:
+    def restore_best(self, loop: Loop) -> int:
         """Restores the best weights, if they are wanted; returns their step."""
         last_step, step = self.last_step(loop), self._best[1]
         if self._settings.keep == "last" or step == last_step:
@@ -136,6 +125,6 @@ class CheckpointPolicy:
             self.note_pending(loop, kept_step=step)
         # Only the chief writes the checkpoint.
         loop.engine.wait_for_all()
-        self._checkpoints.restore(step, state)
+        loop.checkpoints.restore(step, loop.state)
         logger.info("best %s at step %d: its weights are kept", self._metric, step)
         return step

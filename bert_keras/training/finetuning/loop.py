@@ -68,27 +68,26 @@ def build_stretch(
     inputs: dataset.Inputs,
     *,
     by_length: bool,
-    batch_shapes: batches.BatchShapes,
     watch: Callable[[run.Loop], Sequence[watcher.Watcher]] = lambda loop: (),
 ) -> run.Stretch:
     """Builds the steps of a whole training; its seed is for order and dropout."""
     strategy = tuner.distribute_strategy
-    total = strategy.num_replicas_in_sync
-    sizes = settings.batch_size, total, tuner.num_parts
-    num_rows = batches.rows_of_replica(*sizes)
+    total, num_parts = strategy.num_replicas_in_sync, tuner.num_parts
+    # Equally many rows for each part of each replica.
+    num_rows = -(-settings.batch_size // (total * num_parts)) * num_parts
     how = {
         "batch_size": settings.batch_size,
         "by_length": by_length,
         "seed": settings.seed,
-        "padded_length": batch_shapes.length_of(total),
-        "packer": batch_shapes.packer(*sizes),
+        "padded_length": batches.padded_length_for(settings, total),
+        "packer": batches.packer_for(settings, total),
     }
     spec_of_step = None
-    if batch_shapes.ladder:
+    if settings.lengths:
         spec_of_step = batches.specs_of_steps(
             inputs.lengths, inputs.batch, **how, num_rows=num_rows
         )
-    is_cut = bool(batch_shapes.ladder) or total > 1
+    is_cut = bool(settings.lengths) or total > 1
     redraw = inputs.of_epoch if isinstance(inputs, dataset.RedrawnInputs) else None
 
     def stream_from(step: int) -> replicas.Stream:

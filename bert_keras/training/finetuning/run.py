@@ -25,7 +25,7 @@ from bert_keras.kinds.kind import Kind, Labelled
 from bert_keras.labelled import data_report, dataset
 from bert_keras.report import task_summaries
 from bert_keras.training import run as training_run
-from bert_keras.training.finetuning import batches, checkpoint_policy, loop
+from bert_keras.training.finetuning import checkpoint_policy, loop
 from bert_keras.training.step import (
     fit,
     learner,
@@ -129,7 +129,17 @@ class TuningJob(training_run.Job):
         logger.info("fine-tuning on %d examples%s", num_train, evaluating)
         per_epoch, num_train_steps = loop.num_steps(settings, len(train_inputs.lengths))
         interval = settings.evaluate_steps or per_epoch
-        self._policy = self._open_policy(owner, interval)
+        # The newest checkpoint stays, and the best one if it is asked for.
+        compares = settings.keep == "best" or settings.early_stopping is not None
+        self.checkpoints = self._open_checkpoints(
+            owner, keep=1, keep_best=int(compares)
+        )
+        self._policy = checkpoint_policy.CheckpointPolicy(
+            settings,
+            metric=inputs.metric,
+            directory=run.directory / run_directory.CHECKPOINTS_NAME,
+            steps_per_evaluation=interval,
+        )
         self._forward = forward.predictor_for(
             self.network, strategy=self.strategy, ladder=settings.lengths or ()
         )
@@ -156,27 +166,8 @@ class TuningJob(training_run.Job):
                 train_inputs,
                 by_length=settings.are_batches_by_length(run.task),
                 watch=watch,
-                batch_shapes=batches.BatchShapes.of(settings),
             )
         ]
-
-    def _open_policy(
-        self, owner: ownership.Owner | None, steps_per_evaluation: int
-    ) -> checkpoint_policy.CheckpointPolicy:
-        """Keeps the newest checkpoint, and the best one if the settings need it."""
-        settings = self._settings
-        compares = settings.keep == "best" or settings.early_stopping is not None
-        self.checkpoints = self._open_checkpoints(
-            owner, keep=1, keep_best=int(compares)
-        )
-        return checkpoint_policy.CheckpointPolicy(
-            settings,
-            metric=self._inputs.metric,
-            checkpoints=self.checkpoints,
-            directory=self.run.directory / run_directory.CHECKPOINTS_NAME,
-            steps_per_evaluation=steps_per_evaluation,
-            is_chief=self.is_chief,
-        )
 
     def begin(self) -> None:
         if self.is_chief:
@@ -225,7 +216,7 @@ class TuningJob(training_run.Job):
         return [compare, *([evaluate] if self._inputs.dev else []), save]
 
     def unfinished(self, under_way: training_run.Loop) -> list[str]:
-        names = self._policy.resume(under_way.step)
+        names = self._policy.resume(under_way)
         under_way.is_over = self._policy.steps_are_done
         self._began_at = time.monotonic()
         return names
@@ -261,7 +252,7 @@ class TuningJob(training_run.Job):
         """Writes the final weights, and returns the results."""
         policy = self._policy
         num_steps, seconds = policy.last_step(under_way), self._seconds_so_far
-        kept_step = policy.restore_best(under_way, self.state)
+        kept_step = policy.restore_best(under_way)
         if kept_step != num_steps:
             with under_way.interruptible():
                 self._answer()

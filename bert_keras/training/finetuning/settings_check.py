@@ -4,12 +4,12 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config, finetuning
 from bert_keras.kinds import kind
 
-_NEEDS: tuple[tuple[str, kind.Option, str], ...] = (
-    ("class_weights", "class_weights", "texts with labels"),
-    ("label_smoothing", "label_smoothing", "texts with labels"),
-    ("long_texts", "long_texts", "texts"),
+_NEEDS: tuple[tuple[kind.Option, str], ...] = (
+    ("class_weights", "texts with labels"),
+    ("label_smoothing", "texts with labels"),
+    ("long_texts", "texts"),
 )
-"""Settings, the options that a kind of task accepts for them, and their use."""
+"""Settings that only some kinds of tasks accept, and their use."""
 
 
 def check(
@@ -20,9 +20,9 @@ def check(
 ) -> None:
     usual = finetuning.FinetuningConfig()
     learnt.check(settings, task, bert_config)
-    for key, option, use in _NEEDS:
-        is_set = finetuning.value(settings, key) != finetuning.value(usual, key)
-        if is_set and option not in learnt.accepts:
+    for key, use in _NEEDS:
+        is_set = getattr(settings, key) != getattr(usual, key)
+        if is_set and key not in learnt.accepts:
             raise InputError(
                 f"`{key}` is for {use}, got a task of kind {task.kind}: leave it out"
             )

@@ -11,7 +11,7 @@ from bert_keras.core.settings import config, finetuning
 from bert_keras.inference import forward
 from bert_keras.kinds import registry
 from bert_keras.labelled import dataset, tokenized
-from bert_keras.training.finetuning import batches, loop
+from bert_keras.training.finetuning import loop
 from bert_keras.training.finetuning import run as tuning
 from bert_keras.training.step import fit, replicas
 
@@ -115,7 +115,7 @@ def tuned(
     num_parts=1,
     per_execution=1,
     ladder=(),
-    row_lengths=(),
+    pack_examples=False,
     stops=(7,),
 ):
     """A learner after seven steps, the scalars of the last one, the stretch, and the
@@ -137,18 +137,17 @@ def tuned(
     changes = {
         "gradient_accumulation_steps": num_parts,
         "steps_per_execution": per_execution,
+        "lengths": ladder,
+        "pack_examples": pack_examples,
     }
+    settings = SETTINGS.model_copy(update=changes)
     learner = loop.build_learner(
-        SETTINGS.model_copy(update=changes),
+        settings,
         lambda: registry.build_network(bert, TASKS[kind], dropout_prob=dropout, seed=5),
         inputs,
         strategy,
     )
-    stretch = loop.build_stretch(
-        *(learner, SETTINGS, inputs),
-        by_length=True,
-        batch_shapes=batches.BatchShapes(ladder=ladder, row_lengths=row_lengths),
-    )
+    stretch = loop.build_stretch(learner, settings, inputs, by_length=True)
     stream, steps = stretch.stream_from(0), []
     for stop in stops:
         logs = fit.fit(
@@ -177,7 +176,7 @@ def assert_alike(found, wanted, atol):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TASKS)
-def test_fixed_shapes_give_what_shapes_as_they_come_give(kind):
+def test_fixed_shapes_give_what_shapes_as_they_come_give(kind, monkeypatch):
     """Without dropout, whose bits in the attention depend on the length."""
     fixed = tuned(kind, CPU, ladder=LADDER, num_parts=3)
     assert_alike(fixed, tuned(kind, CPU), atol=1e-5)
@@ -185,8 +184,9 @@ def test_fixed_shapes_give_what_shapes_as_they_come_give(kind):
     shapes = {tuple(spec(step)["input_ids"].shape) for step in range(7)}
     middle = (NUM_ENDINGS,) if kind == "choice" else ()
     assert shapes == {(9, *middle, length) for length in LADDER}
+    monkeypatch.setattr(forward, "TOKENS_PER_BATCH", 70)
     free, padded = (
-        forward.predictor_for(fixed[0].network, ladder=ladder, tokens_per_batch=70)(
+        forward.predictor_for(fixed[0].network, ladder=ladder)(
             inputs_of(kind), title=None
         )
         for ladder in ((), LADDER)
@@ -225,17 +225,15 @@ def mirrored(num_replicas):
 @pytest.mark.slow
 @pytest.mark.parametrize("ladder", [(), LADDER])
 @pytest.mark.parametrize("kind", TASKS)
-def test_two_replicas_give_what_one_device_gives(kind, ladder):
+def test_two_replicas_give_what_one_device_gives(kind, ladder, monkeypatch):
     """With dropout; the last batch of an epoch has six rows, three parts each."""
     options = {"dropout": 0.2, "ladder": ladder, "num_parts": 3}
     two, one = (tuned(kind, strategy, **options) for strategy in (mirrored(2), CPU))
     assert_alike(two, one, atol=1e-6)
+    monkeypatch.setattr(forward, "TOKENS_PER_BATCH", 5 * MAX_LENGTH)
     outputs = [
         forward.predictor_for(
-            learner.network,
-            strategy=learner.distribute_strategy,
-            ladder=ladder,
-            tokens_per_batch=5 * MAX_LENGTH,
+            learner.network, strategy=learner.distribute_strategy, ladder=ladder
         )(inputs_of(kind), title=None)
         for learner in (two[0], one[0])
     ]

@@ -18,7 +18,7 @@ MAX_LENGTH = test_fixed_shapes.MAX_LENGTH
 def tuned(kind, *, strategy=test_fixed_shapes.CPU, ladder=(), packed=True, **fit):
     """Seven steps with dropout; rows of the same length, whether packed or not."""
     if packed:
-        rows = {"row_lengths": (MAX_LENGTH,), "ladder": ladder}
+        rows = {"pack_examples": True, "ladder": ladder}
     else:
         rows = {"ladder": (MAX_LENGTH,)}
     return test_fixed_shapes.tuned(kind, strategy, dropout=0.2, **rows, **fit)
