@@ -45,12 +45,10 @@ def load(
     return served.Trained(
         task=checkpoint.task,
         bert_config=checkpoint.bert_config,
-        vocabulary=checkpoint.vocabulary,
-        do_lower_case=checkpoint.do_lower_case,
         tokenizer=checkpoint.tokenizer,
         dtype=checkpoint.dtype,
         network=served.Network(network),
-        settings=input_settings(checkpoint, path),
+        settings=None if embedding else input_settings(checkpoint, path),
         threshold=run_directory.threshold_of(run_directory.read_results(path) or {}),
         path=path,
     )

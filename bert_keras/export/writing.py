@@ -308,7 +308,7 @@ def _write_and_check(model: served.ServedModel, directory: Path, to: str) -> Non
 def _describe_inputs(model: served.ServedModel, directory: Path) -> None:
     model.vocabulary.save(directory / "vocab.txt")
     tokenizer_config = {
-        "do_lower_case": model.do_lower_case,
+        "do_lower_case": model.tokenizer.do_lower_case,
         # The name that transformers uses.
         "model_max_length": model.max_seq_length,
     }

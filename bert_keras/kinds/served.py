@@ -32,6 +32,10 @@ PROBES = (
 )
 """Texts on which an export must give the answers of the model itself."""
 
+CLEAR_CUT = 1e-3
+"""Least difference of probabilities or scores: nearer answers to a probe may change
+places with the rounding of another batch."""
+
 
 class Signature(NamedTuple):
     function: Callable[..., dict[str, tf.Tensor]]
@@ -80,14 +84,13 @@ class Trained:
 
     task: config.Task
     bert_config: config.BertConfig
-    vocabulary: tokenization.Vocabulary
-    do_lower_case: bool
     tokenizer: tokenization.Tokenizer
     dtype: str
     """Keras dtype policy of `network`."""
     network: Network
     settings: finetuning.FinetuningConfig | None
-    """Lengths and columns of the inputs; `None`: the model was not tuned on a task."""
+    """Lengths and columns of the inputs; `None`: as long as the network takes, because
+    the model was not tuned on a task or gives vectors in place of its answers."""
     threshold: dataset.Threshold
     """The threshold of the run; `None`: the usual one."""
     path: Path
@@ -97,13 +100,8 @@ class Trained:
 class ServedModel(tf.Module):
     """A model that answers one kind of question.
 
-    A SavedModel has `signatures`; formats that give only numbers have `compute`.
-
-    Args:
-        max_seq_length: tokens of an input at most; longer texts are shortened, or read
-            in windows. `None`: as many as the network takes.
-        long_texts: treatment of longer texts, where the task has no windows of its own.
-        stride: of windows, see `config.window_stride`.
+    A SavedModel has `signatures`; formats that give only numbers have `compute`. Texts
+    that are too long are treated as in the training, by `Trained.settings`.
     """
 
     id_specs = ID_SPECS
@@ -114,29 +112,24 @@ class ServedModel(tf.Module):
     windows_at_once = 32
     """Windows read together: memory depends on this, not on the length of texts."""
 
-    def __init__(
-        self,
-        trained: Trained,
-        *,
-        max_seq_length: int | None = None,
-        long_texts: config.LongTexts = "cut",
-        stride: int | None = None,
-    ):
+    def __init__(self, trained: Trained):
         super().__init__()
         self._bert_config = trained.bert_config
-        longest = trained.bert_config.max_position_embeddings
-        self.max_seq_length = min(max_seq_length or longest, longest)
-        self.long_texts: config.LongTexts = long_texts
+        self.max_seq_length = trained.bert_config.max_position_embeddings
+        self.long_texts: config.LongTexts = "cut"
+        stride = None
+        if (settings := trained.settings) is not None:
+            self.max_seq_length = min(self.max_seq_length, settings.max_seq_length)
+            self.long_texts, stride = settings.long_texts, settings.window_stride
         self.stride = config.window_stride(self.max_seq_length, stride)
-        self.vocabulary = trained.vocabulary
-        self.do_lower_case = trained.do_lower_case
         self.dtype = trained.dtype
         self.network = trained.network
         self._variables = [weight.value for weight in trained.network.weights]
-        self._tokenizer = graph_tokenizer.GraphTokenizer(
-            self.vocabulary, do_lower_case=self.do_lower_case
-        )
         self.tokenizer = trained.tokenizer
+        self.vocabulary = self.tokenizer.vocabulary
+        self._tokenizer = graph_tokenizer.GraphTokenizer(
+            self.vocabulary, do_lower_case=self.tokenizer.do_lower_case
+        )
         self.task = trained.task
 
     @property

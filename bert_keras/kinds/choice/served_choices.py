@@ -24,9 +24,6 @@ class Choices(served.SeveralParts):
         tf.TensorSpec([None, None], tf.string, "endings"),
     )
 
-    def __init__(self, trained: served.Trained):
-        super().__init__(trained, max_seq_length=trained.settings.max_seq_length)
-
     def encode(self, sentence, beginning, endings):
         beginnings = tf.repeat(beginning[:, tf.newaxis], tf.shape(endings)[1], axis=1)
         continuations = tf.strings.join([beginnings, endings], separator=" ")

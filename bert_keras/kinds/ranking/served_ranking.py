@@ -23,13 +23,6 @@ class Rankings(served.SeveralParts):
         tf.TensorSpec([None, None], tf.string, "passages"),
     )
 
-    def __init__(self, trained: served.Trained):
-        super().__init__(
-            trained,
-            max_seq_length=trained.settings.max_seq_length,
-            long_texts=trained.settings.long_texts,
-        )
-
     def encode(self, question, passages):
         return self._pack_parts(question, passages)
 

@@ -10,10 +10,6 @@ from bert_keras.graphs import graph_tokenizer, graph_windows
 from bert_keras.kinds import served
 from bert_keras.kinds.span import served_search, squad, squad_predictions
 
-_CLEAR_CUT = 1e-3
-"""Least difference of scores: nearer ones may change places with the rounding of
-another batch."""
-
 
 class Spans(served.ServedModel):
     """The answer to a question in a text.
@@ -37,7 +33,7 @@ class Spans(served.ServedModel):
     windows_at_once = 16
 
     def __init__(self, trained: served.Trained):
-        super().__init__(trained, max_seq_length=trained.settings.max_seq_length)
+        super().__init__(trained)
         self._settings = trained.settings.span
         self._has_impossible = trained.task.has_impossible
         self._threshold = float(trained.threshold or 0.0)
@@ -220,7 +216,7 @@ def _wanted_row(
         gaps.append(abs(predictions.null_odds[question.id] - threshold))
         nulls = (c.probability for c in candidates if not c.text)
         no_answer = {"no_answer_probability": sum(nulls)}
-    is_clear = all(gap > _CLEAR_CUT for gap in gaps)
+    is_clear = all(gap > served.CLEAR_CUT for gap in gaps)
     is_in_one_place = is_clear and (not text or question.context.count(text) == 1)
     answer = next(c for c in candidates if c.text == text)
     start = question.context.find(text) if is_in_one_place else np.nan

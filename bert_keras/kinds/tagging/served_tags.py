@@ -40,10 +40,6 @@ WORDS = "words"
 DOCUMENTS = "documents"
 """Signature for sentences given as words, with the names of their documents."""
 
-_CLEAR_CUT = 1e-3
-"""Least difference of probabilities: nearer tags may change places with the rounding of
-another batch."""
-
 
 class Tags(served.ServedModel):
     """Entities of texts, and tags of words.
@@ -78,7 +74,7 @@ class Tags(served.ServedModel):
             raise InputError(
                 f"{trained.path}: tagging needs labels, its task.json has none"
             )
-        super().__init__(trained, max_seq_length=trained.settings.max_seq_length)
+        super().__init__(trained)
         self.labels = trained.task.labels
         self.has_documents = trained.settings.document_context
         self.has_places = trained.task.feature_layers is not None
@@ -232,8 +228,9 @@ class Tags(served.ServedModel):
         self, sentences: Sequence[ner.Sentence], logits: np.ndarray
     ) -> served.Probe:
         """Returns a probe of the texts whose tags, and so all entities, are clear."""
-        sentence_of = np.repeat(np.arange(len(sentences)), _num_words(sentences))
-        unclear = {*sentence_of[_margins(logits) < _CLEAR_CUT].tolist()}
+        num_words = [len(sentence.words) for sentence in sentences]
+        sentence_of = np.repeat(np.arange(len(sentences)), num_words)
+        unclear = {*sentence_of[_margins(logits) < served.CLEAR_CUT].tolist()}
         labels = tuple(map(_marked, self.labels))
         answers = dataset.TaggingAnswers(
             sentences=sentences, word_logits=logits, labels=labels
@@ -352,17 +349,13 @@ def _probe_sentences() -> list[ner.Sentence]:
     return [ner.of_text(text, row, 0) for row, text in enumerate(served.PROBES)]
 
 
-def _num_words(sentences: Sequence[ner.Sentence]) -> list[int]:
-    return [len(sentence.words) for sentence in sentences]
-
-
 def _of_words(
     sentences: Sequence[ner.Sentence], logits: np.ndarray
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Returns words to ask for, and the probabilities of their tags."""
     words = np.array([word for s in sentences for word in s.words], "O")
     best = scipy.special.softmax(logits, axis=-1).max(axis=-1)
-    counts = _num_words(sentences)
+    counts = [len(sentence.words) for sentence in sentences]
     return {"words": _padded(counts, words, "")}, {"probability": _padded(counts, best)}
 
 

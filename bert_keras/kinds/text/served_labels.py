@@ -19,12 +19,7 @@ class Labels(served.DirectAnswers):
     """
 
     def __init__(self, trained: served.Trained):
-        super().__init__(
-            trained,
-            max_seq_length=trained.settings.max_seq_length,
-            long_texts=trained.settings.long_texts,
-            stride=trained.settings.window_stride,
-        )
+        super().__init__(trained)
         names = ("text", "text_pair")[: 1 + trained.task.has_text_pair]
         self.string_specs = tuple(
             tf.TensorSpec([None], tf.string, name) for name in names

@@ -44,6 +44,7 @@ class Embedding(Labelled):
     name = "embedding"
     record = records.EmbeddedText
     parts = ("encoder/",)
+    unused = ("encoder/pooler/",)
     form = "embedding"
     other_names = ("embeddings", "similarity", "sentence-similarity")
     names = _NAMES
@@ -69,10 +70,6 @@ print({vector})"""
 
     def served_network(self, task):
         return config.Task(kind="encoder")
-
-    def needs(self, weight):
-        # No file lacks other weights of an encoder, and no vector is pooled.
-        return False
 
     def network(self, bert_config, task, *, head, scale, **shared):
         from bert_keras.model import embedder
@@ -116,7 +113,12 @@ print({vector})"""
     def served(self, trained, *, top_k):
         from bert_keras.kinds.vectors import served_embeddings
 
-        return served_embeddings.as_trained(trained)
+        return served_embeddings.Embeddings(
+            trained,
+            kind=trained.task.pooling,
+            layers=(-1,),
+            normalize=trained.task.normalize,
+        )
 
     def check_dev(self, data):
         data.check_metric()

@@ -18,18 +18,6 @@ for each token."""
 _TEXT_NAME, _TOKENS_NAME = "embedding", "token_embeddings"
 
 
-def as_trained(trained: served.Trained) -> "Embeddings":
-    """Returns the vectors that a run of `finetune --task embedding` has learnt."""
-    return Embeddings(
-        trained,
-        kind=trained.task.pooling,
-        layers=(-1,),
-        long_texts=trained.settings.long_texts,
-        normalize=trained.task.normalize,
-        max_seq_length=trained.settings.max_seq_length,
-    )
-
-
 class Embeddings(served.DirectAnswers):
     """Vectors of texts or of their tokens.
 
@@ -44,9 +32,8 @@ class Embeddings(served.DirectAnswers):
     Args:
         layers: layers whose outputs are taken, see `encoder.resolve_layers`.
         long_texts: treatment of texts that are longer than an input; in windows, not of
-            kind `tokens`, half of each is in the next.
+            kind `tokens`, half of each is in the next. `None`: as in the training.
         normalize: whether vectors have length 1, not of kind `tokens` or in windows.
-        max_seq_length: see `served.ServedModel`.
     """
 
     string_specs = (tf.TensorSpec([None], tf.string, "text"),)
@@ -57,15 +44,15 @@ class Embeddings(served.DirectAnswers):
         *,
         kind: str,
         layers: Sequence[int],
-        long_texts: config.LongTexts = "cut",
+        long_texts: config.LongTexts | None = None,
         normalize: bool = False,
-        max_seq_length: int | None = None,
     ):
         self._kind, self._normalize = kind, normalize
         self._layers = resolve_layers(
             layers, trained.bert_config.num_hidden_layers, path=trained.path
         )
-        super().__init__(trained, max_seq_length=max_seq_length, long_texts=long_texts)
+        super().__init__(trained)
+        self.long_texts = long_texts or self.long_texts
         self._tokens = tf.constant(self.vocabulary.tokens)
 
     def encode(self, text):
