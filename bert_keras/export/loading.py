@@ -19,7 +19,8 @@ def load(
     the model's own answers.
     """
     kind = registry.find(checkpoint.task.kind)
-    network_task, purpose = kind.served_network(checkpoint.task), kind.purpose
+    network_task = kind.served_network(checkpoint.task)
+    purpose = kind.purpose or kind.name
     if embedding is not None:
         network_task, purpose = config.Task(kind="encoder"), "a pooled vector"
     network = registry.build_network(

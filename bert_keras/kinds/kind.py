@@ -90,11 +90,8 @@ class Kind(abc.ABC):
     transfers_head: ClassVar[bool] = False
     """Whether a head means the same for all data sets, so that fine-tuning starts from
     it."""
-
-    @property
-    def purpose(self) -> str:
-        """Returns the answers in words, for messages."""
-        return self.name
+    purpose: ClassVar[str | None] = None
+    """Its answers in words, for messages; `None`: its name."""
 
     def metric(self, key: str) -> Metric:
         """Returns the meaning of a key of evaluations. Keys of further dev files begin

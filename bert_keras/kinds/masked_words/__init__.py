@@ -8,30 +8,6 @@ _TRANSFORM, _NORM, _BIAS, _NEXT = (
     "masked_lm_head/output_bias",
     "next_sentence_head/classifier",
 )
-_NAMES = Names(
-    hugging_face="BertForPreTraining",
-    pipeline="fill-mask",
-    heads={
-        "hugging_face": {
-            _TRANSFORM: "cls.predictions.transform.dense",
-            _NORM: "cls.predictions.transform.LayerNorm",
-            _BIAS: "cls.predictions.bias",
-            _NEXT: "cls.seq_relationship",
-        },
-        "google": {
-            _TRANSFORM: "cls/predictions/transform/dense",
-            _NORM: "cls/predictions/transform/LayerNorm",
-            _BIAS: "cls/predictions/output_bias",
-            _NEXT: "cls/seq_relationship/output",
-        },
-        "model_garden": {
-            _TRANSFORM: "masked_lm/dense",
-            _NORM: "masked_lm/layer_norm",
-            _BIAS: "masked_lm/bias",
-            _NEXT: "next_sentence",
-        },
-    },
-)
 
 
 class MaskedWords(Kind):
@@ -42,9 +18,33 @@ class MaskedWords(Kind):
         text='"A [MASK] text."',
         more='inputs["masked_lm_positions"] = np.array([[0]], "int32")\n',
     )
-    names = _NAMES
+    names = Names(
+        hugging_face="BertForPreTraining",
+        pipeline="fill-mask",
+        heads={
+            "hugging_face": {
+                _TRANSFORM: "cls.predictions.transform.dense",
+                _NORM: "cls.predictions.transform.LayerNorm",
+                _BIAS: "cls.predictions.bias",
+                _NEXT: "cls.seq_relationship",
+            },
+            "google": {
+                _TRANSFORM: "cls/predictions/transform/dense",
+                _NORM: "cls/predictions/transform/LayerNorm",
+                _BIAS: "cls/predictions/output_bias",
+                _NEXT: "cls/seq_relationship/output",
+            },
+            "model_garden": {
+                _TRANSFORM: "masked_lm/dense",
+                _NORM: "masked_lm/layer_norm",
+                _BIAS: "masked_lm/bias",
+                _NEXT: "next_sentence",
+            },
+        },
+    )
     parts = ("encoder/", "masked_lm_head/", "next_sentence_head/")
     unused = ("encoder/", "next_sentence_head/")
+    purpose = "filling masks"
     metrics = (
         LOSS,
         Metric("perplexity", "", "less"),
@@ -52,10 +52,6 @@ class MaskedWords(Kind):
         Metric("next_sentence_accuracy"),
         Metric("minimal_pairs_accuracy"),
     )
-
-    @property
-    def purpose(self):
-        return "filling masks"
 
     def network(self, bert_config, task, *, head, scale, **shared):
         from bert_keras.model import pretrainer
