@@ -31,10 +31,7 @@ class Tagging(Labelled):
         "(precision, recall, f1)"
     )
     examples = "sentences"
-    metrics = (
-        LOSS,
-        *(Metric(name) for name in ("accuracy", "precision", "recall", "f1")),
-    )
+    metrics = (LOSS, *map(Metric, ("accuracy", "precision", "recall", "f1")))
     accepts = frozenset({"packing", "teacher"})
     resampled = ("f1", "accuracy")
     own_settings = ("feature_layers",)
@@ -125,11 +122,9 @@ class Tagging(Labelled):
 
         if "f1" in evaluation:
             return "no entity is right" if evaluation["f1"] < 0.0005 else None
-        if not answers:
-            return None
         tags = [
             {"label": label, "prediction": tag}
-            for answer in answers
+            for answer in answers or ()
             for label, tag in zip(answer["labels"], answer["prediction"], strict=True)
         ]
         return degenerate.guessing(tags)

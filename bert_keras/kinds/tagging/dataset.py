@@ -121,10 +121,10 @@ class TaggingAnswers(dataset.Answers):
             entities = tuple(
                 FoundEntity(
                     start=sentence.places[first][0],
-                    end=sentence.places[last][1],
+                    end=sentence.places[stop - 1][1],
                     label=label,
-                    probability=float(best[begin + first : begin + last + 1].mean()),
+                    probability=float(best[begin + first : begin + stop].mean()),
                 )
-                for label, first, last in tag_schemes.entities(tags)
+                for label, first, stop in tag_schemes.entities(tags)
             )
             yield TaggedText(**values, text=sentence.text, entities=entities)

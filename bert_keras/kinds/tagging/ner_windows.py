@@ -36,9 +36,6 @@ class TokenizedWords:
     """`(num_words, num_layers, hidden_size)` float32, with `has_places`: what a frozen
     encoder gives the words, so that no epoch runs it; `None`: `batch` has none."""
 
-    def __len__(self) -> int:
-        return len(self.windows)
-
     @property
     def lengths(self) -> np.ndarray:
         """Returns the tokens of each window, `(num_windows,)` int64."""
@@ -116,7 +113,12 @@ def tokenize(
         raise ValueError(f"`max_seq_length` must be at least 3, got {max_seq_length}")
     vocabulary = tokenizer.vocabulary
     inputs, num_words, positions, whole_lengths = [], [], [], []
-    for texts in _contexts(sentences, document_context):
+    # Sentences whose words may be in the same window.
+    contexts = [[sentence] for sentence in sentences]
+    if document_context:
+        documents = itertools.groupby(sentences, key=lambda s: s.document)
+        contexts = [list(document) for _, document in documents]
+    for texts in contexts:
         words = [word for sentence in texts for word in sentence.words]
         pieces = [
             tokenizer.encode(word)[: max_seq_length - 2] or [vocabulary.unk_id]
@@ -142,17 +144,6 @@ def tokenize(
         label_ids=label_ids,
         has_places=has_places,
     )
-
-
-def _contexts(
-    sentences: Sequence[ner.Sentence], document_context: bool
-) -> Iterator[list[ner.Sentence]]:
-    """Yields sentences whose words may be in the same window."""
-    if document_context:
-        documents = itertools.groupby(sentences, key=lambda s: s.document)
-        yield from (list(document) for _, document in documents)
-    else:
-        yield from ([sentence] for sentence in sentences)
 
 
 def _own_spans(

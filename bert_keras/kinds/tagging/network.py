@@ -7,10 +7,7 @@ from keras import ops
 
 from bert_keras.core.settings import config as settings
 from bert_keras.model import encoder, losses, operations
-from bert_keras.model.networks import (
-    EncoderWithHead,
-    token_weights,
-)
+from bert_keras.model.networks import EncoderWithHead, token_weights
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

@@ -14,7 +14,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from seqeval.metrics import sequence_labeling
 
@@ -86,10 +86,20 @@ def in_bioes(tags: Iterable[str]) -> list[str]:
     return [letters.get(tag[:2], tag[:2]) + tag[2:] for tag in tags]
 
 
-def entities(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """Returns type, first and last word of each entity, as `conlleval` reads them. With
-    plain tags each word is one, but for `O`."""
+class Entity(NamedTuple):
+    type: str
+    start: int
+    """The first word."""
+    end: int
+    """After the last word."""
+
+
+def entities(tags: Sequence[str]) -> list[Entity]:
+    """Returns the entities of a sentence, as `conlleval` reads them. With plain tags
+    each word is one, but for `O`."""
     if scheme_of(tags) == "plain":
         words = enumerate(tags)
-        return [(tag, word, word) for word, tag in words if tag != OUTSIDE]
-    return sequence_labeling.get_entities(in_bioes(tags))
+        return [Entity(tag, word, word + 1) for word, tag in words if tag != OUTSIDE]
+    # seqeval gives the last word, not the one after it.
+    spans = sequence_labeling.get_entities(in_bioes(tags))
+    return [Entity(name, start, last + 1) for name, start, last in spans]

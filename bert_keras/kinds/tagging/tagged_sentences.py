@@ -11,6 +11,7 @@ import numpy as np
 
 from bert_keras.kinds.tagging import tag_schemes
 from bert_keras.kinds.tagging.records import TaggedSentence
+from bert_keras.kinds.tagging.tag_schemes import Entity
 from bert_keras.pages import confusion, markdown, sections
 from bert_keras.pages.sections import Column
 
@@ -23,14 +24,6 @@ MAX_LISTED_MISTAKES = 8
 
 NUM_SAMPLES = 8
 """Sentences to show with the entities that were found in them."""
-
-
-class Entity(NamedTuple):
-    type: str
-    start: int
-    """The first word."""
-    end: int
-    """After the last word."""
 
 
 class Pair(NamedTuple):
@@ -66,17 +59,11 @@ KINDS = (
 )
 
 
-def entities(tags: Sequence[str]) -> list[Entity]:
-    """Returns the entities of a sentence, with its tags read as by `conlleval`."""
-    # seqeval gives the last word, not the one after it.
-    spans = tag_schemes.entities(tags)
-    return [Entity(name, start, last + 1) for name, start, last in spans]
-
-
 def pair_entities(record: TaggedSentence) -> list[Pair]:
     """Pairs right entities with the found ones that share most words with them. Each
     entity is in one pair; pairs are in the order of the sentence."""
-    right, found = entities(record.labels), entities(record.prediction)
+    right = tag_schemes.entities(record.labels)
+    found = tag_schemes.entities(record.prediction)
     place_of_word = {
         word: place
         for place, entity in enumerate(found)
@@ -188,8 +175,8 @@ def _sample(records: Sequence[TaggedSentence]) -> sections.Section:
     """Returns the first sentences with entities, right or found."""
     rows = []
     for record in records:
-        found = entities(record.prediction)
-        if found or entities(record.labels):
+        found = tag_schemes.entities(record.prediction)
+        if found or tag_schemes.entities(record.labels):
             pairs = [Pair(None, entity) for entity in found]
             shown = found[:MAX_LISTED_MISTAKES]
             names = "; ".join(_name(record.words, entity) for entity in shown)

@@ -243,9 +243,9 @@ def test_a_long_sentence_has_vectors_of_several_inputs(
         tokenization.Tokenizer(tokenization.Vocabulary(TOKENS), do_lower_case=True),
         max_seq_length=16,
     )
-    assert len(tokenized) > 2
+    assert len(tokenized.lengths) > 2
     expected, positions = [], iter(tokenized.positions)
-    for number in range(len(tokenized)):
+    for number in range(len(tokenized.lengths)):
         ids = tokenized.batch(np.array([number]))["input_ids"][0]
         states = hidden_states([TOKENS[i] for i in ids])[:, 3]
         for _ in range(tokenized.num_words[number]):

@@ -400,9 +400,10 @@ def test_vectors_are_those_of_features(model, data, tmp_path):
     inputs = examples.encode(task, tokenizer, settings)
     network = registry.build_network(CONFIG, task)
     weights.assign(network, checkpoint.arrays)
-    batch = inputs.batch(np.arange(len(inputs)))
+    rows = np.arange(len(inputs.lengths))
+    batch = inputs.batch(rows)
     network.layer_numbers = (1, 4)
-    places = inputs.places(np.arange(len(inputs)))
+    places = inputs.places(rows)
     actual = np.array(network.word_vectors(batch))[places.index]
     for number, expected in enumerate(written):
         np.testing.assert_allclose(actual[:, number], expected[places.ids], atol=1e-5)

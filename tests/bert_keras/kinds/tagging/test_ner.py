@@ -268,16 +268,16 @@ def test_conll_2003_as_spans_has_the_same_entities(shared_data, tmp_path):
         for word in sentence.words:
             starts.append(starts[-1] + len(word) + 1)
         spans = [
-            span(starts[first], starts[last + 1] - 1, label)
-            for label, first, last in tag_schemes.entities(sentence.tags)
+            span(starts[first], starts[stop] - 1, label)
+            for label, first, stop in tag_schemes.entities(sentence.tags)
         ]
         rows.append((" ".join(sentence.words), spans))
         entities.append(spans)
     assert sum(map(len, entities)) > 500
     assert entities == [
         [
-            span(sentence.places[first][0], sentence.places[last][1], label)
-            for label, first, last in tag_schemes.entities(sentence.tags)
+            span(sentence.places[first][0], sentence.places[stop - 1][1], label)
+            for label, first, stop in tag_schemes.entities(sentence.tags)
         ]
         for sentence in ner.read(texts(tmp_path / "a.jsonl", *rows))
     ]

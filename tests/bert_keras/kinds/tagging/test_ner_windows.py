@@ -30,7 +30,7 @@ def windows_of(
         sentences, TOKENIZER, max_seq_length=max_seq_length, **options
     )
     found = []
-    for row in range(len(words)):
+    for row in range(len(words.lengths)):
         rows = np.array([row])
         pieces = [VOCABULARY.tokens[i] for i in words.batch(rows)["input_ids"][0]]
         assert (pieces[0], pieces[-1]) == ("[CLS]", "[SEP]")
@@ -122,7 +122,7 @@ def test_every_word_is_once_its_own_and_no_neighbour_would_still_fit(max_seq_len
             for word in sentence.words:
                 places.append((sentence.document, len(known)))
                 known.append(TOKENIZER.encode(word)[: max_seq_length - 2])
-        for row in range(len(tokenized)):
+        for row in range(len(tokenized.lengths)):
             rows = np.array([row])
             window = tokenized.batch(rows)["input_ids"][0, 1:-1].tolist()
             ids, (_, positions) = tokenized.places(rows)
@@ -174,7 +174,7 @@ def test_answers_of_batches_in_any_order_find_their_words():
         sentences, TOKENIZER, max_seq_length=12, label_ids=label_ids
     )
     answers = np.full(num_words, -1)
-    order = np.random.default_rng(1).permutation(len(words))
+    order = np.random.default_rng(1).permutation(len(words.lengths))
     for rows in np.array_split(order, 5):
         batch = words.batch(rows)
         own = words.places(rows)
@@ -193,7 +193,7 @@ def test_conll_2003_has_a_window_for_every_sentence(shared_data):
     )
     sentences = ner.read(shared_data / "ner" / "conll2003" / "eng.testa")
     words = ner_windows.tokenize(sentences, tokenizer, max_seq_length=512)
-    assert len(words) == 3250
+    assert len(words.lengths) == 3250
     # Documents of 200 words fit; without their context sentences have 20 tokens.
     assert words.lengths.mean() == pytest.approx(367.5, abs=0.1)
     own = words.places(np.arange(3250))

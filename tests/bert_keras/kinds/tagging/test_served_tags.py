@@ -121,7 +121,7 @@ def word_logits(model, sentences) -> np.ndarray:
         max_seq_length=model.max_seq_length,
         document_context=True,
     )
-    if not len(words):
+    if not len(words.lengths):
         return np.zeros((0, len(model.labels)))
     return model._python_numbers(words)["logits"]
 
@@ -158,9 +158,9 @@ def entities_of(text, logits, labels) -> list[tuple]:
     probabilities = scipy.special.softmax(logits, axis=-1).max(axis=-1)
     [tags] = tag_scores.decode(logits, labels, [sentence])
     rows = []
-    for kind, first, last in tag_schemes.entities(tags):
-        start, end = sentence.places[first][0], sentence.places[last][1]
-        probability = probabilities[first : last + 1].mean()
+    for kind, first, stop in tag_schemes.entities(tags):
+        start, end = sentence.places[first][0], sentence.places[stop - 1][1]
+        probability = probabilities[first:stop].mean()
         name = text[start:end].encode()
         rows.append((name, kind.encode(), start, end, probability))
     return rows
@@ -489,7 +489,7 @@ def test_tags_and_entities_of_every_scheme(letters):
         runs = itertools.groupby(enumerate(tags), lambda pair: pair[1])
         spans = [[place for place, _ in run] for tag, run in runs if tag != "O"]
         if letters:
-            spans = [(a, b) for _, a, b in tag_schemes.entities(tags)]
+            spans = [range(a, b) for _, a, b in tag_schemes.entities(tags)]
         wanted += [(start + span[0], start + span[-1]) for span in spans]
         start += len(tags)
     assert actual == wanted

@@ -10,12 +10,12 @@ from bert_keras.kinds.tagging import tag_schemes
 
 
 def conlleval_entities(tags: list[str]) -> list[tuple[str, int, int]]:
-    """Type, first and last word of entities, by the rules of the official script."""
+    """Type, first word and end of entities, by the rules of the official script."""
     entities, begin = [], None
     for place, (last, now) in enumerate(itertools.pairwise(["O", *tags, "O"])):
         is_other = last[2:] != now[2:]
         if begin is not None and (now[0] in "BO" or is_other):
-            entities.append((last[2:], begin, place - 1))
+            entities.append((last[2:], begin, place))
             begin = None
         if now[0] == "B" or (now[0] == "I" and (last == "O" or is_other)):
             begin = place
@@ -49,7 +49,7 @@ def test_both_kinds_of_iob_become_iob2(tags, iob2):
     assert tag_schemes.to_iob2(tags.split()) == tuple(iob2.split())
 
 
-ENTITIES = [("a", 0, 2), ("b", 3, 3), ("a", 5, 5), ("b", 6, 6)]
+ENTITIES = [("a", 0, 3), ("b", 3, 4), ("a", 5, 6), ("b", 6, 7)]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ ENTITIES = [("a", 0, 2), ("b", 3, 3), ("a", 5, 5), ("b", 6, 6)]
         (
             "DT NN O -LRB-",
             *("plain", "-LRB- DT NN O"),
-            [("DT", 0, 0), ("NN", 1, 1), ("-LRB-", 3, 3)],
+            [("DT", 0, 1), ("NN", 1, 2), ("-LRB-", 3, 4)],
         ),
         (
             "B-a I-a E-a S-b O S-a S-b",
@@ -71,7 +71,7 @@ ENTITIES = [("a", 0, 2), ("b", 3, 3), ("a", 5, 5), ("b", 6, 6)]
             ENTITIES,
         ),
         ("B-a I-a I-a B-b O B-a B-b", "IOB", "O B-a I-a B-b I-b", ENTITIES),
-        ("O I-A B-b", "IOB", "O B-A I-A B-b I-b", [("A", 1, 1), ("b", 2, 2)]),
+        ("O I-A B-b", "IOB", "O B-A I-A B-b I-b", [("A", 1, 2), ("b", 2, 3)]),
     ],
 )
 def test_schemes_and_labels(tags, scheme, labels, entities):
