@@ -48,8 +48,9 @@ class Inputs(Protocol):
 
     @property
     def num_answers(self) -> int:
-        """Rows of outputs: one for each text, word, token or question."""
-        ...
+        """Rows of outputs: one for each text, word, token or question; here one for
+        each input."""
+        return len(self.lengths)
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Returns some inputs with their labels, padded to the longest of them."""

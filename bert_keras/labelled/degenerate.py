@@ -38,7 +38,9 @@ def guessing(answers: Sequence[Mapping[str, Any]] | None) -> str | None:
 
 
 def sameness(predictions: Sequence[Any]) -> str | None:
-    """Returns the sign that nearly all answers, of one or more, are the same."""
+    """Returns the sign that nearly all answers are the same; see `guessing`."""
+    if not predictions:
+        return None
     answer, count = collections.Counter(predictions).most_common(1)[0]
     share = count / len(predictions)
     if share < SHARE:

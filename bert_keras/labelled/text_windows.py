@@ -34,10 +34,6 @@ class WindowedInputs(dataset.Inputs):
     def lengths(self) -> np.ndarray:
         return self.inputs.lengths
 
-    @property
-    def num_answers(self) -> int:
-        return len(self.inputs)
-
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         texts = np.repeat(np.arange(len(self.counts)), self.counts)[rows]
         labels = {name: values[texts] for name, values in self.labels.items()}

@@ -89,9 +89,6 @@ class GroupedTexts:
     ids: np.ndarray
     """`(num_groups, group_size)`: the texts of each group by their places."""
 
-    def __len__(self) -> int:
-        return len(self.ids)
-
     @functools.cached_property
     def lengths(self) -> np.ndarray:
         """`(num_groups,)` int64: tokens of each group's longest text."""
@@ -197,10 +194,6 @@ class LabelledInputs(dataset.Inputs):
     @property
     def whole_lengths(self) -> np.ndarray:
         return self.texts.whole_lengths
-
-    @property
-    def num_answers(self) -> int:
-        return len(self.texts)
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         labels = {name: values[rows] for name, values in self.labels.items()}

@@ -55,10 +55,6 @@ class CandidateLists(dataset.Inputs):
     def whole_lengths(self) -> np.ndarray:
         return self.pairs.whole_lengths
 
-    @property
-    def num_answers(self) -> int:
-        return len(self.counts)
-
     def of_epoch(self, epoch: int) -> "CandidateLists":
         """Returns the inputs of an epoch, counted from 0."""
         return dataclasses.replace(self, epoch=epoch)

@@ -106,6 +106,4 @@ class Span(Labelled):
 
         if evaluation["f1"] < 1:
             return f"F1 is {evaluation['f1']:.2f} %"
-        if not answers:
-            return None
-        return degenerate.sameness([answer["prediction"] for answer in answers])
+        return degenerate.sameness([answer["prediction"] for answer in answers or ()])

@@ -183,9 +183,7 @@ class MultiLabel(_Text):
     def sign(self, evaluation, answers):
         from bert_keras.labelled import degenerate
 
-        if not answers:
-            return None
-        return degenerate.sameness([tuple(a["prediction"]) for a in answers])
+        return degenerate.sameness([tuple(a["prediction"]) for a in answers or ()])
 
 
 class Regression(_Text):
