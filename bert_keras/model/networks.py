@@ -146,6 +146,11 @@ class PartsWithHead(EncoderWithHead):
     features `(batch_size, num_parts, sequence_length)` to `logits` `(batch_size,
     num_parts)`; without parts `(batch_size, 1)`. See `dropout.seeds_of_parts`."""
 
+    saved_arguments = SAVED_ARGUMENTS
+
+    def __init__(self, config: BertConfig, **kwargs: Any) -> None:
+        super().__init__(config, 1, **kwargs)
+
     def call(self, features, training=None, return_all_layers=False):
         texts, parts = encoder.list_parts(self.encoder, features, training)
         logits, layer_outputs = self.scores(texts, training, return_all_layers)

@@ -5,8 +5,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.core.settings.config import BertConfig
-from bert_keras.model import networks
 from bert_keras.model.networks import PartsWithHead, choice_terms, example_weights
 
 
@@ -19,13 +17,6 @@ class BertChooser(PartsWithHead):
     `label_ids` are `(batch_size,)` or `(batch_size, 1)`: the number of the right
     ending.
     """
-
-    saved_arguments = networks.SAVED_ARGUMENTS
-
-    def __init__(
-        self, config: BertConfig, *, dropout_prob: float = 0.1, **kwargs: Any
-    ) -> None:
-        super().__init__(config, 1, dropout_prob=dropout_prob, **kwargs)
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
         loss, right = choice_terms(outputs["logits"], features["label_ids"])

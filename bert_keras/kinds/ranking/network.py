@@ -5,7 +5,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.core.settings.config import BertConfig
 from bert_keras.model import networks
 
 _NEVER = -1e9
@@ -28,13 +27,6 @@ class BertRanker(networks.PartsWithHead):
     and a less relevant passage (RankNet; Burges et al., 2005). `accuracy` is the share
     of questions whose most relevant passage has the highest score, alone.
     """
-
-    saved_arguments = networks.SAVED_ARGUMENTS
-
-    def __init__(
-        self, config: BertConfig, *, dropout_prob: float = 0.1, **kwargs: Any
-    ) -> None:
-        super().__init__(config, 1, dropout_prob=dropout_prob, **kwargs)
 
     def loss_weights(self, features) -> dict[str, Any]:
         """Returns the weight of the loss: the number of questions."""
