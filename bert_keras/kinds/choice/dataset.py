@@ -71,7 +71,8 @@ class ChoiceAnswers(dataset.Answers):
     label_ids: np.ndarray | None
 
     def scores(self, *, threshold=None) -> dict[str, float]:
-        return swag.scores(self.logits, self.label_ids)
+        values = text.scores(self.logits, self.label_ids)
+        return {name: values[name] for name in ("loss", "accuracy")}
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
         probabilities = scipy.special.softmax(self.logits.astype(float), axis=-1)

@@ -6,7 +6,7 @@ category, beginning, four endings and label. No TensorFlow.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,6 @@ import numpy as np
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, nearest
 from bert_keras.data import tokenization
-from bert_keras.kinds.text import text
 from bert_keras.labelled import reading, row_files, tokenized
 
 NUM_ENDINGS = 4
@@ -45,10 +44,9 @@ def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
     """Reads all rows of a `.csv` file as SWAG or a `.tsv` file as CODAH. Without
     `has_label`, `label` is `None`."""
     path = files.path(path)
-    rows = _numbered_rows(path)
-    return row_files.at_least_one(
-        path, (_question(row, n, has_label=has_label, path=path) for n, row in rows)
-    )
+    rows = (row_files.Row(path, line, cells) for line, cells in _numbered_rows(path))
+    questions = (_question(row, has_label=has_label) for row in rows)
+    return row_files.at_least_one(path, questions)
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -90,36 +88,33 @@ def _split_prompt(prompt: str) -> tuple[str, str]:
 _READERS = {".csv": reading.read_csv, ".tsv": _read_codah}
 
 
-def _question(
-    row: Mapping[str, Any], line: int, *, has_label: bool, path: Path
-) -> Question:
+def _question(row: row_files.Row, *, has_label: bool) -> Question:
+    path, line, cells = row
     columns = ["sent1", "sent2", *_ENDINGS] + ["label"] * has_label
     for name in columns:
-        if name not in row:
+        if name not in cells:
             raise InputError(
-                f"{path}: no column {name!r} (there: {', '.join(row)})"
-                f"{nearest(name, row)}; expected {', '.join(columns)}"
+                f"{path}: no column {name!r} (there: {', '.join(cells)})"
+                f"{nearest(name, cells)}; expected {', '.join(columns)}"
             )
-    endings = {name for name in row if re.fullmatch("ending[0-9]+", name)}
+    endings = {name for name in cells if re.fullmatch("ending[0-9]+", name)}
     if more := sorted(endings - set(_ENDINGS)):
         raise InputError(
             f"{path}: expected {NUM_ENDINGS} endings, but there is a column {more[0]!r}"
         )
-    sentence, beginning = row["sent1"], row["sent2"]
+    sentence, beginning = cells["sent1"], cells["sent2"]
     if not (sentence + beginning).strip():
-        raise InputError(
-            f"{path}: line {line}: `sent1` and `sent2` are both empty: expected a text "
-            "to be ended"
+        raise row.error(
+            "`sent1` and `sent2` are both empty: expected a text to be ended"
         )
-    if has_label and row["label"] not in LABELS:
-        raise InputError(
-            f"{path}: line {line}: expected a label from 0 to {NUM_ENDINGS - 1}, the "
-            f"number of the right ending, got {row['label']!r}"
+    if has_label and cells["label"] not in LABELS:
+        raise row.error(
+            f"expected a label from 0 to {NUM_ENDINGS - 1}, the number of the right "
+            f"ending, got {cells['label']!r}"
         )
-    label = int(row["label"]) if has_label else None
-    return Question(
-        sentence, beginning, tuple(row[name] for name in _ENDINGS), label, line
-    )
+    label = int(cells["label"]) if has_label else None
+    texts = tuple(cells[name] for name in _ENDINGS)
+    return Question(sentence, beginning, texts, label, line)
 
 
 def tokenize(
@@ -143,10 +138,3 @@ def tokenize(
     )
     ids = np.arange(len(texts)).reshape(-1, NUM_ENDINGS)
     return tokenized.GroupedTexts(texts=texts, ids=ids)
-
-
-def scores(logits: np.ndarray, true_label_ids: np.ndarray) -> dict[str, float]:
-    """Returns `loss` (mean cross entropy, nats) and `accuracy`, SWAG's metric, of
-    logits `(num_questions, 4)`."""
-    values = text.scores(logits, true_label_ids)
-    return {name: values[name] for name in ("loss", "accuracy")}

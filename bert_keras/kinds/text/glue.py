@@ -143,13 +143,9 @@ def read(directory: str | Path, name: str, split: str) -> list[text.LabelledText
     task = TASKS[name]
     path = find_files(directory, name, [split])[split]
     has_label = split not in task.submissions
-    return row_files.at_least_one(
-        path,
-        (
-            _example(task, row, line, has_label=has_label, path=path)
-            for line, row in _rows(task, split, path)
-        ),
-    )
+    rows = (row_files.Row(path, *row) for row in _rows(task, split, path))
+    examples = (_example(task, row, has_label=has_label) for row in rows)
+    return row_files.at_least_one(path, examples)
 
 
 def read_rows(path: Path, name: str) -> Iterator[dict[str, str]]:
@@ -157,9 +153,7 @@ def read_rows(path: Path, name: str) -> Iterator[dict[str, str]]:
     return (row for _, row in _rows(TASKS[name], path.stem, path))
 
 
-def _rows(
-    task: GlueTask, split: str, path: Path
-) -> Iterator[tuple[int, dict[str, str]]]:
+def _rows(task: GlueTask, split: str, path: Path) -> reading.Rows:
     """Yields line number and values by column of each row; quotes are ordinary."""
     lines = reading.read_lines(path)
     has_names = task.column_names is None or split in task.submissions
@@ -186,25 +180,24 @@ def _rows(
 
 
 def _example(
-    task: GlueTask, row: Mapping[str, str], line: int, *, has_label: bool, path: Path
+    task: GlueTask, row: row_files.Row, *, has_label: bool
 ) -> text.LabelledText:
+    path, line, cells = row
     columns = task.columns
     wanted = [columns.text, columns.text_pair, columns.label if has_label else None]
     for column in wanted:
-        if column is not None and column not in row:
+        if column is not None and column not in cells:
             raise InputError(
-                f"{path}: no column {column!r} (there: {', '.join(row)}): expected the "
-                "columns of GLUE"
+                f"{path}: no column {column!r} (there: {', '.join(cells)}): expected "
+                "the columns of GLUE"
             )
-    second, label = [c if c is None else row[c] for c in wanted[1:]]
+    second, label = [c if c is None else cells[c] for c in wanted[1:]]
     if label is not None and not _is_label(task, label):
         known = "a number from 0 to 5"
         if task.labels is not None:
             known = f"one of {', '.join(task.labels)}"
-        raise InputError(
-            f"{path}: line {line}: expected a label that is {known}, got {label!r}"
-        )
-    return text.LabelledText(row[columns.text], second, label, line)
+        raise row.error(f"expected a label that is {known}, got {label!r}")
+    return text.LabelledText(cells[columns.text], second, label, line)
 
 
 def _is_label(task: GlueTask, label: str) -> bool:

@@ -6,6 +6,7 @@ import pytest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
 from bert_keras.kinds import registry
+from bert_keras.kinds.choice import dataset as choice_dataset
 from bert_keras.kinds.choice import swag
 from bert_keras.kinds.kind import Metric
 from bert_keras.kinds.span import squad
@@ -125,7 +126,9 @@ def test_every_score_has_a_metric():
         ],
         "multi_label": multi_label.scores(logits, logits, np.full(3, 0.5)),
         "regression": text.scores(logits[:, :1], np.arange(3)),
-        "choice": swag.scores(np.eye(4), np.arange(4)),
+        "choice": choice_dataset.ChoiceAnswers(
+            questions=(), logits=np.eye(4), label_ids=np.arange(4)
+        ).scores(),
     }
     for kind, keys in scores.items():
         for key in keys:

@@ -7,7 +7,7 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.data import features, tokenization
-from bert_keras.kinds.choice import swag
+from bert_keras.kinds.choice import dataset, swag
 
 TOKENIZER = tokenization.Tokenizer(
     tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefgh")), do_lower_case=True
@@ -167,4 +167,5 @@ def test_scores():
     label_ids = np.array([2, 0])
     logits = np.log([[0.1, 0.2, 0.5, 0.2], [0.25, 0.5, 0.2, 0.05]])
     expected = {"loss": -np.log([0.5, 0.25]).mean(), "accuracy": 1 / 2}
-    assert swag.scores(logits, label_ids) == pytest.approx(expected)
+    answers = dataset.ChoiceAnswers(questions=(), logits=logits, label_ids=label_ids)
+    assert answers.scores() == pytest.approx(expected)
