@@ -7,7 +7,7 @@ folder: those of GLUE by the names in `glue.TASKS`, and `DATASETS`.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
@@ -162,22 +162,8 @@ def read_parts(
 
 
 def read(
-    path: str | Path,
-    settings: finetuning.FinetuningConfig,
-    *,
-    has_labels: bool = True,
-    has_text_pair: bool | None = None,
-    reads_text: bool = False,
+    path: str | Path, settings: finetuning.FinetuningConfig, **options: Any
 ) -> dataset.Dataset:
-    """Reads a file of a task; a file of GLUE stands in its official folder.
-
-    `has_text_pair` says whether to read second texts of `text`; `None`: if the file has
-    them. `reads_text` is for `tagging` without labels, see `config.Task`.
-    """
-    return find(settings).read_file(
-        path,
-        settings,
-        has_labels=has_labels,
-        has_text_pair=has_text_pair,
-        reads_text=reads_text,
-    )
+    """Reads a file of a task, see `Labelled.read_file`; `options` are those of
+    `Labelled.read`."""
+    return find(settings).read_file(path, settings, **options)

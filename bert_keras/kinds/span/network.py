@@ -7,11 +7,7 @@ from keras import ops
 
 from bert_keras.core.settings.config import BertConfig
 from bert_keras.model import networks
-from bert_keras.model.networks import (
-    EncoderWithHead,
-    choice_terms,
-    example_weights,
-)
+from bert_keras.model.networks import EncoderWithHead, choice_terms, example_weights
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")

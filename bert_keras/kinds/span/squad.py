@@ -70,8 +70,7 @@ def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:
     The file is UTF-8, a byte order mark allowed.
     """
     content = files.read_json(path)
-    version = content.get("version") if isinstance(content, dict) else None
-    has_impossible = str(version).lstrip("v") == "2.0"
+    has_impossible = str(content.get("version")).lstrip("v") == "2.0"
     questions, places, num_repaired = {}, {}, 0
     for place, context, node in _nodes(content, str(path)):
         id = field(node, "id", str, place)

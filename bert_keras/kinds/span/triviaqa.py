@@ -5,7 +5,6 @@ place where the document names an answer. TriviaQA converted to SQuAD's layout i
 by `squad`.
 """
 
-import functools
 import os
 import re
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ def read_triviaqa(
     path: str | Path,
     evidence: str | Path,
     *,
-    max_words: int | None = 400,
+    max_words: int = 400,
     has_answers: bool = True,
 ) -> squad.QuestionSet:
     """Reads a file of questions, such as `qa/wikipedia-dev.json`, and their documents.
@@ -35,8 +34,8 @@ def read_triviaqa(
 
     Args:
         evidence: the folder with `wikipedia/` and `web/`.
-        max_words: words of a document that are kept; `None`: all. The paper trained on
-            the first 400 tokens (footnote 12).
+        max_words: words of a document that are kept. The paper trained on the first
+            400 tokens (footnote 12).
         has_answers: whether to look for answers; test files have none.
     """
     content = files.read_json(path)
@@ -97,7 +96,7 @@ def _path_inside(folder: Path, name: str, place: str) -> Path:
     return path
 
 
-def _read_document(path: Path, max_words: int | None) -> str | None:
+def _read_document(path: Path, max_words: int) -> str | None:
     """Returns the first words of a file, with white space; `None` without a file."""
     try:
         content = path.read_bytes().decode("utf-8-sig")
@@ -107,16 +106,9 @@ def _read_document(path: Path, max_words: int | None) -> str | None:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: byte {error.start}: not UTF-8") from None
-    if max_words is None:
-        return content
-    found = _first_words(max_words).match(content)
-    return found[0] if found else ""
-
-
-@functools.lru_cache(1)
-def _first_words(count: int) -> re.Pattern[str]:
     # Possessive: nothing is tried twice, however long a document is.
-    return re.compile(rf"(?:\s*+\S++){{0,{count}}}+")
+    found = re.match(rf"(?:\s*+\S++){{0,{max_words}}}+", content)
+    return found[0] if found else ""
 
 
 def _answer_names(node: Any, place: str) -> list[str]:

@@ -269,17 +269,12 @@ def scores(
     both = true_label_ids, predicted
     is_varied = all((values != values[0]).any() for values in both)
     if is_number:
-        correlations = {
-            "pearson": scipy.stats.pearsonr,
-            "spearman": scipy.stats.spearmanr,
-        }
-        values = {
-            "loss": sklearn.metrics.mean_squared_error(*both),
-            **{
-                name: correlate(predicted, true_label_ids).statistic if is_varied else 0
-                for name, correlate in correlations.items()
-            },
-        }
+        loss = sklearn.metrics.mean_squared_error(*both)
+        values = {"loss": loss, "pearson": 0, "spearman": 0}
+        if is_varied:
+            pairs = predicted, true_label_ids
+            values["pearson"] = scipy.stats.pearsonr(*pairs).statistic
+            values["spearman"] = scipy.stats.spearmanr(*pairs).statistic
     else:
         log_probabilities = scipy.special.log_softmax(logits.astype(float), axis=-1)
         values = {
