@@ -16,7 +16,7 @@ from bert_keras.labelled import dataset, shapes
 from bert_keras.model import trace_registry
 
 TOKENS_PER_BATCH = 8192
-"""Padding included; bounds the memory whatever the length."""
+"""Of a replica, padding included; bounds the memory whatever the length."""
 
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
 
@@ -27,7 +27,6 @@ class BatchPredictor:
     Args:
         compute: from features to outputs, whose last axes are an answer's width.
         feature_names: keys that `compute` reads if a batch has them, also `input_mask`.
-        tokens_per_batch: of a replica, padding included; `None`: `TOKENS_PER_BATCH`.
         strategy: made the variables; its replicas share a batch. `None`: no strategy.
         ladder: ascending lengths to one of which each batch is padded, with as many
             rows as fit: all shapes are fixed. Empty: shapes vary.
@@ -38,7 +37,6 @@ class BatchPredictor:
         compute: Callable[[Mapping[str, tf.Tensor]], tf.Tensor],
         *,
         feature_names: Sequence[str] = (*INPUT_NAMES, "word_positions"),
-        tokens_per_batch: int | None = None,
         strategy: tf.distribute.Strategy | None = None,
         ladder: Sequence[int] = (),
     ):
@@ -47,7 +45,6 @@ class BatchPredictor:
         self._num_replicas = self._strategy.num_replicas_in_sync
         self._ladder = ladder
         self._feature_names = feature_names
-        self._tokens_per_batch = tokens_per_batch or TOKENS_PER_BATCH
         self._traced: Callable[..., tf.Tensor] | None = None
         self.num_done = 0
         """Inputs that are done, for a progress line, whose owner sets it back."""
@@ -94,7 +91,7 @@ class BatchPredictor:
             if self._ladder:
                 length = shapes.ladder_length(self._ladder)(length)
             num_tokens = length * math.prod(axes)
-            num_rows = max(1, self._tokens_per_batch // num_tokens) * self._num_replicas
+            num_rows = max(1, TOKENS_PER_BATCH // num_tokens) * self._num_replicas
             rows, rest = rest[:num_rows], rest[num_rows:]
             if not self._ladder:
                 of_replica = -(-len(rows) // self._num_replicas)
