@@ -83,38 +83,24 @@ class _Results(strict.StrictModel):
 
 
 def create_run(
-    directory: str | Path,
+    run: Run,
     settings: strict.StrictModel,
     *,
-    task: config.Task,
-    bert_config: config.BertConfig,
-    vocabulary: tokenization.Vocabulary,
-    do_lower_case: bool,
     inputs: Mapping[str, Any],
     changeable: Collection[str] = (),
-    is_chief: bool = True,
-) -> Run:
-    """Creates a run directory, or resumes an unfinished one of the same run.
+) -> None:
+    """Creates the directory of a run, or resumes an unfinished one of the same run.
 
     `inputs` are all else that affects the result: hashes of data and of initial
     weights. `changeable` keys of `settings` do not affect the result and may differ
     when the run is resumed; `phases.*.KEY` means a key of each item of a list.
     """
-    run = Run(
-        directory=files.path(directory),
-        task=task,
-        bert_config=bert_config,
-        vocabulary=vocabulary,
-        do_lower_case=do_lower_case,
+    manifest.claim_output_directory(
+        run.directory,
+        {**inputs, **flat(settings.model_dump(mode="json"))},
+        compared=functools.partial(_decisive, changeable=changeable),
     )
-    if is_chief:
-        manifest.claim_output_directory(
-            directory,
-            {**inputs, **flat(settings.model_dump(mode="json"))},
-            compared=functools.partial(_decisive, changeable=changeable),
-        )
-        describe_run(run, settings)
-    return run
+    describe_run(run, settings)
 
 
 def _decisive(

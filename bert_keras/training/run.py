@@ -7,7 +7,7 @@ and the table of events; its engine makes steps and knows neither.
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -134,12 +134,17 @@ class Job:
         settings: strict.StrictModel,
         *,
         compared: Mapping[str, Any],
+        inputs: Mapping[str, Any],
+        changeable: Collection[str],
         **contents: Any,
     ) -> None:
         """Makes or checks the directory; all workers need the same `compared`."""
-        self.run = run_directory.create_run(
-            self.output_dir, settings, is_chief=self.is_chief, **contents
-        )
+        directory = files.path(self.output_dir)
+        self.run = run_directory.Run(directory=directory, **contents)
+        if self.is_chief:
+            run_directory.create_run(
+                self.run, settings, inputs=inputs, changeable=changeable
+            )
         # Everything that decides the outcome, and the devices' own choices.
         values = run_directory.flat(settings.model_dump(mode="json"))
         replicas.check_same(

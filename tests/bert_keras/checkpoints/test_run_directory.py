@@ -14,15 +14,19 @@ VOCABULARY = tokenization.Vocabulary(
 
 @pytest.fixture
 def run(tmp_path):
-    return run_directory.create_run(
-        tmp_path / "run",
-        finetuning.FinetuningConfig(task="text"),
+    run = run_directory.Run(
+        directory=tmp_path / "run",
         task=config.Task(kind="classification", labels=("à", "b")),
         bert_config=config.BertConfig(vocab_size=len(VOCABULARY)),
         vocabulary=VOCABULARY,
         do_lower_case=False,
+    )
+    run_directory.create_run(
+        run,
+        finetuning.FinetuningConfig(task="text"),
         inputs={"train_sha256": "12", "dev_sha256": ["34"]},
     )
+    return run
 
 
 def read(directory):
@@ -113,13 +117,16 @@ def test_settings_that_may_change_on_the_way(tmp_path):
 
     def create(**changes):
         settings = strict.build_config(config.PretrainingConfig, changes)
-        run_directory.create_run(
-            tmp_path,
-            settings,
+        run = run_directory.Run(
+            directory=tmp_path,
             task=config.Task(kind="pretraining"),
             bert_config=config.BertConfig(vocab_size=len(VOCABULARY)),
             vocabulary=VOCABULARY,
             do_lower_case=False,
+        )
+        run_directory.create_run(
+            run,
+            settings,
             inputs={"examples_sha256": ["12", "34"]},
             changeable=("jit_compile", "phases.*.gradient_accumulation_steps"),
         )

@@ -33,15 +33,15 @@ WHOLE = conftest.REPOSITORY / "tests/golden/model_card.md"
 def make_run(directory: Path, **changes) -> Path:
     settings = SETTINGS.model_copy(update=changes.pop("settings", {}))
     vocabulary = tokenization.Vocabulary([*features.SPECIAL_TOKENS, "a"])
-    run = run_directory.create_run(
-        directory,
-        settings,
+    run = run_directory.Run(
+        directory=directory,
         task=config.Task(kind="classification", labels=("*bad*", "good")),
         bert_config=BERT_CONFIG,
         vocabulary=vocabulary,
         do_lower_case=True,
-        inputs={"train_sha256": changes.pop("train", "1")},
     )
+    inputs = {"train_sha256": changes.pop("train", "1")}
+    run_directory.create_run(run, settings, inputs=inputs)
     run_directory.describe_run(run, settings)
     results = {
         "steps": 12,

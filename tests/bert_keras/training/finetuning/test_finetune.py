@@ -57,15 +57,15 @@ SETTINGS = finetuning.FinetuningConfig(
 def make_init(
     directory: Path, bert_config: config.BertConfig, *, next_sentence: bool = True
 ) -> Path:
-    run = run_directory.create_run(
-        directory,
-        config.PretrainingConfig(next_sentence=next_sentence),
+    run = run_directory.Run(
+        directory=directory,
         task=config.Task(kind="pretraining"),
         bert_config=bert_config,
         vocabulary=VOCABULARY,
         do_lower_case=True,
-        inputs={},
     )
+    settings = config.PretrainingConfig(next_sentence=next_sentence)
+    run_directory.create_run(run, settings, inputs={})
     network = pretrainer.BertPretrainer(bert_config, seed=7)
     network.build()
     run_weights.finish_run(run, network, {"steps": 0})
