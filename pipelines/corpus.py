@@ -109,8 +109,7 @@ def build_corpus(
     if overlap:
         files.make_directory(job.work_dir)
         files.write_atomically(job.overlap_path, overlap.to_bytes())
-    done = engine.run(_plan(job, inputs))
-    results = [result for of_step in done.values() for result in of_step]
+    results = engine.run(_plan(job, inputs))
     counters = _name_largest(steps.sum_counters(results))
     rejects = sorted(
         source.Reject(*reject) for r in results for reject in r.get("rejects", ())

@@ -112,14 +112,13 @@ def build_examples(
         num_shards=num_shards or default_num_shards(corpus),
     )
     settings = _settings(job, corpus, vocabulary)
-    # Directories begun before there was a choice.
     if manifest.claim_output_directory(output_dir, settings):
         return manifest.read_manifest(
             output_dir, kind="examples", verb="bert-keras examples"
         )
     job = _spread_rare(job, _find_rare(corpus_dir, corpus, job.num_shards))
     vocabulary.save(job.vocab_path)
-    done = engine.run(
+    results = engine.run(
         steps.Job(
             title="examples",
             items=documents.shard_items(corpus_dir, corpus),
@@ -128,7 +127,6 @@ def build_examples(
             work_dir=files.join(job.output_dir, manifest.WORK_NAME),
         )
     )
-    results = [result for of_step in done.values() for result in of_step]
     shards = steps.shards_of(results)
     if not shards:
         raise InputError(

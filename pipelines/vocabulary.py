@@ -96,7 +96,7 @@ def build_vocabulary(
         num_partitions=min(MAX_PARTITIONS, 1 + num_bytes // BYTES_PER_PARTITION),
         do_lower_case=do_lower_case,
     )
-    done = engine.run(
+    merged = engine.run(
         steps.Job(
             title="vocab",
             items=documents.shard_items(corpus_dir, corpus),
@@ -105,7 +105,6 @@ def build_vocabulary(
             work_dir=job.work_dir,
         )
     )
-    merged = done.get("Merge", [])
     characters: Counter[str] = Counter()
     for result in merged:
         characters.update(result["characters"])

@@ -4,15 +4,12 @@ from collections.abc import Sequence
 
 from bert_keras.pipelines.engine import passes, steps
 
-DEFAULT_MEMORY_LIMIT = 4_000_000_000
-"""Bytes."""
-
 
 def make_engine(
     arguments: Sequence[str] = (),
     *,
     num_workers: int = 1,
-    memory_limit: int = DEFAULT_MEMORY_LIMIT,
+    memory_limit: int = 4_000_000_000,
 ) -> steps.Engine:
     """Makes the engine for a command line.
 

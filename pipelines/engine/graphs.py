@@ -15,21 +15,19 @@ from apache_beam.options import pipeline_options
 from bert_keras.core import files
 from bert_keras.pipelines.engine import dataflow_options, runners, steps
 
-_RESULTS_NAME = "results.json"
-
 
 @dataclass(frozen=True)
 class BeamRunner:
     options: pipeline_options.PipelineOptions
     """The runner and its settings, from `runner_options.parse`."""
 
-    def run(self, job: steps.Job) -> dict[str, list[steps.Result]]:
+    def run(self, job: steps.Job) -> list[steps.Result]:
         """Runs a job; raises `NotRun` as `runners.run` does.
 
         A graph that ran to its end is not run again, even if the process that started
         it did not live to see that.
         """
-        path = files.join(job.work_dir, _RESULTS_NAME)
+        path = files.join(job.work_dir, "results.json")
         if not files.exists(path):
             files.make_directory(job.work_dir)
             runners.run(
@@ -38,17 +36,17 @@ class BeamRunner:
                 title=job.title,
                 num_bytes=sum(item.num_bytes for item in job.items),
             )
-        return files.read_json(path)
+        return files.read_json(path)["results"]
 
     def check_paths(self, *paths: str | os.PathLike[str]) -> None:
         dataflow_options.check_paths(self.options, paths)
 
 
 class _Run(beam.DoFn):
-    """A step's worker as a `DoFn`: results, with its name, are its main output."""
+    """A step's worker as a `DoFn`: results are its main output."""
 
-    def __init__(self, step: steps.Step):
-        self._name, self._worker = step.name, step.do
+    def __init__(self, worker: steps.Worker):
+        self._worker = worker
 
     def setup(self) -> None:
         self._worker.setup()
@@ -62,7 +60,7 @@ class _Run(beam.DoFn):
             # For people who watch the job: a service shows them while it runs.
             for name, amount in output.get(steps.COUNTERS, {}).items():
                 beam.metrics.Metrics.counter("bert_keras", name).inc(amount)
-            yield self._name, output
+            yield output
 
 
 def _build(
@@ -71,7 +69,7 @@ def _build(
     written: dict[str, list[beam.PCollection]] = defaultdict(list)
     results = []
     for step in job.steps(heartbeat):
-        run = beam.ParDo(_Run(step)).with_outputs(*step.writes, main="results")
+        run = beam.ParDo(_Run(step.do)).with_outputs(*step.writes, main="results")
         outputs = _elements(pipeline, job, step, written) | step.name >> run
         for name in step.writes:
             written[name].append(outputs[name])
@@ -102,8 +100,5 @@ def _elements(
     return groups | f"Group{step.name}" >> beam.CoGroupByKey(pipeline=pipeline)
 
 
-def _save_results(named: list[tuple[str, steps.Result]], path: str) -> None:
-    by_step: dict[str, list[steps.Result]] = defaultdict(list)
-    for step_name, result in named:
-        by_step[step_name].append(result)
-    files.write_json(path, by_step, indent=None)
+def _save_results(results: list[steps.Result], path: str) -> None:
+    files.write_json(path, {"results": results}, indent=None)

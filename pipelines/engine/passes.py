@@ -40,7 +40,6 @@ _FAILURES = {
 PASS_BYTES = 32_000_000
 """Items or values that one pass reads: enough that its start hardly counts."""
 
-_TOKEN_NAME = "token"
 _MAX_ATTEMPTS = 3
 _PROCESS_NAME = "bert-keras pass"
 # Exit code of a pass whose process is told to start passes itself.
@@ -84,10 +83,10 @@ class Passes:
         if self.num_workers < 1:
             raise InputError(f"--workers must be at least 1, got {self.num_workers}")
 
-    def run(self, job: steps.Job) -> dict[str, list[steps.Result]]:
+    def run(self, job: steps.Job) -> list[steps.Result]:
         budget = _memory_of_a_pass(self.num_workers, self.memory_limit)
         root = _local_directory(job.work_dir)
-        results: dict[str, list[steps.Result]] = {}
+        results: list[steps.Result] = []
         spilled: dict[str, list[str]] = {name: [] for name in job.shuffles}
         for step in job.steps(steps.Heartbeat(None)):
             directory = root / step.name
@@ -113,9 +112,8 @@ class Passes:
             ):
                 _supervise(passes, self.num_workers, type(step.do).__module__)
             # 3. Results, and the files that the next steps read.
-            results[step.name] = []
             for marker in _read_markers(directory):
-                results[step.name] += marker["results"]
+                results += marker["results"]
                 for name, paths in marker["spilled"].items():
                     spilled[name] += paths
         if files.is_remote(job.work_dir):
@@ -194,7 +192,7 @@ def _local_directory(work_dir: str) -> Path:
         return Path(work_dir)
     # The same directory when the same command is given again, and another one for a
     # later job with the same output: the token goes when the output does.
-    path = files.join(work_dir, _TOKEN_NAME)
+    path = files.join(work_dir, "token")
     try:
         token = files.read_bytes(path).decode()
     except FileNotFoundError:

@@ -131,8 +131,8 @@ class Job:
 
 
 class Engine(Protocol):
-    def run(self, job: Job) -> dict[str, list[Result]]:
-        """Runs a job, with progress on stderr; returns each step's results, unordered.
+    def run(self, job: Job) -> list[Result]:
+        """Runs a job, with progress on stderr; returns all results, unordered.
 
         A worker's `InputError` is raised unchanged; a dead worker raises one too.
         """

@@ -13,19 +13,18 @@ class PlainEngine:
     def run(self, job):
         files.make_directory(job.work_dir)
         sent = {name: defaultdict(list) for name in job.shuffles}
-        results = {}
+        results = []
         for step in job.steps(steps.Heartbeat(None)):
             elements = [item.value for item in job.items]
             if step.reads:
                 keys = {key for name in step.reads for key in sent[name]}
                 elements = [(k, {n: sent[n][k] for n in step.reads}) for k in keys]
             step.do.setup()
-            results[step.name] = []
             for output in (o for e in elements for o in step.do.process(e)):
                 if isinstance(output, steps.Send):
                     sent[output.shuffle][output.key].append(output.value)
                 else:
-                    results[step.name].append(output)
+                    results.append(output)
         return results
 
     def check_paths(self, *paths):

@@ -83,11 +83,10 @@ def make_job(work_dir, before=nothing, texts=TEXTS):
     )
 
 
-def digest(done):
+def digest(results):
     """What a run gave, whatever the order."""
-    results = [result for step in done.values() for result in step]
-    counted = {r["key"]: (r["counts"], r["sums"]) for r in done["Count"]}
-    parities = sorted(result["parity"] for result in done["Sum"])
+    counted = {r["key"]: (r["counts"], r["sums"]) for r in results if "key" in r}
+    parities = sorted(r["parity"] for r in results if "parity" in r)
     return counted, parities, steps.sum_counters(results)
 
 
