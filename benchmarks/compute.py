@@ -251,14 +251,14 @@ def held_out_batches(
     Fewer if the shards hold no more.
     """
     from bert_keras.core import manifest
-    from bert_keras.data import features, masking, tokenization
+    from bert_keras.data import features, tokenization
     from bert_keras.training.pretraining import record_batches
 
     made = manifest.read_manifest(examples, kind="examples", verb="examples")
     vocabulary = tokenization.Vocabulary.load(examples / "vocab.txt")
     batches = record_batches.RecordBatches(
         config=features.examples_config(made.config, origin=examples),
-        vocabulary=masking.masking_vocabulary(vocabulary),
+        vocabulary=vocabulary,
         batch_size=batch_size,
         # That of dynamic masks: a run's evaluation has its own seed's, by default.
         seed=12345,

@@ -19,7 +19,7 @@ from benchmarks import measuring
 from bert_keras.core import manifest
 from bert_keras.core.settings import loading
 from bert_keras.core.settings.config import PretrainingConfig
-from bert_keras.data import features, masking, tokenization
+from bert_keras.data import features, tokenization
 from bert_keras.model import pretrainer
 from bert_keras.training.pretraining import record_batches
 from bert_keras.training.step import fit, learner, optimization, replicas
@@ -41,7 +41,7 @@ def make_batches(args: argparse.Namespace, kind: str, length: int) -> tf.data.Da
     vocabulary = tokenization.Vocabulary.load(directory / "vocab.txt")
     source = record_batches.RecordBatches(
         config=features.examples_config(found.config, origin="manifest"),
-        vocabulary=masking.masking_vocabulary(vocabulary),
+        vocabulary=vocabulary,
         batch_size=BATCH_SIZES[length],
         shuffle_buffer_size=20_000,
         seed=1,

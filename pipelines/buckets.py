@@ -118,7 +118,7 @@ def encode_bucket(
     *,
     bucket: int,
     config: ExamplesConfig,
-    vocabulary: masking.MaskingVocabulary,
+    vocabulary: tokenization.Vocabulary,
     counts: Counter[str],
 ) -> Iterator[bytes]:
     """Yields all examples of a bucket, serialised, in the order of the shard.
@@ -176,10 +176,10 @@ def _plan(
     documents: list[instances.Document],
     *,
     config: ExamplesConfig,
-    vocabulary: masking.MaskingVocabulary,
+    vocabulary: tokenization.Vocabulary,
     counts: Counter[str],
 ) -> tuple[np.ndarray, instances.Spans]:
-    dtype = np.dtype(tokenization.typecode_for(vocabulary.size))
+    dtype = np.dtype(tokenization.typecode_for(len(vocabulary)))
     if config.packing == "full_sentences":
         return instances.make_full_sentence_spans(
             documents, separator=vocabulary.sep_id, dtype=dtype, config=config
@@ -209,7 +209,7 @@ def make_batch(
     tokens: np.ndarray,
     spans: instances.Spans,
     *,
-    vocabulary: masking.MaskingVocabulary,
+    vocabulary: tokenization.Vocabulary,
     config: ExamplesConfig,
 ) -> Batch:
     first_lengths, lengths = spans.a_ends - spans.a_starts + 2, _lengths(spans)
@@ -281,7 +281,7 @@ def encode_batch(
 
 
 def check_batch(
-    batch: Batch, *, vocabulary: masking.MaskingVocabulary, config: ExamplesConfig
+    batch: Batch, *, vocabulary: tokenization.Vocabulary, config: ExamplesConfig
 ) -> None:
     """Checks every example; a broken rule (`RuntimeError`) is our own mistake."""
     # In order: a later rule may rely on the earlier ones.
@@ -302,12 +302,12 @@ def check_batch(
 
 
 def _rules_of_tokens(
-    batch: Batch, vocabulary: masking.MaskingVocabulary, config: ExamplesConfig
+    batch: Batch, vocabulary: tokenization.Vocabulary, config: ExamplesConfig
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Yields faults, each with `(n,)` bool: the example does not have the fault."""
     ids, lengths, first_lengths = batch[:3]
     yield "is too long", lengths <= min(config.max_seq_length, ids.shape[1])
-    holds = (ids.max(axis=1) < vocabulary.size) & (ids.min(axis=1) >= 0)
+    holds = (ids.max(axis=1) < len(vocabulary)) & (ids.min(axis=1) >= 0)
     yield "has an id beyond the vocabulary", holds
     is_cls = ids == vocabulary.cls_id
     holds = is_cls[:, 0] & (is_cls.sum(axis=1) == 1)
@@ -330,12 +330,12 @@ def _rules_of_tokens(
 def _rules_of_masks(
     batch: Batch,
     masked: masking.MaskedBatch,
-    vocabulary: masking.MaskingVocabulary,
+    vocabulary: tokenization.Vocabulary,
     config: ExamplesConfig,
 ) -> Iterator[tuple[str, np.ndarray]]:
     ids, lengths = batch.true_ids, batch.lengths
     shown, positions, labels, num_masked = masked
-    holds = (shown.max(axis=1) < vocabulary.size) & (shown.min(axis=1) >= 0)
+    holds = (shown.max(axis=1) < len(vocabulary)) & (shown.min(axis=1) >= 0)
     yield "shows an id beyond the vocabulary", holds
     is_hidden = np.arange(positions.shape[1]) < num_masked[:, np.newaxis]
     is_special = (labels == vocabulary.cls_id) | (labels == vocabulary.sep_id)

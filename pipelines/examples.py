@@ -20,7 +20,7 @@ from typing import Any
 from bert_keras.core import files, manifest, ownership
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.config import ExamplesConfig
-from bert_keras.data import batch_tokenizer, masking, tokenization
+from bert_keras.data import batch_tokenizer, tokenization
 from bert_keras.pipelines import buckets, documents, instances, records
 from bert_keras.pipelines.engine import steps
 
@@ -282,15 +282,14 @@ class _Write(steps.Worker):
     """The packed documents of a bucket -> its shard, if they give any example."""
 
     def setup(self) -> None:
-        vocabulary = tokenization.Vocabulary.load(self._job.vocab_path)
-        self._vocabulary = masking.masking_vocabulary(vocabulary)
+        self._vocabulary = tokenization.Vocabulary.load(self._job.vocab_path)
 
     def process(self, element: tuple[int, Any]) -> Iterator[dict[str, Any]]:
         bucket, groups = element
         config, vocabulary = self._job.config, self._vocabulary
         counts: Counter[str] = Counter()
         examples = buckets.encode_bucket(
-            (buckets.unpack(d, vocab_size=vocabulary.size) for d in groups[_DOCUMENTS]),
+            (buckets.unpack(d, vocab_size=len(vocabulary)) for d in groups[_DOCUMENTS]),
             bucket=bucket,
             config=config,
             vocabulary=vocabulary,

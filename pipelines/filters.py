@@ -23,6 +23,7 @@ import numpy as np
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
+from bert_keras.data import tokenization
 from bert_keras.pipelines import sentences
 from bert_keras.pipelines import words as word_counts
 
@@ -114,19 +115,16 @@ _SWITCH = "__DISAMBIG__"
 
 def page_reason(title: str, wikitext: str) -> str | None:
     """Returns `DISAMBIGUATION_PAGE` or `LIST_PAGE`; `None` for an article."""
-    reason = title_reason(title)
-    # Again without hidden parts, which are rarely there.
-    if reason is None and _marks_disambiguation(wikitext):
-        if _marks_disambiguation(_NOT_SHOWN.sub("", wikitext)):
-            return DISAMBIGUATION_PAGE
-    return reason
-
-
-def title_reason(title: str) -> str | None:
     note = _TITLE_NOTE.search(title)
     if note and note[1].strip().lower() in _DISAMBIGUATION_TITLES:
         return DISAMBIGUATION_PAGE
-    return LIST_PAGE if _LIST_TITLE.match(title) else None
+    if _LIST_TITLE.match(title):
+        return LIST_PAGE
+    # Again without hidden parts, which are rarely there.
+    if _marks_disambiguation(wikitext):
+        if _marks_disambiguation(_NOT_SHOWN.sub("", wikitext)):
+            return DISAMBIGUATION_PAGE
+    return None
 
 
 def _marks_disambiguation(wikitext: str) -> bool:
@@ -162,22 +160,14 @@ _UNSPACED = re.compile(
 )
 
 
-class _Normalise(dict[int, str]):
-    """For `str.translate`: the form to compare of each character, filled lazily."""
-
-    def __missing__(self, code_point: int) -> str:
-        char = chr(code_point)
-        if _UNSPACED.match(char):
-            replacement = f" {char} "
-        elif char.isalnum() or unicodedata.category(char).startswith("M"):
-            replacement = char.casefold()
-        else:
-            replacement = " "
-        self[code_point] = replacement
-        return replacement
+def _compared(char: str) -> str:
+    if _UNSPACED.match(char):
+        return f" {char} "
+    is_of_word = char.isalnum() or unicodedata.category(char).startswith("M")
+    return char.casefold() if is_of_word else " "
 
 
-_NORMALISE = _Normalise()
+_COMPARED = tokenization.CharacterTable(_compared)
 
 
 def normalise(text: str) -> list[str]:
@@ -186,7 +176,7 @@ def normalise(text: str) -> list[str]:
     Punctuation divides words, so that tokenised text (`doesn 't`) equals other text
     (`doesn't`). Each character of a script without spaces is a word.
     """
-    return unicodedata.normalize("NFC", text).translate(_NORMALISE).split()
+    return unicodedata.normalize("NFC", text).translate(_COMPARED).split()
 
 
 _ARRAYS = ("heads", "lengths", "digests", "may_be_head")

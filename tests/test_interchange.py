@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_keras.core import manifest
 from bert_keras.core.settings import config, strict
-from bert_keras.data import features, masking, tokenization
+from bert_keras.data import features, tokenization
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
 from bert_keras.pipelines.inspection import adoption, description
@@ -49,7 +49,7 @@ def read_by_us(directory):
     for shard in record_batches.read_shards(directory, made):
         batches, count = record_batches.RecordBatches(
             config=features.examples_config(made.config, origin=directory),
-            vocabulary=masking.masking_vocabulary(vocabulary),
+            vocabulary=vocabulary,
             batch_size=64,
             seed=1,
             shuffle_buffer_size=1,

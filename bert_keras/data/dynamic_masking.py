@@ -9,7 +9,7 @@ that are not padding.
 import numpy as np
 
 from bert_keras.core.settings.config import ExamplesConfig
-from bert_keras.data import masking, seeded_hash
+from bert_keras.data import masking, seeded_hash, tokenization
 
 EVALUATION_EPOCH = -1
 """Epoch of the masks of every evaluation; training has no such epoch."""
@@ -42,7 +42,7 @@ def plain_examples(
     input_ids: np.ndarray,
     lengths: np.ndarray,
     *,
-    vocabulary: masking.MaskingVocabulary,
+    vocabulary: tokenization.Vocabulary,
     config: ExamplesConfig,
 ) -> dict[str, np.ndarray]:
     """Returns the `PLAIN_FEATURES` of records without masks, each int32."""
@@ -59,7 +59,7 @@ def mask_examples(
     lengths: np.ndarray,
     seeds: np.ndarray,
     *,
-    vocabulary: masking.MaskingVocabulary,
+    vocabulary: tokenization.Vocabulary,
     config: ExamplesConfig,
     shares: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:

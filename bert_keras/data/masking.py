@@ -6,42 +6,12 @@ follow one rule. Chance is a hash of (seed of the sequence, place, purpose), see
 any length, on any version of NumPy.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from bert_keras.core.settings.config import ExamplesConfig
 from bert_keras.data import ngram_masking, seeded_hash, tokenization
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class MaskingVocabulary:
-    """A vocabulary's size, pieces and special ids, as masking needs them."""
-
-    size: int
-    """Random replacements are drawn from all ids below it, special ids included."""
-    cls_id: int
-    sep_id: int
-    mask_id: int
-    is_continuation: np.ndarray | Sequence[bool]
-    """`(size,)` bool: whether a piece begins with `##`, which continues a word."""
-
-    def __post_init__(self) -> None:
-        as_array = np.asarray(self.is_continuation, dtype=bool)
-        object.__setattr__(self, "is_continuation", as_array)
-
-
-def masking_vocabulary(vocabulary: tokenization.Vocabulary) -> MaskingVocabulary:
-    prefix = tokenization.CONTINUATION_PREFIX
-    return MaskingVocabulary(
-        size=len(vocabulary),
-        cls_id=vocabulary.cls_id,
-        sep_id=vocabulary.sep_id,
-        mask_id=vocabulary.mask_id,
-        is_continuation=[token.startswith(prefix) for token in vocabulary.tokens],
-    )
 
 
 class MaskedBatch(NamedTuple):
@@ -72,7 +42,7 @@ def mask_batch(
     lengths: np.ndarray,
     seeds: np.ndarray,
     *,
-    vocabulary: MaskingVocabulary,
+    vocabulary: tokenization.Vocabulary,
     config: ExamplesConfig,
     shares: np.ndarray | None = None,
 ) -> MaskedBatch:
@@ -108,7 +78,7 @@ def mask_batch(
             is_candidate,
             wanted,
             seeds,
-            is_continuation=np.asarray(vocabulary.is_continuation),
+            is_continuation=vocabulary.is_continuation,
             max_ngram_size=config.max_ngram_size,
         )
         positions, num_masked = _marked(run_starts >= 0, config.num_predictions)
@@ -141,7 +111,7 @@ def _replacements(
     decided_at: np.ndarray,
     seeds: np.ndarray,
     *,
-    vocabulary: MaskingVocabulary,
+    vocabulary: tokenization.Vocabulary,
     config: ExamplesConfig,
 ) -> np.ndarray:
     """Returns the ids to show in place of `labels`, `(n, P)`: `[MASK]`, a random id or
@@ -151,7 +121,7 @@ def _replacements(
     )
     random_ids = seeded_hash.below(
         seeded_hash.hash_places(seeds, positions, purpose=seeded_hash.RANDOM_ID),
-        vocabulary.size,
+        len(vocabulary),
     )
     stays_from = config.mask_token_prob + config.random_token_prob
     shown = np.where(choice < stays_from, random_ids, labels)

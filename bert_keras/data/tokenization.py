@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.data import features
@@ -91,6 +93,11 @@ class Vocabulary:
     @functools.cached_property
     def ids(self) -> Mapping[str, int]:
         return types.MappingProxyType({t: i for i, t in enumerate(self.tokens)})
+
+    @functools.cached_property
+    def is_continuation(self) -> np.ndarray:
+        """`(len(self),)` bool: whether an entry begins with `##`."""
+        return np.array([t.startswith(CONTINUATION_PREFIX) for t in self.tokens])
 
     @functools.cached_property
     def sha256(self) -> str:
@@ -268,7 +275,7 @@ _ASCII_WORDS = re.compile("[0-9A-Za-z]+|[^0-9A-Za-z ]")
 _SPLITTING_CONTROLS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 
 
-class _Table(dict[int, str | None]):
+class CharacterTable(dict[int, str | None]):
     """A table for `str.translate` that makes an entry when a character is first met."""
 
     def __init__(self, translate: Any):
@@ -290,8 +297,8 @@ def _isolate_punctuation(char: str) -> str:
     return f" {char} " if is_punctuation(char) else char
 
 
-_CLEANED = _Table(_clean)
-_PUNCTUATION_ISOLATED = _Table(_isolate_punctuation)
+_CLEANED = CharacterTable(_clean)
+_PUNCTUATION_ISOLATED = CharacterTable(_isolate_punctuation)
 
 
 def _strip(line: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from bert_keras.core import files, manifest, progress
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.config import ExamplesConfig
-from bert_keras.data import features, masking, tokenization
+from bert_keras.data import features, tokenization
 from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import data_card, example_decoding, example_reading
 
@@ -43,7 +43,7 @@ def adopt_examples(
     vocabulary = _load_vocabulary(directory, vocab_path, do_lower_case)
     paths = _find_files(directory)
     format_ = _find_format(paths)
-    shards, counts = _scan(paths, format_, masking.masking_vocabulary(vocabulary))
+    shards, counts = _scan(paths, format_, vocabulary)
     vocabulary.save(files.join(directory, records.VOCABULARY_NAME))
     summary = manifest.Manifest(
         kind="examples",
@@ -146,9 +146,9 @@ def _format_of(
 
 
 def _scan(
-    paths: list[str], format_: ExamplesConfig, vocabulary: masking.MaskingVocabulary
+    paths: list[str], format_: ExamplesConfig, vocabulary: tokenization.Vocabulary
 ) -> tuple[list[manifest.Shard], data_card.Counts]:
-    counts = data_card.Counts.empty(format_, vocab_size=vocabulary.size)
+    counts = data_card.Counts.empty(format_, vocab_size=len(vocabulary))
     shards: list[manifest.Shard] = []
     seen: Counter[str] = Counter()
     reader = example_reading.Reader(config=format_, vocabulary=vocabulary)
@@ -183,8 +183,6 @@ def _read_messages(
             f"{actual}: compress all files or none"
         )
     end = seen["bytes"] + size
-    if not size:
-        return
     for message in records.read_records(path, compression=compression):
         # For a compressed file only the end is known.
         seen["bytes"] = min(seen["bytes"] + len(message), end - 1)

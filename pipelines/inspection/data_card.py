@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_keras.core import manifest
 from bert_keras.core.settings.config import ExamplesConfig
-from bert_keras.data import features, masking, tokenization
+from bert_keras.data import features, tokenization
 
 NUM_COMMONEST = 20
 """Commonest tokens to list, without special ones."""
@@ -50,7 +50,7 @@ class Counts:
         return int(self.by_length.sum())
 
     def add(
-        self, batch: Mapping[str, np.ndarray], vocabulary: masking.MaskingVocabulary
+        self, batch: Mapping[str, np.ndarray], vocabulary: tokenization.Vocabulary
     ) -> None:
         is_token = batch["input_mask"] == 1
         is_hidden = batch["masked_lm_weights"] == 1

@@ -13,7 +13,7 @@ import numpy as np
 from bert_keras.core import files, manifest, progress
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.config import ExamplesConfig
-from bert_keras.data import features, masking, tokenization
+from bert_keras.data import features, tokenization
 from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import data_card, example_reading
 
@@ -24,7 +24,6 @@ class _Examples:
     summary: manifest.Manifest
     config: ExamplesConfig
     vocabulary: tokenization.Vocabulary
-    reader: example_reading.Reader
 
     def read(
         self, shard: manifest.Shard, seen: Counter[str], *, limit: int | None = None
@@ -41,7 +40,8 @@ class _Examples:
         before = shards[: shards.index(shard)]
         path = files.join(self.directory, shard.name)
         first_record = sum(shard.num_records for shard in before)
-        return self.reader.read(counted(), path=path, first_record=first_record)
+        reader = example_reading.Reader(config=self.config, vocabulary=self.vocabulary)
+        return reader.read(counted(), path=path, first_record=first_record)
 
 
 def _open_examples(
@@ -66,9 +66,6 @@ def _open_examples(
         summary=summary,
         config=config,
         vocabulary=vocabulary,
-        reader=example_reading.Reader(
-            config=config, vocabulary=masking.masking_vocabulary(vocabulary)
-        ),
     )
 
 
@@ -115,7 +112,7 @@ def _count_all(examples: _Examples) -> data_card.Counts:
         for shard in examples.summary.shards:
             before = seen["records"]
             for batch in examples.read(shard, seen):
-                counts.add(batch, examples.reader.vocabulary)
+                counts.add(batch, examples.vocabulary)
             if seen["records"] - before != shard.num_records:
                 raise InputError(
                     f"{files.join(examples.directory, shard.name)}: "

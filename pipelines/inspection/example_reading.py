@@ -8,7 +8,7 @@ import numpy as np
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.config import ExamplesConfig
-from bert_keras.data import dynamic_masking, features, masking, packing
+from bert_keras.data import dynamic_masking, features, packing, tokenization
 from bert_keras.pipelines.inspection import example_decoding
 
 BATCH_SIZE = 512
@@ -17,7 +17,7 @@ BATCH_SIZE = 512
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reader:
     config: ExamplesConfig
-    vocabulary: masking.MaskingVocabulary
+    vocabulary: tokenization.Vocabulary
 
     def read(
         self, messages: Iterable[bytes], *, path: str, first_record: int
@@ -91,7 +91,7 @@ class Reader:
         return arrays
 
     def _check(self, arrays: Mapping[str, np.ndarray]) -> None:
-        size, length = self.vocabulary.size, self.config.max_seq_length
+        size, length = len(self.vocabulary), self.config.max_seq_length
         limits = {
             "input_ids": size,
             "masked_lm_ids": size,

@@ -12,13 +12,8 @@ from bert_keras.pipelines import buckets, instances
 from tests.pipelines import example_messages
 
 CLS, SEP, MASK = 2, 3, 4
-VOCABULARY = masking.MaskingVocabulary(
-    size=400,
-    cls_id=CLS,
-    sep_id=SEP,
-    mask_id=MASK,
-    is_continuation=[token % 5 == 0 for token in range(400)],
-)
+WORDS = (f"{'##' if token % 5 == 0 else ''}{token}" for token in range(5, 400))
+VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *WORDS))
 
 
 def make_documents(number=12, *, seed=0):

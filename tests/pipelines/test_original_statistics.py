@@ -25,17 +25,12 @@ import numpy as np
 import pytest
 
 from bert_keras.core.settings.config import ExamplesConfig
-from bert_keras.data import masking
+from bert_keras.data import features, masking, tokenization
 from bert_keras.pipelines import buckets, instances
 
 CLS, SEP, MASK = 2, 3, 4
-VOCABULARY = masking.MaskingVocabulary(
-    size=1000,
-    cls_id=CLS,
-    sep_id=SEP,
-    mask_id=MASK,
-    is_continuation=[token % 3 == 0 and token > 4 for token in range(1000)],
-)
+WORDS = (f"{'##' if token % 3 == 0 else ''}{token}" for token in range(5, 1000))
+VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *WORDS))
 CONFIG = ExamplesConfig(max_seq_length=64, short_seq_prob=0.3)
 NUM_RUNS = 10_000
 
@@ -135,7 +130,7 @@ def their_runs(config):
         reason="compares with tf-models-official",
     )
     texts = [[[piece(t) for t in s] for s in document] for document in make_documents()]
-    vocab_words = [piece(token) for token in range(VOCABULARY.size)]
+    vocab_words = [piece(token) for token in range(len(VOCABULARY))]
     ids = {word: token for token, word in enumerate(vocab_words)}
     random.seed(0)  # Sizes of runs come from this one.
     runs = []

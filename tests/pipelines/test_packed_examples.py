@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.data import masking, tokenization
+from bert_keras.data import tokenization
 from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import description, example_reading
 from tests import conftest
@@ -105,8 +105,6 @@ def test_a_row_that_breaks_a_rule_is_named(build, vocab_path, change, message):
     change(row)
     message_bytes = records.encode_examples({n: v[None] for n, v in row.items()})
     vocabulary = tokenization.Vocabulary.load(vocab_path)
-    reader = example_reading.Reader(
-        config=PACKED, vocabulary=masking.masking_vocabulary(vocabulary)
-    )
+    reader = example_reading.Reader(config=PACKED, vocabulary=vocabulary)
     with pytest.raises(InputError, match=f"x, record 0: .*{message}"):
         list(reader.read(message_bytes, path="x", first_record=0))

@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import config
-from bert_keras.data import features, masking, tokenization
+from bert_keras.data import features, tokenization
 from bert_keras.training.pretraining import record_batches
 from bert_keras.training.step import replicas
 
@@ -275,7 +275,7 @@ def batches_of(
 ) -> record_batches.RecordBatches:
     return record_batches.RecordBatches(
         config=phase.examples,
-        vocabulary=masking.masking_vocabulary(phase.vocabulary),
+        vocabulary=phase.vocabulary,
         batch_size=phase.batch_size,
         seed=settings.seed,
         shuffle_buffer_size=settings.shuffle_buffer_size,

@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.config import Attention, ExamplesConfig, instances_per_row
-from bert_keras.data import dynamic_masking, features, masking
+from bert_keras.data import dynamic_masking, features, tokenization
 from bert_keras.training.pretraining import record_parsing
 from bert_keras.training.step import replicas
 
@@ -79,7 +79,7 @@ class RecordBatches:
     """
 
     config: ExamplesConfig
-    vocabulary: masking.MaskingVocabulary
+    vocabulary: tokenization.Vocabulary
     batch_size: int
     seed: int
     shuffle_buffer_size: int

@@ -13,7 +13,13 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.core.settings.config import Attention, ExamplesConfig
-from bert_keras.data import dynamic_masking, features, masking, packing, seeded_hash
+from bert_keras.data import (
+    dynamic_masking,
+    features,
+    packing,
+    seeded_hash,
+    tokenization,
+)
 
 NO_LABEL = -1
 """Label of an example that does not count."""
@@ -51,7 +57,7 @@ class Parser(abc.ABC):
     """Makes features of records; for the fields see `record_batches.RecordBatches`."""
 
     config: ExamplesConfig
-    vocabulary: masking.MaskingVocabulary
+    vocabulary: tokenization.Vocabulary
     seed: int
     attention: Attention
     has_dropout: bool
@@ -104,8 +110,8 @@ class Parser(abc.ABC):
             if stored_name in stored:
                 parsed[feature.name] = stored[stored_name]
         limits = {
-            "input_ids": (self.vocabulary.size, "vocabulary"),
-            "masked_lm_ids": (self.vocabulary.size, "vocabulary"),
+            "input_ids": (len(self.vocabulary), "vocabulary"),
+            "masked_lm_ids": (len(self.vocabulary), "vocabulary"),
             "masked_lm_positions": (self.config.max_seq_length, "sequence"),
             "segment_ids": (2, "pair"),
             "instance_ids": (self.config.num_slots + 1, "row"),

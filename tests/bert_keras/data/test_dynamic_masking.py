@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_keras.checkpoints import conversion, run_weights, weights
 from bert_keras.core.settings import config, strict
-from bert_keras.data import dynamic_masking, masking
+from bert_keras.data import dynamic_masking, features, tokenization
 from bert_keras.kinds import registry
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
@@ -48,10 +48,8 @@ def test_a_seed_never_changes():
     assert found.tolist() == [1206987284147694813]
 
 
-# Random tokens are drawn from the first four: many are a [SEP] that is none.
-VOCABULARY = masking.MaskingVocabulary(
-    size=4, cls_id=2, sep_id=3, mask_id=4, is_continuation=[False] * 10
-)
+# Random tokens are drawn from the first five: many are a [SEP] that is none.
+VOCABULARY = tokenization.Vocabulary(features.SPECIAL_TOKENS)
 IDS = np.array([[2, 7, 8, 3, 9, 3, 0, 0], [2, 7, 8, 9, 3, 9, 9, 3]], np.int32)
 
 

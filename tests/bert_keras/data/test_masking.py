@@ -10,12 +10,12 @@ from bert_keras.data import features, masking, tokenization
 
 CLS, SEP, MASK = 2, 3, 4
 # Ids 5 to 59 begin a word, 60 to 99 continue one.
-VOCABULARY = masking.MaskingVocabulary(
-    size=100,
-    cls_id=CLS,
-    sep_id=SEP,
-    mask_id=MASK,
-    is_continuation=[token >= 60 for token in range(100)],
+VOCABULARY = tokenization.Vocabulary(
+    (
+        *features.SPECIAL_TOKENS,
+        *(str(token) for token in range(5, 60)),
+        *(f"##{token}" for token in range(60, 100)),
+    )
 )
 SEQUENCE = [CLS, *range(10, 40), SEP, *range(40, 60), *range(60, 80), SEP]
 WORDS = [CLS, 10, 60, 61, 11, 62, 12, SEP, 63, 64, 13, 65, 14, 15, 66, SEP]
@@ -280,10 +280,3 @@ def test_whole_words_fill_the_number_where_they_can():
     batch = mask([sequence], do_whole_word_mask=True)
     assert batch.input_ids.tolist() == [sequence]
     assert batch.num_masked.tolist() == [0]
-
-
-def test_the_vocabulary_for_masking():
-    tokens = (*features.SPECIAL_TOKENS, "a", "##a", "#", "b##")
-    made = masking.masking_vocabulary(tokenization.Vocabulary(tokens))
-    assert (made.size, made.cls_id, made.sep_id, made.mask_id) == (9, 2, 3, 4)
-    assert made.is_continuation.tolist() == [False] * 6 + [True] + [False] * 2

@@ -7,6 +7,7 @@ import random
 import sys
 import unicodedata
 
+import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
@@ -204,6 +205,8 @@ def test_vocabulary_reads_back_what_it_saves(tmp_path):
     names = ("pad_id", "mask_id", "sep_id", "cls_id", "unk_id")
     assert [getattr(vocabulary, name) for name in names] == [0, 1, 2, 3, 4]
     assert (vocabulary.ids["un"], len(vocabulary)) == (5, 6)
+    vocabulary = tokenization.Vocabulary((*SPECIAL, "a", "##a", "#", "b##"))
+    assert np.flatnonzero(vocabulary.is_continuation).tolist() == [6]
 
 
 def test_digest_is_that_of_the_file_whatever_its_line_ends(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from bert_keras.core import manifest
 from bert_keras.core.settings.config import ExamplesConfig
-from bert_keras.data import features, masking, packing, tokenization
+from bert_keras.data import features, packing, tokenization
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
 from bert_keras.training.pretraining import record_batches
@@ -31,7 +31,7 @@ BATCH_SIZE = 8
 
 @pytest.fixture(scope="module")
 def vocabulary(tiny_vocab):
-    return masking.masking_vocabulary(tokenization.Vocabulary.load(tiny_vocab))
+    return tokenization.Vocabulary.load(tiny_vocab)
 
 
 @pytest.fixture(scope="module")

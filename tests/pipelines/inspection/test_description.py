@@ -207,7 +207,7 @@ def test_plain_examples_are_shown_as_in_a_first_epoch(tmp_path, monkeypatch):
         "masked when loaded; shown as in the first epoch of a run with seed 12345"
     )
     # Which two of thirteen tokens are hidden follows from (seed, epoch, record).
-    vocabulary = masking.masking_vocabulary(tokenization.Vocabulary(TOKENS))
+    vocabulary = tokenization.Vocabulary(TOKENS)
     config = ExamplesConfig(max_seq_length=16, max_predictions_per_seq=4)
     masked = [
         masking.mask_batch(

@@ -22,7 +22,7 @@ def shards(tiny_examples):
 
 @pytest.fixture(scope="module")
 def vocabulary(tiny_vocab):
-    return masking.masking_vocabulary(tokenization.Vocabulary.load(tiny_vocab))
+    return tokenization.Vocabulary.load(tiny_vocab)
 
 
 @pytest.fixture(scope="module")
