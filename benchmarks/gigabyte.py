@@ -113,7 +113,7 @@ def read_lines(_: str, path: Path) -> list[list[list[str]]]:
         read = path.read_text().split("\n")
     else:
         read = filters.read_lines(str(path))
-    lines = dict.fromkeys(line.strip() for line in read if words.has_words(line, 5))
+    lines = dict.fromkeys(line.strip() for line in read if words.count_words(line) > 4)
     split = iter([one for line in lines for one in sentences.split_sentences(line)])
     paragraphs = iter(lambda: list(itertools.islice(split, 5)), [])
     return list(iter(lambda: list(itertools.islice(paragraphs, 4)), []))

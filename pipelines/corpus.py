@@ -92,9 +92,7 @@ def build_corpus(
         )
     if encoding is not None:
         encodings.check_name(encoding)
-    inputs = reading.find_inputs(
-        sources, source.Options(allow_cut_dumps=allow_cut_dumps)
-    )
+    inputs = reading.find_inputs(sources, allow_cut_dumps=allow_cut_dumps)
     overlap = None
     if exclude_overlap_with:
         overlap = filters.read_overlap(exclude_overlap_with)
@@ -336,11 +334,11 @@ class _Read(steps.Worker):
         config = self._job.config
         counts: Counter[str] = Counter()
         rejects = []
-        options = source.Options(
-            drop_lists=config.drop_lists, encoding=self._job.encoding
-        )
         context = source.Context(
-            options=options, advance=self._heartbeat.add, counts=counts
+            drop_lists=config.drop_lists,
+            encoding=self._job.encoding,
+            advance=self._heartbeat.add,
+            counts=counts,
         )
         for document in reading.read_range(part, context):
             if isinstance(document, source.Reject):

@@ -11,7 +11,6 @@ characters that translations take for each English word, rounded: Chinese 1.6 (t
 Human Rights (30 words) Japanese 2.6, Thai 4.3. Korean has spaces.
 """
 
-import itertools
 import re
 
 # Characters of Unicode's blocks, as literals: a class like `\w` would grow with the
@@ -56,11 +55,3 @@ def count_words(text: str) -> int:
     if not has_unspaced(text):
         return len(text.split())
     return sum(1 for _ in _WORD.finditer(text))
-
-
-def has_words(text: str, at_least: int) -> bool:
-    """Whether a text has at least `at_least` words; reads no further than these."""
-    if not has_unspaced(text):
-        return len(text.split(maxsplit=at_least)) >= at_least
-    words = itertools.islice(_WORD.finditer(text), at_least)
-    return sum(1 for _ in words) == at_least

@@ -8,7 +8,7 @@ cut into parts.
 
 import bisect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -145,17 +145,15 @@ def _ended(marks: list[_Mark], num_bytes: int) -> list[_Mark]:
     return [mark._replace(kind="end") if is_end(mark) else mark for mark in marks]
 
 
-def _books(marks: list[_Mark], num_bytes: int) -> Iterator[tuple[int, int, int]]:
-    """Yields the start of the header, end of the text and stop of each book.
+def _books(marks: list[_Mark], num_bytes: int) -> Iterable[tuple[int, int, int]]:
+    """Returns the start of the header, end of the text and stop of each book.
 
     A book stops where the next one's header starts, and the last one with the file.
     """
     texts = _texts(marks, num_bytes) or [(0, num_bytes)]
     starts = [0, *(start for start, _ in texts[1:])]
-    for start, (_, end), stop in zip(
-        starts, texts, [*starts[1:], num_bytes], strict=True
-    ):
-        yield start, end, stop
+    ends = [end for _, end in texts]
+    return zip(starts, ends, [*starts[1:], num_bytes], strict=True)
 
 
 def _texts(marks: list[_Mark], num_bytes: int) -> list[tuple[int, int]]:

@@ -9,16 +9,8 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from bert_keras.pipelines import words
-
-
-@dataclass(frozen=True, kw_only=True)
-class Book:
-    title: str
-    paragraphs: tuple[str, ...]
-    """In order, each on one line."""
 
 
 def parse_book(
@@ -27,8 +19,9 @@ def parse_book(
     name: str,
     is_later_part: bool = False,
     counts: Counter[str] | None = None,
-) -> Book:
-    """Extracts title (`name` if the text has none) and running text.
+) -> tuple[str, list[str]]:
+    """Returns the title (`name` if the text has none), and the paragraphs of running
+    text in order, each on one line.
 
     Line ends are `\\n`; a later part has no front matter. `counts` is incremented for
     each rule that drops something: `notes`, `page marks` and `line notes`; all others
@@ -47,8 +40,7 @@ def parse_book(
     kept = _drop_contents(blocks)
     counts["contents"] += len(blocks) - len(kept)
     paragraphs = [_join(block) for block in _running_text(kept, counts)]
-    title = title_of(header) or name
-    return Book(title=title, paragraphs=tuple(filter(None, paragraphs)))
+    return title_of(header) or name, list(filter(None, paragraphs))
 
 
 # Project Gutenberg's own text.
@@ -317,7 +309,7 @@ def _is_heading(lines: list[str], text: str) -> bool:
     if len(lines) > 3 or max(map(len, lines)) > 59 or len(text) > 119:
         return False
     # In scripts without spaces, 119 characters may be 60 words.
-    return not words.has_unspaced(text) or not words.has_words(text, 20)
+    return not words.has_unspaced(text) or words.count_words(text) < 20
 
 
 # Lines -> one paragraph.

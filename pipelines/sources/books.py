@@ -21,7 +21,7 @@ class Books:
     name: ClassVar[str] = "books"
     description: ClassVar[str] = "plain-text books, one or many in a file"
 
-    def check(self, path: str, options: source.Options) -> str:
+    def check(self, path: str, *, allow_cut_dumps: bool) -> str:
         """Checks a file; a file like BookCorpus's is read by `sentences`."""
         with files.open_to_read(path) as file:
             start = file.read(4096)
@@ -85,7 +85,7 @@ def _read_book(
 ) -> source.SourceDocument | source.Reject | None:
     from bert_keras.pipelines.sources import book_cutter, book_text, encodings
 
-    counts, otherwise = context.counts, context.options.encoding
+    counts, otherwise = context.counts, context.encoding
     file.seek(piece.start)
     data = file.read(piece.stop - piece.start)
     digest = hashlib.sha256(data).hexdigest()
@@ -105,17 +105,17 @@ def _read_book(
         head = head_bytes.decode(encoding or codec, errors="replace")
         title = book_text.title_of(book_text.split_header(head)[0]) or title
     cleaned: Counter[str] = Counter()
-    book = book_text.parse_book(
+    title, paragraphs = book_text.parse_book(
         text, name=title, is_later_part=is_later_part, counts=cleaned
     )
     counts.update({f"cleaned/{rule}": cleaned[rule] for rule in +cleaned})
-    if not book.paragraphs:
+    if not paragraphs:
         counts["dropped/no running text"] += 1
         return None
     return source.SourceDocument(
         id=f"{name}:{digest[:12]}",
         rank="",
         source="books",
-        title=book.title,
-        paragraphs=list(book.paragraphs),
+        title=title,
+        paragraphs=paragraphs,
     )

@@ -38,10 +38,6 @@ _LANGUAGES = (
 _WESTERN = "".join(_LANGUAGES[:8])
 
 
-class UnknownEncodingError(ValueError):
-    """Text in an encoding that is not known for sure."""
-
-
 def check_name(name: str) -> None:
     try:
         "a".encode(name)
@@ -53,7 +49,11 @@ def check_name(name: str) -> None:
 
 
 def detect(data: bytes) -> str:
-    """Returns Python's name of the encoding of a text, if exactly one fits."""
+    """Returns Python's name of the encoding of a text.
+
+    Raises:
+        ValueError: the encoding is not known for sure.
+    """
     lines = [line for line in data.split(b"\n") if _NOT_ASCII.search(line[:1000])]
     sample = b"\n".join(lines)[:_SAMPLE_BYTES] or data[:_SAMPLE_BYTES]
     if b"\n" in sample:
@@ -62,7 +62,7 @@ def detect(data: bytes) -> str:
     if num_high > (num_high + len(_ASCII_LETTER.findall(sample))) / 4 and num_high > 9:
         best = charset_normalizer.from_bytes(sample, cp_isolation=_OTHER_SCRIPTS).best()
         if best is None:
-            raise UnknownEncodingError(_UNKNOWN)
+            raise ValueError(_UNKNOWN)
         return codecs.lookup(best.encoding).name
     best_score, best_name = max((_score(sample, name), name) for name in _LATIN[1:])
     if best_score > 0.97 and best_score > _score(sample, _LATIN[0]) + 0.02:
@@ -71,7 +71,7 @@ def detect(data: bytes) -> str:
     letters = [letter for letter in text if letter > "\x7f"]
     num_known = sum(letter in _WESTERN + _MARKS for letter in letters)
     if len(letters) > 9 and num_known < 0.7 * len(letters):
-        raise UnknownEncodingError(_UNKNOWN)
+        raise ValueError(_UNKNOWN)
     return _LATIN[0]
 
 
@@ -115,8 +115,7 @@ def decode(
             # Windows-1252 leaves five bytes undefined, and always counted as a last
             # resort.
             if encoding != _LATIN[0] and text.count("\ufffd") * 100 > len(text):
-                reason = f"neither UTF-8 nor {encoding}: give --encoding"
-                raise UnknownEncodingError(reason)
+                raise ValueError(f"neither UTF-8 nor {encoding}: give --encoding")
     name = encoding.removesuffix("-le").removesuffix("-be")
     return text.replace("\r\n", "\n").replace("\r", "\n"), name
 

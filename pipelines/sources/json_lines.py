@@ -11,7 +11,7 @@ class JsonLines:
     name: ClassVar[str] = "jsonl"
     description: ClassVar[str] = 'JSON lines of {"id": ..., "text": ...}'
 
-    def check(self, path: str, options: source.Options) -> str:
+    def check(self, path: str, *, allow_cut_dumps: bool) -> str:
         start = text_lines.check_packing(path)
         if start.lstrip().startswith(b"<doc "):
             raise InputError(

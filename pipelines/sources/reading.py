@@ -16,7 +16,7 @@ from bert_keras.pipelines.sources import SOURCES, source
 
 
 def find_inputs(
-    patterns: Mapping[str, Sequence[str]], options: source.Options = source.DEFAULTS
+    patterns: Mapping[str, Sequence[str]], *, allow_cut_dumps: bool = False
 ) -> list[source.Input]:
     """Expands patterns, by source, into files, each once; checks how each begins."""
     if not any(patterns.values()):
@@ -28,7 +28,7 @@ def find_inputs(
         for path in (path for p in kind_patterns for path in _match(kind, p)):
             key = path if files.is_remote(path) else os.path.realpath(path)
             if (kind, key) not in inputs:
-                inputs[kind, key] = _check(kind, path, options)
+                inputs[kind, key] = _check(kind, path, allow_cut_dumps)
     return sorted(inputs.values(), key=lambda item: (item.kind, item.path))
 
 
@@ -96,10 +96,10 @@ def _match(kind: str, pattern: str) -> list[str]:
     return paths
 
 
-def _check(kind: str, path: str, options: source.Options) -> source.Input:
+def _check(kind: str, path: str, allow_cut_dumps: bool) -> source.Input:
     try:
         num_bytes = files.size(path)
-        kind = SOURCES[kind].check(path, options)
+        kind = SOURCES[kind].check(path, allow_cut_dumps=allow_cut_dumps)
     except OSError as error:
         raise _unreadable(path, error) from None
     return source.Input(kind=kind, path=path, num_bytes=num_bytes)

@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
-from typing import BinaryIO, ClassVar, NamedTuple
+from typing import BinaryIO, ClassVar
 
 from bert_keras.core import files
 from bert_keras.pipelines.sources import source, text_lines
@@ -21,15 +21,6 @@ _SENTENCE_END = re.compile(r"[.!?…:;][\s\"'`”’»)\]]*$")
 # Not the points of "mr. bean", nor "`` who ? '' he asked .".
 _INNER_END = re.compile(r"(?:[^\W\d_]{4}|\s)\.[\"'`”’»)\]]*\s[^\W\d_]")
 _GUTENBERG = re.compile(rb"PROJECT GUTENBERG E(?:BOOK|TEXT)")
-
-
-class Block(NamedTuple):
-    """A document, or a part of a long one."""
-
-    offset: int
-    """The first byte in the text of the file."""
-    lines: list[bytes | None]
-    """Lines that are not blank; `None`: longer than 64 MiB."""
 
 
 def is_one_sentence_a_line(file: BinaryIO) -> bool:
@@ -54,8 +45,13 @@ def is_one_sentence_a_line(file: BinaryIO) -> bool:
     )
 
 
-def read_blocks(file: BinaryIO, path: str, start: int, stop: int) -> Iterator[Block]:
+def read_blocks(
+    file: BinaryIO, path: str, start: int, stop: int
+) -> Iterator[tuple[int, list[bytes | None]]]:
     """Reads the documents of a range; adjacent ranges hold each line once.
+
+    Yields the offset in the text of each document, or part of a long one, and its lines
+    that are not blank, `None` for a line of more than 64 MiB.
 
     A range begins at the first blank line at or after a multiple of `PART_BYTES`, in
     bytes of the text; without a blank line before the next multiple, at the first line.
@@ -70,7 +66,7 @@ def read_blocks(file: BinaryIO, path: str, start: int, stop: int) -> Iterator[Bl
         while offset >= passed + PART_BYTES:
             if cut is not None:
                 if cut[0] and not is_before:
-                    yield Block(begin, lines[: cut[0]])
+                    yield begin, lines[: cut[0]]
                 if passed >= stop:
                     return
                 begin = cut[1] if cut[0] else begin
@@ -83,12 +79,12 @@ def read_blocks(file: BinaryIO, path: str, start: int, stop: int) -> Iterator[Bl
             lines.append(line)
             continue
         if lines and not is_before:
-            yield Block(begin, lines)
+            yield begin, lines
         if offset >= stop:
             return
         lines, cut, is_before = [], None, False
     if lines and not is_before:
-        yield Block(begin, lines)
+        yield begin, lines
 
 
 class Sentences:
@@ -99,7 +95,7 @@ class Sentences:
         "a sentence a line; a blank line or a new file begins a document"
     )
 
-    def check(self, path: str, options: source.Options) -> str:
+    def check(self, path: str, *, allow_cut_dumps: bool) -> str:
         start = text_lines.check_packing(path)
         source.check_no_html(start, path, expected="lines of text")
         return self.name
@@ -113,18 +109,16 @@ class Sentences:
 
         name = files.name_of(part.path)
         with text_lines.open_range(part, context.advance) as (file, stop, progress):
-            for block in read_blocks(file, part.path, part.start, stop):
+            for offset, block in read_blocks(file, part.path, part.start, stop):
                 progress.update()
                 context.counts["items_read"] += 1
-                data = b"\n".join(filter(None, block.lines))
+                data = b"\n".join(filter(None, block))
                 try:
-                    if None in block.lines:
+                    if None in block:
                         raise ValueError("longer than 64 MiB")
-                    text, codec = encodings.decode(
-                        data, otherwise=context.options.encoding
-                    )
+                    text, codec = encodings.decode(data, otherwise=context.encoding)
                 except ValueError as error:
-                    place = f"byte {block.offset}"
+                    place = f"byte {offset}"
                     yield source.Reject(part.path, place, "", str(error))
                     continue
                 context.counts[f"encoding/{codec}"] += 1

@@ -38,19 +38,6 @@ class Range:
     """The `book_cutter.Piece`s of books in this part. Empty: `read` finds them."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    allow_cut_dumps: bool = False
-    """Whether plain dumps may end before `</mediawiki>`."""
-    drop_lists: bool = True
-    """Whether disambiguation and list pages of Wikipedia are left out."""
-    encoding: str | None = None
-    """Encoding of books and lines that are not UTF-8; `None`: detect it."""
-
-
-DEFAULTS = Options()
-
-
 class SourceDocument(NamedTuple):
     """A document of a source, not yet split into sentences."""
 
@@ -78,7 +65,10 @@ Items = Iterator[SourceDocument | Reject]
 class Context:
     """The options of a reader, and where it reports."""
 
-    options: Options = DEFAULTS
+    drop_lists: bool = True
+    """Whether disambiguation and list pages of Wikipedia are left out."""
+    encoding: str | None = None
+    """Encoding of books and lines that are not UTF-8; `None`: detect it."""
     advance: Advance = lambda _: None
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -91,10 +81,11 @@ class Source(Protocol):
     description: ClassVar[str]
     """For the help text."""
 
-    def check(self, path: str, options: Options) -> str:
+    def check(self, path: str, *, allow_cut_dumps: bool) -> str:
         """Finds at once what would otherwise stop the job later.
 
-        Returns the name of the source that reads the file: nearly always its own.
+        With `allow_cut_dumps`, plain dumps may end before `</mediawiki>`. Returns the
+        name of the source that reads the file: nearly always its own.
         """
         ...
 

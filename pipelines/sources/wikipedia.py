@@ -17,10 +17,10 @@ class Wikipedia:
     name: ClassVar[str] = "wikipedia"
     description: ClassVar[str] = "MediaWiki dumps (.xml, .xml.bz2, .xml.gz)"
 
-    def check(self, path: str, options: source.Options) -> str:
+    def check(self, path: str, *, allow_cut_dumps: bool) -> str:
         from bert_keras.pipelines.sources import dump_pages
 
-        dump_pages.check_dump(path, allow_cut=options.allow_cut_dumps)
+        dump_pages.check_dump(path, allow_cut=allow_cut_dumps)
         return self.name
 
     def split(self, item: source.Input, max_bytes: int) -> list[source.Range]:
@@ -55,7 +55,7 @@ class Wikipedia:
                 yield source.Reject(part.path, page_id, page.title or "", page.reason)
                 continue
             reason = page.reason_to_drop
-            if reason is None and context.options.drop_lists:
+            if reason is None and context.drop_lists:
                 reason = filters.page_reason(page.title, page.text)
             if reason:
                 counts[f"dropped/{reason}"] += 1

@@ -56,7 +56,7 @@ def read(path, kind, *, start=0, stop=None, **options):
     [item] = reading.find_inputs({kind: [str(path)]})
     stop = item.num_bytes if stop is None else stop
     part = source.Range(kind=kind, path=item.path, start=start, stop=stop)
-    context = source.Context(options=source.Options(**options), advance=consumed.append)
+    context = source.Context(**options, advance=consumed.append)
     found = list(reading.read_range(part, context))
     assert sum(consumed) == stop - start
     return found, dict(context.counts)

@@ -13,7 +13,7 @@ LINES = [f"this is sentence number {number} , she said ." for number in range(60
 def read(data, start=0, stop=None):
     stop = len(data) if stop is None else stop
     blocks = sentences.read_blocks(io.BytesIO(data), "a.txt", start, stop)
-    return [(block.offset, tuple(block.lines)) for block in blocks]
+    return [(offset, tuple(block)) for offset, block in blocks]
 
 
 def test_a_blank_line_begins_a_document():
