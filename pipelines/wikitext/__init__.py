@@ -10,35 +10,12 @@ from collections import Counter
 
 from bert_keras.pipelines.wikitext import lines, markup
 
-RULES = {
-    "categories": "[[Category:...]]",
-    "code": "<pre>, <source>, <syntaxhighlight>",
-    "comments": "<!-- ... -->",
-    "extensions": "<timeline>, <score>, <imagemap> and other tags that draw something",
-    "files": "[[File:...]] with its caption",
-    "formulas": "<math>, <chem>, <ce>, <hiero>",
-    "fragments": "short paragraphs that are no sentence, and pointers: 'See also ...'",
-    "galleries": "<gallery>",
-    "headings": "lines of == ... ==, <h1> to <h6>, lines all in bold",
-    "horizontal_rules": "lines of ----",
-    "language_links": "[[de:...]]",
-    "leads": "a paragraph that only announces what was dropped: 'It may refer to:'",
-    "lists": "items: lines that begin with * # : or ;, and <ul>, <ol>, <dl>",
-    "preformatted": "lines that begin with a space",
-    "references": "<ref> and <references>",
-    "table_rows": "lines that begin with a bar outside of a table",
-    "tables": "{| ... |} and <table>",
-    "templates": "{{...}} that stand for no words we know, and parameters {{{...}}}",
-    "without_letters": "paragraphs without any letter",
-}
-"""Names of the counters of `clean`, and what each counts as dropped."""
-
 
 def clean(wikitext: str, counts: Counter[str] | None = None) -> list[str]:
     """Returns the running text of a page: paragraphs in order, each on one line.
 
     No paragraph is empty or a mere fragment. `counts` is incremented whenever a rule
-    drops something, by the names in `RULES`.
+    drops something; docs/data.md lists the rules.
     """
     counts = Counter() if counts is None else counts
     found = lines.paragraphs(markup.resolve(wikitext, counts), counts)

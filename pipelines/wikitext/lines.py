@@ -163,12 +163,9 @@ _OTHER_SPACE = re.compile(
 def _decode(text: str) -> str:
     """Decodes entities; white space other than line ends becomes a space."""
     if "&" in text:
-        text = _ENTITY.sub(_unescape, text.replace("&nbsp;", " "))
+        text = text.replace("&nbsp;", " ")
+        text = _ENTITY.sub(lambda entity: _character(entity[0]), text)
     return _OTHER_SPACE.sub(" ", text)
-
-
-def _unescape(entity: re.Match[str]) -> str:
-    return _character(entity[0])
 
 
 @functools.lru_cache(maxsize=4096)

@@ -243,8 +243,9 @@ def _take_tag(scan: _Scan, mark: str, name: str, end: int) -> int:
     if name in _BREAKING_TAGS:
         scan.kept.append(" " if name == "br" else "\n\n")
         # A space at the beginning of a line would mean preformatted text.
-        spaces = _SPACES.match(scan.text, end)
-        return spaces.end() if spaces else end
+        while scan.text.startswith(" ", end):
+            end += 1
+        return end
     if name in _RAW_TAGS:
         if not is_end and not mark.endswith("/>"):
             return _after_raw(scan, end, name)
@@ -296,8 +297,6 @@ def _resolve_link(content: str, counts: Counter[str]) -> str:
             target = rest
     return label if bar and label.strip(" \0") else target.strip().removeprefix("#")
 
-
-_SPACES = re.compile(" *+")
 
 # Chinese and Serbian: -{zh-hans:...; zh-hant:...}-, -{flag|...}-. With these flags, it
 # shows nothing, but defines the spelling of words elsewhere.

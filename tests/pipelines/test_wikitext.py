@@ -10,7 +10,7 @@ import pytest
 from bert_keras.pipelines import wikitext
 from bert_keras.pipelines.sources import dump_pages
 from bert_keras.pipelines.wikitext import lines, markup
-from tests.pipelines import cost
+from tests.pipelines import cost, test_wikitext_pages
 
 DEMO = Path(__file__).resolve().parents[2] / "bert_keras" / "demo_articles.xml"
 
@@ -196,7 +196,7 @@ def test_any_soup_of_markup_is_cleaned():
         for paragraph in wikitext.clean(source, counts):
             assert paragraph == " ".join(paragraph.split()) != ""
             assert re.search(r"[^\W\d_]", paragraph)
-    assert set(counts) < set(wikitext.RULES)
+    assert set(counts) < test_wikitext_pages.RULES
     assert min(counts.values()) > 0
 
 
@@ -274,7 +274,7 @@ def test_no_markup_is_left_in_real_dumps(shared_data):
     assert {key: left[key] for key in left if key not in GENUINE} == {}
     assert set(GENUINE) <= set(left)
     assert num_words > 1_500_000
-    assert set(counts) <= set(wikitext.RULES)
+    assert set(counts) <= test_wikitext_pages.RULES
 
 
 def word_counts(text: str) -> Counter[str]:
