@@ -131,10 +131,7 @@ def write_shard(
     compression: Compression = "none",
 ) -> manifest.Shard:
     """Writes a TFRecord file: the same records give the same bytes; if compressed, with
-    the same zlib.
-
-    The name of a compressed file ends in `.gz`, by which `read_records` recognises it.
-    """
+    the same zlib."""
     level = 6 if compression == "gzip" else None
     return write_hashed(path, map(tfrecords.frame, records), level=level)
 
@@ -185,14 +182,9 @@ class _HashedFile(io.RawIOBase):
 
 
 def read_records(
-    path: str | Path, *, compression: Compression | None = None
+    path: str | Path, *, compression: Compression = "none"
 ) -> Iterator[bytes]:
-    """Yields the records of a TFRecord file, each checked against its CRC.
-
-    If `compression` is `None`, a file is gzip if its name ends in `.gz`.
-    """
-    if compression is None:
-        compression = "gzip" if str(path).endswith(".gz") else "none"
+    """Yields the records of a TFRecord file, each checked against its CRC."""
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(files.open_to_read(path))
         if compression == "gzip":

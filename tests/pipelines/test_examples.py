@@ -83,7 +83,9 @@ def read_shards(directory):
     return {
         shard.name: [
             example_messages.decode(record)
-            for record in records.read_records(directory / shard.name)
+            for record in records.read_records(
+                directory / shard.name, compression=made.config["compression"]
+            )
         ]
         for shard in made.shards
     }
