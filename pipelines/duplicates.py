@@ -40,9 +40,7 @@ _ROW_TYPE = np.dtype("<u8")
 def paragraph_hash(paragraph: Paragraph) -> int:
     """Returns 64 bits that tell paragraphs apart, regardless of white space."""
     # All white space goes: Chinese has no space between sentences.
-    text = text_of(paragraph)
-    # Most text is printable, with no white space but blanks.
-    text = text.replace(" ", "") if text.isprintable() else "".join(text.split())
+    text = "".join(text_of(paragraph).split())
     return _hash(text.encode("utf-8", "surrogatepass"))
 
 

@@ -183,14 +183,13 @@ class PartnerChooser:
 
     def __init__(self, sources: Sequence[str], *, any_source: bool = False):
         self.sources = sources
-        self._all = list(range(len(sources)))
+        self._all = range(len(sources))
         by_source: dict[str, list[int]] = {}
-        self._ranks = []
         for index, source in enumerate(sources):
-            peers = by_source.setdefault("" if any_source else source, [])
-            self._ranks.append(len(peers))
-            peers.append(index)
-        self._peers = [by_source["" if any_source else s] for s in sources]
+            by_source.setdefault(source, []).append(index)
+        self._peers: list[Sequence[int]] = [
+            self._all if any_source else by_source[s] for s in sources
+        ]
 
     @property
     def has_partners(self) -> bool:
@@ -198,11 +197,12 @@ class PartnerChooser:
 
     def draw(self, document: int, rng: random.Random) -> int:
         """Returns the index of a partner; `has_partners` must hold."""
-        peers, rank = self._peers[document], self._ranks[document]
+        peers = self._peers[document]
         if len(peers) == 1:
-            peers, rank = self._all, document
+            peers = self._all
         choice = below(len(peers) - 1, rng)
-        return peers[choice + (choice >= rank)]
+        # Peers ascend: from the document on, the choice is the next one.
+        return peers[choice + (peers[choice] >= document)]
 
 
 def make_pairs(
@@ -323,10 +323,8 @@ def unique_documents(documents: Iterable[Document]) -> list[Document]:
     """
     by_id: dict[str, Document] = {}
     for document in documents:
-        other = by_id.setdefault(document.id, document)
-        if other is document:
-            continue
-        if list(document.token_ids) < list(other.token_ids):
+        other = by_id.get(document.id)
+        if other is None or list(document.token_ids) < list(other.token_ids):
             by_id[document.id] = document
     return [by_id[document_id] for document_id in sorted(by_id)]
 

@@ -60,7 +60,7 @@ _ALONE_OF_THREE_BYTES = _alone_of_three_bytes()
 
 
 class BatchTokenizer:
-    """Tokenizer of many texts at once; remembers words, but does not pickle them."""
+    """Tokenizer of many texts at once, which remembers words."""
 
     def __init__(self, tokenizer: tokenization.Tokenizer):
         self.tokenizer = tokenizer
@@ -68,9 +68,6 @@ class BatchTokenizer:
         self._pool = array(tokenizer.typecode)
         """Ids of the words of the table, end to end."""
         self._long = tokenization.Memo(self._encode_word)
-
-    def __reduce__(self) -> tuple[type["BatchTokenizer"], tuple[object, ...]]:
-        return BatchTokenizer, (self.tokenizer,)
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Encodes texts without special tokens. Returns the ids of all, end to end, of

@@ -138,20 +138,18 @@ def record_features(config: ExamplesConfig) -> tuple[Feature, ...]:
     Static records of `full_sentences` may hold meaningless `next_sentence_labels`,
     which are left out here.
     """
-    stored = batch_features(config)
-    if config.masking == "dynamic":
-        stored = tuple(
-            replace(feature, length=None) if feature.name == "input_ids" else feature
-            for feature in stored
-            if feature.name in ("input_ids", "next_sentence_labels")
-        )
-    if config.pack_instances:
-        stored = tuple(
-            replace(f, length=None) if f.name == "next_sentence_labels" else f
-            for f in stored
-        )
+    is_varying = {
+        "input_ids": config.masking == "dynamic",
+        "next_sentence_labels": config.pack_instances,
+    }
     return tuple(
-        replace(feature, name=stored_name(feature.name, config)) for feature in stored
+        replace(
+            feature,
+            name=stored_name(feature.name, config),
+            length=None if is_varying.get(feature.name) else feature.length,
+        )
+        for feature in batch_features(config)
+        if config.masking == "static" or feature.name in is_varying
     )
 
 

@@ -11,7 +11,6 @@ import importlib.metadata
 import io
 import os
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import bert_keras
@@ -23,7 +22,6 @@ DISTRIBUTION = "bert-keras"
 NAME = f"bert_keras-{__version__}-py3-none-any.whl"
 
 _INFO = f"bert_keras-{__version__}.dist-info"
-_NO_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def write_wheel(directory: str | os.PathLike[str]) -> str:
@@ -34,7 +32,7 @@ def write_wheel(directory: str | os.PathLike[str]) -> str:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in members.items():
-            member = zipfile.ZipInfo(name, date_time=_NO_DATE)
+            member = zipfile.ZipInfo(name)  # dated 1980
             member.compress_type = zipfile.ZIP_DEFLATED
             member.external_attr = 0o644 << 16
             archive.writestr(member, data)
@@ -46,15 +44,13 @@ def write_wheel(directory: str | os.PathLike[str]) -> str:
 
 def _package_files() -> dict[str, bytes]:
     root = Path(bert_keras.__file__).parent
-    names = (path.relative_to(root.parent).as_posix() for path in _files_below(root))
-    return {name: (root.parent / name).read_bytes() for name in sorted(names)}
-
-
-def _files_below(root: Path) -> Iterator[Path]:
+    members = {}
     # `pipelines` and `tpu` are links in a checkout, which `rglob` does not follow.
     for directory, _, names in os.walk(root, followlinks=True):
         if not directory.endswith("__pycache__"):
-            yield from (Path(directory, name) for name in names)
+            for path in (Path(directory, name) for name in names):
+                members[path.relative_to(root.parent).as_posix()] = path.read_bytes()
+    return dict(sorted(members.items()))
 
 
 def _metadata_files() -> dict[str, bytes]:

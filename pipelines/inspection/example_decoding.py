@@ -49,14 +49,10 @@ message_type { name: "Int64List"
 """
 
 
-def _message_class() -> Any:
-    # In a pool of its own: TensorFlow's has these messages, too.
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(text_format.Parse(_SCHEMA, descriptor_pb2.FileDescriptorProto()))
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Example"))
-
-
-_Example = _message_class()
+# In a pool of its own: TensorFlow's has these messages, too.
+_POOL = descriptor_pool.DescriptorPool()
+_POOL.Add(text_format.Parse(_SCHEMA, descriptor_pb2.FileDescriptorProto()))
+_Example: Any = message_factory.GetMessageClass(_POOL.FindMessageTypeByName("Example"))
 _NOTHING = np.empty(0, np.int64)
 
 

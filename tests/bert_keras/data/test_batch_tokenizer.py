@@ -2,7 +2,6 @@
 
 import functools
 import json
-import pickle
 import random
 import sys
 import unicodedata
@@ -162,11 +161,3 @@ def test_words_that_want_the_same_slot_are_told_apart(monkeypatch):
     # What a free slot still holds is nobody's.
     batch._table.clear()
     assert_same(batch.tokenizer, ["\0 a"], batch)
-
-
-def test_pickles_without_what_it_remembers():
-    batch = batch_tokenizer.BatchTokenizer(small(False))
-    batch.encode(["the the a"])
-    copy = pickle.loads(pickle.dumps(batch))
-    assert not copy._table._low.any()
-    assert_same(batch.tokenizer, ["the a thE"], copy)
