@@ -47,10 +47,15 @@ def plain_examples(
 ) -> dict[str, np.ndarray]:
     """Returns the `PLAIN_FEATURES` of records without masks, each int32."""
     is_token = np.arange(input_ids.shape[1]) < lengths[:, np.newaxis]
+    segment_ids = np.zeros_like(input_ids, np.int32)
+    if config.packing == "sentence_pairs":
+        is_sep = (input_ids == vocabulary.sep_id).astype(np.int32)
+        num_sep_before = np.cumsum(is_sep, axis=1) - is_sep
+        segment_ids = ((num_sep_before > 0) & is_token).astype(np.int32)
     return {
         "input_ids": input_ids,
         "input_mask": is_token.astype(np.int32),
-        "segment_ids": _segment_ids(input_ids, is_token, vocabulary.sep_id, config),
+        "segment_ids": segment_ids,
     }
 
 
@@ -80,13 +85,3 @@ def mask_examples(
         "masked_lm_ids": masked.labels,
         "masked_lm_weights": is_prediction.astype(np.float32),
     }
-
-
-def _segment_ids(
-    input_ids: np.ndarray, is_token: np.ndarray, sep_id: int, config: ExamplesConfig
-) -> np.ndarray:
-    if config.packing == "full_sentences":
-        return np.zeros_like(input_ids, np.int32)
-    is_sep = (input_ids == sep_id).astype(np.int32)
-    num_sep_before = np.cumsum(is_sep, axis=1) - is_sep
-    return ((num_sep_before > 0) & is_token).astype(np.int32)
