@@ -3,7 +3,8 @@
 import importlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from apache_beam.options import pipeline_options
 
@@ -42,16 +43,7 @@ def _problems(options: pipeline_options.PipelineOptions) -> Iterator[str]:
             f"--project expects the id of a project, such as my-project-1, got "
             f"{values['project']!r} (not its number, not its title)"
         )
-    locations = [n for n in ("temp_location", "staging_location") if values[n]]
-    if not locations:
-        yield "DataflowRunner needs --temp_location gs://BUCKET/... after `--`"
-    for name in locations:
-        # Beam would look for, and make, a default bucket instead.
-        if not _BUCKET.match(values[name]):
-            yield (
-                f"--{name} expects gs://BUCKET/..., with a bucket's name of three "
-                f"small letters or digits at least, got {values[name]!r}"
-            )
+    yield from _location_problems(values)
     for name in ("num_workers", "max_num_workers", "number_of_worker_harness_threads"):
         if values[name] is not None and values[name] < 1:
             yield f"--{name} must be at least 1, got {values[name]}"
@@ -63,6 +55,19 @@ def _problems(options: pipeline_options.PipelineOptions) -> Iterator[str]:
             "dataflow` builds and stages it, or give --extra_package WHEEL, "
             "--setup_file or --sdk_container_image after `--`"
         )
+
+
+def _location_problems(values: Mapping[str, Any]) -> Iterator[str]:
+    locations = [n for n in ("temp_location", "staging_location") if values[n]]
+    if not locations:
+        yield "DataflowRunner needs --temp_location gs://BUCKET/... after `--`"
+    for name in locations:
+        # Beam would look for, and make, a default bucket instead.
+        if not _BUCKET.match(values[name]):
+            yield (
+                f"--{name} expects gs://BUCKET/..., with a bucket's name of three "
+                f"small letters or digits at least, got {values[name]!r}"
+            )
 
 
 def _is_dataflow(options: pipeline_options.PipelineOptions) -> bool:
