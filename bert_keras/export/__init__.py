@@ -1,6 +1,6 @@
 """`bert-keras export`: trained models in formats that load without this project."""
 
 from bert_keras.export.quantized.accuracy_check import table
-from bert_keras.export.writing import FORMS, LABELS_NAME, export_model
+from bert_keras.export.writing import export_model
 
-__all__ = ["FORMS", "LABELS_NAME", "export_model", "table"]
+__all__ = ["export_model", "table"]

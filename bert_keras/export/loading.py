@@ -4,9 +4,8 @@ from pathlib import Path
 
 from bert_keras.checkpoints import native, run_directory, weights
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import config
 from bert_keras.kinds import registry, served
-from bert_keras.kinds.kind import Labelled
 
 
 def load(
@@ -43,24 +42,18 @@ def load(
             f"{path}: {purpose} needs {', '.join(missing)}, which the model does "
             "not have or was not trained with"
         )
+    settings = None
+    if embedding is None:
+        # As the run made its inputs; another format says less about them.
+        settings = native.tuning_settings_of_run(path, checkpoint.task)
+        settings = settings or native.tuning_settings(checkpoint)
     return served.Trained(
         task=checkpoint.task,
         bert_config=checkpoint.bert_config,
         tokenizer=checkpoint.tokenizer,
         dtype=checkpoint.dtype,
         network=served.Network(network),
-        settings=None if embedding else input_settings(checkpoint, path),
+        settings=settings,
         threshold=run_directory.threshold_of(run_directory.read_results(path) or {}),
         path=path,
     )
-
-
-def input_settings(
-    checkpoint: weights.Checkpoint, path: Path
-) -> finetuning.FinetuningConfig | None:
-    """Returns how a model makes its inputs, by its run or else by its format; `None`:
-    the model was not tuned on a task."""
-    if not isinstance(registry.find(checkpoint.task.kind), Labelled):
-        return None
-    settings = run_directory.read_settings(path, finetuning.FinetuningConfig)
-    return settings or native.tuning_settings(checkpoint)

@@ -1,11 +1,10 @@
 """Exports of trained models, checked before they appear."""
 
 import dataclasses
-import functools
 import logging
 import tempfile
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,6 @@ from bert_keras.report import model_card
 
 logger = logging.getLogger(__name__)
 
-FORMS: tuple[str, ...] = typing.get_args(config.ExportForm)
-"""Formats that a model can be written in."""
-
-DECISIONS_NAME = "decisions.json"
-"""File beside a model that gives numbers, see `ServedModel.decisions`."""
-
 LABELS_NAME = "labels.txt"
 """File with the classes, one a line, in the order of the logits; in a SavedModel below
 `assets.extra/`."""
@@ -40,21 +33,100 @@ LABELS_NAME = "labels.txt"
 _TOLERANCES = {"float32": 1e-5, "bfloat16": 2.0**-4, "float16": 2.0**-7}
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a trained model is exported as; the options of `bert-keras export`."""
+
+    to: str = "saved_model"
+    """One of `config.ExportForm`."""
+    embedding: str | None = None
+    """One of `served_embeddings.KINDS`, to get vectors; `None`: the answers of the
+    model's task, see `Kind.served`."""
+    layers: Sequence[int] | None = None
+    """Layers of the vectors, -1 is the last; `None`: the last."""
+    long_texts: config.LongTexts | None = None
+    """How to shorten long texts for vectors; `None`: they are cut. For answers the
+    training decides."""
+    top_k: int | None = None
+    """Number of guesses for each `[MASK]`; `None`: 5."""
+    quantize: str | None = None
+    """One of `quantizing.PRECISIONS[to]`; `None`: float32."""
+    reduce_range: bool = False
+    """Whether int8 ONNX weights have 7 bits, see `quantizing.quantize`."""
+    dev: str | Path | None = None
+    """Labelled file to compare a quantised export with the float32 one on."""
+    max_drop: float | None = None
+    """Points of the task's main metric that it may lose; `None`: 0.5."""
+    serving: str | None = None
+    """One of `config.ModelServer`, to add the files of a server."""
+    image: str | None = None
+    """Container image of the server, see `model_servers.compose`."""
+
+    def check(self) -> None:
+        """Refuses what cannot be exported, before anything is read."""
+        for option, value, choices in (
+            ("--to", self.to, typing.get_args(config.ExportForm)),
+            ("--embedding", self.embedding, served_embeddings.KINDS),
+            ("--long_texts", self.long_texts, typing.get_args(config.LongTexts)),
+            ("--serving", self.serving, typing.get_args(config.ModelServer)),
+        ):
+            if value is not None:
+                check_choice(option, value, choices)
+        is_compared = self.dev is not None or self.max_drop is not None
+        long_texts = self.long_texts
+        reads_windows = long_texts is not None and config.reads_windows(long_texts)
+        for is_wrong, message in (
+            (
+                self.quantize is None and (self.reduce_range or is_compared),
+                "--dev, --max_drop and --reduce_range are for --quantize",
+            ),
+            (
+                self.quantize is not None and self.embedding is not None,
+                "--quantize is for the answers of tuned models, whose scores on a dev "
+                "file say what is lost: not for --embedding",
+            ),
+            (
+                self.quantize is not None and self.dev is None,
+                "--quantize needs --dev FILE, to see what is lost",
+            ),
+            (
+                self.max_drop is not None and not 0 <= self.max_drop <= 100,
+                f"--max_drop is from 0 to 100 points, got {self.max_drop}",
+            ),
+            (
+                self.layers is not None and self.embedding in (None, "pooled"),
+                "--layers is for --embedding cls, mean or tokens: everything else "
+                "comes from the last layer",
+            ),
+            (
+                long_texts is not None and self.embedding is None,
+                "--long_texts is for --embedding: a tuned model keeps what it was "
+                "trained with, `finetune --set long_texts=...`",
+            ),
+            (
+                self.embedding == "tokens" and reads_windows,
+                "--long_texts windows_mean and windows_max give a text one vector: for "
+                "--embedding tokens take cut or head_tail",
+            ),
+            (
+                self.top_k is not None and self.top_k < 1,
+                f"--top_k is 1 or more, got {self.top_k}",
+            ),
+            (
+                self.serving is None and self.image is not None,
+                "--image is for --serving tf",
+            ),
+        ):
+            if is_wrong:
+                raise InputError(message)
+        if self.quantize is not None:
+            quantizing.check(self.to, self.quantize, reduce_range=self.reduce_range)
+        elif self.to == "onnx":
+            formats.check_onnx_installed()
+
+
 def export_model(
-    model_dir: str | Path,
-    output_dir: str | Path,
-    *,
-    to: str = "saved_model",
-    embedding: str | None = None,
-    layers: Sequence[int] | None = None,
-    long_texts: config.LongTexts | None = None,
-    top_k: int | None = None,
-    quantize: str | None = None,
-    reduce_range: bool = False,
-    dev: str | Path | None = None,
-    max_drop: float | None = None,
-    serving: str | None = None,
-    image: str | None = None,
+    model_dir: str | Path, output_dir: str | Path, **options: Any
 ) -> dict[str, Any] | None:
     """Writes a trained model in a format that others load, in float32 or quantised.
 
@@ -73,164 +145,64 @@ def export_model(
     Args:
         model_dir: checkpoint of any format (see `checkpoints.conversion`).
         output_dir: directory to make; TensorFlow Serving wants a number for a name.
-        to: one of `FORMS`.
-        embedding: one of `served_embeddings.KINDS`, to get vectors; `None`: the answers
-            of the model's task, see `Kind.served`.
-        layers: layers of the vectors, -1 is the last; `None`: the last.
-        long_texts: how to shorten long texts for vectors; `None`: they are cut. For
-            answers the training decides.
-        top_k: number of guesses for each `[MASK]`; `None`: 5.
-        quantize: one of `quantizing.PRECISIONS[to]`; `None`: float32.
-        reduce_range: whether int8 ONNX weights have 7 bits, see `quantizing.quantize`.
-        dev: labelled file to compare a quantised export with the float32 one on.
-        max_drop: points of the task's main metric that it may lose; `None`: 0.5.
-        image: container image of the server, see `model_servers.server`.
+        options: fields of `Options`.
     """
     # 1. Refuse what cannot be exported, before anything is read.
-    _check_options(
-        to=to,
-        embedding=embedding,
-        layers=layers,
-        long_texts=long_texts,
-        top_k=top_k,
-        quantize=quantize,
-        reduce_range=reduce_range,
-        dev=dev,
-        max_drop=max_drop,
-        serving=serving,
-        image=image,
-    )
+    requested = Options(**options)
+    requested.check()
+    to = requested.to
     model_dir, output_dir = files.path(model_dir), files.path(output_dir).absolute()
-    server = None
-    if serving is not None:
-        server = model_servers.server(to=to, output_dir=output_dir, image=image)
+    compose_file = None
+    if requested.serving is not None:
+        compose_file = model_servers.compose(
+            to=to, output_dir=output_dir, image=requested.image
+        )
     files.check_is_new(output_dir)
 
     # 2. Read the model, and the file on which a quantised one is compared with it.
-    read_model = functools.partial(
-        _read_model,
-        model_dir,
-        to=to,
-        embedding=embedding,
-        layers=layers or (-1,),
-        long_texts=long_texts or "cut",
-        top_k=top_k,
-    )
-    model = read_model()
-    if quantize and isinstance(model, served_embeddings.Embeddings):
+    trained, model = _read_model(model_dir, requested)
+    if requested.quantize and isinstance(model, served_embeddings.Embeddings):
         raise InputError(
             "--quantize is for answers that a dev file has scores of: not for vectors"
         )
-    dev_file = dev and accuracy_check.DevFile(files.path(dev), model_dir, model)
+    dev_file = None
+    if requested.dev is not None:
+        dev_file = accuracy_check.DevFile(files.path(requested.dev), trained)
 
     # 3. Write it, and ask what was written. Its temporary name is no number, so that a
     # server that watches the parent does not take it for a model.
     check = None
     with files.new_directory(output_dir) as temporary:
-        if not (quantize and dev_file):
+        if dev_file is None:
             _write_and_check(model, temporary, to)
         else:
-            options = {"to": to, "quantize": quantize, "reduce_range": reduce_range}
-            check = {**options, "dev": str(dev)}
-            check |= _write_quantised(
-                model, temporary, dev_file, read_model=read_model, **options
+            check = _write_quantised(
+                model_dir,
+                requested,
+                model=model,
+                dev_file=dev_file,
+                directory=temporary,
             )
-            accuracy_check.check_drop(
-                check, max_drop=0.5 if max_drop is None else max_drop
-            )
+            max_drop = 0.5 if requested.max_drop is None else requested.max_drop
+            accuracy_check.check_drop(check, max_drop=max_drop)
             files.write_json(temporary / accuracy_check.FILE_NAME, check)
         # 4. Describe it. The run's name: the export's own may be a number.
         name = model_dir.absolute().name
         if card := model_card.text(model_dir, name=name, form=to):
             (temporary / model_card.FILE_NAME).write_text(card, encoding="utf-8")
-        if server:
-            model_servers.write(model, temporary, server)
+        if compose_file:
+            model_servers.write(model, temporary, compose_file)
     logger.info("%s in %s", to, output_dir)
     return check
 
 
-def _check_options(
-    *,
-    to: str,
-    embedding: str | None,
-    layers: Sequence[int] | None,
-    long_texts: str | None,
-    top_k: int | None,
-    quantize: str | None,
-    reduce_range: bool,
-    dev: str | Path | None,
-    max_drop: float | None,
-    serving: str | None,
-    image: str | None,
-) -> None:
-    for option, value, choices in (
-        ("--to", to, FORMS),
-        ("--embedding", embedding, served_embeddings.KINDS),
-        ("--long_texts", long_texts, typing.get_args(config.LongTexts)),
-        ("--serving", serving, typing.get_args(config.ModelServer)),
-    ):
-        if value is not None:
-            check_choice(option, value, choices)
-    is_compared = dev is not None or max_drop is not None
-    reads_windows = long_texts is not None and config.reads_windows(long_texts)
-    for is_wrong, message in (
-        (
-            quantize is None and (reduce_range or is_compared),
-            "--dev, --max_drop and --reduce_range are for --quantize",
-        ),
-        (
-            quantize is not None and embedding is not None,
-            "--quantize is for the answers of tuned models, whose scores on a dev file "
-            "say what is lost: not for --embedding",
-        ),
-        (
-            quantize is not None and dev is None,
-            "--quantize needs --dev FILE, to see what is lost",
-        ),
-        (
-            max_drop is not None and not 0 <= max_drop <= 100,
-            f"--max_drop is from 0 to 100 points, got {max_drop}",
-        ),
-        (
-            layers is not None and embedding in (None, "pooled"),
-            "--layers is for --embedding cls, mean or tokens: everything else comes "
-            "from the last layer",
-        ),
-        (
-            long_texts is not None and embedding is None,
-            "--long_texts is for --embedding: a tuned model keeps what it was trained "
-            "with, `finetune --set long_texts=...`",
-        ),
-        (
-            embedding == "tokens" and reads_windows,
-            "--long_texts windows_mean and windows_max give a text one vector: for "
-            "--embedding tokens take cut or head_tail",
-        ),
-        (top_k is not None and top_k < 1, f"--top_k is 1 or more, got {top_k}"),
-        (serving is None and image is not None, "--image is for --serving tf"),
-    ):
-        if is_wrong:
-            raise InputError(message)
-    if quantize is not None:
-        quantizing.check(to, quantize, reduce_range=reduce_range)
-    elif to == "onnx":
-        formats.check_onnx_installed()
-
-
 def _read_model(
-    path: Path,
-    *,
-    to: str,
-    embedding: str | None,
-    layers: Sequence[int],
-    long_texts: config.LongTexts,
-    top_k: int | None,
-    dtype: str = "float32",
-) -> served.ServedModel:
+    path: Path, options: Options, *, dtype: str = "float32"
+) -> tuple[served.Trained, served.ServedModel]:
     checkpoint = dataclasses.replace(conversion.read_with_tokenizer(path), dtype=dtype)
-    task = checkpoint.task
+    task, embedding, to = checkpoint.task, options.embedding, options.to
     gives_words = task.kind == "pretraining" and embedding is None
-    if top_k is not None and not (gives_words and to == "saved_model"):
+    if options.top_k is not None and not (gives_words and to == "saved_model"):
         raise InputError(
             "--top_k is for the guesses of a pre-trained model as a saved_model"
         )
@@ -240,26 +212,29 @@ def _read_model(
             "any length: export it to saved_model or onnx"
         )
     trained = loading.load(checkpoint, path=path, embedding=embedding)
-    if embedding is not None:
-        return served_embeddings.Embeddings(
-            trained, kind=embedding, layers=layers, long_texts=long_texts
-        )
-    return registry.find(task.kind).served(trained, top_k=top_k or 5)
+    if embedding is None:
+        kind = registry.find(task.kind)
+        return trained, kind.served(trained, top_k=options.top_k or 5)
+    return trained, served_embeddings.Embeddings(
+        trained,
+        kind=embedding,
+        layers=options.layers or (-1,),
+        long_texts=options.long_texts or "cut",
+    )
 
 
 def _write_quantised(
-    model: served.ServedModel,
-    directory: Path,
-    dev_file: accuracy_check.DevFile,
+    model_dir: Path,
+    options: Options,
     *,
-    read_model: Callable[..., served.ServedModel],
-    to: str,
-    quantize: str,
-    reduce_range: bool,
+    model: served.ServedModel,
+    dev_file: accuracy_check.DevFile,
+    directory: Path,
 ) -> dict[str, Any]:
     """Writes a quantised model; returns its comparison with the float32 one."""
+    to = options.to
     if to == "saved_model":
-        small = read_model(dtype=quantize)
+        _, small = _read_model(model_dir, options, dtype=options.quantize)
         check = dev_file.compare(formats.numbers_of(model), formats.numbers_of(small))
         with tempfile.TemporaryDirectory(dir=directory) as other:
             _write_and_check(model, Path(other), to)
@@ -269,10 +244,16 @@ def _write_quantised(
         _write_and_check(model, directory, to)
         load = formats.ID_FORMATS[to][1]
         exact, num_bytes = load(directory), _num_bytes(directory, to)
-        quantizing.quantize(directory, to, reduce_range=reduce_range)
+        quantizing.quantize(directory, to, reduce_range=options.reduce_range)
         check = dev_file.compare(exact, load(directory))
-    sizes = {"float32": num_bytes, "quantised": _num_bytes(directory, to)}
-    return {**check, "bytes": sizes}
+    return {
+        "to": to,
+        "quantize": options.quantize,
+        "reduce_range": options.reduce_range,
+        "dev": str(options.dev),
+        **check,
+        "bytes": {"float32": num_bytes, "quantised": _num_bytes(directory, to)},
+    }
 
 
 def _num_bytes(directory: Path, to: str) -> int:
@@ -319,7 +300,7 @@ def _describe_inputs(model: served.ServedModel, directory: Path) -> None:
             tokenizer_config["window_stride"] = model.stride
     files.write_json(directory / "tokenizer_config.json", tokenizer_config)
     if model.decisions:
-        files.write_json(directory / DECISIONS_NAME, model.decisions)
+        files.write_json(directory / "decisions.json", model.decisions)
     if model.labels is not None:
         _write_labels(model.labels, directory)
 

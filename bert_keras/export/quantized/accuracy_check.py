@@ -1,6 +1,5 @@
 """Compares a quantised export with the float32 one on all of a development file."""
 
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -9,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints import conversion, run_directory
+from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.export import loading
 from bert_keras.kinds import catalogue, registry, served, splits
 from bert_keras.labelled import dataset
 
@@ -33,33 +31,27 @@ Run = Callable[[Mapping[str, np.ndarray]], dict]
 
 class DevFile:
     """A labelled file that a tuned model answers in several exports. It has its form's
-    default columns if `model_dir` is not one of our runs."""
+    default columns if the model is not one of our runs."""
 
-    def __init__(self, path: Path, model_dir: Path, model: served.ServedModel):
-        settings = loading.input_settings(
-            conversion.read_with_tokenizer(model_dir), model_dir
-        )
-        if settings is None:
+    def __init__(self, path: Path, trained: served.Trained):
+        if trained.settings is None:
             raise InputError(
-                f"{model_dir}: --quantize is for models that were tuned on a task, "
+                f"{trained.path}: --quantize is for models that were tuned on a task, "
                 "which have a score to lose"
             )
-        inputs = model_dir / run_directory.INPUTS_NAME
-        recorded = json.loads(files.read_text(inputs)) if inputs.is_file() else {}
+        inputs = trained.path / run_directory.INPUTS_NAME
+        recorded = files.read_json(inputs) if inputs.is_file() else {}
         if splits.file_hash(path) == recorded.get("train_sha256"):
             raise InputError(
                 f"--dev {path}: the run was trained on this very file, which says "
                 "nothing about what is lost on other texts: give a file of others"
             )
-        self._settings = settings
-        self._task = model.task
-        self._threshold = run_directory.threshold_of(
-            run_directory.read_results(model_dir) or {}
-        )
+        self._task, self._settings = trained.task, trained.settings
+        self._threshold = trained.threshold
         self._data = catalogue.read(
-            path, settings, has_text_pair=self._task.has_text_pair
+            path, self._settings, has_text_pair=self._task.has_text_pair
         )
-        self._inputs = self._data.encode(self._task, model.tokenizer, settings)
+        self._inputs = self._data.encode(self._task, trained.tokenizer, self._settings)
 
     def answer(self, run: Run, *, batch_size: int = _BATCH_SIZE) -> dataset.Answers:
         inputs, outputs = self._inputs, np.zeros(0, np.float32)

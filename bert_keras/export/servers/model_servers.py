@@ -6,7 +6,7 @@ start it there, and Triton's.
 
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -26,17 +26,10 @@ _MAX_REQUEST_SIZE = 1024
 """Texts in a request: the server computes them `_MAX_BATCH_SIZE` at a time."""
 
 
-class Server(NamedTuple):
-    name: str
-    """Name under which the model is asked."""
-    version: str
-    image: str
-    """A container image."""
-
-
-def server(*, to: str, output_dir: Path, image: str | None) -> Server:
-    """Checks that the options fit together. `output_dir` is a version in the model's
-    directory, such as `exported/mine/1`; `image` is `None` for TensorFlow Serving's."""
+def compose(*, to: str, output_dir: Path, image: str | None) -> dict[str, Any]:
+    """Returns a Docker Compose file that serves an export, if the options fit together.
+    `output_dir` is a version in the model's directory, such as `exported/mine/1`;
+    `image` is a container image, `None` for TensorFlow Serving's."""
     if to != "saved_model":
         raise InputError(f"--serving tf needs --to saved_model, got --to {to}")
     name, version = output_dir.parent.name, output_dir.name
@@ -45,10 +38,29 @@ def server(*, to: str, output_dir: Path, image: str | None) -> Server:
             f"{output_dir}: TensorFlow Serving reads numbered versions in a model's "
             "directory: expected an --output such as exported/mine/1"
         )
-    return Server(name, version, image or TF_SERVING_IMAGE)
+    model = f"/models/{name}"
+    monitoring = f"{model}/{version}/assets.extra/monitoring.config"
+    return {
+        "services": {
+            "tf-serving": {
+                "image": image or TF_SERVING_IMAGE,
+                "environment": {"MODEL_NAME": name},
+                "command": [
+                    # A model without the file is not batched.
+                    "--enable_batching",
+                    "--enable_per_model_batching_parameters",
+                    f"--monitoring_config_file={monitoring}",
+                ],
+                "ports": ["8500:8500", "8501:8501"],
+                "volumes": [f"../..:{model}:ro"],
+            }
+        }
+    }
 
 
-def write(model: served.ServedModel, directory: Path, server: Server) -> None:
+def write(
+    model: served.ServedModel, directory: Path, compose_file: dict[str, Any]
+) -> None:
     extra = directory / "assets.extra"
     extra.mkdir(exist_ok=True)
     warm_up.write(model, extra / warm_up.FILE_NAME)
@@ -57,8 +69,8 @@ def write(model: served.ServedModel, directory: Path, server: Server) -> None:
     if not (isinstance(model, served_tags.Tags) and model.has_documents):
         (directory / BATCHING_NAME).write_text(_BATCHING, encoding="utf-8")
     (extra / "monitoring.config").write_text(_MONITORING, encoding="utf-8")
-    compose = yaml.safe_dump(_compose(server), sort_keys=False)
-    (extra / "compose.yaml").write_text(compose, encoding="utf-8")
+    text = yaml.safe_dump(compose_file, sort_keys=False)
+    (extra / "compose.yaml").write_text(text, encoding="utf-8")
 
 
 _BATCHING = f"""\
@@ -72,24 +84,3 @@ max_enqueued_batches {{ value: 128 }}
 _MONITORING = """\
 prometheus_config { enable: true, path: "/monitoring/prometheus/metrics" }
 """
-
-
-def _compose(server: Server) -> dict[str, Any]:
-    model = f"/models/{server.name}"
-    monitoring = f"{model}/{server.version}/assets.extra/monitoring.config"
-    return {
-        "services": {
-            "tf-serving": {
-                "image": server.image,
-                "environment": {"MODEL_NAME": server.name},
-                "command": [
-                    # A model without the file is not batched.
-                    "--enable_batching",
-                    "--enable_per_model_batching_parameters",
-                    f"--monitoring_config_file={monitoring}",
-                ],
-                "ports": ["8500:8500", "8501:8501"],
-                "volumes": [f"../..:{model}:ro"],
-            }
-        }
-    }

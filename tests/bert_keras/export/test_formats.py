@@ -3,6 +3,7 @@
 import collections
 import json
 import sys
+import typing
 from pathlib import Path
 
 import numpy as np
@@ -326,7 +327,7 @@ def test_an_onnx_file_of_a_pretraining(pretrained, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", export.FORMS)
+@pytest.mark.parametrize("form", typing.get_args(config.ExportForm))
 def test_a_model_of_the_size_of_bert_base(form, randomize, tmp_path):
     if form == "onnx":
         pytest.importorskip("tf2onnx")

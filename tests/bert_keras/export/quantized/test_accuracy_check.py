@@ -137,7 +137,7 @@ def compare(kind: str, directory: Path, dev: Path, change) -> dict:
     def changed(ids):
         return {name: change(values) for name, values in exact(ids).items()}
 
-    check = accuracy_check.DevFile(dev, directory, model).compare(exact, changed)
+    check = accuracy_check.DevFile(dev, trained).compare(exact, changed)
     assert (check["metric"], check["examples"]) == (KINDS[kind][2], 40)
     unit = 1 if kind == "span" else 100
     score = unit * finetuned.evaluate(directory, dev)[check["metric"]]

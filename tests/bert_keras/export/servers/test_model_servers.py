@@ -60,10 +60,10 @@ def model_of(tmp_path_factory, make_run) -> Callable[[str], served.ServedModel]:
 
 def write(model, directory: Path, output: str = "exported/mine/1") -> Path:
     directory.mkdir()
-    server = model_servers.server(
+    compose_file = model_servers.compose(
         to="saved_model", output_dir=Path(output).absolute(), image=None
     )
-    model_servers.write(model, directory, server)
+    model_servers.write(model, directory, compose_file)
     return directory
 
 
