@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import keras
 import tensorflow as tf
@@ -20,11 +20,60 @@ from bert_keras.checkpoints import run_directory, run_weights, training_state
 from bert_keras.core import files, ownership, provenance, stores
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import strict
-from bert_keras.training.step import fit, replicas, self_check, stopping, watcher
+from bert_keras.training.step import replicas, self_check, stopping, watcher
 from bert_keras.training.step.learner import Learner
 from bert_keras.training.tensorboard import curves, event_files, progress_line
 
 logger = logging.getLogger(__name__)
+
+
+class Engine(Protocol):
+    """Makes steps and evaluations, whatever the task, the devices and the framework."""
+
+    errors: tuple[type[Exception], ...]
+    """Errors of steps and evaluations that failed to read their batches, among others;
+    a step without its batch does not count."""
+    is_alone: bool
+    """Whether no other process trains with this one."""
+
+    @property
+    def step(self) -> int:
+        """Returns the steps made so far."""
+
+    def state(self) -> Mapping[str, keras.Variable]:
+        """Returns all that a step depends on, by name; a restore assigns to it."""
+
+    def make_steps(
+        self,
+        stream: Any,
+        schedule: Any,
+        *,
+        before: Callable[[int], None],
+        after: Callable[[int, dict[str, float]], bool],
+    ) -> None:
+        """Makes steps to the schedule's last, or until `after` returns true.
+
+        `before` and `after` surround each execution of some steps.
+        """
+
+    def evaluate(
+        self, evaluation: Any, *, after_test_batch: Callable[[bool], None]
+    ) -> dict[str, float]:
+        """Returns metrics; tells after each batch whether a worker asked for a stop."""
+
+    @property
+    def request(self) -> Callable[..., None]:
+        """Raises a request, `request(name, value=1.0)`, which all workers see in the
+        scalars of their next step."""
+
+    def differing(self, values: Mapping[str, Any]) -> list[str]:
+        """Returns the names of values that differ between workers."""
+
+    def checksums(self, state: Mapping[str, keras.Variable]) -> Mapping[str, list[int]]:
+        """Returns sums of the bits of each variable in this process."""
+
+    def wait_for_all(self) -> None:
+        """Waits until all workers have come here."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,7 +120,7 @@ class Job:
 
     run: run_directory.Run
     """Made by `prepare`; `build` makes all that follows."""
-    engine: fit.KerasEngine
+    engine: Engine
     network: keras.Model
     """The network whose weights are written at the end."""
     state: Mapping[str, keras.Variable]

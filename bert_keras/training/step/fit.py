@@ -82,45 +82,34 @@ def trial_step(learner: Learner, batches: Batches, evaluation: Evaluation) -> No
 
 
 class KerasEngine:
-    """Steps and evaluations for the loop of a run, which knows neither Keras's `fit`
-    nor the devices."""
+    """Keras's steps and evaluations; see `training.run.Engine`."""
 
     errors = (tf.errors.OpError,)
-    """Errors of steps and evaluations that failed to read their batches, among others;
-    a step without its batch does not count."""
 
     def __init__(self, learner: Learner):
         self.learner = learner
         self.is_alone = not replicas.is_multi_worker(learner.distribute_strategy)
-        """Whether no other process trains with this one."""
         self.request = learner.request
 
     @property
     def step(self) -> int:
-        """Returns the steps made so far."""
         return replicas.optimizer_step(self.learner)
 
     def state(self) -> dict[str, keras.Variable]:
-        """Returns all that a step depends on, by name; a restore assigns to it."""
         return training_state.named_variables(self.learner, self.learner.optimizer)
 
     def make_steps(
         self, stream: Stream, schedule: Schedule, **follow: Callable
     ) -> None:
-        """Makes steps to the schedule's last, or until `after` returns true; `before`
-        and `after` as of `fit`."""
         self.learner.make_steps(stream, schedule, callbacks=[_Follow(**follow)])
 
     def evaluate(self, evaluation: Evaluation, **follow: Callable[[bool], None]):
-        """Returns metrics; `after_test_batch(stop_is_requested)` follows each batch."""
         return evaluate(self.learner, evaluation, **follow)
 
     def differing(self, values: Mapping[str, Any]) -> list[str]:
-        """Returns the names of values that differ between workers."""
         return replicas.differing(self.learner.distribute_strategy, values)
 
     def checksums(self, state: Mapping[str, keras.Variable]) -> dict[str, list[int]]:
-        """Returns sums of the bits of each variable in this process."""
         return replicas.checksums(self.learner.distribute_strategy, state)
 
     def wait_for_all(self) -> None:
