@@ -9,7 +9,7 @@ from bert_keras.core.settings.strict import StrictModel
 
 InputForm = Literal["lines", "text", "tagging"]
 """Kinds of files: plain text, one text a line; a table or JSON lines of texts or of
-pairs (see `tasks.text`); tagged words, whose tags are not read (`tasks.ner`)."""
+pairs (see `kinds.text`); tagged words, whose tags are not read (`kinds.tagging`)."""
 
 Pooling = Literal["first", "mean", "none"]
 """A word's vector: of its first piece, the mean over its pieces, or one for each."""

@@ -25,7 +25,7 @@ def test_all_is_sent_while_a_writer_closes(memory_store, monkeypatch):
         monkeypatch.setattr(gen_summary_ops, "close_summary_writer", close_slowly)
         writer.close()
         sent[0].result()
-    assert not event_files._OF_STORES
+    assert writer not in event_files._OF_STORES
     (file,) = directory.glob("events.out.tfevents.*")
     steps = [event_files._step_of(record) for record in event_log.read_records(file)]
     assert steps == [0, 1]
