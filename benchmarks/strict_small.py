@@ -323,7 +323,9 @@ def draw_curves(path: Path, curves: Sequence[Curve]) -> None:
                     x = np.interp(words, curve.words, hours)
                     y = np.interp(words, curve.words, curve.blimp)
                     plot.plot(x, y, "|", color="black", markersize=10)
-                    plot.text(x, y, f"{words} \n", fontsize=8, ha="right")
+                    # Other curves have the same marks.
+                    if curve is curves[0]:
+                        plot.text(x, y, f"{words} \n", fontsize=8, ha="right")
         for bar, name in BARS.items():
             plot.axhline(bar, color=drawing.GREY, linestyle="--")
             where = {"transform": plot.get_yaxis_transform(), "va": "bottom"}
