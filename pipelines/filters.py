@@ -161,6 +161,7 @@ _UNSPACED = re.compile(
 
 
 def _compared(char: str) -> str:
+    """Returns the form of a character by which texts are compared."""
     if _UNSPACED.match(char):
         return f" {char} "
     is_of_word = char.isalnum() or unicodedata.category(char).startswith("M")

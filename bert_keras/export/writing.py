@@ -35,7 +35,8 @@ _TOLERANCES = {"float32": 1e-5, "bfloat16": 2.0**-4, "float16": 2.0**-7}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a trained model is exported as; the options of `bert-keras export`."""
+    """The options of `bert-keras export`: the format of a trained model's export, and
+    the files beside the model."""
 
     to: str = "saved_model"
     """One of `config.ExportForm`."""

@@ -101,7 +101,7 @@ class _File(NamedTuple):
 
     @property
     def order(self) -> tuple[float, int]:
-        # Starts are whole seconds: of two in one, the process's count decides.
+        # Starts are whole seconds. By name, writer 10 would come before writer 9.
         writer = _WRITER.search(self.path.name)
         return self.begin, int(writer[3]) if writer else 0
 
