@@ -10,7 +10,7 @@ same shards of documents are held out at every length, from every run. `train` r
 recipes of `compute.yaml` with each seed, and scores them. `tasks` tunes the results.
 `page` prints tables and draws `compute.png` in WORK, beside the run of two hours. Cost
 is the processor time of the whole training: start, evaluations and all, scoring left
-out. Finished work is not done again; an unfinished run begins again. Linux only.
+out. Finished work is not done again; an unfinished run goes on. Linux only.
 """
 
 import csv
@@ -165,12 +165,16 @@ def read_costs(directory: Path) -> list[tuple[float, int]]:
 
 
 def train_and_count(command: Sequence[object], directory: Path) -> None:
-    """Runs a training and writes its cost beside it."""
-    log_path = beside(directory, ".log")
-    shutil.rmtree(directory, ignore_errors=True)
+    """Runs a training, or goes on with it from its last checkpoint, and writes its cost
+    beside it, with that of attempts that were killed."""
+    log_path, costs_path = beside(directory, ".log"), beside(directory, ".cost.csv")
+    if not directory.is_dir():
+        log_path.unlink(missing_ok=True)
+        costs_path.unlink(missing_ok=True)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    lines, ended = [], 0
-    with open(log_path, "wb") as log:
+    spent = read_costs(directory)[-1][0] if costs_path.is_file() else 0
+    ended = 0
+    with open(log_path, "ab") as log, open(costs_path, "a", buffering=1) as costs:
         words = [*map(str, command), "--output_dir", str(directory)]
         process = subprocess.Popen(words, stdout=log, stderr=log)
         probe = psutil.Process(process.pid)
@@ -181,11 +185,10 @@ def train_and_count(command: Sequence[object], directory: Path) -> None:
             if ended:
                 cpu = usage.ru_utime + usage.ru_stime
             text = log_path.read_text(encoding="utf-8", errors="replace")
-            lines.append(f"{cpu:.1f},{long_run.last_step(text)}\n")
+            costs.write(f"{spent + cpu:.1f},{long_run.last_step(text)}\n")
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         sys.exit(f"exit code {process.returncode}: see {log_path}")
-    files.write_atomically(beside(directory, ".cost.csv"), "".join(lines).encode())
 
 
 def cost_at(costs: Sequence[tuple[float, int]], step: int) -> float:

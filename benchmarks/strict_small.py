@@ -10,7 +10,7 @@ corpus, vocabulary and examples. `train` runs the recipes of `strict_small.yaml`
 each seed, and scores some checkpoints on a sample of BLiMP's pairs, the last one on
 all. `page` prints tables, and draws `strict_small.png` in WORK. Cost is the processor
 time of the training, scoring left out. Finished work is not done again; an unfinished
-run begins again. Linux only.
+run goes on from its last checkpoint. Linux only.
 """
 
 import csv
