@@ -17,7 +17,7 @@ _SMALLER = (
     "global_batch_size=32",
 )
 """What differs from the recipe below `_SMALLER_BELOW` PFLOP."""
-_SMALLER_BELOW = 0.3
+_SMALLER_BELOW = 0.6
 _TOKENS_PER_WORD = 1.45
 """Of the examples: pieces, [CLS] and [SEP], for each word by white space."""
 _MEASURED_EPOCHS, _MAX_EPOCHS = 3.9, 10
