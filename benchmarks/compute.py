@@ -10,7 +10,7 @@ same shards of documents are held out at every length, from every run. `train` r
 recipes of `compute.yaml` with each seed, and scores them. `tasks` tunes the results.
 `page` prints tables and draws `compute.png` in WORK, beside the run of two hours. Cost
 is the processor time of the whole training: start, evaluations and all, scoring left
-out. Finished work is not done again; an unfinished run goes on. Linux only.
+out. Finished work is not done again; unfinished runs go on. Linux only.
 """
 
 import csv
@@ -165,14 +165,17 @@ def read_costs(directory: Path) -> list[tuple[float, int]]:
 
 
 def train_and_count(command: Sequence[object], directory: Path) -> None:
-    """Runs a training, or goes on with it from its last checkpoint, and writes its cost
-    beside it, with that of attempts that were killed."""
+    """Runs a training, or continues an unfinished one from its last checkpoint.
+
+    Writes the processor seconds of all attempts together, and the steps, beside it.
+    """
     log_path, costs_path = beside(directory, ".log"), beside(directory, ".cost.csv")
     if not directory.is_dir():
         log_path.unlink(missing_ok=True)
         costs_path.unlink(missing_ok=True)
     directory.parent.mkdir(parents=True, exist_ok=True)
-    spent = read_costs(directory)[-1][0] if costs_path.is_file() else 0
+    costs_path.touch()
+    spent = max((cpu for cpu, _ in read_costs(directory)), default=0.0)
     ended = 0
     with open(log_path, "ab") as log, open(costs_path, "a", buffering=1) as costs:
         words = [*map(str, command), "--output_dir", str(directory)]

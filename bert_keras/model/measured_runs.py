@@ -1,7 +1,7 @@
 """Scores of measured pre-trainings, and the scores to expect of another one.
 
-The runs stand in `benchmarks/results/strict_small.md`: one read one million English
-words, the others ten, with a vocabulary of 8,000, and their learning rate fell to 0.
+`benchmarks/results/strict_small.md` describes the runs. The third read one million
+English words, the other runs ten million; all ended at a learning rate of 0.
 """
 
 import math

@@ -40,7 +40,7 @@ def test_the_same_result_and_gradient(is_compiled):
 
 
 def num_softmax(call, scope):
-    """Those that are left when TensorFlow has merged what it takes for the same."""
+    """Counts the softmaxes that TensorFlow leaves when it merges equal operations."""
 
     def of_this_call(values, rows):
         with tf.name_scope(scope):
