@@ -66,5 +66,6 @@ class PairsCurve:
         tally = minimal_pairs.Tally()
         for pair in minimal_pairs.score_pairs(self._score, self._pairs):
             tally.add(pair)
-        groups = {f"{group.name}_{METRIC}": group.share for group in tally.groups()}
-        return {METRIC: tally.mean().share, **groups}
+        groups = [group for group in tally.groups() if group.name]
+        shares = {f"{group.name}_{METRIC}": group.share for group in groups}
+        return {METRIC: tally.mean().share, **shares}

@@ -56,6 +56,16 @@ def test_the_figures_of_score(pretrained_run, pairs_file, num_replicas):
     assert curve(trained.weights)["order_minimal_pairs_accuracy"] == 0.5
 
 
+def test_pairs_without_groups_have_one_curve(pretrained_run, tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("good\tbad\nba be\tbe ba\nbi bo\tbo bi\n")
+    checkpoint, trained = fill_mask.load_pretrainer(pretrained_run)
+    where = checkpoint.bert_config, checkpoint.tokenizer
+    strategy = tf.distribute.get_strategy()
+    curve = pairs_curve.PairsCurve(str(path), *where, strategy=strategy)
+    assert list(curve(trained.weights)) == ["minimal_pairs_accuracy"]
+
+
 def test_a_large_file_is_sampled_and_checked(pretrained_run, tmp_path, monkeypatch):
     checkpoint, trained = fill_mask.load_pretrainer(pretrained_run)
     path = tmp_path / "pairs.tsv"
