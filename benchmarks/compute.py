@@ -260,7 +260,7 @@ def held_out_batches(
     from bert_keras.data import features, tokenization
     from bert_keras.training.pretraining import record_batches
 
-    made = manifest.read_manifest(examples, kind="examples", verb="examples")
+    made = manifest.read_manifest(examples, kind="examples")
     vocabulary = tokenization.Vocabulary.load(examples / "vocab.txt")
     batches = record_batches.RecordBatches(
         config=features.examples_config(made.config, origin=examples),
@@ -382,7 +382,7 @@ def petaflops(directory: Path, examples_dirs: Sequence[Path]) -> float:
     for path, phase, first, last in zip(
         examples_dirs, facts["phases"], [0, *lasts[:-1]], lasts, strict=True
     ):
-        made = manifest.read_manifest(path, kind="examples", verb="examples")
+        made = manifest.read_manifest(path, kind="examples")
         examples = features.examples_config(made.config, origin=path)
         batch_size = phase["global_batch_size"] or facts["global_batch_size"]
         each = flops.pretraining_flops_per_example(

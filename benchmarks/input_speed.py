@@ -37,7 +37,7 @@ def make_batches(args: argparse.Namespace, kind: str, length: int) -> tf.data.Da
             *("--output", directory, "--max_seq_length", length, "--num_shards", 64),
             *("--set", f"masking={kind}", "--set", "dupe_factor=1"),
         )
-    found = manifest.read_manifest(directory, kind="examples", verb="examples")
+    found = manifest.read_manifest(directory, kind="examples")
     vocabulary = tokenization.Vocabulary.load(directory / "vocab.txt")
     source = record_batches.RecordBatches(
         config=features.examples_config(found.config, origin="manifest"),

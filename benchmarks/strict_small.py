@@ -265,7 +265,7 @@ def num_train_records(work: Path, directory: Path) -> int:
     from bert_keras.core import manifest
 
     (examples,) = examples_of(work, directory)
-    made = manifest.read_manifest(examples, kind="examples", verb="examples")
+    made = manifest.read_manifest(examples, kind="examples")
     counts = [shard.num_records for shard in made.shards]
     return sum(counts[:-NUM_HELD_OUT])
 

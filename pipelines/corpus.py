@@ -101,9 +101,7 @@ def build_corpus(
     # Not in the manifest: the same text copied elsewhere gives the same manifest.
     states = {"input": reading.fingerprints(inputs)}
     if manifest.claim_output_directory(output_dir, settings | states):
-        return manifest.read_manifest(
-            output_dir, kind="documents", verb="bert-keras corpus"
-        )
+        return manifest.read_manifest(output_dir, kind="documents")
     if overlap:
         files.make_directory(job.work_dir)
         files.write_atomically(job.overlap_path, overlap.to_bytes())

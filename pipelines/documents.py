@@ -23,9 +23,7 @@ def write_shard(path: str | Path, lines: Iterable[bytes]) -> manifest.Shard:
 
 def open_corpus(directory: str | Path) -> manifest.Manifest:
     """Reads the manifest of a finished corpus, and checks its shards."""
-    corpus = manifest.read_manifest(
-        directory, kind="documents", verb="bert-keras corpus"
-    )
+    corpus = manifest.read_manifest(directory, kind="documents")
     manifest.verify_shards(directory, corpus)
     return corpus
 

@@ -113,9 +113,7 @@ def build_examples(
     )
     settings = _settings(job, corpus, vocabulary)
     if manifest.claim_output_directory(output_dir, settings):
-        return manifest.read_manifest(
-            output_dir, kind="examples", verb="bert-keras examples"
-        )
+        return manifest.read_manifest(output_dir, kind="examples")
     job = _spread_rare(job, _find_rare(corpus_dir, corpus, job.num_shards))
     vocabulary.save(job.vocab_path)
     results = engine.run(

@@ -123,7 +123,7 @@ def corpus_of(tmp_path, *words):
     command = ["corpus", *words, "--output", output]
     command += ["--set", "min_document_words=1", "--max_bad_fraction", "0.5"]
     assert cli.main([str(word) for word in command]) == 0
-    made = manifest.read_manifest(output, kind="documents", verb="corpus")
+    made = manifest.read_manifest(output, kind="documents")
     return made.counters, {
         document["id"].split(":")[0]: document["paragraphs"]
         for shard in made.shards
@@ -222,7 +222,7 @@ def with_a_changed_byte(directory):
 
 def rewrite(directory, name, change):
     """Changes a feature of every example; the manifest is right about the bytes."""
-    made = manifest.read_manifest(directory, kind="examples", verb="examples")
+    made = manifest.read_manifest(directory, kind="examples")
     shards = []
     for shard in made.shards:
         path = directory / shard.name

@@ -43,7 +43,7 @@ def make_ours(tiny_examples, tiny_vocab, tmp_path_factory):
 
 def read_by_us(directory):
     """All examples of a directory, in order, by `inputs.py`."""
-    made = manifest.read_manifest(directory, kind="examples", verb="examples")
+    made = manifest.read_manifest(directory, kind="examples")
     vocabulary = tokenization.Vocabulary.load(directory / "vocab.txt")
     parts = []
     for shard in record_batches.read_shards(directory, made):

@@ -59,8 +59,9 @@ def write_manifest(directory: str | Path, manifest: Manifest) -> None:
     files.write_json(path, values, indent=1, sort_keys=True)
 
 
-def read_manifest(directory: str | Path, *, kind: str, verb: str) -> Manifest:
-    """Reads the manifest of a finished directory, made by the command `verb`."""
+def read_manifest(directory: str | Path, *, kind: str) -> Manifest:
+    """Reads the manifest of a finished directory of `documents` or `examples`."""
+    verb = {"documents": "bert-keras corpus", "examples": "bert-keras examples"}[kind]
     path = files.join(directory, MANIFEST_NAME)
     if not files.exists(path):
         if not files.is_remote(directory) and os.path.isfile(directory):

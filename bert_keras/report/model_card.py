@@ -317,7 +317,7 @@ def _file_line(file: data_report.FileReport, max_seq_length: int) -> str:
 def _corpus_counts(place: str) -> dict[str, int]:
     """Counts documents, words and examples of a directory of examples, if it exists."""
     try:
-        examples = manifest.read_manifest(place, kind="examples", verb="examples")
+        examples = manifest.read_manifest(place, kind="examples")
     except (OSError, InputError):
         return {}
     corpus = examples.config.get("corpus") or {}

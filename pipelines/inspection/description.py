@@ -47,9 +47,7 @@ class _Examples:
 def _open_examples(
     examples_dir: str | Path, vocab_path: str | Path | None
 ) -> _Examples:
-    summary = manifest.read_manifest(
-        examples_dir, kind="examples", verb="bert-keras examples"
-    )
+    summary = manifest.read_manifest(examples_dir, kind="examples")
     vocab_path = vocab_path or files.join(examples_dir, records.VOCABULARY_NAME)
     vocabulary = tokenization.Vocabulary.load(vocab_path)
     if vocabulary.sha256 != summary.vocab_sha256:

@@ -54,9 +54,8 @@ def build(output, *, engine=None, config=SHORT, **options):
 
 
 def documents(output):
-    verb = "bert-keras corpus"
     found = []
-    for shard in manifest.read_manifest(output, kind="documents", verb=verb).shards:
+    for shard in manifest.read_manifest(output, kind="documents").shards:
         lines = gzip.decompress((output / shard.name).read_bytes()).splitlines()
         assert len(lines) == shard.num_records
         found += [json.loads(line) for line in lines]

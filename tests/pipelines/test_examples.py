@@ -78,7 +78,7 @@ def build_from(tmp_path, vocab_path):
 
 def read_shards(directory):
     """Returns the examples of each shard, by its name."""
-    made = manifest.read_manifest(directory, kind="examples", verb="examples")
+    made = manifest.read_manifest(directory, kind="examples")
     manifest.verify_shards(directory, made)
     return {
         shard.name: [
@@ -121,7 +121,7 @@ def test_a_whole_directory(examples_dir, vocab_path):
         "manifest.json",
         "vocab.txt",
     ]
-    made = manifest.read_manifest(examples_dir, kind="examples", verb="examples")
+    made = manifest.read_manifest(examples_dir, kind="examples")
     vocabulary = tokenization.Vocabulary.load(vocab_path)
     assert (made.vocab_sha256, made.vocab_size) == (vocabulary.sha256, 305)
     assert (examples_dir / "vocab.txt").read_bytes() == vocab_path.read_bytes()

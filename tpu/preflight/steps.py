@@ -168,9 +168,7 @@ def _examples(request: Request) -> tuple[config.ExamplesConfig, int]:
         values = {"max_seq_length": request.max_seq_length}
         examples = strict.build_config(config.ExamplesConfig, values)
         return examples, config.BertConfig().vocab_size
-    contents = manifest.read_manifest(
-        request.examples, kind="examples", verb="bert-keras examples"
-    )
+    contents = manifest.read_manifest(request.examples, kind="examples")
     path = files.join(request.examples, manifest.MANIFEST_NAME)
     return features.examples_config(contents.config, origin=path), contents.vocab_size
 

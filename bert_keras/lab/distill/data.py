@@ -364,9 +364,7 @@ def _listing(path: str | Path) -> str | None:
 
 
 def _paragraphs(directory: str | Path) -> Iterator[str]:
-    corpus = manifest.read_manifest(
-        directory, kind="documents", verb="bert-keras corpus"
-    )
+    corpus = manifest.read_manifest(directory, kind="documents")
     manifest.verify_shards(directory, corpus, hashes=False)
     for shard in corpus.shards:
         path = files.join(directory, shard.name)

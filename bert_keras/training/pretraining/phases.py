@@ -95,8 +95,7 @@ def _read_phase(
     num_replicas: int,
     verified: Collection[str] | None,
 ) -> Phase:
-    verb = "bert-keras examples"
-    contents = manifest.read_manifest(directory, kind="examples", verb=verb)
+    contents = manifest.read_manifest(directory, kind="examples")
     manifest_sha256 = hashlib.sha256(contents.model_dump_json().encode()).hexdigest()
     hashes = verified is None or not (
         files.is_remote(directory) or manifest_sha256 in verified

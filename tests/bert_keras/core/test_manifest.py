@@ -29,7 +29,7 @@ def finished(tmp_path):
 
 
 def read(directory, kind="documents"):
-    return manifest.read_manifest(directory, kind=kind, verb="bert-keras corpus")
+    return manifest.read_manifest(directory, kind=kind)
 
 
 def test_round_trip(finished):

@@ -70,7 +70,7 @@ class Source:
     """Batches of a directory, packed or not; its graphs are traced once."""
 
     def __init__(self, directory, vocabulary, config, **changes):
-        made = manifest.read_manifest(directory, kind="examples", verb="examples")
+        made = manifest.read_manifest(directory, kind="examples")
         self.config = config
         self.shards = record_batches.read_shards(directory, made)
         self.batches = record_batches.RecordBatches(

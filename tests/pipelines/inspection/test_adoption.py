@@ -71,7 +71,7 @@ def test_a_whole_adoption(v2, compressed, directory, vocab):
     before = [path.read_bytes() for path in paths]
     adopted = adopt(directory, vocab)
     assert [path.read_bytes() for path in paths] == before
-    assert manifest.read_manifest(directory, kind="examples", verb="adopt") == adopted
+    assert manifest.read_manifest(directory, kind="examples") == adopted
     manifest.verify_shards(directory, adopted)
     assert (directory / "vocab.txt").read_bytes() == vocab.read_bytes()
     values = json.loads((directory / "manifest.json").read_text())

@@ -16,7 +16,7 @@ CONFIG = ExamplesConfig(max_seq_length=32, dupe_factor=2)
 
 @pytest.fixture(scope="module")
 def shards(tiny_examples):
-    made = manifest.read_manifest(tiny_examples, kind="examples", verb="examples")
+    made = manifest.read_manifest(tiny_examples, kind="examples")
     return record_batches.read_shards(tiny_examples, made)
 
 
@@ -164,7 +164,7 @@ def test_shards_know_their_place(tiny_examples, shards):
     counts = [len(stored_examples([shard])) for shard in shards]
     assert [shard.num_records for shard in shards] == counts
     assert [s.first_record for s in shards] == [0, counts[0], counts[0] + counts[1]]
-    made = manifest.read_manifest(tiny_examples, kind="examples", verb="examples")
+    made = manifest.read_manifest(tiny_examples, kind="examples")
     assert [shard.num_records for shard in made.shards] == counts
 
 
