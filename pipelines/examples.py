@@ -214,7 +214,7 @@ def _spread_rare(
     if joined:
         logger.info(
             "examples: documents that would be the only one of their source in one of "
-            "%s shards are in another one: %s",
+            "%s shards go to another shard: %s",
             f"{job.num_shards:,}",
             ", ".join(joined[:5]) + (", ..." if joined[5:] else ""),
         )

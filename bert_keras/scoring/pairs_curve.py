@@ -59,8 +59,8 @@ class PairsCurve:
                 self._score.encode(text, path)
 
     def __call__(self, weights: Sequence[keras.Variable]) -> Mapping[str, float]:
-        """Returns the share of right pairs, of each group and in the mean; `weights`
-        are a `BertPretrainer`'s, in its order."""
+        """Returns the share of right pairs, of each group with a name and in the mean;
+        `weights` are a `BertPretrainer`'s, in its order."""
         for own, variable in zip(self._network.weights, weights, strict=True):
             own.assign(variable)
         tally = minimal_pairs.Tally()

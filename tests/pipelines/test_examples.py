@@ -404,7 +404,7 @@ def test_random_next_sentences_of_few_books_are_of_books(build_from, caplog):
     assert "another source" not in caplog.text
     assert (
         "examples: documents that would be the only one of their source in one of 20 "
-        "shards are in another one: 2 of books, 2 of wikipedia"
+        "shards go to another shard: 2 of books, 2 of wikipedia"
     ) in caplog.messages
 
 
