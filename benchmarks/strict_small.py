@@ -315,6 +315,8 @@ def draw_curves(path: Path, curves: Sequence[Curve]) -> None:
 
     def picture() -> Any:
         image, plot = drawing.new_plot("BLiMP by processor time", width=9, height=5.4)
+        plot.set_xscale("log")
+        longest = max(curves, key=lambda curve: curve.words[-1])
         for curve in curves:
             hours = [seconds / 3600 for seconds in curve.seconds]
             plot.plot(hours, curve.blimp, "o-", markersize=3, label=curve.name)
@@ -324,14 +326,17 @@ def draw_curves(path: Path, curves: Sequence[Curve]) -> None:
                     y = np.interp(words, curve.words, curve.blimp)
                     plot.plot(x, y, "|", color="black", markersize=10)
                     # Other curves have the same marks.
-                    if curve is curves[0]:
-                        plot.text(x, y, f"{words} \n", fontsize=8, ha="right")
+                    if curve is longest:
+                        plot.text(x, y, f"\n{words}", fontsize=8, ha="center", va="top")
         for bar, name in BARS.items():
             plot.axhline(bar, color=drawing.GREY, linestyle="--")
             where = {"transform": plot.get_yaxis_transform(), "va": "bottom"}
             plot.text(0.01, bar, name, fontsize=9, **where)
         labels = "processor hours; numbers: million words seen"
         plot.set(xlabel=labels, ylabel="pairs told right, %, mean of 67")
+        hours = [0.25, 0.5, 1, 2, 4, 8]
+        plot.set_xticks(hours, hours)
+        plot.minorticks_off()
         drawing.add_legend(image, num_columns=3)
         return image
 

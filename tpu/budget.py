@@ -1,5 +1,6 @@
 """Which model for a budget, and what to expect of it: `bert-keras plan --budget`."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ from bert_keras.core.settings import config, loading
 from bert_keras.model import flops, measured_runs
 
 RECIPE, EXAMPLES, VOCAB_SIZE = "strict_small", "strict_small_examples", 8000
-_SMALLER = (
+_SMALL = (
     "model.hidden_size=256",
     "model.num_attention_heads=4",
     "model.intermediate_size=1024",
@@ -16,12 +17,18 @@ _SMALLER = (
     "optimizer.learning_rate=2e-3",
     "global_batch_size=32",
 )
-"""What differs from the recipe below `_SMALLER_BELOW` PFLOP."""
-_SMALLER_BELOW = 0.6
+_KINDS = (
+    (0.2, _SMALL, 0.3),
+    (0.6, _SMALL, None),
+    (4, (), 0.3),
+    (math.inf, ("optimizer.learning_rate=1.5e-3",), None),
+)
+"""PFLOP below which runs are of a kind, what differs from the recipe, and the share of
+the steps in which the rate falls; `None`: from the warm-up on. As in measured runs."""
 _TOKENS_PER_WORD = 1.45
 """Of the examples: pieces, [CLS] and [SEP], for each word by white space."""
-_MEASURED_EPOCHS, _MAX_EPOCHS = 3.9, 10
-"""How often the text was read in measured runs, and may be where one is guessed."""
+_MAX_EPOCHS = 10
+"""How often the text may be read, as in measured runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +43,7 @@ class Choice:
     expected_minimal_pairs: float | None
     """Right pairs of BLiMP, %."""
     is_measured: bool
-    """Whether runs that cost as much and read their text as often were measured."""
+    """Whether runs that cost as much were measured."""
 
 
 def load(settings: Sequence[str]) -> config.PretrainingConfig:
@@ -47,8 +54,8 @@ def load(settings: Sequence[str]) -> config.PretrainingConfig:
 
 def choose(petaflop: float, *, num_words: float | None) -> Choice:
     """Returns size, rate and steps for so many operations."""
-    settings = [*_SMALLER] if petaflop < _SMALLER_BELOW else []
-    run = load(settings)
+    differing, decay = next(kind[1:] for kind in _KINDS if petaflop < kind[0])
+    run = load(differing)
     examples = loading.load(config.ExamplesConfig, EXAMPLES)
     each = flops.pretraining_flops_per_example(
         run.model,
@@ -62,10 +69,11 @@ def choose(petaflop: float, *, num_words: float | None) -> Choice:
             f"--budget: {petaflop:.2g} PFLOP are {steps:,} steps of the smallest model "
             "of the budgets, which needs 1,000 to learn anything: give it more hours"
         )
-    settings += [
+    settings = [
+        *differing,
         f"num_train_steps={steps}",
         f"optimizer.warmup_steps={steps // 30}",
-        f"optimizer.decay_steps={3 * steps // 10}",
+        f"optimizer.decay_steps={round(decay * steps) if decay else 'null'}",
     ]
     tokens = steps * run.global_batch_size * examples.max_seq_length
     num_epochs = num_words and tokens / (num_words * _TOKENS_PER_WORD)
@@ -78,8 +86,7 @@ def choose(petaflop: float, *, num_words: float | None) -> Choice:
         num_epochs=num_epochs,
         expected_loss=loss,
         expected_minimal_pairs=pairs,
-        is_measured=petaflop <= measured_runs.RUNS[-1].petaflop
-        and (num_epochs or 0) <= _MEASURED_EPOCHS,
+        is_measured=petaflop <= measured_runs.RUNS[-1].petaflop,
     )
 
 
@@ -91,15 +98,13 @@ def lines(choice: Choice) -> Iterator[str]:
     if choice.expected_loss is None:
         yield (
             "nobody knows what to expect: no run near it was measured; ten times the "
-            f"text and {8 * measured_runs.RUNS[-1].petaflop:.0f} PFLOP are the limits"
+            f"text and {measured_runs.MAX_PETAFLOP:.0f} PFLOP are the limits"
         )
         return
     how = "between measured runs"
     if not choice.is_measured:
-        how = (
-            f"beyond the measured runs, of {measured_runs.RUNS[-1].petaflop} PFLOP and "
-            f"{_MEASURED_EPOCHS} times the text at most"
-        )
+        largest = measured_runs.RUNS[-1].petaflop
+        how = f"beyond the measured runs, of {largest} PFLOP at most"
     yield (
         f"to expect of ten million English words: masked-LM loss "
         f"{choice.expected_loss:.2f}, BLiMP {choice.expected_minimal_pairs:.0f}, {how}"

@@ -25,8 +25,10 @@ RUNS = (
     MeasuredRun(0.109, 4.9e6, 4.71, 57.3),
     MeasuredRun(0.318, 14.3e6, 4.11, 62.4),
     MeasuredRun(2.39, 52.2e6, 3.30, 66.8),
+    MeasuredRun(6.20, 135.4e6, 2.85, 69.7),
 )
-"""By cost: models of 2 x 128, of 4 x 256 twice, and of 4 x 384."""
+"""By cost: models of 2 x 128, of 4 x 256 twice, and of 4 x 384 twice."""
+MAX_PETAFLOP = 3 * RUNS[-1].petaflop
 ENTROPY = 6.84
 """Of the frequencies of their pieces, in nats."""
 SPREAD = 0.1
@@ -36,19 +38,17 @@ SPREAD = 0.1
 def expected_scores(petaflop: float) -> tuple[float, float] | None:
     """Returns the loss in nats and the right minimal pairs in % to expect at a cost.
 
-    Scores lie on lines between the measured runs. The last line goes on up to eight
-    times the cost of the largest run. `None`: the cost is outside of these limits.
+    Scores lie on lines between the measured runs, the last of which goes on up to
+    `MAX_PETAFLOP`. `None`: the cost is outside of these limits.
     """
-    if not RUNS[0].petaflop <= petaflop <= 8 * RUNS[-1].petaflop:
+    if not RUNS[0].petaflop <= petaflop <= MAX_PETAFLOP:
         return None
-    costs = [run.petaflop for run in RUNS]
-    losses, scores = [run.loss for run in RUNS], [run.minimal_pairs for run in RUNS]
+    costs, _, losses, scores = zip(*RUNS, strict=True)
     return _on_line(petaflop, costs, losses), _on_line(petaflop, costs, scores)
 
 
 def usual_losses(num_tokens: float, *, entropy: float) -> tuple[float, float] | None:
-    """Returns the ends of the band of usual losses, in nats; `None`: no loss was
-    measured after so few tokens.
+    """Returns the ends of the band of usual losses, in nats; `None`: too few tokens.
 
     Args:
         num_tokens: tokens that the run was trained on, padding left out.
@@ -56,10 +56,10 @@ def usual_losses(num_tokens: float, *, entropy: float) -> tuple[float, float] | 
             the frequencies alone has the entropy as its loss, so the band grows with
             the entropy.
     """
-    runs = RUNS[1:]
+    # How far losses fall after more tokens depends on the size of the model.
+    runs = RUNS[1:-1]
     if num_tokens < runs[0].num_tokens:
         return None
-    # How far losses fall after more tokens depends on the size of the model.
     num_tokens = min(num_tokens, runs[-1].num_tokens)
     losses = [run.loss / ENTROPY for run in runs]
     usual = _on_line(num_tokens, [run.num_tokens for run in runs], losses)
