@@ -316,7 +316,7 @@ def draw_curves(path: Path, curves: Sequence[Curve]) -> None:
     def picture() -> Any:
         image, plot = drawing.new_plot("BLiMP by processor time", width=9, height=5.4)
         plot.set_xscale("log")
-        longest = max(curves, key=lambda curve: curve.words[-1])
+        longest = max(curves, key=lambda curve: curve.words[-1], default=None)
         for curve in curves:
             hours = [seconds / 3600 for seconds in curve.seconds]
             plot.plot(hours, curve.blimp, "o-", markersize=3, label=curve.name)

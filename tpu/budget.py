@@ -23,8 +23,8 @@ _KINDS = (
     (4, (), 0.3),
     (math.inf, ("optimizer.learning_rate=1.5e-3",), None),
 )
-"""PFLOP below which runs are of a kind, what differs from the recipe, and the share of
-the steps in which the rate falls; `None`: from the warm-up on. As in measured runs."""
+"""Kinds of runs, as measured: PFLOP below which a kind is chosen, its settings, and the
+share of the steps in which the rate falls (`None`: it falls from the warm-up on)."""
 _TOKENS_PER_WORD = 1.45
 """Of the examples: pieces, [CLS] and [SEP], for each word by white space."""
 _MAX_EPOCHS = 10
@@ -54,8 +54,8 @@ def load(settings: Sequence[str]) -> config.PretrainingConfig:
 
 def choose(petaflop: float, *, num_words: float | None) -> Choice:
     """Returns size, rate and steps for so many operations."""
-    differing, decay = next(kind[1:] for kind in _KINDS if petaflop < kind[0])
-    run = load(differing)
+    _, kind_settings, decay_share = next(k for k in _KINDS if petaflop < k[0])
+    run = load(kind_settings)
     examples = loading.load(config.ExamplesConfig, EXAMPLES)
     each = flops.pretraining_flops_per_example(
         run.model,
@@ -69,11 +69,12 @@ def choose(petaflop: float, *, num_words: float | None) -> Choice:
             f"--budget: {petaflop:.2g} PFLOP are {steps:,} steps of the smallest model "
             "of the budgets, which needs 1,000 to learn anything: give it more hours"
         )
+    decay_steps = round(decay_share * steps) if decay_share else "null"
     settings = [
-        *differing,
+        *kind_settings,
         f"num_train_steps={steps}",
         f"optimizer.warmup_steps={steps // 30}",
-        f"optimizer.decay_steps={round(decay * steps) if decay else 'null'}",
+        f"optimizer.decay_steps={decay_steps}",
     ]
     tokens = steps * run.global_batch_size * examples.max_seq_length
     num_epochs = num_words and tokens / (num_words * _TOKENS_PER_WORD)

@@ -38,7 +38,7 @@ SPREAD = 0.1
 def expected_scores(petaflop: float) -> tuple[float, float] | None:
     """Returns the loss in nats and the right minimal pairs in % to expect at a cost.
 
-    Scores lie on lines between the measured runs, the last of which goes on up to
+    Scores lie on lines between the measured runs; the last line goes on up to
     `MAX_PETAFLOP`. `None`: the cost is outside of these limits.
     """
     if not RUNS[0].petaflop <= petaflop <= MAX_PETAFLOP:
@@ -56,7 +56,7 @@ def usual_losses(num_tokens: float, *, entropy: float) -> tuple[float, float] | 
             the frequencies alone has the entropy as its loss, so the band grows with
             the entropy.
     """
-    # How far losses fall after more tokens depends on the size of the model.
+    # Not the last run: how far losses fall after so many tokens depends on the size.
     runs = RUNS[1:-1]
     if num_tokens < runs[0].num_tokens:
         return None
