@@ -285,14 +285,15 @@ def check_ours(
     arrays = weights.from_network(tuner.network)
     whole = dataclasses.replace(start, task=task, arrays=arrays)
     hugging_face.write(whole, Path(directory, "start"))
-    order = {
-        "batch_size": settings.batch_size,
-        "by_length": settings.are_batches_by_length(task),
-        "seed": settings.seed,
-    }
-    rows = task_batches.epoch_batches(examples.lengths, epoch=0, **order)[:CHECK_STEPS]
+    trained = task_batches.training_batches(
+        settings,
+        examples,
+        by_length=settings.are_batches_by_length(task),
+        num_replicas=1,
+    )
+    rows = trained.epoch(0)[:CHECK_STEPS]
     files.write_json(Path(directory, "rows.json"), {"rows": [r.tolist() for r in rows]})
-    batches = task_batches.example_batches(examples.lengths, examples.batch, **order)
+    batches = trained.stream()
     # Unknown dimensions: one graph for all lengths.
     run = tf.function(
         tuner.train_step, autograph=False, input_signature=[batches.element_spec]
@@ -392,13 +393,12 @@ def speed_ours(size: str, precision: str, train_file: str, init: str) -> Callabl
         max_grad_norm=1.0,
         strategy=tf.distribute.get_strategy(),
     )
-    batches = task_batches.example_batches(
-        examples.lengths,
-        examples.batch,
-        batch_size=settings.batch_size,
+    batches = task_batches.training_batches(
+        settings,
+        examples,
         by_length=settings.are_batches_by_length(task),
-        seed=settings.seed,
-    )
+        num_replicas=1,
+    ).stream()
     run = tf.function(
         tuner.train_step, autograph=False, input_signature=[batches.element_spec]
     )

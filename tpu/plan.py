@@ -16,9 +16,8 @@ from bert_keras.core.settings.finetuning import FinetuningConfig
 from bert_keras.model import flops
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from bert_keras.data import tokenization
+    from bert_keras.labelled import dataset
 
 _VOCAB_SIZE = 30522
 """Entries, where a configuration names none."""
@@ -150,7 +149,7 @@ def finetuning(
     sizes = model.with_vocab_size(len(tokenizer.vocabulary))
     task, _, (data,) = catalogue.read_parts(train, [], settings)
     inputs = data.encode(task, tokenizer, settings)
-    batches = list(_batches(settings, task, inputs.lengths))
+    batches = list(_batches(settings, task, inputs))
     per_epoch, num_steps = loop.num_steps(settings, len(inputs.lengths))
     epochs = num_steps / per_epoch
     # Choices and pairs: several texts in each row.
@@ -177,29 +176,22 @@ def finetuning(
 
 
 def _batches(
-    settings: FinetuningConfig, task: config.Task, lengths: "np.ndarray"
+    settings: FinetuningConfig, task: config.Task, inputs: "dataset.Inputs"
 ) -> Iterator[tuple[int, int]]:
-    """Yields rows and tokens of a row of each batch of the first epoch of training.
-    `lengths` are the tokens of each input."""
+    """Yields rows and tokens of a row of each batch of the first epoch of training."""
     from bert_keras.training.finetuning import batches
 
     fixed = settings.fixed_lengths(on_tpu=False)
-    settings = settings.model_copy(update={"lengths": fixed})
-    packer = batches.packer_for(settings, 1)
-    padded_length = batches.padded_length_for(settings, 1) or int
-    for rows in batches.epoch_batches(
-        lengths,
-        batch_size=settings.batch_size,
+    trained = batches.training_batches(
+        settings.model_copy(update={"lengths": fixed}),
+        inputs,
         by_length=settings.are_batches_by_length(task),
-        seed=settings.seed,
-        epoch=0,
-    ):
-        if packer is not None:
-            plan = packer.plan(lengths[rows])
-            yield plan.num_rows, plan.length
-        else:
-            num_rows = settings.batch_size if fixed else len(rows)
-            yield num_rows, padded_length(int(lengths[rows].max()))
+        num_replicas=1,
+    )
+    padded_length = trained.padded_length or int
+    for rows in trained.epoch(0):
+        num_rows = settings.batch_size if fixed else len(rows)
+        yield num_rows, padded_length(int(inputs.lengths[rows].max()))
 
 
 def facts(

@@ -176,9 +176,7 @@ class Kind(abc.ABC):
         """
 
 
-Option = Literal[
-    "class_weights", "label_smoothing", "long_texts", "windows", "packing", "teacher"
-]
+Option = Literal["class_weights", "label_smoothing", "long_texts", "windows", "teacher"]
 
 
 class Labelled(Kind):

@@ -1,7 +1,7 @@
 """Shapes of batches: fixed lengths, fixed numbers of rows, shares of replicas."""
 
 import bisect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,10 +67,3 @@ class ReplicaShare:
         for replica in range(self.begin, self.end):
             part = slice(replica * self.num_rows, (replica + 1) * self.num_rows)
             yield every[part], weights[part]
-
-    def cut(self, batch: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
-        """Yields parts of a batch whose rows are equally many for all replicas, in
-        turn."""
-        parts = {n: np.split(array, self.num_replicas) for n, array in batch.items()}
-        for replica in range(self.begin, self.end):
-            yield {name: arrays[replica] for name, arrays in parts.items()}

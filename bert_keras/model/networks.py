@@ -5,7 +5,7 @@ from typing import Any
 from keras import ops
 
 from bert_keras.core.settings.config import BertConfig
-from bert_keras.model import encoder, heads, layers, losses, operations, packed_rows
+from bert_keras.model import encoder, heads, layers, losses, operations
 
 SAVED_ARGUMENTS = ("dropout_prob", "bilstm_units", "num_bilstm_layers", "seed")
 
@@ -24,9 +24,7 @@ class EncoderWithHead(encoder.BertNetwork):
     Call arguments:
         features: a dict with `input_ids`, `input_mask` and `segment_ids` as in
             `bert_keras.data.features`, and `dropout_seeds` as the encoder takes it;
-            labels are ignored, and unknown keys refused. `BertClassifier` and
-            `BertTagger` without a BiLSTM and with attention to both sides take packed
-            rows too.
+            labels are ignored, and unknown keys refused.
         return_all_layers: add `encoder_outputs`, see `BertEncoder`.
 
     Returns:
@@ -92,9 +90,10 @@ class EncoderWithHead(encoder.BertNetwork):
 
     def scores(self, features, training, return_all_layers):
         """Returns logits and a dict to add to the outputs. The logits are `(batch_size,
-        num_labels)`, per token `(batch_size, sequence_length, num_labels)`, for the
-        instances of packed rows `(batch_size, slots, num_labels)`, float32."""
+        num_labels)`, per token `(batch_size, sequence_length, num_labels)`, float32."""
         features = encoder.complete(features)
+        if "instance_ids" in features:
+            raise ValueError("packed rows are for pre-training: got `instance_ids`")
         dropout_seeds = None
         if training:
             # The encoder and the head use the same seeds.
@@ -103,26 +102,10 @@ class EncoderWithHead(encoder.BertNetwork):
         encoded = self.encoder(
             features, training=training, return_all_layers=return_all_layers
         )
-        logits = self._head_scores(encoded, features, dropout_seeds, training)
-        return logits, {k: v for k, v in encoded.items() if k == "encoder_outputs"}
-
-    def _head_scores(self, encoded, features, dropout_seeds, training):
         mask = features["input_mask"]
         vectors = self._head_input(encoded, mask)
-        if "instance_ids" not in features:
-            return self.head(vectors, dropout_seeds, mask, training=training)
-        if self.per_token:
-            if training:
-                ids = features["instance_ids"]
-                places = packed_rows.positions(ids)
-                dropout_seeds = packed_rows.token_seeds(dropout_seeds, ids, places)
-            return self.head(vectors, dropout_seeds, training=training)
-        # Instances in a list, as if each had a row of its own.
-        if training:
-            dropout_seeds = ops.reshape(dropout_seeds, (-1,))
-        listed = ops.reshape(vectors, (-1, vectors.shape[-1]))
-        logits = self.head(listed, dropout_seeds, training=training)
-        return ops.reshape(logits, (-1, ops.shape(vectors)[1], self.num_labels))
+        logits = self.head(vectors, dropout_seeds, mask, training=training)
+        return logits, {k: v for k, v in encoded.items() if k == "encoder_outputs"}
 
     def _head_input(self, encoded, input_mask):
         """Returns vectors of all tokens, or the pooled one, as the head needs it. If
@@ -159,8 +142,8 @@ class PartsWithHead(EncoderWithHead):
 
 
 def example_weights(features, labels):
-    """Returns each example's weight, `(batch_size,)` float32 (for packed rows all slots
-    in a list): 1, or 0 for a row that fills up a batch."""
+    """Returns each example's weight, `(batch_size,)` float32: 1, or 0 for a row that
+    fills up a batch."""
     if "example_weights" in features:
         return ops.cast(ops.reshape(features["example_weights"], (-1,)), "float32")
     return ops.ones_like(ops.reshape(labels, (-1,)), "float32")
@@ -176,8 +159,7 @@ def scaled_weights(features, weights):
 def token_weights(features):
     """Returns 1 for a token that counts, else 0: float32, shaped as `label_ids`."""
     weights = ops.cast(features["label_ids"] >= 0, "float32")
-    # An empty slot of packed rows has no token.
-    if "example_weights" in features and "instance_ids" not in features:
+    if "example_weights" in features:
         weights = weights * example_weights(features, None)[:, None]
     return weights
 

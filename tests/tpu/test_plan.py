@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +85,6 @@ def texts(tmp_path) -> Path:
         ("batch_size=6", [(6, 100)]),
         ("batch_size=1 length_multiple=8", [(1, n) for n in (8, 8, 8, 16, 8, 104)]),
         ("batch_size=4 lengths=[64,128]", [(4, 128), (4, 64)]),
-        ("batch_size=6 pack_examples=true", [(1, 128)]),
     ],
 )
 def test_fine_tuning_is_counted_by_the_lengths_in_the_file(
@@ -114,19 +114,19 @@ def test_batches_are_those_of_training(batches):
     settings = finetuning.FinetuningConfig(task="text", batches=batches)
     task = config.Task(kind="classification", labels=("0", "1"))
 
-    def make_batch(rows):
+    def batch(rows):
         shape = len(rows), lengths[rows].max()
         return {"input_mask": np.ones(shape, np.int32)}
 
-    trained = task_batches.example_batches(
-        lengths,
-        make_batch,
+    inputs = types.SimpleNamespace(lengths=lengths, batch=batch)
+    trained = task_batches.Batches(
+        inputs=inputs,
         batch_size=settings.batch_size,
         by_length=settings.are_batches_by_length(task),
         seed=settings.seed,
     )
-    shapes = [tuple(batch["input_mask"].shape) for batch in trained.take(32)]
-    assert [*plan._batches(settings, task, lengths)] == shapes
+    shapes = [tuple(batch["input_mask"].shape) for batch in trained.stream().take(32)]
+    assert [*plan._batches(settings, task, inputs)] == shapes
 
 
 # Parts

@@ -12,6 +12,7 @@ import collections
 import functools
 import json
 import sys
+import types
 
 import numpy as np
 import tensorflow as tf
@@ -171,20 +172,22 @@ def tuning_batches(kind: str, strategy: tf.distribute.Strategy) -> tuple:
     def make(rows):
         return {name: values[rows] for name, values in arrays.items()}
 
+    batches = task_batches.Batches(
+        inputs=types.SimpleNamespace(lengths=np.full(BATCH_SIZE, LENGTH), batch=make),
+        batch_size=BATCH_SIZE,
+        by_length=True,
+        seed=1,
+        padded_length=shapes.ladder_length([LENGTH]),
+    )
+
     def of_process(index, num_processes, num_replicas):
-        return task_batches.example_batches(
-            np.full(BATCH_SIZE, LENGTH),
-            make,
-            batch_size=BATCH_SIZE,
-            by_length=True,
-            seed=1,
-            padded_length=shapes.ladder_length([LENGTH]),
+        return batches.stream(
             share=shapes.ReplicaShare(
                 num_rows=num_rows, num_replicas=NUM_REPLICAS, end=num_replicas
-            ),
+            )
         )
 
-    spec = task_batches.batch_spec(make, num_rows=num_rows, length=LENGTH)
+    spec = batches.spec(num_rows=num_rows, length=LENGTH)
     return replicas.distribute(strategy, of_process), spec
 
 

@@ -181,11 +181,7 @@ class FinetuningConfig(StrictModel):
     """Batches of random examples, or of examples of about the same length, which need
     the least padding. `auto`: `shuffled` for `tagging`, where words of short sentences
     would otherwise count for more than others, for `embedding`, where the length would
-    tell texts of a batch apart, and with `pack_examples`; `by_length` for the rest."""
-    pack_examples: bool = False
-    """Texts and `tagging`: put several examples of a training batch into each row, each
-    trained as in a row of its own. A step still has `batch_size` examples, in as few
-    rows as they fill: batches of random examples then cost what those by length do."""
+    tell texts of a batch apart; `by_length` for the rest."""
     train_fraction: float = pydantic.Field(default=1.0, gt=0, le=1)
     """Share of the training file to learn from, for learning curves: chosen by a hash
     of `seed` and of what an example is about, so that a smaller share is part of a
@@ -293,18 +289,6 @@ class FinetuningConfig(StrictModel):
                 f"`num_bilstm_layers` {self.num_bilstm_layers} needs `bilstm_units`, "
                 "got 0"
             )
-        if self.pack_examples and (self.bilstm_units or self.max_seq_length < 16):
-            yield (
-                "`pack_examples` needs `max_seq_length` of at least 16 and no BiLSTM, "
-                f"got {self.max_seq_length} and `bilstm_units` {self.bilstm_units}"
-            )
-        if self.pack_examples and self.feature_layers:
-            yield "`pack_examples` is not for `feature_layers`"
-        if self.pack_examples and self.length_multiple > 1:
-            yield (
-                "`pack_examples` makes rows of 16, 32, 64 tokens and so on: expected "
-                f"no `length_multiple`, got {self.length_multiple}"
-            )
         if self.lengths and self.length_multiple > 1:
             yield (
                 f"give `lengths` or `length_multiple`, got {list(self.lengths)} and "
@@ -335,8 +319,7 @@ class FinetuningConfig(StrictModel):
     def are_batches_by_length(self, task: Task) -> bool:
         """Whether batches of a task hold examples of about the same length."""
         if self.batches == "auto":
-            is_mixed = task.kind in ("tagging", "embedding") or self.pack_examples
-            return not is_mixed
+            return task.kind not in ("tagging", "embedding")
         return self.batches == "by_length"
 
 

@@ -32,7 +32,7 @@ class Tagging(Labelled):
     )
     examples = "sentences"
     metrics = (LOSS, *map(Metric, ("accuracy", "precision", "recall", "f1")))
-    accepts = frozenset({"packing", "teacher"})
+    accepts = frozenset({"teacher"})
     resampled = ("f1", "accuracy")
     own_settings = ("feature_layers",)
 

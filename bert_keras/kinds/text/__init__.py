@@ -29,7 +29,7 @@ class _Text(Labelled):
     """The common part of the three kinds of answers to texts."""
 
     form = "text"
-    accepts = frozenset({"long_texts", "windows", "packing", "teacher"})
+    accepts = frozenset({"long_texts", "windows", "teacher"})
     main_metric_name: ClassVar[str] = "accuracy"
 
     def network(self, bert_config, task, *, head, scale, **shared):

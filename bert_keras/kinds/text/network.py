@@ -16,8 +16,7 @@ class BertClassifier(EncoderWithHead):
     `num_labels` is the number of classes; 1 for a number. `logits` are `(batch_size,
     num_labels)`. For `loss_terms`, `label_ids` are `(batch_size,)` or `(batch_size,
     1)`: the true class as an integer, or the true number as a float. A number has no
-    `accuracy`. Packed rows have a label and a weight for each slot, `(batch_size,
-    slots)`; the weight of an empty one is 0. With `label_targets`, `(batch_size, 1,
+    `accuracy`. With `label_targets`, `(batch_size, 1,
     num_labels)` floats, the loss is the sum of each class's cross entropy times its
     target. `accuracy` counts alike all examples with a weight above 0, also where
     classes have weights of their own.
@@ -25,10 +24,7 @@ class BertClassifier(EncoderWithHead):
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
         logits = ops.reshape(outputs["logits"], (-1, self.num_labels))
-        # An empty slot has -1, which is no class.
         labels = ops.reshape(features["label_ids"], (-1,))
-        if "instance_ids" in features and self.num_labels > 1:
-            labels = ops.maximum(labels, 0)
         weights = example_weights(features, labels)
         scaled = scaled_weights(features, weights)
         if self.num_labels == 1:
@@ -56,7 +52,7 @@ class BertMultiLabelClassifier(EncoderWithHead):
     floats, 1 where a label holds, and `label_weights`, if any, the same shape, `1 +
     (weight - 1) * target`. `loss` is the mean over labels, as torch's
     `BCEWithLogitsLoss` with `pos_weight`; `accuracy` counts the texts of which all
-    labels are right. Packed rows have targets for each slot.
+    labels are right.
     """
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:

@@ -35,7 +35,6 @@ _TASK_SETTINGS = (
 
 _FOR_LABELS = ("labels", "is for labels: give --labels too")
 _NEEDS: dict[str, tuple[str | None, str]] = {
-    "pack_examples": (None, "is not for `distill`: leave it out"),
     "feature_layers": (None, "is not for `distill`: leave it out"),
     "class_weights": _FOR_LABELS,
     "label_smoothing": _FOR_LABELS,

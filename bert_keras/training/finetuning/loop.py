@@ -75,20 +75,12 @@ def build_stretch(
     total, num_parts = strategy.num_replicas_in_sync, tuner.num_parts
     # Equally many rows for each part of each replica.
     num_rows = -(-settings.batch_size // (total * num_parts)) * num_parts
-    how = {
-        "batch_size": settings.batch_size,
-        "by_length": by_length,
-        "seed": settings.seed,
-        "padded_length": batches.padded_length_for(settings, total),
-        "packer": batches.packer_for(settings, total),
-    }
-    spec_of_step = None
-    if settings.lengths:
-        spec_of_step = batches.specs_of_steps(
-            inputs.lengths, inputs.batch, **how, num_rows=num_rows
-        )
-    is_cut = bool(settings.lengths) or total > 1
-    redraw = inputs.of_epoch if isinstance(inputs, dataset.RedrawnInputs) else None
+    endless = batches.training_batches(
+        settings, inputs, by_length=by_length, num_replicas=total
+    )
+    has_fixed_shapes = bool(settings.lengths)
+    spec_of_step = endless.specs_of_steps(num_rows) if has_fixed_shapes else None
+    is_cut = has_fixed_shapes or total > 1
 
     def stream_from(step: int) -> replicas.Stream:
         def of_process(index: int, num_processes: int, num_replicas: int):
@@ -98,14 +90,7 @@ def build_stretch(
                 begin=index * num_replicas,
                 end=(index + 1) * num_replicas,
             )
-            return batches.example_batches(
-                inputs.lengths,
-                inputs.batch,
-                **how,
-                start_step=step,
-                share=share if is_cut else None,
-                redraw=redraw,
-            )
+            return endless.stream(start_step=step, share=share if is_cut else None)
 
         return replicas.Stream(replicas.distribute(strategy, of_process))
 

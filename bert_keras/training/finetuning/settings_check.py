@@ -28,8 +28,6 @@ def check(
             )
     _check_texts(settings, task)
     _check_windows(settings, task, learnt)
-    if settings.pack_examples:
-        _check_packable(learnt, bert_config)
 
 
 def _check_texts(settings: finetuning.FinetuningConfig, task: config.Task) -> None:
@@ -60,15 +58,3 @@ def _check_windows(
         raise InputError(
             f"{given} is for single texts, got pairs: take cut or head_tail"
         )
-
-
-def _check_packable(learnt: kind.Labelled, bert_config: config.BertConfig) -> None:
-    actual = f"a task of kind {learnt.name}"
-    if "packing" in learnt.accepts:
-        if bert_config.attention == "bidirectional":
-            return
-        actual = f"an encoder whose attention is {bert_config.attention}"
-    raise InputError(
-        "`pack_examples` is for texts and tagging with a bidirectional encoder, got "
-        f"{actual}: leave it out"
-    )

@@ -214,8 +214,7 @@ def test_texts_of_which_the_best_weights_are_kept(
     [
         (11, 18, {"task": "text", "keep": "best", "evaluate_steps": 4}),
         # In an epoch of other batches than the first.
-        (14, 20, {"task": "text", "pack_examples": True, "lengths": ()}),
-        (14, 20, {"task": "tagging", "pack_examples": True, "lengths": ()}),
+        (14, 20, {"task": "tagging", "batches": "by_length", "lengths": ()}),
         (11, 16, {"task": "embedding", "keep": "best", "evaluate_steps": 6}),
         # The resumed run makes the evaluation of step 6. There is no gain at all.
         (

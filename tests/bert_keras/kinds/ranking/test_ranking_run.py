@@ -187,17 +187,14 @@ def test_each_epoch_has_its_candidates_on_any_number_of_replicas(folder):
     inputs = data.for_training().encode(task, tokenizer, RANKING)
 
     def batches(share, padded_length, start_step=0):
-        return task_batches.example_batches(
-            inputs.lengths,
-            inputs.batch,
+        whole = task_batches.Batches(
+            inputs=inputs,
             batch_size=40,
             by_length=False,
             seed=3,
-            start_step=start_step,
-            share=share,
             padded_length=padded_length,
-            redraw=inputs.of_epoch,
-        ).as_numpy_iterator()
+        )
+        return whole.stream(start_step=start_step, share=share).as_numpy_iterator()
 
     share = shapes.ReplicaShare(num_rows=20, num_replicas=2, begin=0, end=2)
     alone, halves = batches(None, None), batches(share, int)

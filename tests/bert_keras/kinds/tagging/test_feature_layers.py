@@ -412,11 +412,6 @@ def test_vectors_are_those_of_features(model, data, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "task", "message"),
     [
-        (
-            {"pack_examples": True, "bilstm_units": 0, "num_bilstm_layers": 1},
-            {},
-            "`pack_",
-        ),
         ({"bilstm_units": 0}, {}, "`num_bilstm_layers` 2 needs `bilstm_units`, got 0"),
         (
             {"task": "text"},

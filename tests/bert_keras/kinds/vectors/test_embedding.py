@@ -187,7 +187,6 @@ UNSET = {"embedding": finetuning.EmbeddingConfig()}
         ({"class_weights": "balanced"}, "`class_weights` is for texts with labels"),
         ({"label_smoothing": 0.1}, "`label_smoothing` is for texts with labels"),
         ({"regression": True}, "`regression` is for your own texts"),
-        ({"pack_examples": True}, "`pack_examples` is for texts and tagging"),
         (
             {"long_texts": "windows_mean"},
             "`long_texts` windows_mean is not for a task of kind embedding",

@@ -476,7 +476,6 @@ MISTAKES = [
         "--labels with `distillation.hard_weight` 0: leave one of them out",
     ),
     ({}, {"label_smoothing": 0.1}, "`label_smoothing` is for labels: give --labels"),
-    ({}, {"pack_examples": True}, "`pack_examples` is not for `distill`"),
     ({}, {"task": "tagging"}, "is for classification, but the task tagging is tagg"),
     ({"dev": ["10%"]}, {}, "is a part of a labelled training file: give --labels, or"),
     ({}, {"max_seq_length": 40}, "is 40, but the student takes 32 tokens at most: --"),

@@ -1,5 +1,7 @@
 """Batches of labelled examples: every row once an epoch, the same for every run."""
 
+import types
+
 import numpy as np
 import pytest
 
@@ -7,11 +9,16 @@ from bert_keras.training.finetuning import batches as task_batches
 from bert_keras.training.pretraining import record_parsing
 
 
+def batches_of(lengths, **settings):
+    inputs = types.SimpleNamespace(lengths=lengths, batch=lambda rows: {"ids": rows})
+    return task_batches.Batches(inputs=inputs, **settings)
+
+
 @pytest.mark.parametrize("by_length", [True, False])
 def test_an_epoch_has_every_row_once_and_perhaps_batches_of_like_length(by_length):
     lengths = np.random.default_rng(0).integers(3, 128, 10_007)
-    place = {"batch_size": 32, "by_length": by_length, "seed": 5, "epoch": 0}
-    batches = task_batches.epoch_batches(lengths, **place)
+    settings = {"batch_size": 32, "by_length": by_length, "seed": 5}
+    batches = batches_of(lengths, **settings).epoch(0)
     assert sorted(np.concatenate(batches)) == list(range(10_007))
     assert sorted({len(rows) for rows in batches}) == [10_007 % 32, 32]
     if by_length:
@@ -21,7 +28,7 @@ def test_an_epoch_has_every_row_once_and_perhaps_batches_of_like_length(by_lengt
         means = np.array([lengths[rows].mean() for rows in batches])
         assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.2
     else:
-        same = task_batches.epoch_batches(np.full(10_007, 9), **place)
+        same = batches_of(np.full(10_007, 9), **settings).epoch(0)
         assert [sorted(rows) for rows in same] == [sorted(rows) for rows in batches]
 
 
@@ -29,40 +36,29 @@ def test_an_epoch_has_every_row_once_and_perhaps_batches_of_like_length(by_lengt
 def test_epochs_differ_and_repeat_exactly(by_length):
     lengths = np.arange(3, 103)
 
-    def batches(**place):
-        return [
-            sorted(rows)
-            for rows in task_batches.epoch_batches(
-                lengths, batch_size=8, by_length=by_length, **place
-            )
-        ]
+    def batches(seed, epoch):
+        order = batches_of(lengths, batch_size=8, by_length=by_length, seed=seed)
+        return [sorted(rows) for rows in order.epoch(epoch)]
 
     assert batches(seed=1, epoch=0) == batches(seed=1, epoch=0)
     assert batches(seed=1, epoch=0) != batches(seed=2, epoch=0)
     first, second = batches(seed=1, epoch=0), batches(seed=1, epoch=1)
     shared = [rows for rows in first if rows in second]
     assert len(shared) <= 1
-    few = task_batches.epoch_batches(
-        np.array([5]), batch_size=8, by_length=by_length, seed=0, epoch=0
-    )
-    assert [rows.tolist() for rows in few] == [[0]]
+    few = batches_of(np.array([5]), batch_size=8, by_length=by_length, seed=0)
+    assert [rows.tolist() for rows in few.epoch(0)] == [[0]]
 
 
 def test_training_batches_are_those_of_every_epoch():
     """With seeds of seed, epoch and row; resumed at any step."""
-    lengths = np.arange(3, 24)
-    order = {"batch_size": 8, "by_length": True, "seed": 4}
+    batches = batches_of(np.arange(3, 24), batch_size=8, by_length=True, seed=4)
     expected = [
         (rows.tolist(), record_parsing.dropout_seeds(4, 0 * rows + epoch, rows))
         for epoch in range(3)
-        for rows in task_batches.epoch_batches(lengths, epoch=epoch, **order)
+        for rows in batches.epoch(epoch)
     ]
     for start_step, count in ((0, 7), (2, 2), (3, 2), (5, 2)):
-        dataset = task_batches.example_batches(
-            lengths, lambda rows: {"rows": rows}, start_step=start_step, **order
-        )
-        for batch, (rows, seeds) in zip(
-            dataset.take(count), expected[start_step:], strict=False
-        ):
-            assert batch["rows"].numpy().tolist() == rows
+        stream = batches.stream(start_step=start_step).take(count)
+        for batch, (rows, seeds) in zip(stream, expected[start_step:], strict=False):
+            assert batch["ids"].numpy().tolist() == rows
             np.testing.assert_array_equal(batch["dropout_seeds"], seeds)

@@ -60,7 +60,6 @@ def run(init, files, tmp_path_factory) -> tuple[Path, dict]:
         multi_label=True,
         label_smoothing=0.02,
         class_weights="balanced",
-        pack_examples=True,
     )
     return directory, results
 

@@ -115,7 +115,6 @@ def tuned(
     num_parts=1,
     per_execution=1,
     ladder=(),
-    pack_examples=False,
     stops=(7,),
 ):
     """A learner after seven steps, the scalars of the last one, the stretch, and the
@@ -138,7 +137,6 @@ def tuned(
         "gradient_accumulation_steps": num_parts,
         "steps_per_execution": per_execution,
         "lengths": ladder,
-        "pack_examples": pack_examples,
     }
     settings = SETTINGS.model_copy(update=changes)
     learner = loop.build_learner(

@@ -110,10 +110,7 @@ def long_texts(request) -> str:
 @pytest.fixture(scope="module")
 def run(init, files, long_texts, tmp_path_factory) -> tuple[Path, dict]:
     directory = tmp_path_factory.mktemp(long_texts) / "run"
-    is_packed = long_texts != "windows_max"
-    return directory, run_with(
-        *(files, init, directory), long_texts=long_texts, pack_examples=is_packed
-    )
+    return directory, run_with(files, init, directory, long_texts=long_texts)
 
 
 def logits_by_hand(run: Path, texts: list[str], long_texts: str) -> np.ndarray:

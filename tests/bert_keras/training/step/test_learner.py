@@ -3,6 +3,7 @@
 import functools
 import gc
 import time
+import types
 import weakref
 
 import keras
@@ -498,17 +499,17 @@ def test_fit_ends_its_iterators_itself_and_soon(
 
     def distributed():
         def rows(index, num_workers, num_replicas):
-            return task_batches.example_batches(
-                np.full(64, LENGTH),
-                lambda rows: {
+            inputs = types.SimpleNamespace(
+                lengths=np.full(64, LENGTH),
+                batch=lambda rows: {
                     name: values[rows]
                     for name, values in batches.items()
                     if name != "dropout_seeds"
                 },
-                batch_size=8,
-                by_length=False,
-                seed=3,
             )
+            return task_batches.Batches(
+                inputs=inputs, batch_size=8, by_length=False, seed=3
+            ).stream()
 
         return replicas.distribute(strategy, rows)
 
