@@ -29,16 +29,16 @@ def write_all(size: str, folder: Path) -> None:
     import numpy as np
 
     from bert_keras.checkpoints import conversion, weights
-    from bert_keras.core.settings import config
+    from bert_keras.core.settings import architecture, tasks
     from bert_keras.data import features, tokenization
 
     shape = step.SIZES[size].transformers_config(hidden_act="gelu_tanh")
-    bert_config = config.BertConfig(**shape, vocab_size=step.VOCAB_SIZE)
+    bert_config = architecture.BertConfig(**shape, vocab_size=step.VOCAB_SIZE)
     random = np.random.default_rng(1)
     words = bert_config.vocab_size - len(features.SPECIAL_TOKENS)
     checkpoint = weights.Checkpoint(
         bert_config=bert_config,
-        task=config.Task(kind="pretraining"),
+        task=tasks.Task(kind="pretraining"),
         arrays={
             name: random.standard_normal(shape, np.float32)
             for name, shape in weights.all_shapes(bert_config).items()
@@ -57,10 +57,10 @@ def write_all(size: str, folder: Path) -> None:
 def read_one(folder: Path) -> dict[str, float]:
     """Reads a checkpoint; returns seconds of each part, and megabytes."""
     from bert_keras.checkpoints import conversion, weights
-    from bert_keras.core.settings import config
+    from bert_keras.core.settings import tasks
 
     tiny = step.SIZES["tiny"].bert_config(vocab_size=8)
-    registry.build_network(tiny, config.Task(kind="encoder"))
+    registry.build_network(tiny, tasks.Task(kind="encoder"))
     Path("/proc/self/clear_refs").write_text("5")
     before = measuring.resident_megabytes("VmRSS")
     results: list = []

@@ -372,13 +372,13 @@ def petaflops(directory: Path, examples_dirs: Sequence[Path]) -> float:
     to, of each layer: `bert_keras.model.flops`.
     """
     from bert_keras.core import manifest
-    from bert_keras.core.settings import config, strict
+    from bert_keras.core.settings import architecture, strict
     from bert_keras.data import features
     from bert_keras.model import flops
 
     facts, lasts, total = read_settings(directory), phase_ends(directory), 0
     bert = json.loads((directory / "bert_config.json").read_text(encoding="utf-8"))
-    sizes = strict.build_config(config.BertConfig, bert)
+    sizes = strict.build_config(architecture.BertConfig, bert)
     for path, phase, first, last in zip(
         examples_dirs, facts["phases"], [0, *lasts[:-1]], lasts, strict=True
     ):

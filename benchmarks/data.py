@@ -123,7 +123,7 @@ def write_sentences(corpus: Path, path: Path) -> Path:
 
 def own_examples(corpus: str, vocab: str, dupe_factor: str, output: str) -> None:
     """Runs our `examples` in one process: one graph on Beam's in-memory runner."""
-    from bert_keras.core.settings.config import ExamplesConfig
+    from bert_keras.core.settings.pipelines import ExamplesConfig
     from bert_keras.pipelines import examples
     from bert_keras.pipelines.engine import engines
 

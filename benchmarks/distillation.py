@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from benchmarks import finetuning, measuring
 from bert_keras.checkpoints import conversion, native, weights
 from bert_keras.core import files
-from bert_keras.core.settings import config
 from bert_keras.core.settings import finetuning as finetuning_config
+from bert_keras.core.settings import tasks
 from bert_keras.kinds import registry
 from bert_keras.lab.distill import student as distill_student
 
@@ -156,7 +156,7 @@ class Work:
         arrays = weights.from_network(network)
         checkpoint = weights.Checkpoint(
             bert_config=found.bert_config,
-            task=config.Task(kind="encoder"),
+            task=tasks.Task(kind="encoder"),
             arrays={k: v for k, v in arrays.items() if k.startswith("encoder/")},
             vocabulary=found.vocabulary,
             do_lower_case=found.do_lower_case,

@@ -32,7 +32,7 @@ import numpy as np
 
 from benchmarks import measuring, step
 from bert_keras.core import files
-from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.core.settings import finetuning, loading, pretraining
 from bert_keras.kinds import catalogue, registry
 from bert_keras.kinds.span import squad, squad_scores
 from bert_keras.lab.sweep import baselines
@@ -260,7 +260,7 @@ def check_ours(
     task, lower = data.describe(), start.do_lower_case
     tokenizer = tokenization.Tokenizer(start.vocabulary, do_lower_case=lower)
     examples = data.encode(task, tokenizer, settings)
-    optimizer = config.OptimizerConfig(
+    optimizer = pretraining.OptimizerConfig(
         adamw_mode="corrected",
         epsilon=1e-8,
         learning_rate=settings.learning_rate,
@@ -388,7 +388,7 @@ def speed_ours(size: str, precision: str, train_file: str, init: str) -> Callabl
         ),
         {name: tf.constant(v) for name, v in examples.batch(slice(1)).items()},
         optimizer=lambda: optimization.build_optimizer(
-            config.OptimizerConfig(learning_rate=5e-5), num_train_steps=1_000_000
+            pretraining.OptimizerConfig(learning_rate=5e-5), num_train_steps=1_000_000
         ),
         max_grad_norm=1.0,
         strategy=tf.distribute.get_strategy(),

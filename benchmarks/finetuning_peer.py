@@ -26,7 +26,7 @@ from transformers import trainer_pt_utils
 
 from benchmarks import measuring
 from bert_keras.core import files
-from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.core.settings import finetuning, loading, tasks
 from bert_keras.kinds import catalogue
 from bert_keras.kinds.tagging import dataset as tagging_data
 from bert_keras.kinds.tagging import tag_schemes, tag_scores
@@ -51,7 +51,7 @@ Settings = finetuning.FinetuningConfig
 class Examples:
     """The inputs of a file as encoded by their tokenizer, with the right answers."""
 
-    def __init__(self, tokenizer: Any, task: config.Task, encoded: Any):
+    def __init__(self, tokenizer: Any, task: tasks.Task, encoded: Any):
         self._tokenizer, self._task, self._encoded = tokenizer, task, encoded
         self.lengths = [len(ids) for ids in encoded["input_ids"]]
         """Number of tokens of each input."""
@@ -69,7 +69,7 @@ class Texts(Examples):
     def __init__(
         self,
         data: text_forms.TextDataset,
-        task: config.Task,
+        task: tasks.Task,
         tokenizer: Any,
         settings: Settings,
     ):
@@ -102,7 +102,7 @@ class Words(Examples):
     def __init__(
         self,
         data: tagging_data.TaggingDataset,
-        task: config.Task,
+        task: tasks.Task,
         tokenizer: Any,
         settings: Settings,
     ):
@@ -146,7 +146,7 @@ class Words(Examples):
 
 
 def make_examples(
-    data: dataset.Dataset, task: config.Task, init: Path, settings: Settings
+    data: dataset.Dataset, task: tasks.Task, init: Path, settings: Settings
 ) -> Texts | Words:
     """Returns the inputs of a file, for the model in `init`."""
     tokenizer = transformers.BertTokenizerFast.from_pretrained(init)
@@ -154,7 +154,7 @@ def make_examples(
     return kind(data, task, tokenizer, settings)
 
 
-def load_model(init: Path, task: config.Task, settings: Settings) -> torch.nn.Module:
+def load_model(init: Path, task: tasks.Task, settings: Settings) -> torch.nn.Module:
     """Returns their model with the weights of `init`, and a new head if it has none."""
     return MODELS[task.kind].from_pretrained(
         init, num_labels=task.num_labels, classifier_dropout=settings.dropout_prob

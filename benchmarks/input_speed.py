@@ -18,7 +18,7 @@ import tensorflow as tf
 from benchmarks import measuring
 from bert_keras.core import manifest
 from bert_keras.core.settings import loading
-from bert_keras.core.settings.config import PretrainingConfig
+from bert_keras.core.settings.pretraining import PretrainingConfig
 from bert_keras.data import features, tokenization
 from bert_keras.model import pretrainer
 from bert_keras.training.pretraining import record_batches

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import measuring
-from bert_keras.core.settings.config import CorpusConfig
+from bert_keras.core.settings.pipelines import CorpusConfig
 from bert_keras.pipelines import words
 from bert_keras.pipelines.sources import reading, source
 

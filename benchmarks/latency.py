@@ -52,13 +52,13 @@ def make_models(work: Path) -> None:
     """
     from bert_keras import export
     from bert_keras.checkpoints import conversion, run_directory, run_weights
-    from bert_keras.core.settings import config, finetuning
+    from bert_keras.core.settings import architecture, finetuning, tasks
     from bert_keras.data import features, tokenization
 
     run = run_directory.Run(
         directory=work / "base",
-        task=config.Task(kind="classification", labels=("a", "b"), has_text_pair=False),
-        bert_config=config.BertConfig(vocab_size=30522),
+        task=tasks.Task(kind="classification", labels=("a", "b"), has_text_pair=False),
+        bert_config=architecture.BertConfig(vocab_size=30522),
         vocabulary=tokenization.Vocabulary(
             (*features.SPECIAL_TOKENS, *(f"word{i}" for i in range(30517)))
         ),

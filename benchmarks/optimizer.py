@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import measuring
-from bert_keras.core.settings.config import BertConfig
+from bert_keras.core.settings.architecture import BertConfig
 from bert_keras.training.step import optimization
 
 LEARNING_RATE, WEIGHT_DECAY_RATE = 1e-6, 0.01

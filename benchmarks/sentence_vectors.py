@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks import measuring
 from bert_keras.checkpoints import conversion
 from bert_keras.core import files
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.inference import finetuned
 from bert_keras.kinds import catalogue
 
@@ -54,7 +54,7 @@ def score_untouched(path: Path, dev: Mapping[str, Path]) -> Scores:
     """Returns scores of a model that was not tuned: the mean over its tokens."""
     checkpoint = conversion.read_with_tokenizer(path)
     if checkpoint.task.kind != "embedding":
-        task = config.Task(kind="embedding")
+        task = tasks.Task(kind="embedding")
         checkpoint = dataclasses.replace(checkpoint, task=task, max_seq_length=64)
     model = finetuned.FinetunedModel.from_checkpoint(checkpoint, path)
     if model is None:

@@ -39,9 +39,11 @@ class Size:
         return {128: 20, 512: 76}[self.length]
 
     def bert_config(self, vocab_size: int = VOCAB_SIZE) -> Any:
-        from bert_keras.core.settings import config
+        from bert_keras.core.settings import architecture
 
-        return config.BertConfig(**self.transformers_config(vocab_size=vocab_size))
+        return architecture.BertConfig(
+            **self.transformers_config(vocab_size=vocab_size)
+        )
 
     def transformers_config(self, **more: Any) -> dict[str, Any]:
         """Returns the arguments of `transformers.BertConfig`, which are ours too."""
@@ -89,7 +91,7 @@ def random_batch(size: Size) -> dict[str, np.ndarray]:
 
 def our_learner(shape: Any, batch: Any, precision: str, **options: Any) -> Any:
     """Returns a learner as `bert-keras pretrain` makes it, of a batch of tensors."""
-    from bert_keras.core.settings import config
+    from bert_keras.core.settings import pretraining
     from bert_keras.model import pretrainer
     from bert_keras.training.step import learner, optimization
 
@@ -97,7 +99,7 @@ def our_learner(shape: Any, batch: Any, precision: str, **options: Any) -> Any:
         lambda: pretrainer.BertPretrainer(shape, seed=1, dtype=precision),
         {name: values[:1] for name, values in batch.items()},
         optimizer=lambda: optimization.build_optimizer(
-            config.OptimizerConfig(), num_train_steps=1_000_000
+            pretraining.OptimizerConfig(), num_train_steps=1_000_000
         ),
         max_grad_norm=1.0,
         **options,

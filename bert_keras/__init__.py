@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 
 # By name, because the door imports nothing that stands on it.
 _MODULES = {
-    "BertConfig": "bert_keras.core.settings.config",
+    "BertConfig": "bert_keras.core.settings.architecture",
     **{
         name: module
         for module, names in keras_names.CLASSES.items()

@@ -20,7 +20,7 @@ import numpy as np
 
 from bert_keras.core import files, manifest, ownership
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings.config import CorpusConfig
+from bert_keras.core.settings.pipelines import CorpusConfig
 from bert_keras.pipelines import (
     document_records,
     documents,

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from bert_keras.core.settings.config import CorpusConfig
+from bert_keras.core.settings.pipelines import CorpusConfig
 from bert_keras.pipelines import duplicates, filters, sentences
 from bert_keras.pipelines.sources import source
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from bert_keras.core import files, manifest, ownership
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings.config import ExamplesConfig
+from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import batch_tokenizer, tokenization
 from bert_keras.pipelines import buckets, documents, instances, records
 from bert_keras.pipelines.engine import steps

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_keras.core.settings.config import ExamplesConfig
+from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import seeded_hash, tokenization
 
 _SITE = re.compile(r"[a-z][a-z0-9+.-]*://([^/?#]+)", re.IGNORECASE)

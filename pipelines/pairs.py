@@ -18,12 +18,12 @@ import numpy as np
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
-from bert_keras.core.settings import config
+from bert_keras.core.settings import choices
 from bert_keras.pipelines import documents, words
 
 logger = logging.getLogger(__name__)
 
-KINDS: tuple[str, ...] = typing.get_args(config.PairKind)
+KINDS: tuple[str, ...] = typing.get_args(choices.PairKind)
 """Pairs: a document's title and each of its paragraphs; a paragraph and the next one; a
 sentence of a paragraph and the rest of it, which is the inverse cloze task (Lee et al.,
 2019)."""

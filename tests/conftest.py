@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from bert_keras.core import files, manifest
-from bert_keras.core.settings import config, strict
+from bert_keras.core.settings import architecture, pipelines, pretraining, strict
 from bert_keras.data import features
 from bert_keras.pipelines import documents, examples
 from bert_keras.pipelines.engine import engines
@@ -249,7 +249,7 @@ def shared_data() -> Path:
     return folder
 
 
-TINY = config.BertConfig(
+TINY = architecture.BertConfig(
     vocab_size=40,
     hidden_size=16,
     num_hidden_layers=1,
@@ -312,7 +312,7 @@ def tiny_examples(made_once, tiny_vocab) -> Path:
             directory / "corpus",
             tiny_vocab,
             directory / "examples",
-            config=config.ExamplesConfig(max_seq_length=32, dupe_factor=2),
+            config=pipelines.ExamplesConfig(max_seq_length=32, dupe_factor=2),
             do_lower_case=True,
             num_shards=3,
             engine=engines.make_engine(),
@@ -352,7 +352,7 @@ def pretrained_run(made_once, tiny_examples) -> Path:
 
     def make(directory: Path) -> None:
         pretrain.pretrain(
-            strict.build_config(config.PretrainingConfig, PRETRAINING),
+            strict.build_config(pretraining.PretrainingConfig, PRETRAINING),
             [tiny_examples],
             directory / "run",
             strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),

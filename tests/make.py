@@ -1,7 +1,7 @@
 """Makers of what tests of several folders need."""
 
 from bert_keras.checkpoints import conversion, run_directory, run_weights
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture, tasks
 from bert_keras.kinds import catalogue, registry
 from bert_keras.training import finetune as training
 from bert_keras.training.finetuning import settings_check
@@ -29,7 +29,7 @@ def make_run(
         results: of the run.
         task: its `kind`, `labels` and so on.
     """
-    bert_config = bert_config or config.BertConfig(
+    bert_config = bert_config or architecture.BertConfig(
         vocab_size=len(vocabulary),
         hidden_size=16,
         num_hidden_layers=1,
@@ -39,7 +39,7 @@ def make_run(
     )
     run = run_directory.Run(
         directory=directory,
-        task=config.Task(**task),
+        task=tasks.Task(**task),
         bert_config=bert_config,
         vocabulary=vocabulary,
         do_lower_case=do_lower_case,

@@ -150,7 +150,7 @@ BRANCHES = {
     "checkpoints.native": 2,
     "checkpoints.run_directory": 1,
     "checkpoints.weights": 1,
-    "core.settings.config": 1,
+    "core.settings.tasks": 1,
     "core.settings.finetuning": 1,
     "export.writing": 1,
     "inference.loading": 1,

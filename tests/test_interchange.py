@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.core import manifest
-from bert_keras.core.settings import config, strict
+from bert_keras.core.settings import pipelines, pretraining, strict
 from bert_keras.data import features, tokenization
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
@@ -29,7 +29,7 @@ def make_ours(tiny_examples, tiny_vocab, tmp_path_factory):
             tiny_examples.parent / "corpus",
             tiny_vocab,
             directory,
-            config=config.ExamplesConfig(
+            config=pipelines.ExamplesConfig(
                 max_seq_length=LENGTH, dupe_factor=2, **settings
             ),
             do_lower_case=True,
@@ -239,7 +239,7 @@ def test_adopted_records_are_trained_on_and_shown(make_theirs, tiny_vocab, tmp_p
     directory = make_theirs(gzip=True, v2=True)
     adoption.adopt_examples(directory, tiny_vocab, do_lower_case=True)
     settings = strict.build_config(
-        config.PretrainingConfig,
+        pretraining.PretrainingConfig,
         {
             "model": {
                 "num_hidden_layers": 1,

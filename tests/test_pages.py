@@ -23,8 +23,8 @@ import safetensors.numpy
 
 from bert_keras.commands import main as cli
 from bert_keras.commands import parser
-from bert_keras.core.settings import config, loading, sweeps
 from bert_keras.core.settings import features as feature_settings
+from bert_keras.core.settings import loading, pipelines, pretraining, sweeps
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -64,9 +64,9 @@ SMALLER = (
 """A model for `pretrain` without `--init`."""
 
 CONFIG_TYPES = {
-    "corpus": config.CorpusConfig,
-    "examples": config.ExamplesConfig,
-    "pretrain": config.PretrainingConfig,
+    "corpus": pipelines.CorpusConfig,
+    "examples": pipelines.ExamplesConfig,
+    "pretrain": pretraining.PretrainingConfig,
     "features": feature_settings.FeaturesConfig,
 }
 """Of `--config`, by verb; `finetune` and `sweep` have a task in it too."""

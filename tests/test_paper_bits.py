@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_keras.core.settings import config, loading
+from bert_keras.core.settings import loading, pipelines, pretraining
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
 from tests import conftest
@@ -81,7 +81,7 @@ def make_examples(directory: Path) -> list[Path]:
             directory / "corpus",
             vocab,
             made[-1],
-            config=config.ExamplesConfig(max_seq_length=length, dupe_factor=1),
+            config=pipelines.ExamplesConfig(max_seq_length=length, dupe_factor=1),
             do_lower_case=True,
             num_shards=3,
             engine=engines.make_engine(),
@@ -113,7 +113,7 @@ def train(name: str, made: list[Path], run: Path) -> dict[str, Any]:
     from bert_keras.training import pretrain
     from bert_keras.training.pretraining import phases
 
-    settings = loading.load(config.PretrainingConfig, name, SMALLER)
+    settings = loading.load(pretraining.PretrainingConfig, name, SMALLER)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     pretrain.pretrain(settings, made, run, strategy=strategy)
     batches = {}
@@ -195,7 +195,8 @@ def test_bits_are_those_recorded(trained, name):
 def test_the_rest_differs_in_size_alone(name):
     """So what holds for `bert_base` holds for it."""
     base, other = (
-        loading.load(config.PretrainingConfig, which) for which in ("bert_base", name)
+        loading.load(pretraining.PretrainingConfig, which)
+        for which in ("bert_base", name)
     )
     sizes = {key: getattr(base.model, key) for key in SIZES}
     assert other.model_copy(update={"model": other.model.model_copy(update=sizes)}) == (
@@ -214,7 +215,7 @@ def test_learning_rates(name, expected):
     """At steps 0 and 1, before and after the end of the warm-up, half-way and last."""
     from bert_keras.training.step import optimization
 
-    settings = loading.load(config.PretrainingConfig, name)
+    settings = loading.load(pretraining.PretrainingConfig, name)
     warmup, num = settings.optimizer.warmup_steps, settings.num_train_steps
     schedule = optimization.build_optimizer(
         settings.optimizer, num_train_steps=num

@@ -15,7 +15,15 @@ import pytest
 
 from bert_keras.commands import main as cli
 from bert_keras.commands import parser
-from bert_keras.core.settings import config, finetuning, loading, sweeps
+from bert_keras.core.settings import (
+    architecture,
+    finetuning,
+    loading,
+    pipelines,
+    pretraining,
+    sweeps,
+    tasks,
+)
 from bert_keras.kinds import catalogue
 from bert_keras.kinds.text import glue
 from bert_keras.lab.sweep import planning
@@ -25,8 +33,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = (REPOSITORY / "docs/paper.md").read_text(encoding="utf-8")
 
 CONFIG_TYPES = {
-    "examples": config.ExamplesConfig,
-    "pretrain": config.PretrainingConfig,
+    "examples": pipelines.ExamplesConfig,
+    "pretrain": pretraining.PretrainingConfig,
     "finetune": finetuning.FinetuningConfig,
 }
 """Of `--config`, by verb."""
@@ -158,9 +166,9 @@ def test_fine_tuning(name, expected):
 
 
 def test_there_is_a_recipe_for_every_data_set_of_the_paper():
-    tasks = {task for task, *_ in FINETUNING.values()}
+    names = {task for task, *_ in FINETUNING.values()}
     trained = {name for name, task in glue.TASKS.items() if task.train is not None}
-    assert tasks == trained | set(catalogue.DATASETS) - {"CODAH"}
+    assert names == trained | set(catalogue.DATASETS) - {"CODAH"}
 
 
 def test_features():
@@ -168,19 +176,19 @@ def test_features():
     assert (found.num_bilstm_layers, found.bilstm_units) == (2, 768)
     assert (found.max_seq_length, found.document_context) == (512, True)
     sweep = loading.load(sweeps.SweepConfig, "sweep_features")
-    rows = typing.get_args(config.FeatureLayers)
+    rows = typing.get_args(tasks.FeatureLayers)
     assert (sweep.grid, sweep.num_restarts) == ({"feature_layers": rows}, 5)
 
 
 @pytest.mark.parametrize(("name", "size"), SIZES.items())
 def test_pre_training(name, size):
-    found = loading.load(config.PretrainingConfig, name)
+    found = loading.load(pretraining.PretrainingConfig, name)
     model, optimizer = found.model, found.optimizer
     keys = "num_hidden_layers hidden_size num_attention_heads intermediate_size".split()
     assert tuple(getattr(model, key) for key in keys) == size
     assert (found.global_batch_size, found.num_train_steps) == (256, 1_000_000)
     assert [phase.fraction for phase in found.phases] == [0.9, 0.1]
-    assert optimizer == config.OptimizerConfig(
+    assert optimizer == pretraining.OptimizerConfig(
         adamw_mode="google", learning_rate=1e-4, warmup_steps=10_000
     )
     assert model.hidden_dropout_prob == model.attention_probs_dropout_prob == 0.1
@@ -193,8 +201,8 @@ def test_pre_training(name, size):
 def test_fast_recipes_train_a_plain_model(name, usual):
     """One that any reader of BERT knows: the scale of its beginning and dropout, which
     are gone when it is read, are all that its configuration has of its own."""
-    found = loading.load(config.PretrainingConfig, name)
-    model = loading.load(config.PretrainingConfig, usual).model
+    found = loading.load(pretraining.PretrainingConfig, name)
+    model = loading.load(pretraining.PretrainingConfig, usual).model
     size = found.model.hidden_size
     assert found.model == model.model_copy(
         update={
@@ -212,9 +220,9 @@ def test_fast_recipes_train_a_plain_model(name, usual):
 
 @pytest.mark.parametrize(("name", "mix"), MASKING.items())
 def test_masking(name, mix):
-    found = loading.load(config.ExamplesConfig, name)
+    found = loading.load(pipelines.ExamplesConfig, name)
     assert (found.mask_token_prob, found.random_token_prob) == mix
-    others = config.ExamplesConfig(
+    others = pipelines.ExamplesConfig(
         mask_token_prob=mix[0],
         random_token_prob=mix[1],
         masked_lm_prob=0.15,
@@ -280,11 +288,11 @@ def test_cost_of_fine_tuning(name, num_inputs):
     ],
 )
 def test_cost_of_pre_training(name, recipe):
-    found = loading.load(config.PretrainingConfig, recipe)
+    found = loading.load(pretraining.PretrainingConfig, recipe)
     is_left_to_right = found.model.attention == "left_to_right"
     total, terms = 0, []
     for length, phase in zip((128, 512), found.phases, strict=True):
-        slots = config.ExamplesConfig(max_seq_length=length).num_predictions
+        slots = pipelines.ExamplesConfig(max_seq_length=length).num_predictions
         each = flops.pretraining_flops_per_example(
             found.model.with_vocab_size(30_522),
             max_seq_length=length,
@@ -326,7 +334,7 @@ def test_cost_of_features():
 
 def encoder_flops(length: int) -> int:
     """Of BASE, forwards and backwards. Poolers and heads are below a thousandth."""
-    return flops.encoder_flops_per_example(config.BertConfig(), length)
+    return flops.encoder_flops_per_example(architecture.BertConfig(), length)
 
 
 def digits(number: float, count: int) -> str:

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.checkpoints import conversion, native, weights
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.kinds import registry
 from tests import conftest
@@ -31,7 +31,7 @@ VOCABULARY = tokenization.Vocabulary(
 TINY = conftest.TINY.model_copy(
     update={"num_hidden_layers": 2, "hidden_act": "gelu_tanh"}
 )
-SIZES = {"tiny": TINY, "base": config.BertConfig(hidden_act="gelu_tanh")}
+SIZES = {"tiny": TINY, "base": architecture.BertConfig(hidden_act="gelu_tanh")}
 # Of outputs up to 1, else in proportion to the largest. Float32 has 7 digits: with the
 # tiny model, theirs differ from ours by up to 1.3e-6 of 3.4 in `sequence_output` and
 # 2.5e-6 of 5.0 in the logits. Sums are longer in BASE, and 12 layers add up: there
@@ -73,7 +73,7 @@ def ring(request, tmp_path_factory):
     """A model that went through all formats: `stages` has its place in each, `left` the
     weights that conversions left out or made new, `ours` the outputs of its end."""
     kind, size = request.param
-    task = config.Task(kind=kind)
+    task = tasks.Task(kind=kind)
     found = SimpleNamespace(kind=kind, config=SIZES[size], left=[], stages={})
     found.tolerance = TOLERANCES[size]
     stddev = 0.04 if size == "base" else 0.3
@@ -119,7 +119,7 @@ def test_every_stage_has_the_same_weights(ring):
     for name, directory in ring.stages.items():
         found = conversion.read(directory)
         assert found.bert_config == ring.config, name
-        assert found.task == config.Task(kind=ring.kind), name
+        assert found.task == tasks.Task(kind=ring.kind), name
         assert (found.vocabulary, found.do_lower_case) == (VOCABULARY, True), name
         assert found.arrays.keys() == ring.arrays.keys(), name
         for weight, array in ring.arrays.items():

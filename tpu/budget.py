@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, loading
+from bert_keras.core.settings import loading, pipelines, pretraining
 from bert_keras.model import flops, measured_runs
 
 RECIPE, EXAMPLES, VOCAB_SIZE = "strict_small", "strict_small_examples", 8000
@@ -46,17 +46,17 @@ class Choice:
     """Whether runs that cost as much were measured."""
 
 
-def load(settings: Sequence[str]) -> config.PretrainingConfig:
+def load(settings: Sequence[str]) -> pretraining.PretrainingConfig:
     """Returns the recipe with `Choice.settings`."""
     values = [*settings, f"model.vocab_size={VOCAB_SIZE}"]
-    return loading.load(config.PretrainingConfig, RECIPE, values)
+    return loading.load(pretraining.PretrainingConfig, RECIPE, values)
 
 
 def choose(petaflop: float, *, num_words: float | None) -> Choice:
     """Returns size, rate and steps for so many operations."""
     _, kind_settings, decay_share = next(k for k in _KINDS if petaflop < k[0])
     run = load(kind_settings)
-    examples = loading.load(config.ExamplesConfig, EXAMPLES)
+    examples = loading.load(pipelines.ExamplesConfig, EXAMPLES)
     each = flops.pretraining_flops_per_example(
         run.model,
         max_seq_length=examples.max_seq_length,

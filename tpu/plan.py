@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, strict
+from bert_keras.core.settings import architecture, pipelines, pretraining, strict, tasks
 from bert_keras.core.settings.finetuning import FinetuningConfig
 from bert_keras.model import flops
 
@@ -58,8 +58,8 @@ class Work:
     """Hours of one processor core that prepares the data; `None`: it is there."""
 
 
-def pretraining(
-    settings: config.PretrainingConfig,
+def plan_pretraining(
+    settings: pretraining.PretrainingConfig,
     lengths: Sequence[int],
     *,
     num_words: float | None = None,
@@ -77,7 +77,7 @@ def pretraining(
     num_saved = settings.num_checkpoints + settings.num_best_checkpoints
     disk_bytes, core_hours = _checkpoint_bytes(weights, num_saved), None
     if num_words is not None:
-        num_copies = config.ExamplesConfig(masking=masking).num_duplicates
+        num_copies = pipelines.ExamplesConfig(masking=masking).num_duplicates
         disk_bytes |= _data_bytes(num_words, lengths, num_copies, masking)
         hours_a_length = _OF_EXAMPLES + _OF_DUPLICATE * num_copies
         core_hours = num_words / _MEASURED_WORDS
@@ -92,13 +92,15 @@ def pretraining(
 
 
 def _phases(
-    settings: config.PretrainingConfig, model: config.BertConfig, lengths: Sequence[int]
+    settings: pretraining.PretrainingConfig,
+    model: architecture.BertConfig,
+    lengths: Sequence[int],
 ) -> Iterator[Stage]:
     evaluate_steps = settings.evaluate_steps or settings.save_checkpoint_steps
     planned = zip(lengths, settings.planned_phases(len(lengths)), strict=True)
     for number, (length, (phase, first, last)) in enumerate(planned, start=1):
         values = {"max_seq_length": length}
-        examples = strict.build_config(config.ExamplesConfig, values)
+        examples = strict.build_config(pipelines.ExamplesConfig, values)
         each = flops.pretraining_flops_per_example(
             model,
             max_seq_length=length,
@@ -135,7 +137,7 @@ def _data_bytes(
 
 def finetuning(
     settings: FinetuningConfig,
-    model: config.ModelConfig,
+    model: architecture.ModelConfig,
     train: str | Path,
     tokenizer: "tokenization.Tokenizer",
 ) -> Work:
@@ -176,7 +178,7 @@ def finetuning(
 
 
 def _batches(
-    settings: FinetuningConfig, task: config.Task, inputs: "dataset.Inputs"
+    settings: FinetuningConfig, task: tasks.Task, inputs: "dataset.Inputs"
 ) -> Iterator[tuple[int, int]]:
     """Yields rows and tokens of a row of each batch of the first epoch of training."""
     from bert_keras.training.finetuning import batches
@@ -297,7 +299,7 @@ def _between(measured: dict[int, float], length: int) -> float:
     return first + share * (last - first)
 
 
-def _size(model: config.BertConfig) -> str:
+def _size(model: architecture.BertConfig) -> str:
     return f"{model.num_hidden_layers} layers of {model.hidden_size}"
 
 

@@ -20,10 +20,10 @@ from bert_keras.checkpoints.formats import (
 )
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
-from bert_keras.core.settings import config
+from bert_keras.core.settings import choices, tasks
 from bert_keras.kinds import registry
 
-FORMATS: dict[config.CheckpointFormat, ModuleType] = {
+FORMATS: dict[choices.CheckpointFormat, ModuleType] = {
     "native": native,
     "keras_hub": keras_hub,
     "hugging_face": hugging_face,
@@ -290,7 +290,7 @@ _WORD_LOGITS = "masked_lm_logits"
 
 
 def _outputs(
-    checkpoint: weights.Checkpoint, task: config.Task, batch: dict[str, np.ndarray]
+    checkpoint: weights.Checkpoint, task: tasks.Task, batch: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     network = registry.build_network(checkpoint.bert_config, task, seed=native.SEED)
     weights.assign(network, checkpoint.arrays)

@@ -11,7 +11,7 @@ from bert_keras.checkpoints import run_directory, run_weights, weights
 from bert_keras.checkpoints.containers import keras_files, npz_files
 from bert_keras.checkpoints.formats import companions
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.core.settings import finetuning, loading, pretraining, tasks
 from bert_keras.kinds import registry
 from bert_keras.kinds.kind import Labelled
 
@@ -45,7 +45,7 @@ def read(path: Path) -> weights.Checkpoint:
         run = run_directory.read_run(directory, kinds=("pretraining",), verb="pretrain")
     else:
         run = run_weights.read_finished_run(
-            path, kinds=config.TASK_KINDS, verb=run_directory.VERBS
+            path, kinds=tasks.TASK_KINDS, verb=run_directory.VERBS
         )
     untrained = made_new(run.directory)
     if not _next_sentence_was_trained(run, path):
@@ -63,7 +63,7 @@ def read(path: Path) -> weights.Checkpoint:
 
 
 def tuning_settings_of_run(
-    directory: Path, task: config.Task
+    directory: Path, task: tasks.Task
 ) -> finetuning.FinetuningConfig | None:
     """Reads the settings of a run; `None`: it has no settings, or learnt no task."""
     if not isinstance(registry.find(task.kind), Labelled):
@@ -153,7 +153,7 @@ def _next_sentence_was_trained(run: run_directory.Run, path: Path) -> bool:
     run's own files tell, since the examples may be gone."""
     if run.task.kind != "pretraining":
         return True
-    settings = run_directory.read_settings(run.directory, config.PretrainingConfig)
+    settings = run_directory.read_settings(run.directory, pretraining.PretrainingConfig)
     if settings is None or not settings.next_sentence:
         return settings is None
     evaluation = (run_directory.read_results(run.directory) or {}).get("eval")
@@ -193,7 +193,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     }
 
 
-def warn_of_pairs(task: config.Task) -> None:
+def warn_of_pairs(task: tasks.Task) -> None:
     """Warns that another format than ours does not say what a model's inputs are."""
     kind = registry.find(task.kind)
     may_read_pairs = isinstance(kind, Labelled) and kind.form == "text"
@@ -205,7 +205,7 @@ def warn_of_pairs(task: config.Task) -> None:
         )
 
 
-def warn_of_long_texts(source: Path, task: config.Task, *, to: str) -> None:
+def warn_of_long_texts(source: Path, task: tasks.Task, *, to: str) -> None:
     """Warns that another format than ours can only cut the long texts of a run."""
     settings = tuning_settings_of_run(source, task)
     if settings is not None and settings.long_texts != "cut":
@@ -216,7 +216,7 @@ def warn_of_long_texts(source: Path, task: config.Task, *, to: str) -> None:
         )
 
 
-def carry_over(source: Path, task: config.Task, directory: Path) -> None:
+def carry_over(source: Path, task: tasks.Task, directory: Path) -> None:
     """Copies the settings of a tuned run, and the thresholds chosen on its dev file, to
     the run that `write` made of it. A pre-training has neither."""
     if _is_state(source):

@@ -17,7 +17,7 @@ import pydantic
 
 from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, loading, strict
+from bert_keras.core.settings import architecture, loading, strict, tasks
 from bert_keras.data import tokenization
 
 CONFIG_NAME = "config.yaml"
@@ -48,8 +48,8 @@ VERBS = "pretrain`, `bert-keras finetune` or `bert-keras distill"
 @dataclass(frozen=True, kw_only=True)
 class Run:
     directory: Path
-    task: config.Task
-    bert_config: config.BertConfig
+    task: tasks.Task
+    bert_config: architecture.BertConfig
     vocabulary: tokenization.Vocabulary
     do_lower_case: bool
 
@@ -188,14 +188,14 @@ def read_run(directory: str | Path, *, kinds: Collection[str], verb: str) -> Run
 
 def read_task(
     directory: str | Path, *, kinds: Collection[str], verb: str
-) -> config.Task:
+) -> tasks.Task:
     path = files.path(directory) / TASK_NAME
     if not path.is_file():
         raise InputError(
             f"{directory}: expected a run directory made by `bert-keras {verb}`, found "
             + (f"no {TASK_NAME} in it" if path.parent.is_dir() else "no such directory")
         )
-    task = strict.build_config(config.Task, files.read_json(path), origin=path)
+    task = strict.build_config(tasks.Task, files.read_json(path), origin=path)
     if task.kind not in kinds:
         raise InputError(
             f"{directory}: expected a run made by `bert-keras {verb}`, found one for "

@@ -15,7 +15,7 @@ import numpy as np
 from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.formats import companions
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture, tasks
 from bert_keras.data import tokenization, vocabulary_extension
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ def encoder_arrays(checkpoint: weights.Checkpoint) -> Mapping[str, np.ndarray]:
 
 
 def tuning_arrays(
-    checkpoint: weights.Checkpoint, task: config.Task, *, transfers_head: bool
+    checkpoint: weights.Checkpoint, task: tasks.Task, *, transfers_head: bool
 ) -> Mapping[str, np.ndarray]:
     """Returns the weights of the encoder, and of the head of a kind that transfers it:
     classes of two data sets differ even if they have the same names."""
@@ -134,16 +134,14 @@ def assign(
 
 
 def model_config(
-    model: config.ModelConfig, checkpoint: weights.Checkpoint, *, path: str | Path
-) -> config.ModelConfig:
+    model: architecture.ModelConfig, checkpoint: weights.Checkpoint, *, path: str | Path
+) -> architecture.ModelConfig:
     """Configures a model with the architecture of a checkpoint, which supplies the keys
     of `ARCHITECTURE` that `model` leaves out."""
-    architecture = {
-        name: getattr(checkpoint.bert_config, name) for name in ARCHITECTURE
-    }
+    sizes = {name: getattr(checkpoint.bert_config, name) for name in ARCHITECTURE}
     contradictions = [
         f"`model.{name}` is {getattr(model, name)!r}, of the checkpoint {value!r}"
-        for name, value in architecture.items()
+        for name, value in sizes.items()
         if name in model.model_fields_set and getattr(model, name) != value
     ]
     if contradictions:
@@ -152,7 +150,7 @@ def model_config(
             + "; ".join(contradictions)
             + "; leave these keys out, or begin with another checkpoint"
         )
-    return config.ModelConfig(**(model.model_dump() | architecture))
+    return architecture.ModelConfig(**(model.model_dump() | sizes))
 
 
 @dataclass(frozen=True, kw_only=True)

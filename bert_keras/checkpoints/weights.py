@@ -17,7 +17,7 @@ import keras
 import numpy as np
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture, tasks
 from bert_keras.data import tokenization
 from bert_keras.model import encoder
 
@@ -95,8 +95,8 @@ class Source(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    bert_config: config.BertConfig
-    task: config.Task
+    bert_config: architecture.BertConfig
+    task: tasks.Task
     """Its `labels` are `0`, `1`, ... where the format stores no names."""
     arrays: Mapping[str, np.ndarray]
     """Float32 by our names, possibly read on demand. Weights of the task's network that
@@ -127,7 +127,7 @@ def count_layers(names: Iterable[str], pattern: str) -> int:
 
 
 def check_num_layers(
-    num_layers: int, bert_config: config.BertConfig, *, path: Path
+    num_layers: int, bert_config: architecture.BertConfig, *, path: Path
 ) -> None:
     if num_layers != bert_config.num_hidden_layers:
         raise InputError(
@@ -144,8 +144,8 @@ class Arrays(Mapping[str, np.ndarray]):
         self,
         source: Source,
         rows: Iterable[Row],
-        bert_config: config.BertConfig,
-        task: config.Task,
+        bert_config: architecture.BertConfig,
+        task: tasks.Task,
         *,
         path: str | Path,
     ):
@@ -189,8 +189,8 @@ class Arrays(Mapping[str, np.ndarray]):
 def open_checkpoint(
     source: Source,
     rows: Collection[Row],
-    bert_config: config.BertConfig,
-    task: config.Task,
+    bert_config: architecture.BertConfig,
+    task: tasks.Task,
     *,
     path: str | Path,
     tokenizer: tuple[tokenization.Vocabulary | None, bool | None],
@@ -220,7 +220,7 @@ def open_checkpoint(
 
 
 def their_shape(
-    row: Row, shape: tuple[int, ...], bert_config: config.BertConfig
+    row: Row, shape: tuple[int, ...], bert_config: architecture.BertConfig
 ) -> tuple[int, ...]:
     num_heads = bert_config.num_attention_heads
     per_head = (num_heads, bert_config.hidden_size // num_heads)
@@ -238,7 +238,7 @@ def their_shape(
 def write_rows(
     rows: Iterable[Row],
     arrays: Mapping[str, np.ndarray],
-    bert_config: config.BertConfig,
+    bert_config: architecture.BertConfig,
 ) -> Iterator[tuple[str, np.ndarray]]:
     for row in rows:
         if row.ours in arrays:
@@ -256,7 +256,7 @@ def without_place(
 
 
 def all_shapes(
-    bert_config: config.BertConfig, task: config.Task | None = None
+    bert_config: architecture.BertConfig, task: tasks.Task | None = None
 ) -> dict[str, tuple[int, ...]]:
     """Returns the shape of every weight of any network, by our names; those of `head/`
     are a task's (`None`: a classifier with one output)."""
@@ -284,17 +284,17 @@ def all_shapes(
         **_norm("masked_lm_head/layer_norm", hidden),
         "masked_lm_head/output_bias": (bert_config.vocab_size,),
         **_dense("next_sentence_head/classifier", hidden, 2),
-        **_head_shapes(bert_config, task or config.Task(kind="encoder")),
+        **_head_shapes(bert_config, task or tasks.Task(kind="encoder")),
     }
 
 
 def _head_shapes(
-    bert_config: config.BertConfig, task: config.Task
+    bert_config: architecture.BertConfig, task: tasks.Task
 ) -> dict[str, tuple[int, ...]]:
     width, units, shapes = bert_config.hidden_size, task.bilstm_units, {}
     if task.feature_layers:
         num_layers = bert_config.num_hidden_layers
-        count = len(config.feature_layer_numbers(task.feature_layers, num_layers))
+        count = len(tasks.feature_layer_numbers(task.feature_layers, num_layers))
         if task.feature_layers.startswith("weighted_sum"):
             shapes |= {"head/mix/scores": (count,), "head/mix/scale": ()}
         else:

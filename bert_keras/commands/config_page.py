@@ -11,13 +11,21 @@ from typing import Any, Literal
 import yaml
 from pydantic.fields import FieldInfo
 
-from bert_keras.core.settings import config, fields, finetuning, loading, strict, sweeps
 from bert_keras.core.settings import features as feature_settings
+from bert_keras.core.settings import (
+    fields,
+    finetuning,
+    loading,
+    pipelines,
+    pretraining,
+    strict,
+    sweeps,
+)
 
 CONFIGURATIONS: dict[str, type[strict.StrictModel]] = {
-    "corpus": config.CorpusConfig,
-    "examples": config.ExamplesConfig,
-    "pretrain": config.PretrainingConfig,
+    "corpus": pipelines.CorpusConfig,
+    "examples": pipelines.ExamplesConfig,
+    "pretrain": pretraining.PretrainingConfig,
     "finetune": finetuning.FinetuningConfig,
     "sweep": sweeps.SweepConfig,
     "features": feature_settings.FeaturesConfig,

@@ -6,7 +6,7 @@ from typing import Any
 
 from bert_keras.commands import parser as options
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import choices, pipelines
 from bert_keras.pipelines import sources
 
 _INPUTS = {name: source.description for name, source in sources.SOURCES.items()}
@@ -40,7 +40,7 @@ def corpus(args: argparse.Namespace) -> None:
     corpus.build_corpus(
         args.output,
         sources={kind: getattr(args, kind) for kind in sources.SOURCES},
-        config=options.load_settings(config.CorpusConfig, args),
+        config=options.load_settings(pipelines.CorpusConfig, args),
         exclude_overlap_with=args.exclude_overlap_with,
         max_bad_fraction=args.max_bad_fraction,
         allow_cut_dumps=args.allow_cut_dumps,
@@ -104,7 +104,7 @@ def extend_vocab(args: argparse.Namespace) -> None:
         "--output OUTPUT!": "directory to create, with train.tsv and dev.tsv for "
         "`finetune --task embedding`",
         "--of": (
-            config.PairKind,
+            choices.PairKind,
             "a document's title and its paragraphs; a paragraph and the next one; or a "
             "sentence and the rest of its paragraph",
         ),
@@ -150,7 +150,7 @@ def examples(args: argparse.Namespace) -> None:
         args.corpus,
         args.vocab,
         args.output,
-        config=options.load_settings(config.ExamplesConfig, args, *overrides),
+        config=options.load_settings(pipelines.ExamplesConfig, args, *overrides),
         do_lower_case=not args.cased,
         num_shards=args.num_shards,
         engine=_engine(args),

@@ -9,7 +9,7 @@ from bert_keras.commands import config_page, data
 from bert_keras.commands import parser as options
 from bert_keras.core import chips, files, requirements
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.core.settings import finetuning, loading, pipelines, pretraining
 from bert_keras.tpu import budget as budgets
 from bert_keras.tpu import plan as plans
 
@@ -75,7 +75,7 @@ def doctor(args: argparse.Namespace) -> None:
     {
         "--words N=float": "words of text to prepare, such as 3e9",
         "--masking": (
-            config.ExamplesConfig.model_fields["masking"].annotation,
+            pipelines.ExamplesConfig.model_fields["masking"].annotation,
             "of the examples, see `config examples`: dynamic takes 27 times less disk",
         ),
         "--max_seq_length N...=int": "tokens of the examples of each phase (default: "
@@ -138,20 +138,20 @@ def _choose(args: argparse.Namespace) -> budgets.Choice:
 
 
 def _pretraining_work(
-    args: argparse.Namespace, settings: config.PretrainingConfig, masking: str
+    args: argparse.Namespace, settings: pretraining.PretrainingConfig, masking: str
 ) -> plans.Work:
     if args.vocab:
         raise InputError("--vocab is for fine-tuning: give --train or --data, too")
     if args.words is not None and not 0 < args.words < 1e15:
         raise InputError(f"--words: expected a number above 0, got {args.words:g}")
-    return plans.pretraining(
+    return plans.plan_pretraining(
         settings, args.max_seq_length or (), num_words=args.words, masking=masking
     )
 
 
-def _pretraining_settings(args: argparse.Namespace) -> config.PretrainingConfig:
+def _pretraining_settings(args: argparse.Namespace) -> pretraining.PretrainingConfig:
     try:
-        return options.load_settings(config.PretrainingConfig, args)
+        return options.load_settings(pretraining.PretrainingConfig, args)
     except InputError as error:
         try:
             options.load_settings(finetuning.FinetuningConfig, args)
@@ -177,7 +177,7 @@ def _finetuning_work(args: argparse.Namespace) -> plans.Work:
     if args.vocab is None:
         raise InputError("--train and --data need the encoder's --vocab")
     settings = options.load_settings(finetuning.FinetuningConfig, args)
-    encoder = loading.load(config.PretrainingConfig, args.model, [])
+    encoder = loading.load(pretraining.PretrainingConfig, args.model, [])
     lower = not args.cased
     vocabulary = tokenization.load_vocabulary(args.vocab, do_lower_case=lower)
     train = args.train or catalogue.training_files(settings.task, args.data)[0]
@@ -207,7 +207,7 @@ def preflight(args: argparse.Namespace) -> None:
     from bert_keras.tpu.preflight import steps, table
 
     request = steps.Request(
-        settings=options.load_settings(config.PretrainingConfig, args),
+        settings=options.load_settings(pretraining.PretrainingConfig, args),
         device=chips.parse_device(args.device),
         examples=args.examples,
         max_seq_length=args.max_seq_length,

@@ -6,7 +6,7 @@ import sys
 
 from bert_keras.commands import parser as options
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import choices, tasks
 
 
 @options.Verb(
@@ -39,7 +39,7 @@ def fill_mask(args: argparse.Namespace) -> None:
         "`bad`, and perhaps `group`, or those of BLiMP's files (.tsv, .csv, .jsonl)",
         "--group_by COLUMN": "column of --pairs with the groups",
         "--pll": (
-            config.PllForm,
+            choices.PllForm,
             "original: each piece is masked alone; word_l2r: with the rest of its word",
         ),
         "--output FILE": "JSON lines to write, with the score of each piece",
@@ -171,29 +171,29 @@ def negatives(args: argparse.Namespace) -> None:
         "--model MODEL!": options.ANY_CHECKPOINT,
         "--output OUTPUT!": "directory to create, such as exported/1",
         "--to": (
-            config.ExportForm,
+            choices.ExportForm,
             "saved_model: strings in, answers out; litert and onnx: ids in, numbers "
             "out",
         ),
         "--layers": options.layers(None),
         "--embedding?": (
-            config.Embedding,
+            choices.Embedding,
             "vectors of texts or tokens (default: the answers the model was trained "
             "for)",
         ),
         "--long_texts?": (
-            config.LongTexts,
+            tasks.LongTexts,
             "what becomes of texts longer than an input, with --embedding: cut keeps "
             "the beginning, head_tail beginning and end; windows_mean and windows_max "
             "pool the vectors of overlapping windows (default: cut)",
         ),
         "--quantize?": (
-            config.Quantization,
+            choices.Quantization,
             "smaller weights of a tuned run, int8 for --to onnx and litert, bfloat16 "
             "and float16 for saved_model; compared on --dev (default: float32)",
         ),
         "--serving?": (
-            config.ModelServer,
+            choices.ModelServer,
             "adds what TensorFlow Serving reads, with --output NAME/VERSION (default: "
             "nothing)",
         ),
@@ -235,7 +235,7 @@ def export(args: argparse.Namespace) -> None:
     {
         "--input INPUT!": "checkpoint; its format is recognised",
         "--output OUTPUT!": "directory to create",
-        "--to!": (config.CheckpointFormat, "format to write"),
+        "--to!": (choices.CheckpointFormat, "format to write"),
         "--approximate_gelu": "write a model with the exact GELU although --to has "
         "only its tanh form",
         "--keep_tokens FILE...": "texts (.txt, .tsv, .csv, .jsonl; paths or patterns): "

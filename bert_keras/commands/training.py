@@ -3,7 +3,7 @@
 import argparse
 
 from bert_keras.commands import parser as options
-from bert_keras.core.settings import config
+from bert_keras.core.settings import pretraining
 
 
 @options.Verb(
@@ -22,7 +22,7 @@ from bert_keras.core.settings import config
     settings_of="pretrain",
 )
 def pretrain(args: argparse.Namespace) -> None:
-    settings = options.load_settings(config.PretrainingConfig, args)
+    settings = options.load_settings(pretraining.PretrainingConfig, args)
     from bert_keras.checkpoints import conversion
     from bert_keras.training import pretrain
 

@@ -8,7 +8,7 @@ that are not padding.
 
 import numpy as np
 
-from bert_keras.core.settings.config import ExamplesConfig
+from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import masking, seeded_hash, tokenization
 
 EVALUATION_EPOCH = -1

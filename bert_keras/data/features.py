@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from bert_keras.core.settings.config import ExamplesConfig, instances_per_row
+from bert_keras.core.settings.pipelines import ExamplesConfig, instances_per_row
 from bert_keras.core.settings.strict import build_config
 
 PAD_TOKEN = "[PAD]"

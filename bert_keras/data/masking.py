@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_keras.core.settings.config import ExamplesConfig
+from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import ngram_masking, seeded_hash, tokenization
 
 

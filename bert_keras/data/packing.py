@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings.config import ExamplesConfig, instances_per_row
+from bert_keras.core.settings.pipelines import ExamplesConfig, instances_per_row
 
 WINDOW = 2048
 """Instances that are distributed over rows together; a row lies within a window."""

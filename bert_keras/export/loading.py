@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bert_keras.checkpoints import native, run_directory, weights
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.kinds import registry, served
 
 
@@ -21,7 +21,7 @@ def load(
     network_task = kind.served_network(checkpoint.task)
     purpose = kind.purpose or kind.name
     if embedding is not None:
-        network_task, purpose = config.Task(kind="encoder"), "a pooled vector"
+        network_task, purpose = tasks.Task(kind="encoder"), "a pooled vector"
     network = registry.build_network(
         checkpoint.bert_config,
         network_task,

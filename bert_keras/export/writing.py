@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_keras.checkpoints import conversion
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
-from bert_keras.core.settings import config
+from bert_keras.core.settings import choices, tasks
 from bert_keras.export import formats, loading
 from bert_keras.export.quantized import accuracy_check, quantizing
 from bert_keras.export.servers import model_servers
@@ -39,13 +39,13 @@ class Options:
     the files beside the model."""
 
     to: str = "saved_model"
-    """One of `config.ExportForm`."""
+    """One of `choices.ExportForm`."""
     embedding: str | None = None
     """One of `served_embeddings.KINDS`, to get vectors; `None`: the answers of the
     model's task, see `Kind.served`."""
     layers: Sequence[int] | None = None
     """Layers of the vectors, -1 is the last; `None`: the last."""
-    long_texts: config.LongTexts | None = None
+    long_texts: tasks.LongTexts | None = None
     """How to shorten long texts for vectors; `None`: they are cut. For answers the
     training decides."""
     top_k: int | None = None
@@ -59,23 +59,23 @@ class Options:
     max_drop: float | None = None
     """Points of the task's main metric that it may lose; `None`: 0.5."""
     serving: str | None = None
-    """One of `config.ModelServer`, to add the files of a server."""
+    """One of `choices.ModelServer`, to add the files of a server."""
     image: str | None = None
     """Container image of the server, see `model_servers.compose`."""
 
     def check(self) -> None:
         """Refuses what cannot be exported, before anything is read."""
-        for option, value, choices in (
-            ("--to", self.to, typing.get_args(config.ExportForm)),
+        for option, value, allowed in (
+            ("--to", self.to, typing.get_args(choices.ExportForm)),
             ("--embedding", self.embedding, served_embeddings.KINDS),
-            ("--long_texts", self.long_texts, typing.get_args(config.LongTexts)),
-            ("--serving", self.serving, typing.get_args(config.ModelServer)),
+            ("--long_texts", self.long_texts, typing.get_args(tasks.LongTexts)),
+            ("--serving", self.serving, typing.get_args(choices.ModelServer)),
         ):
             if value is not None:
-                check_choice(option, value, choices)
+                check_choice(option, value, allowed)
         is_compared = self.dev is not None or self.max_drop is not None
         long_texts = self.long_texts
-        reads_windows = long_texts is not None and config.reads_windows(long_texts)
+        reads_windows = long_texts is not None and tasks.reads_windows(long_texts)
         for is_wrong, message in (
             (
                 self.quantize is None and (self.reduce_range or is_compared),
@@ -297,7 +297,7 @@ def _describe_inputs(model: served.ServedModel, directory: Path) -> None:
     if model.long_texts != "cut":
         # Names of ours, for programs that make ids of longer texts.
         tokenizer_config["long_texts"] = model.long_texts
-        if config.reads_windows(model.long_texts):
+        if tasks.reads_windows(model.long_texts):
             tokenizer_config["window_stride"] = model.stride
     files.write_json(directory / "tokenizer_config.json", tokenizer_config)
     if model.decisions:

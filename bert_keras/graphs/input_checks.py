@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture
 
 PLACES = ("masked_lm_positions", "word_positions")
 """Inputs that hold places of tokens."""
@@ -40,7 +40,7 @@ def rows(
 
 
 def ids(
-    values: Mapping[str, tf.Tensor], bert_config: config.BertConfig
+    values: Mapping[str, tf.Tensor], bert_config: architecture.BertConfig
 ) -> dict[str, tf.Tensor]:
     """Returns int32 inputs (`input_ids`, `input_mask`, `segment_ids` and maybe one of
     `PLACES`) by name, if the network's tables can take them."""

@@ -21,7 +21,7 @@ from bert_keras.checkpoints import (
 )
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.core.settings import architecture, finetuning, loading, tasks
 from bert_keras.data import tokenization
 from bert_keras.inference import forward
 from bert_keras.kinds import catalogue, registry
@@ -36,7 +36,7 @@ def build_network(
     checkpoint: weights.Checkpoint,
     path: str | Path,
     *,
-    precision: config.Precision | None,
+    precision: architecture.Precision | None,
 ) -> keras.Model:
     network = registry.build_network(
         checkpoint.bert_config, checkpoint.task, dtype=precision or "float32"
@@ -51,7 +51,7 @@ class FinetunedModel:
 
     network: keras.Model
     """Built, with its weights."""
-    task: config.Task
+    task: tasks.Task
     tokenizer: tokenization.Tokenizer
     settings: finetuning.FinetuningConfig
     """Settings of the run: lengths of inputs, search for answers."""
@@ -62,7 +62,7 @@ class FinetunedModel:
 
     @classmethod
     def load(
-        cls, directory: str | Path, *, precision: config.Precision | None = None
+        cls, directory: str | Path, *, precision: architecture.Precision | None = None
     ) -> Self:
         """Loads a run of `finetune`, or a tuned checkpoint of any format, to compute in
         `precision`; `None`: as the model was trained, else float32."""
@@ -106,7 +106,7 @@ class FinetunedModel:
         checkpoint: weights.Checkpoint,
         path: str | Path,
         *,
-        precision: config.Precision | None = None,
+        precision: architecture.Precision | None = None,
     ) -> Self | None:
         """Returns a tuned model; `None`: it was not tuned, or has no tokenizer."""
         settings, tokenizer = native.tuning_settings(checkpoint), checkpoint.tokenizer
@@ -236,12 +236,12 @@ def submit_glue(
     """
     output_path = files.new_file(output_path)
     if output_path.suffix == ".zip":
-        tasks = [
+        names = [
             run_directory.read_task(path, kinds=registry.LABELLED, verb="finetune").name
             for path in model_dirs
         ]
         glue.check_is_whole(
-            file_name for name in tasks for file_name in glue.submission_names(name)
+            file_name for name in names for file_name in glue.submission_names(name)
         )
     tables: dict[str, str] = {}
     for model_dir in model_dirs:

@@ -12,7 +12,7 @@ import numpy as np
 from bert_keras.checkpoints import conversion, run_directory
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture, tasks
 from bert_keras.data import tokenization
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
@@ -26,7 +26,7 @@ class LoadedModel:
 
     network: keras.Model
     """Built; of the class for `task`, such as `BertClassifier`."""
-    task: config.Task
+    task: tasks.Task
     """Its task: `task.kind`, `task.labels`."""
     tokenizer: tokenization.Tokenizer | None
     """`None`: the files hold no vocabulary, or do not say whether it is cased."""
@@ -39,7 +39,7 @@ class LoadedModel:
         return None if self.tuned is None else self.tuned.takes_pairs
 
     @property
-    def config(self) -> config.BertConfig:
+    def config(self) -> architecture.BertConfig:
         return self.network.config
 
     @functools.cached_property
@@ -82,7 +82,7 @@ class LoadedModel:
             )
         check_choice("`long_texts`", long_texts, ("cut", "head_tail"))
         texts = _listed(texts)
-        task = config.Task(kind="regression", has_text_pair=_are_pairs(texts))
+        task = tasks.Task(kind="regression", has_text_pair=_are_pairs(texts))
         rows = registry.labelled(task.kind).from_python(texts, task).rows
         inputs = tokenized.tokenize(
             (row[:2] for row in rows),
@@ -134,7 +134,9 @@ def _are_pairs(texts: list[Any]) -> bool:
     return bool(texts) and not isinstance(texts[0], str)
 
 
-def load(path: str | Path, *, precision: config.Precision | None = None) -> LoadedModel:
+def load(
+    path: str | Path, *, precision: architecture.Precision | None = None
+) -> LoadedModel:
     """Loads a trained model, to compute in `precision`; `None`: as a tuned run was
     trained, else float32.
 
@@ -165,5 +167,5 @@ def load(path: str | Path, *, precision: config.Precision | None = None) -> Load
 def _is_tuned_run(path: Path) -> bool:
     if conversion.recognize(path) != "native" or path.is_file():
         return False
-    task = run_directory.read_task(path, kinds=config.TASK_KINDS, verb="finetune")
+    task = run_directory.read_task(path, kinds=tasks.TASK_KINDS, verb="finetune")
     return task.kind in registry.LABELLED

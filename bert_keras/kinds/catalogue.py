@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.kinds import registry, splits
 from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import glue
@@ -70,7 +70,7 @@ def check_name(name: str) -> None:
     check_choice("`task`", name, NAMES)
 
 
-def task_kind(settings: finetuning.FinetuningConfig) -> config.TaskKind:
+def task_kind(settings: finetuning.FinetuningConfig) -> tasks.TaskKind:
     name = settings.task
     check_name(name)
     if name in glue.TASKS:
@@ -80,7 +80,7 @@ def task_kind(settings: finetuning.FinetuningConfig) -> config.TaskKind:
         if settings.has_several_labels:
             return "multi_label"
         return "regression" if settings.regression else "classification"
-    return cast(config.TaskKind, form)
+    return cast(tasks.TaskKind, form)
 
 
 def find(settings: finetuning.FinetuningConfig) -> Labelled:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from bert_keras.core import files
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.labelled import answers
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Usage:
 class Kind(abc.ABC):
     """A kind of answers that a network can give."""
 
-    name: ClassVar[config.TaskKind]
+    name: ClassVar[tasks.TaskKind]
     names: ClassVar[Names] = Names()
     example: ClassVar[Usage] = Usage()
     """Code that calls a model, where it is alike for all tasks."""
@@ -100,7 +100,7 @@ class Kind(abc.ABC):
         longest = max(matches, key=lambda metric: len(metric.name), default=None)
         return longest or Metric(key, better=None)
 
-    def served_network(self, task: config.Task) -> config.Task:
+    def served_network(self, task: tasks.Task) -> tasks.Task:
         """Returns the task whose network gives the answers."""
         return task
 
@@ -108,14 +108,14 @@ class Kind(abc.ABC):
         """Returns whether the answers come from the weight of a name."""
         return weight.startswith(self.parts) and not weight.startswith(self.unused)
 
-    def usage(self, task: config.Task) -> Usage:
+    def usage(self, task: tasks.Task) -> Usage:
         """Returns code that calls a model of the task."""
         return self.example
 
     def build(
         self,
-        bert_config: config.BertConfig,
-        task: config.Task,
+        bert_config: architecture.BertConfig,
+        task: tasks.Task,
         *,
         dropout_prob: float = 0.0,
         scale: float = 20.0,
@@ -151,8 +151,8 @@ class Kind(abc.ABC):
     @abc.abstractmethod
     def network(
         self,
-        bert_config: config.BertConfig,
-        task: config.Task,
+        bert_config: architecture.BertConfig,
+        task: tasks.Task,
         *,
         head: Mapping[str, Any],
         scale: float,
@@ -213,7 +213,7 @@ class Labelled(Kind):
     scored: ClassVar[str] = "whole texts"
     """What the scores of `evaluate` count."""
 
-    def usual_settings(self, task: config.Task) -> dict[str, Any]:
+    def usual_settings(self, task: tasks.Task) -> dict[str, Any]:
         """Returns settings for a converted model, which comes without any."""
         return {"task": self.form}
 
@@ -233,7 +233,7 @@ class Labelled(Kind):
         Args:
             data_set: name of the official data set; `None`: the user's own file.
             has_text_pair: whether to read second texts; `None`: if the file has them.
-            reads_text: for tags without labels, see `config.Task`.
+            reads_text: for tags without labels, see `tasks.Task`.
         """
 
     def read_file(
@@ -246,13 +246,13 @@ class Labelled(Kind):
 
     @abc.abstractmethod
     def from_python(
-        self, examples: Iterable[Any], task: config.Task
+        self, examples: Iterable[Any], task: tasks.Task
     ) -> "dataset.Dataset":
         """Returns a data set of examples without labels that were given in Python.
         Errors name the number of the example, from 1."""
 
     def features(
-        self, task: config.Task, rows: int, length: int, *, has_labels: bool
+        self, task: tasks.Task, rows: int, length: int, *, has_labels: bool
     ) -> dict[str, Feature]:
         """Returns shape and dtype of each feature of a batch, but for seeds. Features
         of the loss are there if `has_labels`."""
@@ -269,7 +269,7 @@ class Labelled(Kind):
         return features
 
     def label_features(
-        self, task: config.Task, rows: int, length: int
+        self, task: tasks.Task, rows: int, length: int
     ) -> dict[str, Feature]:
         """Returns shape and dtype of the features that the loss compares with."""
         return {"label_ids": ((rows,), "int32")}
@@ -277,8 +277,8 @@ class Labelled(Kind):
     def check(
         self,
         settings: finetuning.FinetuningConfig,
-        task: config.Task,
-        bert_config: config.BertConfig,
+        task: tasks.Task,
+        bert_config: architecture.BertConfig,
     ) -> None:
         """Raises an `InputError` for the first setting that this kind alone forbids."""
 
@@ -305,7 +305,7 @@ class Labelled(Kind):
 
     @abc.abstractmethod
     def page(
-        self, records: Sequence[Any], task: config.Task
+        self, records: Sequence[Any], task: tasks.Task
     ) -> "list[sections.Section]":
         """Returns the parts of a page about answers, at least one. Raises an
         `InputError` if the task does not have the label of a record."""

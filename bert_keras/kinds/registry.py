@@ -4,7 +4,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture, tasks
 from bert_keras.kinds import choice, masked_words, ranking, span, tagging, text, vectors
 from bert_keras.kinds.kind import Kind, Labelled
 
@@ -33,11 +33,11 @@ LABELLED = tuple(k.name for k in KINDS.values() if isinstance(k, Labelled))
 """Names of kinds that are learnt from labelled examples: runs of `finetune`."""
 
 
-def find(name: config.TaskKind) -> Kind:
+def find(name: tasks.TaskKind) -> Kind:
     return KINDS[name]
 
 
-def labelled(name: config.TaskKind) -> Labelled:
+def labelled(name: tasks.TaskKind) -> Labelled:
     """Returns a kind that is learnt from labelled examples, or raises an
     `InputError`."""
     kind = KINDS[name]
@@ -46,12 +46,12 @@ def labelled(name: config.TaskKind) -> Labelled:
     return kind
 
 
-def numbered_task(kind: config.TaskKind, num_labels: int) -> config.Task:
+def numbered_task(kind: tasks.TaskKind, num_labels: int) -> tasks.Task:
     """Returns a task without names of classes; one class makes it a regression."""
     if kind == "classification" and num_labels == 1:
         kind = "regression"
     facts = KINDS[kind]
-    return config.Task(
+    return tasks.Task(
         kind=kind,
         labels=tuple(str(i) for i in range(num_labels)) if facts.has_labels else None,
         has_text_pair=facts.has_text_pair,
@@ -59,7 +59,7 @@ def numbered_task(kind: config.TaskKind, num_labels: int) -> config.Task:
 
 
 def build_network(
-    bert_config: config.BertConfig, task: config.Task, **options: Any
+    bert_config: architecture.BertConfig, task: tasks.Task, **options: Any
 ) -> "keras.Model":
     """Builds the network of a task; `options` are those of `Kind.build`."""
     return find(task.kind).build(bert_config, task, **options)

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.data import tokenization
 from bert_keras.graphs import graph_tokenizer, graph_windows, input_checks
 from bert_keras.labelled import dataset, text_windows, tokenized
@@ -82,8 +82,8 @@ class Network:
 class Trained:
     """A trained model, as a graph of its answers needs it."""
 
-    task: config.Task
-    bert_config: config.BertConfig
+    task: tasks.Task
+    bert_config: architecture.BertConfig
     tokenizer: tokenization.Tokenizer
     dtype: str
     """Keras dtype policy of `network`."""
@@ -116,12 +116,12 @@ class ServedModel(tf.Module):
         super().__init__()
         self._bert_config = trained.bert_config
         self.max_seq_length = trained.bert_config.max_position_embeddings
-        self.long_texts: config.LongTexts = "cut"
+        self.long_texts: tasks.LongTexts = "cut"
         stride = None
         if (settings := trained.settings) is not None:
             self.max_seq_length = min(self.max_seq_length, settings.max_seq_length)
             self.long_texts, stride = settings.long_texts, settings.window_stride
-        self.stride = config.window_stride(self.max_seq_length, stride)
+        self.stride = tasks.window_stride(self.max_seq_length, stride)
         self.dtype = trained.dtype
         self.network = trained.network
         self._variables = [weight.value for weight in trained.network.weights]
@@ -194,7 +194,7 @@ class ServedModel(tf.Module):
         self, pairs: Sequence[tuple[str, str | None]]
     ) -> dict[str, np.ndarray]:
         """Makes inputs of texts, of their windows or of pairs, in Python."""
-        if config.reads_windows(self.long_texts):
+        if tasks.reads_windows(self.long_texts):
             windows = self._python_windows(text for text, _ in pairs)
             return windows.inputs.batch(np.arange(len(windows.inputs)))
         made = tokenized.tokenize(
@@ -264,7 +264,7 @@ class DirectAnswers(ServedModel):
             return self.present(ids, self.compute(ids))
 
         def answer_texts(*texts):
-            if not config.reads_windows(self.long_texts):
+            if not tasks.reads_windows(self.long_texts):
                 return answer(self.encode(*texts))
             ids, owners = self._windows_of(*texts)
             pooled = self._pool(self._in_parts(ids), owners, tf.shape(*texts)[0])
@@ -281,7 +281,7 @@ class DirectAnswers(ServedModel):
         numbers = self.compute(tensors)
         wanted = of_strings = as_arrays(self.present(tensors, numbers))
         texts = self.string_probes()
-        if config.reads_windows(self.long_texts):
+        if tasks.reads_windows(self.long_texts):
             windows = self._python_windows(texts["text"])
             pooled = {
                 name: tf.constant(windows.pool(values.numpy(), self.long_texts))

@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.kinds.kind import Labelled
 from bert_keras.labelled import dataset
 
@@ -114,7 +114,7 @@ def number_of(key: str) -> int:
 
 
 class Files(NamedTuple):
-    task: config.Task
+    task: tasks.Task
     """What the whole training file teaches."""
     names: tuple[str, ...]
     """Of the files, for people: the training file, then those to evaluate on."""

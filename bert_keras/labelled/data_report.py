@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from bert_keras.core.settings import config, strict
+from bert_keras.core.settings import strict, tasks
 from bert_keras.labelled import dataset
 
 FEW = 5
@@ -87,9 +87,9 @@ class FileReport(strict.StrictModel):
 class DataReport(strict.StrictModel):
     """The report on all files of a run."""
 
-    kind: config.TaskKind
+    kind: tasks.TaskKind
     max_seq_length: int
-    long_texts: config.LongTexts = "cut"
+    long_texts: tasks.LongTexts = "cut"
     files: tuple[FileReport, ...]
     """The training file first."""
 
@@ -97,9 +97,9 @@ class DataReport(strict.StrictModel):
 def describe(
     examples: Iterable[tuple[str, dataset.Dataset, dataset.EncodedInputs]],
     *,
-    kind: config.TaskKind,
+    kind: tasks.TaskKind,
     max_seq_length: int,
-    long_texts: config.LongTexts = "cut",
+    long_texts: tasks.LongTexts = "cut",
 ) -> DataReport:
     """Returns the report on all files of a run: name, examples and inputs of each, the
     training file first."""
@@ -224,7 +224,7 @@ def _problems(
     is_train = file.num_in_training is None
     few = NOTABLE_SHARE * total
     fate = "lose their end"
-    if kind.always_windows or config.reads_windows(report.long_texts):
+    if kind.always_windows or tasks.reads_windows(report.long_texts):
         fate = "are divided into windows"
     elif report.long_texts == "head_tail":
         fate = "lose their middle"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import tokenization
 from bert_keras.labelled import answers
 
@@ -135,14 +135,14 @@ class Dataset(abc.ABC):
         one has the columns of this file, in the form of `suffix`."""
 
     @abc.abstractmethod
-    def describe(self) -> config.Task:
+    def describe(self) -> tasks.Task:
         """Returns the task that a model can learn from this file. An `InputError` says
         that all examples have the same label."""
 
     @abc.abstractmethod
     def encode(
         self,
-        task: config.Task,
+        task: tasks.Task,
         tokenizer: tokenization.Tokenizer,
         settings: finetuning.FinetuningConfig,
     ) -> EncodedInputs:
@@ -154,7 +154,7 @@ class Dataset(abc.ABC):
         self,
         outputs: np.ndarray,
         inputs: Inputs,
-        task: config.Task,
+        task: tasks.Task,
         settings: finetuning.FinetuningConfig,
     ) -> "Answers":
         """Makes answers from a model's outputs, `(inputs.num_answers, width)` float32.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from bert_keras.core.errors import InputError, nearest
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.labelled import reading
 
 _Example = TypeVar("_Example")
@@ -66,7 +66,7 @@ class Row(NamedTuple):
         if not isinstance(value, str):
             raise self.error(f"{name!r}: expected a string, got {value!r}")
         # Labels become column names and lines of files.
-        if not value or config.NOT_IN_LABELS.search(value):
+        if not value or tasks.NOT_IN_LABELS.search(value):
             raise self.error(f"expected a label of one line, got {value!r}")
         return value
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.data import features, tokenization
 from bert_keras.labelled import dataset, tokenized
 
@@ -44,7 +44,7 @@ class WindowedInputs(dataset.Inputs):
         labels[features.LOSS_SCALES] = scales.astype(np.float32)
         return self.inputs.batch(rows) | labels
 
-    def pool(self, outputs: np.ndarray, how: config.LongTexts) -> np.ndarray:
+    def pool(self, outputs: np.ndarray, how: tasks.LongTexts) -> np.ndarray:
         """Pools outputs of windows to outputs of texts, `(num_texts, width)`."""
         firsts = np.cumsum(self.counts) - self.counts
         if how == "windows_max":
@@ -61,9 +61,9 @@ def cut(
     labels: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> WindowedInputs:
     """Makes model inputs, `[CLS] window [SEP]`, of texts that are read once. `stride`
-    is from `config.window_stride`; `labels` are features of the texts."""
+    is from `tasks.window_stride`; `labels` are features of the texts."""
     room = max_seq_length - 2
-    step = config.window_stride(max_seq_length, stride)
+    step = tasks.window_stride(max_seq_length, stride)
     counts, whole_lengths = array.array("q"), array.array("q")
     cls_id, sep_id = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
 

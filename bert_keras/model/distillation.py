@@ -12,8 +12,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.core.settings.config import TaskKind
 from bert_keras.core.settings.finetuning import DistillationConfig
+from bert_keras.core.settings.tasks import TaskKind
 from bert_keras.model import encoder, layers, networks, operations
 
 

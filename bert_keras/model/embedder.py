@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.core.settings.config import BertConfig
+from bert_keras.core.settings.architecture import BertConfig
 from bert_keras.model import encoder, networks
 
 _LEAST_SQUARE = 1e-24
@@ -16,7 +16,7 @@ _NEVER = -1e9
 
 def pool(vectors, input_mask, *, pooling: str, normalize: bool):
     """Pools token vectors, `(batch_size, sequence_length, hidden_size)`, to one vector
-    for each text, `(batch_size, hidden_size)` float32, see `config.TextPooling`.
+    for each text, `(batch_size, hidden_size)` float32, see `tasks.TextPooling`.
     `normalize` scales the vectors to length 1; the mask is 0 for padding."""
     vectors = ops.cast(vectors, "float32")
     if pooling == "cls":
@@ -40,7 +40,7 @@ class BertEmbedder(encoder.BertNetwork):
     """The encoder, and one vector for each text.
 
     Args:
-        pooling: see `config.TextPooling`.
+        pooling: see `tasks.TextPooling`.
         normalize: whether vectors have length 1.
         scale: factor of the cosines in the loss.
 

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from bert_keras.core.errors import InputError, nearest
-from bert_keras.core.settings.config import BertConfig, Recompute
+from bert_keras.core.settings.architecture import BertConfig, Recompute
 from bert_keras.model import dropout, layers, packed_rows, recomputation
 
 

@@ -1,6 +1,6 @@
 """Arithmetic and weights of a model, counted from its shapes: no TensorFlow."""
 
-from bert_keras.core.settings.config import BertConfig
+from bert_keras.core.settings.architecture import BertConfig
 
 
 def pretraining_flops_per_example(

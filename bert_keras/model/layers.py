@@ -17,7 +17,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.core.settings.config import Attention
+from bert_keras.core.settings.architecture import Attention
 from bert_keras.model import dropout, fusion, operations, recomputation
 
 # In einsum: B batch, N head, Q query position, K key position, H size per head.
@@ -199,7 +199,7 @@ class SelfAttention(Part):
 
     Args:
         num_attention_heads: a divisor of `hidden_size`.
-        attention: the tokens that a token attends to, see `config.BertConfig`.
+        attention: the tokens that a token attends to, see `BertConfig`.
         dropout_rate: fraction of the attention probabilities that is dropped.
 
     Call arguments:

@@ -4,7 +4,7 @@ from typing import Any
 
 from keras import ops
 
-from bert_keras.core.settings.config import BertConfig
+from bert_keras.core.settings.architecture import BertConfig
 from bert_keras.model import encoder, heads, layers, losses, operations
 
 SAVED_ARGUMENTS = ("dropout_prob", "bilstm_units", "num_bilstm_layers", "seed")

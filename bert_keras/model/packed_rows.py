@@ -7,7 +7,7 @@ these numbers on the device. `keras` and `keras.ops` only.
 
 from keras import ops
 
-from bert_keras.core.settings.config import instances_per_row
+from bert_keras.core.settings.pipelines import instances_per_row
 from bert_keras.model import operations
 
 # In comments: B batch, S sequence, K slots for instances.

@@ -11,7 +11,7 @@ import numpy as np
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning, loading, strict
+from bert_keras.core.settings import finetuning, loading, pretraining, strict, tasks
 from bert_keras.kinds import registry
 from bert_keras.kinds.kind import Labelled
 from bert_keras.labelled import data_report
@@ -23,7 +23,7 @@ from bert_keras.report import event_log
 class Facts:
     name: str
     """Name of its directory."""
-    task: config.Task
+    task: tasks.Task
     settings: dict[str, Any]
     """The whole configuration, by dotted key."""
     inputs: dict[str, Any]
@@ -97,7 +97,7 @@ class Facts:
 def read_facts(directory: Path) -> Facts:
     """Reads a run directory, which must have scalars already."""
     task = run_directory.read_task(
-        directory, kinds=config.TASK_KINDS, verb=run_directory.VERBS
+        directory, kinds=tasks.TASK_KINDS, verb=run_directory.VERBS
     )
     train, evaluation, panels = (
         event_log.read_log(directory / run_directory.LOGS_NAME / name)
@@ -154,11 +154,11 @@ def listed_labels(labels: Sequence[str], limit: int, more: str) -> str:
     return more.format(shown, rest) if rest > 0 else shown
 
 
-def changed_settings(task: config.Task, settings: Mapping[str, Any]) -> dict[str, Any]:
+def changed_settings(task: tasks.Task, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns settings that differ from the defaults, by dotted key."""
     is_pretraining = task.kind == "pretraining"
     settings_type = (
-        config.PretrainingConfig if is_pretraining else finetuning.FinetuningConfig
+        pretraining.PretrainingConfig if is_pretraining else finetuning.FinetuningConfig
     )
     defaults = run_directory.flat(settings_type().model_dump(mode="json"))
     return {

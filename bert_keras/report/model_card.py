@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, loading
+from bert_keras.core.settings import loading, tasks
 from bert_keras.kinds import registry
 from bert_keras.kinds.kind import Labelled
 from bert_keras.labelled import data_report
@@ -138,7 +138,7 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
     return "\n\n".join(sections) + "\n"
 
 
-def _transformers_use(task: config.Task) -> str:
+def _transformers_use(task: tasks.Task) -> str:
     kind = registry.find(task.kind)
     usage, names = kind.usage(task), kind.names
     if usage.model is not None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.kinds.kind import Labelled
 from bert_keras.labelled import answers
 from bert_keras.pages import drawing, sections
@@ -16,14 +16,14 @@ def read_sections(kind: Labelled, run_dir: Path) -> list[sections.Section]:
     """Reads a fine-tuned run's `task.json` and `dev_answers.jsonl`; returns the parts
     of a page about the answers. Refuses files of two different runs."""
     task = run_directory.read_task(
-        run_dir, kinds=config.TASK_KINDS, verb=run_directory.VERBS
+        run_dir, kinds=tasks.TASK_KINDS, verb=run_directory.VERBS
     )
     path = run_dir / run_directory.ANSWERS_NAME
     return describe(kind, answers.read_answers(path, kind.record), task)
 
 
 def describe(
-    kind: Labelled, records: Sequence[answers.Record], task: config.Task
+    kind: Labelled, records: Sequence[answers.Record], task: tasks.Task
 ) -> list[sections.Section]:
     """Returns parts of a page about answers, at least one, of the kind of the task;
     refuses labels that the task does not have."""

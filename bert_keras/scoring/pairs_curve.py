@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture
 from bert_keras.data import tokenization
 from bert_keras.model import pretrainer
 from bert_keras.scoring import minimal_pairs
@@ -25,7 +25,7 @@ class PairsCurve:
     def __init__(
         self,
         path: str,
-        bert_config: config.BertConfig,
+        bert_config: architecture.BertConfig,
         tokenizer: tokenization.Tokenizer,
         *,
         strategy: tf.distribute.Strategy,

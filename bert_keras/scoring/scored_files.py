@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings.config import PllForm
+from bert_keras.core.settings.choices import PllForm
 from bert_keras.inference import fill_mask
 from bert_keras.labelled import reading
 from bert_keras.pages import drawing

@@ -19,7 +19,7 @@ from keras import ops
 
 from bert_keras.core import progress
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings.config import PllForm
+from bert_keras.core.settings.choices import PllForm
 from bert_keras.data import tokenization
 from bert_keras.inference import forward
 from bert_keras.labelled import dataset, tokenized

@@ -7,13 +7,13 @@ from typing import Any
 import tensorflow as tf
 
 from bert_keras.checkpoints import starting_point
-from bert_keras.core.settings import config
+from bert_keras.core.settings import pretraining
 from bert_keras.training import run
 from bert_keras.training.pretraining.run import PretrainingJob
 
 
 def pretrain(
-    settings: config.PretrainingConfig,
+    settings: pretraining.PretrainingConfig,
     examples_dirs: Sequence[str | Path],
     output_dir: str | Path,
     *,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.core import manifest
-from bert_keras.core.settings.config import ExamplesConfig
+from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import features, tokenization
 
 NUM_COMMONEST = 20

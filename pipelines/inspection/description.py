@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_keras.core import files, manifest, progress
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings.config import ExamplesConfig
+from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import features, tokenization
 from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import data_card, example_reading

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings.config import ExamplesConfig
+from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import dynamic_masking, features, packing, tokenization
 from bert_keras.pipelines.inspection import example_decoding
 

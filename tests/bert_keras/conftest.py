@@ -9,7 +9,7 @@ import tensorflow as tf
 from obstore import store
 
 from bert_keras.core import stores
-from bert_keras.core.settings.config import BertConfig
+from bert_keras.core.settings.architecture import BertConfig
 from tests import conftest
 
 # Before any test module makes a tensor: replicas on one processor need logical devices.

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bert_keras.core.settings.config import ExamplesConfig
+from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import batch_tokenizer, features, masking, tokenization
 from bert_keras.pipelines import buckets, instances
 from tests.pipelines import example_messages

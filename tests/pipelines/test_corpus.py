@@ -12,7 +12,7 @@ import pytest
 
 from bert_keras.core import manifest
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings.config import CorpusConfig
+from bert_keras.core.settings.pipelines import CorpusConfig
 from bert_keras.pipelines import corpus, instances
 from bert_keras.pipelines.engine import engines, passes
 from bert_keras.pipelines.sources import reading, source

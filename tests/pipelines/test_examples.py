@@ -9,7 +9,7 @@ import pytest
 
 from bert_keras.core import manifest
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings.config import ExamplesConfig
+from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import features, tokenization
 from bert_keras.pipelines import examples, instances, records
 from bert_keras.pipelines.engine import engines, passes

@@ -24,7 +24,7 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
-from bert_keras.core.settings.config import ExamplesConfig
+from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import features, masking, tokenization
 from bert_keras.pipelines import buckets, instances
 

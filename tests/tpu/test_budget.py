@@ -3,7 +3,7 @@
 import pytest
 
 from bert_keras.commands import main as cli
-from bert_keras.core.settings import config, loading
+from bert_keras.core.settings import loading, pretraining
 from bert_keras.tpu import budget
 from tests.tpu.test_plan import planned
 
@@ -15,7 +15,7 @@ def test_the_chosen_run_takes_the_budget(hours, capsys):
     assert found["hours"] == pytest.approx(hours, rel=0.12)
     chosen = found["budget"]
     assert chosen["petaflop"] == pytest.approx(hours * 0.36)
-    run = loading.load(config.PretrainingConfig, budget.RECIPE, chosen["settings"])
+    run = loading.load(pretraining.PretrainingConfig, budget.RECIPE, chosen["settings"])
     assert run.num_train_steps == found["stages"][0]["num_steps"]
     assert 0 < run.optimizer.warmup_steps < run.num_train_steps / 29
 

@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 
 from bert_keras.commands import main as cli
-from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.core.settings import (
+    architecture,
+    finetuning,
+    loading,
+    pretraining,
+    tasks,
+)
 from bert_keras.kinds.text import network as text_network
 from bert_keras.model import flops
 from bert_keras.tpu import plan
@@ -99,7 +105,7 @@ def test_fine_tuning_is_counted_by_the_lengths_in_the_file(
     (stage,) = found["stages"]
     assert stage["num_sequences"] == 18
     assert stage["num_tokens"] == 3 * sum(row * tokens for row, tokens in rows)
-    model = loading.load(config.PretrainingConfig, "bert_tiny", []).model
+    model = loading.load(pretraining.PretrainingConfig, "bert_tiny", []).model
     assert stage["training_flops"] == 3 * sum(
         row * flops.encoder_flops_per_example(model.with_vocab_size(13), tokens)
         for row, tokens in rows
@@ -112,7 +118,7 @@ def test_batches_are_those_of_training(batches):
 
     lengths = np.random.default_rng(7).integers(3, 128, 1000)
     settings = finetuning.FinetuningConfig(task="text", batches=batches)
-    task = config.Task(kind="classification", labels=("0", "1"))
+    task = tasks.Task(kind="classification", labels=("0", "1"))
 
     def batch(rows):
         shape = len(rows), lengths[rows].max()
@@ -136,7 +142,7 @@ def test_batches_are_those_of_training(batches):
 def test_weights_are_those_of_the_network(heads):
     from bert_keras.model import pretrainer
 
-    sizes = config.BertConfig(
+    sizes = architecture.BertConfig(
         vocab_size=50,
         hidden_size=16,
         num_hidden_layers=2,

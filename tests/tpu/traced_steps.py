@@ -21,7 +21,7 @@ from tensorflow.python.distribute.cluster_resolver.tpu import tpu_cluster_resolv
 from tensorflow.python.eager import context
 from tensorflow.python.tpu import tpu_system_metadata
 
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture, pipelines, pretraining, tasks
 from bert_keras.inference import forward
 from bert_keras.kinds import registry
 from bert_keras.labelled import shapes
@@ -32,7 +32,7 @@ from bert_keras.training.step import learner, optimization, replicas
 NUM_REPLICAS = 2
 BATCH_SIZE, LENGTH, NUM_PREDICTIONS, VOCAB_SIZE = 8, 32, 5, 100
 HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
-BERT = config.BertConfig(
+BERT = architecture.BertConfig(
     vocab_size=VOCAB_SIZE,
     hidden_size=32,
     num_hidden_layers=2,
@@ -41,12 +41,12 @@ BERT = config.BertConfig(
     max_position_embeddings=LENGTH,
 )
 TASKS = {
-    "classification": config.Task(kind="classification", labels=("a", "b")),
-    "regression": config.Task(kind="regression"),
-    "tagging": config.Task(kind="tagging", labels=("O", "B-X")),
-    "span": config.Task(kind="span"),
-    "choice": config.Task(kind="choice"),
-    "features": config.Task(
+    "classification": tasks.Task(kind="classification", labels=("a", "b")),
+    "regression": tasks.Task(kind="regression"),
+    "tagging": tasks.Task(kind="tagging", labels=("O", "B-X")),
+    "span": tasks.Task(kind="span"),
+    "choice": tasks.Task(kind="choice"),
+    "features": tasks.Task(
         kind="tagging",
         labels=("O", "B-X"),
         bilstm_units=4,
@@ -120,18 +120,18 @@ def make_batch(kind: str) -> dict[str, np.ndarray]:
         },
         "choice": {"label_ids": np.zeros(BATCH_SIZE, np.int32)},
     }
-    pretraining = {
+    masked_words = {
         "masked_lm_positions": np.ones(predictions, np.int32),
         "masked_lm_ids": np.full(predictions, 8, np.int32),
         "masked_lm_weights": np.ones(predictions, np.float32),
         "next_sentence_labels": np.zeros((BATCH_SIZE, 1), np.int32),
     }
     if kind == "packed":
-        slots = (BATCH_SIZE, config.instances_per_row(LENGTH))
+        slots = (BATCH_SIZE, pipelines.instances_per_row(LENGTH))
         batch["instance_ids"] = batch.pop("input_mask")
         batch["dropout_seeds"] = np.zeros(slots, np.int32)
-        pretraining["next_sentence_labels"] = np.zeros(slots, np.int32)
-    return batch | labels.get(kind, pretraining)
+        masked_words["next_sentence_labels"] = np.zeros(slots, np.int32)
+    return batch | labels.get(kind, masked_words)
 
 
 def build_learner(
@@ -158,7 +158,7 @@ def build_learner(
         num_parts=num_parts,
         steps_per_execution=replicas.steps_per_execution(strategy),
         optimizer=lambda: optimization.build_optimizer(
-            config.OptimizerConfig(), num_train_steps=1000
+            pretraining.OptimizerConfig(), num_train_steps=1000
         ),
     )
 

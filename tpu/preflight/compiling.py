@@ -155,7 +155,7 @@ def _code_sha256() -> str:
     paths = [
         *package.glob("model/*.py"),
         *package.glob("kinds/*/network.py"),
-        package / "core/settings/config.py",
+        *package.glob("core/settings/*.py"),
     ]
     names = ("learner", "optimization", "precision", "replicas")
     paths += [package / "training/step" / f"{name}.py" for name in names]

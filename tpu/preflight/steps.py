@@ -5,7 +5,14 @@ from typing import Literal
 
 from bert_keras.core import chips, files, manifest
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning, strict
+from bert_keras.core.settings import (
+    architecture,
+    finetuning,
+    pipelines,
+    pretraining,
+    strict,
+    tasks,
+)
 from bert_keras.data import features
 from bert_keras.kinds import catalogue, registry
 from bert_keras.kinds.kind import Feature, Labelled
@@ -19,12 +26,12 @@ class Step:
     """One chip's share of a step of a data-parallel slice."""
 
     purpose: Purpose
-    task: config.Task
+    task: tasks.Task
     """`pretraining`, or what is fine-tuned."""
-    bert_config: config.BertConfig
-    optimizer: config.OptimizerConfig
+    bert_config: architecture.BertConfig
+    optimizer: pretraining.OptimizerConfig
     num_train_steps: int
-    precision: config.Precision
+    precision: architecture.Precision
     next_sentence: bool
     dropout_prob: float
     """Of a fine-tuned head's input."""
@@ -37,7 +44,7 @@ class Step:
     """Instances that a packed row has room for; 0: rows are not packed."""
     num_parts: int
     """Parts in which the chip computes its examples, one after the other."""
-    recompute: config.Recompute
+    recompute: architecture.Recompute
     num_chips: int
     seed: int
 
@@ -88,7 +95,7 @@ class Refused:
 class Request:
     """A model, a device and the shapes of a batch to compile for."""
 
-    settings: config.PretrainingConfig
+    settings: pretraining.PretrainingConfig
     """The model, the optimizer and how a batch is cut."""
     device: chips.Device
     examples: files.Path | None = None
@@ -106,11 +113,11 @@ def plan(request: Request) -> list[Step]:
     settings, device = request.settings, request.device
     examples, vocab_size = _examples(request)
     tuned = finetuning.FinetuningConfig(task=request.task or "text")
-    task, optimizer = config.Task(kind="pretraining"), settings.optimizer
+    task, optimizer = tasks.Task(kind="pretraining"), settings.optimizer
     batch_size = settings.global_batch_size
     if request.task is not None:
         task, batch_size = _task(tuned), tuned.batch_size
-        optimizer = config.OptimizerConfig(
+        optimizer = pretraining.OptimizerConfig(
             adamw_mode=tuned.decided_adamw_mode,
             max_grad_norm=tuned.max_grad_norm,
             learning_rate=tuned.learning_rate,
@@ -150,7 +157,9 @@ def plan(request: Request) -> list[Step]:
     return [training, dataclasses.replace(training, purpose="evaluation")]
 
 
-def _precision(requested: config.Precision, device: chips.Device) -> config.Precision:
+def _precision(
+    requested: architecture.Precision, device: chips.Device
+) -> architecture.Precision:
     """Returns the precision on a TPU; refuses float16, which a TPU does not have."""
     if requested == "mixed_float16":
         raise InputError(
@@ -160,20 +169,20 @@ def _precision(requested: config.Precision, device: chips.Device) -> config.Prec
     return "mixed_bfloat16" if requested == "auto" else requested
 
 
-def _examples(request: Request) -> tuple[config.ExamplesConfig, int]:
+def _examples(request: Request) -> tuple[pipelines.ExamplesConfig, int]:
     """Returns the shapes of examples, and the size of their vocabulary."""
     if (request.examples is None) == (request.max_seq_length is None):
         raise InputError("give the shapes with either --examples or --max_seq_length")
     if request.examples is None:
         values = {"max_seq_length": request.max_seq_length}
-        examples = strict.build_config(config.ExamplesConfig, values)
-        return examples, config.BertConfig().vocab_size
+        examples = strict.build_config(pipelines.ExamplesConfig, values)
+        return examples, architecture.BertConfig().vocab_size
     contents = manifest.read_manifest(request.examples, kind="examples")
     path = files.join(request.examples, manifest.MANIFEST_NAME)
     return features.examples_config(contents.config, origin=path), contents.vocab_size
 
 
-def _task(settings: finetuning.FinetuningConfig) -> config.Task:
+def _task(settings: finetuning.FinetuningConfig) -> tasks.Task:
     kind = catalogue.task_kind(settings)
     if kind == "embedding":
         raise InputError(
@@ -181,10 +190,10 @@ def _task(settings: finetuning.FinetuningConfig) -> config.Task:
             "all chips: take --task choice, which computes four texts for each example"
         )
     if not registry.find(kind).has_labels:
-        return config.Task(kind=kind)
+        return tasks.Task(kind=kind)
     official = glue.TASKS.get(settings.task)
     labels = official.labels if official else ("0", "1")
-    return config.Task(kind=kind, labels=labels)
+    return tasks.Task(kind=kind, labels=labels)
 
 
 def _share(batch_size: int, device: chips.Device, *, num_parts: int) -> int:

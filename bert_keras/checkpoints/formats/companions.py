@@ -9,7 +9,7 @@ from pathlib import Path
 from bert_keras.checkpoints import run_directory, weights
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, loading
+from bert_keras.core.settings import architecture, loading
 from bert_keras.data import tokenization
 
 # A run directory uses the same names.
@@ -21,7 +21,7 @@ ACTIVATIONS = {"gelu_tanh": "gelu", "relu": "relu"}
 """Our names to Google's, whose GELU is the tanh form."""
 
 
-def read_config(directory: Path) -> config.BertConfig:
+def read_config(directory: Path) -> architecture.BertConfig:
     """Reads `bert_config.json`; its `gelu` is our `gelu_tanh`."""
     path = directory / CONFIG_NAME
     if not path.is_file():

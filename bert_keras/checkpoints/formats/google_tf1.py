@@ -15,7 +15,7 @@ from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.containers import tensor_bundle
 from bert_keras.checkpoints.formats import companions
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture, tasks
 from bert_keras.kinds import registry
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,9 @@ ENCODER = {
 _OUTPUTS = {"kernel": "_weights", "bias": "_bias"}
 
 
-def _rows(kind: config.TaskKind, bert_config: config.BertConfig) -> list[weights.Row]:
+def _rows(
+    kind: tasks.TaskKind, bert_config: architecture.BertConfig
+) -> list[weights.Row]:
     heads = registry.find(kind).names.heads.get("google", {})
     outputs = {ours: name for ours, name in heads.items() if "classifier" in ours}
     others = {ours: name for ours, name in heads.items() if ours not in outputs}
@@ -93,7 +95,7 @@ def read(path: Path) -> weights.Checkpoint:
     )
 
 
-def _kind(names: Collection[str]) -> config.TaskKind:
+def _kind(names: Collection[str]) -> tasks.TaskKind:
     if "cls/squad/output_weights" in names:
         return "span"
     if "output_weights" in names:

@@ -19,7 +19,8 @@ from bert_keras.checkpoints.formats import (
 )
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
+from bert_keras.core.settings.architecture import BertConfig
 from bert_keras.kinds import registry
 
 logger = logging.getLogger(__name__)
@@ -135,7 +136,7 @@ def _check_weights_are_there(path: Path, architecture: str) -> None:
     )
 
 
-def _rows(kind: config.TaskKind, bert_config: config.BertConfig) -> list[weights.Row]:
+def _rows(kind: tasks.TaskKind, bert_config: BertConfig) -> list[weights.Row]:
     heads = registry.find(kind).names.heads.get("hugging_face", {})
     num_layers = bert_config.num_hidden_layers
     return weights.rows(

@@ -6,7 +6,8 @@ from typing import Any
 
 from bert_keras.checkpoints import weights
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, strict
+from bert_keras.core.settings import strict, tasks
+from bert_keras.core.settings.architecture import BertConfig
 from bert_keras.kinds import registry
 
 NAME = "config.json"
@@ -20,7 +21,7 @@ _OUR_ACTIVATIONS = {
     **dict.fromkeys(("gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"), "gelu_tanh"),
 }
 
-KINDS: dict[str, config.TaskKind] = {
+KINDS: dict[str, tasks.TaskKind] = {
     "BertForMaskedLM": "pretraining",
     "BertForNextSentencePrediction": "pretraining",
     # The first kind of a class comes last, so it stays.
@@ -112,7 +113,7 @@ def architecture_by_tensors(names: Iterable[str], path: Path) -> str:
     return "BertForQuestionAnswering" if "qa_outputs" in heads else "BertModel"
 
 
-def read_bert_config(values: Mapping[str, Any], path: Path) -> config.BertConfig:
+def read_bert_config(values: Mapping[str, Any], path: Path) -> BertConfig:
     # They have defaults, but no tensor would reveal a wrong number of heads.
     if lacking := [key for key in _SIZES if key not in values]:
         raise InputError(f"{path}: expected the keys {', '.join(lacking)} too")
@@ -128,10 +129,10 @@ def read_bert_config(values: Mapping[str, Any], path: Path) -> config.BertConfig
             f'{path}: "hidden_act" is {hidden_act!r}, expected one of '
             + ", ".join(_OUR_ACTIVATIONS)
         )
-    known = config.BertConfig.model_fields.keys() - {"attention"}
+    known = BertConfig.model_fields.keys() - {"attention"}
     ours = {key: value for key, value in values.items() if key in known}
     ours["hidden_act"] = _OUR_ACTIVATIONS[hidden_act]
-    return strict.build_config(config.BertConfig, ours, origin=path)
+    return strict.build_config(BertConfig, ours, origin=path)
 
 
 def read_task(
@@ -139,17 +140,17 @@ def read_task(
     architecture: str,
     shapes: Mapping[str, Sequence[int]],
     path: Path,
-) -> config.Task:
+) -> tasks.Task:
     kind = KINDS[architecture]
     labels = None
     if registry.find(kind).has_labels:
         labels = _read_labels(values, shapes, path)
         has_several = values.get("problem_type") == "multi_label_classification"
-        config.check_labels(labels, path=path, has_several=has_several)
+        tasks.check_labels(labels, path=path, has_several=has_several)
     if architecture == "BertForSequenceClassification":
         problem_type = values.get("problem_type")
         if problem_type == "multi_label_classification":
-            return config.Task(kind="multi_label", labels=labels)
+            return tasks.Task(kind="multi_label", labels=labels)
         if problem_type == "regression" and len(labels) > 1:
             raise InputError(
                 f"{path}: a regression of {len(labels)} numbers, expected one"
@@ -158,7 +159,7 @@ def read_task(
         if len(labels) == 1 and problem_type != "single_label_classification":
             kind, labels = "regression", None
     has_text_pair = registry.find(kind).has_text_pair
-    return config.Task(kind=kind, labels=labels, has_text_pair=has_text_pair)
+    return tasks.Task(kind=kind, labels=labels, has_text_pair=has_text_pair)
 
 
 def _read_labels(

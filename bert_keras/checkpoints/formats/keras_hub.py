@@ -22,7 +22,7 @@ from bert_keras.checkpoints.containers import keras_files
 from bert_keras.checkpoints.formats import companions, keras_hub_tasks
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, strict
+from bert_keras.core.settings import architecture, strict, tasks
 from bert_keras.data import tokenization
 from bert_keras.model import layers
 
@@ -115,7 +115,7 @@ def read(path: Path) -> weights.Checkpoint:
         source,
         rows,
         bert_config,
-        config.Task(kind="encoder"),
+        tasks.Task(kind="encoder"),
         path=path / _WEIGHTS,
         tokenizer=_read_tokenizer(path),
         why_unused=lambda name: "not part of BERT",
@@ -124,12 +124,12 @@ def read(path: Path) -> weights.Checkpoint:
     return keras_hub_tasks.with_head(backbone, path)
 
 
-def _rows(bert_config: config.BertConfig) -> list[weights.Row]:
+def _rows(bert_config: architecture.BertConfig) -> list[weights.Row]:
     num_layers = bert_config.num_hidden_layers
     return weights.rows(_NAMES, _VARIABLES, num_layers, kernels="heads")
 
 
-def _read_bert_config(path: Path) -> config.BertConfig:
+def _read_bert_config(path: Path) -> architecture.BertConfig:
     description = _read_json(path)
     name, values = description.get("class_name"), description.get("config")
     if name != "BertBackbone" or not isinstance(values, dict):
@@ -144,7 +144,7 @@ def _read_bert_config(path: Path) -> config.BertConfig:
         raise InputError(f"{path}: expected a key {missing[0]!r} in its `config`")
     converted = {ours: values[theirs] for theirs, ours in _KEYS.items()}
     return strict.build_config(
-        config.BertConfig,
+        architecture.BertConfig,
         {
             **converted,
             # Their one rate is both of ours.
@@ -244,7 +244,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     return {n: _why_left_out(n) for n in checkpoint.arrays if n not in written}
 
 
-def _new_pooler(bert_config: config.BertConfig) -> dict[str, np.ndarray]:
+def _new_pooler(bert_config: architecture.BertConfig) -> dict[str, np.ndarray]:
     size, scale = bert_config.hidden_size, bert_config.initializer_range
     owner = layers.Part(initializer_range=scale, seed=native.SEED, dtype="float32")
     pooler = layers.dense(owner, size, "pooler")
@@ -261,7 +261,7 @@ def _why_left_out(name: str) -> str:
     return "KerasHub has a head for texts alone, and needs a vocabulary with it"
 
 
-def _their_config(bert_config: config.BertConfig) -> dict[str, Any]:
+def _their_config(bert_config: architecture.BertConfig) -> dict[str, Any]:
     rates = bert_config.hidden_dropout_prob, bert_config.attention_probs_dropout_prob
     if rates[0] != rates[1]:
         logger.warning(

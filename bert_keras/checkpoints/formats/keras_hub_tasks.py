@@ -17,7 +17,7 @@ from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.containers import keras_files
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.kinds import registry
 
 TASK, PREPROCESSOR, WEIGHTS = "task.json", "preprocessor.json", "task.weights.h5"
@@ -35,7 +35,7 @@ OTHER_HEAD = (
 )
 
 
-def has_place(task: config.Task) -> bool:
+def has_place(task: tasks.Task) -> bool:
     return registry.find(task.kind).names.keras_hub is not None
 
 
@@ -115,10 +115,10 @@ def _why_unused(name: str) -> str:
     )
 
 
-def _read_task(directory: Path) -> tuple[config.Task, int | None]:
+def _read_task(directory: Path) -> tuple[tasks.Task, int | None]:
     """Returns the task of a preset and its longest input, `None` if no file tells;
     an encoder: the preset has no head that has a place here."""
-    no_head = config.Task(kind="encoder"), None
+    no_head = tasks.Task(kind="encoder"), None
     path = directory / TASK
     described = files.read_json(path) if path.is_file() else {}
     values = described.get("config")
@@ -139,7 +139,7 @@ def _read_task(directory: Path) -> tuple[config.Task, int | None]:
     return _task(directory, kind, number), length if is_length else None
 
 
-def _kind(num_classes: int, activation: Any) -> config.TaskKind | None:
+def _kind(num_classes: int, activation: Any) -> tasks.TaskKind | None:
     if activation in ("linear", None) and num_classes == 1:
         return "regression"
     if activation in ("linear", "softmax", None):
@@ -147,20 +147,20 @@ def _kind(num_classes: int, activation: Any) -> config.TaskKind | None:
     return "multi_label" if activation == "sigmoid" else None
 
 
-def _task(directory: Path, kind: config.TaskKind, num_classes: int) -> config.Task:
+def _task(directory: Path, kind: tasks.TaskKind, num_classes: int) -> tasks.Task:
     if not registry.find(kind).has_labels:
-        return config.Task(kind=kind)
+        return tasks.Task(kind=kind)
     path = directory / _LABELS
     labels = tuple(map(str, range(num_classes)))
     if path.is_file():
         labels = tuple(files.read_text(path, expected="labels").splitlines())
-    config.check_labels(labels, path=path)
+    tasks.check_labels(labels, path=path)
     if len(labels) != num_classes:
         raise InputError(
             f"{path}: expected {num_classes} different labels, one a line, as many as "
             f"`num_classes` in {TASK}, found {len(labels)}"
         )
-    return config.Task(kind=kind, labels=labels)
+    return tasks.Task(kind=kind, labels=labels)
 
 
 def serialized(

@@ -39,7 +39,7 @@ from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.containers import tensor_bundle
 from bert_keras.checkpoints.formats import companions
 from bert_keras.core.errors import InputError, one_line
-from bert_keras.core.settings import config, loading, strict
+from bert_keras.core.settings import architecture, loading, strict, tasks
 from bert_keras.kinds import registry
 
 logger = logging.getLogger(__name__)
@@ -94,13 +94,15 @@ _PARAMS = {
 """Keys of `task.model.encoder.bert` in `params.yaml`, and ours; defaults agree."""
 
 
-def _heads(kind: config.TaskKind) -> Mapping[str, str]:
+def _heads(kind: tasks.TaskKind) -> Mapping[str, str]:
     """Returns the paths of a head's layers by our names; the path of `head/classifier`
     begins at the model of its task."""
     return registry.find(kind).names.heads.get("model_garden", {})
 
 
-def _rows(kind: config.TaskKind, bert_config: config.BertConfig) -> list[weights.Row]:
+def _rows(
+    kind: tasks.TaskKind, bert_config: architecture.BertConfig
+) -> list[weights.Row]:
     heads = dict(_heads(kind))
     if "head/classifier" in heads:
         heads["head/classifier"] = "classifier"
@@ -143,7 +145,7 @@ def read(path: Path) -> weights.Checkpoint:
 
 def _find_parts(
     graph: tensor_bundle.ObjectGraph, *, path: Path
-) -> tuple[config.TaskKind, int]:
+) -> tuple[tasks.TaskKind, int]:
     """Returns the kind of a model, and a new object with its parts as children."""
     nodes = graph.from_root()
     encoder = _find_encoder(graph, nodes, path=path)
@@ -223,7 +225,7 @@ def _next_sentence_parts(graph: tensor_bundle.ObjectGraph, node: int) -> dict[st
 
 def _fine_tuned_parts(
     graph: tensor_bundle.ObjectGraph, model: int
-) -> tuple[config.TaskKind, dict[str, int]]:
+) -> tuple[tasks.TaskKind, dict[str, int]]:
     for path, kind in _CLASSIFIERS.items():
         classifier = graph.find(model, path)
         if not graph.key(classifier, "kernel"):
@@ -236,7 +238,7 @@ def _fine_tuned_parts(
     return "encoder", {}
 
 
-_CLASSIFIERS: dict[str, config.TaskKind] = {
+_CLASSIFIERS: dict[str, tasks.TaskKind] = {
     "classifier/out_proj": "classification",
     "classifier/layer_with_weights-0": "classification",
     "classifier": "tagging",
@@ -259,7 +261,7 @@ def _why_unused(name: str, poolers: Collection[str | None]) -> str:
 
 def _read_config(
     prefix: Path, graph: tensor_bundle.ObjectGraph, parts: int, *, num_layers: int
-) -> config.BertConfig:
+) -> architecture.BertConfig:
     """Reads `bert_config.json`, else `params.yaml`, else the shapes of tensors."""
     directory = prefix.parent
     if (directory / companions.CONFIG_NAME).is_file():
@@ -285,7 +287,7 @@ def _read_config(
         PARAMS_NAME,
     )
     values = {"num_hidden_layers": num_layers, "hidden_act": "gelu_tanh", **sizes}
-    return strict.build_config(config.BertConfig, values, origin=prefix)
+    return strict.build_config(architecture.BertConfig, values, origin=prefix)
 
 
 _SIZES = {
@@ -298,7 +300,7 @@ _SIZES = {
 """Meaning of the axes of an encoder's tensors."""
 
 
-def _read_params(path: Path) -> config.BertConfig:
+def _read_params(path: Path) -> architecture.BertConfig:
     try:
         values: Any = loading.read_yaml(path)
         model = dict(values["task"]["model"])
@@ -325,7 +327,9 @@ def _read_params(path: Path) -> config.BertConfig:
             )
     theirs = {theirs: ours for ours, theirs in ACTIVATIONS.items()}
     return strict.build_config(
-        config.BertConfig, {**sizes, "hidden_act": theirs[activation]}, origin=path
+        architecture.BertConfig,
+        {**sizes, "hidden_act": theirs[activation]},
+        origin=path,
     )
 
 

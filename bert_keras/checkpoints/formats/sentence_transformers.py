@@ -14,14 +14,14 @@ from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.formats import hugging_face
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 
 ACTIVATIONS = hugging_face.ACTIVATIONS
 
 _POOLING, _NORMALIZE = "1_Pooling", "2_Normalize"
 _ENCODER_CONFIG = "sentence_bert_config.json"
 _TOKENIZER_CONFIG = "tokenizer_config.json"
-_MODES: Mapping[str, config.TextPooling] = {"mean_tokens": "mean", "cls_token": "cls"}
+_MODES: Mapping[str, tasks.TextPooling] = {"mean_tokens": "mean", "cls_token": "cls"}
 """Their names in old files to ours; in new ones they are the same."""
 _OTHER_MODES = ("max_tokens", "mean_sqrt_len_tokens")
 
@@ -35,9 +35,7 @@ def recognizes(path: Path) -> bool:
 def read(path: Path) -> weights.Checkpoint:
     steps = _read_steps(path / hugging_face.MODULES_NAME)
     pooling = _read_pooling(path / steps["Pooling"] / "config.json")
-    task = config.Task(
-        kind="embedding", pooling=pooling, normalize="Normalize" in steps
-    )
+    task = tasks.Task(kind="embedding", pooling=pooling, normalize="Normalize" in steps)
     checkpoint = hugging_face.read(path)
     values = _read_json(path / _ENCODER_CONFIG)
     if values.get("do_lower_case") and not checkpoint.do_lower_case:
@@ -98,7 +96,7 @@ def _unknown(path: Path, found: Any) -> InputError:
     )
 
 
-def _read_pooling(path: Path) -> config.TextPooling:
+def _read_pooling(path: Path) -> tasks.TextPooling:
     values = files.read_json(path)
     if "pooling_mode" in values:
         named = values["pooling_mode"]

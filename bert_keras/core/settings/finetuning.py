@@ -8,17 +8,16 @@ from typing import Any, Literal
 
 import pydantic
 
-from bert_keras.core.settings.config import (
-    AdamwMode,
+from bert_keras.core.settings.architecture import Precision, Recompute
+from bert_keras.core.settings.pretraining import AdamwMode
+from bert_keras.core.settings.strict import FixedLengths, StrictModel
+from bert_keras.core.settings.tasks import (
     FeatureLayers,
     LongTexts,
-    Precision,
-    Recompute,
     Task,
     TextPooling,
     reads_windows,
 )
-from bert_keras.core.settings.strict import FixedLengths, StrictModel
 
 
 class TextColumns(StrictModel):

@@ -14,7 +14,7 @@ import yaml
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, nearest, one_line
-from bert_keras.core.settings.config import BertConfig
+from bert_keras.core.settings.architecture import BertConfig
 from bert_keras.core.settings.strict import Config, StrictModel, build_config
 
 _MAX_TEXT = 200_000

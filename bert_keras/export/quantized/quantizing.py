@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import choices
 from bert_keras.export import formats
 
-PRECISIONS: Mapping[str, tuple[config.Quantization, ...]] = {
+PRECISIONS: Mapping[str, tuple[choices.Quantization, ...]] = {
     "onnx": ("int8",),
     "litert": ("int8",),
     "saved_model": ("bfloat16", "float16"),

@@ -11,8 +11,8 @@ import tensorflow as tf
 from bert_keras.checkpoints import conversion, starting_point, weights
 from bert_keras.core import files, progress
 from bert_keras.core.errors import InputError, check_choice
-from bert_keras.core.settings import config
 from bert_keras.core.settings import features as feature_settings
+from bert_keras.core.settings import tasks
 from bert_keras.inference import forward
 from bert_keras.inference.features import vector_files, word_inputs
 from bert_keras.kinds import registry
@@ -135,7 +135,7 @@ class LayerReader:
         self.hidden_size = bert_config.hidden_size
         self._longest, self._path = bert_config.max_position_embeddings, path
         self._encoder = registry.build_network(
-            bert_config, config.Task(kind="encoder"), seed=0
+            bert_config, tasks.Task(kind="encoder"), seed=0
         )
         weights.assign(self._encoder, checkpoint.arrays)
         self.forward = forward.BatchPredictor(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.special
 
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.kinds.choice import swag
 from bert_keras.kinds.choice.records import ChosenEnding
 from bert_keras.kinds.text import text
@@ -38,8 +38,8 @@ class ChoiceDataset(dataset.Dataset):
         rows = swag.read_rows(self.path)
         return {"predictions": tables.joined(rows, columns, suffix=suffix)}
 
-    def describe(self) -> config.Task:
-        return config.Task(kind="choice", name=self.name, has_text_pair=True)
+    def describe(self) -> tasks.Task:
+        return tasks.Task(kind="choice", name=self.name, has_text_pair=True)
 
     def encode(self, task, tokenizer, settings) -> tokenized.LabelledInputs:
         labels = {}

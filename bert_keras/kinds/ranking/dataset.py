@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features
 from bert_keras.kinds import splits
 from bert_keras.kinds.ranking import scores
@@ -151,8 +151,8 @@ class RankingDataset(dataset.Dataset):
         content = tables.joined(in_order, {"score": column}, suffix=suffix)
         return {"predictions": content}
 
-    def describe(self) -> config.Task:
-        return config.Task(kind="ranking", has_text_pair=True)
+    def describe(self) -> tasks.Task:
+        return tasks.Task(kind="ranking", has_text_pair=True)
 
     def encode(self, task, tokenizer, settings):
         pairs = tokenized.tokenize(

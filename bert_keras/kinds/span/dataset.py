@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.kinds.span import squad, squad_predictions, squad_scores, triviaqa
 from bert_keras.kinds.span.records import AnsweredQuestion
 from bert_keras.labelled import answers, dataset
@@ -45,8 +45,8 @@ class SpanDataset(dataset.Dataset):
         rows = [question for question in self.rows if question.can_be_learnt]
         return dataclasses.replace(self, rows=rows)
 
-    def describe(self) -> config.Task:
-        return config.Task(
+    def describe(self) -> tasks.Task:
+        return tasks.Task(
             kind="span",
             name=self.name,
             has_text_pair=True,

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.core.settings.config import BertConfig
+from bert_keras.core.settings.architecture import BertConfig
 from bert_keras.model import networks
 from bert_keras.model.networks import EncoderWithHead, choice_terms, example_weights
 

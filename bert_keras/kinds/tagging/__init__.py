@@ -78,10 +78,10 @@ class Tagging(Labelled):
         return dataset.TaggingDataset(**fields)
 
     def check(self, settings, task, bert_config):
-        from bert_keras.core.settings import config
+        from bert_keras.core.settings import tasks
 
         if settings.feature_layers:
-            config.feature_layer_numbers(
+            tasks.feature_layer_numbers(
                 settings.feature_layers, bert_config.num_hidden_layers
             )
 

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.special
 
 from bert_keras.core import files
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.kinds.tagging import ner, ner_windows, tag_schemes, tag_scores
 from bert_keras.kinds.tagging.records import FoundEntity, TaggedSentence, TaggedText
 from bert_keras.labelled import answers, dataset, reading
@@ -60,13 +60,13 @@ class TaggingDataset(dataset.Dataset):
         lines = (files.to_json(row, ensure_ascii=False) + "\n" for row in rows)
         return {"predictions": "".join(lines)}
 
-    def describe(self) -> config.Task:
+    def describe(self) -> tasks.Task:
         tags = itertools.chain(*(sentence.tags for sentence in self.rows))
         labels = tag_schemes.labels_of(tags, path=self.path)
         is_plain = (scheme := tag_schemes.scheme_of(labels)) == "plain"
         scored = "by accuracy" if is_plain else "by whole entities"
         logger.info("%s: %s tags, scored %s", self.path, scheme, scored)
-        return config.Task(
+        return tasks.Task(
             kind="tagging", name=self.name, labels=labels, reads_text=self.reads_text
         )
 

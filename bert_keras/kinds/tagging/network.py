@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.core.settings import config as settings
+from bert_keras.core.settings import architecture, tasks
 from bert_keras.model import encoder, losses, operations
 from bert_keras.model.networks import EncoderWithHead, token_weights
 
@@ -35,15 +35,15 @@ class BertTagger(EncoderWithHead):
 
     def __init__(
         self,
-        config: settings.BertConfig,
+        config: architecture.BertConfig,
         num_labels: int,
         *,
-        feature_layers: settings.FeatureLayers | None = None,
+        feature_layers: tasks.FeatureLayers | None = None,
         **kwargs: Any,
     ) -> None:
         numbers, mixes = (), False
         if feature_layers is not None:
-            numbers = settings.feature_layer_numbers(
+            numbers = tasks.feature_layer_numbers(
                 feature_layers, config.num_hidden_layers
             )
             mixes = feature_layers.startswith("weighted_sum")

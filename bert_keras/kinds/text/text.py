@@ -22,7 +22,7 @@ import sklearn.metrics
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, nearest
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.core.settings.finetuning import FinetuningConfig, TextColumns
 from bert_keras.data import features
 from bert_keras.labelled import row_files, tables
@@ -242,7 +242,7 @@ def _number(example: LabelledText, path: str | Path) -> float:
 
 
 def own_scores(
-    logits: np.ndarray, true_label_ids: np.ndarray, task: config.Task
+    logits: np.ndarray, true_label_ids: np.ndarray, task: tasks.Task
 ) -> dict[str, float]:
     """Returns `scores`, with the task's positive label in the name of two classes' F1:
     `f1 of LABEL`; of more classes `macro_f1`."""

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.special
 
 from bert_keras.core.errors import check_choice
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.kinds.text import glue, multi_label, text
 from bert_keras.kinds.text.records import ClassifiedText, MultiLabelText, RatedText
 from bert_keras.labelled import (
@@ -26,7 +26,7 @@ from bert_keras.labelled import (
 
 logger = logging.getLogger(__name__)
 
-KINDS: tuple[config.TaskKind, ...] = ("classification", "multi_label", "regression")
+KINDS: tuple[tasks.TaskKind, ...] = ("classification", "multi_label", "regression")
 """Kinds of tasks on texts."""
 
 
@@ -34,7 +34,7 @@ KINDS: tuple[config.TaskKind, ...] = ("classification", "multi_label", "regressi
 class TextDataset(dataset.Dataset):
     """Rows of `text.LabelledText`, with a class, several or a number each."""
 
-    kind: config.TaskKind
+    kind: tasks.TaskKind
     """One of `KINDS`."""
     columns: finetuning.TextColumns = finetuning.TextColumns()
     positive_label: str | None = None
@@ -68,7 +68,7 @@ class TextDataset(dataset.Dataset):
         content = tables.joined(rows, columns, suffix=suffix, separator=separator)
         return {"predictions": content}
 
-    def describe(self) -> config.Task:
+    def describe(self) -> tasks.Task:
         labels = positive_label = None
         if self.name is not None:
             labels = glue.TASKS[self.name].labels
@@ -77,7 +77,7 @@ class TextDataset(dataset.Dataset):
             positive_label = self._positive_label(labels)
         elif self.kind == "multi_label":
             labels = self._several_labels()
-        return config.Task(
+        return tasks.Task(
             kind=self.kind,
             name=self.name,
             labels=labels,
@@ -108,7 +108,7 @@ class TextDataset(dataset.Dataset):
         self, task, tokenizer, settings
     ) -> tokenized.LabelledInputs | text_windows.WindowedInputs:
         labels = self._label_features(task, settings) if self.has_labels else {}
-        if config.reads_windows(settings.long_texts):
+        if tasks.reads_windows(settings.long_texts):
             return text_windows.cut(
                 (row.text for row in self.rows),
                 tokenizer,
@@ -125,7 +125,7 @@ class TextDataset(dataset.Dataset):
         return tokenized.LabelledInputs(texts=texts, labels=labels)
 
     def _label_features(
-        self, task: config.Task, settings: finetuning.FinetuningConfig
+        self, task: tasks.Task, settings: finetuning.FinetuningConfig
     ) -> dict[str, np.ndarray]:
         true = self.targets(task)
         if task.kind == "multi_label":
@@ -139,13 +139,13 @@ class TextDataset(dataset.Dataset):
             outputs = inputs.pool(outputs, settings.long_texts)
         return self.answers_of(outputs, task)
 
-    def answers_of(self, logits: np.ndarray, task: config.Task) -> dataset.Answers:
+    def answers_of(self, logits: np.ndarray, task: tasks.Task) -> dataset.Answers:
         """Makes answers of logits `(num_rows, num_labels)`."""
         form = MultiLabelAnswers if task.kind == "multi_label" else TextAnswers
         targets = self.targets(task) if self.has_labels else None
         return form(rows=self.rows, logits=logits, targets=targets, task=task)
 
-    def targets(self, task: config.Task) -> np.ndarray:
+    def targets(self, task: tasks.Task) -> np.ndarray:
         """Returns right answers as `text.label_ids` or `multi_label.targets` do."""
         if task.kind == "multi_label":
             return multi_label.targets(self.rows, task.labels, path=self.path)
@@ -159,7 +159,7 @@ class TextAnswers(dataset.Answers):
     """`(num_rows, num_labels)` float32."""
     targets: np.ndarray | None
     """From `TextDataset.targets`; `None`: unknown."""
-    task: config.Task
+    task: tasks.Task
 
     def scores(self, *, threshold=None) -> dict[str, float]:
         if self.task.name is not None:

@@ -1,7 +1,7 @@
 """Vectors of texts: an encoder, or a model that is tuned to bring like texts near."""
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.kinds.kind import Kind, Labelled, Metric, Names, Usage
 from bert_keras.kinds.vectors import records
 from bert_keras.labelled import python_examples
@@ -69,7 +69,7 @@ print({vector})"""
         return super().usual_settings(task) | {"embedding": vectors}
 
     def served_network(self, task):
-        return config.Task(kind="encoder")
+        return tasks.Task(kind="encoder")
 
     def network(self, bert_config, task, *, head, scale, **shared):
         from bert_keras.model import embedder

@@ -21,7 +21,7 @@ import numpy as np
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features
 from bert_keras.kinds.text import similarity
 from bert_keras.kinds.vectors.records import EmbeddedText
@@ -129,8 +129,8 @@ class EmbeddingDataset(dataset.Dataset):
         rows = row_files.read_rows(self.path)
         return {"predictions": tables.joined(rows, answers.columns(), suffix=suffix)}
 
-    def describe(self) -> config.Task:
-        return config.Task(
+    def describe(self) -> tasks.Task:
+        return tasks.Task(
             kind="embedding",
             pooling=self.settings.pooling,
             normalize=self.settings.normalize,

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from bert_keras.core.settings import config
+from bert_keras.core.settings import choices, tasks
 from bert_keras.kinds import served
 from bert_keras.model import embedder
 from bert_keras.model.encoder import resolve_layers
 
-KINDS: tuple[str, ...] = typing.get_args(config.Embedding)
+KINDS: tuple[str, ...] = typing.get_args(choices.Embedding)
 """Vectors: the first token's; the same through the pooler, `tanh(W x + b)`; the mean
 over all tokens, `[CLS]` and `[SEP]` but no padding, as in sentence-transformers; or one
 for each token."""
@@ -44,7 +44,7 @@ class Embeddings(served.DirectAnswers):
         *,
         kind: str,
         layers: Sequence[int],
-        long_texts: config.LongTexts | None = None,
+        long_texts: tasks.LongTexts | None = None,
         normalize: bool = False,
     ):
         self._kind, self._normalize = kind, normalize

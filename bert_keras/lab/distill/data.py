@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from bert_keras.checkpoints import native, run_directory, starting_point, weights
 from bert_keras.core import errors, files, manifest
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.kinds import catalogue, registry, splits
 from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import text, text_forms
@@ -107,7 +107,7 @@ def complete(
 
 
 def _check_needs(
-    settings: finetuning.FinetuningConfig, task: config.Task, *, has_labels: bool
+    settings: finetuning.FinetuningConfig, task: tasks.Task, *, has_labels: bool
 ) -> None:
     losses = settings.distillation
     met = {
@@ -219,7 +219,7 @@ def read_data(
         "student_sha256": starting_point.digest(student, student.arrays),
     }
     if is_plain:
-        task, dev_examples, report = config.Task(kind="encoder"), [], None
+        task, dev_examples, report = tasks.Task(kind="encoder"), [], None
         inputs = plain_inputs(train, teacher, settings)
         num_train_examples = len(inputs.counts)
     else:
@@ -257,7 +257,7 @@ def _examples(
     train: str | Path,
     dev: Sequence[str | Path],
     has_labels: bool,
-) -> tuple[config.Task, list[tuning.Examples]]:
+) -> tuple[tasks.Task, list[tuning.Examples]]:
     """Returns the student's task, and the examples to train on and to evaluate on."""
     theirs = teacher.task
     if has_labels:
@@ -301,7 +301,7 @@ def _examples(
     ]
 
 
-def _check_pairs(data: dataset.Dataset, theirs: config.Task, path: str | Path) -> bool:
+def _check_pairs(data: dataset.Dataset, theirs: tasks.Task, path: str | Path) -> bool:
     """Whether texts to train on are pairs, as the teacher's must be."""
     has_pairs = theirs.has_text_pair
     if isinstance(data, text_forms.TextDataset):

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from bert_keras.checkpoints import conversion, run_directory, weights
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import architecture, finetuning
 from bert_keras.kinds import registry, splits
 from bert_keras.lab.distill import data as distill_data
 from bert_keras.lab.distill import student as students
@@ -172,7 +172,7 @@ def _build(
 def _losses(
     settings: finetuning.DistillationConfig,
     teacher: weights.Checkpoint,
-    student: config.BertConfig,
+    student: architecture.BertConfig,
 ) -> finetuning.DistillationConfig:
     """Returns the losses with the layers and heads that they read by default."""
     theirs = teacher.bert_config

@@ -9,7 +9,7 @@ import numpy as np
 from bert_keras.checkpoints import conversion, starting_point, weights
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.core.settings import architecture, finetuning, loading, pretraining
 from bert_keras.model import flops
 
 logger = logging.getLogger(__name__)
@@ -94,11 +94,11 @@ def is_size_spec(student: str | Path) -> bool:
     return path.suffix.lower() in (".yaml", ".yml", ".json") and path.is_file()
 
 
-def _read_sizes(source: str | Path, num_tokens: int) -> config.BertConfig:
+def _read_sizes(source: str | Path, num_tokens: int) -> architecture.BertConfig:
     if str(source).lower().endswith(".json"):
         sizes = loading.read_bert_config(source)
         return sizes.model_copy(update={"vocab_size": num_tokens})
-    recipe = loading.load(config.PretrainingConfig, source)
+    recipe = loading.load(pretraining.PretrainingConfig, source)
     return recipe.model.with_vocab_size(num_tokens)
 
 
@@ -142,7 +142,9 @@ def check_layers(key: str, layers: Sequence[int], num_layers: int) -> None:
 
 
 def _layers_of(
-    teacher: weights.Checkpoint, bert_config: config.BertConfig, layers: Sequence[int]
+    teacher: weights.Checkpoint,
+    bert_config: architecture.BertConfig,
+    layers: Sequence[int],
 ) -> dict[str, np.ndarray]:
     theirs = teacher.bert_config
     check_layers("init_layers", layers, theirs.num_hidden_layers)
@@ -171,7 +173,7 @@ def _layers_of(
 
 
 def _embeddings_of(
-    teacher: weights.Checkpoint, bert_config: config.BertConfig
+    teacher: weights.Checkpoint, bert_config: architecture.BertConfig
 ) -> dict[str, np.ndarray]:
     """Projects the teacher's embeddings on the principal components of its words.
 
@@ -206,7 +208,9 @@ def _embeddings_of(
     }
 
 
-def log_sizes(student: config.BertConfig, teacher: config.BertConfig) -> None:
+def log_sizes(
+    student: architecture.BertConfig, teacher: architecture.BertConfig
+) -> None:
     sizes = [flops.num_weights(sizes, heads=False) for sizes in (student, teacher)]
     shown = [f"{size / 1e6:.1f} million weights" for size in sizes]
     if sizes[0] > sizes[1]:

@@ -17,7 +17,7 @@ import scipy.sparse
 import sklearn.feature_extraction.text
 import sklearn.linear_model
 
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.kinds.tagging import dataset as tagging_data
 from bert_keras.kinds.text import text_forms
 from bert_keras.labelled import dataset
@@ -26,7 +26,7 @@ COMMONEST = "commonest answer"
 LINEAR = "TF-IDF, linear"
 EACH_WORD = "each word's tag"
 
-NAMES: Mapping[config.TaskKind, tuple[str, ...]] = {
+NAMES: Mapping[tasks.TaskKind, tuple[str, ...]] = {
     **dict.fromkeys(text_forms.KINDS, (COMMONEST, LINEAR)),
     "tagging": (COMMONEST, EACH_WORD),
 }
@@ -61,7 +61,7 @@ Predict = Callable[[Any], np.ndarray]
 """From a dataset to logits `(num_answers, width)` float32."""
 
 
-def learn(name: str, train: dataset.Dataset, task: config.Task) -> Predict:
+def learn(name: str, train: dataset.Dataset, task: tasks.Task) -> Predict:
     """Learns a baseline, one of `NAMES`, for all labels of the task."""
     if isinstance(train, tagging_data.TaggingDataset):
         return _learn_tags(train, task, by_word=name == EACH_WORD)
@@ -69,7 +69,7 @@ def learn(name: str, train: dataset.Dataset, task: config.Task) -> Predict:
 
 
 def answer(
-    data: dataset.Dataset, logits: np.ndarray, task: config.Task
+    data: dataset.Dataset, logits: np.ndarray, task: tasks.Task
 ) -> dataset.Answers:
     """Returns a baseline's answers to labelled examples, which score like a model's."""
     if isinstance(data, tagging_data.TaggingDataset):
@@ -80,7 +80,7 @@ def answer(
 
 
 def _learn_texts(
-    train: text_forms.TextDataset, task: config.Task, *, is_linear: bool
+    train: text_forms.TextDataset, task: tasks.Task, *, is_linear: bool
 ) -> Predict:
     """Learns logits for all texts, and regressions that replace some columns."""
     targets = train.targets(task)
@@ -114,7 +114,7 @@ def _learn_texts(
     return predict
 
 
-def _common_logits(targets: np.ndarray, task: config.Task) -> np.ndarray:
+def _common_logits(targets: np.ndarray, task: tasks.Task) -> np.ndarray:
     if task.labels is None:
         return targets.mean(keepdims=True)
     if targets.ndim == 2:
@@ -155,7 +155,7 @@ def _logistic(features: Any, targets: np.ndarray) -> Any:
 
 
 def _learn_tags(
-    train: tagging_data.TaggingDataset, task: config.Task, *, by_word: bool
+    train: tagging_data.TaggingDataset, task: tasks.Task, *, by_word: bool
 ) -> Predict:
     label_ids = {label: label_id for label_id, label in enumerate(task.labels)}
     counts: collections.Counter[str] = collections.Counter()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bert_keras.checkpoints import run_directory
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.kinds import registry
 from bert_keras.lab.sweep import bootstrap, directory, scores
 from bert_keras.labelled import answers
@@ -56,7 +56,7 @@ def rank(
     fraction: float,
     *,
     sweep_dir: Path,
-    kind: config.TaskKind,
+    kind: tasks.TaskKind,
     metric: str,
     labels: Sequence[str],
 ) -> Ranking | None:

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning, pretraining
 from bert_keras.labelled import dataset, shapes
 from bert_keras.training import run
 from bert_keras.training.finetuning import batches
@@ -40,7 +40,7 @@ def build_learner(
     """
     keras.utils.set_random_seed(settings.seed)
     _, num_train_steps = num_steps(settings, len(inputs.lengths))
-    optimizer = config.OptimizerConfig(
+    optimizer = pretraining.OptimizerConfig(
         learning_rate=settings.learning_rate,
         warmup_steps=int(settings.warmup_proportion * num_train_steps),
         weight_decay_rate=settings.weight_decay_rate,

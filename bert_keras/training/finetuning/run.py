@@ -18,7 +18,7 @@ import tensorflow as tf
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, ownership
 from bert_keras.core.errors import InputError, Stopped
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.data import tokenization
 from bert_keras.inference import forward
 from bert_keras.kinds.kind import Kind, Labelled
@@ -54,11 +54,11 @@ class Examples(NamedTuple):
 class Inputs(NamedTuple):
     """The validated inputs of a run."""
 
-    bert_config: config.BertConfig
+    bert_config: architecture.BertConfig
     vocabulary: tokenization.Vocabulary
     do_lower_case: bool
     kind: Kind
-    task: config.Task
+    task: tasks.Task
     metric: str
     """The metric that chooses the best checkpoint."""
     num_train_examples: int
@@ -320,8 +320,8 @@ def resolved(
 
 
 def with_dropout(
-    bert_config: config.BertConfig, settings: finetuning.FinetuningConfig
-) -> config.BertConfig:
+    bert_config: architecture.BertConfig, settings: finetuning.FinetuningConfig
+) -> architecture.BertConfig:
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     values = {name: getattr(settings, name) for name in names}
     changes = {name: value for name, value in values.items() if value is not None}
@@ -330,7 +330,7 @@ def with_dropout(
 
 def describe_data(
     settings: finetuning.FinetuningConfig,
-    task: config.Task,
+    task: tasks.Task,
     examples: Sequence[Examples],
 ) -> data_report.DataReport:
     return data_report.describe(

@@ -1,7 +1,7 @@
 """Refuses settings of a fine-tuning that mean nothing for its task."""
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.kinds import kind
 
 _NEEDS: tuple[tuple[kind.Option, str], ...] = (
@@ -15,8 +15,8 @@ _NEEDS: tuple[tuple[kind.Option, str], ...] = (
 def check(
     learnt: kind.Labelled,
     settings: finetuning.FinetuningConfig,
-    task: config.Task,
-    bert_config: config.BertConfig,
+    task: tasks.Task,
+    bert_config: architecture.BertConfig,
 ) -> None:
     usual = finetuning.FinetuningConfig()
     learnt.check(settings, task, bert_config)
@@ -30,7 +30,7 @@ def check(
     _check_windows(settings, task, learnt)
 
 
-def _check_texts(settings: finetuning.FinetuningConfig, task: config.Task) -> None:
+def _check_texts(settings: finetuning.FinetuningConfig, task: tasks.Task) -> None:
     if settings.positive_label is not None and task.positive_label is None:
         raise InputError(
             "`positive_label` is for your own texts (--task text) with two labels, got "
@@ -45,9 +45,9 @@ def _check_texts(settings: finetuning.FinetuningConfig, task: config.Task) -> No
 
 
 def _check_windows(
-    settings: finetuning.FinetuningConfig, task: config.Task, learnt: kind.Labelled
+    settings: finetuning.FinetuningConfig, task: tasks.Task, learnt: kind.Labelled
 ) -> None:
-    if not config.reads_windows(settings.long_texts):
+    if not tasks.reads_windows(settings.long_texts):
         return
     given = f"`long_texts` {settings.long_texts}"
     if "windows" not in learnt.accepts:

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bert_keras.checkpoints import starting_point
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture, pretraining
 from bert_keras.training.pretraining import phases
 from bert_keras.training.step import precision
 
@@ -40,14 +40,14 @@ last bits of sums where batches are cut into other parts or compiled."""
 class Inputs:
     """The validated inputs of a run."""
 
-    settings: config.PretrainingConfig
+    settings: pretraining.PretrainingConfig
     """Precision and architecture are decided."""
     planned: Sequence[phases.Phase]
     start: starting_point.Start | None
     """First weights; `None`: new ones."""
 
     @property
-    def bert_config(self) -> config.BertConfig:
+    def bert_config(self) -> architecture.BertConfig:
         model, start = self.settings.model, self.start
         bert_config = model.with_vocab_size(len(self.planned[0].vocabulary))
         if start is not None:
@@ -70,7 +70,7 @@ class Inputs:
 
 
 def read_inputs(
-    settings: config.PretrainingConfig,
+    settings: pretraining.PretrainingConfig,
     examples_dirs: Sequence[str | Path],
     vocab_path: str | Path | None,
     init: starting_point.Init | None,

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture, pipelines, pretraining
 from bert_keras.data import features, tokenization
 from bert_keras.training.pretraining import record_batches
 from bert_keras.training.step import replicas
@@ -29,7 +29,7 @@ class Phase:
     directory: str
     vocabulary: tokenization.Vocabulary
     do_lower_case: bool
-    examples: config.ExamplesConfig
+    examples: pipelines.ExamplesConfig
     manifest_sha256: str
     train_shards: list[record_batches.Shard]
     eval_shards: list[record_batches.Shard]
@@ -54,7 +54,7 @@ class Phase:
 
 
 def read_phases(
-    settings: config.PretrainingConfig,
+    settings: pretraining.PretrainingConfig,
     directories: Sequence[files.Path],
     *,
     vocab_path: files.Path | None,
@@ -86,8 +86,8 @@ def read_phases(
 
 
 def _read_phase(
-    settings: config.PretrainingConfig,
-    plan: config.PhaseConfig,
+    settings: pretraining.PretrainingConfig,
+    plan: pretraining.PhaseConfig,
     directory: files.Path,
     *,
     vocab_path: files.Path | None,
@@ -167,7 +167,7 @@ def _check_divisible(phase: Phase, num_replicas: int) -> None:
         )
 
 
-def _check_masks(settings: config.PretrainingConfig, phase: Phase) -> None:
+def _check_masks(settings: pretraining.PretrainingConfig, phase: Phase) -> None:
     end, examples = settings.masked_lm_prob_end, phase.examples
     if end is None:
         return
@@ -219,7 +219,7 @@ def _check_alike(first: Phase, other: Phase, *, next_sentence: bool) -> None:
 
 
 def training_batches(
-    settings: config.PretrainingConfig,
+    settings: pretraining.PretrainingConfig,
     phase: Phase,
     strategy: tf.distribute.Strategy,
     *,
@@ -240,7 +240,9 @@ def training_batches(
 
 
 def evaluation_batches(
-    settings: config.PretrainingConfig, phase: Phase, strategy: tf.distribute.Strategy
+    settings: pretraining.PretrainingConfig,
+    phase: Phase,
+    strategy: tf.distribute.Strategy,
 ) -> tuple[tf.data.Dataset | tf.distribute.DistributedDataset, int] | None:
     """Returns endless batches for every replica and their number in a round, if any."""
     if not phase.has_evaluation:
@@ -258,7 +260,7 @@ def evaluation_batches(
 
 
 def whole_evaluation_batches(
-    settings: config.PretrainingConfig,
+    settings: pretraining.PretrainingConfig,
     phase: Phase,
     *,
     worker: record_batches.Worker = record_batches.ONLY_WORKER,
@@ -270,7 +272,7 @@ def whole_evaluation_batches(
 
 
 def batches_of(
-    settings: config.PretrainingConfig, phase: Phase
+    settings: pretraining.PretrainingConfig, phase: Phase
 ) -> record_batches.RecordBatches:
     return record_batches.RecordBatches(
         config=phase.examples,
@@ -284,7 +286,7 @@ def batches_of(
 
 
 def _mask_share(
-    settings: config.PretrainingConfig, phase: Phase
+    settings: pretraining.PretrainingConfig, phase: Phase
 ) -> Callable[[tf.Tensor], tf.Tensor] | None:
     """Returns the share of tokens to hide in the phase's batch N, from 0, which moves
     linearly over the whole run; `None`: it is constant."""
@@ -300,7 +302,9 @@ def _mask_share(
 
 
 def placeholder_batches(
-    settings: config.PretrainingConfig, phase: Phase, strategy: tf.distribute.Strategy
+    settings: pretraining.PretrainingConfig,
+    phase: Phase,
+    strategy: tf.distribute.Strategy,
 ) -> list[tf.data.Dataset | tf.distribute.DistributedDataset]:
     """Returns endless zeros, shaped as training and evaluation batches."""
 
@@ -323,7 +327,7 @@ def placeholder_batches(
     ]
 
 
-def largest(planned: Sequence[Phase], model: config.ModelConfig) -> Phase:
+def largest(planned: Sequence[Phase], model: architecture.ModelConfig) -> Phase:
     """Returns the phase whose steps need the most memory; the first of equals.
 
     A layer keeps as many numbers as in Korthikanti et al. (2022), "Reducing Activation
@@ -356,7 +360,10 @@ def out_of_memory_message(phase: Phase, *, num_replicas: int) -> str:
 
 
 def describe_data(
-    settings: config.PretrainingConfig, phase: Phase, first_step: int, last_step: int
+    settings: pretraining.PretrainingConfig,
+    phase: Phase,
+    first_step: int,
+    last_step: int,
 ) -> str:
     """Returns the names of the shards that the batches of some steps came from."""
     names = batches_of(settings, phase).shards_of_steps(

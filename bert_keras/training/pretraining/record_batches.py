@@ -13,7 +13,8 @@ import tensorflow as tf
 
 from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings.config import Attention, ExamplesConfig, instances_per_row
+from bert_keras.core.settings.architecture import Attention
+from bert_keras.core.settings.pipelines import ExamplesConfig, instances_per_row
 from bert_keras.data import dynamic_masking, features, tokenization
 from bert_keras.training.pretraining import record_parsing
 from bert_keras.training.step import replicas

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.core.settings.config import Attention, ExamplesConfig
+from bert_keras.core.settings.architecture import Attention
+from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import (
     dynamic_masking,
     features,

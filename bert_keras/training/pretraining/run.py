@@ -18,7 +18,7 @@ import tensorflow as tf
 from bert_keras.checkpoints import run_directory, starting_point, training_state
 from bert_keras.core import files, ownership, stores
 from bert_keras.core.errors import InputError, Unavailable
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture, pretraining, tasks
 from bert_keras.data import features
 from bert_keras.model import flops, pretrainer
 from bert_keras.report import diagnosis
@@ -60,7 +60,7 @@ class PretrainingJob(Job):
 
     def __init__(
         self,
-        settings: config.PretrainingConfig,
+        settings: pretraining.PretrainingConfig,
         examples_dirs: Sequence[str | Path],
         output_dir: str | Path,
         *,
@@ -105,7 +105,7 @@ class PretrainingJob(Job):
                 "--vocab": self._phase.vocabulary.sha256,
                 "--init": recorded.get("init_sha256"),
             },
-            task=config.Task(kind="pretraining"),
+            task=tasks.Task(kind="pretraining"),
             bert_config=read.bert_config,
             vocabulary=self._phase.vocabulary,
             do_lower_case=self._phase.do_lower_case,
@@ -441,8 +441,8 @@ class PretrainingJob(Job):
 
 
 def build_learner(
-    settings: config.PretrainingConfig,
-    bert_config: config.BertConfig,
+    settings: pretraining.PretrainingConfig,
+    bert_config: architecture.BertConfig,
     phase: phases.Phase,
     strategy: tf.distribute.Strategy,
 ) -> learner.Learner:
@@ -483,7 +483,7 @@ def build_learner(
 
 
 def _baseline(
-    settings: config.PretrainingConfig, phase: phases.Phase
+    settings: pretraining.PretrainingConfig, phase: phases.Phase
 ) -> dict[str, Any] | None:
     """Returns the score of always guessing the commonest masked token."""
     if not phase.has_evaluation:

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from bert_keras.core.settings import config
+from bert_keras.core.settings import pretraining
 from bert_keras.report.diagnosis import TextSample
 from bert_keras.training.pretraining import phases, record_parsing
 
@@ -15,7 +15,7 @@ _RUN_LENGTH = 16
 """Pieces in a run that may come again."""
 
 
-def read(settings: config.PretrainingConfig, phase: phases.Phase) -> TextSample:
+def read(settings: pretraining.PretrainingConfig, phase: phases.Phase) -> TextSample:
     """Reads the first examples of several shards, which take turns."""
     examples, vocabulary = phase.examples, phase.vocabulary
     reader = dataclasses.replace(

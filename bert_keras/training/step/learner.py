@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture
 from bert_keras.model import recomputation
 from bert_keras.training.step import optimization, precision, replicas
 
@@ -322,7 +322,7 @@ def build_learner(
     strategy: tf.distribute.Strategy,
     max_grad_norm: float | None,
     steps_per_execution: int | None = 1,
-    recompute: config.Recompute = "none",
+    recompute: architecture.Recompute = "none",
     compile_step: bool = False,
     **options: Any,
 ) -> Learner:

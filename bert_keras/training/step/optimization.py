@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.core.settings.config import OptimizerConfig
+from bert_keras.core.settings.pretraining import OptimizerConfig
 from bert_keras.training.step import schedules
 
 NOT_DECAYED = (r"layer_norm", r"bias$")

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from bert_keras.core import chips
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture
 from bert_keras.training.step import replicas
 
 
 def of_strategy(
-    strategy: tf.distribute.Strategy, precision: config.Precision
+    strategy: tf.distribute.Strategy, precision: architecture.Precision
 ) -> float | None:
     """Returns the operations a second of all devices, from the makers' data sheets.
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture
 from bert_keras.training.step import replicas
 
 INITIAL_LOSS_SCALE = 2.0**15
@@ -13,8 +13,8 @@ LOSS_SCALE_GROWTH_STEPS = 2000
 
 
 def resolve(
-    precision: config.Precision, strategy: tf.distribute.Strategy
-) -> config.Precision:
+    precision: architecture.Precision, strategy: tf.distribute.Strategy
+) -> architecture.Precision:
     """Replaces `auto` by the precision that suits the devices of the strategy.
 
     This is bfloat16 on TPUs, on GPUs from compute capability 8.0 on, and on processors

@@ -16,7 +16,7 @@ import tensorflow as tf
 from keras import ops
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import pretraining
 from bert_keras.model import layers, losses
 from bert_keras.training.step import fit, learner, optimization, replicas
 
@@ -145,7 +145,7 @@ def _two_steps(
         _Probe,
         {name: tf.constant(rows) for name, rows in batch.items()},
         optimizer=lambda: optimization.build_optimizer(
-            config.OptimizerConfig(learning_rate=1e-2, warmup_steps=0),
+            pretraining.OptimizerConfig(learning_rate=1e-2, warmup_steps=0),
             num_train_steps=10,
         ),
         strategy=strategy,

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.core import files
-from bert_keras.core.settings.config import BertConfig
+from bert_keras.core.settings.architecture import BertConfig
 from bert_keras.data import features, tokenization
 from bert_keras.pages import markdown
 from bert_keras.report import event_log

@@ -12,7 +12,7 @@ from bert_keras.checkpoints import conversion, native
 from bert_keras.checkpoints.containers import npz_files
 from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import choices, tasks
 from bert_keras.data import features, tokenization
 from tests.bert_keras.checkpoints.formats import making
 
@@ -27,7 +27,7 @@ def make_checkpoint(kind="pretraining", *, bilstm_units=0, layers=None, **change
     has_labels = kind in ("classification", "tagging")
     labels = ("no", "maybe", "yes") if has_labels else None
     return making.make_checkpoint(
-        task=config.Task(
+        task=tasks.Task(
             kind=kind, labels=labels, bilstm_units=bilstm_units, feature_layers=layers
         ),
         bert_config=making.CONFIG.model_copy(update=changes),
@@ -54,7 +54,7 @@ def run_dir(runs, tmp_path):
     return copy
 
 
-KINDS = [(kind, units) for kind in config.TASK_KINDS for units in (0, 5)]
+KINDS = [(kind, units) for kind in tasks.TASK_KINDS for units in (0, 5)]
 FAST = [("pretraining", 0), ("encoder", 0), ("tagging", 5)]
 
 
@@ -129,14 +129,14 @@ def test_settings_of_a_converted_model(kind, settings):
     + [("span", False, False), ("encoder", False, False)],
 )
 def test_pairs_of_texts_are_not_taken_for_granted(kind, has_text_pair, is_said, caplog):
-    native.warn_of_pairs(config.Task(kind=kind, has_text_pair=has_text_pair))
+    native.warn_of_pairs(tasks.Task(kind=kind, has_text_pair=has_text_pair))
     assert ("nothing says whether the model was tuned on pairs" in caplog.text) == (
         is_said
     )
 
 
 def test_long_texts_that_others_can_only_cut(tmp_path, caplog):
-    task = config.Task(kind="regression")
+    task = tasks.Task(kind="regression")
     for long_texts in ("cut", "head_tail"):
         text = f"max_seq_length: 9\nlong_texts: {long_texts}\n"
         (tmp_path / "config.yaml").write_text(text)
@@ -271,7 +271,7 @@ def test_the_command_and_heads_that_a_format_has_no_place_for(
 
 
 def test_the_command_line_offers_what_there_is():
-    assert set(typing.get_args(config.CheckpointFormat)) == set(conversion.FORMATS)
+    assert set(typing.get_args(choices.CheckpointFormat)) == set(conversion.FORMATS)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from bert_keras.checkpoints import conversion, native, pruning, run_directory, weights
 from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
@@ -34,7 +34,7 @@ FEATURES = {
 def make_checkpoint(kind="pretraining"):
     labels = ("no", "yes") if kind in ("classification", "multi_label") else None
     return making.make_checkpoint(
-        task=config.Task(kind=kind, labels=labels, has_text_pair=False),
+        task=tasks.Task(kind=kind, labels=labels, has_text_pair=False),
         bert_config=making.CONFIG.model_copy(update={"vocab_size": len(VOCABULARY)}),
         vocabulary=VOCABULARY,
     )

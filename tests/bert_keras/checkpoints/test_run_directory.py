@@ -4,7 +4,13 @@ import pytest
 
 from bert_keras.checkpoints import run_directory
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning, strict
+from bert_keras.core.settings import (
+    architecture,
+    finetuning,
+    pretraining,
+    strict,
+    tasks,
+)
 from bert_keras.data import tokenization
 
 VOCABULARY = tokenization.Vocabulary(
@@ -16,8 +22,8 @@ VOCABULARY = tokenization.Vocabulary(
 def run(tmp_path):
     run = run_directory.Run(
         directory=tmp_path / "run",
-        task=config.Task(kind="classification", labels=("à", "b")),
-        bert_config=config.BertConfig(vocab_size=len(VOCABULARY)),
+        task=tasks.Task(kind="classification", labels=("à", "b")),
+        bert_config=architecture.BertConfig(vocab_size=len(VOCABULARY)),
         vocabulary=VOCABULARY,
         do_lower_case=False,
     )
@@ -116,11 +122,11 @@ def test_settings_that_may_change_on_the_way(tmp_path):
     """Also in runs that were begun when they might not."""
 
     def create(**changes):
-        settings = strict.build_config(config.PretrainingConfig, changes)
+        settings = strict.build_config(pretraining.PretrainingConfig, changes)
         run = run_directory.Run(
             directory=tmp_path,
-            task=config.Task(kind="pretraining"),
-            bert_config=config.BertConfig(vocab_size=len(VOCABULARY)),
+            task=tasks.Task(kind="pretraining"),
+            bert_config=architecture.BertConfig(vocab_size=len(VOCABULARY)),
             vocabulary=VOCABULARY,
             do_lower_case=False,
         )
@@ -136,7 +142,7 @@ def test_settings_that_may_change_on_the_way(tmp_path):
 
     create(phases=phases(None, 2), jit_compile=True)
     settings = strict.build_config(
-        config.PretrainingConfig, {"phases": phases(None, 2), "jit_compile": True}
+        pretraining.PretrainingConfig, {"phases": phases(None, 2), "jit_compile": True}
     )
     as_before = {
         "examples_sha256": ["12", "34"],

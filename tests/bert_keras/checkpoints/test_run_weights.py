@@ -5,12 +5,12 @@ import pytest
 
 from bert_keras.checkpoints import run_directory, run_weights, training_state
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture, tasks
 from bert_keras.data import tokenization
 from bert_keras.kinds import registry
 
-TASK = config.Task(kind="regression")
-BERT_CONFIG = config.BertConfig(
+TASK = tasks.Task(kind="regression")
+BERT_CONFIG = architecture.BertConfig(
     vocab_size=5,
     hidden_size=8,
     num_hidden_layers=1,
@@ -61,7 +61,7 @@ def test_an_unfinished_run_names_its_best_checkpoint(run):
     # That of a fine-tuning is read by its own command only.
     with pytest.raises(InputError, match="the run is not finished.*to resume it$"):
         read(run)
-    pretraining = dataclasses.replace(run, task=config.Task(kind="pretraining"))
+    pretraining = dataclasses.replace(run, task=tasks.Task(kind="pretraining"))
     run_directory.describe_run(pretraining, None)
     with pytest.raises(InputError, match=f"or take its best checkpoint, {path}$"):
         run_weights.read_finished_run(

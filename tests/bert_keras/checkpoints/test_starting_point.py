@@ -11,7 +11,14 @@ import tensorflow as tf
 
 from bert_keras.checkpoints import conversion, native, starting_point, weights
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, loading, strict
+from bert_keras.core.settings import (
+    architecture,
+    loading,
+    pipelines,
+    pretraining,
+    strict,
+    tasks,
+)
 from bert_keras.data import tokenization
 from bert_keras.kinds import registry
 from bert_keras.pipelines import examples
@@ -36,12 +43,14 @@ def settings(**changes):
         "precision": "float32",
         **changes,
     }
-    return strict.build_config(config.PretrainingConfig, values)
+    return strict.build_config(pretraining.PretrainingConfig, values)
 
 
 def make_checkpoint(vocabulary, *, kind="pretraining", **sizes):
     values = {**making.SIZES, "num_hidden_layers": 1, "vocab_size": len(vocabulary)}
-    bert_config = config.BertConfig(**values | {"hidden_act": "gelu_tanh"} | sizes)
+    bert_config = architecture.BertConfig(
+        **values | {"hidden_act": "gelu_tanh"} | sizes
+    )
     return making.make_checkpoint(kind, bert_config=bert_config, vocabulary=vocabulary)
 
 
@@ -103,7 +112,7 @@ def test_it_begins_with_the_weights_and_a_new_schedule(source, continued):
 def test_its_configuration_finds_the_same_run(source, continued, tiny_examples, caplog):
     """Also the one that was saved, in which every key is set."""
     caplog.set_level(logging.INFO, logger="bert_keras")
-    saved = loading.load(config.PretrainingConfig, continued / "config.yaml")
+    saved = loading.load(pretraining.PretrainingConfig, continued / "config.yaml")
     assert saved.model.hidden_act == "gelu_tanh"
     for options in (settings(), saved):
         pretrain.pretrain(
@@ -213,7 +222,7 @@ def test_an_encoder_whose_heads_are_made_new(old, new, tiny_examples, tmp_path, 
         tiny_examples.parent / "corpus",
         tmp_path / "vocab.txt",
         tmp_path / "examples",
-        config=config.ExamplesConfig(max_seq_length=32, dupe_factor=1),
+        config=pipelines.ExamplesConfig(max_seq_length=32, dupe_factor=1),
         do_lower_case=True,
         num_shards=2,
         engine=engines.make_engine(),
@@ -225,7 +234,7 @@ def test_an_encoder_whose_heads_are_made_new(old, new, tiny_examples, tmp_path, 
     )
     bert_config = loading.read_bert_config(run / "bert_config.json")
     assert bert_config.vocab_size == len(old) + 2
-    task = config.Task(kind="pretraining")
+    task = tasks.Task(kind="pretraining")
     wanted = weights.from_network(registry.build_network(bert_config, task, seed=SEED))
     wanted |= starting_point.encoder_arrays(conversion.read(tuned))
     wanted[WORDS] = with_new_rows(wanted[WORDS], old)

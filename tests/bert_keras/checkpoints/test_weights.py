@@ -5,7 +5,7 @@ import pytest
 
 from bert_keras.checkpoints import weights
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.data import features, tokenization
 from bert_keras.kinds import registry
 
@@ -19,7 +19,7 @@ ROWS = (
     weights.Row("encoder/pooler/kernel", "p", "transposed"),
     weights.Row("encoder/pooler/bias", "pb"),
 )
-TASK = config.Task(kind="classification", labels=("a", "b", "c"))
+TASK = tasks.Task(kind="classification", labels=("a", "b", "c"))
 
 
 class Tensors:

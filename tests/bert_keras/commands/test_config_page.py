@@ -8,7 +8,7 @@ import yaml
 
 from bert_keras.commands import config_page
 from bert_keras.commands import main as cli
-from bert_keras.core.settings import config, fields, finetuning, loading
+from bert_keras.core.settings import fields, finetuning, loading, pretraining
 from bert_keras.training.finetuning import run as tuning
 from bert_keras.training.pretraining import inputs
 
@@ -128,7 +128,7 @@ def test_a_mistake(command, message, capsys):
 @pytest.mark.parametrize(
     ("model", "changeable"),
     [
-        (config.PretrainingConfig, inputs.CHANGEABLE),
+        (pretraining.PretrainingConfig, inputs.CHANGEABLE),
         (finetuning.FinetuningConfig, tuning.CHANGEABLE),
     ],
 )

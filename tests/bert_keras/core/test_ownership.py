@@ -11,7 +11,7 @@ import pytest
 
 from bert_keras.core import files, ownership, stores
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import pipelines
 from bert_keras.pipelines import corpus, examples, vocabulary
 from bert_keras.pipelines.engine import engines
 
@@ -238,13 +238,13 @@ def test_data_commands_refuse_before_they_read(tmp_path):
             corpus.build_corpus(
                 out,
                 sources={},
-                config=config.CorpusConfig(),
+                config=pipelines.CorpusConfig(),
                 exclude_overlap_with=(),
                 max_bad_fraction=0.0,
                 engine=options["engine"],
             )
         with pytest.raises(InputError, match="out: in use by process"):
-            settings = config.ExamplesConfig()
+            settings = pipelines.ExamplesConfig()
             examples.build_examples(
                 *(none, none, out), config=settings, num_shards=None, **options
             )

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.checkpoints import conversion, run_weights, weights
-from bert_keras.core.settings import config, strict
+from bert_keras.core.settings import pipelines, pretraining, strict
 from bert_keras.data import dynamic_masking, features, tokenization
 from bert_keras.kinds import registry
 from bert_keras.pipelines import examples
@@ -62,7 +62,7 @@ IDS = np.array([[2, 7, 8, 3, 9, 3, 0, 0], [2, 7, 8, 9, 3, 9, 9, 3]], np.int32)
     ],
 )
 def test_what_is_left_out_of_a_record(packing, segment_ids):
-    settings = config.ExamplesConfig(
+    settings = pipelines.ExamplesConfig(
         max_seq_length=8,
         max_predictions_per_seq=5,
         packing=packing,
@@ -96,7 +96,7 @@ def test_what_is_left_out_of_a_record(packing, segment_ids):
 
 def settings():
     return strict.build_config(
-        config.PretrainingConfig, conftest.PRETRAINING | {"num_checkpoints": 9}
+        pretraining.PretrainingConfig, conftest.PRETRAINING | {"num_checkpoints": 9}
     )
 
 
@@ -113,7 +113,7 @@ def finished(packing, tiny_examples, tiny_vocab, tmp_path_factory):
         tiny_examples.parent / "corpus",
         tiny_vocab,
         folder / "examples",
-        config=config.ExamplesConfig(
+        config=pipelines.ExamplesConfig(
             max_seq_length=32, masking="dynamic", packing=packing
         ),
         do_lower_case=True,

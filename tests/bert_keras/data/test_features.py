@@ -3,7 +3,7 @@
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings.config import ExamplesConfig
+from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import features
 
 STATIC = [

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings.config import ExamplesConfig, instances_per_row
+from bert_keras.core.settings.pipelines import ExamplesConfig, instances_per_row
 from bert_keras.data import packing
 
 CONFIG = ExamplesConfig(max_seq_length=32, pack_instances=True)

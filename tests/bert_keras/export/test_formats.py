@@ -13,7 +13,13 @@ import tensorflow as tf
 from bert_keras import export
 from bert_keras.checkpoints import conversion, run_directory, weights
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import (
+    architecture,
+    choices,
+    finetuning,
+    pretraining,
+    tasks,
+)
 from bert_keras.data import tokenization
 from bert_keras.export import formats, loading
 from bert_keras.inference import fill_mask, finetuned
@@ -23,7 +29,7 @@ from bert_keras.labelled import tokenized
 from tests import make
 from tests.bert_keras.export.conftest import VOCABULARY
 
-BERT_CONFIG = config.BertConfig(
+BERT_CONFIG = architecture.BertConfig(
     vocab_size=len(VOCABULARY) + 3,  # rows above the vocabulary are never an answer
     hidden_size=16,
     num_hidden_layers=2,
@@ -68,7 +74,9 @@ def folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def pretrained(folder, randomize) -> Path:
     """A pre-training without next sentences, whose pooler was not trained."""
-    settings = config.PretrainingConfig(next_sentence=False, precision="mixed_bfloat16")
+    settings = pretraining.PretrainingConfig(
+        next_sentence=False, precision="mixed_bfloat16"
+    )
     return make_run(
         folder / "pretrained", randomize, settings=settings, kind="pretraining"
     )
@@ -110,7 +118,7 @@ def tokenize(texts: list[str], *, max_seq_length: int = 24) -> dict[str, np.ndar
 def outputs_of(run: Path, kind: str, ids, **options):
     """What a network with the weights of a run makes of ids."""
     checkpoint = conversion.read_with_tokenizer(run)
-    task = config.Task(kind=kind, labels=checkpoint.task.labels)
+    task = tasks.Task(kind=kind, labels=checkpoint.task.labels)
     network = registry.build_network(checkpoint.bert_config, task)
     weights.assign(network, checkpoint.arrays)
     return network(ids, training=False, **options)
@@ -248,7 +256,7 @@ def test_an_exported_encoder_of_a_run_of_another_kind(tagger, tmp_path):
     np.testing.assert_allclose(alone[0], found[1], atol=1e-5)
     assert serve(text=tf.constant([], tf.string))["embedding"].shape == (0, 16)
     stored = tf.train.list_variables(str(tmp_path / "1/variables/variables"))
-    encoder = registry.build_network(BERT_CONFIG, config.Task(kind="encoder"))
+    encoder = registry.build_network(BERT_CONFIG, tasks.Task(kind="encoder"))
     sizes = [np.prod(shape, dtype=int) for _, shape in stored if shape]
     assert sum(sizes) == encoder.count_params()
 
@@ -327,14 +335,14 @@ def test_an_onnx_file_of_a_pretraining(pretrained, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", typing.get_args(config.ExportForm))
+@pytest.mark.parametrize("form", typing.get_args(choices.ExportForm))
 def test_a_model_of_the_size_of_bert_base(form, randomize, tmp_path):
     if form == "onnx":
         pytest.importorskip("tf2onnx")
     base = make_run(
         tmp_path / "base",
         randomize,
-        bert_config=config.BertConfig(),
+        bert_config=architecture.BertConfig(),
         stddev=0.04,
         kind="pretraining",
     )
@@ -343,7 +351,7 @@ def test_a_model_of_the_size_of_bert_base(form, randomize, tmp_path):
     files = [path for path in (tmp_path / "exported").rglob("*") if path.is_file()]
     num_bytes = sum(path.stat().st_size for path in files)
     network = registry.build_network(
-        config.BertConfig(), config.Task(kind="pretraining")
+        architecture.BertConfig(), tasks.Task(kind="pretraining")
     )
     unused = ("pooler", "next_sentence")
     assert num_bytes > 4 * sum(

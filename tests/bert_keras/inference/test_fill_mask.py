@@ -6,7 +6,7 @@ import pytest
 from bert_keras.checkpoints import conversion
 from bert_keras.checkpoints.formats import hugging_face
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.inference import fill_mask
 
 
@@ -109,7 +109,7 @@ def test_rows_above_the_vocabulary_are_no_guesses(model_dir, monkeypatch):
 def test_a_model_without_a_masked_lm_head(model_dir, tmp_path):
     source = conversion.read(model_dir)
     hugging_face.write(
-        dataclasses.replace(source, task=config.Task(kind="encoder")), tmp_path
+        dataclasses.replace(source, task=tasks.Task(kind="encoder")), tmp_path
     )
     message = (
         "has no masked-LM head: no masked_lm_head/transform/kernel, .*output_bias; "

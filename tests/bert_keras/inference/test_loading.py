@@ -12,7 +12,7 @@ import tensorflow as tf
 import bert_keras
 from bert_keras.checkpoints import conversion, native
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.data import features, tokenization
 from bert_keras.inference import finetuned
 from tests.bert_keras.checkpoints.formats import making
@@ -24,14 +24,14 @@ BERT_CONFIG = making.CONFIG.model_copy(
     update={"num_hidden_layers": 1, "max_position_embeddings": 256}
 )
 TASKS = {
-    "encoder": config.Task(kind="encoder"),
-    "pretraining": config.Task(kind="pretraining"),
-    "classification": config.Task(kind="classification", labels=("no", "yes")),
-    "regression": config.Task(kind="regression", has_text_pair=True),
-    "tagging": config.Task(kind="tagging", labels=("O", "B-X", "I-X")),
-    "span": config.Task(kind="span", has_text_pair=True),
-    "choice": config.Task(kind="choice", has_text_pair=True),
-    "embedding": config.Task(kind="embedding", pooling="mean", normalize=True),
+    "encoder": tasks.Task(kind="encoder"),
+    "pretraining": tasks.Task(kind="pretraining"),
+    "classification": tasks.Task(kind="classification", labels=("no", "yes")),
+    "regression": tasks.Task(kind="regression", has_text_pair=True),
+    "tagging": tasks.Task(kind="tagging", labels=("O", "B-X", "I-X")),
+    "span": tasks.Task(kind="span", has_text_pair=True),
+    "choice": tasks.Task(kind="choice", has_text_pair=True),
+    "embedding": tasks.Task(kind="embedding", pooling="mean", normalize=True),
 }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.kinds import catalogue
 from bert_keras.kinds.text import glue
@@ -74,7 +74,7 @@ def settings_of(name: str) -> finetuning.FinetuningConfig:
 
 
 def perfect_outputs(
-    inputs: dataset.Inputs, task: config.Task, batch_size: int
+    inputs: dataset.Inputs, task: tasks.Task, batch_size: int
 ) -> np.ndarray:
     """What a network gives that knows what is right, gathered from batches."""
     rng = np.random.default_rng(0)
@@ -90,7 +90,7 @@ def perfect_outputs(
     return outputs.astype(np.float32)
 
 
-def perfect_batch(batch: dict[str, np.ndarray], task: config.Task) -> np.ndarray:
+def perfect_batch(batch: dict[str, np.ndarray], task: tasks.Task) -> np.ndarray:
     match task.kind:
         case "classification":
             return 9.0 * np.eye(len(task.labels))[batch["label_ids"]]
@@ -109,7 +109,7 @@ def perfect_batch(batch: dict[str, np.ndarray], task: config.Task) -> np.ndarray
 class Case(NamedTuple):
     """What becomes of a file of `make_files`, where the network is always right."""
 
-    task: config.Task
+    task: tasks.Task
     scores: dict
     files: dict
     last_record: dict
@@ -118,7 +118,7 @@ class Case(NamedTuple):
 
 CASES = {
     "text": Case(
-        config.Task(
+        tasks.Task(
             kind="classification", labels=("bad", "good"), positive_label="good"
         ),
         {"accuracy": 1, "f1 of good": 1, "matthews": 1},
@@ -135,7 +135,7 @@ CASES = {
         },
     ),
     "regression": Case(
-        config.Task(kind="regression", has_text_pair=True),
+        tasks.Task(kind="regression", has_text_pair=True),
         {"pearson": 1, "spearman": 1, "loss": 0},
         {
             "predictions": "text\ttext_pair\tlabel\tprediction\n"
@@ -147,7 +147,7 @@ CASES = {
         },
     ),
     "tagging": Case(
-        config.Task(kind="tagging", labels=("O", "B-LOC", "I-LOC")),
+        tasks.Task(kind="tagging", labels=("O", "B-LOC", "I-LOC")),
         {"accuracy": 1, "precision": 1, "recall": 1, "f1": 1},
         {
             "predictions": "Paris B-LOC B-LOC\nis O O\nin O O\n"
@@ -159,7 +159,7 @@ CASES = {
         },
     ),
     "choice": Case(
-        config.Task(kind="choice", has_text_pair=True),
+        tasks.Task(kind="choice", has_text_pair=True),
         {"accuracy": 1},
         {
             "predictions": "sent1\tsent2\tending0\tending1\tending2\tending3\t"
@@ -177,7 +177,7 @@ CASES = {
         },
     ),
     "span": Case(
-        config.Task(kind="span", has_text_pair=True),
+        tasks.Task(kind="span", has_text_pair=True),
         {"exact_match": 100, "f1": 100, "total": 2, "num_unanswered": 0},
         dict.fromkeys(("predictions.json", "nbest_predictions.json")),
         {
@@ -187,7 +187,7 @@ CASES = {
         },
     ),
     "span with none": Case(
-        config.Task(kind="span", has_text_pair=True, has_impossible=True),
+        tasks.Task(kind="span", has_text_pair=True, has_impossible=True),
         {"exact": 100, "f1": 100, "total": 3, "best_f1": 100},
         dict.fromkeys(("predictions.json", "nbest_predictions.json", "null_odds.json")),
         {

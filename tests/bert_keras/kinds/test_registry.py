@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.kinds import registry
 from bert_keras.kinds.choice import dataset as choice_dataset
 from bert_keras.kinds.choice import swag
@@ -13,13 +13,13 @@ from bert_keras.kinds.span import squad
 from bert_keras.kinds.tagging import ner
 from bert_keras.kinds.text import multi_label, text
 
-CLASSES = config.Task(kind="classification", labels=("0", "1"))
+CLASSES = tasks.Task(kind="classification", labels=("0", "1"))
 PAIRS = CLASSES.model_copy(update={"has_text_pair": True})
-NUMBERS = config.Task(kind="regression")
-TAGS = config.Task(kind="tagging", labels=("O", "B-X", "I-X"))
-SPAN = config.Task(kind="span", has_text_pair=True, has_impossible=True)
-CHOICE = config.Task(kind="choice", has_text_pair=True)
-RANKING = config.Task(kind="ranking", has_text_pair=True)
+NUMBERS = tasks.Task(kind="regression")
+TAGS = tasks.Task(kind="tagging", labels=("O", "B-X", "I-X"))
+SPAN = tasks.Task(kind="span", has_text_pair=True, has_impossible=True)
+CHOICE = tasks.Task(kind="choice", has_text_pair=True)
+RANKING = tasks.Task(kind="ranking", has_text_pair=True)
 
 
 def from_python(examples, task):
@@ -120,7 +120,7 @@ def test_every_score_has_a_metric():
             *text.own_scores(
                 logits,
                 np.arange(3),
-                config.Task(kind="classification", labels=("a", "b", "c")),
+                tasks.Task(kind="classification", labels=("a", "b", "c")),
             ),
             *text.own_scores(logits[:, :2], np.array([0, 1, 1]), CLASSES),
         ],
@@ -142,7 +142,7 @@ def test_every_score_has_a_metric():
         (NUMBERS, {"label_ids": ((2,), "float32")}),
         (TAGS, {"label_ids": ((2, 8), "int32")}),
         (
-            config.Task(kind="multi_label", labels=("a", "b", "c")),
+            tasks.Task(kind="multi_label", labels=("a", "b", "c")),
             {"label_ids": ((2, 3), "float32")},
         ),
         (CHOICE, {"label_ids": ((2,), "int32"), "input_ids": ((2, 4, 8), "int32")}),

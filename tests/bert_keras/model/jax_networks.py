@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 from bert_keras.checkpoints import weights
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture, tasks
 from bert_keras.kinds import registry
 
 
@@ -51,8 +51,8 @@ def main(input_path: str, output_path: str) -> None:
     archive = dict(np.load(input_path, allow_pickle=False))
     results = {}
     for name, case in json.loads(str(archive["cases"])).items():
-        bert_config = config.BertConfig(**case["config"])
-        task = config.Task(**case["task"])
+        bert_config = architecture.BertConfig(**case["config"])
+        task = tasks.Task(**case["task"])
         network = registry.build_network(bert_config, task, dropout_prob=0.1, seed=1)
         weights.assign(network, below(archive, f"{name}/weights/"))
         network.encoder.recompute = case["recompute"]

@@ -6,12 +6,12 @@ import keras
 import numpy as np
 import pytest
 
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.kinds import registry
 from bert_keras.model import distillation
 
 RNG = np.random.default_rng(5)
-TEACHER = config.BertConfig(
+TEACHER = architecture.BertConfig(
     vocab_size=30,
     hidden_size=24,
     num_hidden_layers=3,
@@ -47,7 +47,7 @@ def divergence(student, teacher):
 
 @functools.cache
 def teacher_of(kind, labels):
-    return network(TEACHER, config.Task(kind=kind, labels=labels), 2)
+    return network(TEACHER, tasks.Task(kind=kind, labels=labels), 2)
 
 
 def network(bert_config, task, seed):
@@ -82,7 +82,7 @@ def check(made, features, name, total, weight):
 
 
 def test_soft_labels_of_texts():
-    task = config.Task(kind="classification", labels=("a", "b", "c"))
+    task = tasks.Task(kind="classification", labels=("a", "b", "c"))
     losses = finetuning.DistillationConfig(soft_weight=2.0, temperature=3.0)
     made, student, _ = make(task, losses)
     teachers = RNG.normal(size=(4, 1, 3)).astype("float32")
@@ -98,7 +98,7 @@ def test_soft_labels_of_texts():
 
 
 def test_soft_labels_of_tokens_are_those_that_the_teacher_gave():
-    task = config.Task(kind="tagging", labels=("O", "B-X", "I-X"))
+    task = tasks.Task(kind="tagging", labels=("O", "B-X", "I-X"))
     made, student, _ = make(task, finetuning.DistillationConfig(soft_weight=1.0))
     teachers = RNG.normal(size=(4, 9, 3)).astype("float32")
     places = [(0, 1), (0, 5), (1, 2), (2, 3), (3, 0)]
@@ -114,7 +114,7 @@ def test_soft_labels_of_tokens_are_those_that_the_teacher_gave():
 
 def test_soft_labels_of_spans_are_among_the_tokens():
     made, student, _ = make(
-        config.Task(kind="span"), finetuning.DistillationConfig(soft_weight=1.0)
+        tasks.Task(kind="span"), finetuning.DistillationConfig(soft_weight=1.0)
     )
     teachers = RNG.normal(size=(4, 9, 2)).astype("float32")
     mask = FEATURES["input_mask"]
@@ -146,7 +146,7 @@ def test_soft_labels_of_numbers_and_of_several_labels():
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-ENCODER = config.Task(kind="encoder")
+ENCODER = tasks.Task(kind="encoder")
 
 
 def weights_of(network):
@@ -219,7 +219,7 @@ def test_relations_of_queries_keys_and_values(num_heads, layer):
 
 
 def test_all_losses_are_nothing_between_equals():
-    task = config.Task(kind="classification", labels=("a", "b"))
+    task = tasks.Task(kind="classification", labels=("a", "b"))
     student = network(TEACHER, task, 2)
     losses = finetuning.DistillationConfig(
         soft_weight=1.0,

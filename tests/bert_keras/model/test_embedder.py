@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.formats import sentence_transformers as directories
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.kinds import registry
 from bert_keras.kinds.vectors import embedding
@@ -25,7 +25,7 @@ BERT_CONFIG = conftest.TINY.model_copy(
 
 
 def build(pooling: str = "mean", **options) -> embedder.BertEmbedder:
-    task = config.Task(kind="embedding", pooling=pooling, **options)
+    task = tasks.Task(kind="embedding", pooling=pooling, **options)
     return registry.build_network(BERT_CONFIG, task, scale=17.0, seed=3)
 
 
@@ -68,7 +68,7 @@ def their_model(network, path: Path):
     directories.write(
         weights.Checkpoint(
             bert_config=BERT_CONFIG,
-            task=config.Task(
+            task=tasks.Task(
                 kind="embedding", pooling=network.pooling, normalize=network.normalize
             ),
             arrays=weights.from_network(network),
@@ -181,7 +181,7 @@ def test_texts_by_themselves_have_the_vectors_that_they_have_in_rows():
 def test_each_text_of_a_row_has_its_own_dropout():
     """Else a text and itself would be one vector, and nothing could be learnt."""
     bert_config = BERT_CONFIG.model_copy(update={"hidden_dropout_prob": 0.3})
-    task = config.Task(kind="embedding", pooling="mean")
+    task = tasks.Task(kind="embedding", pooling="mean")
     network = registry.build_network(bert_config, task, seed=3)
     (batch,) = [batch_of([(text, text) for text, _ in random_texts(3, 2)])]
     batch["dropout_seeds"] = np.arange(3, dtype=np.int32)

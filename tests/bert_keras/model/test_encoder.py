@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from bert_keras.core.settings.config import BertConfig
+from bert_keras.core.settings.architecture import BertConfig
 from bert_keras.kinds.text import network as text_network
 from bert_keras.model import dropout, encoder
 from tests import conftest

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from bert_keras.core.settings.config import BertConfig
+from bert_keras.core.settings.architecture import BertConfig
 from bert_keras.model import pretrainer
 
 pytestmark = [

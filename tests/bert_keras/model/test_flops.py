@@ -3,7 +3,7 @@ import math
 import pytest
 import tensorflow as tf
 
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture
 from bert_keras.model import flops, pretrainer
 
 
@@ -82,7 +82,10 @@ def test_bert_base():
     per_token = 12 * (7_077_888 + 196_608)
     products = 128 * per_token + 20 * (589_824 + 23_440_896) + 589_824 + 1_536
     counted = flops.pretraining_flops_per_example(
-        config.BertConfig(), max_seq_length=128, num_predictions=20, next_sentence=True
+        architecture.BertConfig(),
+        max_seq_length=128,
+        num_predictions=20,
+        next_sentence=True,
     )
     assert counted == 6 * products == 69_928_989_696
 
@@ -90,7 +93,7 @@ def test_bert_base():
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_fine_tuning_computes_all_tokens_of_the_last_layer(dropout):
     """Literally: the layers of `test_bert_base`, whatever the dropout."""
-    sizes = config.BertConfig(hidden_dropout_prob=dropout)
+    sizes = architecture.BertConfig(hidden_dropout_prob=dropout)
     per_token = 12 * (7_077_888 + 196_608)
     counted = flops.encoder_flops_per_example(sizes, 128)
     assert counted == 6 * 128 * per_token == 67_041_755_136
@@ -98,7 +101,7 @@ def test_fine_tuning_computes_all_tokens_of_the_last_layer(dropout):
 
 def test_without_next_sentences_the_last_layer_is_computed_for_predictions():
     """Literally: 108 tokens fewer of 768^2 + 2 * 768 * 3072 weights."""
-    sizes = config.BertConfig(hidden_dropout_prob=0.0)
+    sizes = architecture.BertConfig(hidden_dropout_prob=0.0)
     products = 128 * 12 * (7_077_888 + 196_608) + 20 * (589_824 + 23_440_896)
     products -= 108 * (589_824 + 4_718_592)
     counted = flops.pretraining_flops_per_example(

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.checkpoints import weights
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.kinds import registry
 from tests import conftest
 from tests.bert_keras.model import test_networks, test_packed_rows
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).with_name("jax_networks.py")
 ENVIRONMENT = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
 ENVIRONMENT["PYTHONPATH"] = str(conftest.REPOSITORY)
-PRETRAINING = config.Task(kind="pretraining")
+PRETRAINING = tasks.Task(kind="pretraining")
 SEEDS = {"dropout_seeds": np.arange(4, dtype="int32")}
 
 

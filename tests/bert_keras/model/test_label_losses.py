@@ -8,7 +8,7 @@ import pytest
 
 from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.formats import hugging_face
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features as records
 from bert_keras.data import tokenization
 from bert_keras.kinds import registry
@@ -95,7 +95,7 @@ def test_losses_of_confident_logits_are_finite(several):
 @pytest.mark.filterwarnings("ignore")
 def test_outputs_and_loss_equal_hugging_face(tiny_config, make_batch, randomize):
     transformers = pytest.importorskip("transformers")
-    task = config.Task(kind="multi_label", labels=LABELS)
+    task = tasks.Task(kind="multi_label", labels=LABELS)
     network = registry.build_network(tiny_config, task)
     randomize(network)
     batch = make_batch(tiny_config)
@@ -119,7 +119,7 @@ def reference(transformers, bert_config, network):
     tokens = [*records.SPECIAL_TOKENS, *map(str, range(bert_config.vocab_size - 5))]
     checkpoint = weights.Checkpoint(
         bert_config=bert_config,
-        task=config.Task(kind="multi_label", labels=LABELS),
+        task=tasks.Task(kind="multi_label", labels=LABELS),
         arrays=weights.from_network(network),
         vocabulary=tokenization.Vocabulary(tuple(tokens)),
         do_lower_case=True,

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.checkpoints import native, weights
-from bert_keras.core.settings import config
+from bert_keras.core.settings import pretraining, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.kinds import registry
 from bert_keras.training.step import fit, learner, optimization, replicas
@@ -16,13 +16,13 @@ from tests.bert_keras.model import test_encoder_parity
 
 CONFIG = conftest.TINY
 PLAIN_TASKS = {
-    "tagging": config.Task(kind="tagging", labels=("O", "B", "I")),
-    "span": config.Task(kind="span"),
-    "choice": config.Task(kind="choice"),
+    "tagging": tasks.Task(kind="tagging", labels=("O", "B", "I")),
+    "span": tasks.Task(kind="span"),
+    "choice": tasks.Task(kind="choice"),
 }
 BILSTM = {"bilstm_units": 5}
 BILSTM_TASKS = {
-    "classification bilstm": config.Task(
+    "classification bilstm": tasks.Task(
         kind="classification", labels=("a", "b", "c"), **BILSTM
     ),
     **{f"{k} bilstm": t.model_copy(update=BILSTM) for k, t in PLAIN_TASKS.items()},
@@ -78,10 +78,10 @@ def batches(make_batch):
     "task",
     [
         *PLAIN_TASKS.values(),
-        config.Task(kind="pretraining"),
-        config.Task(kind="encoder"),
-        config.Task(kind="classification", labels=("a", "b", "c", "d")),
-        config.Task(kind="regression"),
+        tasks.Task(kind="pretraining"),
+        tasks.Task(kind="encoder"),
+        tasks.Task(kind="classification", labels=("a", "b", "c", "d")),
+        tasks.Task(kind="regression"),
     ],
     ids=lambda task: task.kind,
 )
@@ -265,7 +265,7 @@ def trained(name, batch, *, num_replicas):
         [f"/cpu:{index}" for index in range(num_replicas)],
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
     )
-    settings = config.OptimizerConfig(learning_rate=0.02, warmup_steps=1)
+    settings = pretraining.OptimizerConfig(learning_rate=0.02, warmup_steps=1)
     made = learner.build_learner(
         lambda: registry.build_network(CONFIG, TASKS[name], dropout_prob=0.1, seed=1),
         {key: values[:1] for key, values in batch.items()},

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 import yaml
 
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning, pretraining
 
 
 def write_process(
@@ -59,13 +59,13 @@ def pretraining_run(directory: Path, *, results: dict | None, num_steps: int = 4
     """A run in two phases, killed after step 30 and taken up after step 20."""
     write_settings(
         directory,
-        config.PretrainingConfig(
+        pretraining.PretrainingConfig(
             num_train_steps=num_steps,
             global_batch_size=4,
-            optimizer=config.OptimizerConfig(warmup_steps=2),
+            optimizer=pretraining.OptimizerConfig(warmup_steps=2),
             phases=(
-                config.PhaseConfig(fraction=0.5),
-                config.PhaseConfig(fraction=0.5, global_batch_size=2),
+                pretraining.PhaseConfig(fraction=0.5),
+                pretraining.PhaseConfig(fraction=0.5, global_batch_size=2),
             ),
             precision="float32",
         ),

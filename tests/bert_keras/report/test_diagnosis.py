@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_keras.checkpoints import run_directory
-from bert_keras.core.settings import config, loading
+from bert_keras.core.settings import loading, pretraining
 from bert_keras.report import diagnosis
 from bert_keras.report.event_log import Curve
 
@@ -30,7 +30,7 @@ FALLING = 3.5 + 5 * np.exp(-np.linspace(0, 4, 340))
 
 
 def flat(**values):
-    settings = config.PretrainingConfig(**(FAST | values))
+    settings = pretraining.PretrainingConfig(**(FAST | values))
     return run_directory.flat(settings.model_dump(mode="json"))
 
 
@@ -149,7 +149,7 @@ def test_a_small_scale_is_a_reason_to_be_stuck():
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipes_are_sound(name):
-    settings = loading.load(config.PretrainingConfig, name, [])
+    settings = loading.load(pretraining.PretrainingConfig, name, [])
     settings = run_directory.flat(settings.model_dump(mode="json"))
     assert not [*diagnosis.of_start(settings, sample(), is_further_training=False)]
 

@@ -10,7 +10,7 @@ import yaml
 from bert_keras.checkpoints import run_directory
 from bert_keras.commands import main as cli
 from bert_keras.core import files
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.labelled import data_report
 from bert_keras.report import model_card
@@ -19,7 +19,7 @@ from tests import conftest
 SETTINGS = finetuning.FinetuningConfig(
     max_seq_length=16, seed=7, long_texts="head_tail", learning_rate=3e-5
 )
-BERT_CONFIG = config.BertConfig(
+BERT_CONFIG = architecture.BertConfig(
     vocab_size=6,
     hidden_size=16,
     num_hidden_layers=1,
@@ -35,7 +35,7 @@ def make_run(directory: Path, **changes) -> Path:
     vocabulary = tokenization.Vocabulary([*features.SPECIAL_TOKENS, "a"])
     run = run_directory.Run(
         directory=directory,
-        task=config.Task(kind="classification", labels=("*bad*", "good")),
+        task=tasks.Task(kind="classification", labels=("*bad*", "good")),
         bert_config=BERT_CONFIG,
         vocabulary=vocabulary,
         do_lower_case=True,

@@ -17,7 +17,8 @@ from PIL import Image
 
 from bert_keras.checkpoints import run_directory
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.core.settings import finetuning, loading
+from bert_keras.core.settings.pretraining import PhaseConfig, PretrainingConfig
 from bert_keras.model import measured_runs
 from bert_keras.pages import sections
 from bert_keras.report import curves, event_log, facts, page, task_summaries, writing
@@ -224,7 +225,7 @@ def test_the_settings_of_the_page_can_be_given_again(pretraining):
     ).stdout.splitlines()
     pairs = itertools.pairwise(arguments)
     overrides = [value for option, value in pairs if option == "--set"]
-    loaded = loading.load(config.PretrainingConfig, overrides=overrides)
+    loaded = loading.load(PretrainingConfig, overrides=overrides)
     assert run_directory.flat(loaded.model_dump(mode="json")) == pretraining.settings
 
 
@@ -241,8 +242,8 @@ def test_an_unfinished_run(pretraining):
 def test_usual_losses_stand_beside_the_problems(inputs, tmp_path):
     """But those of a model that was trained before are not known."""
     run = tmp_path / "run"
-    settings = config.PretrainingConfig(
-        phases=[config.PhaseConfig(fraction=1, global_batch_size=32)],
+    settings = PretrainingConfig(
+        phases=[PhaseConfig(fraction=1, global_batch_size=32)],
         num_train_steps=4000,
         optimizer={"warmup_steps": 100},
     )

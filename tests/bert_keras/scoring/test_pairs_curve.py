@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, strict
+from bert_keras.core.settings import pretraining, strict
 from bert_keras.inference import fill_mask
 from bert_keras.report import event_log, writing
 from bert_keras.scoring import minimal_pairs, pairs_curve, scored_files
@@ -97,7 +97,7 @@ def test_a_pretraining_has_curves_and_a_picture(
     }
     with caplog.at_level(logging.INFO):
         pretrain.pretrain(
-            strict.build_config(config.PretrainingConfig, settings),
+            strict.build_config(pretraining.PretrainingConfig, settings),
             [tiny_examples],
             tmp_path / "run",
             strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),

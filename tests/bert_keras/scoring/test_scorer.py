@@ -10,7 +10,7 @@ import pytest
 from bert_keras.checkpoints import conversion, weights
 from bert_keras.checkpoints.formats import hugging_face
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.data import tokenization
 from bert_keras.model import pretrainer
 from bert_keras.scoring import scored_files, scorer
@@ -50,7 +50,7 @@ def model(network, tmp_path_factory):
     directory = tmp_path_factory.mktemp("model")
     checkpoint = weights.Checkpoint(
         bert_config=CONFIG,
-        task=config.Task(kind="pretraining"),
+        task=tasks.Task(kind="pretraining"),
         arrays=weights.from_network(network),
         vocabulary=tokenization.Vocabulary(TOKENS),
         do_lower_case=True,
@@ -198,7 +198,7 @@ def test_a_model_without_the_head(network, tmp_path):
     hugging_face.write(
         weights.Checkpoint(
             bert_config=CONFIG,
-            task=config.Task(kind="pretraining"),
+            task=tasks.Task(kind="pretraining"),
             arrays=encoder,
             vocabulary=tokenization.Vocabulary(TOKENS),
             do_lower_case=True,

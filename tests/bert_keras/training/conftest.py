@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras.core.settings import config
+from bert_keras.core.settings import pipelines
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
 from bert_keras.report import task_summaries
@@ -30,7 +30,7 @@ def examples_of(tiny_examples, tiny_vocab, tmp_path_factory) -> Callable[..., Pa
         directory = tmp_path_factory.mktemp("made") / "examples"
         examples.build_examples(
             *(tiny_examples.parent / "corpus", tiny_vocab, directory),
-            config=config.ExamplesConfig(**values),
+            config=pipelines.ExamplesConfig(**values),
             do_lower_case=True,
             num_shards=3,
             engine=engines.make_engine(),

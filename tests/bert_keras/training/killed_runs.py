@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from bert_keras.checkpoints.containers import npz_files
-from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.core.settings import finetuning, loading, pretraining
 from bert_keras.training import pretrain
 from tests import make
 
@@ -125,7 +125,7 @@ def run_pretraining(*, settings, examples, output_dir, num_replicas) -> None:
     strategy = tf.distribute.OneDeviceStrategy(devices[0])
     if num_replicas > 1:
         strategy = tf.distribute.MirroredStrategy(devices)
-    settings = loading.load(config.PretrainingConfig, settings)
+    settings = loading.load(pretraining.PretrainingConfig, settings)
     pretrain.pretrain(settings, examples, output_dir, strategy=strategy)
 
 

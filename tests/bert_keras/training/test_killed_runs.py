@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras.core.settings import config, finetuning, loading, strict
+from bert_keras.core.settings import finetuning, loading, pretraining, strict
 from tests.bert_keras.training import test_resumed_runs
 from tests.bert_keras.training.finetuning import test_finetune, test_finetune_tasks
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 INTERVAL = 5
 # Two phases, the second with smaller batches in two parts, dropout and all.
 PRETRAINING = strict.build_config(
-    config.PretrainingConfig,
+    pretraining.PretrainingConfig,
     {
         "model": {
             "num_hidden_layers": 1,

@@ -17,7 +17,7 @@ from tensorboard.backend.event_processing import event_file_loader
 from bert_keras.checkpoints import conversion
 from bert_keras.core import files as project_files
 from bert_keras.core.errors import InputError, Stopped
-from bert_keras.core.settings import config, finetuning, strict
+from bert_keras.core.settings import finetuning, pretraining, strict
 from bert_keras.inference import finetuned, forward
 from bert_keras.report import event_log, task_summaries
 from bert_keras.training import pretrain
@@ -159,7 +159,7 @@ def test_a_pretraining_that_was_killed(
     monkeypatch.setattr(panels.EvaluationPanels, "draw", lambda *_: None)
     values = {**conftest.PRETRAINING, **changes}
     done = pretrain.pretrain(
-        strict.build_config(config.PretrainingConfig, values),
+        strict.build_config(pretraining.PretrainingConfig, values),
         [tiny_examples],
         resumed,
         strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),

@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.checkpoints import conversion
-from bert_keras.core.settings import config, finetuning, loading, strict
+from bert_keras.core.settings import finetuning, loading, pretraining, strict
 from bert_keras.training import pretrain
 from tests.bert_keras.training.finetuning.test_finetune import (
     BERT_CONFIG,
@@ -80,7 +80,9 @@ def files(tiny_examples, tmp_path_factory):
 def settings_of(verb, **changes):
     if verb == "finetune":
         return TUNING.model_copy(update=changes)
-    return strict.build_config(config.PretrainingConfig, {**PRETRAINING, **changes})
+    return strict.build_config(
+        pretraining.PretrainingConfig, {**PRETRAINING, **changes}
+    )
 
 
 def start_workers(verb, files, run, second=(), *, program=COMMAND_LINE, **changes):
@@ -361,12 +363,12 @@ def test_both_take_the_positions_that_the_first_one_continues(
 
 
 def test_workers_that_are_given_something_else(files, tmp_path):
-    pretraining = ("--set", "seed=2", "--set", "optimizer.learning_rate=2e-3")
+    options = ("--set", "seed=2", "--set", "optimizer.learning_rate=2e-3")
     other = write_tsv(tmp_path / "other.tsv", opinions(90, seed=3))
     for verb, second, messages in (
         (
             "pretrain",
-            pretraining,
+            options,
             [
                 f"differ in 2 things: optimizer.learning_rate is {here} on this one; "
                 for here in ("0.001", "0.002")

@@ -285,7 +285,7 @@ def test_memory_that_is_not_enough(
 
 SCRIPT = """\
 from bert_keras.core import errors
-from bert_keras.core.settings import config
+from bert_keras.core.settings import pipelines
 from bert_keras.pipelines import corpus
 from bert_keras.pipelines.engine import engines
 
@@ -294,7 +294,7 @@ def work():
         corpus.build_corpus(
             "corpus",
             sources={"books": ["book.txt"]},
-            config=config.CorpusConfig(),
+            config=pipelines.CorpusConfig(),
             engine=engines.make_engine(num_workers=2),
         )
     except errors.InputError as error:

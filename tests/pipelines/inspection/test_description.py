@@ -8,7 +8,7 @@ import pytest
 
 from bert_keras.core import manifest
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings.config import ExamplesConfig
+from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import dynamic_masking, features, masking, tokenization
 from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import description

@@ -4,12 +4,12 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.core import chips
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture
 from bert_keras.model import flops, layers
 from bert_keras.tpu.preflight import compiling, hlo, lowering, steps
 from tests.tpu.preflight import test_preflight
 
-SMALL = config.ModelConfig(
+SMALL = architecture.ModelConfig(
     vocab_size=30522,
     hidden_size=16,
     num_hidden_layers=1,

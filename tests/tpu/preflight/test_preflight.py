@@ -7,12 +7,12 @@ import pytest
 from bert_keras.commands import main as cli
 from bert_keras.core import chips
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture, pretraining
 from bert_keras.tpu import preflight
 from bert_keras.tpu.preflight import compiling, steps, table
 
-TINY = config.PretrainingConfig(
-    model=config.ModelConfig(
+TINY = pretraining.PretrainingConfig(
+    model=architecture.ModelConfig(
         hidden_size=128,
         num_hidden_layers=2,
         num_attention_heads=2,

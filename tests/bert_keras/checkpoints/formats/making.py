@@ -3,7 +3,7 @@
 import numpy as np
 
 from bert_keras.checkpoints import weights
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.kinds import registry
 
@@ -16,18 +16,18 @@ SIZES = {
     "intermediate_size": 24,
     "max_position_embeddings": 32,
 }
-CONFIG = config.BertConfig(**SIZES, hidden_act="gelu_tanh")
+CONFIG = architecture.BertConfig(**SIZES, hidden_act="gelu_tanh")
 
 TASKS = {
-    "pretraining": config.Task(kind="pretraining"),
-    "encoder": config.Task(kind="encoder"),
-    "classification": config.Task(kind="classification", labels=("no", "so", "yes")),
-    "multi_label": config.Task(kind="multi_label", labels=("b", "a")),
-    "regression": config.Task(kind="regression"),
-    "tagging": config.Task(kind="tagging", labels=("O", "B", "I")),
-    "span": config.Task(kind="span", has_text_pair=True),
-    "choice": config.Task(kind="choice", has_text_pair=True),
-    "embedding": config.Task(kind="embedding", pooling="cls", normalize=True),
+    "pretraining": tasks.Task(kind="pretraining"),
+    "encoder": tasks.Task(kind="encoder"),
+    "classification": tasks.Task(kind="classification", labels=("no", "so", "yes")),
+    "multi_label": tasks.Task(kind="multi_label", labels=("b", "a")),
+    "regression": tasks.Task(kind="regression"),
+    "tagging": tasks.Task(kind="tagging", labels=("O", "B", "I")),
+    "span": tasks.Task(kind="span", has_text_pair=True),
+    "choice": tasks.Task(kind="choice", has_text_pair=True),
+    "embedding": tasks.Task(kind="embedding", pooling="cls", normalize=True),
 }
 
 

@@ -7,28 +7,28 @@ import pytest
 from bert_keras.checkpoints import conversion, weights
 from bert_keras.checkpoints.formats import keras_hub
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from tests.bert_keras.checkpoints.formats import making
 
 POOLER = ("encoder/pooler/",)
 HEADS = ("masked_lm_head/", "next_sentence_head/", "head/")
 ENCODER = making.TASKS["encoder"]
-NUMBERED = config.Task(kind="classification", labels=("0", "1", "2"))
+NUMBERED = tasks.Task(kind="classification", labels=("0", "1", "2"))
 
 # By format and kind: the task that is read back, and prefixes of weights left out.
 # Else everything is there.
 OTHERWISE = {
     "google": {
         "classification": (NUMBERED, ()),
-        "multi_label": (config.Task(kind="classification", labels=("0", "1")), ()),
+        "multi_label": (tasks.Task(kind="classification", labels=("0", "1")), ()),
         "tagging": (NUMBERED, ()),
         "choice": (making.TASKS["regression"], ()),
         "embedding": (ENCODER, ()),
     },
     "model_garden": {
         "classification": (NUMBERED, ()),
-        "multi_label": (config.Task(kind="classification", labels=("0", "1")), ()),
-        "tagging": (config.Task(kind="tagging", labels=("0", "1", "2")), ()),
+        "multi_label": (tasks.Task(kind="classification", labels=("0", "1")), ()),
+        "tagging": (tasks.Task(kind="tagging", labels=("0", "1", "2")), ()),
         "choice": (ENCODER, HEADS),
         "embedding": (ENCODER, ()),
     },

@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.formats import companions, google_tf1
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.data import tokenization
 from bert_keras.kinds import registry
 from tests.bert_keras.checkpoints.formats import making
@@ -107,7 +107,7 @@ def test_published_indexes(name, shared_data, tmp_path):
     shapes = weights.all_shapes(checkpoint.bert_config)
     unneeded = "head/" if kind == "pretraining" else ("masked_lm", "next_sentence")
     assert set(checkpoint.arrays) == {n for n in shapes if not n.startswith(unneeded)}
-    assert checkpoint.task == config.Task(kind=kind, has_text_pair=kind == "span")
+    assert checkpoint.task == tasks.Task(kind=kind, has_text_pair=kind == "span")
     assert checkpoint.bert_config.hidden_act == "gelu_tanh"
     # Zeros are not what was written there.
     with pytest.raises(InputError, match=r"index: cannot be read .*Checksum"):
@@ -148,7 +148,7 @@ def test_published_size(shared_data, tmp_path):
     }
     checkpoint = weights.Checkpoint(
         bert_config=bert_config,
-        task=config.Task(kind="pretraining"),
+        task=tasks.Task(kind="pretraining"),
         arrays=arrays,
         vocabulary=None,
         do_lower_case=None,
@@ -234,7 +234,7 @@ def test_parts_that_are_not_there(without, kind, tmp_path):
     checkpoint = make_checkpoint(without=without)
     google_tf1.write(checkpoint, tmp_path)
     result = google_tf1.read(tmp_path)
-    assert result.task == config.Task(kind=kind)
+    assert result.task == tasks.Task(kind=kind)
     making.assert_same_arrays(result.arrays, checkpoint.arrays)
 
 
@@ -258,7 +258,7 @@ def test_unused(tmp_path):
     }
     save(tmp_path / "bert_model.ckpt", tensors | more)
     result = google_tf1.read(tmp_path)
-    assert result.task == config.Task(kind="classification", labels=("0", "1"))
+    assert result.task == tasks.Task(kind="classification", labels=("0", "1"))
     heads = [name for name in tensors if name.startswith("cls/")]
     assert result.unused == {
         **dict.fromkeys(

@@ -22,7 +22,8 @@ from bert_keras.checkpoints.formats import (
     hugging_face_tokenizer,
 )
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
+from bert_keras.core.settings.architecture import BertConfig
 from bert_keras.data import tokenization
 from bert_keras.kinds import registry
 from tests.bert_keras.checkpoints.formats import making
@@ -34,11 +35,11 @@ TOKENS = (
 VOCABULARY = tokenization.Vocabulary(TOKENS)
 
 SIZES = making.SIZES
-BERT_CONFIG = config.BertConfig(**SIZES)
+BERT_CONFIG = BertConfig(**SIZES)
 
 
 def make_checkpoint(kind="classification", **options):
-    labels = config.Task(kind="classification", labels=("no", "yes"))
+    labels = tasks.Task(kind="classification", labels=("no", "yes"))
     task = labels if kind == "classification" else making.TASKS[kind]
     values = {"task": task, "vocabulary": VOCABULARY, "bert_config": BERT_CONFIG}
     return making.make_checkpoint(kind, **{**values, **options})
@@ -328,7 +329,7 @@ def trained():
 @pytest.mark.filterwarnings("ignore")
 def test_a_trained_model_gives_their_outputs(trained, transformers):
     checkpoint = hugging_face.read(trained)
-    assert checkpoint.bert_config == config.BertConfig(
+    assert checkpoint.bert_config == BertConfig(
         hidden_size=384, num_hidden_layers=6, intermediate_size=1536
     )
     assert checkpoint.unused == {

@@ -14,7 +14,7 @@ import pytest
 from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.formats import keras_hub, keras_hub_tasks
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
@@ -22,7 +22,7 @@ from tests.bert_keras.checkpoints.formats import making
 
 WORDS = ("the", "cafe", "caf", "##e", "re", "##sume", "!", ",", "[", "]", "mask", "CAF")
 VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *WORDS, "漢", "字"))
-TINY = config.BertConfig(
+TINY = architecture.BertConfig(
     vocab_size=len(VOCABULARY),
     hidden_size=16,
     num_hidden_layers=2,
@@ -110,7 +110,7 @@ def their_preset(hub, backbone, tmp_path_factory):
 
 def outputs(backbone, checkpoint, batch):
     """Of a backbone of theirs and a network of ours: sequence, then pooled."""
-    network = registry.build_network(TINY, config.Task(kind="encoder"))
+    network = registry.build_network(TINY, tasks.Task(kind="encoder"))
     weights.assign(network, checkpoint.arrays)
     theirs = {
         "token_ids": batch["input_ids"],
@@ -137,7 +137,7 @@ def test_their_presets_give_their_outputs(their_preset, backbone, make_batch, na
     weights.check(checkpoint, path=preset)
     assert keras_hub.recognizes(preset)
     assert checkpoint.bert_config == TINY
-    task, length = config.Task(kind="encoder"), None
+    task, length = tasks.Task(kind="encoder"), None
     if name == "classifier":
         task, length = registry.numbered_task("classification", 3), 512
     assert (checkpoint.task, checkpoint.max_seq_length) == (task, length)
@@ -162,7 +162,7 @@ LABELS = {
 
 
 def make_classifier(kind):
-    task = config.Task(kind=kind, labels=LABELS[kind])
+    task = tasks.Task(kind=kind, labels=LABELS[kind])
     return make_checkpoint(task=task, max_seq_length=12)
 
 

@@ -8,7 +8,7 @@ import yaml
 from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.formats import google_tf1, model_garden
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.kinds import registry
 from tests.bert_keras.checkpoints.formats import making
 
@@ -153,15 +153,15 @@ def test_pretrainer_is_restored(official, make_batch, tmp_path):
             assert_near(ours["next_sentence_logits"], theirs["next_sentence"])
 
 
-THREE = config.Task(kind="classification", labels=("0", "1", "2"))
-TAGGING = config.Task(kind="tagging", labels=("0", "1", "2"))
+THREE = tasks.Task(kind="classification", labels=("0", "1", "2"))
+TAGGING = tasks.Task(kind="tagging", labels=("0", "1", "2"))
 HEADS_OF = {
     "classifier": (THREE, lambda m, e: m.BertClassifier(e, 3)),
     "own pooler": (
         THREE,
         lambda m, e: m.BertClassifier(e, 3, use_encoder_pooler=False),
     ),
-    "regression": (config.Task(kind="regression"), lambda m, e: m.BertClassifier(e, 1)),
+    "regression": (tasks.Task(kind="regression"), lambda m, e: m.BertClassifier(e, 1)),
     "tagger": (TAGGING, lambda m, e: m.BertTokenClassifier(e, 3)),
     "span": (making.TASKS["span"], lambda m, e: m.BertSpanLabeler(e)),
 }

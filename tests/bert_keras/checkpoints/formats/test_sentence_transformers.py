@@ -10,7 +10,7 @@ import pytest
 from bert_keras.checkpoints import conversion
 from bert_keras.checkpoints.formats import sentence_transformers
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from tests.bert_keras.checkpoints.formats import making
 
 CHECKPOINT = making.make_checkpoint("embedding", max_seq_length=9)
@@ -126,7 +126,7 @@ def test_without_its_steps_it_is_an_encoder(directory):
 
 
 def test_models_that_cannot_be_written(tmp_path):
-    encoder = dataclasses.replace(CHECKPOINT, task=config.Task(kind="encoder"))
+    encoder = dataclasses.replace(CHECKPOINT, task=tasks.Task(kind="encoder"))
     with pytest.raises(InputError, match="a model for encoder does not say what"):
         sentence_transformers.write(encoder, tmp_path)
     bare = dataclasses.replace(CHECKPOINT, vocabulary=None)

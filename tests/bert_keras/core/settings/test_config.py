@@ -2,10 +2,18 @@ import pytest
 
 from bert_keras.commands import config_page
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning, loading, strict, sweeps
+from bert_keras.core.settings import (
+    architecture,
+    finetuning,
+    loading,
+    pipelines,
+    pretraining,
+    strict,
+    sweeps,
+)
 
 
-def load(*overrides, config_type=config.PretrainingConfig, source=None):
+def load(*overrides, config_type=pretraining.PretrainingConfig, source=None):
     return loading.load(config_type, source, overrides)
 
 
@@ -13,7 +21,7 @@ def test_paper_defaults():
     loaded = load()
     assert loaded.global_batch_size == 256
     assert loaded.num_train_steps == 1_000_000
-    assert loaded.optimizer == config.OptimizerConfig(
+    assert loaded.optimizer == pretraining.OptimizerConfig(
         learning_rate=1e-4,
         warmup_steps=10_000,
         weight_decay_rate=0.01,
@@ -117,20 +125,20 @@ def test_unknown_recipe_names_the_nearest():
 
 @pytest.mark.parametrize(("length", "slots"), [(128, 20), (512, 77), (64, 10)])
 def test_default_number_of_predictions(length, slots):
-    assert config.ExamplesConfig(max_seq_length=length).num_predictions == slots
+    assert pipelines.ExamplesConfig(max_seq_length=length).num_predictions == slots
 
 
 def test_predictions_must_fit_the_sequence():
     with pytest.raises(InputError, match="leave room for .* got 126 and 128"):
-        load("max_predictions_per_seq=126", config_type=config.ExamplesConfig)
+        load("max_predictions_per_seq=126", config_type=pipelines.ExamplesConfig)
 
 
 def test_vocabulary_size_comes_from_the_vocabulary():
-    assert config.ModelConfig().with_vocab_size(8000).vocab_size == 8000
-    padded = config.ModelConfig(vocab_size=8064).with_vocab_size(8000)
+    assert architecture.ModelConfig().with_vocab_size(8000).vocab_size == 8000
+    padded = architecture.ModelConfig(vocab_size=8064).with_vocab_size(8000)
     assert padded.vocab_size == 8064
     with pytest.raises(InputError, match="`model.vocab_size` is 7000.*8000 entries"):
-        config.ModelConfig(vocab_size=7000).with_vocab_size(8000)
+        architecture.ModelConfig(vocab_size=7000).with_vocab_size(8000)
 
 
 def test_google_bert_config_with_keys_of_other_checkpoints(tmp_path):
@@ -247,7 +255,7 @@ def test_lengths_that_are_none(settings, message):
     ],
 )
 def test_a_single_directory_has_a_single_phase(phases, batch_size):
-    settings = config.PretrainingConfig(phases=phases, num_train_steps=20_000)
+    settings = pretraining.PretrainingConfig(phases=phases, num_train_steps=20_000)
     ((phase, *steps),) = settings.planned_phases(1)
-    assert phase == config.PhaseConfig(fraction=1, global_batch_size=batch_size)
+    assert phase == pretraining.PhaseConfig(fraction=1, global_batch_size=batch_size)
     assert steps == [0, 20_000]

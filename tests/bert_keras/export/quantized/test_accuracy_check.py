@@ -8,7 +8,7 @@ import pytest
 
 from bert_keras import export
 from bert_keras.checkpoints import conversion
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import architecture, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import loading
 from bert_keras.export.quantized import accuracy_check
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *LETTERS))
-BERT_CONFIG = config.BertConfig(
+BERT_CONFIG = architecture.BertConfig(
     vocab_size=len(VOCABULARY),
     hidden_size=32,
     num_hidden_layers=1,

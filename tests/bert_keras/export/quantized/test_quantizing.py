@@ -15,7 +15,7 @@ import tensorflow as tf
 from bert_keras import export
 from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import architecture, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import formats
 from bert_keras.export.quantized import quantizing
@@ -25,7 +25,7 @@ from tests import make
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz")
 )
-BERT_CONFIG = config.BertConfig(
+BERT_CONFIG = architecture.BertConfig(
     vocab_size=len(VOCABULARY),
     hidden_size=64,
     num_hidden_layers=2,

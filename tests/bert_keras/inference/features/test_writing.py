@@ -12,7 +12,7 @@ from bert_keras.checkpoints import conversion, native, weights
 from bert_keras.checkpoints.formats import hugging_face
 from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture
 from bert_keras.core.settings import features as feature_settings
 from bert_keras.data import features, tokenization
 from bert_keras.inference import forward
@@ -26,7 +26,7 @@ TOKENS = (
     *features.SPECIAL_TOKENS,
     *("a", "cat", "sat", "on", "the", "mat", "un", "##believ", "##able", ","),
 )
-CONFIG = config.BertConfig(
+CONFIG = architecture.BertConfig(
     vocab_size=len(TOKENS),
     hidden_size=8,
     num_hidden_layers=3,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.kinds import registry
 from bert_keras.kinds.ranking import dataset
@@ -14,7 +14,7 @@ from bert_keras.kinds.ranking.candidates import Candidate, Question
 
 VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefgh", "?"))
 TOKENIZER = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
-TASK = config.Task(kind="ranking", has_text_pair=True)
+TASK = tasks.Task(kind="ranking", has_text_pair=True)
 SETTINGS = finetuning.FinetuningConfig(
     task="ranking", max_seq_length=8, ranking=finetuning.RankingConfig(num_candidates=3)
 )

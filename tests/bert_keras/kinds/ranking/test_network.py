@@ -7,10 +7,10 @@ import pytest
 import scipy.special
 import tensorflow as tf
 
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture, tasks
 from bert_keras.kinds import registry
 
-CONFIG = config.BertConfig(
+CONFIG = architecture.BertConfig(
     vocab_size=40,
     hidden_size=16,
     num_hidden_layers=1,
@@ -18,7 +18,7 @@ CONFIG = config.BertConfig(
     intermediate_size=32,
     max_position_embeddings=16,
 )
-RANKING = config.Task(kind="ranking", has_text_pair=True)
+RANKING = tasks.Task(kind="ranking", has_text_pair=True)
 RELEVANCES = np.array([[0, 2, 1, 0], [1, 0, 0, -1], [3, 1, -1, -1]], np.float32)
 
 

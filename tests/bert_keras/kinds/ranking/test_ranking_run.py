@@ -12,7 +12,7 @@ import bert_keras
 from bert_keras import export
 from bert_keras.checkpoints import conversion
 from bert_keras.commands import main
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.export import loading
 from bert_keras.inference import finetuned
@@ -182,7 +182,7 @@ def test_negatives_by_vectors_in_one_command(tmp_path, capsys):
 
 def test_each_epoch_has_its_candidates_on_any_number_of_replicas(folder):
     data = registry.labelled("ranking").read(folder / "train.tsv", RANKING)
-    task = config.Task(kind="ranking", has_text_pair=True)
+    task = tasks.Task(kind="ranking", has_text_pair=True)
     tokenizer = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
     inputs = data.for_training().encode(task, tokenizer, RANKING)
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_keras import export
 from bert_keras.checkpoints import conversion
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import architecture, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import formats, loading
 from bert_keras.graphs import graph_windows
@@ -51,7 +51,7 @@ QUESTIONS = ["who?", "", "where is the cat and why is it there", "日 🙂 e\u03
 
 def make_run(directory: Path, randomize, **options) -> Path:
     """A finished run with random weights."""
-    bert_config = config.BertConfig(
+    bert_config = architecture.BertConfig(
         vocab_size=len(SMALL),
         hidden_size=16,
         num_hidden_layers=1,
@@ -300,7 +300,7 @@ def test_the_search_on_dev_files(shared_data, tmp_path, randomize, name, file, c
     )
     run = make.make_run(
         *(tmp_path / "run", vocabulary),
-        bert_config=config.BertConfig(
+        bert_config=architecture.BertConfig(
             vocab_size=len(vocabulary),
             hidden_size=4,
             num_hidden_layers=1,

@@ -11,7 +11,7 @@ import tensorflow as tf
 from bert_keras.checkpoints import native, weights
 from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.core.settings import features as feature_settings
 from bert_keras.data import features, tokenization
 from bert_keras.inference import forward
@@ -24,7 +24,7 @@ from tests import make
 
 WORDS = ("in", "at", "and", "paris", "rome", "york", "new", "anna", "be", "##n")
 TAGS = {"paris": "B-LOC", "rome": "B-LOC", "anna": "B-PER", "ben": "B-PER"}
-CONFIG = config.BertConfig(
+CONFIG = architecture.BertConfig(
     vocab_size=len(features.SPECIAL_TOKENS) + len(WORDS),
     hidden_size=16,
     num_hidden_layers=4,
@@ -38,7 +38,7 @@ POSITIONS = np.int32([[1, 3, 4, 6], [2, 5, 0, 0], [1, 0, 0, 0]])
 
 
 def build(feature_layers, **options):
-    task = config.Task(
+    task = tasks.Task(
         kind="tagging",
         labels=LABELS,
         bilstm_units=UNITS,
@@ -84,11 +84,11 @@ def test_layers_of_each_row_of_the_table():
         "concat_last_four": (9, 10, 11, 12),
         "weighted_sum_all": tuple(range(1, 13)),
     }
-    assert {n: config.feature_layer_numbers(n, 12) for n in rows} == rows
+    assert {n: tasks.feature_layer_numbers(n, 12) for n in rows} == rows
     for name, num_layers in (("concat_last_four", 3), ("second_to_last", 1)):
         message = f"{name} needs more layers than the {num_layers} of the encoder"
         with pytest.raises(InputError, match=message):
-            config.feature_layer_numbers(name, num_layers)
+            tasks.feature_layer_numbers(name, num_layers)
 
 
 @pytest.mark.reference
@@ -251,7 +251,7 @@ def test_words_have_to_be_placed(network, batch):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    task = config.Task(kind="encoder")
+    task = tasks.Task(kind="encoder")
     network = registry.build_network(CONFIG, task, seed=1)
     directory = tmp_path_factory.mktemp("model") / "native"
     directory.mkdir()
@@ -431,6 +431,6 @@ def test_settings_that_do_not_go_together(changes, task, message):
     with pytest.raises(ValueError, match=message):
         make.check_settings(
             finetuning.FinetuningConfig(**values | {"bilstm_units": 8} | changes),
-            config.Task(**{"kind": "tagging"} | task),
+            tasks.Task(**{"kind": "tagging"} | task),
             small,
         )

@@ -13,7 +13,7 @@ import tensorflow as tf
 from bert_keras import export
 from bert_keras.checkpoints import conversion
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import architecture, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import loading
 from bert_keras.kinds.tagging import (
@@ -60,7 +60,7 @@ SETTINGS = finetuning.FinetuningConfig(task="tagging", max_seq_length=MAX_SEQ_LE
 
 def make_run(directory: Path, randomize, **options) -> Path:
     """A finished run with random weights."""
-    bert_config = config.BertConfig(
+    bert_config = architecture.BertConfig(
         vocab_size=len(VOCABULARY),
         hidden_size=16,
         num_hidden_layers=1,
@@ -435,7 +435,7 @@ def test_a_whole_dev_file(shared_data, tmp_path, randomize):
     sentences = ner.read(shared_data / "ner/conll2003/eng.testa")
     path = shared_data / "vocab/cased_L-12_H-768_A-12/vocab.txt"
     vocabulary = tokenization.Vocabulary.load(path)
-    bert_config = config.BertConfig(
+    bert_config = architecture.BertConfig(
         vocab_size=len(vocabulary),
         hidden_size=4,
         num_hidden_layers=1,

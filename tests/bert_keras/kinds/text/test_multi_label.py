@@ -9,7 +9,7 @@ import scipy.special
 import sklearn.metrics
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, loading
+from bert_keras.core.settings import loading, tasks
 from bert_keras.core.settings.finetuning import FinetuningConfig
 from bert_keras.kinds import catalogue
 from bert_keras.kinds.text import multi_label, text, text_forms
@@ -56,7 +56,7 @@ def test_labels_are_listed_or_have_columns(tmp_path, name, content, changes):
     task = data.describe()
     in_columns = not isinstance(settings.columns.label, str)
     labels = ("joy", "anger") if in_columns else ("anger", "joy")
-    assert task == config.Task(kind="multi_label", labels=labels)
+    assert task == tasks.Task(kind="multi_label", labels=labels)
     targets = multi_label.targets(data.rows, ("joy", "anger"), path="a")
     assert targets.tolist() == [[1, 1], [0, 0], [1, 0]]
 
@@ -221,7 +221,7 @@ def answers_of(logits, targets, labels=("a", "b")) -> text_forms.MultiLabelAnswe
         rows=rows,
         logits=np.float32(logits),
         targets=targets,
-        task=config.Task(kind="multi_label", labels=labels),
+        task=tasks.Task(kind="multi_label", labels=labels),
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.core.settings.finetuning import FinetuningConfig, TextColumns
 from bert_keras.data import features, tokenization
 from bert_keras.kinds.text import text, text_forms
@@ -328,7 +328,7 @@ def test_the_f1_of_two_labels_names_its_label():
     rows[2:] = [row._replace(label="legit") for row in rows[:2]]
     logits = logits[:4]
     assert described()[0].positive_label == "legit"
-    task = config.Task(kind="classification", labels=("x", "y"))
+    task = tasks.Task(kind="classification", labels=("x", "y"))
     assert "f1 of y" in text.own_scores(logits, np.array([0, 1, 0, 1]), task)
 
 

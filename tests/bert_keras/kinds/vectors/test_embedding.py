@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.kinds import catalogue, registry
 from bert_keras.kinds.text import similarity
@@ -59,7 +59,7 @@ def test_a_batch_has_the_texts_of_a_row_one_by_one(tmp_path):
 
 def test_batches_are_not_of_one_length():
     """It would tell the right text from the others."""
-    task = config.Task(kind="embedding")
+    task = tasks.Task(kind="embedding")
     assert not settings().are_batches_by_length(task)
     given = finetuning.FinetuningConfig(task="embedding", batches="by_length")
     assert given.are_batches_by_length(task)
@@ -165,8 +165,8 @@ def check(changes: dict, **encoder) -> None:
     """Checks settings of vectors, or of the task in `changes`."""
     given = settings(scale=10.0).model_copy(update=changes)
     kind = "classification" if given.task == "text" else given.task
-    encoder = config.BertConfig(vocab_size=9, **encoder)
-    make.check_settings(given, config.Task(kind=kind), encoder)
+    encoder = architecture.BertConfig(vocab_size=9, **encoder)
+    make.check_settings(given, tasks.Task(kind=kind), encoder)
 
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}

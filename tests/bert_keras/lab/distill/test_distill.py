@@ -18,7 +18,7 @@ from bert_keras.checkpoints import (
     weights,
 )
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.core.settings import finetuning, loading, tasks
 from bert_keras.data import tokenization
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
@@ -28,7 +28,7 @@ from bert_keras.lab.distill import student as students
 from bert_keras.labelled import dataset, text_windows
 from bert_keras.report import facts, page, writing
 from tests import conftest, make
-from tests.bert_keras.training.finetuning import test_finetune_tasks as tasks
+from tests.bert_keras.training.finetuning import test_finetune_tasks as task_files
 from tests.bert_keras.training.finetuning.test_finetune import (
     BERT_CONFIG,
     VOCABULARY,
@@ -184,7 +184,7 @@ def test_a_run_on_plain_texts_ends_well(recompute, places, tmp_path, request):
 
 def read_plain(path, settings=SETTINGS) -> text_windows.WindowedInputs:
     teacher = types.SimpleNamespace(
-        task=config.Task(kind="encoder"),
+        task=tasks.Task(kind="encoder"),
         tokenizer=tokenization.Tokenizer(VOCABULARY, do_lower_case=True),
     )
     return distill_data.plain_inputs(path, teacher, settings)
@@ -321,9 +321,9 @@ def labelled_rows(cells):
 
 
 HEADS = {
-    "tagging": (tasks.tagged_file, "txt", {"labels": ("O", "B-GOOD", "B-BAD")}),
-    "span": (tasks.questions_file, "json", {"has_text_pair": True}),
-    "choice": (tasks.endings_file, "csv", {}),
+    "tagging": (task_files.tagged_file, "txt", {"labels": ("O", "B-GOOD", "B-BAD")}),
+    "span": (task_files.questions_file, "json", {"has_text_pair": True}),
+    "choice": (task_files.endings_file, "csv", {}),
     "multi_label": (labelled_rows(("a,b", "b", "")), "tsv", {"labels": ("a", "b")}),
     "regression": (labelled_rows(("0.5", "1", "2")), "tsv", {}),
 }
@@ -410,7 +410,7 @@ def test_a_student_of_its_teachers_layers(places):
 
 def test_layers_of_a_teacher_with_another_head(places):
     teacher = conversion.read(places["teacher"])
-    task = config.Task(kind="tagging", labels=("O", "B"), bilstm_units=8)
+    task = tasks.Task(kind="tagging", labels=("O", "B"), bilstm_units=8)
     settings = SETTINGS.model_copy(update=losses(init_layers=(1,)))
     message = "`bilstm_units` is 0, of the teacher 8: --set bilstm_units=8"
     with pytest.raises(InputError, match=message):
@@ -624,7 +624,7 @@ def test_columns_that_are_not_given_are_the_teachers(tmp_path):
 def test_answers_to_questions_that_have_no_labels_are_others(tmp_path):
     """Kept answers to all questions are not those to the ones with a place."""
     teacher = make_teacher(tmp_path / "teacher", "span", {"kind": "span"})
-    train = tasks.questions_file(tmp_path / "train.json", 5, seed=1)
+    train = task_files.questions_file(tmp_path / "train.json", 5, seed=1)
     content = json.loads(train.read_text())
     answer = content["data"][0]["paragraphs"][2]["qas"][0]["answers"][0]
     answer["text"] = "nowhere"

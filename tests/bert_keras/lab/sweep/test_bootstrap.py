@@ -8,7 +8,7 @@ import scipy.stats
 import sklearn.metrics
 from seqeval.metrics import sequence_labeling
 
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.kinds import registry
 from bert_keras.kinds.text import glue, text, text_forms
 from bert_keras.lab.sweep import bootstrap
@@ -98,7 +98,7 @@ def test_the_metric_of_every_task_of_glue(name):
         for n in range(60)
     ]
     kind = "classification" if task.labels else "regression"
-    described = config.Task(kind=kind, name=name, labels=task.labels)
+    described = tasks.Task(kind=kind, name=name, labels=task.labels)
     data = text_forms.TextDataset(
         path="dev.tsv", rows=rows, has_labels=True, kind=kind, name=name
     )

@@ -23,7 +23,13 @@ from bert_keras.checkpoints import (
     weights,
 )
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.core.settings import (
+    architecture,
+    finetuning,
+    loading,
+    pretraining,
+    tasks,
+)
 from bert_keras.data import features, tokenization
 from bert_keras.inference import finetuned, forward
 from bert_keras.kinds import registry
@@ -41,7 +47,7 @@ FILLER = ["the", "film", "plot", "is", "so", "and", "a", "scene", "very", "with"
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *GOOD, *BAD, *FILLER, *"bcdefghij", "##x", ".", ",")
 )
-BERT_CONFIG = config.BertConfig(
+BERT_CONFIG = architecture.BertConfig(
     vocab_size=len(VOCABULARY),
     hidden_size=32,
     num_hidden_layers=1,
@@ -55,16 +61,16 @@ SETTINGS = finetuning.FinetuningConfig(
 
 
 def make_init(
-    directory: Path, bert_config: config.BertConfig, *, next_sentence: bool = True
+    directory: Path, bert_config: architecture.BertConfig, *, next_sentence: bool = True
 ) -> Path:
     run = run_directory.Run(
         directory=directory,
-        task=config.Task(kind="pretraining"),
+        task=tasks.Task(kind="pretraining"),
         bert_config=bert_config,
         vocabulary=VOCABULARY,
         do_lower_case=True,
     )
-    settings = config.PretrainingConfig(next_sentence=next_sentence)
+    settings = pretraining.PretrainingConfig(next_sentence=next_sentence)
     run_directory.create_run(run, settings, inputs={})
     network = pretrainer.BertPretrainer(bert_config, seed=7)
     network.build()
@@ -263,7 +269,7 @@ def test_predict_takes_other_formats_and_standard_input(
         InputError, match="hugging_face: a model for encoder or without"
     ):
         encoder = dataclasses.replace(
-            conversion.read(directory), task=config.Task(kind="encoder")
+            conversion.read(directory), task=tasks.Task(kind="encoder")
         )
         monkeypatch.setattr(conversion, "read", lambda path: encoder)
         finetuned.FinetunedModel.load(directory)
@@ -526,7 +532,7 @@ def test_forward_pads_without_changing_answers(monkeypatch):
 )
 def test_which_batches_a_task_has(batches, kind, by_length):
     settings = finetuning.FinetuningConfig(batches=batches)
-    assert settings.are_batches_by_length(config.Task(kind=kind)) == by_length
+    assert settings.are_batches_by_length(tasks.Task(kind=kind)) == by_length
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import bert_keras
 from bert_keras import export
 from bert_keras.checkpoints import conversion, run_directory
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import tasks
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 from bert_keras.report import task_summaries
@@ -178,6 +178,6 @@ def test_what_is_not_for_every_task(init, tmp_path):
     assert not (tmp_path / "run").exists()
     for key in ("multi_label", "regression"):
         settings = SETTINGS.model_copy(update={"task": "RTE", key: True})
-        task = config.Task(kind="classification")
+        task = tasks.Task(kind="classification")
         with pytest.raises(InputError, match=f"`{key}` is for your own .*task RTE"):
             make.check_settings(settings, task, BERT_CONFIG)

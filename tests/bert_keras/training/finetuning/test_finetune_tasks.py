@@ -10,7 +10,7 @@ import pytest
 
 from bert_keras.checkpoints import conversion, starting_point, weights
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import tokenization
 from bert_keras.inference import finetuned, forward
 from bert_keras.kinds import catalogue, registry
@@ -386,7 +386,7 @@ def test_runs_that_are_no_submission(glue_runs, glue_folder, tagging_run, tmp_pa
 
 
 def test_heads_that_are_kept_and_heads_that_are_new(init):
-    def checkpoint(task: config.Task) -> weights.Checkpoint:
+    def checkpoint(task: tasks.Task) -> weights.Checkpoint:
         network = registry.build_network(BERT_CONFIG, task, seed=3)
         return weights.Checkpoint(
             arrays=weights.from_network(network),
@@ -400,15 +400,15 @@ def test_heads_that_are_kept_and_heads_that_are_new(init):
         head = registry.find(task.kind).transfers_head
         return starting_point.tuning_arrays(checkpoint, task, transfers_head=head)
 
-    span = config.Task(kind="span", has_text_pair=True)
+    span = tasks.Task(kind="span", has_text_pair=True)
     other = span.model_copy(update={"name": "SQuAD2.0", "has_impossible": True})
     kept = tuning_arrays(checkpoint(span), other)
     assert "head/classifier/kernel" in kept
-    classes = config.Task(kind="classification", labels=("0", "1"))
+    classes = tasks.Task(kind="classification", labels=("0", "1"))
     for old, new in (
         (classes, classes),
         (classes, span),
-        (span, config.Task(kind="choice")),
+        (span, tasks.Task(kind="choice")),
         (span, span.model_copy(update={"bilstm_units": 8})),
     ):
         arrays = tuning_arrays(checkpoint(old), new)
@@ -419,7 +419,7 @@ def test_heads_that_are_kept_and_heads_that_are_new(init):
 
 def test_answers_come_to_their_places_whatever_the_batches(tmp_path, monkeypatch):
     """Of tokens and words too, which are many to an input."""
-    task = config.Task(kind="span", has_text_pair=True)
+    task = tasks.Task(kind="span", has_text_pair=True)
     network = registry.build_network(BERT_CONFIG, task, seed=3)
     data = catalogue.read(
         questions_file(tmp_path / "dev.json", 12, seed=2),

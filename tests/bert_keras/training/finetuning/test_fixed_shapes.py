@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning
+from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.inference import forward
 from bert_keras.kinds import registry
 from bert_keras.labelled import dataset, tokenized
@@ -19,14 +19,14 @@ NUM_INPUTS, NUM_ENDINGS, MAX_LENGTH, VOCAB_SIZE = 22, 3, 16, 50
 LADDER = (13, MAX_LENGTH)
 CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
 TASKS = {
-    "classification": config.Task(kind="classification", labels=("a", "b", "c")),
+    "classification": tasks.Task(kind="classification", labels=("a", "b", "c")),
     # As many labels as a text may have tokens: none is taken for the other.
-    "multi_label": config.Task(kind="multi_label", labels=tuple("abcdefghijklmnop")),
-    "regression": config.Task(kind="regression"),
-    "tagging": config.Task(kind="tagging", labels=("O", "B-X", "I-X")),
-    "span": config.Task(kind="span"),
-    "choice": config.Task(kind="choice"),
-    "bilstm": config.Task(kind="classification", labels=("a", "b"), bilstm_units=3),
+    "multi_label": tasks.Task(kind="multi_label", labels=tuple("abcdefghijklmnop")),
+    "regression": tasks.Task(kind="regression"),
+    "tagging": tasks.Task(kind="tagging", labels=("O", "B-X", "I-X")),
+    "span": tasks.Task(kind="span"),
+    "choice": tasks.Task(kind="choice"),
+    "bilstm": tasks.Task(kind="classification", labels=("a", "b"), bilstm_units=3),
 }
 # Two batches of eight rows and one of six; 2.34 epochs, so that no epoch is whole.
 SETTINGS = finetuning.FinetuningConfig(
@@ -122,7 +122,7 @@ def tuned(
 
     It is called once for each of `stops`, as by the loop.
     """
-    bert = config.BertConfig(
+    bert = architecture.BertConfig(
         vocab_size=VOCAB_SIZE,
         hidden_size=16,
         num_hidden_layers=1,

@@ -13,7 +13,7 @@ import tensorflow as tf
 import bert_keras
 from bert_keras import export
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config, finetuning, loading
+from bert_keras.core.settings import finetuning, loading, tasks
 from bert_keras.data import tokenization
 from bert_keras.export import formats
 from bert_keras.inference import finetuned
@@ -270,7 +270,7 @@ def test_a_batch_of_one_long_text_counts_for_less_than_others(kind):
     if kind == "multi_label":
         labels = {"label_targets": np.ones((4, 1, 2), np.float32)}
     inputs = dataclasses.replace(windows, labels=labels)
-    task = config.Task(kind=kind, labels=None if kind == "regression" else ("a", "b"))
+    task = tasks.Task(kind=kind, labels=None if kind == "regression" else ("a", "b"))
     network = registry.build_network(BERT_CONFIG, task)
     totals = []
     for rows in ([1, 2, 3, 4, 5], [7, 8], [0], [6]):

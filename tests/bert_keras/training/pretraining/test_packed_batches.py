@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bert_keras.core import manifest
-from bert_keras.core.settings.config import ExamplesConfig
+from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import features, packing, tokenization
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines

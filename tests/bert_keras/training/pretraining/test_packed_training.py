@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_keras.core.settings import config, strict
+from bert_keras.core.settings import pretraining, strict
 from bert_keras.training import pretrain
 from tests import conftest
 from tests.bert_keras.model import test_packed_rows
@@ -12,7 +12,9 @@ from tests.bert_keras.training.step import test_learner
 
 CPU = test_learner.CPU
 # A large epsilon: noise around a gradient of 0 is no step then.
-OPTIMIZER = config.OptimizerConfig(learning_rate=1e-2, warmup_steps=1, epsilon=1e-3)
+OPTIMIZER = pretraining.OptimizerConfig(
+    learning_rate=1e-2, warmup_steps=1, epsilon=1e-3
+)
 
 
 def trained(batch, strategy=CPU, **options):
@@ -65,7 +67,7 @@ def packed_examples(examples_of):
 
 def run(directory, output_dir, strategy=CPU, **changes):
     values = {**conftest.PRETRAINING, "num_train_steps": 6, "save_checkpoint_steps": 3}
-    settings = strict.build_config(config.PretrainingConfig, values | changes)
+    settings = strict.build_config(pretraining.PretrainingConfig, values | changes)
     results = pretrain.pretrain(settings, [directory], output_dir, strategy=strategy)
     newest = sorted((output_dir / "checkpoints").glob("*.npz"))[-1]
     with np.load(newest) as arrays:

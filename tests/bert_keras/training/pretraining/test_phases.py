@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import config
+from bert_keras.core.settings import pretraining
 from bert_keras.data import tokenization
 from bert_keras.training.pretraining import phases
 
@@ -18,7 +18,7 @@ read = functools.partial(phases.read_phases, vocab_path=None, num_replicas=1)
 
 def settings(**values):
     values |= {"global_batch_size": 8, "optimizer": {"warmup_steps": 2}}
-    return config.PretrainingConfig(num_train_steps=12, **values)
+    return pretraining.PretrainingConfig(num_train_steps=12, **values)
 
 
 @pytest.fixture

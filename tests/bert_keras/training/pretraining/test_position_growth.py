@@ -5,12 +5,12 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.checkpoints import training_state
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture, pretraining
 from bert_keras.model import pretrainer
 from bert_keras.training.pretraining import position_growth
 from bert_keras.training.step import optimization
 
-SMALL = config.BertConfig(
+SMALL = architecture.BertConfig(
     vocab_size=11,
     hidden_size=4,
     num_hidden_layers=1,
@@ -73,7 +73,7 @@ def test_table_and_squares_change_on_all_replicas_and_nothing_else(name):
     with strategy.scope():
         network = pretrainer.BertPretrainer(SMALL, name="bert_pretrainer")
         network.encoder.build({})
-        settings = config.OptimizerConfig(name=name, warmup_steps=1)
+        settings = pretraining.OptimizerConfig(name=name, warmup_steps=1)
         optimizer = optimization.build_optimizer(settings, num_train_steps=2)
         optimizer.build(network.encoder.trainable_variables)
     state = training_state.named_variables(network.encoder, optimizer)

@@ -15,11 +15,11 @@ from bert_keras.checkpoints import conversion, run_weights
 from bert_keras.checkpoints.containers import npz_files
 from bert_keras.core import files, ownership
 from bert_keras.core.errors import InputError, Stopped
-from bert_keras.core.settings import config, finetuning, loading, strict
+from bert_keras.core.settings import finetuning, loading, pipelines, pretraining, strict
 from bert_keras.report import event_log
 from bert_keras.training import pretrain
 from bert_keras.training.pretraining import inputs, position_growth
-from bert_keras.training.pretraining import run as pretraining
+from bert_keras.training.pretraining import run as pretraining_run
 from bert_keras.training.step import fit, optimization
 from tests import conftest, make
 from tests.bert_keras.report import test_diagnosis
@@ -32,7 +32,7 @@ CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
 
 def settings(**changes):
     values = {**conftest.PRETRAINING, **changes}
-    return strict.build_config(config.PretrainingConfig, values)
+    return strict.build_config(pretraining.PretrainingConfig, values)
 
 
 def train(directories, run, options=None, *, strategy=CPU, **more):
@@ -319,7 +319,7 @@ def test_which_positions_are_continued(
         _is_further_training=is_further,
         state={},
     )
-    pretraining.PretrainingJob._grow_positions(run, planned[-1])
+    pretraining_run.PretrainingJob._grow_positions(run, planned[-1])
     assert calls == expected
 
 
@@ -338,7 +338,7 @@ def test_the_log_says_which_losses_are_usual(is_further, messages, tmp_path, cap
         _is_further_training=is_further,
     )
     with caplog.at_level(logging.INFO):
-        pretraining.PretrainingJob._check_start(job)
+        pretraining_run.PretrainingJob._check_start(job)
     assert caplog.messages == messages
 
 
@@ -422,7 +422,7 @@ def test_sigterm_writes_a_checkpoint(
 ):
     """In the middle of an epoch and at its end; and the run goes on as if nothing
     had happened. The configuration that another run wrote repeats that run."""
-    again = loading.load(config.PretrainingConfig, pretrained_run / "config.yaml")
+    again = loading.load(pretraining.PretrainingConfig, pretrained_run / "config.yaml")
 
     run = tmp_path / "run"
     at_step(step - 1, lambda: os.kill(os.getpid(), signal.SIGTERM))
@@ -573,7 +573,7 @@ def test_several_hosts_of_a_tpu_cannot_mask(
     extended = types.SimpleNamespace(num_hosts=num_hosts)
     monkeypatch.setattr(tf.distribute.TPUStrategy, "extended", extended)
     tpu = object.__new__(tf.distribute.TPUStrategy)
-    made = config.ExamplesConfig(masking=masking)
+    made = pipelines.ExamplesConfig(masking=masking)
     phase = types.SimpleNamespace(examples=made, directory="gs://b/examples")
     message = (
         "gs://b/examples: examples with masking=dynamic are masked by this process as "

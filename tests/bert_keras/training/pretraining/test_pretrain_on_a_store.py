@@ -8,7 +8,7 @@ from bert_keras.checkpoints import conversion
 from bert_keras.core import files, stores
 from bert_keras.core.errors import Unavailable
 from bert_keras.core.settings import loading
-from bert_keras.core.settings.config import PretrainingConfig
+from bert_keras.core.settings.pretraining import PretrainingConfig
 from bert_keras.training import pretrain
 from bert_keras.training.step import fit, learner, replicas
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from bert_keras.core import manifest
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings.config import ExamplesConfig
+from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import dynamic_masking, features, masking, tokenization
 from bert_keras.training.pretraining import record_batches, record_parsing
 

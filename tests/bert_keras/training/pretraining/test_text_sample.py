@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 import tensorflow as tf
 
-from bert_keras.core.settings import config, strict
+from bert_keras.core.settings import architecture, pipelines, pretraining, strict
 from bert_keras.data import features
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
@@ -17,7 +17,7 @@ from bert_keras.training import pretrain
 from bert_keras.training.pretraining import phases, text_sample
 from tests import conftest
 
-SETTINGS = config.PretrainingConfig(
+SETTINGS = pretraining.PretrainingConfig(
     global_batch_size=8, num_train_steps=12, optimizer={"warmup_steps": 2}
 )
 
@@ -78,7 +78,7 @@ def test_batches_of_the_training_do_not_matter(tiny_examples):
 
 def test_left_to_right_has_the_same_text(tiny_examples):
     causal = SETTINGS.model_copy(
-        update={"model": config.ModelConfig(attention="left_to_right")}
+        update={"model": architecture.ModelConfig(attention="left_to_right")}
     )
     assert read(tiny_examples, causal)[0] == read(tiny_examples)[0]
 
@@ -110,7 +110,7 @@ def sample_of(tmp_path, vocabulary, texts, **settings):
         tmp_path / "corpus",
         vocabulary,
         tmp_path / "examples",
-        config=config.ExamplesConfig(**settings),
+        config=pipelines.ExamplesConfig(**settings),
         do_lower_case=True,
         num_shards=4,
         engine=engines.make_engine(),
@@ -181,7 +181,7 @@ def test_a_pretraining_warns_once(tmp_path, tiny_vocab, caplog):
     sample_of(tmp_path, tiny_vocab, texts, max_seq_length=32)
     settings = conftest.PRETRAINING | {"num_train_steps": 4}
     settings["optimizer"] = settings["optimizer"] | {"warmup_steps": 3}
-    plan = strict.build_config(config.PretrainingConfig, settings)
+    plan = strict.build_config(pretraining.PretrainingConfig, settings)
     run = tmp_path / "run"
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     pretrain.pretrain(plan, [tmp_path / "examples"], run, strategy=strategy)
@@ -210,7 +210,7 @@ def test_trainings_that_cannot_work(tmp_path, tiny_examples, caplog, optimizer, 
     settings = conftest.PRETRAINING | {"num_train_steps": 1200}
     settings |= {"save_checkpoint_steps": 400, "draw_steps": 10_000}
     settings["optimizer"] = {"warmup_steps": 100} | optimizer
-    plan = strict.build_config(config.PretrainingConfig, settings)
+    plan = strict.build_config(pretraining.PretrainingConfig, settings)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     pretrain.pretrain(plan, [tiny_examples], tmp_path / "run", strategy=strategy)
     lines = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops
 from tensorflow.python.framework import func_graph
 
-from bert_keras.core.settings import config
+from bert_keras.core.settings import architecture, pretraining
 from bert_keras.model import pretrainer
 from bert_keras.training.finetuning import batches as task_batches
 from bert_keras.training.step import (
@@ -29,7 +29,7 @@ BATCH_SIZE = 16
 LENGTH = 16
 VOCAB_SIZE = 40
 CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
-OPTIMIZER = config.OptimizerConfig(learning_rate=1e-3, warmup_steps=1)
+OPTIMIZER = pretraining.OptimizerConfig(learning_rate=1e-3, warmup_steps=1)
 
 
 def mirrored(num_replicas):
@@ -41,7 +41,7 @@ def mirrored(num_replicas):
 
 
 def bert_config(dropout_prob=0.1):
-    return config.BertConfig(
+    return architecture.BertConfig(
         vocab_size=VOCAB_SIZE,
         num_hidden_layers=1,
         hidden_size=16,

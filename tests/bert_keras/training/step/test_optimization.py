@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.core.settings import config
+from bert_keras.core.settings import pretraining
 from bert_keras.training.step import optimization, schedules
 
 NUM_STEPS = 10
@@ -38,7 +38,7 @@ GRADIENTS = [
 
 
 def make_optimizer(**fields):
-    settings = config.OptimizerConfig(
+    settings = pretraining.OptimizerConfig(
         learning_rate=0.01, warmup_steps=3, weight_decay_rate=0.1, **fields
     )
     return optimization.build_optimizer(settings, num_train_steps=NUM_STEPS)
@@ -169,7 +169,7 @@ def test_muon_takes_query_key_and_value_for_three_matrices():
 
 def test_muon_multiplies_in_bfloat16_where_the_model_does():
     """Singular values are as near 1 as in float32, directions within five degrees."""
-    muon = config.OptimizerConfig(name="muon")
+    muon = pretraining.OptimizerConfig(name="muon")
     for precision, products in (
         ("float32", "float32"),
         ("mixed_float16", "float32"),

@@ -15,7 +15,7 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from bert_keras.core import files
 from bert_keras.core.errors import Stopped
-from bert_keras.core.settings import config
+from bert_keras.core.settings import pretraining
 from bert_keras.data import features, tokenization
 from bert_keras.model import pretrainer
 from bert_keras.pages import markdown as pages_markdown
@@ -138,7 +138,7 @@ def test_sentence_for_attention(example, tokenizer, max_tokens, sentence):
 
 
 def build_learner(bert_config, batch, strategy):
-    settings = config.OptimizerConfig(learning_rate=0.01, warmup_steps=0)
+    settings = pretraining.OptimizerConfig(learning_rate=0.01, warmup_steps=0)
     return learner.build_learner(
         lambda: pretrainer.BertPretrainer(bert_config, seed=3, name="bert_pretrainer"),
         batch,

@@ -1,0 +1,153 @@
+"""The task of a trained model, as its directory states it: see `Task`."""
+
+import re
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings.strict import StrictModel
+
+TextPooling = Literal["mean", "cls"]
+"""A text's vector: the mean over its tokens, `[CLS]` and `[SEP]` but no padding, or
+that of the first one, as in sentence-transformers."""
+
+LongTexts = Literal["cut", "head_tail", "windows_mean", "windows_max"]
+"""What becomes of a text longer than an input: its beginning is kept, or beginning and
+end; or the mean or the greatest of the numbers of overlapping windows count."""
+
+
+def reads_windows(long_texts: LongTexts) -> bool:
+    """Whether long texts are read in windows."""
+    return long_texts.startswith("windows_")
+
+
+def window_stride(max_seq_length: int, stride: int | None) -> int:
+    """Tokens from the beginning of a text's window to that of the next.
+
+    Args:
+        max_seq_length: tokens of an input at most.
+        stride: that was asked for; `None`: half of a window's text.
+    """
+    room = max_seq_length - 2
+    return min(stride or max(1, room // 2), room)
+
+
+TaskKind = Literal[
+    "pretraining",
+    "encoder",
+    "classification",
+    "multi_label",
+    "regression",
+    "tagging",
+    "span",
+    "choice",
+    "embedding",
+    "ranking",
+]
+TASK_KINDS: tuple[TaskKind, ...] = typing.get_args(TaskKind)
+
+FeatureLayers = Literal[
+    "embeddings",
+    "second_to_last",
+    "last",
+    "weighted_sum_last_four",
+    "concat_last_four",
+    "weighted_sum_all",
+]
+"""Outputs of a frozen encoder that a head reads: rows of the paper's Table 7."""
+
+
+def feature_layer_numbers(
+    name: FeatureLayers, num_hidden_layers: int
+) -> tuple[int, ...]:
+    """Returns the numbers of layers of an encoder; 0 are the embeddings.
+
+    Raises:
+        InputError: the encoder has too few layers.
+    """
+    if name == "embeddings":
+        return (0,)
+    last = num_hidden_layers
+    numbers = {
+        "second_to_last": range(last - 1, last),
+        "last": range(last, last + 1),
+        "weighted_sum_last_four": range(last - 3, last + 1),
+        "concat_last_four": range(last - 3, last + 1),
+        "weighted_sum_all": range(1, last + 1),
+    }[name]
+    if numbers.start < 1:
+        raise InputError(
+            f"`feature_layers` {name} needs more layers than the {last} of the encoder"
+        )
+    return tuple(numbers)
+
+
+NOT_IN_LABELS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
+"""Characters that end a line or a column, or cannot be written: labels become both."""
+
+
+def check_labels(
+    labels: Sequence[str], *, path: str | Path, has_several: bool = False
+) -> None:
+    """Checks labels of a third-party checkpoint as those of a labelled file are.
+
+    Args:
+        labels: in the order of the logits.
+        path: of their file, for errors.
+        has_several: a text may have several, which commas separate in tables.
+
+    Raises:
+        InputError: one is empty, has several lines or a comma, or comes twice.
+    """
+    for number, label in enumerate(labels):
+        problem = None
+        if not label or NOT_IN_LABELS.search(label):
+            problem = "expected a label of one line"
+        elif has_several and "," in label:
+            problem = "expected a label without a comma, which separates labels"
+        elif label in labels[:number]:
+            problem = "expected different labels"
+        if problem:
+            raise InputError(f"{path}: {problem}, got {label!r}: rename it there")
+
+
+class Task(StrictModel):
+    """The answers of a run's heads."""
+
+    kind: TaskKind
+    """`encoder`: no head at all; `multi_label`: any number of classes for a text;
+    `tagging`: a class for each token; `span`: where an answer begins and ends;
+    `choice`: the best of several endings; `embedding`: a vector, near those of texts
+    that mean the same; `ranking`: a score for each passage for a question."""
+    name: str | None = None
+    """Data set it was tuned on, such as `MRPC`; null: the user's own."""
+    labels: tuple[str, ...] | None = None
+    """Classes, in the order of the logits."""
+    positive_label: str | None = None
+    """Of two classes of the user's own texts, that of the F1; null: the second."""
+    has_text_pair: bool = False
+    """Whether it was trained on pairs of texts."""
+    has_impossible: bool = False
+    """Whether a question may have no answer."""
+    reads_text: bool = False
+    """Of `tagging`: whether it was trained on texts with spans of characters, so that
+    a file without labels has a text a line."""
+    bilstm_units: int = 0
+    """Cells in each direction of a BiLSTM below the head (paper, Table 5); 0: none."""
+    num_bilstm_layers: int = 1
+    """BiLSTMs, one on the other."""
+    feature_layers: FeatureLayers | None = None
+    """Outputs of a frozen encoder that the head reads; null: the last, trained."""
+    pooling: TextPooling = "mean"
+    """Of `embedding`: what a text's vector is made of."""
+    normalize: bool = False
+    """Of `embedding`: vectors have length 1."""
+
+    @property
+    def num_labels(self) -> int:
+        """Outputs of the head: one for each class, two of a span, else one."""
+        if self.labels is not None:
+            return len(self.labels)
+        return 2 if self.kind == "span" else 1
