@@ -218,7 +218,7 @@ def score_checkpoints(work: Path, directory: Path) -> dict[str, Any]:
         points[step] = {
             "pairs": len(chosen),
             "blimp": 100 * mean.share,
-            "error": 100 * mean.error,
+            "interval": [100 * mean.low, 100 * mean.high],
             "groups": {group.name: 100 * group.share for group in tally.groups()},
         }
         print(f"{path}: {100 * mean.share:.2f}", file=sys.stderr, flush=True)

@@ -23,6 +23,9 @@ BAD_COLUMNS = ("bad", "sentence_bad")
 GROUP_COLUMNS = ("group", "paradigm", "UID")
 """Names of columns: ours, and those of BLiMP's own files."""
 
+_Z = 1.96
+"""Quantile of the normal distribution, for intervals of 95 %."""
+
 
 class MinimalPair(NamedTuple):
     good: str
@@ -70,16 +73,11 @@ class Accuracy(NamedTuple):
     name: str
     num_pairs: int
     share: float
-    error: float
-    """Standard error of `share`, if the pairs were drawn at random."""
+    low: float
+    """Lower end of the 95 % interval of `share`, if the pairs were drawn at random."""
+    high: float
     by_length: float
     """The share for a model that finds all pieces equally probable."""
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Ends of the 95 % interval, within 0 and 1."""
-        low, high = (self.share + sign * 1.96 * self.error for sign in (-1, 1))
-        return max(low, 0.0), min(high, 1.0)
 
 
 def read_pairs(path: str | Path, *, group_by: str | None = None) -> list[MinimalPair]:
@@ -103,11 +101,14 @@ def read_pairs(path: str | Path, *, group_by: str | None = None) -> list[Minimal
 
 
 def _column(row: row_files.Row, names: Sequence[str]) -> str:
-    name = next((name for name in names if name in row.cells), None)
-    if name is None:
+    matches = [name for name in names if name in row.cells]
+    if not matches:
         expected = " or ".join(map(repr, names))
         raise row.error(f"no column {expected}: {', '.join(row.cells)}")
-    return name
+    if len(matches) > 1:
+        listed = " and ".join(map(repr, matches))
+        raise row.error(f"expected one of the columns {listed}, got both: remove one")
+    return matches[0]
 
 
 def sample(
@@ -152,25 +153,37 @@ class Tally:
         self.num_ties += scored.right == 0.5
 
     def groups(self) -> list[Accuracy]:
-        """Returns the accuracy of each group, by name."""
-        return [_accuracy(name, *self._counts[name]) for name in sorted(self._counts)]
+        """Returns the accuracy of each group, by name, with Wilson's interval.
+
+        The score interval (Wilson, 1927) lies within 0 and 1, and has a width where all
+        pairs are right: 10 of 10 are 72.2 to 100 %.
+        """
+        groups = []
+        for name in sorted(self._counts):
+            number, right, by_length = self._counts[name]
+            share, z2 = right / number, _Z**2 / number
+            centre = (share + z2 / 2) / (1 + z2)
+            half = math.sqrt(z2 * (share * (1 - share) + z2 / 4)) / (1 + z2)
+            low, high = max(centre - half, 0.0), min(centre + half, 1.0)
+            groups.append(Accuracy(name, number, share, low, high, by_length / number))
+        return groups
 
     def mean(self) -> Accuracy:
-        """Returns the mean of the groups' accuracies, as BLiMP's figure is."""
+        """Returns the mean of the groups' accuracies, as BLiMP's figure is.
+
+        Its interval is computed from the distances of each group's share to the ends of
+        its interval (MOVER; Zou and Donner, 2008), so it is not centred either.
+        """
         groups = self.groups()
         number = len(groups)
+        share = sum(group.share for group in groups) / number
+        below = math.hypot(*(group.share - group.low for group in groups)) / number
+        above = math.hypot(*(group.high - group.share for group in groups)) / number
         return Accuracy(
             f"mean of {number} groups" if number > 1 else "all pairs",
             sum(group.num_pairs for group in groups),
-            sum(group.share for group in groups) / number,
-            math.sqrt(sum(group.error**2 for group in groups)) / number,
+            share,
+            share - below,
+            share + above,
             sum(group.by_length for group in groups) / number,
         )
-
-
-def _accuracy(name: str, number: int, right: float, by_length: float) -> Accuracy:
-    # Two more right and two more wrong pairs (Agresti and Coull, 1998) keep the error
-    # above 0 where all pairs are right.
-    share = (right + 2) / (number + 4)
-    error = math.sqrt(share * (1 - share) / (number + 4))
-    return Accuracy(name, number, right / number, error, by_length / number)

@@ -5,6 +5,7 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 from matplotlib import figure, ticker
 
 from bert_keras.pages import drawing, pictures
@@ -21,10 +22,9 @@ def table(tally: minimal_pairs.Tally) -> Iterator[str]:
     width = max(len("group"), *(len(row.name) for row in rows))
     yield f"{'group':{width}}  {'pairs':>7}  {'right':>6}   95 % interval"
     for row in rows:
-        low, high = row.interval
         yield (
             f"{row.name:{width}}  {row.num_pairs:7,}  {row.share:6.1%}  "
-            f"{low:6.1%} - {high:6.1%}"
+            f"{row.low:6.1%} - {row.high:6.1%}"
         )
 
 
@@ -40,7 +40,7 @@ def draw_groups(tally: minimal_pairs.Tally, *, title: str) -> figure.Figure:
     plot.errorbar(
         [group.share for group in groups],
         rows,
-        xerr=[1.96 * group.error for group in groups],
+        xerr=np.transpose([(g.share - g.low, g.high - g.share) for g in groups]),
         fmt="o",
         color=drawing.BLUE,
         ecolor=drawing.GREY,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from bert_keras.core.errors import InputError
 from bert_keras.pages import drawing
@@ -84,35 +85,42 @@ def test_the_mean_is_that_of_the_groups_not_of_the_pairs():
     tally.add(scored(worse, better, "short"))
     mean = tally.mean()
     assert (mean.name, mean.num_pairs, mean.share) == ("mean of 2 groups", 10, 0.5)
-    errors = [group.error for group in tally.groups()]
-    assert mean.error == pytest.approx(math.hypot(*errors) / 2)
 
 
-def test_the_interval_covers_as_often_as_it_says():
-    draw = np.random.default_rng(1)
-    covered = 0
+def tally_of(**counts: tuple[int, int]) -> Tally:
+    """Numbers of right pairs and of all pairs, by group."""
+    tally, ends = Tally(), (sentence(-1.0), sentence(-2.0))
+    for group, (num_right, number) in counts.items():
+        for n in range(number):
+            tally.add(scored(*(ends if n < num_right else ends[::-1]), group))
+    return tally
+
+
+@pytest.mark.parametrize(("right", "number"), [(0, 1), (7, 10), (10, 10), (1, 90)])
+def test_the_interval_of_a_group_is_scipys(right, number):
+    (group,) = tally_of(g=(right, number)).groups()
+    expected = scipy.stats.binomtest(right, number).proportion_ci(method="wilson")
+    assert (group.low, group.high) == pytest.approx(tuple(expected), abs=1e-5)
+
+
+@pytest.mark.parametrize("share", [0.8, 0.97])
+def test_the_interval_of_the_mean_covers_as_often_as_it_says(share):
+    draw, covered = np.random.default_rng(1), 0
     for _ in range(400):
-        right = int(draw.binomial(60, 0.8))
-        tally = Tally()
-        for number in range(60):
-            ends = sentence(-1.0), sentence(-2.0)
-            tally.add(scored(*(ends if number < right else ends[::-1])))
-        low, high = tally.mean().interval
-        covered += low <= 0.8 <= high
-    assert 0.92 <= covered / 400 <= 0.98
+        right = draw.binomial(20, share, size=4)
+        mean = tally_of(**{f"g{n}": (int(r), 20) for n, r in enumerate(right)}).mean()
+        assert 0 <= mean.low <= mean.share <= mean.high <= 1
+        covered += mean.low <= share <= mean.high
+    assert 0.92 <= covered / 400 <= 0.99
 
 
 def test_the_table():
-    tally = Tally()
-    for group, rights in (("agreement", 10 * [1]), ("islands", [1, 0, 0, 0])):
-        for right in rights:
-            ends = sentence(-1.0), sentence(-2.0)
-            tally.add(scored(*(ends if right else ends[::-1]), group))
+    tally = tally_of(agreement=(10, 10), islands=(1, 4))
     assert list(pairs_page.table(tally)) == [
         "group               pairs   right   95 % interval",
-        "agreement              10  100.0%   81.7% - 100.0%",
-        "islands                 4   25.0%    0.0% -  58.5%",
-        "mean of 2 groups       14   62.5%   43.4% -  81.6%",
+        "agreement              10  100.0%   72.2% - 100.0%",
+        "islands                 4   25.0%    4.6% -  69.9%",
+        "mean of 2 groups       14   62.5%   45.3% -  85.0%",
     ]
 
 
@@ -151,6 +159,11 @@ def test_files_of_blimp_and_tables_are_read(tmp_path):
         ("good\tworse\na\tb\n", None, "no column 'bad' or 'sentence_bad': good, worse"),
         ("good\tbad\na\tb\n", "kind", "no column 'kind' for groups: good, bad"),
         ("good\tbad\n", None, "x.tsv"),
+        (
+            "good\tsentence_good\tbad\na\tb\tc\n",
+            None,
+            "line 2: expected one of the columns 'good' and 'sentence_good', got both",
+        ),
     ],
 )
 def test_bad_files_of_pairs(tmp_path, text, group_by, message):
@@ -180,12 +193,8 @@ def test_blimp_itself(tmp_path):
 
 
 def test_the_picture_has_a_dot_for_each_group():
-    tally = Tally()
-    for number in range(67):
-        for right in range(10):
-            ends = sentence(-1.0), sentence(-2.0)
-            is_right = right < number % 11
-            tally.add(scored(*(ends if is_right else ends[::-1]), f"group {number}"))
+    counts = {f"group {number}": (number % 11, 10) for number in range(67)}
+    tally = tally_of(**counts)
     picture = pairs_page.draw_groups(tally, title="Minimal pairs")
     (plot,) = picture.axes
     values = plot.lines[0].get_xdata()
@@ -194,8 +203,7 @@ def test_the_picture_has_a_dot_for_each_group():
     assert len(labels) == 67
     assert drawing.as_png(lambda: picture)[:4] == b"\x89PNG"
     assert plot.get_title() == "Minimal pairs"
-    for number in range(150):
-        tally.add(scored(sentence(-1.0), sentence(-2.0), f"right {number}"))
+    tally = tally_of(**counts, **{f"right {number}": (1, 1) for number in range(150)})
     (plot,) = pairs_page.draw_groups(tally, title="Minimal pairs").axes
     assert plot.get_title() == "Minimal pairs: the 200 lowest of 217 groups"
     assert len(plot.lines[0].get_xdata()) == 200
