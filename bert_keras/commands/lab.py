@@ -123,29 +123,29 @@ def sweep(args: argparse.Namespace) -> None:
 def compare(args: argparse.Namespace) -> None:
     task = options.finetuning_settings(args).task
     from bert_keras.kinds import catalogue
-    from bert_keras.lab.sweep import comparison, planning
+    from bert_keras.lab.sweep import comparison, planning, running, summary
 
     train, dev = catalogue.find_training_files(
         task, train=args.train, dev=args.dev, data=args.data
     )
-    request = comparison.Comparison(
-        command=planning.Command(
-            task=args.task,
-            train=str(train),
-            dev=tuple(map(str, dev)),
-            recipe=args.config,
-            overrides=tuple(args.set),
-            strategy=args.strategy,
-        ),
-        models=args.models,
+    command = planning.Command(
+        task=args.task,
+        train=str(train),
+        dev=tuple(map(str, dev)),
+        recipe=args.config,
+        overrides=tuple(args.set),
+        strategy=args.strategy,
+    )
+    settings, command = comparison.plan(
+        *(command, args.models),
         from_scratch=args.from_scratch,
         fractions=args.fractions,
         num_seeds=args.seeds,
     )
-    sentences = comparison.run_comparison(
-        request, output_dir=args.output_dir, num_jobs=args.jobs
+    state = running.run_sweep(
+        settings, command, output_dir=args.output_dir, num_jobs=args.jobs
     )
-    options.print_lines(sentences)
+    options.print_lines(summary.lines(state))
 
 
 @options.Verb(

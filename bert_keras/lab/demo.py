@@ -137,8 +137,8 @@ def _run_command(words: Sequence[str]) -> None:
     )
     if process.returncode > 128:
         raise Stopped(
-            f"`bert-keras {words[0]}` was stopped; give the same command again to "
-            "resume",
+            f"`bert-keras {words[0]}` was stopped; run the same command again "
+            "to resume",
             signal_number=process.returncode - 128,
         )
     if process.returncode:
@@ -150,12 +150,13 @@ def table(directory: Path) -> Iterator[str]:
     pretrained = run_directory.read_results(directory / "runs" / "pretrained") or {}
     metric, baseline = "masked_lm_accuracy", pretrained["eval_baseline"]
     token = baseline["commonest_token"]
-    compared = json.loads((directory / COMPARED / "comparison.json").read_text())
+    compared = json.loads((directory / COMPARED / "sweep.json").read_text())
     scores_by_name = {
-        f"which library, {contender['name']}": [
-            run["score"] for run in contender["runs"] if run["train_fraction"] == 1
+        f"which library, {point['point']['model']}": [
+            run["score"] for run in point["runs"] if run["score"] is not None
         ]
-        for contender in compared["contenders"]
+        for point in (*compared["baselines"], *compared["points"])
+        if point["point"]["train_fraction"] == 1
     }
     rows = [
         ("masked LM, pretrained", [pretrained["eval"][metric]]),

@@ -1,13 +1,12 @@
-"""Minimal pairs: does a model find the acceptable sentence of two more probable?
+"""Minimal pairs: whether a model finds the acceptable sentence of two more probable.
 
 Such pairs differ in one thing: "The cats annoy Tim." and "The cats annoys Tim." (BLiMP;
 Warstadt et al., 2020). A pair is right if the acceptable sentence has the larger
 pseudo-log-likelihood. A tie counts one half: a model that finds all sentences equally
-probable has 0.5, where to count ties as right would give it 1. No TensorFlow.
+probable has 0.5, and would have 1 if ties counted as right. No TensorFlow.
 """
 
 import math
-import operator
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -22,9 +21,6 @@ GOOD_COLUMNS = ("good", "sentence_good")
 BAD_COLUMNS = ("bad", "sentence_bad")
 GROUP_COLUMNS = ("group", "paradigm", "UID")
 """Names of columns: ours, and those of BLiMP's own files."""
-
-_Z = 1.96
-"""Quantile of the normal distribution, for intervals of 95 %."""
 
 
 class MinimalPair(NamedTuple):
@@ -41,7 +37,7 @@ class ScoredPair(NamedTuple):
 
     @property
     def right(self) -> float:
-        """1 for a pair that is told right, 0.5 for a tie, else 0."""
+        """1 if the good sentence is found more probable, 0.5 for a tie, else 0."""
         return _larger(self.good.total, self.bad.total)
 
     @property
@@ -50,9 +46,8 @@ class ScoredPair(NamedTuple):
         return _larger(-len(self.good.pieces), -len(self.bad.pieces))
 
     def as_json(self) -> dict[str, object]:
-        row = {"group": self.pair.group} if self.pair.group else {}
         return {
-            **row,
+            **({"group": self.pair.group} if self.pair.group else {}),
             "right": self.right,
             "good": self.good.as_json(),
             "bad": self.bad.as_json(),
@@ -60,11 +55,8 @@ class ScoredPair(NamedTuple):
 
 
 def _larger(good: float, bad: float) -> float:
-    """Returns 1 if the first number is larger, 0.5 if both are equal, else 0."""
-    # What differs by the rounding of float32 alone is equal.
-    if math.isclose(good, bad, rel_tol=1e-6):
-        return 0.5
-    return float(good > bad)
+    # Numbers that differ by the rounding of float32 alone are equal.
+    return 0.5 if math.isclose(good, bad, rel_tol=1e-6) else float(good > bad)
 
 
 class Accuracy(NamedTuple):
@@ -143,47 +135,53 @@ class Tally:
 
     def __init__(self) -> None:
         # By group: numbers of pairs, of right ones, and of right ones by length.
-        self._counts: dict[str, tuple[int, float, float]] = {}
+        self._counts: dict[str, list[float]] = {}
         self.num_ties = 0
 
     def add(self, scored: ScoredPair) -> None:
-        counts = self._counts.get(scored.pair.group, (0, 0.0, 0.0))
-        more = 1, scored.right, scored.right_by_length
-        self._counts[scored.pair.group] = tuple(map(operator.add, counts, more))
+        counts = self._counts.setdefault(scored.pair.group, [0, 0.0, 0.0])
+        counts[0] += 1
+        counts[1] += scored.right
+        counts[2] += scored.right_by_length
         self.num_ties += scored.right == 0.5
 
     def groups(self) -> list[Accuracy]:
-        """Returns the accuracy of each group, by name, with Wilson's interval.
-
-        The score interval (Wilson, 1927) lies within 0 and 1, and has a width where all
-        pairs are right: 10 of 10 are 72.2 to 100 %.
-        """
+        """Returns the accuracy of each group, by name."""
         groups = []
         for name in sorted(self._counts):
             number, right, by_length = self._counts[name]
-            share, z2 = right / number, _Z**2 / number
-            centre = (share + z2 / 2) / (1 + z2)
-            half = math.sqrt(z2 * (share * (1 - share) + z2 / 4)) / (1 + z2)
-            low, high = max(centre - half, 0.0), min(centre + half, 1.0)
-            groups.append(Accuracy(name, number, share, low, high, by_length / number))
+            share = right / number
+            ends = _wilson(share, number)
+            groups.append(Accuracy(name, int(number), share, *ends, by_length / number))
         return groups
 
     def mean(self) -> Accuracy:
-        """Returns the mean of the groups' accuracies, as BLiMP's figure is.
-
-        Its interval is computed from the distances of each group's share to the ends of
-        its interval (MOVER; Zou and Donner, 2008), so it is not centred either.
-        """
-        groups = self.groups()
-        number = len(groups)
-        share = sum(group.share for group in groups) / number
-        below = math.hypot(*(group.share - group.low for group in groups)) / number
-        above = math.hypot(*(group.high - group.share for group in groups)) / number
+        """Returns the mean of the groups' accuracies, as BLiMP's figure is."""
+        counts = self._counts.values()
+        share = sum(right / number for number, right, _ in counts) / len(counts)
+        # Wilson's interval for as many independent pairs as would have the variance of
+        # this mean (the effective sample size; Franco et al., 2019). Two more right and
+        # two more wrong pairs keep the variance of a group above 0.
+        smooth = [((right + 2) / (number + 4), number) for number, right, _ in counts]
+        centre = sum(p for p, _ in smooth) / len(smooth)
+        variance = sum(p * (1 - p) / n for p, n in smooth) / len(smooth) ** 2
+        ends = _wilson(share, centre * (1 - centre) / variance)
         return Accuracy(
-            f"mean of {number} groups" if number > 1 else "all pairs",
-            sum(group.num_pairs for group in groups),
+            f"mean of {len(counts)} groups" if len(counts) > 1 else "all pairs",
+            sum(int(number) for number, _, _ in counts),
             share,
-            share - below,
-            share + above,
-            sum(group.by_length for group in groups) / number,
+            *ends,
+            sum(by_length / number for number, _, by_length in counts) / len(counts),
         )
+
+
+def _wilson(share: float, number: float) -> tuple[float, float]:
+    """Returns the ends of the 95 % score interval of a share (Wilson, 1927).
+
+    Unlike an interval around the share it lies within 0 and 1, and has a width where
+    all pairs are right: 10 of 10 are 72.2 to 100 %.
+    """
+    z2 = 1.96**2 / number
+    centre = (share + z2 / 2) / (1 + z2)
+    half = math.sqrt(z2 * (share * (1 - share) + z2 / 4)) / (1 + z2)
+    return max(centre - half, 0.0), min(centre + half, 1.0)

@@ -45,14 +45,11 @@ class PairsCurve:
             )
             self._network.build()
         longest = bert_config.max_position_embeddings
-        ladder = [*(n for n in (16, 32, 64, 128) if n < longest), longest]
-        is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+        lengths = ()
+        if isinstance(strategy, tf.distribute.TPUStrategy):  # compiles each shape
+            lengths = (*(n for n in (16, 32, 64, 128) if n < longest), longest)
         self._score = SentenceScorer(
-            self._network,
-            tokenizer,
-            strategy=strategy,
-            # A TPU compiles each shape.
-            ladder=ladder if is_tpu else (),
+            self._network, tokenizer, strategy=strategy, ladder=lengths
         )
         for pair in self._pairs:
             for text in (pair.good, pair.bad):

@@ -1,5 +1,6 @@
 """Models and files for `bert-keras score`, and the function of that name."""
 
+import collections
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -58,19 +59,19 @@ def score_sentences(
         total=len(lines),
         place=lambda number: f"{name}: line {lines[number - 1][0]}",
     )
-    summary = Summary()
+    counts = collections.Counter()
     if output is None:
         yield "   total  per piece  per word  unknown  sentence"
     with _json_lines(output) as write:
         for score in scores:
-            summary.add(score)
+            _count(counts, score)
             write(score.as_json())
             if output is None:
                 yield (
                     f"{score.total:8.2f}  {score.per_piece:9.3f}  "
                     f"{score.per_word:8.3f}  {score.num_unknown:7d}  {score.text}"
                 )
-    yield summary.line(scorer)
+    yield _summarize(counts, scorer)
 
 
 def score_pairs(
@@ -88,16 +89,16 @@ def score_pairs(
             files.new_file(name)
     pairs = minimal_pairs.read_pairs(path, group_by=group_by)
     scorer = load_scorer(model, pll=pll)
-    tally, summary = minimal_pairs.Tally(), Summary()
+    tally, counts = minimal_pairs.Tally(), collections.Counter()
     scored = minimal_pairs.score_pairs(scorer, pairs, total=2 * len(pairs))
     with _json_lines(output) as write:
         for pair in scored:
             tally.add(pair)
             for score in (pair.good, pair.bad):
-                summary.add(score)
+                _count(counts, score)
             write(pair.as_json())
     yield from pairs_page.table(tally)
-    yield summary.line(scorer)
+    yield _summarize(counts, scorer)
     yield (
         f"{tally.num_ties:,} ties, which count one half; a model that finds all pieces "
         f"equally probable has {tally.mean().by_length:.1%}"
@@ -108,28 +109,23 @@ def score_pairs(
         files.write_atomically(picture, drawing.as_png(draw))
 
 
-class Summary:
+def _count(counts: collections.Counter, score: SentenceScore) -> None:
     """Counts the capitals and words that the tokenizer did not keep."""
+    counts["sentences"] += 1
+    counts["with capitals"] += score.text != score.text.lower()
+    counts["unknown words"] += score.num_unknown
+    counts["with unknown words"] += score.num_unknown > 0
 
-    def __init__(self) -> None:
-        self.num_sentences = self.num_with_capitals = 0
-        self.num_unknown = self.num_with_unknown = 0
 
-    def add(self, score: SentenceScore) -> None:
-        self.num_sentences += 1
-        self.num_with_capitals += score.text != score.text.lower()
-        self.num_unknown += score.num_unknown
-        self.num_with_unknown += score.num_unknown > 0
-
-    def line(self, scorer: SentenceScorer) -> str:
-        casing = "keeps case and accents"
-        if scorer.tokenizer.do_lower_case:
-            casing = "lower-cases, and strips accents"
-        return (
-            f"{self.num_sentences:,} sentences, {self.num_with_capitals:,} with "
-            f"capitals; the tokenizer {casing}; {self.num_unknown:,} unknown words in "
-            f"{self.num_with_unknown:,} sentences"
-        )
+def _summarize(counts: collections.Counter, scorer: SentenceScorer) -> str:
+    casing = "keeps case and accents"
+    if scorer.tokenizer.do_lower_case:
+        casing = "lower-cases, and strips accents"
+    return (
+        f"{counts['sentences']:,} sentences, {counts['with capitals']:,} with capitals;"
+        f" the tokenizer {casing}; {counts['unknown words']:,} unknown words in "
+        f"{counts['with unknown words']:,} sentences"
+    )
 
 
 @contextlib.contextmanager

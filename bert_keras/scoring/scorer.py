@@ -12,6 +12,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import keras
 import numpy as np
@@ -42,7 +43,7 @@ class SentenceScorer:
         tokenizer: tokenization.Tokenizer,
         *,
         pll: PllForm = "original",
-        **options: object,
+        **options: Any,
     ):
         self.tokenizer = tokenizer
         self._longest = network.config.max_position_embeddings
@@ -79,13 +80,10 @@ class SentenceScorer:
             place: returns where a text stands, for errors, from its number, from 1.
         """
         numbered = enumerate(texts, start=1)
-        num_done, part, rows = 0, [], None
+        num_done, part, num_rows = 0, [], 1
 
         def done() -> int:
-            if (current := rows) is None:
-                return num_done
-            share = self._predict.num_done / current.num_answers
-            return num_done + int(share * len(part))
+            return num_done + int(self._predict.num_done / num_rows * len(part))
 
         line = contextlib.nullcontext()
         if total is not None:
@@ -95,9 +93,10 @@ class SentenceScorer:
         with line:
             while part := list(itertools.islice(numbered, _SENTENCES_AT_ONCE)):
                 ids = [self.encode(text, place(number)) for number, text in part]
-                self._predict.num_done, rows = 0, self._rows(ids)
+                rows = self._rows(ids)
+                self._predict.num_done, num_rows = 0, rows.num_answers
                 yield from self._scores([text for _, text in part], ids, rows)
-                num_done, rows = num_done + len(part), None
+                num_done, part = num_done + len(part), []
 
     def _scores(
         self, texts: Sequence[str], ids: Sequence[list[int]], rows: "_MaskedRows"

@@ -3,13 +3,13 @@
 A sweep makes a run for each point of a grid, fold and seed, and chooses one (paper,
 section 4.1 and appendix A.3). A comparison is a sweep whose first axis is the model,
 beside the share of the training file; it adds baselines that need no network, and says
-which differences are clear. Both are told here, from the plan to the page:
+which differences are significant. Both are told here, from the plan to the page:
 
-- `planning`: the runs by name, from the grid, the models and the `folds`
+- `planning`: the runs by name, from the grid, the models and the `folds`; `comparison`
+  plans those of `compare`
 - `directory`: `plan.json`, `runs/NAME` and `logs/NAME.log`, claimed and resumed
 - `running`: one `bert-keras finetune` process for each run, by `processes`
 - `scores`: the outcome of each run, the points of the grid, the choice
-- `summary`: `results.tsv`, `report.md`, `best.json` and `best`; pictures by `drawings`
-- `comparison`: `baselines`, the `ranking` with its paired `bootstrap`, and `report.md`
-  and `comparison.json` by `comparison_page`
+- `ranking`: models and `baselines` at each share, by a paired `bootstrap`
+- `summary`: `results.tsv`, `report.md`, `sweep.json` and `best`; pictures by `drawings`
 """

@@ -1,15 +1,18 @@
-"""Baselines: answers that need no network, from the same labelled examples.
+"""Baselines: answers that need no network, learnt from the same labelled examples.
 
-Texts: the commonest answer, and logistic regression (of numbers: ridge regression) on
-TF-IDF of words and pairs of words. Tagged words: the commonest tag of all, and of each
-word.
+For texts they are the most common answer, and logistic regression (for numbers: ridge
+regression) on TF-IDF of words and pairs of words; for tagged words the most common tag
+of all words, and of each word.
 """
 
 # scikit-learn has no types of its own.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 
 import collections
-from collections.abc import Callable, Mapping, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,18 +20,25 @@ import scipy.sparse
 import sklearn.feature_extraction.text
 import sklearn.linear_model
 
+from bert_keras.checkpoints import run_directory
+from bert_keras.core import files, progress
 from bert_keras.core.settings import tasks
+from bert_keras.kinds import splits
 from bert_keras.kinds.tagging import dataset as tagging_data
 from bert_keras.kinds.text import text_forms
+from bert_keras.lab.sweep import directory as sweep_directory
+from bert_keras.lab.sweep import planning, scores
 from bert_keras.labelled import dataset
 
-COMMONEST = "commonest answer"
+logger = logging.getLogger(__name__)
+
+MOST_COMMON = "most common answer"
 LINEAR = "TF-IDF, linear"
 EACH_WORD = "each word's tag"
 
 NAMES: Mapping[tasks.TaskKind, tuple[str, ...]] = {
-    **dict.fromkeys(text_forms.KINDS, (COMMONEST, LINEAR)),
-    "tagging": (COMMONEST, EACH_WORD),
+    **dict.fromkeys(text_forms.KINDS, (MOST_COMMON, LINEAR)),
+    "tagging": (MOST_COMMON, EACH_WORD),
 }
 """Baselines of a kind of task; other kinds have none."""
 
@@ -37,28 +47,88 @@ REGULARISATION = 10.0
 default), 10 and 100 the best on most shares of SST-2, CoLA and MRPC."""
 
 MAX_TERMS = 1_000_000
-"""Counted words and pairs of words, the commonest. Each label has a weight for each
-term, and their number would grow with the texts."""
+"""Number of counted terms (words and pairs of words), the most common ones. Each label
+has a weight for each term, and their number would grow with the texts."""
 
 DESCRIPTIONS = {
-    COMMONEST: (
-        "the commonest label or tag (numbers: the mean; several labels: how often each "
-        "holds)"
+    MOST_COMMON: (
+        "the most common label or tag (for numbers the mean, for several labels the "
+        "share of each)"
     ),
     LINEAR: (
-        "logistic regression (of numbers: ridge regression) by scikit-learn on TF-IDF "
-        f"of words and pairs of words (the commonest {MAX_TERMS:,}), "
-        f"C = {REGULARISATION:g}"
+        "scikit-learn's logistic regression (for numbers ridge regression) on TF-IDF "
+        f"of the {MAX_TERMS:,} most common words and pairs of words, with C = "
+        f"{REGULARISATION:g}"
     ),
-    EACH_WORD: "the tag that a word has most often, the commonest for unknown words",
+    EACH_WORD: (
+        "the tag that a word has most often, for unknown words the most common one"
+    ),
 }
 
 _TOKEN = r"(?u)\w+|[^\w\s]"
-_LEAST = 1e-6
-
+_MIN_SHARE = 1e-6
 
 Predict = Callable[[Any], np.ndarray]
 """From a dataset to logits `(num_answers, width)` float32."""
+
+
+def make_runs(
+    directory: Path,
+    model_runs: Iterable[planning.Run],
+    data: splits.Files,
+    *,
+    metric: str,
+) -> list[scores.Outcome]:
+    """Learns the baselines from each share that models learn from, with each seed.
+
+    Finished ones are read. A run of a baseline has the answers and results of a run of
+    `finetune`.
+    """
+    runs: dict[str, planning.Run] = {}
+    for run in model_runs:
+        for name in NAMES[data.task.kind]:
+            first = planning.run_name({"baseline": name})
+            _, _, rest = run.name.partition(",")
+            model = planning.Model(name=name, init="", is_baseline=True)
+            update = {"name": f"{first},{rest}", "model": model}
+            runs[update["name"]] = run.model_copy(update=update)
+    outcomes: list[scores.Outcome] = []
+    bar = progress.Progress(
+        "baselines",
+        total=len(runs),
+        unit="runs",
+        read=lambda: len(outcomes),
+        only_if_long=True,
+    )
+    with bar:
+        for run in runs.values():
+            path = sweep_directory.run_path(directory, run.name)
+            results = run_directory.read_results(path) or {}
+            if metric not in results.get("eval", {}):
+                _make_run(run, path, data)
+            outcome = sweep_directory.read_outcome(directory, run, metric=metric)
+            outcomes += [outcome] if outcome else []
+    logger.info("%d runs of baselines are done", len(outcomes))
+    return outcomes
+
+
+def _make_run(run: planning.Run, path: Path, data: splits.Files) -> None:
+    train, dev = data.data[:2]
+    share = splits.fraction(train, run.settings.train_fraction, seed=run.settings.seed)
+    start = time.perf_counter()
+    predict = learn(str(run.value(planning.MODEL_KEY)), share, data.task)
+    seconds = time.perf_counter() - start
+    answers = make_answers(dev, predict(dev), data.task)
+    records = answers.records(threshold=answers.best_threshold())
+    lines = [files.to_json(record.model_dump()) + "\n" for record in records]
+    files.make_directory(path)
+    files.write_atomically(path / run_directory.ANSWERS_NAME, "".join(lines).encode())
+    results = {
+        "seconds": round(seconds, 3),
+        "eval": answers.scores(),
+        "num_train_examples": len(share),
+    }
+    run_directory.write_results(path, results)
 
 
 def learn(name: str, train: dataset.Dataset, task: tasks.Task) -> Predict:
@@ -68,7 +138,7 @@ def learn(name: str, train: dataset.Dataset, task: tasks.Task) -> Predict:
     return _learn_texts(train, task, is_linear=name == LINEAR)
 
 
-def answer(
+def make_answers(
     data: dataset.Dataset, logits: np.ndarray, task: tasks.Task
 ) -> dataset.Answers:
     """Returns a baseline's answers to labelled examples, which score like a model's."""
@@ -84,24 +154,40 @@ def _learn_texts(
 ) -> Predict:
     """Learns logits for all texts, and regressions that replace some columns."""
     targets = train.targets(task)
-    base = _common_logits(targets, task)
+    # 1. The most common answer, as logits.
+    if task.labels is None:
+        base = targets.mean(keepdims=True)
+    elif targets.ndim == 2:  # several labels for each text
+        shares = np.clip(targets.mean(axis=0), _MIN_SHARE, 1 - _MIN_SHARE)
+        base = np.log(shares / (1 - shares))
+    else:
+        shares = np.bincount(targets, minlength=len(task.labels)) / len(targets)
+        base = np.log(np.maximum(shares, _MIN_SHARE))
+    # 2. Regressions for columns of the logits. A label that no text or every text has
+    # keeps its column of `base`: scikit-learn refuses a single class.
     vectorizers = _fit_vectorizers(train) if is_linear else []
     columns: list[tuple[list[int], Callable[[Any], np.ndarray]]] = []
     if vectorizers:
         features, present = _features(vectorizers, train), np.unique(targets)
+
+        def logistic(labels: np.ndarray) -> Any:
+            regression = sklearn.linear_model.LogisticRegression(
+                C=REGULARISATION, max_iter=1000
+            )
+            return regression.fit(features, labels)
+
         if task.labels is None:
             ridge = sklearn.linear_model.Ridge(alpha=1.0).fit(features, targets)
             columns = [([0], ridge.predict)]
-        elif targets.ndim == 2:  # several labels for each text
+        elif targets.ndim == 2:
             columns = [
-                ([label_id], _logistic(features, column).decision_function)
+                ([label_id], logistic(column).decision_function)
                 for label_id, column in enumerate(targets.T)
                 if 0 < column.sum() < len(column)
             ]
         elif len(present) > 1:
-            classifier = _logistic(features, targets)
-            columns = [(present.tolist(), classifier.predict_log_proba)]
-            base = np.full(len(task.labels), np.log(_LEAST))
+            columns = [(present.tolist(), logistic(targets).predict_log_proba)]
+            base = np.full(len(task.labels), np.log(_MIN_SHARE))
 
     def predict(data: text_forms.TextDataset) -> np.ndarray:
         logits = np.tile(base, (len(data), 1)).astype(float)
@@ -112,16 +198,6 @@ def _learn_texts(
         return logits.astype(np.float32)
 
     return predict
-
-
-def _common_logits(targets: np.ndarray, task: tasks.Task) -> np.ndarray:
-    if task.labels is None:
-        return targets.mean(keepdims=True)
-    if targets.ndim == 2:
-        shares = np.clip(targets.mean(axis=0), _LEAST, 1 - _LEAST)
-        return np.log(shares / (1 - shares))
-    shares = np.bincount(targets, minlength=len(task.labels)) / len(targets)
-    return np.log(np.maximum(shares, _LEAST))
 
 
 def _fit_vectorizers(train: text_forms.TextDataset) -> list[Any]:
@@ -147,13 +223,6 @@ def _features(vectorizers: Sequence, data: text_forms.TextDataset) -> Any:
     return scipy.sparse.hstack([v.transform(p) for v, p in pairs], format="csr")
 
 
-def _logistic(features: Any, targets: np.ndarray) -> Any:
-    regression = sklearn.linear_model.LogisticRegression(
-        C=REGULARISATION, max_iter=1000
-    )
-    return regression.fit(features, targets)
-
-
 def _learn_tags(
     train: tagging_data.TaggingDataset, task: tasks.Task, *, by_word: bool
 ) -> Predict:
@@ -165,12 +234,12 @@ def _learn_tags(
         for word, tag in zip(sentence.words, sentence.tags, strict=True):
             counts_by_word.setdefault(word, collections.Counter())[tag] += 1
 
-    def commonest(tags: collections.Counter[str]) -> int:
+    def most_common(tags: collections.Counter[str]) -> int:
         return label_ids[tags.most_common(1)[0][0]]
 
-    other, known = commonest(counts), {}
+    other, known = most_common(counts), {}
     if by_word:
-        known = {word: commonest(tags) for word, tags in counts_by_word.items()}
+        known = {word: most_common(tags) for word, tags in counts_by_word.items()}
 
     def predict(data: tagging_data.TaggingDataset) -> np.ndarray:
         words = [word for sentence in data.rows for word in sentence.words]

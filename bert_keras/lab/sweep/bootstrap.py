@@ -4,7 +4,7 @@ Scores are functions of sums over examples, see `score_sums`: scikit-learn would
 to 16 s for 2,000 resamples of one run, and a page has 45 runs.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,11 +28,6 @@ class Interval(NamedTuple):
     low: float
     high: float
 
-    @property
-    def is_clear(self) -> bool:
-        """Whether 0 is outside."""
-        return self.low > 0 or self.high < 0
-
 
 def resample(
     runs: Mapping[Any, score_sums.ScoreSums],
@@ -43,22 +38,18 @@ def resample(
     """Returns `(num_resamples,)` scores of each run in the same resamples."""
     (num_examples,) = {run.rows.shape[0] for run in runs.values()}
     parts: dict[Any, list[np.ndarray]] = {key: [] for key in runs}
-    for counts in _counts(num_examples, seed, num_resamples):
-        for key, run in runs.items():
-            sums = np.asarray((run.rows.T @ counts.T).T)
-            parts[key].append(run.score(sums))
-    return {key: np.concatenate(values) for key, values in parts.items()}
-
-
-def _counts(num_examples: int, seed: int, num_resamples: int) -> Iterator[np.ndarray]:
-    """Yields how often each example is in each of some resamples."""
     generator = np.random.default_rng(seed)
     for begin in range(0, num_resamples, _CHUNK):
+        # How often each example is in each of some resamples: `(size, num_examples)`.
         size = min(_CHUNK, num_resamples - begin)
         drawn = generator.integers(num_examples, size=(size, num_examples))
         drawn += np.arange(size)[:, None] * num_examples
         counts = np.bincount(drawn.ravel(), minlength=size * num_examples)
-        yield counts.reshape(size, num_examples).astype(float)
+        counts = counts.reshape(size, num_examples).astype(float)
+        for key, run in runs.items():
+            sums = np.asarray((run.rows.T @ counts.T).T)
+            parts[key].append(run.score(sums))
+    return {key: np.concatenate(values) for key, values in parts.items()}
 
 
 def difference(

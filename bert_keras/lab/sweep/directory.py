@@ -31,9 +31,17 @@ def claim(directory: Path, command: planning.Command) -> None:
     checkpoint unless models are compared.
     """
     settings: dict[str, Any] = {
-        "made_by": f"bert-keras {'compare' if command.models else 'sweep'}",
-        **_hash_data(command),
+        "made_by": f"bert-keras {'compare' if command.models else 'sweep'}"
     }
+    if command.folds:
+        settings |= {
+            "train_sha256": [splits.file_hash(fold.train) for fold in command.folds],
+            "dev_sha256": [splits.file_hashes(fold.dev) for fold in command.folds],
+            "folds": [fold.name for fold in command.folds],
+        }
+    else:
+        settings["train_sha256"] = splits.file_hash(command.train)
+        settings["dev_sha256"] = splits.file_hashes(command.dev)
     if not command.models:
         settings["init"] = absolute(command.init)
         settings["from_scratch"] = command.from_scratch
@@ -46,20 +54,6 @@ def claim(directory: Path, command: planning.Command) -> None:
 def absolute(init: str) -> str:
     """Returns the address of a checkpoint, whatever the current directory is."""
     return init if files.is_remote(init) else os.path.abspath(init)
-
-
-def _hash_data(command: planning.Command) -> dict[str, Any]:
-    """Returns the SHA-256 of the data; of each fold, if there are several."""
-    if not command.folds:
-        return {
-            "train_sha256": splits.file_hash(command.train),
-            "dev_sha256": splits.file_hashes(command.dev),
-        }
-    return {
-        "train_sha256": [splits.file_hash(fold.train) for fold in command.folds],
-        "dev_sha256": [splits.file_hashes(fold.dev) for fold in command.folds],
-        "folds": [fold.name for fold in command.folds],
-    }
 
 
 class _Plan(strict.StrictModel):
@@ -84,11 +78,6 @@ def write_plan(
 ) -> None:
     plan = _Plan(keys=tuple(keys), runs=tuple(runs))
     files.write_json(directory / _PLAN_NAME, plan.model_dump(mode="json"), indent=1)
-
-
-def has_begun(directory: Path, name: str) -> bool:
-    """Whether a run ever started: its data and checkpoint were accepted."""
-    return (run_path(directory, name) / run_directory.TASK_NAME).is_file()
 
 
 def read_outcome(

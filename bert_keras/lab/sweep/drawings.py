@@ -8,7 +8,7 @@ import itertools
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from matplotlib import axes, figure, ticker
+from matplotlib import figure, ticker
 
 from bert_keras.lab.sweep import planning, scores
 from bert_keras.pages import drawing
@@ -34,6 +34,7 @@ def draw_points(
     keys: Sequence[str],
     *,
     criterion: scores.Criterion,
+    chosen: tuple[scores.Point, scores.Outcome] | None,
     title: str,
 ) -> figure.Figure:
     """Draws the scores of all runs by point (the best `MAX_POINTS`), with means."""
@@ -47,26 +48,7 @@ def draw_points(
     names = planning.varied_names([point.values for point in points])
     plot.set_yticks(range(len(points)), names)
     plot.set_ylim(len(points) - 0.5, -0.5)
-    _draw_runs(plot, points)
-    _draw_choice(plot, points, criterion)
-    for row, point in enumerate(points):
-        if point.num_failed:
-            plot.annotate(
-                f"{point.num_failed} failed",
-                (1, row),
-                xycoords=("axes fraction", "data"),
-                xytext=(4, 0),
-                textcoords="offset points",
-                verticalalignment="center",
-                color=drawing.VERMILION,
-                fontsize=10,
-            )
-    if plot.get_legend_handles_labels()[0]:
-        drawing.add_legend(image, num_columns=4)
-    return image
-
-
-def _draw_runs(plot: axes.Axes, points: Sequence[scores.Point]) -> None:
+    # 1. A dot for each run, and the means.
     for state, label, colour, fill in (
         ("finished", "run", drawing.BLUE, drawing.BLUE),
         ("majority", "at the majority class", drawing.VERMILION, "none"),
@@ -95,20 +77,30 @@ def _draw_runs(plot: axes.Axes, points: Sequence[scores.Point]) -> None:
             label="mean ± deviation",
             zorder=3,
         )
-
-
-def _draw_choice(
-    plot: axes.Axes, points: Sequence[scores.Point], criterion: scores.Criterion
-) -> None:
-    choice = scores.choose(points, criterion)
-    if choice is None:
+    # 2. A star for the chosen run.
+    if chosen is None:
         plot.set_xticks([])
-        return
-    point, best = choice
-    row = [point.values for point in points].index(point.values)
-    plot.axhspan(row - 0.5, row + 0.5, color=drawing.GREEN, alpha=0.12, linewidth=0)
-    look = {"color": drawing.GREEN, "edgecolors": "white", "label": "chosen"}
-    plot.scatter([best.score], [row], s=180, marker="*", zorder=5, **look)
+    else:
+        row = [point.values for point in points].index(chosen[0].values)
+        plot.axhspan(row - 0.5, row + 0.5, color=drawing.GREEN, alpha=0.12, linewidth=0)
+        look = {"color": drawing.GREEN, "edgecolors": "white", "label": "chosen"}
+        plot.scatter([chosen[1].score], [row], s=180, marker="*", zorder=5, **look)
+    # 3. The numbers of failed runs, beside the plot.
+    for row, point in enumerate(points):
+        if point.num_failed:
+            plot.annotate(
+                f"{point.num_failed} failed",
+                (1, row),
+                xycoords=("axes fraction", "data"),
+                xytext=(4, 0),
+                textcoords="offset points",
+                verticalalignment="center",
+                color=drawing.VERMILION,
+                fontsize=10,
+            )
+    if plot.get_legend_handles_labels()[0]:
+        drawing.add_legend(image, num_columns=4)
+    return image
 
 
 Line = list[tuple[float, tuple[float, ...]]]
@@ -152,37 +144,32 @@ def draw_curve(
             "linestyle": "--" if is_baseline else "-",
             "label": label,
         }
-        _draw_line(plot, line, look)
+        sizes, values = zip(*line, strict=True)
+        values = [drawing.placeable(by_seed) for by_seed in values]
+        for size, by_seed in zip(sizes, values, strict=True):
+            if len(by_seed) > 1:
+                dots = [size] * len(by_seed)
+                plot.scatter(dots, by_seed, s=14, color=look["color"], alpha=0.45)
+        plot.errorbar(
+            sizes,
+            list(map(statistics.fmean, values)),
+            yerr=[statistics.stdev(v) if len(v) > 1 else 0.0 for v in values],
+            markersize=7,
+            linewidth=2,
+            capsize=4,
+            **look,
+        )
     sizes = sorted({size for line in lines.values() for size, _ in line})
     plot.set_xscale("log")
-    plot.set_xticks(_apart(sizes))
+    # Of sizes whose numbers would overlap on the axis, only the largest has one.
+    ticks: list[float] = []
+    for size in reversed(sizes):
+        if not ticks or ticks[-1] / size >= (sizes[-1] / sizes[0]) ** (1 / 12):
+            ticks.append(size)
+    plot.set_xticks(ticks[::-1])
     plot.xaxis.set_major_formatter(ticker.FuncFormatter(lambda x, _: f"{x:,.0f}"))
     plot.xaxis.set_minor_locator(ticker.NullLocator())
     plot.set(xlabel="labelled examples", ylabel=metric)
     if len(lines) > 1:
         drawing.add_legend(image, num_columns=3)
     return image
-
-
-def _draw_line(plot: axes.Axes, line: Line, look: dict[str, str]) -> None:
-    sizes = [size for size, _ in line]
-    scores_by_size = [drawing.placeable(values) for _, values in line]
-    means = [statistics.fmean(values) for values in scores_by_size]
-    deviations = [0.0] * len(sizes)
-    for index, (size, values) in enumerate(zip(sizes, scores_by_size, strict=True)):
-        if len(values) > 1:
-            deviations[index] = statistics.stdev(values)
-            dots = [size] * len(values)
-            plot.scatter(dots, values, s=14, color=look["color"], alpha=0.45)
-    plot.errorbar(
-        sizes, means, yerr=deviations, markersize=7, linewidth=2, capsize=4, **look
-    )
-
-
-def _apart(sizes: Sequence[float]) -> list[float]:
-    """Returns the ascending sizes whose numbers do not overlap on the axis."""
-    ticks: list[float] = []
-    for size in reversed(sizes):
-        if not ticks or ticks[-1] / size >= (sizes[-1] / sizes[0]) ** (1 / 12):
-            ticks.append(size)
-    return ticks[::-1]

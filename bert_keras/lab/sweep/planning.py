@@ -20,7 +20,6 @@ MODEL_KEY = "model"
 MAX_NAME_LENGTH = 250
 """Longest name of a run: a file name that has room for `.log`."""
 
-# Runs with different values would be scored on different questions.
 _FIXED_KEYS = ("task", "columns", "regression", "multi_label", "embedding.metric")
 
 
@@ -28,6 +27,8 @@ class Model(strict.StrictModel):
     name: str
     init: str
     from_scratch: bool = False
+    is_baseline: bool = False
+    """Whether it is one of `baselines.NAMES`, which has no checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +106,17 @@ class Run(strict.StrictModel):
 def plan_runs(settings: sweeps.SweepConfig, command: Command) -> list[Run]:
     """Returns all runs, by seed, then by fold, then by grid point, then by model."""
     for key in settings.grid:
-        _check_key(key)
+        if key == "seed":
+            raise InputError(
+                "`grid.seed`: a seed is nothing to choose by: set `num_restarts`, and "
+                "the first seed with --set seed=N"
+            )
+        # Runs with different values would be scored on different questions.
+        if {key, key.split(".")[0]}.intersection(_FIXED_KEYS):
+            raise InputError(
+                f"`grid.{key}`: its values would be scored on different questions: "
+                "make a sweep for each"
+            )
     first_seed = command.settings().seed
     seeds = range(first_seed, first_seed + settings.num_restarts)
     folds = [fold.name for fold in command.folds] or [None]
@@ -123,19 +134,6 @@ def plan_runs(settings: sweeps.SweepConfig, command: Command) -> list[Run]:
     return list(runs.values())
 
 
-def _check_key(key: str) -> None:
-    if key == "seed":
-        raise InputError(
-            "`grid.seed`: a seed is nothing to choose by: set `num_restarts`, and the "
-            "first seed with --set seed=N"
-        )
-    if {key, key.split(".")[0]}.intersection(_FIXED_KEYS):
-        raise InputError(
-            f"`grid.{key}`: its values would be scored on different questions: make a "
-            "sweep for each"
-        )
-
-
 def _plan_run(
     command: Command,
     point: Mapping[str, Any],
@@ -149,11 +147,7 @@ def _plan_run(
     # As in the configuration, where 5e-5, text to YAML, is a number.
     pairs = {key: operator.attrgetter(key)(settings) for key in point} | {"seed": seed}
     in_name = {"fold": fold, MODEL_KEY: model and model.name, **pairs}
-    name = ",".join(
-        f"{key}={urllib.parse.quote(show(value), safe='+')}"
-        for key, value in in_name.items()
-        if key in pairs or value is not None
-    )
+    name = run_name({k: v for k, v in in_name.items() if k in pairs or v is not None})
     if len(name) > MAX_NAME_LENGTH:
         raise InputError(
             f"`grid`: a run's directory would be called {name[:60]}..., {len(name)} "
@@ -167,6 +161,11 @@ def _plan_run(
         fold=fold,
         model=model,
     )
+
+
+def run_name(values: Mapping[str, Any]) -> str:
+    quoted = {k: urllib.parse.quote(show(v), safe="+") for k, v in values.items()}
+    return ",".join(f"{key}={value}" for key, value in quoted.items())
 
 
 def show(value: Any) -> str:

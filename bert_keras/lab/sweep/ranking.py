@@ -1,109 +1,173 @@
-"""Models and baselines that learnt the same share of the labels, best first."""
+"""Models and baselines that learnt the same share of the labels, and what the figures
+allow to say about them."""
 
 import itertools
+import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bert_keras.checkpoints import run_directory
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import tasks
-from bert_keras.kinds import registry
+from bert_keras.kinds.kind import Labelled
 from bert_keras.lab.sweep import bootstrap, directory, scores
 from bert_keras.labelled import answers
+from bert_keras.pages import markdown
 
 _SEED = 12345
 
 
 @dataclass(frozen=True, kw_only=True)
-class Candidate:
-    name: str
-    is_baseline: bool
-    points: Mapping[float, scores.Point]
-    """By share of the labels, ascending; the runs of each by seed."""
-
-    @property
-    def num_failed(self) -> int:
-        return sum(point.num_failed for point in self.points.values())
-
-    @property
-    def num_majority(self) -> int:
-        """Counts runs that learnt nothing; a baseline may have one answer for all."""
-        num_runs = sum(point.num_majority for point in self.points.values())
-        return 0 if self.is_baseline else num_runs
-
-
-@dataclass(frozen=True, kw_only=True)
 class Ranking:
-    fraction: float
-    num_examples: int
-    best: Candidate
-    others: tuple[tuple[Candidate, bootstrap.Interval | None], ...]
-    """The rest, best first, and how much better the best is; `None`: fewer than two
-    seeds in common, or than `bootstrap.MIN_EXAMPLES` dev examples."""
+    num_labels: int
+    """Number of labelled examples that each run learnt from."""
+    num_dev: int
+    points: tuple[scores.Point, ...]
+    """The models and baselines with a score, the highest mean first."""
+    differences: tuple[bootstrap.Interval | None, ...]
+    """By how much the first point is better than each of the others; `None`: fewer than
+    two seeds in common, or than `bootstrap.MIN_EXAMPLES` dev examples."""
 
     @property
-    def model_is_worth_it(self) -> bool:
-        """Whether a model is best, and clearly better than all baselines."""
-        baselines = [interval for other, interval in self.others if other.is_baseline]
-        is_better = bool(baselines) and all(i and i.low > 0 for i in baselines)
-        return is_better and not self.best.is_baseline
+    def best(self) -> list[scores.Point]:
+        """Returns the points with the highest mean, several of which are tied."""
+        means = [statistics.fmean(point.scores) for point in self.points]
+        is_best = [math.isclose(mean, means[0], rel_tol=1e-9) for mean in means]
+        return list(itertools.compress(self.points, is_best))
+
+    @property
+    def others(self) -> list[tuple[scores.Point, bootstrap.Interval | None]]:
+        return list(zip(self.points[1:], self.differences, strict=True))
+
+    @property
+    def model_beats_baselines(self) -> bool:
+        """Whether a model is best, and significantly better than all baselines."""
+        of_baselines = [i for point, i in self.others if point.is_baseline]
+        is_better = bool(of_baselines) and all(i and i.low > 0 for i in of_baselines)
+        return is_better and not self.points[0].is_baseline
 
 
 def rank(
-    candidates: Sequence[Candidate],
-    fraction: float,
+    points: Sequence[scores.Point],
     *,
     sweep_dir: Path,
-    kind: tasks.TaskKind,
+    kind: Labelled,
     metric: str,
     labels: Sequence[str],
 ) -> Ranking | None:
-    """Ranks the candidates that learnt a share of the labels; `None`: none did."""
-    present = [c for c in candidates if c.points[fraction].finished]
-    if not present:
+    """Ranks points that learnt the same share of the labels; `None`: none has a score.
+
+    Raises an `InputError` if their runs did not answer the same examples.
+    """
+    points = [point for point in points if point.scores]
+    if not points:
         return None
-    runs = {c.name: c.points[fraction].finished for c in present}
-    first, *rest = sorted(
-        present, key=lambda c: -statistics.fmean(c.points[fraction].scores)
-    )
-    seen: tuple[Path, list[int]] | None = None
-    known = {}
-    answered = registry.labelled(kind)
-    for outcome in itertools.chain(*runs.values()):
+    points.sort(key=lambda point: statistics.fmean(point.scores), reverse=True)
+    finished = [outcome for point in points for outcome in point.finished]
+    # 1. The answers of all runs, as sums over the same examples.
+    sums, lines, first_path = {}, [], None
+    for outcome in finished:
         path = directory.run_path(sweep_dir, outcome.run.name)
         path /= run_directory.ANSWERS_NAME
-        records = answers.read_answers(path, answered.record)
-        rows = [record.model_dump() for record in records]
-        lines = [row["line"] for row in rows]
-        seen = seen or (path, lines)
-        if lines != seen[1]:
-            raise InputError(f"{path}: not about the same examples as {seen[0]}")
-        known[outcome.run.name] = answered.score(rows, metric, labels=labels)
-    num_examples = len(seen[1]) if seen else 0
-    resampled = bootstrap.resample(known, seed=_SEED)
+        rows = [r.model_dump() for r in answers.read_answers(path, kind.record)]
+        if first_path is None:
+            first_path, lines = path, [row["line"] for row in rows]
+        elif lines != [row["line"] for row in rows]:
+            raise InputError(f"{path}: not about the same examples as {first_path}")
+        sums[outcome.run.name] = kind.score(rows, metric, labels=labels)
+    resampled = bootstrap.resample(sums, seed=_SEED)
 
-    def by_seed(candidate: Candidate) -> dict:
+    # 2. Differences of the first point from each other one. The intervals hold together
+    # for all pairs, since the best of several models was also lucky.
+    def by_seed(point: scores.Point) -> dict:
         return {
             outcome.run.settings.seed: (outcome.score, resampled[outcome.run.name])
-            for outcome in runs[candidate.name]
+            for outcome in point.finished
         }
 
-    intervals = [
+    first, *others = points
+    differences = [
         bootstrap.difference(
             *(by_seed(first), by_seed(other)),
-            num_examples=num_examples,
-            num_comparisons=len(present) * len(rest) // 2,
+            num_examples=len(lines),
+            num_comparisons=math.comb(len(points), 2),
         )
-        if num_examples >= bootstrap.MIN_EXAMPLES
+        if len(lines) >= bootstrap.MIN_EXAMPLES
         else None
-        for other in rest
+        for other in others
     ]
-    sizes = [o.num_train_examples or 0 for o in itertools.chain(*runs.values())]
     return Ranking(
-        fraction=fraction,
-        num_examples=round(statistics.fmean(sizes)),
-        best=first,
-        others=tuple(zip(rest, intervals, strict=True)),
+        num_labels=round(
+            statistics.fmean(outcome.num_train_examples or 0 for outcome in finished)
+        ),
+        num_dev=len(lines),
+        points=tuple(points),
+        differences=tuple(differences),
     )
+
+
+def conclusions(rankings: Sequence[Ranking], *, metric: str) -> list[str]:
+    """Returns sentences on whether a model is worth it, and which one.
+
+    Args:
+        rankings: at least one, by number of labels, ascending.
+    """
+    points = list(itertools.chain(*(ranking.points for ranking in rankings)))
+    names = dict.fromkeys(point.values[0] for point in points if point.is_baseline)
+    baselines = _join(list(names))
+    worth = [ranking.model_beats_baselines for ranking in rankings]
+    # The smallest number of labels from which on a model stays worth it.
+    start = next((n for n in range(len(worth)) if all(worth[n:])), len(worth))
+    if start < len(worth):
+        count = f"{rankings[start].num_labels:,} labelled examples"
+        is_last = start == len(worth) - 1
+        first = (
+            f"{f'With {count}' if is_last else f'From {count} on'}, a model is worth "
+            f"it: significantly better than {baselines}."
+        )
+    elif any(worth):
+        first = (
+            f"A model is significantly better than {baselines} with some numbers of "
+            "labels, but not with the largest."
+        )
+    elif all(len(point.scores) < 2 for point in points):
+        first = (
+            "One seed does not show how far scores vary from training to training, so "
+            "no difference is called significant: give more with --seeds."
+        )
+    else:
+        first = (
+            "With no number of labels here is a model significantly better than "
+            f"{baselines}."
+        )
+    return [first, *(_compare(ranking, metric) for ranking in reversed(rankings))]
+
+
+def _compare(ranking: Ranking, metric: str) -> str:
+    """Compares the best models or baselines at a number of labels with the others."""
+    best = [point.values[0] for point in ranking.best]
+    how = "are tied for the highest" if len(best) > 1 else "has the highest"
+    spread = markdown.spread(ranking.points[0].scores, digits=3)
+    text = (
+        f"With {ranking.num_labels:,} labelled examples {_join(best)} {how} {metric}, "
+        f"{spread}"
+    )
+    it = best[0] if len(best) > 1 else "it"
+    for is_significant, what in (
+        (True, f"{it} is significantly better than"),
+        (False, f"{it} is not significantly better than"),
+    ):
+        others = [
+            f"{other.values[0]} (by {i.difference:.3f}, {i.low:.3f} to {i.high:.3f})"
+            for other, i in ranking.others
+            if i and (i.low > 0) == is_significant and other.values[0] not in best
+        ]
+        if others:
+            text += f"; {what} {_join(others)}"
+    return text + "."
+
+
+def _join(names: Sequence[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

@@ -9,12 +9,22 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, ownership, progress
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import sweeps
-from bert_keras.kinds import catalogue, registry
+from bert_keras.kinds import catalogue
+from bert_keras.kinds.kind import Labelled
+from bert_keras.lab.sweep import (
+    baselines,
+    drawings,
+    planning,
+    processes,
+    ranking,
+    scores,
+    summary,
+)
 from bert_keras.lab.sweep import directory as sweep_directory
-from bert_keras.lab.sweep import planning, processes, scores, summary
 
 logger = logging.getLogger(__name__)
 
@@ -38,41 +48,62 @@ def run_sweep(
     """Makes the unfinished runs of a sweep, and chooses one.
 
     A failed run does not stop the others; the next command tries it again. Each run
-    adds to results.tsv and report.md; scores.png, best.json and `best` come at the end.
-    Returns all runs, also those of another grid in the directory; one at least has a
-    score.
+    adds to results.tsv and report.md; pictures, sweep.json and `best` come at the end.
+    A command with `models` compares them, with each other and with baselines. Returns
+    all finished runs of the directory, also those of another grid or of other models;
+    one at least has a score.
 
     Raises:
         Stopped: SIGTERM or SIGHUP came; the processes were ended.
         KeyboardInterrupt: Ctrl-C came; the processes were ended.
     """
+    # 1. Refuse what cannot be run, before anything is written.
     files.check_is_local(output_dir, "a sweep")
-    check_num_jobs(num_jobs)
+    if num_jobs < 1:
+        raise InputError(f"--jobs must be at least 1, got {num_jobs}")
+    base, directory = command.settings(), Path(output_dir)
+    kind = catalogue.find(base)
     criterion = make_criterion(settings, command)
+    if command.models and criterion.metric not in kind.resampled:
+        raise InputError(f"`compare` has no paired bootstrap of {criterion.metric!r}")
     planned = planning.plan_runs(settings, command)
-    directory = Path(output_dir)
+    # 2. One owner of the directory, which keeps to the same data and settings.
     with ownership.owned(directory) as owner:
         sweep_directory.claim(directory, command)
-        task = command.settings().task
-        sweep = Sweep(directory=directory, task=task, criterion=criterion)
-        sweep.resume(list(settings.grid), planned)
+        sweep = Sweep(directory=directory, settings=base, criterion=criterion)
+        model_key = [planning.MODEL_KEY] if command.models else []
+        sweep.resume([*model_key, *settings.grid], planned)
+        # 3. Baselines of compared models, in this process.
+        labels: Sequence[str] = ()
+        if command.models:
+            data = catalogue.read_parts(command.train, command.dev, base)
+            labels = data.task.labels or ()
+            sweep.baselines = baselines.make_runs(
+                directory, sweep.runs.values(), data, metric=criterion.metric
+            )
+            del data  # the memory is for the processes
+        # 4. The runs, each in a process.
         lock = owner.descriptor
         with processes.Processes(runner, num_slots=num_jobs, lock=lock) as jobs:
             sweep.make_runs(command, jobs)
+        # 5. The page, and the choice.
+        if command.models:
+            sweep.rank(kind, labels)
+            summary.write_tables(sweep)
         summary.write_pictures(sweep)
         report = directory / summary.PAGE_NAME
-        if sweep.chosen is None:
+        key = planning.MODEL_KEY
+        scored = {o.run.value(key) for o in sweep.outcomes if o.score is not None}
+        failed = [model.name for model in command.models if model.name not in scored]
+        if failed or not scored:
+            which = f"{', '.join(failed)}: " if scored else ""
             raise InputError(
-                f"no run has a score: {report} says why; the same command tries again"
+                f"{which}no run has a score: {report} says why; run the same command "
+                "again to retry"
             )
         summary.write_best(sweep)
         logger.info("report in %s", report)
         return sweep
-
-
-def check_num_jobs(num_jobs: int) -> None:
-    if num_jobs < 1:
-        raise InputError(f"--jobs must be at least 1, got {num_jobs}")
 
 
 def make_criterion(
@@ -80,26 +111,24 @@ def make_criterion(
 ) -> scores.Criterion:
     """Returns the metric, goal and choice of a sweep, with the task's defaults."""
     base, metric = command.settings(), settings.metric
-    kind = registry.labelled(catalogue.task_kind(base))
     if metric is None:
-        labels = None
-        if kind.name == "tagging":
-            # Plain tags have no F1: the file tells.
-            labels = catalogue.read(command.train, base).describe().labels
+        # The file's labels decide: plain tags have no F1.
+        labels = catalogue.read(command.train, base).describe().labels
         metric = catalogue.main_metric(base, labels)
-    goal = settings.goal or ("min" if kind.metric(metric).better == "less" else "max")
-    # The best run of several folds had the easiest one.
-    choose = settings.choose or ("mean" if command.folds else "best")
-    return scores.Criterion(metric=metric, goal=goal, choose=choose)
+    is_less_better = catalogue.find(base).metric(metric).better == "less"
+    return scores.Criterion(
+        metric=metric,
+        goal=settings.goal or ("min" if is_less_better else "max"),
+        # The best run of several folds had the easiest one.
+        choose=settings.choose or ("mean" if command.folds else "best"),
+    )
 
 
 class Sweep(summary.State):
     """A sweep that makes its runs."""
 
-    def resume(
-        self, keys: Sequence[str], planned: Sequence[planning.Run]
-    ) -> list[planning.Run]:
-        """Writes the plan; returns `planned` with finished runs in place."""
+    def resume(self, keys: Sequence[str], planned: Sequence[planning.Run]) -> None:
+        """Reads the finished runs of the directory, and writes the plan."""
         earlier = sweep_directory.read_plan(self.directory)
         planned, others = planning.merge_plans(earlier.runs, planned)
         for run in (*others, *planned):
@@ -116,7 +145,24 @@ class Sweep(summary.State):
         self.keys = tuple(dict.fromkeys((*earlier.keys, *keys)))
         self._check_same_inputs()
         sweep_directory.write_plan(self.directory, self.keys, [*others, *planned])
-        return planned
+
+    def rank(self, kind: Labelled, labels: Sequence[str]) -> None:
+        """Ranks models and baselines at each share of the labels."""
+        by_share: dict[float, list[scores.Point]] = {}
+        share = self.keys.index(drawings.FRACTION_KEY)
+        for point in (*self.baseline_points, *self.points):
+            by_share.setdefault(point.values[share], []).append(point)
+        ranked = (
+            ranking.rank(
+                points,
+                sweep_dir=self.directory,
+                kind=kind,
+                metric=self.criterion.metric,
+                labels=labels,
+            )
+            for _, points in sorted(by_share.items())
+        )
+        self.rankings = [each for each in ranked if each is not None]
 
     def make_runs(self, command: planning.Command, jobs: processes.Processes) -> None:
         """Makes all unfinished runs, and writes the tables after each."""
@@ -157,15 +203,25 @@ class Sweep(summary.State):
                 outcome.score is not None and outcome.run.model == run.model
                 for outcome in self.ended.values()
             )
-            has_begun = sweep_directory.has_begun(self.directory, job.name)
-            if job.process.returncode == 2 and is_first and not has_begun:
+            # A run that has begun was accepted, with its data and checkpoint.
+            task = sweep_directory.run_path(self.directory, job.name)
+            task /= run_directory.TASK_NAME
+            if job.process.returncode == 2 and is_first and not task.is_file():
                 line = processes.last_line(processes.read_tail(job.log))
-                raise InputError(f"{line} (said by the first run, see {job.log})")
+                raise InputError(f"{line} (from the first run, see {job.log})")
             self.ended[job.name] = scores.Outcome(
                 run=run, score=None, evaluation={}, failure=job.ending
             )
         self._check_same_inputs()
-        logger.info("%s", self._line_of(job))
+        outcome = self.ended[job.name]
+        result = f"failed: {outcome.failure}"
+        if outcome.score is not None:
+            result = f"{self.criterion.metric} {outcome.score:.4f}"
+            if outcome.majority is not None:
+                result += f", at the majority class: {outcome.majority}"
+        count = f"[{len(self.ended)}/{len(self.runs)}]"
+        duration = progress.duration(time.monotonic() - job.start)
+        logger.info("%s %s: %s; %s", count, job.name, result, duration)
         summary.write_tables(self)
 
     def _read_outcome(self, run: planning.Run) -> None:
@@ -179,23 +235,12 @@ class Sweep(summary.State):
         finished = [o.run for o in self.ended.values() if o.evaluation]
         sweep_directory.check_same_inputs(self.directory, finished)
 
-    def _line_of(self, job: processes.Job) -> str:
-        outcome = self.ended[job.name]
-        result = f"failed: {outcome.failure}"
-        if outcome.score is not None:
-            result = f"{self.criterion.metric} {outcome.score:.4f}"
-            if outcome.majority is not None:
-                result += f", at the majority class: {outcome.majority}"
-        count = f"[{len(self.ended)}/{len(self.runs)}]"
-        seconds = time.monotonic() - job.start
-        return f"{count} {job.name}: {result}; {progress.duration(seconds)}"
-
     def _check_signal(self, received: int | None) -> None:
         if received is None:
             return
         message = (
             f"stopped by {processes.signal_name(received)} with {len(self.ended)} "
-            f"of {len(self.runs)} runs ended; the same command resumes with the others"
+            f"of {len(self.runs)} runs ended; run the same command again for the others"
         )
         if received == signal.SIGINT:
             logger.info("%s", message)

@@ -112,6 +112,11 @@ class Point:
         return statistics.stdev(self.scores) if len(self.scores) > 1 else None
 
     @property
+    def is_baseline(self) -> bool:
+        model = self.outcomes[0].run.model
+        return model is not None and model.is_baseline
+
+    @property
     def num_failed(self) -> int:
         return len(self.outcomes) - len(self.finished)
 

@@ -1,30 +1,53 @@
-"""The result of a sweep: results.tsv, report.md, pictures, best.json and `best`."""
+"""The result of a sweep: results.tsv, report.md, pictures, sweep.json and `best`.
 
+A sweep whose first axis is the model, a comparison, adds paired differences and
+baselines to the page and to sweep.json.
+"""
+
+import itertools
 import shlex
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-from bert_keras.core import files
-from bert_keras.lab.sweep import drawings, planning, scores
+import scipy.stats
+
+from bert_keras.checkpoints import run_directory
+from bert_keras.core import files, progress
+from bert_keras.core.settings import finetuning
+from bert_keras.lab.sweep import (
+    baselines,
+    bootstrap,
+    drawings,
+    planning,
+    ranking,
+    scores,
+)
 from bert_keras.pages import drawing, markdown
 
 PAGE_NAME = "report.md"
-PICTURE_NAME = "scores.png"
+JSON_NAME = "sweep.json"
+_PICTURE_NAME = "scores.png"
 _CURVE_NAME = "learning_curve.png"
 
 
 @dataclass(kw_only=True)
 class State:
     directory: Path
-    task: str
+    settings: finetuning.FinetuningConfig
+    """Settings of all runs, before the grid."""
     criterion: scores.Criterion
     keys: tuple[str, ...] = ()
     runs: dict[str, planning.Run] = field(default_factory=dict)
     """Runs by name, in the order of the plan."""
     ended: dict[str, scores.Outcome] = field(default_factory=dict)
     """Outcomes of the ended runs by name, in the order of their ends."""
+    baselines: list[scores.Outcome] = field(default_factory=list)
+    """Outcomes of the baselines of a comparison."""
+    rankings: list[ranking.Ranking] = field(default_factory=list)
+    """Rankings of a comparison, by number of labels, ascending."""
 
     @property
     def outcomes(self) -> list[scores.Outcome]:
@@ -40,11 +63,16 @@ class State:
         return scores.points_of(self.outcomes, self.keys)
 
     @property
+    def baseline_points(self) -> list[scores.Point]:
+        return scores.points_of(self.baselines, self.keys)
+
+    @property
     def curve(self) -> dict[str, drawings.Line]:
         """Returns a learning curve's lines; none without two `train_fraction`."""
         if drawings.FRACTION_KEY not in self.keys:
             return {}
-        lines = drawings.curve_lines(self.points, self.keys)
+        points = [*self.baseline_points, *self.points]
+        lines = drawings.curve_lines(points, self.keys)
         return lines if any(len(line) > 1 for line in lines.values()) else {}
 
     @property
@@ -56,6 +84,14 @@ class State:
     def chosen(self) -> tuple[scores.Point, scores.Outcome] | None:
         return scores.choose(self.points, self.criterion)
 
+    @property
+    def conclusions(self) -> list[str]:
+        """Returns what the differences of a comparison allow to say, in sentences."""
+        metric = self.criterion.metric
+        if not self.rankings:
+            return []
+        return ranking.conclusions(self.rankings, metric=metric)
+
 
 def write_tables(state: State) -> None:
     """Writes the table of the runs and the page, also of an unfinished sweep."""
@@ -65,44 +101,94 @@ def write_tables(state: State) -> None:
 
 def write_pictures(state: State) -> None:
     """Draws the scores of all runs, and with several fractions a learning curve."""
-    metric, task = f"{state.criterion.metric} on dev", state.task
+    metric, task = f"{state.criterion.metric} on dev", state.settings.task
+    baselines = state.baseline_points
     pictures = {
-        PICTURE_NAME: lambda: drawings.draw_points(
-            *(state.points, state.keys),
+        _PICTURE_NAME: lambda: drawings.draw_points(
+            *([*baselines, *state.points], state.keys),
             criterion=state.criterion,
+            chosen=state.chosen,
             title=f"{task}: {metric}",
         )
     }
     if lines := state.curve:
         pictures[_CURVE_NAME] = lambda: drawings.draw_curve(
-            lines, metric=metric, title=f"{task}: learning curve"
+            lines,
+            metric=metric,
+            title=f"{task}: learning curve",
+            baselines={str(point.values[0]) for point in baselines},
         )
     for name, draw in pictures.items():
         files.write_atomically(state.directory / name, drawing.as_png(draw))
 
 
 def write_best(state: State) -> None:
-    """Writes best.json and makes `best` a link to the directory of the chosen run; a
+    """Writes sweep.json and makes `best` a link to the directory of the chosen run; a
     run must have been chosen."""
-    point, best = cast(tuple[scores.Point, scores.Outcome], state.chosen)
-    values = {
-        "run": f"runs/{best.run.name}",
-        "metric": state.criterion.metric,
-        "goal": state.criterion.goal,
-        "choose": state.criterion.choose,
-        "score": best.score,
-        "mean_of_point": point.mean,
-        "deviation_of_point": point.deviation,
-        "point": dict(zip(state.keys, point.values, strict=True)),
-        "seed": best.run.settings.seed,
-        **({} if best.run.fold is None else {"fold": best.run.fold}),
-        "eval": dict(best.evaluation),
-    }
-    files.write_json(state.directory / "best.json", values, ensure_ascii=False)
+    facts = as_json(state)
+    files.write_json(state.directory / JSON_NAME, facts, ensure_ascii=False)
     temporary = state.directory / ".best.tmp"
     temporary.unlink(missing_ok=True)
-    temporary.symlink_to(values["run"], target_is_directory=True)
+    temporary.symlink_to(facts["chosen"]["run"], target_is_directory=True)
     temporary.replace(state.directory / "best")
+
+
+def as_json(state: State) -> dict[str, Any]:
+    point, best = cast(tuple[scores.Point, scores.Outcome], state.chosen)
+
+    def run_json(outcome: scores.Outcome) -> dict[str, Any]:
+        run = outcome.run
+        return {
+            "run": f"runs/{run.name}",
+            "seed": run.settings.seed,
+            **({} if run.fold is None else {"fold": run.fold}),
+            "state": outcome.state,
+            "score": outcome.score,
+            "seconds": outcome.seconds,
+            "num_train_examples": outcome.num_train_examples,
+        }
+
+    def point_json(point: scores.Point) -> dict[str, Any]:
+        return {
+            "point": dict(zip(state.keys, point.values, strict=True)),
+            "mean": point.mean,
+            "deviation": point.deviation,
+        }
+
+    def points_json(points: Sequence[scores.Point]) -> list[dict[str, Any]]:
+        return [point_json(p) | {"runs": [*map(run_json, p.outcomes)]} for p in points]
+
+    criterion = state.criterion
+    facts = {
+        "task": state.settings.task,
+        "metric": criterion.metric,
+        "goal": criterion.goal,
+        "choose": criterion.choose,
+        "chosen": {**run_json(best), **point_json(point), "eval": best.evaluation},
+        "points": points_json(state.points),
+    }
+    if state.rankings:
+        facts["baselines"] = points_json(state.baseline_points)
+        facts["confidence"] = bootstrap.CONFIDENCE
+        facts["differences"] = [
+            {
+                "num_train_examples": ranking.num_labels,
+                "num_dev_examples": ranking.num_dev,
+                "best": [best.values[0] for best in ranking.best],
+                "model_beats_baselines": ranking.model_beats_baselines,
+                "first": ranking.points[0].values[0],
+                "others": [
+                    {
+                        "name": other.values[0],
+                        **(interval._asdict() if interval else {}),
+                    }
+                    for other, interval in ranking.others
+                ],
+            }
+            for ranking in state.rankings
+        ]
+        facts["conclusions"] = state.conclusions
+    return facts
 
 
 def runs_tsv(state: State) -> str:
@@ -126,34 +212,36 @@ def runs_tsv(state: State) -> str:
     return "".join("\t".join(row) + "\n" for row in rows)
 
 
-def points_table(state: State) -> str:
-    """Returns the grid points in Markdown, the chosen one in bold."""
-    chosen = state.chosen
+def points_table(state: State, points: Sequence[scores.Point]) -> str:
+    """Returns grid points in Markdown, the chosen one in bold."""
     rows = []
-    for point in state.points:
+    for point in points:
         best = point.best(state.criterion)
+        seconds = [o.seconds for o in point.finished if o.seconds is not None]
+        sizes = [o.num_train_examples for o in point.finished if o.num_train_examples]
         row = [
             *map(planning.show, point.values),
             str(len(point.scores)),
-            _number(point.mean),
-            _number(point.deviation),
-            _number(None if best is None else best.score),
+            *(
+                "" if value is None else f"{value:.4f}"
+                for value in (point.mean, point.deviation, best and best.score)
+            ),
             str(point.num_failed),
             str(point.num_majority),
+            f"{statistics.fmean(sizes):,.0f}" if sizes else "",
+            progress.duration(statistics.fmean(seconds)) if seconds else "",
         ]
-        is_chosen = chosen is not None and point.values == chosen[0].values
+        is_chosen = state.chosen is not None and point.values == state.chosen[0].values
         rows.append([f"**{c}**" if is_chosen and c else c for c in row])
     header = [*state.keys, "n", "mean", "deviation", "best", "failed", "majority"]
-    return markdown.table(header, rows)
+    return markdown.table([*header, "labels", "time"], rows)
 
 
 def lines(state: State) -> list[str]:
-    """Returns the table of grid points and the chosen run, for people."""
-    return [*points_table(state).splitlines(), chosen_line(state)]
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
+    """Returns what a sweep prints: conclusions, or grid points and the chosen run."""
+    if state.conclusions:
+        return state.conclusions
+    return [*points_table(state, state.points).splitlines(), chosen_line(state)]
 
 
 def chosen_line(state: State) -> str:
@@ -175,24 +263,56 @@ def chosen_line(state: State) -> str:
 
 
 def page(state: State) -> str:
-    states = [outcome.state for outcome in state.outcomes]
-    parts = [
-        f"# Sweep: {state.task}",
+    return "\n\n".join(_parts(state)) + "\n"
+
+
+def _parts(state: State) -> Iterator[str]:
+    metric, states = state.criterion.metric, [o.state for o in state.outcomes]
+    title = "Comparison" if planning.MODEL_KEY in state.keys else "Sweep"
+    yield f"# {title}: {markdown.literal(state.settings.task)}"
+    if state.conclusions:
+        yield f"**{markdown.literal(state.conclusions[0], max_length=2000)}**"
+    yield (
         f"{len(state.outcomes)} of {len(state.runs)} runs have ended, "
         f"{states.count('failed')} of them failed and {states.count('majority')} at "
-        "the majority class.",
-        chosen_line(state),
-        *_use(state),
-        points_table(state),
-        _EXPLANATION.format(
-            metric=state.criterion.metric, how=_HOW[state.criterion.choose]
-        ),
-        *([_FOLDS] if state.num_folds else []),
-        *_picture(state),
-        *_notes("Failed runs", state, "failure"),
-        *_notes("Runs at the majority class", state, "majority"),
-    ]
-    return "\n\n".join(parts) + "\n"
+        "the majority class."
+    )
+    yield chosen_line(state)
+    if state.chosen is not None and state.is_finished:
+        model = shlex.quote(str(state.directory / "best"))
+        yield (
+            f"`--model {model}` gives it to `bert-keras predict`, `evaluate` and "
+            "`export`."
+        )
+    yield points_table(state, state.points)
+    yield _EXPLANATION.format(metric=metric, how=_HOW[state.criterion.choose])
+    if state.num_folds:
+        yield _FOLDS
+    if state.is_finished:
+        yield f"![{metric} of each run]({_PICTURE_NAME})"
+        if state.curve:
+            yield f"![{metric} against labels]({_CURVE_NAME})"
+    if state.rankings:
+        yield from _differences(state)
+        yield "## Baselines"
+        yield points_table(state, state.baseline_points)
+        names = dict.fromkeys(point.values[0] for point in state.baseline_points)
+        described = [f"- {name}: {baselines.DESCRIPTIONS[name]}." for name in names]
+        yield "The baselines learnt from the same examples as the models:"
+        yield "\n".join(described)
+    for title, attribute in (
+        ("Failed runs", "failure"),
+        ("Runs at the majority class", "majority"),
+    ):
+        notes = {o.run.name: getattr(o, attribute) for o in state.outcomes}
+        listed = [
+            f"- `{name}`: {markdown.literal(note, max_length=markdown.MAX_TEXT_LENGTH)}"
+            for name, note in notes.items()
+            if note
+        ]
+        if listed:
+            yield f"## {title}"
+            yield "\n".join(listed)
 
 
 _HOW = {
@@ -207,9 +327,10 @@ _HOW = {
 }
 
 _EXPLANATION = (
-    "n, mean, deviation (of the sample) and best: `{metric}` on dev of the runs that "
-    "did not fail, those at the majority class, which learnt nothing, included. Chosen "
-    "is {how}. Each run is in `results.tsv`, its output in `logs`."
+    "The columns n, mean, deviation (of the sample) and best are about the `{metric}` "
+    "on dev of the runs that did not fail. Runs at the majority class, which learnt "
+    "nothing, count. The chosen run is {how}. The time is the mean wall time of a run "
+    "on this machine. `results.tsv` lists each run, and `logs` has its output."
 )
 
 _FOLDS = (
@@ -220,29 +341,40 @@ _FOLDS = (
 )
 
 
-def _use(state: State) -> Iterator[str]:
-    if state.chosen is not None and state.is_finished:
-        model = shlex.quote(str(state.directory / "best"))
+def _differences(state: State) -> Iterator[str]:
+    yield "## Paired differences"
+    _, *sentences = state.conclusions
+    yield "\n".join(f"- {markdown.literal(s, max_length=2000)}" for s in sentences)
+    settings = run_directory.flat(state.settings.model_dump(mode="json"))
+    changed = run_directory.changed_settings(settings, finetuning.FinetuningConfig)
+    listed = [f"`{k}={markdown.literal(str(v))}`" for k, v in changed.items()]
+    yield (
+        "Each model is tuned in the same way on the same examples: a share of the "
+        "training file, chosen by a hash of the seed and of the example, the smaller "
+        "inside the larger. Settings of `finetune` that differ from its defaults: "
+        f"{', '.join(listed) or 'none'}. They were tuned for none of the models: other "
+        "settings may suit one better."
+    )
+    num_dev = state.rankings[0].num_dev
+    if num_dev < bootstrap.MIN_EXAMPLES:
         yield (
-            f"`--model {model}` gives it to `bert-keras predict`, `evaluate` and "
-            "`export`."
+            f"The dev file has {num_dev} examples: with fewer than "
+            f"{bootstrap.MIN_EXAMPLES} no difference is called significant."
         )
-
-
-def _picture(state: State) -> Iterator[str]:
-    if state.is_finished:
-        yield f"![{state.criterion.metric} of each run]({PICTURE_NAME})"
-        if state.curve:
-            yield f"![{state.criterion.metric} against labels]({_CURVE_NAME})"
-
-
-def _notes(title: str, state: State, attribute: str) -> Iterator[str]:
-    length = markdown.MAX_TEXT_LENGTH
-    lines = [
-        f"- `{outcome.run.name}`: {markdown.literal(note, max_length=length)}"
-        for outcome in state.outcomes
-        if (note := getattr(outcome, attribute))
-    ]
-    if lines:
-        yield f"## {title}"
-        yield "\n".join(lines)
+    points = itertools.chain(*(ranking.points for ranking in state.rankings))
+    num_seeds = max(len(point.scores) for point in points)
+    caution = "With one seed there are none."
+    if num_seeds > 1:
+        factor = scipy.stats.t.ppf((1 + bootstrap.CONFIDENCE) / 2, num_seeds - 1)
+        caution = (
+            f"With {num_seeds} seeds Student's t is {factor:.1f} for one pair, with "
+            "many 2.0."
+        )
+    yield (
+        "The differences in brackets are those of the means, with intervals of "
+        f"{100 * bootstrap.CONFIDENCE:.0f} % that hold together for all pairs at one "
+        "number of labels (Bonferroni). They contain the chance of training, by "
+        "Student's t from the seeds that both have, and that of the dev examples, from "
+        f"{bootstrap.NUM_RESAMPLES:,} resamples of the {num_dev:,}. {caution} The best "
+        "is the best on this dev file, and a little lucky on it."
+    )

@@ -96,23 +96,21 @@ def test_table_is_computed(tmp_path):
         "eval_baseline": {"commonest_token": "the", "masked_lm_accuracy": 0.0592},
     }
     (run / "results.json").write_text(json.dumps(results))
-    contenders = [
+    points = [
         {
-            "name": name,
-            "runs": [
-                {"train_fraction": 0.3, "score": 0.1},
-                *({"train_fraction": 1.0, "score": score} for score in scores),
-            ],
+            "point": {"model": name, "train_fraction": fraction},
+            "runs": [{"score": score} for score in scores],
         }
-        for name, scores in (
-            ("TF-IDF, linear", [0.5, 0.5]),
-            ("pretrained", [0.6, 0.62]),
-            ("pretrained, random", [0.333]),
+        for name, fraction, scores in (
+            ("TF-IDF, linear", 1, [0.5, 0.5]),
+            ("pretrained", 0.3, [0.1]),
+            ("pretrained", 1, [0.6, None, 0.62]),
+            ("pretrained, random", 1, [0.333]),
         )
     ]
     (tmp_path / "compared").mkdir()
-    (tmp_path / "compared/comparison.json").write_text(
-        json.dumps({"contenders": contenders})
+    (tmp_path / "compared/sweep.json").write_text(
+        json.dumps({"baselines": points[:1], "points": points[1:]})
     )
     assert list(demo.table(tmp_path)) == [
         "held-out accuracy, mean and deviation",
@@ -173,7 +171,7 @@ def test_a_stopped_command_stops_the_demo(monkeypatch):
         return subprocess.CompletedProcess([], returncode=143, stdout="")
 
     monkeypatch.setattr(subprocess, "run", stopped)
-    with pytest.raises(Stopped, match="`bert-keras vocab` was stopped; give") as raised:
+    with pytest.raises(Stopped, match="`bert-keras vocab` was stopped; run") as raised:
         demo._run_command(["vocab"])
     assert raised.value.exit_code == 143
 

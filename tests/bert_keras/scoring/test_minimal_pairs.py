@@ -103,7 +103,7 @@ def test_the_interval_of_a_group_is_scipys(right, number):
     assert (group.low, group.high) == pytest.approx(tuple(expected), abs=1e-5)
 
 
-@pytest.mark.parametrize("share", [0.8, 0.97])
+@pytest.mark.parametrize("share", [0.5, 0.8, 0.97])
 def test_the_interval_of_the_mean_covers_as_often_as_it_says(share):
     draw, covered = np.random.default_rng(1), 0
     for _ in range(400):
@@ -111,7 +111,7 @@ def test_the_interval_of_the_mean_covers_as_often_as_it_says(share):
         mean = tally_of(**{f"g{n}": (int(r), 20) for n, r in enumerate(right)}).mean()
         assert 0 <= mean.low <= mean.share <= mean.high <= 1
         covered += mean.low <= share <= mean.high
-    assert 0.92 <= covered / 400 <= 0.99
+    assert 0.93 <= covered / 400 <= 0.99
 
 
 def test_the_table():
@@ -120,7 +120,7 @@ def test_the_table():
         "group               pairs   right   95 % interval",
         "agreement              10  100.0%   72.2% - 100.0%",
         "islands                 4   25.0%    4.6% -  69.9%",
-        "mean of 2 groups       14   62.5%   45.3% -  85.0%",
+        "mean of 2 groups       14   62.5%   36.7% -  82.8%",
     ]
 
 

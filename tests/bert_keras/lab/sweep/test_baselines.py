@@ -27,7 +27,7 @@ def texts(kind, *rows) -> text_forms.TextDataset:
 def scores(name, train, dev) -> dict[str, float]:
     task = train.describe()
     predict = baselines.learn(name, train, task)
-    answers = baselines.answer(dev, predict(dev), task)
+    answers = baselines.make_answers(dev, predict(dev), task)
     list(answers.records(threshold=answers.best_threshold()))
     return answers.scores()
 
@@ -41,12 +41,12 @@ def test_classes():
     dev = texts(
         "classification", ("lovely film", "good"), ("awful", "bad"), ("dull", "bad")
     )
-    assert scores(baselines.COMMONEST, train, dev)["accuracy"] == pytest.approx(1 / 3)
+    assert scores(baselines.MOST_COMMON, train, dev)["accuracy"] == pytest.approx(1 / 3)
     found = scores(baselines.LINEAR, train, dev)
     assert found["accuracy"] == 1 and found["loss"] < 0.7
 
 
-def test_the_commonest_terms_are_counted(monkeypatch):
+def test_the_most_common_terms_are_counted(monkeypatch):
     train = texts("classification", ("good good rare", "x"), ("bad bad", "y"))
     terms = []
     for limit in (1000, 2):
@@ -66,14 +66,14 @@ def test_words_of_the_two_sides_of_a_pair_differ():
     assert scores(baselines.LINEAR, train, train)["accuracy"] == 1
 
 
-@pytest.mark.parametrize("name", [baselines.COMMONEST, baselines.LINEAR])
+@pytest.mark.parametrize("name", [baselines.MOST_COMMON, baselines.LINEAR])
 def test_a_share_without_all_labels_still_answers(name):
     whole = texts("classification", ("one", "x"), ("two", "y"), ("three", "z"))
     task = whole.describe()
     for rows in ([0], [0, 1]):
         logits = baselines.learn(name, whole.subset(rows), task)(whole)
         assert logits.shape == (3, 3) and np.isfinite(logits).all()
-        assert np.isfinite(baselines.answer(whole, logits, task).scores()["loss"])
+        assert np.isfinite(baselines.make_answers(whole, logits, task).scores()["loss"])
     empty = texts("classification", ("", "x"), ("  ", "y"), ("", "y"))
     assert scores(name, empty, empty)["accuracy"] == pytest.approx(2 / 3)
 
@@ -82,13 +82,13 @@ def test_numbers_and_several_labels():
     rows = [("bad", "1"), ("fine", "2"), ("great", "3")] * 4
     numbers = texts("regression", *rows)
     assert scores(baselines.LINEAR, numbers, numbers)["pearson"] > 0.95
-    assert scores(baselines.COMMONEST, numbers, numbers)["pearson"] == 0
+    assert scores(baselines.MOST_COMMON, numbers, numbers)["pearson"] == 0
     several = texts(
         "multi_label",
         *[("bad", ("angry",)), ("great fine", ("glad", "calm")), ("it", ())] * 4,
     )
     assert scores(baselines.LINEAR, several, several)["macro_f1"] == 1
-    assert scores(baselines.COMMONEST, several, several)["macro_f1"] == 0
+    assert scores(baselines.MOST_COMMON, several, several)["macro_f1"] == 0
 
 
 def test_tags():
@@ -104,8 +104,8 @@ def test_tags():
         ("Paris left", "B-PER O"),
         ("to Paris", "O B-LOC"),
     )
-    assert baselines.NAMES["tagging"] == (baselines.COMMONEST, baselines.EACH_WORD)
-    assert scores(baselines.COMMONEST, train, train)["f1"] == 0
+    assert baselines.NAMES["tagging"] == (baselines.MOST_COMMON, baselines.EACH_WORD)
+    assert scores(baselines.MOST_COMMON, train, train)["f1"] == 0
     assert scores(baselines.EACH_WORD, train, train)["f1"] == pytest.approx(2 / 3)
     unknown = sentences(("by Rome", "O B-LOC"))
     assert scores(baselines.EACH_WORD, train, unknown)["f1"] == 0

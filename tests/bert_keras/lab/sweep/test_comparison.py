@@ -13,12 +13,13 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import sweeps
 from bert_keras.lab.sweep import (
     bootstrap,
-    comparison_page,
+    comparison,
     planning,
     ranking,
+    running,
     scores,
+    summary,
 )
-from bert_keras.lab.sweep import comparison as comparisons
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_finetune.py")))
 
@@ -37,24 +38,28 @@ def folder(tmp_path) -> Path:
     return tmp_path
 
 
-def compare(folder: Path, *models: str, output="out", **changes) -> list[str]:
-    return comparisons.run_comparison(
-        comparison_of(folder, *models, **changes),
-        output_dir=folder / output,
-        num_jobs=2,
-        runner=FAKE,
-    )
-
-
-def comparison_of(folder: Path, *models: str, **changes) -> comparisons.Comparison:
-    values = {"fractions": (1.0,), "num_seeds": 1, "task": "text", "overrides": ()}
-    values |= {"models": [str(folder / model) for model in models]} | changes
+def compare(
+    folder: Path, *models: str, output="out", task="text", overrides=(), **changes
+) -> list[str]:
     command = planning.Command(
+        task=task,
         train=str(folder / "train.tsv"),
         dev=(str(folder / "dev.tsv"),),
-        **{key: values.pop(key) for key in ("task", "overrides")},
+        overrides=overrides,
     )
-    return comparisons.Comparison(command=command, **values)
+    options = {"fractions": (1.0,), "num_seeds": 1} | changes
+    models = options.pop("models", [str(folder / model) for model in models])
+    num_jobs = options.pop("num_jobs", 2)
+    settings, command = comparison.plan(command, models, **options)
+    output_dir = folder / output
+    state = running.run_sweep(
+        settings, command, output_dir=output_dir, num_jobs=num_jobs, runner=FAKE
+    )
+    return summary.lines(state)
+
+
+def facts_of(folder: Path) -> dict:
+    return json.loads((folder / "out/sweep.json").read_text())
 
 
 def calls(folder: Path) -> list[str]:
@@ -71,21 +76,42 @@ def test_what_the_figures_say(folder, monkeypatch):
     sentences = compare(folder, *models, num_seeds=3, from_scratch=True)
     first, full = sentences
     assert first == (
-        "With 100 labelled examples, a model is worth it: clearly better than "
-        "commonest answer and TF-IDF, linear."
+        "With 100 labelled examples, a model is worth it: significantly better than "
+        "most common answer and TF-IDF, linear."
     )
-    clear, unclear = full.split("; the figures do not tell it from ")
-    assert re.match("With 100 labelled examples (good|near) is best, accuracy ", clear)
-    assert "; it is better than " in clear and "weak (by 0." in full
-    assert "weak, random (by 0." in clear
-    assert re.match(r"(near|good) \(by ", unclear)
-    facts = json.loads((folder / "out/comparison.json").read_text())
-    assert facts["said"] == sentences
-    text = (folder / "out/report.md").read_text()
-    assert f"**{first}**" in text.replace("&#45;", "-")
-    rows = [line for line in text.splitlines() if line.startswith("| good |")]
-    assert rows[0].count("±") == 1 and rows[1:] == ["| good | 0:00:20 |"]
+    better, similar = full.split("; it is not significantly better than ")
+    best = "With 100 labelled examples (good|near) has the highest accuracy, "
+    assert re.match(best, better)
+    assert "; it is significantly better than " in better and "weak (by 0." in full
+    assert "weak, random (by 0." in better
+    assert re.match(r"(near|good) \(by ", similar)
+    facts = facts_of(folder)
+    assert [*facts] == [
+        *("task", "metric", "goal", "choose", "chosen", "points", "baselines"),
+        *("confidence", "differences", "conclusions"),
+    ]
+    assert facts["conclusions"] == sentences
+    (difference,) = facts["differences"]
+    assert (difference["num_train_examples"], difference["num_dev_examples"]) == (
+        *(100, 400),
+    )
+    assert difference["model_beats_baselines"]
+    names = [other["name"] for other in difference["others"]]
+    assert {*difference["best"], *names} == {
+        *("weak", "good", "near", "weak, random", "most common answer"),
+        "TF-IDF, linear",
+    }
+    page = (folder / "out/report.md").read_text()
+    assert page.startswith(f"# Comparison: text\n\n**{first}**\n\n12 of 12 runs have")
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
+    assert {row[0].strip("| *"): row[-1] for row in rows if row[0] == "| good"} in (
+        {"good": "0:00:20 |"},
+        {},  # the chosen one is in bold
+    )
+    assert page.index("## Paired differences") < page.index("## Baselines")
+    assert "- TF-IDF, linear: scikit-learn's logistic regression" in page
     assert (folder / "out/scores.png").read_bytes().startswith(b"\x89PNG")
+    assert not (folder / "out/learning_curve.png").exists()
 
 
 def test_it_resumes_and_takes_more(folder):
@@ -102,10 +128,17 @@ def test_it_resumes_and_takes_more(folder):
     fewer = "train_fraction=0.1,seed=12345"
     assert calls(folder) == [f"good {fewer}", f"weak {fewer}", f"weak {runs[0]}"]
     assert all(path.stat().st_mtime_ns == time for path, time in baselines.items())
-    assert compare(folder, "good", "weak", **more) == sentences
     assert sentences[-1].startswith("With 10 labelled examples ")
-    # Fewer shares: the others stay and are not shown.
-    assert len(compare(folder, "good")) < len(sentences)
+    assert (folder / "out/learning_curve.png").exists()
+    # The same command again writes the same files.
+    written = {
+        name: (folder / "out" / name).read_bytes()
+        for name in ("sweep.json", "report.md", "results.tsv")
+    }
+    assert compare(folder, "good", "weak", **more) == sentences
+    assert all((folder / "out" / n).read_bytes() == b for n, b in written.items())
+    # All runs of the directory are compared, as in a sweep.
+    assert compare(folder, "good") == sentences
     assert calls(folder) == []
 
 
@@ -113,16 +146,16 @@ def test_failed_and_stuck_runs_are_named(folder):
     (folder / "frail").write_text("0.9 12345")
     (folder / "stuck").write_text("0.9 stuck")
     compare(folder, "frail", "stuck", num_seeds=2)
-    text = (folder / "out/report.md").read_text()
-    assert "Runs that failed and are left out: 1 of frail." in text
-    assert (
-        "Runs that learnt nothing, at the majority class, and count: 2 of stuck."
-    ) in text
-    facts = json.loads((folder / "out/comparison.json").read_text())
+    page = (folder / "out/report.md").read_text()
+    assert "1 of them failed and 2 at the majority class" in page
     # A first run that fails stops no other.
-    assert [run["seed"] for run in facts["contenders"][2]["runs"]] == [12346]
-    with pytest.raises(InputError, match="frail: no run has a score"):
-        compare(folder, "frail", output="other")
+    states = {
+        point["point"]["model"]: [run["state"] for run in point["runs"]]
+        for point in facts_of(folder)["points"]
+    }
+    assert states == {"frail": ["failed", "finished"], "stuck": ["majority"] * 2}
+    with pytest.raises(InputError, match="^frail: no run has a score: .*report.md"):
+        compare(folder, "frail", "good", output="other")
 
 
 def test_files_that_have_changed_since(folder, caplog):
@@ -132,7 +165,7 @@ def test_files_that_have_changed_since(folder, caplog):
     assert messages[-1] == f"report in {folder}/out/report.md"
     assert "1 runs, 0 finished already" in messages
     assert any(re.match(r"\[1/1\] model=good,.*: accuracy 0\.", m) for m in messages)
-    # Figures of a baseline that are gone are made again.
+    # Results of a baseline that are gone are computed again.
     for path in (folder / "out/runs").glob("baseline=*/results.json"):
         path.write_text("{}")
     assert compare(folder, "good") == sentences
@@ -155,7 +188,7 @@ def test_files_that_have_changed_since(folder, caplog):
         ({"num_seeds": 0}, "--seeds must be at least 1, got 0"),
         ({"task": "span"}, "`compare` is for texts and tagged words, got .* span"),
         ({"overrides": ("train_fraction=0.5",)}, "what --fractions says"),
-        ({"models": ["a", "./a"]}, "a model is there twice"),
+        ({"models": ["a", "./a"]}, "the same model is given twice"),
         ({"models": []}, "expected one model or more"),
         (
             {"models": ["good", "good, random"], "from_scratch": True},
@@ -174,65 +207,92 @@ def test_models_are_named_by_as_much_of_their_paths_as_tells_them_apart(folder):
         (("a/run", "b/run/", "b/other"), ["a/run", "b/run", "b/other"]),
         (("x/published", "own"), ["published", "own"]),
     ):
-        named = comparisons._name_models(comparison_of(folder, *models))
+        paths = [str(folder / model) for model in models]
+        named = comparison.name_models(paths, from_scratch=False)
         assert [model.name for model in named] == names
-        inits = [str(folder / model).rstrip("/") for model in models]
-        assert [model.init for model in named] == inits
+        assert [model.init for model in named] == [path.rstrip("/") for path in paths]
 
 
-RUNS = planning.plan_runs(
-    sweeps.SweepConfig(grid={"train_fraction": [1.0]}, num_restarts=2),
-    planning.Command(train="train.tsv", dev=("dev.tsv",)),
-)
-
-
-def candidate(name: str, score: float, *, is_baseline=False) -> ranking.Candidate:
+def point(name: str, *values: float, is_baseline=False) -> scores.Point:
+    model = planning.Model(name=name, init="x", is_baseline=is_baseline)
+    runs = planning.plan_runs(
+        sweeps.SweepConfig(grid={"train_fraction": [1.0]}, num_restarts=len(values)),
+        planning.Command(train="train.tsv", dev=("dev.tsv",), models=(model,)),
+    )
     outcomes = tuple(
-        scores.Outcome(
-            run=run, score=score, evaluation={}, seconds=1, num_train_examples=100
-        )
-        for run in RUNS
+        scores.Outcome(run=run, score=score, evaluation={}, num_train_examples=100)
+        for run, score in zip(runs, values, strict=True)
     )
-    point = scores.Point(values=(name, 1.0), outcomes=outcomes)
-    return ranking.Candidate(name=name, is_baseline=is_baseline, points={1.0: point})
+    return scores.Point(values=(name, 1.0), outcomes=outcomes)
 
 
-def report_of(best: ranking.Candidate, *others) -> comparison_page.Report:
-    return comparison_page.Report(
-        task="text",
-        metric="accuracy",
-        num_dev=50,
-        candidates=(best, *(other for other, _ in others)),
-        rankings=(
-            ranking.Ranking(fraction=1.0, num_examples=100, best=best, others=others),
+LINEAR = point("linear", 0.8, 0.8, is_baseline=True)
+MODEL = point("model", 0.82, 0.82)
+WIDE, NARROW = bootstrap.Interval(0.02, -0.01, 0.05), bootstrap.Interval(0.02, 0.01, 1)
+
+
+@pytest.mark.parametrize(
+    ("points", "differences", "expected"),
+    [
+        (
+            (MODEL, LINEAR),
+            (WIDE,),
+            [
+                "With no number of labels here is a model significantly better than "
+                "linear.",
+                "With 100 labelled examples model has the highest accuracy, 0.820 ± "
+                "0.000; it is not significantly better than linear (by 0.020, -0.010 "
+                "to 0.050).",
+            ],
         ),
-        num_seeds=2,
-        num_jobs=1,
-        settings={},
+        (
+            (MODEL, LINEAR),
+            (NARROW,),
+            [
+                "With 100 labelled examples, a model is worth it: significantly better "
+                "than linear.",
+                "With 100 labelled examples model has the highest accuracy, 0.820 ± "
+                "0.000; it is significantly better than linear (by 0.020, 0.010 to "
+                "1.000).",
+            ],
+        ),
+        # A baseline with the highest score, however clearly, makes no model worth it.
+        (
+            (point("linear", 0.84, 0.84, is_baseline=True), MODEL),
+            (NARROW,),
+            ["With no number of labels here is a model significantly better than "],
+        ),
+        # Ties: none of them is called the best.
+        (
+            (MODEL, point("other", 0.81, 0.83), LINEAR),
+            (bootstrap.Interval(0.0, -0.1, 0.1), NARROW),
+            [
+                "With 100 labelled examples, a model is worth it: significantly better "
+                "than linear.",
+                "With 100 labelled examples model and other are tied for the highest "
+                "accuracy, 0.820 ± 0.000; model is significantly better than linear "
+                "(by 0.020, 0.010 to 1.000).",
+            ],
+        ),
+        (
+            (point("linear", 0.8, is_baseline=True), point("model", 0.8)),
+            (None,),
+            [
+                "One seed does not show how far scores vary from training to training, "
+                "so no difference is called significant: give more with --seeds.",
+                "With 100 labelled examples linear and model are tied for the highest "
+                "accuracy, 0.800.",
+            ],
+        ),
+    ],
+)
+def test_conclusions(points, differences, expected):
+    ranked = ranking.Ranking(
+        num_labels=100, num_dev=50, points=points, differences=differences
     )
-
-
-def test_no_model_is_called_worth_it_that_is_not_clearly_better():
-    baseline = candidate("linear", 0.8, is_baseline=True)
-    model = candidate("model", 0.82)
-    unclear = bootstrap.Interval(0.02, -0.01, 0.05)
-    first, second = comparison_page.sentences(report_of(model, (baseline, unclear)))
-    assert first == (
-        "At no number of labels here is a model clearly better than linear."
-    )
-    assert second == (
-        "With 100 labelled examples model is best, accuracy 0.820 ± 0.000; the figures "
-        "do not tell it from linear (by 0.020, -0.010 to 0.050)."
-    )
-    # A baseline that is best, however clearly, makes no model worth it.
-    clear = bootstrap.Interval(0.02, 0.01, 0.05)
-    first, _ = comparison_page.sentences(report_of(baseline, (model, clear)))
-    assert first.startswith("At no number of labels")
-    first, second = comparison_page.sentences(report_of(model, (baseline, clear)))
-    assert first == (
-        "With 100 labelled examples, a model is worth it: clearly better than linear."
-    )
-    assert "it is better than linear (by 0.020, 0.010 to 0.050)." in second
+    sentences = ranking.conclusions([ranked], metric="accuracy")
+    for sentence, beginning in zip(sentences, expected, strict=False):
+        assert sentence.startswith(beginning)
 
 
 def test_a_handful_of_dev_examples_tells_nothing(folder):
@@ -240,21 +300,16 @@ def test_a_handful_of_dev_examples_tells_nothing(folder):
     (folder / "dev.tsv").write_text("text\tlabel\n" + "lorem\ta\nlorem\tb\n" * 9)
     (folder / "perfect").write_text("1")
     first, second = compare(folder, "perfect", num_seeds=2)
-    assert first.startswith("At no number of labels here is a model clearly better")
-    assert second.endswith("perfect is best, accuracy 1.000 ± 0.000.")
+    assert first.startswith("With no number of labels here is a model significantly")
+    assert second.endswith("perfect has the highest accuracy, 1.000 ± 0.000.")
     page = (folder / "out/report.md").read_text()
     assert "The dev file has 18 examples: with fewer than 20 no difference is" in page
 
 
 def test_a_model_that_cannot_be_used_is_told_before_others_are_tuned(folder):
     with pytest.raises(InputError, match="missing: no such checkpoint"):
-        comparisons.run_comparison(
-            comparison_of(folder, "good", "missing", fractions=(0.1, 1.0)),
-            output_dir=folder / "out",
-            runner=FAKE,
-        )
-    runs = [
+        compare(folder, "good", "missing", fractions=(0.1, 1.0), num_jobs=1)
+    assert calls(folder) == [
         "good train_fraction=0.1,seed=12345",
         "missing train_fraction=0.1,seed=12345",
     ]
-    assert calls(folder) == runs

@@ -86,20 +86,20 @@ def test_a_comparison_of_real_models(folder, capsys, caplog):
         "--set learning_rate=5e-3"
     )
     sentences = printed_by(command, capsys)
-    facts = json.loads((folder / "out/comparison.json").read_text())
-    assert facts["said"] == sentences
-    names = ["commonest answer", "TF-IDF, linear", "init", "init, random"]
-    assert [contender["name"] for contender in facts["contenders"]] == names
-    for contender in facts["contenders"]:
-        (run,) = contender["runs"]
-        assert (run["num_train_examples"], run["train_fraction"]) == (300, 1)
-    run = "out/runs/model=init,train_fraction=1,seed=12345/results.json"
-    results = json.loads((folder / run).read_text())
-    assert facts["contenders"][2]["runs"][0]["score"] == results["eval"]["accuracy"]
+    facts = json.loads((folder / "out/sweep.json").read_text())
+    assert facts["conclusions"] == sentences
+    points = [*facts["baselines"], *facts["points"]]
+    names = ["most common answer", "TF-IDF, linear", "init", "init, random"]
+    assert [point["point"]["model"] for point in points] == names
+    for point in points:
+        (run,) = point["runs"]
+        assert run["num_train_examples"] == 300
+        results = json.loads((folder / "out" / run["run"] / "results.json").read_text())
+        assert run["score"] == results["eval"]["accuracy"]
     assert (folder / "out/scores.png").read_bytes().startswith(b"\x89PNG")
     page = (folder / "out/report.md").read_text()
-    assert "![accuracy against labels](scores.png)" in page
-    # Given again, it makes nothing anew.
+    assert "![accuracy of each run](scores.png)" in page
+    # The same command again makes no run.
     with caplog.at_level(logging.INFO):
         assert printed_by(command, capsys) == sentences
     assert "2 runs, 2 finished already" in caplog.text
@@ -113,10 +113,11 @@ def test_a_comparison_of_taggers(folder, capsys):
         "--fractions 0.5 --seeds 1 --output_dir out"
     )
     printed_by(command, capsys)
-    facts = json.loads((folder / "out/comparison.json").read_text())
+    facts = json.loads((folder / "out/sweep.json").read_text())
     assert facts["metric"] == "f1"
-    scores = {c["name"]: c["runs"][0]["score"] for c in facts["contenders"]}
-    assert [*scores] == ["commonest answer", "each word's tag", "init"]
-    assert (scores["commonest answer"], scores["each word's tag"]) == (0, 1)
-    assert [run["num_train_examples"] for run in facts["contenders"][2]["runs"]] == [30]
-    assert facts["rankings"][0]["best"] == "each word's tag"
+    points = [*facts["baselines"], *facts["points"]]
+    scores = {point["point"]["model"]: point["mean"] for point in points}
+    assert [*scores] == ["most common answer", "each word's tag", "init"]
+    assert (scores["most common answer"], scores["each word's tag"]) == (0, 1)
+    assert [run["num_train_examples"] for run in points[2]["runs"]] == [30]
+    assert facts["differences"][0]["best"] == ["each word's tag"]

@@ -25,8 +25,8 @@ def folder(tmp_path) -> Path:
         (tmp_path / f"part_{name}").mkdir()
         for file in ("train", "dev"):
             path = tmp_path / f"part_{name}/{file}.tsv"
-            path.write_text(f"text\tlabel\n{file} {name}\ta\n")
-    (tmp_path / "train.tsv").write_text("text\tlabel\na text\ta\n")
+            path.write_text(f"text\tlabel\n{file} {name}\ta\nother\tb\n")
+    (tmp_path / "train.tsv").write_text("text\tlabel\na text\ta\nother\tb\n")
     (tmp_path / "init").write_text("weights")
     return tmp_path
 
@@ -142,10 +142,10 @@ def test_folds_have_a_mean_and_are_resumed(folder):
         "run of the point with the best mean, 0.9400 ± 0.0200 over 3 folds."
     )
     assert [row["fold"] for row in rows(folder)] == [*"112233"]
-    best = json.loads((folder / "out/best.json").read_text())
-    assert (best["fold"], best["choose"]) == ("1", "mean")
-    assert best["mean_of_point"] == pytest.approx(0.94)
-    assert best["deviation_of_point"] == pytest.approx(0.02)
+    facts = json.loads((folder / "out/sweep.json").read_text())
+    assert (facts["chosen"]["fold"], facts["choose"]) == ("1", "mean")
+    assert facts["chosen"]["mean"] == pytest.approx(0.94)
+    assert facts["chosen"]["deviation"] == pytest.approx(0.02)
     page = (folder / "out/report.md").read_text()
     assert "Each run learnt from all folds but one" in page
     with pytest.raises(InputError, match="begun by another run, with"):
