@@ -223,13 +223,5 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat_values
 
 
-def changed_settings(
-    settings: Mapping[str, Any], settings_type: type[strict.StrictModel]
-) -> dict[str, Any]:
-    """Returns those of the settings, by dotted key, that differ from the defaults."""
-    defaults = flat(settings_type().model_dump(mode="json"))
-    return {k: v for k, v in settings.items() if k not in defaults or defaults[k] != v}
-
-
 def _write_json(path: Path, values: Mapping[str, Any]) -> None:
     files.write_json(path, values, ensure_ascii=False)

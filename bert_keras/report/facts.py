@@ -160,7 +160,12 @@ def changed_settings(task: tasks.Task, settings: Mapping[str, Any]) -> dict[str,
     settings_type = (
         pretraining.PretrainingConfig if is_pretraining else finetuning.FinetuningConfig
     )
-    return run_directory.changed_settings(settings, settings_type)
+    defaults = run_directory.flat(settings_type().model_dump(mode="json"))
+    return {
+        key: value
+        for key, value in settings.items()
+        if key not in defaults or defaults[key] != value
+    }
 
 
 def find_curve(log: event_log.EventLog, name: str) -> event_log.Curve | None:

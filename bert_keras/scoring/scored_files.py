@@ -105,8 +105,8 @@ def score_pairs(
     )
     if picture is not None:
         title = f"Minimal pairs of {files.name_of(path)}"
-        draw = lambda: pairs_page.draw_groups(tally, title=title)  # noqa: E731
-        files.write_atomically(picture, drawing.as_png(draw))
+        image = drawing.as_png(lambda: pairs_page.draw_groups(tally, title=title))
+        files.write_atomically(picture, image)
 
 
 def _count(counts: collections.Counter, score: SentenceScore) -> None:
@@ -129,10 +129,10 @@ def _summarize(counts: collections.Counter, scorer: SentenceScorer) -> str:
 
 
 @contextlib.contextmanager
-def _json_lines(path: str | None) -> Iterator[Callable[[object], None]]:
+def _json_lines(path: str | None) -> Iterator[Callable[[object], object]]:
     """Yields a function that writes objects, into a file that is whole or not there."""
     if path is None:
         yield lambda value: None
         return
     with files.open_atomically(files.path(path)) as file:
-        yield lambda value: file.write(f"{files.to_json(value)}\n".encode()) and None
+        yield lambda value: file.write(f"{files.to_json(value)}\n".encode())

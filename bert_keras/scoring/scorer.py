@@ -49,12 +49,8 @@ class SentenceScorer:
         self._longest = network.config.max_position_embeddings
         self._is_left_to_right = network.config.attention == "left_to_right"
         self._pll = pll
-        self._starts_word = np.array(
-            [
-                not token.startswith(tokenization.CONTINUATION_PREFIX)
-                for token in tokenizer.vocabulary.tokens
-            ]
-        )
+        tokens, prefix = tokenizer.vocabulary.tokens, tokenization.CONTINUATION_PREFIX
+        self._starts_word = np.array([not token.startswith(prefix) for token in tokens])
         names = ("masked_lm_positions", "masked_lm_ids")
 
         def log_probs(batch):

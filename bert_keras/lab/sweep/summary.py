@@ -345,8 +345,9 @@ def _differences(state: State) -> Iterator[str]:
     yield "## Paired differences"
     _, *sentences = state.conclusions
     yield "\n".join(f"- {markdown.literal(s, max_length=2000)}" for s in sentences)
-    settings = run_directory.flat(state.settings.model_dump(mode="json"))
-    changed = run_directory.changed_settings(settings, finetuning.FinetuningConfig)
+    changed = run_directory.flat(
+        state.settings.model_dump(mode="json", exclude_defaults=True, exclude={"task"})
+    )
     listed = [f"`{k}={markdown.literal(str(v))}`" for k, v in changed.items()]
     yield (
         "Each model is tuned in the same way on the same examples: a share of the "
