@@ -166,7 +166,11 @@ def own_reading(data: str) -> None:
     paths = sorted(Path(data, "wikipedia").glob("enwiki*.bz2"))
     pages: list = []
     times = measuring.timed(
-        lambda: pages.extend(p for path in paths for p in dump_pages.read_pages(path))
+        lambda: pages.extend(
+            page
+            for path in paths
+            for page in dump_pages.read_pages(path, allow_cut=True)
+        )
     )
     texts = [page.text for page in pages if isinstance(page, dump_pages.Page)]
     print(json.dumps(sum(len(text.encode()) for text in texts) / times.cpu))

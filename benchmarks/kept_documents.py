@@ -24,7 +24,7 @@ LANGUAGES = {"th": "Thai", "lo": "Lao", "km": "Khmer", "my": "Burmese", "ko": "K
 
 def articles(path: Path) -> list[list[str]]:
     """Returns the paragraphs of each article of a dump."""
-    [item] = reading.find_inputs({"wikipedia": [str(path)]})
+    [item] = reading.find_inputs({"wikipedia": [str(path)]}, allow_cut_dumps=True)
     return [
         found.paragraphs
         for part in reading.split_input(item)

@@ -29,7 +29,7 @@ from bert_keras.pipelines import (
     instances,
 )
 from bert_keras.pipelines.engine import steps
-from bert_keras.pipelines.sources import encodings, reading, source
+from bert_keras.pipelines.sources import reading, source
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _BYTES_PER_SHARD = 16_000_000
 _MIN_SHARDS = 4
 _MAX_SHARDS = 1024
 # Bytes of text for each byte of a compressed file.
-_EXPANSION = {".bz2": 4, ".gz": 3}
+_EXPANSION = {".bz2": 4, ".gz": 3, ".xz": 4, ".zst": 3}
 # Bytes of text whose paragraph hashes, of 16 bytes each, go into one partition.
 _BYTES_PER_PARTITION = 100_000_000
 
@@ -66,7 +66,7 @@ def build_corpus(
     exclude_overlap_with: Sequence[str] = (),
     max_bad_fraction: float = 0.01,
     allow_cut_dumps: bool = False,
-    encoding: str | None = None,
+    encoding: Sequence[str] = (),
     engine: steps.Engine,
 ) -> manifest.Manifest:
     """Reads sources and writes documents, rejects and, last, the manifest.
@@ -75,28 +75,29 @@ def build_corpus(
     new, or left by the same command, which then resumes.
 
     Args:
-        sources: paths or patterns by kind: `wikipedia` (MediaWiki dumps: `.xml`,
-            `.xml.bz2`, `.xml.gz`), `books` (plain text, one or many in a file),
-            `sentences` (a sentence on each line; a blank line or a new file begins a
-            document), `jsonl` (lines of `{"id": ..., "text": ...}`, optionally `title`
-            and `source`; blank lines in the text divide paragraphs).
+        sources: paths or patterns by kind: `wikipedia` (MediaWiki dumps), `books`
+            (plain text, one or many in a file), `sentences` (a sentence on each line; a
+            blank line or a new file begins a document), `jsonl` (lines of `{"id": ...,
+            "text": ...}`, optionally `title` and `source`; blank lines in the text, or
+            all of its lines, divide paragraphs).
         exclude_overlap_with: evaluation files; documents with their lines are left out.
         max_bad_fraction: largest share of items that may be unreadable, and of
             documents that may have the id of another document with other text.
-        allow_cut_dumps: read plain dumps without `</mediawiki>` at their end.
-        encoding: of books and lines that are not UTF-8; `None`: detect it.
+        allow_cut_dumps: read dumps without `</mediawiki>` at their end.
+        encoding: `NAME`, `PATTERN=NAME`, or `auto` for the likeliest, of books and
+            sentences that are not UTF-8 and do not state their encoding.
     """
     if not 0 <= max_bad_fraction <= 1:
         raise InputError(
             f"max_bad_fraction must be between 0 and 1, got {max_bad_fraction}"
         )
-    if encoding is not None:
-        encodings.check_name(encoding)
-    inputs = reading.find_inputs(sources, allow_cut_dumps=allow_cut_dumps)
+    inputs = reading.find_inputs(
+        sources, allow_cut_dumps=allow_cut_dumps, encoding=encoding
+    )
     overlap = None
     if exclude_overlap_with:
         overlap = filters.read_overlap(exclude_overlap_with)
-    job = _make_job(output_dir, inputs, config, overlap, encoding)
+    job = _make_job(output_dir, inputs, config, overlap, allow_cut_dumps)
     settings = _settings(job, inputs)
     # Not in the manifest: the same text copied elsewhere gives the same manifest.
     states = {"input": reading.fingerprints(inputs)}
@@ -134,8 +135,7 @@ class CorpusJob:
     overlap_sha256: str | None
     """Hash of the evaluation lines to keep out. There may be many, so workers read
     them from `overlap_path` instead of the job's graph."""
-    encoding: str | None
-    """Encoding of books and lines that are not UTF-8; `None`: detect it."""
+    allow_cut_dumps: bool
     num_shards: int
     num_partitions: int
 
@@ -153,7 +153,7 @@ def _make_job(
     inputs: Sequence[source.Input],
     config: CorpusConfig,
     overlap: filters.Overlap | None,
-    encoding: str | None,
+    allow_cut_dumps: bool,
 ) -> CorpusJob:
     # Depends on the input alone, so any number of workers gives the same shards.
     num_bytes = sum(item.num_bytes * _expansion(item.path) for item in inputs)
@@ -162,7 +162,7 @@ def _make_job(
         output_dir=str(output_dir),
         config=config,
         overlap_sha256=overlap.sha256 if overlap else None,
-        encoding=encoding,
+        allow_cut_dumps=allow_cut_dumps,
         num_shards=min(max(_MIN_SHARDS, num_shards), _MAX_SHARDS),
         num_partitions=min(math.ceil(num_bytes / _BYTES_PER_PARTITION), _MAX_SHARDS),
     )
@@ -173,12 +173,13 @@ def _expansion(path: str) -> int:
 
 
 def _settings(job: CorpusJob, inputs: Iterable[source.Input]) -> dict[str, Any]:
+    named = sorted([files.name_of(i.path), *i.encoding] for i in inputs if i.encoding)
     return {
         "inputs": sorted([i.kind, files.name_of(i.path), i.num_bytes] for i in inputs),
         "num_shards": job.num_shards,
         **job.config.model_dump(mode="json"),
         "exclude_overlap_sha256": job.overlap_sha256,
-        **({"encoding": job.encoding} if job.encoding else {}),
+        **({"encodings": named} if named else {}),
     }
 
 
@@ -242,7 +243,7 @@ def _check(
             f"{len(rejects)} of {num_read} items ({share:.2%}) could not be read, the "
             f"limit is {max_bad_fraction:.2%}: {place}: {first.reason}; all are in "
             f"{files.join(job.output_dir, REJECTS_NAME)}: mend the input, or get it "
-            "again; to do without them, raise --max_bad_fraction"
+            "again; to leave them out, raise --max_bad_fraction"
         )
     if not counters.get("documents"):
         raise InputError(
@@ -309,6 +310,15 @@ def _log(result: manifest.Manifest, config: CorpusConfig) -> None:
     )
     if codecs:
         logger.info("corpus: texts that are not UTF-8: %s", codecs)
+    for name, amount in counters.items():
+        if name.startswith("faults/"):
+            logger.warning(
+                "corpus: %s in %s texts of --jsonl, %.2f %% of the items read: they "
+                "are kept as they are; clean the texts for a model that shall not "
+                "learn them",
+                *(name.removeprefix("faults/"), f"{amount:,}"),
+                100 * amount / counters["items_read"],
+            )
     if drops := _drops(counters, config):
         logger.info("corpus: dropped of %s read: %s", counters["items_read"], drops)
     if drops := _drops(counters, config, ["dropped_paragraphs"]):
@@ -334,7 +344,7 @@ class _Read(steps.Worker):
         rejects = []
         context = source.Context(
             drop_lists=config.drop_lists,
-            encoding=self._job.encoding,
+            allow_cut_dumps=self._job.allow_cut_dumps,
             advance=self._heartbeat.add,
             counts=counts,
         )

@@ -52,6 +52,8 @@ def has_unspaced(text: str) -> bool:
 
 def count_words(text: str) -> int:
     """Counts the words of a text, in time linear in its length."""
+    # The zero width space divides words where a script has no visible one.
+    text = text.replace("\u200b", " ")
     if not has_unspaced(text):
         return len(text.split())
     return sum(1 for _ in _WORD.finditer(text))

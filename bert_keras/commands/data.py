@@ -25,9 +25,14 @@ def _input_option(what: str) -> dict[str, Any]:
         "--output OUTPUT!": "directory to create",
         "--max_bad_fraction FRACTION=0.01": "fraction of unreadable pages above which "
         "the job fails",
-        "--encoding NAME": "encoding of books that are not UTF-8, as cp1251 (default: "
-        "detect it)",
-        "--allow_cut_dumps": "read plain dumps without </mediawiki> at the end",
+        "--encoding": dict(
+            action="append",
+            default=[],
+            metavar="[PATTERN=]NAME",
+            help="encoding of the --books and --sentences that are not UTF-8 and do "
+            "not state it, such as cp1251, 'tr/*=cp1254', or auto for the likeliest",
+        ),
+        "--allow_cut_dumps": "read dumps without </mediawiki> at the end",
         **options.BEAM,
     },
     settings_of="corpus",

@@ -199,7 +199,7 @@ def _corpus_card(summary: manifest.Manifest) -> dict[str, Any]:
             left_out[name] = count
         elif group == "cleaned":
             cleaned[member] = count
-        elif group != "encoding":
+        elif group not in ("encoding", "faults"):
             by_source[member][group] = count
     card |= {
         name: summary.counters[name] for name in _COUNTERS if name in summary.counters

@@ -13,6 +13,8 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
+from bert_keras.pipelines.sources import encodings
+
 MAX_PIECE_BYTES = 6 << 20
 """Longer books are cut into parts. All of Shakespeare has 5.6 MB; reading a piece takes
 about 20 times its size in memory."""
@@ -62,13 +64,6 @@ class _Mark(NamedTuple):
     """The byte after its line."""
 
 
-def encoding_of(file: BinaryIO) -> str | None:
-    """Returns `utf-16-le` or `utf-16-be` if the file begins with such a mark."""
-    file.seek(0)
-    marks = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
-    return marks.get(file.read(2))
-
-
 def find_pieces(file: BinaryIO, num_bytes: int) -> list[Piece]:
     """Returns the pieces of a file in order; together they are the file.
 
@@ -84,9 +79,9 @@ class _Letters:
     """A file's text with one byte for each code unit, in places of the file."""
 
     def __init__(self, file: BinaryIO):
-        encoding = encoding_of(file)
-        self._type = {"utf-16-le": "<u2", "utf-16-be": ">u2"}.get(encoding or "")
-        self.width = 1 if encoding is None else 2
+        mark = encodings.mark_of(file)
+        self._type = {"utf-16-le": "<u2", "utf-16-be": ">u2"}.get(mark or "")
+        self.width = 1 if mark is None else 2
         """Bytes of the file for each byte."""
         self._file = file
 

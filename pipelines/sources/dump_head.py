@@ -9,7 +9,7 @@ from typing import BinaryIO
 from xml.etree import ElementTree
 
 from bert_keras.core.errors import InputError
-from bert_keras.pipelines.sources import multistream
+from bert_keras.pipelines.sources import first_bytes, multistream
 
 _MAX_HEAD_BYTES = 1 << 22
 
@@ -56,11 +56,17 @@ def read_head(file: BinaryIO, path: str) -> Head:
         if name is None:
             name, root = _root_element(head)
         is_other = name is not None and name != b"mediawiki"
-        is_whole = name and re.search(b"</siteinfo>|<page>|</mediawiki>", head[root:])
+        is_whole = name and re.search(rb"</siteinfo>|<page\b|</mediawiki>", head[root:])
         if is_other or is_whole or len(head) > _MAX_HEAD_BYTES:
             break
     if name != b"mediawiki":
         raise _not_a_dump(head, name, path)
+    # Pages are cut out by their exact tags.
+    if tag := re.search(rb"<page[\s/][^>]*>", head[root:]):
+        raise InputError(
+            f"{path}: expected pages that begin with <page>, but this dump has "
+            f"{tag[0].decode(errors='replace')!r}: rewrite it with `xmllint --c14n`"
+        )
     return _parse_head(head[root:], root)
 
 
@@ -85,20 +91,18 @@ def _root_element(text: bytes) -> tuple[bytes | None, int]:
 # A byte-order mark, then white space, comments, a document type with or without
 # declarations in it, instructions.
 _PROLOG = re.compile(
-    rb"(?:\xef\xbb\xbf)?(?:\s|<!--.*?-->|<!(?!--)[^\[>]*+(?:\[.*?\]\s*)?>|<\?.*?>)*",
+    rb"(?:\xef\xbb\xbf)?(?:\s++|<!--.*?-->|<!(?!--)[^\[>]*+(?:\[.*?\]\s*)?>|<\?.*?>)*",
     re.DOTALL,
 )
 
 
 def _not_a_dump(head: bytes, root: bytes | None, path: str) -> InputError:
     text = head[:4096].decode("utf-8-sig", errors="replace")
+    form = first_bytes.recognize(head)
     if not text.strip():
         actual = "the file is empty"
-    elif (root or b"").lower() == b"html" or is_html(text):
-        actual = "this is an HTML page"
-    elif re.match(r"\d+:\d+:", text):
-        index = "the index of a multistream dump"
-        actual = f"this is {index}, which is not needed: leave it out"
+    elif form is not None and form.name != "XML":
+        actual = f"this is {form.name}: {form.remedy}"
     elif root:
         actual = f"this is XML with the root <{root.decode()}>"
     else:
@@ -130,13 +134,6 @@ def number_of(text: str | None) -> int | None:
 
 
 _NUMBER = re.compile(r"\s*-?[0-9]{1,18}\s*")
-
-
-def is_html(text: str) -> bool:
-    return _HTML.match(text) is not None
-
-
-_HTML = re.compile(r"\s*<(?:!doctype html|html[\s>])", re.IGNORECASE)
 
 
 def wiki_of(url: str) -> str:

@@ -1,6 +1,6 @@
 """MediaWiki export XML -> pages, one at a time, in bounded memory, from any byte on.
 
-Reads versions 0.3 to 0.11, plain, bzip2 (one stream or many) or gzip, in UTF-8.
+Reads versions 0.3 to 0.11, of any compression that `multistream` reads, in UTF-8.
 The XML is not parsed as a whole, but cut into `<page>...</page>`, each parsed by
 itself, so that a bad page costs only that page and a dump without an end can still be
 read.
@@ -66,23 +66,42 @@ def read_pages(
     *,
     start: int = 0,
     stop: int | None = None,
+    allow_cut: bool = False,
     advance: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Page | BadPage]:
     """Reads the pages of a dump, of any compression, that begin in a range of the file.
 
     `start` and `stop` (`None`: the end) are in bytes of the file, that is, compressed.
     Adjacent ranges hold each page once. `advance` is called with the number of bytes of
-    the range just consumed.
+    the range just consumed. Unless `allow_cut`, a dump whose end `check_dump` cannot
+    see must end with `</mediawiki>`.
     """
     stop = files.size(path) if stop is None else stop
     with files.open_to_read(path) as file:
         head = dump_head.read_head(file, path)
         file.seek(start)
         progress = multistream.Progress(file, start, stop, advance)
-        for xml, problem in _cut_pages(file, path, head, start, stop):
+        end = _End()
+        for xml, problem in _cut_pages(file, path, head, start, stop, end):
             yield _bad_page(xml, problem) if problem else parse_page(xml, head)
             progress.update()
         progress.finish()
+        # `check_dump` has looked at the short texts of last streams.
+        is_long = start == 0 or len(end.text) == _SEARCHED_END_BYTES
+        if end.is_reached and is_long and not allow_cut:
+            _check_end(end.text, path)
+
+
+@dataclass
+class _End:
+    """The last text of a compressed dump that was read."""
+
+    text: bytes = b""
+    is_reached: bool = False
+    """Whether nothing follows it in the file."""
+
+    def add(self, chunk: bytes) -> None:
+        self.text = (self.text + chunk)[-_SEARCHED_END_BYTES:]
 
 
 def check_dump(path: str, *, allow_cut: bool = False) -> None:
@@ -92,15 +111,23 @@ def check_dump(path: str, *, allow_cut: bool = False) -> None:
         kind = multistream.compression(file)
         if kind == "bz2":
             multistream.check_end(file, path)
-        elif kind is None and not allow_cut:
+        if allow_cut:
+            return
+        if kind is None:
             size = file.seek(0, 2)
             file.seek(max(size - _SEARCHED_END_BYTES, 0))
-            if b"</mediawiki>" not in file.read():
-                raise InputError(
-                    f"{path}: the dump has no </mediawiki> at its end, so it was cut "
-                    "off: copy or download it again; to read an excerpt as it is, give "
-                    "--allow_cut_dumps"
-                )
+            _check_end(file.read(), path)
+        elif kind == "bz2" and (text := multistream.read_last(file, path)):
+            _check_end(text[-_SEARCHED_END_BYTES:], path)
+        # The end of one long stream is known when it has been read.
+
+
+def _check_end(text: bytes, path: str) -> None:
+    if b"</mediawiki>" not in text:
+        raise InputError(
+            f"{path}: the dump has no </mediawiki> at its end, so it was cut off: copy "
+            "or download it again; to read an excerpt as it is, give --allow_cut_dumps"
+        )
 
 
 def is_splittable(path: str) -> bool:
@@ -159,11 +186,16 @@ def _bad_page(xml: bytes, reason: str) -> BadPage:
 
 
 def _cut_pages(
-    file: BinaryIO, path: str, head: dump_head.Head, start: int, stop: int
+    file: BinaryIO,
+    path: str,
+    head: dump_head.Head,
+    start: int,
+    stop: int,
+    end: _End,
 ) -> Iterator[page_cutter.Cut]:
     kind = multistream.compression(file)
     if kind == "bz2":
-        yield from _cut_streams(file, path, head, start, stop)
+        yield from _cut_streams(file, path, head, start, stop, end)
         return
     cutter = page_cutter.PageCutter(skip=head.root)
     chunks = multistream.read_all(file, path)
@@ -173,17 +205,25 @@ def _cut_pages(
         file.seek(start)
         chunks = iter(lambda: file.read(multistream.CHUNK_BYTES), b"")
     elif not start <= 0 < stop:
-        # A gzip file cannot be split: all of it is at position 0.
+        # Such a file cannot be split: all of it is at position 0.
         return
     for chunk in chunks:
         yield from cutter.feed(chunk)
+        if kind is not None:
+            end.add(chunk)
         if cutter.is_finished and file.tell() >= stop:
             return
+    end.is_reached = kind is not None
     yield from cutter.cut_off(_DUMP_ENDS)
 
 
 def _cut_streams(
-    file: BinaryIO, path: str, head: dump_head.Head, start: int, stop: int
+    file: BinaryIO,
+    path: str,
+    head: dump_head.Head,
+    start: int,
+    stop: int,
+    end: _End,
 ) -> Iterator[page_cutter.Cut]:
     """Cuts a bzip2 file, in which the position of a page is that of its stream.
 
@@ -194,12 +234,14 @@ def _cut_streams(
     for event in multistream.read_streams(file, path, start, stop):
         if isinstance(event, bytes):
             yield from cutter.feed(event)
+            end.add(event)
         elif event == 0:
             cutter.skip = head.root
         elif cutter.stop is None and event >= stop:
             cutter.stop = cutter.offset
         if cutter.is_finished:
             return
+    end.is_reached = bool(end.text)
     yield from cutter.cut_off(_DUMP_ENDS)
 
 

@@ -1,123 +1,231 @@
-"""The encoding of text that is not UTF-8; without Beam.
+"""The encoding of books and of lines of sentences; without Beam.
 
-charset-normalizer tells scripts apart, but not the encodings of Latin letters: there,
-the letters that a language has decide.
+A text is in the encoding of its byte order mark, in UTF-8 if it is valid UTF-8, or in
+the encoding that its Project Gutenberg header states. Nothing else is guessed: a wrong
+guess reads Turkish letters as Icelandic ones, and nobody notices. Any other text is
+refused with the two likeliest readings of one of its lines, until `--encoding` names
+the encoding or leaves the choice to charset-normalizer.
 """
 
 import codecs
+import fnmatch
+import os
 import re
+import string
+from collections.abc import Sequence
+from typing import BinaryIO, NamedTuple
 
-import charset_normalizer
-
+from bert_keras.core import files
 from bert_keras.core.errors import InputError
+from bert_keras.pipelines.sources import multistream
 
+AUTO = "auto"
+"""The name for `--encoding` with which charset-normalizer chooses for each file."""
+
+# Encodings of text files that are still around. Out of all of Python's, others would
+# win by chance, such as those of Kazakhstan and of HP's printers.
+_CANDIDATES = (
+    *(
+        [
+            "cp1252",
+            "cp1250",
+            "iso8859_2",
+            "cp1254",
+            "iso8859_9",
+            "cp1257",
+            "cp1258",
+            "mac_roman",
+        ]
+    ),
+    *(
+        [
+            "cp437",
+            "cp850",
+            "cp852",
+            "cp1251",
+            "koi8_r",
+            "koi8_u",
+            "iso8859_5",
+            "cp866",
+            "mac_cyrillic",
+        ]
+    ),
+    *(["cp1253", "iso8859_7", "cp1255", "cp1256", "iso8859_6"]),
+    *(["gb18030", "big5hkscs", "cp932", "euc_jp", "cp949"]),
+)
+_UTF_16_MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _SAMPLE_BYTES = 1 << 16
-_NOT_ASCII = re.compile(rb"[\x80-\xff]")
-_ASCII_LETTER = re.compile(rb"[A-Za-z]")
-_OTHER_SCRIPTS = [
-    *("cp1251", "koi8_r", "iso8859_5", "cp866", "cp1253", "iso8859_7", "cp1255"),
-    *("cp1256", "gb18030", "big5hkscs", "cp932", "euc_jp", "cp949"),
-]
-_LATIN = ("cp1252", "cp1250", "iso8859_2")
-_MARKS = "“”‘’„‚«»‹›–—…•¡¿§©®°·£¢½¼¾ªº\xa0\xad"
-_LANGUAGES = (
-    "àâæçèéêëîïôœùûüÿ",  # French
-    "áéíóúüñ",  # Spanish
-    "áâãàçéêíóôõúü",  # Portuguese
-    "àèéìíîòóùú",  # Italian
-    "äöüßé",  # German
-    "åäöéæøü",  # Danish, Norwegian, Swedish, Finnish
-    "áðéíóúýþæöœ",  # Icelandic, Old English
-    "éëïèöüáóí",  # Dutch
-    "ąćęłńóśźż",  # Polish
-    "áčďéěíňóřšťúůýžäĺľŕô",  # Czech, Slovak
-    "áéíóöőúüű",  # Hungarian
-    "čćđšž",  # Croatian, Slovene
-    "ăâîşţ",  # Romanian
-)
-_WESTERN = "".join(_LANGUAGES[:8])
+_SHOWN_CHARACTERS = 60
+# ISO 2022 is ASCII to a decoder of UTF-8, but for these bytes.
+_ISO_2022 = (b"\x1b$", b"\x1b(")
+_STATED = re.compile(rb"^Character set encoding: *(.+?)\s*$", re.MULTILINE)
+_ISO_8859 = re.compile(r"8859[ -](\d+)|latin[ -](1)")
+_CODE_PAGE = re.compile(r"(?:cp|code ?page|windows)[ -]?(\d+)")
 
 
-def check_name(name: str) -> None:
-    try:
-        "a".encode(name)
-    except (LookupError, UnicodeError):
-        raise InputError(
-            f"--encoding: expected the name of an encoding, such as cp1251 or gb18030, "
-            f"got {name!r}"
-        ) from None
+class Choice(NamedTuple):
+    """The encoding that `--encoding` names for a file."""
+
+    name: str
+    is_for_file: bool
+    """Whether a pattern chose the file: then the header's statement does not count."""
 
 
-def detect(data: bytes) -> str:
-    """Returns Python's name of the encoding of a text.
-
-    Raises:
-        ValueError: the encoding is not known for sure.
-    """
-    lines = [line for line in data.split(b"\n") if _NOT_ASCII.search(line[:1000])]
-    sample = b"\n".join(lines)[:_SAMPLE_BYTES] or data[:_SAMPLE_BYTES]
-    if b"\n" in sample:
-        sample = sample[: sample.rfind(b"\n") + 1]
-    num_high = len(_NOT_ASCII.findall(sample))
-    if num_high > (num_high + len(_ASCII_LETTER.findall(sample))) / 4 and num_high > 9:
-        best = charset_normalizer.from_bytes(sample, cp_isolation=_OTHER_SCRIPTS).best()
-        if best is None:
-            raise ValueError(_UNKNOWN)
-        return codecs.lookup(best.encoding).name
-    best_score, best_name = max((_score(sample, name), name) for name in _LATIN[1:])
-    if best_score > 0.97 and best_score > _score(sample, _LATIN[0]) + 0.02:
-        return best_name
-    text = sample.decode(_LATIN[0], errors="replace").lower()
-    letters = [letter for letter in text if letter > "\x7f"]
-    num_known = sum(letter in _WESTERN + _MARKS for letter in letters)
-    if len(letters) > 9 and num_known < 0.7 * len(letters):
-        raise ValueError(_UNKNOWN)
-    return _LATIN[0]
+def parse_options(options: Sequence[str]) -> dict[str, str]:
+    """Returns the encoding, or `auto`, by pattern; `""` is that of all other files."""
+    by_pattern = {}
+    for option in options:
+        pattern, _, name = option.rpartition("=")
+        letters = string.ascii_letters + string.digits
+        try:
+            has_ascii = name == AUTO or letters.encode(name) == letters.encode()
+        except (LookupError, UnicodeError):
+            has_ascii = False
+        if not has_ascii:
+            raise InputError(
+                "--encoding: expected the name of an encoding that contains ASCII, "
+                f"such as cp1251 or gb18030, or auto, got {name!r}"
+            )
+        by_pattern[pattern] = name
+    return by_pattern
 
 
-_UNKNOWN = (
-    "not UTF-8, and its encoding is not known for sure: convert it with iconv, or give "
-    "--encoding"
-)
+def matching_pattern(path: str, by_pattern: dict[str, str]) -> str | None:
+    """Returns the first pattern that matches a path or its end, else `""` if that is a
+    key, else `None`."""
+    for pattern in filter(None, by_pattern):
+        if any(fnmatch.fnmatch(path, form) for form in (pattern, f"*/{pattern}")):
+            return pattern
+    return "" if "" in by_pattern else None
 
 
-def _score(sample: bytes, encoding: str) -> float:
-    """Returns the share of letters beyond ASCII that the best fitting language has."""
-    text = sample.decode(encoding, errors="replace").lower()
-    letters = [letter for letter in text if letter > "\x7f" and letter not in _MARKS]
-    fits = (sum(letter in one for letter in letters) for one in _LANGUAGES)
-    return max(fits) / max(len(letters), 1)
+def likeliest_of_file(path: str) -> str | None:
+    """Returns charset-normalizer's answer; `None` for UTF-8 and byte order marks."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with files.open_to_read(path) as file:
+        for number, chunk in enumerate(multistream.read_all(file, path)):
+            if number == 0 and chunk.startswith(tuple(_UTF_16_MARKS)):
+                return None
+            try:
+                decoder.decode(chunk)
+            except UnicodeDecodeError:
+                return _likeliest(_sample(chunk))[0]
+    return None
+
+
+def mark_of(file: BinaryIO) -> str | None:
+    """Returns `utf-16-le` or `utf-16-be` if a file begins with such a mark."""
+    file.seek(0)
+    return _UTF_16_MARKS.get(file.read(2))
 
 
 def decode(
-    data: bytes, encoding: str | None = None, *, otherwise: str | None = None
+    data: bytes,
+    *,
+    mark: str | None = None,
+    head: bytes = b"",
+    choice: Choice | None = None,
 ) -> tuple[str, str]:
     """Decodes a text; returns it, with `\\n` as line end, and its encoding's name.
 
-    `encoding` comes from `book_cutter.encoding_of`. Text that is mostly UTF-8 is
-    decoded as UTF-8, its other bytes as U+FFFD; other text is in the encoding
-    `otherwise`; `None` detects it.
+    `mark` comes from `mark_of` the file, and `head` holds the header of the book.
 
     Raises:
-        ValueError: binary data, or an encoding that is not known for sure.
+        ValueError: the data is binary, or its encoding is not known.
     """
-    encoding = encoding or "utf-8-sig"
-    text = data.decode(encoding, errors="replace").removeprefix("\ufeff")
-    if "\0" in text:
+    if mark is None and b"\0" in data:
+        halves = [data[place:8192:2].count(0) * 4 for place in (1, 0)]
+        for zeros, name in zip(halves, ("UTF-16LE", "UTF-16BE"), strict=True):
+            if zeros > len(data[:8192]):
+                raise ValueError(
+                    "UTF-16 without a byte order mark: convert it with "
+                    f"`iconv -f {name} -t UTF-8`"
+                )
         raise ValueError("not plain text: it holds NUL characters")
-    if encoding == "utf-8-sig" and "\ufffd" in text:
-        # Letters of other encodings hardly ever form sequences of UTF-8.
-        num_bad = text.count("\ufffd")
-        num_good = sum(map(len, _NOT_ASCII_TEXT.findall(text))) - num_bad
-        if num_good < num_bad:
-            encoding = otherwise or detect(data)
-            text = data.decode(encoding, errors="replace")
-            # Windows-1252 leaves five bytes undefined, and always counted as a last
-            # resort.
-            if encoding != _LATIN[0] and text.count("\ufffd") * 100 > len(text):
-                raise ValueError(f"neither UTF-8 nor {encoding}: give --encoding")
-    name = encoding.removesuffix("-le").removesuffix("-be")
+    name = mark
+    if name is None and is_utf_8(data):
+        name = "utf-8-sig"
+    if name is None:
+        stated = _stated_encoding(head)
+        is_chosen = choice and (choice.is_for_file or not stated)
+        name = choice.name if choice and is_chosen else stated
+        if name is None and data.startswith(codecs.BOM_UTF8):
+            name = "utf-8-sig"
+    if name is None:
+        raise ValueError(_unknown_encoding(data))
+    text = data.decode(name, errors="replace").removeprefix("\ufeff")
+    # Some bytes are damaged, or are not defined, as five of Windows-1252 are.
+    if text.count("\ufffd") * 100 > len(text):
+        raise ValueError(f"neither UTF-8 nor {name}: give another --encoding")
+    name = name.removesuffix("-le").removesuffix("-be")
     return text.replace("\r\n", "\n").replace("\r", "\n"), name
 
 
-_NOT_ASCII_TEXT = re.compile(r"[^\x00-\x7f]+")
+def is_utf_8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return not any(escape in data for escape in _ISO_2022)
+
+
+def _stated_encoding(head: bytes) -> str | None:
+    """Returns the encoding that the header states; `None`: none, UTF-8 or ASCII."""
+    match = _STATED.search(head)
+    name = match[1].decode(errors="replace").lower() if match else ""
+    if number := _ISO_8859.search(name):
+        # As in browsers: Windows-1252 has quotation marks where Latin-1 has controls.
+        part = number[1] or number[2]
+        return "cp1252" if part == "1" else f"iso8859_{part}"
+    if number := _CODE_PAGE.search(name):
+        name = f"cp{number[1]}"
+    try:
+        name = codecs.lookup(name).name if name else "ascii"
+        "a".encode(name)
+    except (LookupError, UnicodeError):
+        return None
+    # The text is in neither, or it would have been valid UTF-8.
+    return None if name in ("ascii", "utf-8") else name
+
+
+def _unknown_encoding(data: bytes) -> str:
+    sample = _sample(data)
+    names = _likeliest(sample)[:2]
+    texts = [sample.decode(name, errors="replace") for name in names]
+    # The part of a line in which the readings begin to differ.
+    place = len(os.path.commonprefix(texts))
+    start = max(texts[0].rfind("\n", 0, place) + 1, place - 20)
+    readings = " or ".join(
+        f"{name} ({text[start : start + _SHOWN_CHARACTERS].splitlines()[0]!r})"
+        for name, text in zip(names, texts, strict=True)
+    )
+    return (
+        "not UTF-8, and no header states its encoding: it may be "
+        f"{readings}: give --encoding NAME or --encoding 'PATTERN=NAME', or --encoding "
+        "auto for the likeliest of each file"
+    )
+
+
+def _sample(data: bytes) -> bytes:
+    """Returns the lines that are not ASCII, up to 64 KiB of them."""
+    lines = [line for line in data.split(b"\n") if not line[:1000].isascii()]
+    if any(escape in data for escape in _ISO_2022) and not lines:
+        lines = [line for line in data.split(b"\n") if b"\x1b" in line]
+    sample = (b"\n".join(lines) or data)[:_SAMPLE_BYTES]
+    return sample[: sample.rfind(b"\n")] if b"\n" in sample else sample
+
+
+def _likeliest(sample: bytes) -> list[str]:
+    """Returns encodings that read the sample differently, the likeliest first."""
+    # Not at the top: it takes 30 ms, which `--help` would pay.
+    import charset_normalizer
+
+    names = ["iso2022_jp", "iso2022_kr"] if sample.isascii() else []
+    matches = charset_normalizer.from_bytes(sample, cp_isolation=[*_CANDIDATES])
+    names += [codecs.lookup(match.encoding).name for match in matches]
+    readings: dict[str, str] = {}
+    # With rare bytes the library may have no answer, or one alone.
+    for name in [*names, *_CANDIDATES]:
+        readings.setdefault(sample.decode(name, errors="replace"), name)
+    whole = [name for text, name in readings.items() if "\ufffd" not in text]
+    return whole if len(whole) > 1 else [*readings.values()]

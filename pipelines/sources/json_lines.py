@@ -1,25 +1,21 @@
 """JSON lines -> documents, such as those of WikiExtractor's `--json`."""
 
 import json
+import re
 from typing import ClassVar
 
-from bert_keras.core.errors import InputError
-from bert_keras.pipelines.sources import source, text_lines
+from bert_keras.pipelines.sources import first_bytes, source, text_lines
 
 
 class JsonLines:
     name: ClassVar[str] = "jsonl"
     description: ClassVar[str] = 'JSON lines of {"id": ..., "text": ...}'
 
+    takes_encodings: ClassVar[bool] = False
+
     def check(self, path: str, *, allow_cut_dumps: bool) -> str:
         start = text_lines.check_packing(path)
-        if start.lstrip().startswith(b"<doc "):
-            raise InputError(
-                f"{path}: line 1: expected lines of JSON, but this is the <doc> form "
-                "of WikiExtractor: extract the dump again with --json, or give the "
-                "dump itself by --wikipedia"
-            )
-        source.check_no_html(start, path, expected="lines of JSON")
+        first_bytes.check(start, path, source=self.name, expected="lines of JSON")
         return self.name
 
     def split(self, item: source.Input, max_bytes: int) -> list[source.Range]:
@@ -45,8 +41,12 @@ class JsonLines:
                     continue
                 if document is None:
                     context.counts["dropped/no running text"] += 1
-                else:
-                    yield document
+                    continue
+                text = "\n".join(map(str, document.paragraphs))
+                for fault, pattern in _FAULTS.items():
+                    if pattern.search(text):
+                        context.counts[f"faults/{fault}"] += 1
+                yield document
 
 
 def parse_line(line: bytes | None) -> source.SourceDocument | None:
@@ -63,28 +63,69 @@ def parse_line(line: bytes | None) -> source.SourceDocument | None:
         raise ValueError(f"not JSON: {error}") from None
     if not isinstance(values, dict):
         raise ValueError("not an object")
-    document_id, text = values.get("id"), values.get("text")
+    document_id = values.get("id")
     if isinstance(document_id, int) and not isinstance(document_id, bool):
         document_id = str(document_id)
-    if not isinstance(document_id, str) or not document_id:
-        raise ValueError("no 'id', which must be a string or integer")
-    title, origin = values.get("title") or "", values.get("source") or "jsonl"
-    for name, value in (("text", text), ("title", title), ("source", origin)):
+    strings = {
+        "id": document_id or None,
+        "text": values.get("text"),
+        "title": values.get("title") or "",
+        "source": values.get("source") or "jsonl",
+    }
+    for name, value in strings.items():
         if not isinstance(value, str):
-            raise ValueError(f"no {name!r}, which must be a string")
-    text = str(text)
-    _check_plain(document_id + title + origin + text)
-    blocks = text.replace("\r\n", "\n").split("\n\n")
-    paragraphs = [" ".join(block.split()) for block in blocks if block.strip()]
+            expected = "a string or integer" if name == "id" else "a string"
+            actual = repr(values[name])[:40] if name in values else "none"
+            raise ValueError(f"expected {expected} {name!r}, found {actual}")
+    joined = "".join(strings.values())
+    if "\0" in joined:
+        raise ValueError("not plain text: it holds NUL characters")
+    if joined.encode(errors="replace").decode() != joined:
+        raise ValueError("not plain text: it holds lone surrogates")
+    paragraphs = divide(strings["text"])
     if not paragraphs:
         return None
     return source.SourceDocument(
-        id=document_id, rank="", source=origin, title=title, paragraphs=paragraphs
+        id=strings["id"],
+        rank="",
+        source=strings["source"],
+        title=strings["title"],
+        paragraphs=paragraphs,
     )
 
 
-def _check_plain(text: str) -> None:
-    if "\0" in text:
-        raise ValueError("not plain text: it holds NUL characters")
-    if text.encode(errors="replace").decode() != text:
-        raise ValueError("not plain text: it holds lone surrogates")
+def divide(text: str) -> list[str]:
+    """Returns the paragraphs of a text, each on one line.
+
+    Blank lines divide them. A text without any, but for one below its title, has a
+    paragraph on each line, as those of WikiExtractor's `--json`, unless the lines are
+    parts of sentences, as hard-wrapped ones are.
+    """
+    text = text.replace("\r\n", "\n").replace("\r", "\n").strip()
+    blocks = [block for block in _BLANK_LINES.split(text) if block]
+    has_title = len(blocks) == 2 and "\n" not in blocks[0]
+    if len(blocks) == 1 or has_title:
+        lines = blocks[-1].split("\n")
+        num_whole = sum(bool(_LINE_END.search(line)) for line in lines[:-1])
+        is_wrapped = max(map(len, lines)) <= _MAX_WRAPPED
+        if not is_wrapped or num_whole * 2 > len(lines) - 1:
+            blocks[-1:] = lines
+    return [line for block in blocks if (line := " ".join(block.split()))]
+
+
+_BLANK_LINES = re.compile(r"\n\s*\n")
+_LINE_END = re.compile(r"[.!?…:;。！？।۔][\s\"'`”’»)\]」』]*$")
+_MAX_WRAPPED = 200
+"""Characters of the longest hard-wrapped line."""
+
+# What running text does not have. A text that is about HTML has it, too.
+_FAULTS = {
+    "HTML tags": re.compile(
+        r"(?:<|&lt;)/?(?:p|br|div|span|a|b|i|em|strong|[uo]l|li|table|t[rdh]|h[1-6]|img"
+        r"|ref|script|style|templatestyles)\b[^<>]{0,200}(?:>|&gt;)|&(?:nbsp|amp|quot);"
+    ),
+    # UTF-8 that was read as Windows-1252 or Latin-1: `cafÃ©`, `donâ€™t`.
+    "mojibake": re.compile(
+        "[ÂÃÐÑ][\x80-\xbf]|Ã[‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]|â€[\x80-\xbf™œ“”˜¦¢]|ï¿½"
+    ),
+}

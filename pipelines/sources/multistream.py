@@ -1,5 +1,7 @@
 """Compressed files -> bytes; bzip2 files from any stream on; without Beam.
 
+Sources read bzip2, gzip, xz and Zstandard files alike, told by their first bytes.
+
 A bzip2 file may consist of many streams, each of which can be unpacked by itself: the
 multistream dumps of Wikipedia have one per hundred pages, and pbzip2 makes one of each
 900 kB. Streams are found by their first bytes, so no index is needed.
@@ -9,14 +11,18 @@ import bz2
 import contextlib
 import gzip
 import logging
+import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+import zstandard
 
 from bert_keras.core.errors import InputError
 
 CHUNK_BYTES = 1 << 18
+_PACKED_BYTES = 1 << 14
 _SEARCHED_BYTES = 1 << 25
 # Ten bytes: in 20 GB the odds of a chance match are 1 to 10^14. The second alternative
 # is an empty stream.
@@ -30,13 +36,15 @@ logger = logging.getLogger(__name__)
 
 
 def compression(file: BinaryIO) -> str | None:
-    """Returns `bz2`, `gz` or `None`, by the first bytes; moves to the beginning."""
+    """Returns `bz2`, `gz`, `xz`, `zst` or `None`; moves to the file's beginning."""
     file.seek(0)
-    magic = file.read(3)
+    magic = file.read(6)
     file.seek(0)
-    if magic == b"BZh":
-        return "bz2"
-    return "gz" if magic[:2] == b"\x1f\x8b" else None
+    starts = {"bz2": b"BZh", "gz": b"\x1f\x8b", "xz": b"\xfd7zXZ\0"}
+    starts["zst"] = b"\x28\xb5\x2f\xfd"
+    return next(
+        (name for name, start in starts.items() if magic.startswith(start)), None
+    )
 
 
 def has_streams(file: BinaryIO) -> bool:
@@ -90,9 +98,24 @@ def _streams(file: BinaryIO, start: int, stop: int) -> Iterator[int | bytes]:
 
 
 def read_all(file: BinaryIO, path: str) -> Iterator[bytes]:
-    read = {"bz2": _bz2_chunks, "gz": _gzip_chunks, None: _plain_chunks}
+    """Yields the content of a file of any compression in chunks."""
+    kind = compression(file)
     with _errors_named(path):
-        yield from read[compression(file)](file)
+        if kind is None:
+            yield from iter(lambda: file.read(CHUNK_BYTES), b"")
+        else:
+            read = {"bz2": _bz2_chunks, "gz": _gzip_chunks}.get(kind, _frame_chunks)
+            yield from read(file)
+
+
+def read_start(file: BinaryIO, path: str, num_bytes: int) -> bytes:
+    """Returns the first bytes of the content, `num_bytes` if there are so many."""
+    start = b""
+    for chunk in read_all(file, path):
+        start += chunk
+        if len(start) >= num_bytes:
+            break
+    return start[:num_bytes]
 
 
 def check_end(file: BinaryIO, path: str) -> None:
@@ -117,6 +140,19 @@ def check_end(file: BinaryIO, path: str) -> None:
             path,
             len(rest),
         )
+
+
+def read_last(file: BinaryIO, path: str) -> bytes:
+    """Returns the last text of a bzip2 file of many streams, empty for a long one.
+
+    It is that of the streams that begin in the last MiB of the file, less the first.
+    """
+    first = max(file.seek(0, 2) - _SEARCHED_END_BYTES, 1)
+    text = b""
+    for event in read_streams(file, path, first, _NO_END):
+        if isinstance(event, bytes):
+            text = (text + event)[-CHUNK_BYTES:]
+    return text
 
 
 class Progress:
@@ -243,6 +279,24 @@ def _gzip_chunks(file: BinaryIO) -> Iterator[bytes]:
         )
 
 
-def _plain_chunks(file: BinaryIO) -> Iterator[bytes]:
-    while chunk := file.read(CHUNK_BYTES):
-        yield chunk
+def _frame_chunks(file: BinaryIO) -> Iterator[bytes]:
+    """Unpacks xz streams, or Zstandard frames, up to the end of the last one."""
+    make: Callable[[], Any] = lzma.LZMADecompressor
+    if compression(file) == "zst":
+        make = zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj
+    frame = None
+    data = b""
+    # A few bytes at a time: they may become ten thousand times as many.
+    while data := data or file.read(_PACKED_BYTES):
+        if frame is None:
+            data = data.lstrip(b"\0")  # padding
+            frame = make() if data else None
+            continue
+        try:
+            if chunk := frame.decompress(data):
+                yield chunk
+        except (lzma.LZMAError, zstandard.ZstdError) as error:
+            raise _DamagedError(str(error)) from None
+        data, frame = (frame.unused_data, None) if frame.eof else (b"", frame)
+    if frame is not None:
+        raise EOFError

@@ -5,6 +5,8 @@ a `SourceDocument` for each document and a `Reject` for each unreadable item; it
 are left out on purpose are counted.
 """
 
+import dataclasses
+import logging
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,13 +14,21 @@ from typing import Any
 
 from bert_keras.core import files, progress
 from bert_keras.core.errors import InputError
-from bert_keras.pipelines.sources import SOURCES, source
+from bert_keras.pipelines.sources import SOURCES, encodings, source
+
+logger = logging.getLogger(__name__)
 
 
 def find_inputs(
-    patterns: Mapping[str, Sequence[str]], *, allow_cut_dumps: bool = False
+    patterns: Mapping[str, Sequence[str]],
+    *,
+    allow_cut_dumps: bool = False,
+    encoding: Sequence[str] = (),
 ) -> list[source.Input]:
-    """Expands patterns, by source, into files, each once; checks how each begins."""
+    """Expands patterns, by source, into files, each once; checks how each begins.
+
+    `encoding` has the options of that name, `NAME`, `auto` or `PATTERN=NAME`.
+    """
     if not any(patterns.values()):
         raise InputError(
             f"nothing to read: give at least one of --{', --'.join(SOURCES)}"
@@ -29,7 +39,41 @@ def find_inputs(
             key = path if files.is_remote(path) else os.path.realpath(path)
             if (kind, key) not in inputs:
                 inputs[kind, key] = _check(kind, path, allow_cut_dumps)
-    return sorted(inputs.values(), key=lambda item: (item.kind, item.path))
+    ordered = sorted(inputs.values(), key=lambda item: (item.kind, item.path))
+    return _with_encodings(ordered, encodings.parse_options(encoding))
+
+
+def _with_encodings(
+    inputs: Sequence[source.Input], by_pattern: dict[str, str]
+) -> list[source.Input]:
+    """Chooses the encoding of each file, by its first matching pattern."""
+    chosen = []
+    used = set()
+    for item in inputs:
+        pattern = None
+        if SOURCES[item.kind].takes_encodings:
+            pattern = encodings.matching_pattern(item.path, by_pattern)
+        if pattern is not None:
+            used.add(pattern)
+            name: str | None = by_pattern[pattern]
+            if name == encodings.AUTO:
+                name = encodings.likeliest_of_file(item.path)
+                if name is not None:
+                    logger.info("%s: %s, by charset-normalizer", item.path, name)
+            if name is not None:
+                choice = encodings.Choice(name, is_for_file=bool(pattern))
+                item = dataclasses.replace(item, encoding=choice)
+        chosen.append(item)
+    for pattern, name in by_pattern.items():
+        if pattern not in used:
+            option = f"{pattern}={name}" if pattern else name
+            others = [kind for kind in SOURCES if SOURCES[kind].takes_encodings]
+            raise InputError(
+                f"--encoding {option}: is for files of --{' and --'.join(others)}, and "
+                f"{'none matches' if pattern else 'there are none'}; other sources are "
+                "in UTF-8"
+            )
+    return chosen
 
 
 def fingerprints(inputs: Sequence[source.Input]) -> dict[str, dict[str, Any]]:
@@ -71,9 +115,9 @@ def read_range(part: source.Range, context: source.Context) -> source.Items:
         raise
     if num_bytes < part.stop:
         raise InputError(
-            f"{part.path}: was cut while it was read: it has {num_bytes:,} bytes, and "
-            f"had at least {part.stop:,}; wait until it is whole, delete the output "
-            "directory and give the command again"
+            f"{part.path}: was truncated while it was being read ({part.stop:,} bytes "
+            f"or more before, {num_bytes:,} now): wait until the file is complete, "
+            "delete the output directory and run the command again"
         )
 
 

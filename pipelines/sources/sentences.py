@@ -11,11 +11,10 @@ from collections.abc import Iterator
 from typing import BinaryIO, ClassVar
 
 from bert_keras.core import files
-from bert_keras.pipelines.sources import source, text_lines
+from bert_keras.pipelines.sources import encodings, first_bytes, source, text_lines
 
 PART_BYTES = 4 << 20
 """Places where a document of this size or more is cut are multiples of this."""
-_SAMPLE_BYTES = 1 << 16
 _MIN_LINES = 30
 _SENTENCE_END = re.compile(r"[.!?…:;][\s\"'`”’»)\]]*$")
 # Not the points of "mr. bean", nor "`` who ? '' he asked .".
@@ -23,14 +22,12 @@ _INNER_END = re.compile(r"(?:[^\W\d_]{4}|\s)\.[\"'`”’»)\]]*\s[^\W\d_]")
 _GUTENBERG = re.compile(rb"PROJECT GUTENBERG E(?:BOOK|TEXT)")
 
 
-def is_one_sentence_a_line(file: BinaryIO) -> bool:
-    """Whether lines next to each other at a file's beginning are whole sentences.
+def is_one_sentence_a_line(data: bytes) -> bool:
+    """Whether lines next to each other at a text's beginning are whole sentences.
 
     A hard-wrapped book ends few of its lines with a sentence, and the lines of a file
     with one paragraph a line hold several.
     """
-    file.seek(0)
-    data = file.read(_SAMPLE_BYTES)
     if _GUTENBERG.search(data):
         return False
     lines = data.decode("utf-8-sig", errors="replace").split("\n")[:-1]
@@ -94,10 +91,11 @@ class Sentences:
     description: ClassVar[str] = (
         "a sentence a line; a blank line or a new file begins a document"
     )
+    takes_encodings: ClassVar[bool] = True
 
     def check(self, path: str, *, allow_cut_dumps: bool) -> str:
         start = text_lines.check_packing(path)
-        source.check_no_html(start, path, expected="lines of text")
+        first_bytes.check(start, path, source=self.name, expected="lines of text")
         return self.name
 
     def split(self, item: source.Input, max_bytes: int) -> list[source.Range]:
@@ -105,8 +103,6 @@ class Sentences:
         return text_lines.split(item, max_bytes, step=PART_BYTES)
 
     def read(self, part: source.Range, context: source.Context) -> source.Items:
-        from bert_keras.pipelines.sources import encodings
-
         name = files.name_of(part.path)
         with text_lines.open_range(part, context.advance) as (file, stop, progress):
             for offset, block in read_blocks(file, part.path, part.start, stop):
@@ -116,7 +112,7 @@ class Sentences:
                 try:
                     if None in block:
                         raise ValueError("longer than 64 MiB")
-                    text, codec = encodings.decode(data, otherwise=context.encoding)
+                    text, codec = encodings.decode(data, choice=part.encoding)
                 except ValueError as error:
                     place = f"byte {offset}"
                     yield source.Reject(part.path, place, "", str(error))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol
 
-from bert_keras.core.errors import InputError
+from bert_keras.pipelines.sources import encodings
 
 Advance = Callable[[int], object]
 """Called with the number of bytes of the range just consumed."""
@@ -23,6 +23,8 @@ class Input:
     """Name of a source."""
     path: str
     num_bytes: int
+    encoding: encodings.Choice | None = None
+    """`None`: `--encoding` says nothing of this file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,8 @@ class Range:
     stop: int
     pieces: tuple[tuple[int, int, int], ...] = ()
     """The `book_cutter.Piece`s of books in this part. Empty: `read` finds them."""
+    encoding: encodings.Choice | None = None
+    """That of the `Input`."""
 
 
 class SourceDocument(NamedTuple):
@@ -67,8 +71,8 @@ class Context:
 
     drop_lists: bool = True
     """Whether disambiguation and list pages of Wikipedia are left out."""
-    encoding: str | None = None
-    """Encoding of books and lines that are not UTF-8; `None`: detect it."""
+    allow_cut_dumps: bool = False
+    """Whether dumps may end before `</mediawiki>`."""
     advance: Advance = lambda _: None
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -80,12 +84,14 @@ class Source(Protocol):
     """The option of the command line, and of `Input` and `Range`."""
     description: ClassVar[str]
     """For the help text."""
+    takes_encodings: ClassVar[bool]
+    """Whether its files may be in other encodings than UTF-8."""
 
     def check(self, path: str, *, allow_cut_dumps: bool) -> str:
         """Finds at once what would otherwise stop the job later.
 
-        With `allow_cut_dumps`, plain dumps may end before `</mediawiki>`. Returns the
-        name of the source that reads the file: nearly always its own.
+        With `allow_cut_dumps`, dumps may end before `</mediawiki>`. Returns the name of
+        the source that reads the file: nearly always its own.
         """
         ...
 
@@ -109,18 +115,16 @@ def even_ranges(item: Input, max_bytes: int, *, step: int = 1) -> list[Range]:
         item.num_bytes * n // num_ranges // step * step for n in range(num_ranges)
     }
     return [
-        Range(kind=item.kind, path=item.path, start=start, stop=stop)
+        Range(
+            kind=item.kind,
+            path=item.path,
+            start=start,
+            stop=stop,
+            encoding=item.encoding,
+        )
         for start, stop in itertools.pairwise([*sorted(starts), item.num_bytes])
     ]
 
 
 def one_range(item: Input) -> list[Range]:
-    return [Range(kind=item.kind, path=item.path, start=0, stop=item.num_bytes)]
-
-
-def check_no_html(start: bytes, path: str, *, expected: str) -> None:
-    """Refuses a file that begins like a web page, perhaps an error of a download."""
-    from bert_keras.pipelines.sources import dump_head
-
-    if dump_head.is_html(start[:4096].decode("utf-8-sig", errors="replace")):
-        raise InputError(f"{path}: expected {expected}, but this is an HTML page")
+    return even_ranges(item, max(item.num_bytes, 1))

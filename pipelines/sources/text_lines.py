@@ -9,16 +9,17 @@ from bert_keras.core import files
 from bert_keras.pipelines.sources import multistream, source
 
 MAX_LINE_BYTES = 1 << 26
+START_BYTES = 1 << 16
+"""First bytes of a text that tell what it is."""
 _NO_END = 1 << 63
 
 
 def check_packing(path: str) -> bytes:
     """Returns the first bytes of the text; refuses a bzip2 file without its end."""
     with files.open_to_read(path) as file:
-        start = next(multistream.read_all(file, path), b"")
         if multistream.compression(file) == "bz2":
             multistream.check_end(file, path)
-    return start
+        return multistream.read_start(file, path, START_BYTES)
 
 
 def split(item: source.Input, max_bytes: int, *, step: int = 1) -> list[source.Range]:

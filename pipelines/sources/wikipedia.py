@@ -16,6 +16,7 @@ _LONG_BYTES = 1 << 29
 class Wikipedia:
     name: ClassVar[str] = "wikipedia"
     description: ClassVar[str] = "MediaWiki dumps (.xml, .xml.bz2, .xml.gz)"
+    takes_encodings: ClassVar[bool] = False
 
     def check(self, path: str, *, allow_cut_dumps: bool) -> str:
         from bert_keras.pipelines.sources import dump_pages
@@ -47,7 +48,11 @@ class Wikipedia:
         counts, advance = context.counts, context.advance
         cleaned: Counter[str] = Counter()
         for page in dump_pages.read_pages(
-            part.path, start=part.start, stop=part.stop, advance=advance
+            part.path,
+            start=part.start,
+            stop=part.stop,
+            allow_cut=context.allow_cut_dumps,
+            advance=advance,
         ):
             counts["items_read"] += 1
             if isinstance(page, dump_pages.BadPage):

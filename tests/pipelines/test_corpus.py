@@ -74,7 +74,7 @@ def sources(tmp_path):
         page_xml(4, "Style", "a {}", extra="<model>css</model>"),
         page_xml(6, "Six", "{{nothing}}"),
     ]
-    write(folder, "old.xml.bz2", bz2.compress("".join([HEAD, *old]).encode()))
+    write(folder, "old.xml.bz2", bz2.compress("".join([HEAD, *old, END]).encode()))
     write(folder, "new.xml", "".join([HEAD, *new, END]))
     write(folder, "book.txt", "Title page\n\nIt was dark. It was\nlate.\n\n“No!”\n")
     write(folder, "more.txt", "é is here, in Windows' code.\n".encode("cp1252"))
@@ -91,6 +91,7 @@ def sources(tmp_path):
         "books": [f"{folder}/*.txt"],
         "jsonl": [f"{folder}/lines.jsonl"],
         "max_bad_fraction": 0.1,
+        "encoding": ["more.txt=cp1252"],
     }
 
 
@@ -223,15 +224,23 @@ def test_books_that_are_not_utf_8(tmp_path, caplog):
     text = "Все люди рождаются свободными и равными.\n" * 9
     paths = [write(tmp_path, "a.txt", text.encode("koi8-r"))]
     caplog.set_level("INFO")
-    found = build(tmp_path / "found", books=paths, sentences=paths)
+    options = {"books": paths, "sentences": paths}
+    found = build(tmp_path / "found", encoding=["auto"], **options)
     assert found.counters["encoding/koi8-r"] == 2
     assert "corpus: texts that are not UTF-8: 2 in koi8-r" in caplog.text
-    options = {"books": paths, "sentences": paths, "encoding": "koi8-r"}
-    assert build(tmp_path / "given", **options).shards == found.shards
-    unknown = write(tmp_path, "b.txt", bytes(range(128, 256)) * 20)
+    assert found.config["encodings"] == [["a.txt", "koi8-r", False]] * 2
+    given = build(tmp_path / "given", encoding=["koi8-r"], **options)
+    assert given == found
     for kind in ("books", "sentences"):
-        with pytest.raises(InputError, match=r"b\.txt.*: not UTF-8, and its encoding"):
-            build(tmp_path / kind, **{kind: [unknown]})
+        message = r"a\.txt.*: not UTF-8, and no header .* may be koi8-r \('Все люди"
+        with pytest.raises(InputError, match=message):
+            build(tmp_path / kind, **{kind: paths})
+
+
+def test_html_in_json_lines_is_warned_of_with_its_share(tmp_path, caplog):
+    path = write(tmp_path, "a.jsonl", '{"id": 1, "text": "A <b>bold</b> word."}\n' * 4)
+    build(tmp_path / "out", jsonl=[path])
+    assert "HTML tags in 4 texts of --jsonl, 100.00 % of the items read" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "sentences"])
@@ -240,7 +249,7 @@ def test_a_file_that_is_cut_while_it_is_read(tmp_path, kind):
     [item] = reading.find_inputs({kind: [path]})
     [part] = reading.split_input(item)
     os.truncate(path, item.num_bytes // 3)
-    with pytest.raises(InputError, match=r"a\.jsonl: was cut while it was read: it ha"):
+    with pytest.raises(InputError, match=r"a\.jsonl: was truncated while it was be"):
         list(reading.read_range(part, source.Context()))
     os.remove(path)
     with pytest.raises(FileNotFoundError) as error:
@@ -399,7 +408,7 @@ def test_too_many_rejects(tmp_path):
     message = (
         r"1 of 4 items .25\.00%. could not be read, the limit is 10\.00%: "
         r".*a\.xml: cut off: the dump ends before </page>; all are in .*rejects\.jsonl"
-        ": mend the input, or get it again; to do without them, raise --max_bad_frac"
+        ": mend the input, or get it again; to leave them out, raise --max_bad_frac"
     )
     options = {"wikipedia": [path], "allow_cut_dumps": True}
     with pytest.raises(InputError, match=message):
@@ -512,7 +521,9 @@ def test_number_of_shards_follows_the_amount_of_text(monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_real_dumps(shared_data, tmp_path):
     wikipedia = [f"{shared_data}/wikipedia/*.bz2"]
-    result = build(tmp_path / "out", wikipedia=wikipedia, config={})
+    result = build(
+        tmp_path / "out", wikipedia=wikipedia, config={}, allow_cut_dumps=True
+    )
     counters = result.counters
     assert counters["items_read"] == 206 + 251 + 27 + 5
     # One redirect of each of the first two is in another namespace.

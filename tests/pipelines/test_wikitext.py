@@ -253,7 +253,7 @@ GENUINE = {
 def articles(folder, patterns):
     for pattern in patterns:
         for path in sorted((folder / "wikipedia").glob(pattern)):
-            for page in dump_pages.read_pages(str(path)):
+            for page in dump_pages.read_pages(str(path), allow_cut=True):
                 is_page = isinstance(page, dump_pages.Page)
                 if is_page and page.namespace == 0 and not page.is_redirect:
                     yield page

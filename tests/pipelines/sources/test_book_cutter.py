@@ -55,7 +55,7 @@ def test_a_book_ends_after_its_mark(monkeypatch, chunk, encoding, newline):
         second -= len("Two") - len("é")
     data = text.replace("\n", newline).encode(encoding)
     pieces = book_cutter.find_pieces(io.BytesIO(data), len(data))
-    name = book_cutter.encoding_of(io.BytesIO(data)) or encoding
+    name = encodings.mark_of(io.BytesIO(data)) or encoding
     found = [
         data[piece.start : piece.stop].decode(name).removeprefix("\ufeff")
         for piece in pieces
@@ -138,7 +138,7 @@ def test_a_long_book_is_cut_where_it_hurts_least(monkeypatch, text, ends, encodi
     found = [data[piece.start : piece.stop] for piece in pieces]
     assert b"".join(found) == data
     if isinstance(text, str):
-        name = book_cutter.encoding_of(io.BytesIO(data)) or encoding
+        name = encodings.mark_of(io.BytesIO(data)) or encoding
         assert all(part.decode(name).endswith(ends) for part in found)
 
 

@@ -2,9 +2,12 @@
 
 import bz2
 import gzip
+import lzma
 import random
+import tracemalloc
 
 import pytest
+import zstandard
 
 from bert_keras.core.errors import InputError
 from bert_keras.pipelines.sources import dump_pages, multistream, page_cutter
@@ -35,7 +38,7 @@ def write(tmp_path, data, name="dump.xml"):
 
 
 def read(path):
-    return list(dump_pages.read_pages(path))
+    return list(dump_pages.read_pages(path, allow_cut=True))
 
 
 def titles(path):
@@ -98,7 +101,8 @@ def test_declarations_before_the_root(tmp_path, declared):
 @pytest.mark.parametrize("num_streams", [1, 5])
 @pytest.mark.parametrize("compress", [bz2.compress, gzip.compress])
 def test_compressed_streams(tmp_path, compress, num_streams):
-    dump = (HEAD + "".join(page_xml(n, f"T{n}") for n in range(200))).encode()
+    dump = HEAD + "".join(page_xml(n, f"T{n}") for n in range(200)) + "</mediawiki>"
+    dump = dump.encode()
     step = len(dump) // num_streams + 1
     data = b"".join(compress(dump[at : at + step]) for at in range(0, len(dump), step))
     path = write(tmp_path, data)
@@ -118,13 +122,39 @@ def test_pages_across_chunks_of_any_size(monkeypatch, tmp_path):
         assert read(write(tmp_path, dump)) == expected
 
 
-def test_a_plain_dump_without_its_end(tmp_path):
-    whole = write(tmp_path, DUMP + "\n\n" + " " * 5000)
+NO_END = "no </mediawiki> at its end, so it was cut off: .*--allow_cut_dumps"
+STREAMS = 5
+
+
+def in_streams(dump):
+    step = -(-len(dump) // STREAMS)
+    pieces = [dump[at : at + step] for at in range(0, len(dump), step)]
+    return b"".join(map(bz2.compress, pieces))
+
+
+@pytest.mark.parametrize(
+    ("pack", "is_seen_at_once"),
+    [
+        (bytes, True),
+        (in_streams, True),
+        (bz2.compress, False),
+        (gzip.compress, False),
+        (lzma.compress, False),
+        (zstandard.ZstdCompressor().compress, False),
+    ],
+)
+def test_a_dump_that_was_cut_between_pages(tmp_path, pack, is_seen_at_once):
+    pages = HEAD + "".join(page_xml(n, f"T{n}", "x" * 900) for n in range(40))
+    whole = write(tmp_path, pack((pages + "</mediawiki>\n\n" + " " * 50).encode()))
     dump_pages.check_dump(whole)
-    cut = write(tmp_path, DUMP[: len(DUMP) // 2], "cut.xml")
-    with pytest.raises(InputError, match="no </mediawiki> at its end.*--allow_cut_du"):
+    assert len(list(dump_pages.read_pages(whole))) == 40
+    cut = write(tmp_path, pack(pages.encode()), "cut.xml")
+    with pytest.raises(InputError, match=NO_END):
         dump_pages.check_dump(cut)
+        assert not is_seen_at_once
+        list(dump_pages.read_pages(cut))
     dump_pages.check_dump(cut, allow_cut=True)
+    assert len(read(cut)) == 40
 
 
 NO_NAME = HEAD.replace("<dbname>xxwiki</dbname>", "")
@@ -221,7 +251,7 @@ def test_endless_page_is_given_up(monkeypatch, tmp_path):
         (b"<!DOCTYPE html>\n<html lang='en'>", "this is an HTML page"),
         (b"<rss version='2.0'></rss>", "XML with the root <rss>"),
         (b"<mediawik", "not XML"),
-        (b"597:10:Bread\n597:12:Loaf", "index of a multistream dump, which is not"),
+        (b"597:10:Bread\n597:12:Loaf", "index of a multistream dump: it is not nee"),
         (b'<!DOCTYPE rss SYSTEM "rss.dtd"><rss/>', "XML with the root <rss>"),
     ],
 )
@@ -232,6 +262,23 @@ def test_not_a_dump(tmp_path, data, message):
             check(path)
         assert "expected a MediaWiki export" in str(error.value)
         assert "\n" not in str(error.value)
+
+
+def test_tags_of_pages_with_blanks_are_refused(tmp_path):
+    path = write(tmp_path, DUMP.replace("<page>", "<page >"))
+    message = r"pages that begin with <page>, but this dump has '<page >': rewrite it"
+    with pytest.raises(InputError, match=message):
+        dump_pages.check_dump(path)
+
+
+def test_blanks_before_the_root_take_no_memory(tmp_path):
+    path = write(tmp_path, " \n" * 1_000_000 + DUMP)
+    tracemalloc.start()
+    dump_pages.check_dump(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(read(path)) == 2
+    assert peak < 20e6
 
 
 FIRST = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
@@ -266,8 +313,9 @@ def test_real_dumps(
     shared_data, name, num_pages, num_bad, num_articles, num_redirects, wiki
 ):
     path = str(shared_data / "wikipedia" / name)
-    dump_pages.check_dump(path, allow_cut=name.startswith("enwik8"))
-    found = read(path)
+    is_cut = "-2022-" in name or name.startswith("enwik8")
+    dump_pages.check_dump(path, allow_cut=is_cut)
+    found = list(dump_pages.read_pages(path, allow_cut=is_cut))
     pages = [page for page in found if isinstance(page, dump_pages.Page)]
     assert len(pages) == num_pages
     assert len(found) - len(pages) == num_bad

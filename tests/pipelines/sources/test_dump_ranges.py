@@ -71,6 +71,10 @@ def dump(request, tmp_path):
     return write(tmp_path, DUMPS[request.param])
 
 
+def read_pages(path, **options):
+    return dump_pages.read_pages(path, allow_cut=True, **options)
+
+
 def titles(pages):
     return [page.title for page in pages]
 
@@ -79,14 +83,14 @@ def read_in_ranges(path, bounds):
     return [
         page
         for start, stop in itertools.pairwise(bounds)
-        for page in dump_pages.read_pages(path, start=start, stop=stop)
+        for page in read_pages(path, start=start, stop=stop)
     ]
 
 
 @pytest.mark.parametrize("step", [31, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_page_once_by_every_single_cut(dump, step):
     """The fast half cuts around the start of each stream and page, and in between."""
-    whole = list(dump_pages.read_pages(dump))
+    whole = list(read_pages(dump))
     data = files.read_bytes(dump)
     numbers = range(1, 7) if len(whole) == 6 else range(12)
     assert titles(whole) == [f"T{n}" for n in numbers]
@@ -117,11 +121,11 @@ def test_a_page_belongs_to_the_range_of_its_stream(tmp_path, name):
     for _ in range(60):
         start, stop = sorted(rng.randrange(len(DUMPS[name])) for _ in range(2))
         expected = [title for title, owner in owners if start <= owner < stop]
-        assert titles(dump_pages.read_pages(path, start=start, stop=stop)) == expected
+        assert titles(read_pages(path, start=start, stop=stop)) == expected
 
 
 def test_chunks_of_any_size(dump, monkeypatch):
-    whole = list(dump_pages.read_pages(dump))
+    whole = list(read_pages(dump))
     size = files.size(dump)
     rng = random.Random(2)
     for chunk in (1, 9, 10, 11, 64):
@@ -137,9 +141,7 @@ def test_which_dumps_can_be_shared_and_bytes_consumed_add_up(dump, request):
     size = files.size(dump)
     for start, stop in itertools.pairwise((0, 10, size // 2, size)):
         consumed = []
-        pages = dump_pages.read_pages(
-            dump, start=start, stop=stop, advance=consumed.append
-        )
+        pages = read_pages(dump, start=start, stop=stop, advance=consumed.append)
         assert len(list(pages)) <= 12
         assert sum(consumed) == stop - start
 
@@ -173,7 +175,7 @@ def test_little_is_read_beyond_the_range(tmp_path, monkeypatch, name):
     monkeypatch.setattr(dump_pages.files, "open_to_read", CountedFile)
     start, stop = len(data) // 4, len(data) // 2
     CountedFile.furthest = 0
-    pages = list(dump_pages.read_pages(path, start=start, stop=stop))
+    pages = list(read_pages(path, start=start, stop=stop))
     assert (len(pages) > 50) == (name != "one stream")
     assert CountedFile.furthest < stop + 4096
 
@@ -192,25 +194,25 @@ def test_a_flipped_bit_stops_the_job(tmp_path):
         damaged = flip(streams[2], at)
         path = write(tmp_path, b"".join([*streams[:2], damaged, *streams[3:]]))
         with pytest.raises(InputError, match=rf"dump: the compr.*at byte {begin}\)"):
-            list(dump_pages.read_pages(path))
+            list(read_pages(path))
 
 
 def test_bytes_after_the_end_and_a_missing_end(tmp_path, caplog):
     data = DUMPS["multistream"]
     whole = [f"T{n}" for n in range(12)]
     path = write(tmp_path, data + bytes(700_000))
-    assert titles(dump_pages.read_pages(path)) == whole
+    assert titles(read_pages(path)) == whole
     # Ignored as by bunzip2.
     path = write(tmp_path, data + b"rubbish")
     dump_pages.check_dump(path)
     assert "ignores the last 7 bytes, which are no bzip2 stream" in caplog.text
-    assert titles(dump_pages.read_pages(path)) == whole
+    assert titles(read_pages(path)) == whole
     for num_bytes in (11, 60):
         path = write(tmp_path, data[:-num_bytes])
         with pytest.raises(InputError, match="no end .truncated.; copy or download it"):
             dump_pages.check_dump(path)
     with pytest.raises(InputError, match=r"ends in the middle \(truncated\)"):
-        list(dump_pages.read_pages(path))
+        list(read_pages(path))
 
 
 ENCODING = "bytes that are not in the file's encoding"
@@ -231,7 +233,7 @@ REFERENCE = "not well-formed XML: reference to invalid character number"
 def test_characters_that_are_none(tmp_path, characters, reason):
     bad = page_xml(2).replace("文".encode(), characters)
     data = b"".join((HEAD, page_xml(1), bad, page_xml(3)))
-    first, lost, last = dump_pages.read_pages(write(tmp_path, data))
+    first, lost, last = read_pages(write(tmp_path, data))
     assert (lost.page_id, lost.title, lost.reason[: len(reason)]) == (2, "T2", reason)
     assert titles([first, last]) == ["T1", "T3"]
 
@@ -243,7 +245,7 @@ def test_a_page_of_100_mb_takes_no_memory(tmp_path):
     del long
     path = write(tmp_path, data)
     tracemalloc.start()
-    found = list(dump_pages.read_pages(path))
+    found = list(read_pages(path))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert [page.title for page in found] == ["T1", "T2", "T3"]
@@ -255,7 +257,7 @@ def test_a_page_of_100_mb_takes_no_memory(tmp_path):
 
 
 def assert_ranges_give_the_whole(path, num_cuts):
-    whole = list(dump_pages.read_pages(path))
+    whole = list(read_pages(path))
     rng, size = random.Random(5), files.size(path)
     cuts = sorted(rng.randrange(size) for _ in range(num_cuts))
     assert read_in_ranges(path, [0, *cuts, size]) == whole

@@ -5,15 +5,18 @@ import gzip
 import hashlib
 import json
 import logging
+import lzma
 import os
 import pickle
 import random
 
 import pytest
+import zstandard
 
 from bert_keras.core.errors import InputError
 from bert_keras.pipelines.sources import (
     book_cutter,
+    json_lines,
     multistream,
     reading,
     source,
@@ -70,8 +73,13 @@ def write(tmp_path, data, name="file"):
 
 # What is read.
 
+PACKS = (
+    *(bytes, bz2.compress, gzip.compress, lzma.compress),
+    zstandard.ZstdCompressor().compress,
+)
 
-@pytest.mark.parametrize("pack", [bytes, bz2.compress, gzip.compress])
+
+@pytest.mark.parametrize("pack", PACKS)
 def test_a_dump_literally(tmp_path, pack):
     path = write(tmp_path, pack(DUMP.encode()))
     (bread, bad), counts = read(path, "wikipedia")
@@ -105,15 +113,15 @@ JSONL = [
 ]
 
 
-@pytest.mark.parametrize("pack", [bytes, bz2.compress, gzip.compress])
+@pytest.mark.parametrize("pack", PACKS)
 def test_json_lines_literally(tmp_path, pack):
     path = write(tmp_path, pack("\n".join(JSONL).encode()))
     found, counts = read(path, "jsonl")
     rejects = {
-        4: "no 'text', which must be a string",
+        4: "expected a string 'text', found none",
         5: "not JSON: Expecting property name enclosed in double quotes: line 1 column "
         "2 (char 1)",
-        6: "no 'id', which must be a string or integer",
+        6: "expected a string or integer 'id', found True",
         7: "not plain text: it holds lone surrogates",
         8: "not plain text: it holds NUL characters",
         9: found[6].reason,
@@ -125,6 +133,36 @@ def test_json_lines_literally(tmp_path, pack):
     ]
     assert rejects[9].startswith("not JSON: maximum recursion depth")
     assert counts == {"items_read": 9, "dropped/no running text": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("One.\n \nTwo.", ["One.", "Two."]),
+        ("One.\r\rTwo.", ["One.", "Two."]),
+        ("One.\rTwo.", ["One.", "Two."]),
+        ("One.\n\n\nTwo\u00a0x.", ["One.", "Two x."]),
+        # A paragraph a line, with and without a title, with long lines and headings.
+        ("It is. So is it.\nIt was.\nIt will be.", 3),
+        ("Title\n\nIt is.\nIt was.", 3),
+        ("Heading\n" + "word " * 60 + "\n" + "word " * 60, 3),
+        ("一。\n二。\n三", 3),
+        # Hard-wrapped lines, and paragraphs of sentences on lines of their own.
+        ("It is a very long\nstory that goes on.\nAnd then it ends\nhere.", 1),
+        ("It is.\nIt was.\n\nIt will be.\nIt is.", 2),
+        ("Roses are red\nviolets are blue", 1),
+    ],
+)
+def test_paragraphs_of_json_lines(text, expected):
+    found = json_lines.divide(text)
+    assert expected in (found, len(found))
+
+
+def test_html_and_mojibake_are_counted(tmp_path):
+    texts = ["<p>One</p>", "a &lt;br /&gt; b", "cafÃ©", "donâ€™t", "1 < 2", "É Â Ã Ñ"]
+    lines = [json.dumps({"id": n, "text": text}) for n, text in enumerate(texts)]
+    _, counts = read(write(tmp_path, "\n".join(lines)), "jsonl")
+    assert counts == {"items_read": 6, "faults/HTML tags": 2, "faults/mojibake": 2}
 
 
 def test_json_lines_in_every_range(tmp_path):
@@ -155,17 +193,18 @@ def test_a_line_without_end(tmp_path, monkeypatch):
     ("text", "encoding", "name"),
     [
         ("Größe und “Maß”.", "utf-8", "utf-8-sig"),
-        ("Größe und “Maß”.", "cp1252", "cp1252"),
         ("\ufeffGröße.", "utf-16-le", "utf-16"),
     ],
 )
 def test_books_in_any_encoding(tmp_path, text, encoding, name):
-    path = write(tmp_path, text.encode(encoding), "Das Maß.txt")
-    [book], counts = read(path, "books")
+    text_bytes = text.encode(encoding)
     text = text.removeprefix("\ufeff")
-    assert (book.title, book.source, book.paragraphs) == ("Das Maß", "books", [text])
-    assert book.id.startswith("Das Maß.txt:")
-    assert counts == {"items_read": 1, f"encoding/{name}": 1}
+    for pack in PACKS:
+        path = write(tmp_path, pack(text_bytes), "Das Maß.txt")
+        [book], counts = read(path, "books")
+        assert book[2:] == ("books", "Das Maß", [text])
+        assert book.id.startswith("Das Maß.txt:")
+        assert counts == {"items_read": 1, f"encoding/{name}": 1}
 
 
 def test_a_file_of_many_books_and_a_bad_one(tmp_path):
@@ -228,17 +267,67 @@ def test_inputs_are_sorted_and_each_is_there_once(tmp_path, monkeypatch):
 
 
 HTML = b"\xef\xbb\xbf\n<!DOCTYPE HTML><html><body>404</body></html>"
+CSV = b"text,label\n" + b'"It was good, I think.",pos\nBad.,neg\n' * 3
+OTHERS = {
+    "an HTML page": HTML,
+    "JSON lines: give it to --jsonl": b'{"id": 1, "text": "x"}\n',
+    "JSON over several lines: write one object on each line (jq -c .)": b'{\n "id": 1}',
+    "a JSON array: write one object on each line (jq -c '.[]')": b'[\n{"id": 1}]',
+    "a MediaWiki dump: give it to --wikipedia": DUMP.encode(),
+    "the <doc> form of WikiExtractor: extract the dump again": b'<doc id="1">',
+    "a PDF: extract its text": b"%PDF-1.7\n%\xe2\xe3",
+    "RTF: save it as plain text": b"{\\rtf1\\ansi",
+    "mail: extract the bodies": b"From: a@b.c\nSubject: x\n\nHello.\n",
+    "mail: ": b"From a@b.c Sat Jan  3 01:05:34 1996\nX: y\n",
+    "a ZIP archive, such as .docx": b"PK\x03\x04\x14\0\6\0",
+    "packed: unpack it first": b"7z\xbc\xaf\x27\x1c",
+    "a table with a header: write its text column as JSON lines": CSV,
+    "a table": CSV.replace(b",", b"\t"),
+}
+
+
+@pytest.mark.parametrize("start", OTHERS)
+def test_the_first_bytes_tell_the_option(tmp_path, start):
+    expected = {"books": "a plain-text book", "sentences": "lines of text"}
+    expected["jsonl"] = "lines of JSON"
+    for kind, what in expected.items():
+        for pack in (bytes, gzip.compress):
+            path = write(tmp_path, pack(OTHERS[start]))
+            message = f"{path}: --{kind}: expected {what}, but this is {start}"
+            if "--jsonl" in start and kind == "jsonl" and "it to" in start:
+                reading.find_inputs({kind: [str(path)]})
+                continue
+            with pytest.raises(InputError) as error:
+                reading.find_inputs({kind: [str(path)]})
+            assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Roses are red, violets are blue\n" * 5,
+        "From London, in 1832\nhe wrote.\n",
+        "To: my friend\n\nI write this.\n",
+        "[Illustration]\n\nIt was so.\n",
+        "a cat , a dog\nthe cat , the dog\n" * 9,
+    ],
+)
+def test_plain_text_is_not_taken_for_something_else(tmp_path, text):
+    path = write(tmp_path, text)
+    reading.find_inputs({"books": [str(path)], "sentences": [str(path)]})
 
 
 @pytest.mark.parametrize(
     ("kind", "data", "message"),
     [
         ("wikipedia", HTML, "expected a MediaWiki export .*, but this is an HTML page"),
-        ("books", HTML, "expected a plain-text book, but this is an HTML page"),
-        ("jsonl", HTML, "expected lines of JSON, but this is an HTML page"),
-        ("jsonl", gzip.compress(HTML, mtime=0), "lines of JSON, but this is an HTML"),
-        ("jsonl", b'<doc id="1">', "line 1: .* lines of JSON, but this is the <doc>"),
         ("jsonl", bz2.compress(b"{}")[:-9], r"has no end \(truncated\)"),
+        (
+            "jsonl",
+            '{"id": 1}'.encode("utf-16"),
+            "this is UTF-16: convert it with `iconv",
+        ),
+        ("sentences", "Größe.".encode("utf-16"), "this is UTF-16: convert it with"),
         ("wikipedia", b"BZh9nonsense", "the compressed file is damaged"),
         ("wikipedia", b"", "but the file is empty"),
     ],

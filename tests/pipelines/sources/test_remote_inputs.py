@@ -18,7 +18,7 @@ def page_xml(number):
     ).encode()
 
 
-STREAMS = [b"<mediawiki>", page_xml(1) + page_xml(2), page_xml(3)]
+STREAMS = [b"<mediawiki>", page_xml(1) + page_xml(2), page_xml(3), b"</mediawiki>"]
 LINES = b"Nine is a number .\nit is one more .\n"
 
 

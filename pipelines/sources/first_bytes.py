@@ -1,0 +1,118 @@
+"""What a file is, by its first bytes, and which option of `corpus` reads it."""
+
+import csv
+import re
+from typing import NamedTuple
+
+from bert_keras.core.errors import InputError
+
+NUM_BYTES = 1 << 14
+"""First bytes of a file, unpacked, that `recognize` takes."""
+
+
+class Format(NamedTuple):
+    name: str
+    remedy: str
+    sources: tuple[str, ...] = ()
+    """The sources that read it."""
+
+
+_PLAIN = "save it as plain text, for example with `pandoc -t plain`"
+_ONE_A_LINE = "write one object on each line (jq -c {}) and give the file to --jsonl"
+_PROLOG = rb"(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)?"
+_MAIL_HEADER = (
+    rb"(?:Return-Path|Received|Delivered-To|Message-ID|MIME-Version|From|To|Cc|Subject"
+    rb"|Date|Newsgroups|Path): [^\n]*\n(?:[ \t][^\n]*\n)*"
+)
+_FORMATS = (
+    # Any of these begins the file, after a byte order mark and blanks.
+    (rb"\{\s*\n", Format("JSON over several lines", _ONE_A_LINE.format("."))),
+    (rb"\{\s*\"", Format("JSON lines", "give it to --jsonl", ("jsonl",))),
+    (rb"\[\s*\{", Format("a JSON array", _ONE_A_LINE.format("'.[]'"))),
+    (
+        _PROLOG + rb"<mediawiki[\s>]",
+        Format("a MediaWiki dump", "give it to --wikipedia", ("wikipedia",)),
+    ),
+    (
+        rb"<doc ",
+        Format(
+            "the <doc> form of WikiExtractor",
+            "extract the dump again with --json for --jsonl, or give the dump itself "
+            "to --wikipedia",
+        ),
+    ),
+    (
+        _PROLOG + rb"<(?:!doctype )?(?:html|head|body)[\s>]",
+        Format("an HTML page", "extract its text, or download it again"),
+    ),
+    (rb"<\?xml", Format("XML", _PLAIN)),
+    (rb"%PDF-", Format("a PDF", "extract its text, for example with pdftotext")),
+    (rb"\{\\rtf", Format("RTF", _PLAIN)),
+    (
+        rb"From \S+ +(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) |(?:" + _MAIL_HEADER + rb"){2}",
+        Format("mail", "extract the bodies of the messages"),
+    ),
+    (rb"PK\x03\x04", Format("a ZIP archive, such as .docx, .xlsx or .epub", _PLAIN)),
+    (rb"\xd0\xcf\x11\xe0", Format("a file of Microsoft Office", _PLAIN)),
+    (rb"PAR1", Format("Parquet", "write its rows as JSON lines for --jsonl")),
+    (rb"7z\xbc\xaf|\x04\x22\x4d\x18|\x1f\x9d", Format("packed", "unpack it first")),
+    (rb".{257}ustar", Format("a tar archive", "unpack it first")),
+    (
+        rb"\d{3,}:\d+:",
+        Format("the index of a multistream dump", "it is not needed: leave it out"),
+    ),
+    (
+        rb"\xff\xfe|\xfe\xff",
+        Format("UTF-16", "convert it with `iconv -f UTF-16 -t UTF-8`", ("books",)),
+    ),
+)
+_PATTERNS = [
+    (re.compile(pattern, re.DOTALL | re.IGNORECASE), form) for pattern, form in _FORMATS
+]
+_TABLE = Format(
+    "a table with a header",
+    "write its text column as JSON lines for --jsonl, or as plain text",
+)
+_COLUMN_NAME = re.compile(r'"?[A-Za-z_][\w.-]*(?: [\w.-]+)?"?')
+
+
+def recognize(start: bytes) -> Format | None:
+    """Returns the format of a file that begins with these bytes.
+
+    `None`: plain text, sentences, or something that is not known.
+    """
+    text = start[:NUM_BYTES].removeprefix(b"\xef\xbb\xbf").lstrip()
+    for pattern, form in _PATTERNS:
+        if pattern.match(text):
+            return form
+    return _TABLE if _is_table(text.decode(errors="replace")) else None
+
+
+def _is_table(text: str) -> bool:
+    """Whether names of columns stand above rows of as many fields."""
+    lines = text.splitlines()[:20]
+    if len(text) >= NUM_BYTES // 2:
+        lines = lines[:-1]  # cut off
+    for delimiter in ",;\t":
+        # Prose has a blank after its commas.
+        names = lines[0].split(delimiter) if lines else []
+        if len(names) < 2 or not all(map(_COLUMN_NAME.fullmatch, names)):
+            continue
+        try:
+            rows = list(csv.reader(lines[1:], delimiter=delimiter))
+        except csv.Error:
+            continue
+        sizes = [len(row) for row in rows[: max(len(rows) - 1, 1)]]
+        if sizes and all(size == len(names) for size in sizes):
+            return True
+    return False
+
+
+def check(start: bytes, path: str, *, source: str, expected: str) -> None:
+    """Refuses a file of another source, or of none."""
+    form = recognize(start)
+    if form is not None and source not in form.sources:
+        raise InputError(
+            f"{path}: --{source}: expected {expected}, but this is {form.name}: "
+            f"{form.remedy}"
+        )
