@@ -230,7 +230,7 @@ LINES = {
     "pages": 760,
     "core": 3262,
     "tpu": 2310,
-    "pipelines": 8850,
+    "pipelines": 9300,
     "door": 50,
 }
 """Lines that each folder may have; 43,000 in all are the aim. Raise a number only with

@@ -255,7 +255,10 @@ class _Reader(io.RawIOBase):
         self.name = path
         self._position = 0
         # Now, so that opening a missing object fails as with a local file.
-        self._size = size(path)
+        facts = _retried(path, obstore.head)
+        self._size = facts["size"]
+        # A replaced object would give parts of both.
+        self._version: Any = {"if_match": tag} if (tag := facts.get("e_tag")) else {}
 
     def readable(self) -> bool:
         return True
@@ -283,12 +286,20 @@ class _Reader(io.RawIOBase):
             return 0
 
         def read(client: Any, key: str) -> Any:
-            data = obstore.get_range(client, key, start=self._position, length=length)
+            limits = self._position, self._position + length
+            options = self._version | {"range": limits}
+            data = obstore.get(client, key, options=options).bytes()
             if len(data) != length:
                 raise ConnectionError("the object ends before its last byte")
             return data
 
-        buffer[:length] = memoryview(_retried(self.name, read))
+        try:
+            buffer[:length] = memoryview(_retried(self.name, read))
+        except FileExistsError:
+            raise InputError(
+                f"{self.name}: was replaced while it was being read: run the same "
+                "command again once it no longer changes"
+            ) from None
         self._position += length
         return length
 

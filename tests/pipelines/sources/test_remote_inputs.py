@@ -74,6 +74,19 @@ def test_a_changed_file_has_another_fingerprint(bucket):
     assert reading.fingerprints(inputs) != before
 
 
+def test_a_file_that_is_replaced_while_it_is_read_ends_the_reading(bucket):
+    path = f"{bucket}/long.jsonl"
+    line = b'{"id": %d, "text": "Eleven is one more."}\n'
+    first = b"".join(line % number for number in range(100_000))
+    files.write_atomically(path, first)
+    [item] = reading.find_inputs({"jsonl": [path]})
+    documents = reading.read_range(*reading.split_input(item), source.Context())
+    next(documents)
+    files.write_atomically(path, first.replace(b"Eleven", b"Twelve"))
+    with pytest.raises(InputError, match="long.jsonl: was replaced while it was being"):
+        list(documents)
+
+
 def test_nothing_there(bucket):
     with pytest.raises(InputError, match="--books: no file matches 'ram://sources"):
         reading.find_inputs({"books": [f"{bucket}/novels/*"]})
