@@ -8,7 +8,6 @@ The records are `tf.train.Example`s of google-research/bert and tf-models-offici
 import fnmatch
 import logging
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +39,24 @@ def adopt_examples(
             "to adopt: use it as it is, or delete that file to have the records read "
             "again"
         )
-    vocabulary = _load_vocabulary(directory, vocab_path, do_lower_case)
-    paths = _find_files(directory)
+    vocabulary = tokenization.load_vocabulary(vocab_path, do_lower_case=do_lower_case)
+    stored = files.join(directory, records.VOCABULARY_NAME)
+    if files.exists(stored):
+        if tokenization.Vocabulary.load(stored).sha256 != vocabulary.sha256:
+            raise InputError(
+                f"{stored}: differs from {vocab_path}: give the vocabulary that the "
+                "records were made with, and delete the other"
+            )
+    names = fnmatch.filter(files.list_directory(directory), _PATTERN)
+    paths = [files.join(directory, name) for name in names if name[0] != "."]
+    if not paths:
+        raise InputError(
+            f"{directory}: expected files named {_PATTERN}, found none: give the "
+            "directory that contains them"
+        )
     format_ = _find_format(paths)
     shards, counts = _scan(paths, format_, vocabulary)
-    vocabulary.save(files.join(directory, records.VOCABULARY_NAME))
+    vocabulary.save(stored)
     summary = manifest.Manifest(
         kind="examples",
         shards=tuple(shards),
@@ -67,32 +79,6 @@ def adopt_examples(
         directory,
     )
     return summary
-
-
-def _find_files(directory: str | Path) -> list[str]:
-    names = fnmatch.filter(files.list_directory(directory), _PATTERN)
-    names = [name for name in names if not name.startswith(".")]
-    if not names:
-        raise InputError(
-            f"{directory}: expected files named {_PATTERN}, found none: give the "
-            "directory that holds them"
-        )
-    return [files.join(directory, name) for name in names]
-
-
-def _load_vocabulary(
-    directory: str | Path, vocab_path: str | Path, do_lower_case: bool
-) -> tokenization.Vocabulary:
-    vocabulary = tokenization.load_vocabulary(vocab_path, do_lower_case=do_lower_case)
-    stored = files.join(directory, records.VOCABULARY_NAME)
-    if files.exists(stored):
-        sha256 = tokenization.Vocabulary.load(stored).sha256
-        if sha256 != vocabulary.sha256:
-            raise InputError(
-                f"{stored}: differs from {vocab_path}: give the vocabulary that the "
-                "records were made with, and delete the other"
-            )
-    return vocabulary
 
 
 # The kind of records.
@@ -154,12 +140,17 @@ def _scan(
     reader = example_reading.Reader(config=format_, vocabulary=vocabulary)
     total = sum(map(files.size, paths))
     with progress.Progress(
-        "adopt", total=total, unit="bytes", read=lambda: seen["bytes"]
+        "adopt", total=total, unit="bytes", read=lambda: min(seen["bytes"], total)
     ):
         for path in paths:
             before = counts.num_examples
-            messages = _read_messages(path, format_.compression, seen)
-            for batch in reader.read(messages, path=path, first_record=0):
+            actual = _compression_of(path)
+            if actual != format_.compression and files.size(path):
+                raise InputError(
+                    f"{path}: expected compression {format_.compression}, as in the "
+                    f"first file, found {actual}: compress all files or none"
+                )
+            for batch in reader.read(path, seen=seen):
                 counts.add(batch, vocabulary)
             shards.append(
                 manifest.Shard(
@@ -170,24 +161,6 @@ def _scan(
                 )
             )
     return shards, counts
-
-
-def _read_messages(
-    path: str, compression: records.Compression, seen: Counter[str]
-) -> Iterator[bytes]:
-    """Yields the records of a file; adds their bytes to `seen` as they are read."""
-    size = files.size(path)
-    if size and (actual := _compression_of(path)) != compression:
-        raise InputError(
-            f"{path}: expected compression {compression}, as in the first file, found "
-            f"{actual}: compress all files or none"
-        )
-    end = seen["bytes"] + size
-    for message in records.read_records(path, compression=compression):
-        # For a compressed file only the end is known.
-        seen["bytes"] = min(seen["bytes"] + len(message), end - 1)
-        yield message
-    seen["bytes"] = end
 
 
 def _settings(

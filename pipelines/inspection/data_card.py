@@ -15,8 +15,8 @@ from bert_keras.data import features, tokenization
 NUM_COMMONEST = 20
 """Commonest tokens to list, without special ones."""
 
-NUM_REASONS = 10
-"""Reasons for leaving documents out to list; JSON has all."""
+NUM_MEMBERS = 20
+"""Sources, reasons or tokens to list; JSON has all."""
 
 
 @dataclasses.dataclass(kw_only=True, eq=False)
@@ -219,80 +219,33 @@ def _corpus_card(summary: manifest.Manifest) -> dict[str, Any]:
 
 
 def card_text(card: Mapping[str, Any], *, width: int = 100) -> Iterator[str]:
-    for title, rows in _sections(card):
-        yield title
+    """Yields lines with the values of a card, less the settings, which JSON has."""
+    for section, values in card.items():
+        if section == "config" or not values:
+            continue
+        yield section.replace("_", " ").capitalize()
+        rows = []
+        for key, value in values.items():
+            name = key.replace("_", " ")
+            if isinstance(value, Mapping):
+                rows.append((name, "" if value else "none"))
+                items = list(value.items())[:NUM_MEMBERS]
+                rows += [(f"  {member}", _in_words(v)) for member, v in items]
+            elif key != "histogram" and value is not None:
+                is_share = key.endswith("_share")
+                rows.append((name, f"{value:.2%}" if is_share else _in_words(value)))
         label_width = max(len(label) for label, _ in rows)
-        for label, value in rows:
-            yield f"  {label:<{label_width}}  {value}"
-        yield ""
-    for name, what in (("length", "tokens"), ("predictions", "hidden tokens")):
-        yield f"Examples by {what}"
-        yield from _bars(card[name]["histogram"], width=width)
+        for label, text in rows:
+            yield f"  {label:<{label_width}}  {text}".rstrip()
+        if "histogram" in values:
+            yield from _bars(values["histogram"], width=width)
         yield ""
 
 
-def _sections(card: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    corpus, examples, masks = card["corpus"], card["examples"], card["masking"]
-    rows = [
-        (name.replace("_", " "), f"{value:,}")
-        for name, value in corpus.items()
-        if isinstance(value, int)
-    ]
-    if corpus.get("tokens"):
-        unknown = corpus.get("unknown_tokens", 0) / corpus["tokens"]
-        rows.append(("unknown share", f"{unknown:.3%}"))
-    for source, counts in corpus.get("sources", {}).items():
-        amounts = (f"{count:,} {name}" for name, count in counts.items())
-        rows.append((source, ", ".join(amounts)))
-    if rows:
-        yield "Corpus", rows
-    for key, title in (
-        ("left_out", "Left out"),
-        ("cleaned", "Cleaned out of documents"),
-    ):
-        if reasons := list(corpus.get(key, {}).items()):
-            yield title, [(name, f"{n:,}") for name, n in reasons[:NUM_REASONS]]
-    second = ("B", "none: full sentences, no next-sentence prediction")
-    if shares := card.get("next_sentence"):
-        kind = f"; next_sentence={shares['kind']}" if shares["kind"] else ""
-        both = f"{shares['random_share']:.2%}, next {shares['next_share']:.2%}{kind}"
-        second = ("B is random", both)
-    packed = f" in {examples['rows']:,} rows" if "rows" in examples else ""
-    lengths = _described(card["length"])
-    yield (
-        "Examples",
-        [
-            ("files", f"{examples['files']:,}, {examples['bytes'] / 1e6:,.1f} MB"),
-            ("examples", f"{examples['examples']:,}{packed}"),
-            ("tokens", f"{examples['tokens']:,}, {lengths} an example"),
-            ("padding", f"{examples['padding_share']:.1%}"),
-            ("unknown", f"{examples['unknown_share']:.3%} of the tokens"),
-            second,
-        ],
-    )
-    note = ": made when loaded; here those of a first epoch"
-    yield (
-        "Masks",
-        [
-            ("kind", masks["kind"] + (note if masks["kind"] == "dynamic" else "")),
-            ("hidden", f"{masks['hidden_share']:.2%} of the tokens"),
-            ("an example", _described(card["predictions"])),
-            ("[MASK]", f"{masks['mask_share']:.2%}"),
-            ("random", f"{masks['random_share']:.2%}"),
-            ("kept", f"{masks['kept_share']:.2%}"),
-        ],
-    )
-    words = card["vocabulary"]
-    commonest = "  ".join(f"{token} {n:,}" for token, n in words["commonest"].items())
-    entries = f"{words['size']:,}, of which {words['seen']:,} occur"
-    yield "Vocabulary", [("entries", entries), ("commonest", commonest)]
-
-
-def _described(distribution: Mapping[str, Any]) -> str:
-    return (
-        f"{distribution['mean']:,.1f} on average, {distribution['min']} to "
-        f"{distribution['max']}, 90% from {distribution['p5']} to {distribution['p95']}"
-    )
+def _in_words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{number:,} {name}" for name, number in value.items())
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
 _MAX_BARS = 16

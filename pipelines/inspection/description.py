@@ -5,7 +5,6 @@ import shutil
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,35 +17,9 @@ from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import data_card, example_reading
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Examples:
-    directory: str
-    summary: manifest.Manifest
-    config: ExamplesConfig
-    vocabulary: tokenization.Vocabulary
-
-    def read(
-        self, shard: manifest.Shard, seen: Counter[str], *, limit: int | None = None
-    ) -> Iterator[dict[str, np.ndarray]]:
-        """Yields batches of a shard's first `limit` records, counted in `seen`."""
-
-        def counted() -> Iterator[bytes]:
-            messages = records.read_records(path, compression=self.config.compression)
-            for message in itertools.islice(messages, limit):
-                seen["records"] += 1
-                yield message
-
-        shards = self.summary.shards
-        before = shards[: shards.index(shard)]
-        path = files.join(self.directory, shard.name)
-        first_record = sum(shard.num_records for shard in before)
-        reader = example_reading.Reader(config=self.config, vocabulary=self.vocabulary)
-        return reader.read(counted(), path=path, first_record=first_record)
-
-
 def _open_examples(
     examples_dir: str | Path, vocab_path: str | Path | None
-) -> _Examples:
+) -> tuple[manifest.Manifest, example_reading.Reader]:
     summary = manifest.read_manifest(examples_dir, kind="examples")
     vocab_path = vocab_path or files.join(examples_dir, records.VOCABULARY_NAME)
     vocabulary = tokenization.Vocabulary.load(vocab_path)
@@ -59,12 +32,7 @@ def _open_examples(
     config = features.examples_config(
         summary.config, origin=files.join(examples_dir, manifest.MANIFEST_NAME)
     )
-    return _Examples(
-        directory=str(examples_dir),
-        summary=summary,
-        config=config,
-        vocabulary=vocabulary,
-    )
+    return summary, example_reading.Reader(config=config, vocabulary=vocabulary)
 
 
 # The card of all examples.
@@ -81,43 +49,35 @@ def describe_all(
     The vocabulary kept with the examples is used if `vocab_path` is `None`. If
     `json_path` is not `None`, the card is written there as JSON.
     """
-    examples = _open_examples(examples_dir, vocab_path)
-    counts = _count_all(examples)
-    card = data_card.make_card(
-        counts, examples.summary, examples.config, examples.vocabulary
-    )
-    if json_path is not None:
-        files.write_json(json_path, card, indent=1, ensure_ascii=False)
-    num_files = len(examples.summary.shards)
-    yield f"{examples_dir}: every example of {num_files:,} files was read"
-    yield ""
-    yield from data_card.card_text(card, width=_terminal_width())
-
-
-def _count_all(examples: _Examples) -> data_card.Counts:
+    summary, reader = _open_examples(examples_dir, vocab_path)
+    config, vocabulary = reader.config, reader.vocabulary
     # The records' own checksums suffice: each is read anyway.
-    manifest.verify_shards(examples.directory, examples.summary, hashes=False)
-    counts = data_card.Counts.empty(
-        examples.config, vocab_size=len(examples.vocabulary)
-    )
+    manifest.verify_shards(examples_dir, summary, hashes=False)
+    counts = data_card.Counts.empty(config, vocab_size=len(vocabulary))
     seen: Counter[str] = Counter()
     with progress.Progress(
         "inspect",
-        total=examples.summary.num_records,
+        total=summary.num_records,
         unit="examples",
         read=lambda: seen["records"],
     ):
-        for shard in examples.summary.shards:
+        for shard in summary.shards:
             before = seen["records"]
-            for batch in examples.read(shard, seen):
-                counts.add(batch, examples.vocabulary)
+            path = files.join(examples_dir, shard.name)
+            for batch in reader.read(path, first_record=before, seen=seen):
+                counts.add(batch, vocabulary)
             if seen["records"] - before != shard.num_records:
                 raise InputError(
-                    f"{files.join(examples.directory, shard.name)}: "
-                    f"{seen['records'] - before} records, {manifest.MANIFEST_NAME} "
-                    f"says {shard.num_records}: recreate the examples"
+                    f"{path}: {seen['records'] - before} records, "
+                    f"{manifest.MANIFEST_NAME} says {shard.num_records}: recreate the "
+                    "examples"
                 )
-    return counts
+    card = data_card.make_card(counts, summary, config, vocabulary)
+    if json_path is not None:
+        files.write_json(json_path, card, indent=1, ensure_ascii=False)
+    yield f"{examples_dir}: every example of {len(summary.shards):,} files was read"
+    yield ""
+    yield from data_card.card_text(card, width=_terminal_width())
 
 
 # Some examples.
@@ -133,25 +93,45 @@ def describe_examples(
     """
     if limit < 1:
         raise InputError(f"--limit must be at least 1, got {limit}")
-    examples = _open_examples(examples_dir, vocab_path)
-    yield from _describe_manifest(examples)
-    noun = "instance" if examples.config.pack_instances else "record"
-    for shard, index, example in _first_examples(examples, limit):
-        yield ""
-        yield from describe_example(
-            example,
-            examples.vocabulary,
-            title=f"{shard.name}, {noun} {index}",
-            width=_terminal_width(),
+    summary, reader = _open_examples(examples_dir, vocab_path)
+    yield from _describe_manifest(examples_dir, summary, reader.config)
+    noun = "instance" if reader.config.pack_instances else "record"
+    first_record = 0
+    for shard in summary.shards:
+        # Only the shards shown are checked: hashing a large directory takes hours.
+        only = summary.model_copy(update={"shards": (shard,)})
+        manifest.verify_shards(examples_dir, only)
+        batches = reader.read(
+            files.join(examples_dir, shard.name), first_record=first_record, limit=limit
         )
+        examples = (
+            {name: values[row] for name, values in batch.items()}
+            for batch in batches
+            for row in range(len(batch["input_ids"]))
+        )
+        index = -1
+        for index, example in enumerate(itertools.islice(examples, limit)):
+            yield ""
+            yield from describe_example(
+                example,
+                reader.vocabulary,
+                title=f"{shard.name}, {noun} {index}",
+                width=_terminal_width(),
+            )
+        limit -= index + 1
+        first_record += shard.num_records
+        if not limit:
+            return
 
 
 def _terminal_width() -> int:
     return min(shutil.get_terminal_size((100, 24)).columns, 120)
 
 
-def _describe_manifest(examples: _Examples) -> Iterator[str]:
-    summary, config, known = examples.summary, examples.config, examples.summary.config
+def _describe_manifest(
+    examples_dir: str | Path, summary: manifest.Manifest, config: ExamplesConfig
+) -> Iterator[str]:
+    known = summary.config
     casing = "uncased" if known["do_lower_case"] else "cased"
     nouns = f"{summary.num_records:,} examples"
     if config.pack_instances:
@@ -159,14 +139,17 @@ def _describe_manifest(examples: _Examples) -> Iterator[str]:
         nouns = f"{num_examples:,} examples in {summary.num_records:,} rows"
     if "documents" in summary.counters:
         nouns += f" from {summary.counters['documents']:,} documents"
-    yield f"{examples.directory}: {nouns}, in {len(summary.shards):,} files"
+    yield f"{examples_dir}: {nouns}, in {len(summary.shards):,} files"
     yield (
         f"{casing} vocabulary of {summary.vocab_size:,}; at most "
         f"{config.max_seq_length} tokens and {config.num_predictions} predictions"
     )
+    unit = "whole words" if config.do_whole_word_mask else "single pieces"
+    if config.max_ngram_size > 1:
+        unit = f"runs of up to {config.max_ngram_size} words"
     if "masked_lm_prob" in known:
         yield (
-            f"{config.masked_lm_prob:.0%} hidden as {_unit(config)}; "
+            f"{config.masked_lm_prob:.0%} hidden as {unit}; "
             f"dupe_factor {config.num_duplicates}, seed {config.random_seed}"
         )
     else:
@@ -178,29 +161,6 @@ def _describe_manifest(examples: _Examples) -> Iterator[str]:
             "masked when loaded; shown as in the first epoch of a run with seed "
             f"{config.random_seed}"
         )
-
-
-def _unit(config: ExamplesConfig) -> str:
-    if config.max_ngram_size > 1:
-        return f"runs of up to {config.max_ngram_size} words"
-    return "whole words" if config.do_whole_word_mask else "single pieces"
-
-
-def _first_examples(
-    examples: _Examples, limit: int
-) -> Iterator[tuple[manifest.Shard, int, dict[str, np.ndarray]]]:
-    for shard in examples.summary.shards:
-        if not limit:
-            return
-        # Only the shards shown are checked: hashing a large directory takes hours.
-        only = examples.summary.model_copy(update={"shards": (shard,)})
-        manifest.verify_shards(examples.directory, only)
-        index = 0
-        for batch in examples.read(shard, Counter(), limit=limit):
-            for row in range(min(len(batch["input_ids"]), limit - index)):
-                yield shard, index, {name: v[row] for name, v in batch.items()}
-                index += 1
-        limit -= index
 
 
 def describe_example(

@@ -1,7 +1,8 @@
 """Records -> checked examples, as the model would get them."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import dynamic_masking, features, packing, tokenization
+from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import example_decoding
 
 BATCH_SIZE = 512
@@ -20,21 +22,40 @@ class Reader:
     vocabulary: tokenization.Vocabulary
 
     def read(
-        self, messages: Iterable[bytes], *, path: str, first_record: int
+        self,
+        path: str,
+        *,
+        first_record: int = 0,
+        limit: int | None = None,
+        seen: Counter[str] | None = None,
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yields batches of the examples of a shard, in order.
+        """Yields batches of the first `limit` records of a shard, in order.
 
         They are `features.pretraining_features`, each `(n, length)`, integers or
         float32, without `next_sentence_labels` if there are none; a packed row gives
         several. Plain examples are masked as in the first epoch of a run with the seed
-        of the examples.
+        of the examples, of which `first_record` is the first. `seen` counts `records`
+        and their `bytes`.
         """
-        messages, start = iter(messages), 0
+        seen = Counter() if seen is None else seen
+        records_read = records.read_records(path, compression=self.config.compression)
+        messages, start = itertools.islice(records_read, limit), 0
         while chunk := list(itertools.islice(messages, BATCH_SIZE)):
             arrays, places = self._load(chunk, path=path, start=start)
             if self.config.masking == "dynamic":
-                first = (first_record + start) * self.config.num_slots
-                arrays = self._mask(arrays, first + places)
+                places += (first_record + start) * self.config.num_slots
+                seeds = dynamic_masking.record_seeds(
+                    self.config.random_seed, np.zeros_like(places), places
+                )
+                arrays |= dynamic_masking.mask_examples(
+                    arrays["input_ids"],
+                    # No token of a plain example is padding.
+                    (arrays["input_ids"] != 0).sum(axis=1),
+                    seeds,
+                    vocabulary=self.vocabulary,
+                    config=self.config,
+                )
+            seen.update(records=len(chunk), bytes=sum(map(len, chunk)))
             yield arrays
             start += len(chunk)
 
@@ -126,19 +147,6 @@ class Reader:
         for expected, holds in rules.items():
             if not holds.all():
                 raise _violation(expected, "other values")
-
-    def _mask(
-        self, arrays: dict[str, np.ndarray], records: np.ndarray
-    ) -> dict[str, np.ndarray]:
-        input_ids = arrays["input_ids"]
-        # No token of a plain example is padding.
-        lengths = (input_ids != 0).sum(axis=1)
-        seeds = dynamic_masking.record_seeds(
-            self.config.random_seed, np.zeros_like(records), records
-        )
-        return arrays | dynamic_masking.mask_examples(
-            input_ids, lengths, seeds, vocabulary=self.vocabulary, config=self.config
-        )
 
 
 def _violation(expected: str, actual: str) -> InputError:

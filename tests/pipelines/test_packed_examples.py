@@ -95,7 +95,9 @@ def test_instances_are_shown_one_by_one(build):
         (lambda row: row["masked_lm_positions"].__setitem__(0, 63), "in the order"),
     ],
 )
-def test_a_row_that_breaks_a_rule_is_named(build, vocab_path, change, message):
+def test_a_row_that_breaks_a_rule_is_named(
+    build, vocab_path, tmp_path, change, message
+):
     directory = build(PACKED)
     path = sorted(directory.glob("*.tfrecord"))[0]
     row = example_messages.decode(next(iter(records.read_records(path))))
@@ -103,8 +105,11 @@ def test_a_row_that_breaks_a_rule_is_named(build, vocab_path, change, message):
     row["masked_lm_weights"] = row["masked_lm_weights"].astype(np.float32)
     row["instance_ids"][62:] = 0
     change(row)
-    message_bytes = records.encode_examples({n: v[None] for n, v in row.items()})
+    records.write_shard(
+        tmp_path / "x",
+        records.encode_examples({name: v[None] for name, v in row.items()}),
+    )
     vocabulary = tokenization.Vocabulary.load(vocab_path)
     reader = example_reading.Reader(config=PACKED, vocabulary=vocabulary)
     with pytest.raises(InputError, match=f"x, record 0: .*{message}"):
-        list(reader.read(message_bytes, path="x", first_record=0))
+        list(reader.read(str(tmp_path / "x")))
