@@ -10,6 +10,7 @@ import itertools
 import json
 import logging
 import math
+import os
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -52,12 +53,13 @@ _DOCUMENTS, _VERSIONS, _PARAGRAPHS = "documents", "versions", "paragraphs"
 _MARKS, _KEEPERS = "marks", "keepers"
 
 
-def _check_paths(arguments: Mapping[str, Any]) -> None:
-    sources = itertools.chain.from_iterable(arguments["sources"].values())
-    arguments["engine"].check_paths(arguments["output_dir"], *sources)
-
-
-@ownership.owns("output_dir", after=_check_paths)
+@ownership.owns(
+    "output_dir",
+    after=lambda arguments: arguments["engine"].check_paths(
+        arguments["output_dir"],
+        *itertools.chain.from_iterable(arguments["sources"].values()),
+    ),
+)
 def build_corpus(
     output_dir: str,
     *,
@@ -156,7 +158,10 @@ def _make_job(
     allow_cut_dumps: bool,
 ) -> CorpusJob:
     # Depends on the input alone, so any number of workers gives the same shards.
-    num_bytes = sum(item.num_bytes * _expansion(item.path) for item in inputs)
+    num_bytes = 0
+    for item in inputs:
+        suffix = os.path.splitext(item.path)[1]
+        num_bytes += item.num_bytes * _EXPANSION.get(suffix, 1)
     num_shards = math.ceil(num_bytes / _BYTES_PER_SHARD)
     return CorpusJob(
         output_dir=str(output_dir),
@@ -166,10 +171,6 @@ def _make_job(
         num_shards=min(max(_MIN_SHARDS, num_shards), _MAX_SHARDS),
         num_partitions=min(math.ceil(num_bytes / _BYTES_PER_PARTITION), _MAX_SHARDS),
     )
-
-
-def _expansion(path: str) -> int:
-    return next((n for suffix, n in _EXPANSION.items() if path.endswith(suffix)), 1)
 
 
 def _settings(job: CorpusJob, inputs: Iterable[source.Input]) -> dict[str, Any]:

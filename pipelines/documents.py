@@ -3,7 +3,7 @@
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,12 @@ _LEVEL = 4
 def write_shard(path: str | Path, lines: Iterable[bytes]) -> manifest.Shard:
     """Writes documents, each a line of JSON: the same lines give the same bytes."""
     return records.write_hashed(path, (line + b"\n" for line in lines), level=_LEVEL)
+
+
+def check_paths(arguments: Mapping[str, Any]) -> None:
+    """Checks that workers see the corpus and the output of a job with an engine."""
+    output = arguments.get("output_dir", arguments.get("output_path"))
+    arguments["engine"].check_paths(arguments["corpus_dir"], output)
 
 
 def open_corpus(directory: str | Path) -> manifest.Manifest:

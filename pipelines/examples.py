@@ -44,6 +44,9 @@ MAX_DEFAULT_SHARDS = 1024
 RARE = 10
 """Documents of a source for each shard: with fewer, some are alone in their shard."""
 
+MUCH_RANDOM = 65
+"""Percent of examples with a random B above which a warning says so: the original's
+are 50, more where documents are short."""
 FEW = 4
 """Documents of a source, two in each of two shards, one of them for evaluation: the
 documents of a source with fewer are cut into parts."""
@@ -80,11 +83,7 @@ class ExamplesJob:
         return files.join(self.output_dir, records.VOCABULARY_NAME)
 
 
-def _check_paths(arguments: Mapping[str, Any]) -> None:
-    arguments["engine"].check_paths(arguments["corpus_dir"], arguments["output_dir"])
-
-
-@ownership.owns("output_dir", after=_check_paths)
+@ownership.owns("output_dir", after=documents.check_paths)
 def build_examples(
     corpus_dir: str | Path,
     vocab_path: str | Path,
@@ -330,6 +329,14 @@ def _log_summary(
         f"B is random in {random_percent:.1f} %; " if has_pairs else "",
         100 * counts["unknown_tokens"] / counts["tokens"],
     )
+    if has_pairs and random_percent > MUCH_RANDOM:
+        short = settings["short_seq_prob"]
+        logger.warning(
+            "B is random in %.0f %% of the examples, so the next sentence is rare%s: "
+            "next_sentence=balanced leaves the surplus out",
+            random_percent,
+            f" (short_seq_prob={short:g} leaves many sentences alone)" if short else "",
+        )
     if number := counts["duplicate_documents"]:
         logger.warning(
             "%s documents left out: another one has the same id", f"{number:,}"

@@ -160,15 +160,14 @@ _UNSPACED = re.compile(
 )
 
 
-def _compared(char: str) -> str:
-    """Returns the form of a character by which texts are compared."""
+def _compared_form(char: str) -> str:
     if _UNSPACED.match(char):
         return f" {char} "
     is_of_word = char.isalnum() or unicodedata.category(char).startswith("M")
     return char.casefold() if is_of_word else " "
 
 
-_COMPARED = tokenization.CharacterTable(_compared)
+_COMPARED = tokenization.CharacterTable(_compared_form)
 
 
 def normalise(text: str) -> list[str]:
@@ -335,6 +334,7 @@ def read_lines(path: str) -> list[str]:
             f"{path}: evaluation files are {', '.join(_READERS)}, told by their names; "
             "write its text into a .txt file, one item a line"
         )
+    csv.field_size_limit(2**31 - 1)
     try:
         text = files.read_bytes(path).decode("utf-8-sig")
         if "\0" in text:
@@ -354,24 +354,14 @@ def read_lines(path: str) -> list[str]:
     return lines
 
 
-def _read_csv(text: str) -> Iterator[str]:
-    csv.field_size_limit(2**31 - 1)
-    for row in csv.reader(io.StringIO(text, newline="")):
-        yield from row
-
-
-def _read_jsonl(text: str) -> Iterator[str]:
-    for line in text.split("\n"):
-        if line.strip():
-            yield from _strings(json.loads(line))
-
-
 _READERS = {
     ".txt": str.splitlines,
     ".tsv": lambda text: re.split(r"[\t\n]", text),
-    ".csv": _read_csv,
+    ".csv": lambda text: itertools.chain(*csv.reader(io.StringIO(text, newline=""))),
     ".json": lambda text: _strings(json.loads(text)),
-    ".jsonl": _read_jsonl,
+    ".jsonl": lambda text: itertools.chain.from_iterable(
+        _strings(json.loads(line)) for line in text.split("\n") if line.strip()
+    ),
 }
 
 

@@ -258,7 +258,11 @@ def make_pairs(
         if is_random:
             partner = partners.draw(index, rng)
             num_other_sources += partners.sources[partner] != partners.sources[index]
-            b = _random_span(borders[partner], target_length - (a[1] - a[0]), rng)
+            # Whole sentences from a random one on, at least one, up to the target.
+            other = borders[partner]
+            start = below(len(other) - 1, rng)
+            rest_length = target_length - (a[1] - a[0])
+            b = (other[start], other[_chunk_end(other, start, rest_length)])
             first = split
         else:
             b = (own[split], own[last])
@@ -283,14 +287,6 @@ def _chunk_end(
     if last < first + at_least:
         last = first + at_least
     return last if last < len(borders) else len(borders) - 1
-
-
-def _random_span(
-    borders: Sequence[int], target_length: int, rng: random.Random
-) -> tuple[int, int]:
-    """Returns whole sentences from a random one on, at least one, up to the target."""
-    first = below(len(borders) - 1, rng)
-    return borders[first], borders[_chunk_end(borders, first, target_length)]
 
 
 def _truncate_pair(

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bert_keras.core import files, manifest, ownership
+from bert_keras.core import files, ownership
 from bert_keras.core.errors import InputError
 from bert_keras.data import tokenization
 from bert_keras.pipelines import documents, wordpiece
@@ -62,11 +62,7 @@ class VocabularyJob:
         return files.join(self.work_dir, f"words-{partition:05d}.bin")
 
 
-def _check_paths(arguments: Mapping[str, Any]) -> None:
-    arguments["engine"].check_paths(arguments["corpus_dir"], arguments["output_path"])
-
-
-@ownership.owns("output_path", is_file=True, after=_check_paths)
+@ownership.owns("output_path", is_file=True, after=documents.check_paths)
 def build_vocabulary(
     corpus_dir: str | Path,
     output_path: str | Path,
@@ -84,11 +80,19 @@ def build_vocabulary(
     """
     corpus = documents.open_corpus(corpus_dir)
     num_bytes = sum(shard.num_bytes for shard in corpus.shards)
-    digest = _digest(corpus, vocab_size, do_lower_case)
+    settings = [vocab_size, do_lower_case, *(shard.sha256 for shard in corpus.shards)]
+    digest = hashlib.sha256(repr(settings).encode()).hexdigest()
     # Hidden beside the file, which people copy next to models.
     inputs_path = _beside(output_path, "inputs.json")
     if files.exists(output_path):
-        _check_is_finished(output_path, inputs_path, digest)
+        inputs = files.read_json(inputs_path) if files.exists(inputs_path) else {}
+        if inputs != {"inputs": digest, "sha256": files.sha256(output_path)}:
+            raise InputError(
+                f"{output_path}: exists already; choose another --output or delete it"
+            )
+        logger.info(
+            "%s: finished already, with the same corpus and settings", output_path
+        )
         return
     job = VocabularyJob(
         work_dir=_beside(output_path, f"{digest[:12]}.job"),
@@ -135,20 +139,6 @@ def build_vocabulary(
         f"{len(words):,}",
         f"{sum(result['num_words'] for result in merged):,}",
     )
-
-
-def _check_is_finished(path: str | Path, inputs_path: str, digest: str) -> None:
-    inputs = files.read_json(inputs_path) if files.exists(inputs_path) else {}
-    if inputs != {"inputs": digest, "sha256": files.sha256(path)}:
-        raise InputError(
-            f"{path}: exists already; choose another --output or delete it"
-        )
-    logger.info("%s: finished already, with the same corpus and settings", path)
-
-
-def _digest(corpus: manifest.Manifest, vocab_size: int, do_lower_case: bool) -> str:
-    settings = [vocab_size, do_lower_case, *(shard.sha256 for shard in corpus.shards)]
-    return hashlib.sha256(repr(settings).encode()).hexdigest()
 
 
 def _beside(output_path: str | Path, suffix: str) -> str:

@@ -257,8 +257,8 @@ class _Reader(io.RawIOBase):
         # Now, so that opening a missing object fails as with a local file.
         facts = _retried(path, obstore.head)
         self._size = facts["size"]
-        # A replaced object would give parts of both.
-        self._version: Any = {"if_match": tag} if (tag := facts.get("e_tag")) else {}
+        # With bytes of another version, a file would be parts of both.
+        self._tag = facts.get("e_tag")
 
     def readable(self) -> bool:
         return True
@@ -286,9 +286,14 @@ class _Reader(io.RawIOBase):
             return 0
 
         def read(client: Any, key: str) -> Any:
-            limits = self._position, self._position + length
-            options = self._version | {"range": limits}
-            data = obstore.get(client, key, options=options).bytes()
+            options: Any = {"range": (self._position, self._position + length)}
+            if self._tag is not None:
+                options["if_match"] = self._tag
+            answer = obstore.get(client, key, options=options)
+            # Not every store knows conditional reads.
+            if answer.meta.get("e_tag") != self._tag:
+                raise exceptions.PreconditionError(self.name)
+            data = answer.bytes()
             if len(data) != length:
                 raise ConnectionError("the object ends before its last byte")
             return data

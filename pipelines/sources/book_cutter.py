@@ -8,7 +8,7 @@ cut into parts.
 
 import bisect
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -71,7 +71,11 @@ def find_pieces(file: BinaryIO, num_bytes: int) -> list[Piece]:
     """
     text = _Letters(file)
     marks = _ended(list(_marks(text, num_bytes)), num_bytes)
-    books = _books(marks, num_bytes)
+    # A book stops where the next one's header starts, and the last one with the file.
+    texts = _texts(marks, num_bytes) or [(0, num_bytes)]
+    starts = [0, *(start for start, _ in texts[1:])]
+    ends = [end for _, end in texts]
+    books = zip(starts, ends, [*starts[1:], num_bytes], strict=True)
     return [piece for book in books for piece in _parts(text, *book)]
 
 
@@ -138,17 +142,6 @@ def _ended(marks: list[_Mark], num_bytes: int) -> list[_Mark]:
         return mark.kind == "small_print" and following - mark.start < _MIN_BOOK_BYTES
 
     return [mark._replace(kind="end") if is_end(mark) else mark for mark in marks]
-
-
-def _books(marks: list[_Mark], num_bytes: int) -> Iterable[tuple[int, int, int]]:
-    """Returns the start of the header, end of the text and stop of each book.
-
-    A book stops where the next one's header starts, and the last one with the file.
-    """
-    texts = _texts(marks, num_bytes) or [(0, num_bytes)]
-    starts = [0, *(start for start, _ in texts[1:])]
-    ends = [end for _, end in texts]
-    return zip(starts, ends, [*starts[1:], num_bytes], strict=True)
 
 
 def _texts(marks: list[_Mark], num_bytes: int) -> list[tuple[int, int]]:

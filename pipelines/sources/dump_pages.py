@@ -154,21 +154,19 @@ def parse_page(xml: bytes, head: dump_head.Head) -> Page | BadPage:
         return _bad_page(xml, f"unescaped <{element[0].tag}> in <text>")
     text = revision.findtext("text") or ""
     namespace = dump_head.number_of(page.findtext("ns"))
+    if namespace is None:
+        prefix, colon, _ = title.partition(":")
+        namespace = head.namespaces.get(prefix.strip().lower(), 0) if colon else 0
     return Page(
         wiki=head.wiki,
         page_id=page_id,
         title=title,
-        namespace=_namespace(title, head) if namespace is None else namespace,
+        namespace=namespace,
         timestamp=revision.findtext("timestamp") or "",
         is_redirect=page.find("redirect") is not None or bool(_REDIRECT.match(text)),
         model=revision.findtext("model") or "wikitext",
         text=text,
     )
-
-
-def _namespace(title: str, head: dump_head.Head) -> int:
-    prefix, colon, _ = title.partition(":")
-    return head.namespaces.get(prefix.strip().lower(), 0) if colon else 0
 
 
 def _bad_page(xml: bytes, reason: str) -> BadPage:

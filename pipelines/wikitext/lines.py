@@ -92,18 +92,16 @@ def _kind(line: str) -> str:
     if first == "-" and line.startswith("----"):
         return "horizontal_rules"
     if first in " \t":
-        return "text" if _is_prose(line.strip()) else "preformatted"
+        # A leading space means preformatted text, such as code; but it also remains
+        # where a paragraph of prose began with a template or reference.
+        line = line.strip()
+        is_prose = len(line) > 60 and line[0] not in "*#:;|" and ". " in line + " "
+        return "text" if is_prose else "preformatted"
     if first == "=" and _HEADING.match(line):
         return "headings"
     if first == "'" and _PSEUDO_HEADING.fullmatch(line):
         return "headings"
     return "text"
-
-
-def _is_prose(line: str) -> bool:
-    # A leading space means preformatted text, such as code; but it also remains where
-    # a paragraph began with a template or reference.
-    return len(line) > 60 and line[0] not in "*#:;|" and ". " in line + " "
 
 
 def _is_lead(block: str) -> bool:
@@ -197,7 +195,8 @@ def _repair(paragraph: str) -> str:
     """Closes the gaps left by dropped markup, with one space between words."""
     text = paragraph
     if "__" in text:
-        text = _MAGIC_WORD.sub(_shown_word, text)
+        # They are in capitals, where a script has them; "__init__" is none.
+        text = _MAGIC_WORD.sub(lambda m: "" if m[0] == m[0].upper() else m[0], text)
     if "(" in text or "（" in text or "[" in text:
         text = _EMPTY_BRACKETS.sub("", text)
         text = _AFTER_BRACKET.sub(r"\1", text)
@@ -212,11 +211,6 @@ def _repair(paragraph: str) -> str:
     if " ," in text or " ." in text:
         text = "".join(_close_gaps(text, _GAP_BEFORE_POINT, " "))
     return text
-
-
-def _shown_word(word: re.Match[str]) -> str:
-    # Magic words are in capitals, where a script has them; "__init__" is none.
-    return "" if word[0] == word[0].upper() else word[0]
 
 
 def _close_gaps(text: str, mark: re.Pattern[str], gap: str) -> Iterator[str]:

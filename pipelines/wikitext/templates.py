@@ -4,25 +4,8 @@ import re
 from collections.abc import Callable
 
 
-def _last(arguments: list[str]) -> str:
-    return arguments[-1] if arguments else ""
-
-
 def _first_given(arguments: list[str]) -> str:
     return next(filter(None, arguments), "")
-
-
-def _label(arguments: list[str]) -> str:
-    """Returns the label of {{target|label}}, as in a link."""
-    return _first_given([*arguments[1:2], *arguments[:1]])
-
-
-def _joined(arguments: list[str]) -> str:
-    # Chemical formulas: {{chem|H|2|O}}, {{chem2|C_{n}H_{2n+2}}}.
-    return _SCRIPT_MARKS.sub("", "".join(arguments))
-
-
-_SCRIPT_MARKS = re.compile(r"[_^{}]")
 
 
 def _convert(arguments: list[str]) -> str:
@@ -80,18 +63,25 @@ _INLINE_TEMPLATES: dict[str, str | Callable[[list[str]], str]] = {
     **dict.fromkeys(
         "color transl transliteration nowrap nobr nobold small smallcaps big smaller "
         "larger overline underline script".split(),
-        _last,
+        lambda arguments: "".join(arguments[-1:]),
     ),
     **dict.fromkeys("convert cvt nombre nb".split(), _convert),
     **dict.fromkeys("unité unit".split(), _unit),
     **dict.fromkeys(("date", "date-", "date de naissance", "date de décès"), " ".join),
-    **dict.fromkeys(("chem", "chem2", "gaps"), _joined),
+    # Chemical formulas: {{chem|H|2|O}}, {{chem2|C_{n}H_{2n+2}}}.
+    **dict.fromkeys(
+        ("chem", "chem2", "gaps"), lambda parts: re.sub(r"[_^{}]", "", "".join(parts))
+    ),
     **dict.fromkeys(("frac", "fraction"), "/".join),
     **dict.fromkeys(("circa", "c.", "ca"), "c. {0}"),
     **dict.fromkeys(("s", "s-"), "{0}e siècle"),
     **dict.fromkeys(("quote", "cquote", "blockquote", "zitat"), "\n\n{0}\n\n"),
     **dict.fromkeys(("nihongo", "nihongo2"), _first_given),
-    **dict.fromkeys(("нп", "нп2", "нп3", "нп4", "нп5", "iw", "не переведено"), _label),
+    # The label of {{target|label}}, as in a link.
+    **dict.fromkeys(
+        ("нп", "нп2", "нп3", "нп4", "нп5", "iw", "не переведено"),
+        lambda arguments: _first_given([*arguments[1:2], *arguments[:1]]),
+    ),
     **dict.fromkeys(("angbr", "vr"), "⟨{0}⟩"),
     **dict.fromkeys(("us$", "usd"), "US${0}"),
     **dict.fromkeys(("nbsp", "nbs", "space", "thinsp", "nnbsp"), " "),
@@ -137,7 +127,9 @@ def expand(content: str) -> str:
     words = _INLINE_TEMPLATES.get(name)
     if words is None:
         if rest[:1].isdigit():
-            return _number_and_unit(rest)
+            number, unit = (f"{rest}|".split("|")[n].strip() for n in (0, 1))
+            is_number = unit in _UNITS and _NUMBER.fullmatch(number)
+            return f"{number} {unit}" if is_number else ""
         if name.startswith("formatnum:"):
             return name.removeprefix("formatnum:")
         if not name.startswith(_LANGUAGE_PREFIXES):
@@ -151,11 +143,3 @@ def expand(content: str) -> str:
         return words.format(*arguments)
     except IndexError:
         return ""
-
-
-def _number_and_unit(rest: str) -> str:
-    number, _, others = rest.partition("|")
-    unit = others.partition("|")[0].strip()
-    if unit in _UNITS and _NUMBER.fullmatch(number.strip()):
-        return f"{number.strip()} {unit}"
-    return ""
