@@ -386,7 +386,7 @@ def test_rejects_are_listed_with_file_page_and_reason(tmp_path):
     dump = HEAD + good + "<page><title>Cut &amp; off</title><id>77</id><revision>"
     path = write(tmp_path, "a.xml", dump)
     lines = write(tmp_path, "a.jsonl", '{"id": true}\n\n[]\n')
-    binary = write(tmp_path, "a.txt", b"\x00\x01\x02")
+    binary = write(tmp_path, "a.txt", b"a \x00 b c d e f")
     sources = {"wikipedia": [path], "jsonl": [lines], "books": [binary]}
     options = {"max_bad_fraction": 0.3, "allow_cut_dumps": True}
     result = build(tmp_path / "out", **sources, **options)

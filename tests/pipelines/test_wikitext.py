@@ -339,7 +339,9 @@ def test_words_are_those_of_another_parser(shared_data, dumps):
 
 def test_gaps_are_closed_alike_whatever_is_left_out_as_needless():
     def repair(text):
-        text = lines._MAGIC_WORD.sub(lines._shown_word, text)
+        text = lines._MAGIC_WORD.sub(
+            lambda m: "" if m[0] == m[0].upper() else m[0], text
+        )
         text = lines._EMPTY_BRACKETS.sub("", text)
         text = lines._AFTER_BRACKET.sub(r"\1", text)
         text = lines._EMPTY_BRACKETS.sub("", text)

@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 PAGES = REPOSITORY / "tests" / "data" / "wikitext"
 
 _, LIST = (REPOSITORY / "docs/data.md").read_text().split("The rules for wikitext are:")
-RULES = set(re.findall(r"^- `(\w+)`: ", LIST.partition("\n## ")[0], re.MULTILINE))
+RULES = set(re.findall(r"^\| `(\w+)` \| ", LIST.partition("\n## ")[0], re.MULTILINE))
 
 # What is dropped of each page, by rule.
 DROPPED = """
