@@ -228,9 +228,9 @@ LINES = {
     "model": 2815,
     "data": 1980,
     "pages": 760,
-    "core": 3262,
+    "core": 3276,
     "tpu": 2310,
-    "pipelines": 9300,
+    "pipelines": 9160,
     "door": 50,
 }
 """Lines that each folder may have; 43,000 in all are the aim. Raise a number only with
