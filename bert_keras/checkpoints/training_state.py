@@ -16,8 +16,8 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent import futures
 from pathlib import Path
+from typing import Any, Protocol
 
-import keras
 import numpy as np
 import pydantic
 
@@ -33,9 +33,21 @@ SCORES_NAME = "scores.json"
 _COUNTED_NAME = re.compile(r"(^|/)seed_generator(_\d+)?/")
 
 
-def named_variables(
-    model: keras.Model, optimizer: keras.optimizers.Optimizer
-) -> dict[str, keras.Variable]:
+class Variable(Protocol):
+    @property
+    def dtype(self) -> Any: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __array__(self) -> np.ndarray: ...
+
+
+class AssignableVariable(Variable, Protocol):
+    def assign(self, value: np.ndarray) -> Any: ...
+
+
+def named_variables(model: Any, optimizer: Any) -> dict[str, Any]:
     """Names all variables of a training, in every process alike.
 
     A name is the variable's role and path, so it depends neither on the order in which
@@ -88,7 +100,7 @@ _NO_FACTS = Facts()
 
 def save_state(
     path: str | Path,
-    variables: Mapping[str, keras.Variable | np.ndarray],
+    variables: Mapping[str, AssignableVariable | np.ndarray],
     *,
     facts: Facts = _NO_FACTS,
 ) -> None:
@@ -96,18 +108,20 @@ def save_state(
     npz_files.write_arrays(path, values)
 
 
-def copy_of(variables: Mapping[str, keras.Variable]) -> dict[str, np.ndarray]:
+def copy_of(variables: Mapping[str, AssignableVariable]) -> dict[str, np.ndarray]:
     return dict(_values(variables))
 
 
 def _values(
-    variables: Mapping[str, keras.Variable | np.ndarray],
+    variables: Mapping[str, AssignableVariable | np.ndarray],
 ) -> Iterator[tuple[str, np.ndarray]]:
     for name, variable in variables.items():
-        yield name, np.asarray(keras.ops.convert_to_numpy(variable))
+        yield name, np.array(np.asarray(variable))
 
 
-def restore_state(path: str | Path, variables: Mapping[str, keras.Variable]) -> Facts:
+def restore_state(
+    path: str | Path, variables: Mapping[str, AssignableVariable]
+) -> Facts:
     """Sets the variables to a file's values and returns its facts. No variable changes
     before the whole file was read and verified."""
     expected = {
@@ -287,7 +301,7 @@ class CheckpointDirectory:
     def save(
         self,
         step: int,
-        variables: Mapping[str, keras.Variable],
+        variables: Mapping[str, AssignableVariable],
         *,
         score: float | None = None,
         is_interim: bool = False,
@@ -317,7 +331,7 @@ class CheckpointDirectory:
     def _write(
         self,
         step: int,
-        values: Mapping[str, keras.Variable | np.ndarray],
+        values: Mapping[str, AssignableVariable | np.ndarray],
         facts: Facts,
     ) -> None:
         # Left by killed writers: the only writer is here, and not writing.
@@ -358,7 +372,7 @@ class CheckpointDirectory:
                 self._scores = {}
         return self._scores
 
-    def restore_latest(self, variables: Mapping[str, keras.Variable]) -> int:
+    def restore_latest(self, variables: Mapping[str, AssignableVariable]) -> int:
         """Restores the newest undamaged checkpoint and returns its step; 0: no
         checkpoint. Raises `InputError` if all are damaged, that one belongs to another
         model, or the disk does not answer."""
@@ -388,7 +402,7 @@ class CheckpointDirectory:
             )
         return 0
 
-    def restore(self, step: int, variables: Mapping[str, keras.Variable]) -> None:
+    def restore(self, step: int, variables: Mapping[str, AssignableVariable]) -> None:
         restore_state(self._path(step), variables)
 
     def _path(self, step: int) -> Path:

@@ -14,6 +14,7 @@ from bert_keras.kinds.kind import Labelled
 from bert_keras.training import run
 from bert_keras.training.finetuning import loop, settings_check
 from bert_keras.training.finetuning import run as tuning
+from bert_keras.training.step import engine
 
 
 def finetune(
@@ -63,7 +64,7 @@ def finetune(
             "init": init.path,
         },
         output_dir=output_dir,
-        strategy=strategy,
+        engine=engine.KerasEngine(strategy),
         is_chief=is_chief,
     )
     return run.run(job)

@@ -1,15 +1,37 @@
-"""Pre-training: examples in, a run directory out, resumable after any step."""
+"""Pre-training: examples in, a run directory out, resumable after any step.
 
-from collections.abc import Sequence
+`PretrainingJob` is what `training.run` asks of a pre-training, in the order in which it
+asks: prepare, build, begin, and per phase the events and what watches them.
+"""
+
+import dataclasses
+import functools
+import logging
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints import starting_point
-from bert_keras.core.settings import pretraining
+from bert_keras.checkpoints import run_directory, starting_point, training_state
+from bert_keras.core.settings import pretraining, tasks
+from bert_keras.scoring import pairs_curve
 from bert_keras.training import run
-from bert_keras.training.pretraining.run import PretrainingJob
+from bert_keras.training.pretraining import (
+    errors,
+    inputs,
+    learning,
+    phases,
+    position_growth,
+    text_sample,
+    watching,
+)
+from bert_keras.training.step import engine, fit, replicas, watcher
+from bert_keras.training.tensorboard import curves, panels
+
+logger = logging.getLogger(__name__)
 
 
 def pretrain(
@@ -39,15 +61,253 @@ def pretrain(
     Raises:
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
-
-    job = PretrainingJob(
+    read_inputs = functools.partial(
+        inputs.read_inputs,
         settings,
         examples_dirs,
-        output_dir,
-        strategy=strategy,
         vocab_path=vocab_path,
         init=init,
+        strategy=strategy,
+        verified=None if verify else run_directory.read_verified(output_dir),
+    )
+    job = PretrainingJob(
+        read_inputs,
+        output_dir,
+        engine=engine.KerasEngine(strategy),
         is_chief=is_chief,
-        verify=verify,
+        paths={
+            "examples": examples_dirs,
+            "vocab": vocab_path,
+            "init": init and init.path,
+        },
     )
     return run.run(job)
+
+
+class PretrainingJob(run.Job):
+    """A pre-training in phases; `read_inputs` reads and checks all that it needs."""
+
+    engine: engine.KerasEngine
+    _inputs: inputs.Inputs
+    _phase: phases.Phase | None = None
+    """The phase under way; `None`: the inputs are not read yet."""
+    _panels: panels.EvaluationPanels | None = None
+    _score_pairs: pairs_curve.PairsCurve | None = None
+    _evaluation: fit.Evaluation | None = None
+
+    def __init__(
+        self,
+        read_inputs: Callable[[], inputs.Inputs],
+        output_dir: str | Path,
+        **options: Any,
+    ):
+        super().__init__(output_dir, **options)
+        self._read_inputs = read_inputs
+        self._last_evaluation: dict[str, float] = {}
+
+    def prepare(self) -> None:
+        self._inputs = read = self._read_inputs()
+        self._phase = first = read.planned[0]
+        self._create_run(
+            read.settings,
+            compared={
+                "--examples": read.manifest_hashes,
+                "--vocab": first.vocabulary.sha256,
+                "--init": read.init_sha256,
+            },
+            task=tasks.Task(kind="pretraining"),
+            bert_config=read.bert_config,
+            vocabulary=first.vocabulary,
+            do_lower_case=first.do_lower_case,
+            inputs=read.recorded,
+            changeable=inputs.CHANGEABLE,
+        )
+        run_directory.write_verified(self.output_dir, read.hashed)
+
+    def build(self) -> None:
+        read, settings = self._inputs, self._inputs.settings
+        # 1. What is wrong with the text or the settings is said before the first step.
+        self._sample = None
+        if self.is_chief:
+            self._sample = text_sample.check_start(
+                self.run.directory,
+                settings,
+                read.planned[0],
+                is_further_training=read.is_further_training,
+            )
+        # 2. The network with its optimizer, on the devices.
+        self._learner = learning.build_learner(
+            settings, self.run.bert_config, read.planned[0], self.engine.strategy
+        )
+        self.engine.take(self._learner, self._learner.network)
+        self.state = self.engine.state()
+        if settings.minimal_pairs is not None:
+            self._score_pairs = pairs_curve.PairsCurve(
+                settings.minimal_pairs,
+                self.run.bert_config,
+                self.run.tokenizer,
+                strategy=self.engine.strategy,
+            )
+        # 3. Files of the run: its curves, and the checkpoints that stay.
+        self._logs = self.run.directory / run_directory.LOGS_NAME
+        self._began = time.monotonic() - curves.seconds_so_far(self._logs)
+        self.checkpoints_to_keep = {
+            "keep": settings.num_checkpoints,
+            "keep_best": settings.num_best_checkpoints,
+            "always": [] if settings.decay_begin is None else [settings.decay_begin],
+        }
+        # 4. What is trained on, and what comes between the steps. Steps are saved
+        # before they are evaluated, so that a failing evaluation does not lose them;
+        # pictures come last, and never cost an evaluation.
+        self.data = [phase.directory for phase in read.planned]
+        self.stretches = [self._stretch(phase) for phase in read.planned]
+        save_steps = settings.save_checkpoint_steps
+        evaluate_steps = settings.evaluate_steps or save_steps
+        self.events = [
+            run.Event(
+                name="compare", what=run.compare_workers, every_steps=[save_steps]
+            ),
+            run.Event(
+                name="save",
+                what=run.Loop.save,
+                every_steps=[save_steps],
+                at_step=settings.decay_begin,
+                every_minutes=settings.save_checkpoint_minutes,
+            ),
+            run.Event(
+                name="evaluate",
+                what=self._evaluate,
+                every_steps=[evaluate_steps],
+                every_minutes=settings.evaluate_minutes,
+                is_done=lambda loop: loop.checkpoints.has_score(loop.step),
+            ),
+            run.Event(
+                name="draw",
+                what=self._draw,
+                every_steps=[settings.draw_steps or evaluate_steps],
+                every_minutes=settings.draw_minutes,
+                is_done=lambda loop: panels.are_drawn(
+                    self._logs, loop.step, self.run.bert_config
+                ),
+            ),
+        ]
+
+    def _stretch(self, phase: phases.Phase) -> run.Stretch:
+        settings, strategy = self._inputs.settings, self.engine.strategy
+
+        def stream_from(step: int) -> replicas.Stream:
+            batches = phases.training_batches(
+                settings, phase, strategy, start_step=step
+            )
+            return replicas.Stream(batches)
+
+        return run.Stretch(
+            last_step=phase.last_step,
+            enter=functools.partial(self._enter, phase),
+            stream_from=stream_from,
+            schedule_to=replicas.Schedule,
+        )
+
+    def begin(self, loop: run.Loop) -> None:
+        read, settings = self._inputs, self._inputs.settings
+        if loop.step == 0 and (start := read.start) is not None:
+            starting_point.assign(self.engine.network, start.arrays, path=start.path)
+        # The weights are as large as the model, and no longer needed.
+        self._inputs = dataclasses.replace(read, start=None)
+        largest = phases.largest(read.planned, settings.model)
+        if loop.step or largest.shape == read.planned[0].shape:
+            return
+        # A device without memory for a later phase would stop the run only there.
+        logger.info("trying a step of %d examples of %d tokens", *largest.shape)
+        before = training_state.copy_of(self.state)
+        batches, evaluation = phases.placeholder_batches(
+            settings, largest, self.engine.strategy
+        )
+        self._take_parts_of(largest)
+        self._learner.make_steps(batches, replicas.Schedule(1))
+        self._learner.evaluate_round((evaluation, 1))
+        for name, variable in self.state.items():
+            variable.assign(before[name])
+
+    def _take_parts_of(self, phase: phases.Phase) -> None:
+        self._phase = phase
+        self._learner.use_parts(phase.num_parts)
+
+    def _enter(self, phase: phases.Phase, loop: run.Loop) -> list[watcher.Watcher]:
+        read, strategy = self._inputs, self.engine.strategy
+        self._take_parts_of(phase)
+        self._evaluation = phases.evaluation_batches(read.settings, phase, strategy)
+        if loop.step < phase.last_step:
+            logger.info("%s", phases.describe(phase, loop.step + 1))
+        if loop.step == phase.first_step:
+            # Losses at another sequence length do not compare with this phase's.
+            loop.checkpoints.forget_scores()
+            # No checkpoint comes before the next step.
+            if (
+                read.settings.grow_positions == "extrapolate"
+                # A checkpoint's table is trained.
+                and not read.is_further_training
+            ):
+                position_growth.grow(
+                    self.state,
+                    strategy=strategy,
+                    num_trained=max(
+                        (
+                            earlier.examples.max_seq_length
+                            for earlier in read.planned
+                            if earlier.last_step <= phase.first_step
+                        ),
+                        default=0,
+                    ),
+                    num_rows=phase.examples.max_seq_length,
+                )
+        watchers, self._panels = watching.open_watchers(
+            loop,
+            self._learner,
+            self.run,
+            read.settings,
+            phase,
+            sample=self._sample,
+        )
+        return watchers
+
+    def _evaluate(self, loop: run.Loop) -> None:
+        if self._score_pairs is not None:
+            loop.log_metrics(self._score_pairs(self.engine.network.weights))
+        if self._evaluation is not None:
+            self._last_evaluation = loop.evaluate(self._evaluation)
+            loop.checkpoints.record_score(loop.step, self._last_evaluation["loss"])
+
+    def _draw(self, loop: run.Loop) -> None:
+        if self._panels is not None:
+            self._panels.draw(loop.step)
+
+    def results(self, loop: run.Loop) -> dict[str, Any]:
+        settings, phase = self._inputs.settings, self._inputs.planned[-1]
+        if not self._last_evaluation:
+            # An earlier process made the last evaluation.
+            self._take_parts_of(phase)
+            if evaluation := phases.evaluation_batches(
+                settings, phase, self.engine.strategy
+            ):
+                self._last_evaluation = self._learner.evaluate_round(evaluation)
+        return {
+            "steps": loop.step,
+            "seconds": round(time.monotonic() - self._began, 1),
+            "skipped_steps": int(np.asarray(self._learner.skipped_steps)),
+            "num_parameters": self.engine.network.count_params(),
+            "eval": self._last_evaluation,
+            "eval_baseline": phases.evaluation_baseline(settings, phase),
+        }
+
+    def in_words(self, error: Exception) -> Exception | None:
+        described = super().in_words(error)
+        if described is not None or self._phase is None:
+            return described
+        return errors.in_words(
+            error,
+            output_dir=self.output_dir,
+            planned=self._inputs.planned,
+            phase=self._phase,
+            num_replicas=self.engine.strategy.num_replicas_in_sync,
+        )

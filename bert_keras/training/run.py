@@ -1,7 +1,9 @@
 """One run of training, from its directory to its results, for all kinds of runs.
 
 `run` has the steps in order. A `Job` has what pre-training or fine-tuning starts from
-and the table of events; its engine makes steps and knows neither.
+and the table of events; an `Engine` makes steps, with whatever framework, and knows
+neither. This file imports no TensorFlow and no Keras: an engine of plain numbers runs
+its tests.
 """
 
 import contextlib
@@ -12,36 +14,58 @@ from concurrent import futures
 from pathlib import Path
 from typing import Any, Protocol
 
-import keras
-import tensorflow as tf
-
 from bert_keras import __version__
-from bert_keras.checkpoints import run_directory, run_weights, training_state
+from bert_keras.checkpoints import run_directory, training_state
 from bert_keras.core import files, ownership, provenance, stores
-from bert_keras.core.errors import InputError, Stopped
+from bert_keras.core.errors import InputError, Stopped, Unavailable
 from bert_keras.core.settings import strict
-from bert_keras.training.step import replicas, self_check, stopping, watcher
-from bert_keras.training.step.learner import Learner
-from bert_keras.training.tensorboard import curves, event_files, progress_line
+from bert_keras.training.step import stopping, watcher
 
 logger = logging.getLogger(__name__)
 
 
 class Engine(Protocol):
-    """Makes steps and evaluations, whatever the task, the devices and the framework."""
+    """Makes steps and evaluations, whatever the task, the devices and the framework.
+
+    What is about devices and workers can be asked at once; what is about steps, when
+    the job has built what is trained.
+    """
 
     errors: tuple[type[Exception], ...]
     """Errors of steps and evaluations that failed to read their batches, among others;
     a step without its batch does not count."""
-    is_alone: bool
-    """Whether no other process trains with this one."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other process trains with this one."""
+
+    def describe(self) -> str:
+        """Returns the devices, for people and `results.json`."""
+
+    def self_check(self) -> None:
+        """Raises an `InputError` if the devices do not add up right."""
+
+    def differing(self, values: Mapping[str, Any]) -> list[str]:
+        """Returns the names of values that differ between workers.
+
+        All workers call it at the same point, with the same names.
+        """
+
+    def wait_for_all(self) -> None:
+        """Waits until all workers have come here."""
+
+    def in_words(self, error: Exception) -> str | None:
+        """Returns a line for people on one of its own errors; `None`: it has none."""
 
     @property
     def step(self) -> int:
         """Returns the steps made so far."""
 
-    def state(self) -> Mapping[str, keras.Variable]:
+    def state(self) -> Mapping[str, training_state.AssignableVariable]:
         """Returns all that a step depends on, by name; a restore assigns to it."""
+
+    def checksums(self) -> Mapping[str, Any]:
+        """Returns sums of the bits of each variable of the state in this process."""
 
     def make_steps(
         self,
@@ -61,43 +85,35 @@ class Engine(Protocol):
     ) -> dict[str, float]:
         """Returns metrics; tells after each batch whether a worker asked for a stop."""
 
-    @property
-    def request(self) -> Callable[..., None]:
-        """Raises a request, `request(name, value=1.0)`, which all workers see in the
-        scalars of their next step."""
+    def request(self, name: str, value: float = 1.0) -> None:
+        """Raises a request, which all workers see in the scalars of their next step."""
 
-    def differing(self, values: Mapping[str, Any]) -> list[str]:
-        """Returns the names of values that differ between workers."""
-
-    def checksums(self, state: Mapping[str, keras.Variable]) -> Mapping[str, list[int]]:
-        """Returns sums of the bits of each variable in this process."""
-
-    def wait_for_all(self) -> None:
-        """Waits until all workers have come here."""
+    def finish(self, run: run_directory.Run, results: Mapping[str, Any]) -> None:
+        """Writes the weights of a run and then its results, which end it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Event:
     name: str
     what: Callable[["Loop"], None]
-    every_steps: int | None = None
-    """Due at the multiples; `None`: at none."""
+    every_steps: Sequence[int] = ()
+    """Due at the multiples of each."""
     at_step: int | None = None
     """Due at this step as well."""
     every_minutes: float | None = None
     """Due when this time has passed since the last time; `None`: never."""
     at_end: bool = True
     """Whether it is due at the last step of a stretch; else it never comes there."""
-    is_long: bool = True
-    """Whether a signal interrupts it; a resumed run then repeats it."""
+    is_done: Callable[["Loop"], bool] | None = None
+    """Whether an earlier process ended it at the restored step: if not, the resumed run
+    begins with it. `None`: it leaves nothing behind that could be missing. An event
+    that has it may take long, and a signal interrupts it."""
 
     def is_due(self, step: int, last_step: int) -> bool:
         """Whether it comes at this step in every run, resumed or not."""
         if step >= last_step:
             return self.at_end
-        if step == self.at_step:
-            return True
-        return self.every_steps is not None and step % self.every_steps == 0
+        return step == self.at_step or any(step % n == 0 for n in self.every_steps)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,8 +121,8 @@ class Stretch:
     """Steps on the same data: a phase of pre-training, or a whole fine-tuning."""
 
     last_step: int
-    enter: Callable[["Loop"], None] = lambda loop: None
-    watch: Callable[["Loop"], Sequence[watcher.Watcher]]
+    enter: Callable[["Loop"], Sequence[watcher.Watcher]]
+    """Called before its first step in a process; returns what watches its steps."""
     stream_from: Callable[[int], Any]
     """Opens the batches of the steps after a step; they have a `close`."""
     schedule_to: Callable[[int], Any]
@@ -120,12 +136,11 @@ class Job:
 
     run: run_directory.Run
     """Made by `prepare`; `build` makes all that follows."""
-    engine: Engine
-    network: keras.Model
-    """The network whose weights are written at the end."""
-    state: Mapping[str, keras.Variable]
-    checkpoints: training_state.CheckpointDirectory
+    state: Mapping[str, training_state.AssignableVariable]
+    checkpoints_to_keep: Mapping[str, Any]
+    """`keep`, `keep_best` and `always` of `training_state.CheckpointDirectory`."""
     events: Sequence[Event]
+    """In the order in which they come at one step."""
     stretches: Sequence[Stretch]
     data: Sequence[str | Path] = ()
     """Directories that batches are read from during the training."""
@@ -134,43 +149,38 @@ class Job:
         self,
         output_dir: str | Path,
         *,
-        strategy: tf.distribute.Strategy,
+        engine: Engine,
         is_chief: bool,
         paths: Mapping[str, Any],
     ):
-        self.output_dir, self.strategy = output_dir, strategy
+        self.output_dir, self.engine = output_dir, engine
         self.is_chief, self.paths = is_chief, paths
 
-    @contextlib.contextmanager
-    def errors_for_people(self) -> Iterator[None]:
-        """Turns errors of devices, data and workers into errors for people."""
-        try:
-            yield
-        except tf.errors.OpError as error:
-            if message := stopping.lost_worker_message(error):
-                raise InputError(message) from None
-            raise
+    def in_words(self, error: Exception) -> Exception | None:
+        """Returns what people are told of an error; `None`: the error itself."""
+        message = self.engine.in_words(error)
+        return InputError(message) if message else None
 
     def prepare(self) -> None:
         """Reads all inputs and makes or checks the directory, alike in all workers."""
         raise NotImplementedError
 
-    def build(self, owner: ownership.Owner | None, writer: futures.Executor) -> None:
+    def build(self) -> None:
         """Makes what is trained, with its first weights."""
         raise NotImplementedError
 
-    def unfinished(self, loop: "Loop") -> list[str]:
-        """Returns names of events that were due at a restored step and did not end."""
-        raise NotImplementedError
+    def begin(self, loop: "Loop") -> None:
+        """Called before the first step of a process, new or resumed."""
 
-    def begin(self) -> None:
-        """Called before the first step of a run, and not when it is resumed."""
+    def is_over(self, loop: "Loop") -> bool:
+        """Whether the training ends before its last step."""
+        return False
 
-    def before_save(self, loop: "Loop") -> None:
+    def before_save(self) -> None:
         """Called before each checkpoint."""
 
     def results(self, loop: "Loop") -> dict[str, Any]:
-        """Writes the final weights, and returns the content of `results.json`."""
+        """Takes the final weights, and returns the content of `results.json`."""
         raise NotImplementedError
 
     def finish(
@@ -194,23 +204,30 @@ class Job:
             run_directory.create_run(
                 self.run, settings, inputs=inputs, changeable=changeable
             )
+            _delete_half_written(directory)
         # Everything that decides the outcome, and the devices' own choices.
         values = run_directory.flat(settings.model_dump(mode="json"))
-        replicas.check_same(
-            self.strategy, {**values, **compared, "version of bert-keras": __version__}
-        )
-        replicas.wait_for_all(self.strategy)
+        values |= {**compared, "version of bert-keras": __version__}
+        if names := self.engine.differing(values):
+            here = "; ".join(
+                f"{name} is {values[name]!r} on this one" for name in names[:3]
+            )
+            raise InputError(
+                f"the workers differ in {len(names)} things: {here}: start all of them "
+                "with the same command and files, on devices of one kind"
+            )
+        self.engine.wait_for_all()
 
-    def _open_checkpoints(
-        self, owner: ownership.Owner | None, **options: Any
-    ) -> training_state.CheckpointDirectory:
-        return training_state.CheckpointDirectory(
-            self.run.directory / run_directory.CHECKPOINTS_NAME,
-            is_chief=self.is_chief,
-            owner=owner,
-            before_writing=event_files.send_all,
-            **options,
-        )
+
+def _delete_half_written(directory: files.Path) -> None:
+    """Deletes what a killed process was writing; a store has no such files."""
+    if files.is_remote(directory):
+        return
+    for pattern in (".*.tmp", ".partial.*"):
+        for path in Path(directory).rglob(pattern):
+            # The heartbeat of this process writes its file at any time.
+            if not path.name.startswith(f".{ownership.OWNER_NAME}"):
+                path.unlink()
 
 
 def run(job: Job) -> dict[str, Any]:
@@ -227,37 +244,37 @@ def run(job: Job) -> dict[str, Any]:
         writer = stack.enter_context(
             futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint_writer")
         )
-        stop_signal = stack.enter_context(stopping.StopSignal())
-        # Other workers would wait for one that leaves alone.
-        stop_signal.ends_at_once = not replicas.is_multi_worker(job.strategy)
-        stack.enter_context(job.errors_for_people())
+        loop = Loop(job)
+        stack.enter_context(_errors_in_words(job))
+        stack.enter_context(loop.signal)
         job.prepare()
         if (results := run_directory.read_results(output_dir)) is not None:
             message = "%s: finished already, at step %d"
             logger.info(message, output_dir, results["steps"])
             return results
-        if self_check.is_due(job.strategy):
-            self_check.check(job.strategy)
+        job.engine.self_check()
         # 2. Resume from the newest whole checkpoint, else begin with the first weights.
-        job.build(owner, writer)
-        loop = Loop(job, stop_signal)
-        loop.resume()
+        job.build()
+        loop.resume(owner=owner, writer=writer)
         # 3. Train to the next event. 4. Save, evaluate, draw, stop: what is due.
         loop.train()
         # 5. Finish: weights, and results last of all.
-        results = job.results(loop)
-        # Seconds from its end, a run ends well.
-        stop_signal.ends_at_once = False
-        devices = replicas.describe_devices(job.strategy)
-        results["environment"] = provenance.describe(devices=devices, paths=job.paths)
-        if job.is_chief:
-            run_weights.finish_run(job.run, job.network, results)
-            job.finish(results, stop_signal)
+        results = loop.finish()
         # To the others a worker that leaves early looks as if it had been killed.
         job.engine.wait_for_all()
     names = run_directory.WEIGHTS_NAME, run_directory.RESULTS_NAME
     logger.info("wrote %s and %s in %s", *names, job.run.directory)
     return results
+
+
+@contextlib.contextmanager
+def _errors_in_words(job: Job) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if (described := job.in_words(error)) is None:
+            raise
+        raise described from error
 
 
 class Loop:
@@ -267,20 +284,17 @@ class Loop:
     the sums of the next step. Only the chief's clock counts.
     """
 
-    def __init__(self, job: Job, stop_signal: stopping.StopSignal):
-        self.engine, self.state = job.engine, job.state
-        self.checkpoints = job.checkpoints
-        self.is_chief = job.is_chief
-        self.unfinished: list[str] = []
-        self.train_logs: dict[str, float] = {}
-        self.is_over = False
+    checkpoints: training_state.CheckpointDirectory
+
+    def __init__(self, job: Job):
+        self.engine, self.is_chief = job.engine, job.is_chief
+        self.due: list[str] = []
+        """Names of the events that come before the next step, in their order."""
+        self.signal = stopping.StopSignal(self._may_end_at_once)
         self._job = job
-        self._events = {event.name: event for event in job.events}
-        # Timers go on from one stretch to the next.
-        self._timers = {
-            event.name: stopping.Timer(event.every_minutes) for event in job.events
-        }
-        self._signal = stop_signal
+        self._events: dict[str, Event] = {}
+        self._timers: dict[str, stopping.Timer] = {}
+        self._has_unsaved_steps = self._is_ending = False
         self._requests: set[str] = set()
         self._stretch: Stretch | None = None
         self._watchers: Sequence[watcher.Watcher] = ()
@@ -294,20 +308,43 @@ class Loop:
     def last_step(self) -> int:
         return self._job.stretches[-1].last_step
 
-    def resume(self) -> None:
-        step = self.checkpoints.restore_latest(self.state)
-        self.unfinished = self._job.unfinished(self)
-        values = [step, self.is_over, *self.unfinished]
+    def resume(
+        self, *, owner: ownership.Owner | None, writer: futures.Executor
+    ) -> None:
+        """Restores the newest whole checkpoint, and finds what is due at its step."""
+        job = self._job
+        self._events = {event.name: event for event in job.events}
+        # Timers go on from one stretch to the next.
+        self._timers = {
+            event.name: stopping.Timer(event.every_minutes) for event in job.events
+        }
+        self.checkpoints = training_state.CheckpointDirectory(
+            job.run.directory / run_directory.CHECKPOINTS_NAME,
+            is_chief=self.is_chief,
+            owner=owner,
+            writer=writer,
+            # A checkpoint on a store must not come before its curves.
+            before_writing=self._send_curves,
+            **job.checkpoints_to_keep,
+        )
+        step = self.checkpoints.restore_latest(job.state)
+        job.begin(self)
+        if step:
+            ends = (s.last_step for s in job.stretches if step <= s.last_step)
+            last_step = next(ends)
+            self.due = [
+                event.name
+                for event in job.events
+                if event.is_done is not None
+                and event.is_due(step, last_step)
+                and not event.is_done(self)
+            ]
+        values = [step, not self.due and job.is_over(self), *self.due]
         if self.engine.differing({"checkpoint": values}):
             raise InputError(
-                f"{self._job.output_dir}: the workers found different "
-                f"checkpoints, this one that of step {step}: give all of them one "
-                "directory that they share"
+                f"{job.output_dir}: the workers found different checkpoints, this one "
+                f"that of step {step}: give all of them one directory that they share"
             )
-        if step == 0:
-            self._job.begin()
-        # Until the next step nothing is lost.
-        self._signal.ends_at_once = self.engine.is_alone
 
     def train(self) -> None:
         """Makes the remaining steps and their events.
@@ -319,14 +356,19 @@ class Loop:
             while (stretch := self._current_stretch()) is not None:
                 step = self.step
                 try:
-                    if not self.unfinished:
+                    if not self.due:
                         self.engine.make_steps(
                             self._batches(stretch),
                             stretch.schedule_to(self._next_event(stretch)),
                             before=self._before_steps,
                             after=self._after_steps,
                         )
-                        self.unfinished = self._due(stretch)
+                        self.due = [
+                            name
+                            for name, event in self._events.items()
+                            if name in self._requests
+                            or event.is_due(self.step, stretch.last_step)
+                        ]
                     self._do_what_is_due()
                     backoff = None
                 except self.engine.errors as error:
@@ -334,36 +376,55 @@ class Loop:
                     backoff = backoff if self.step == step else None
                     backoff = self._wait_for_data(error, backoff)
 
-    def save(self, *, score: float | None = None, is_interim: bool = False) -> None:
-        self._job.before_save(self)
-        step = self.step
-        self.checkpoints.save(step, self.state, score=score, is_interim=is_interim)
-        # Until the next step nothing is lost.
-        self._signal.ends_at_once = self.engine.is_alone
+    def finish(self) -> dict[str, Any]:
+        job = self._job
+        results = job.results(self)
+        # Seconds from its end, a run ends well.
+        self._is_ending = True
+        results["environment"] = provenance.describe(
+            devices=self.engine.describe(), paths=job.paths
+        )
+        if self.is_chief:
+            self.engine.finish(job.run, results)
+            job.finish(results, self.signal)
+        return results
 
-    def save_as_due(self) -> None:
-        """Saves; the next checkpoint replaces one that only the clock asked for."""
+    def save(self) -> None:
+        """Saves the state; the next checkpoint replaces one not due by its step."""
         last_step = self._stretch.last_step if self._stretch else self.last_step
-        is_due = self._events["save"].is_due(self.step, last_step)
-        self.save(is_interim=not is_due)
-
-    def ask(self, name: str) -> None:
-        """Has an event done at this step that comes later in the table."""
-        if name not in self.unfinished and self.step < self.last_step:
-            self.unfinished.append(name)
+        is_due = "save" in self.due and self._events["save"].is_due(
+            self.step, last_step
+        )
+        self._job.before_save()
+        self.checkpoints.save(self.step, self._job.state, is_interim=not is_due)
+        self._has_unsaved_steps = False
 
     def evaluate(self, evaluation: Any) -> dict[str, float]:
-        after_test_batch = self._stop_within_evaluation
+        """Returns and logs metrics; several workers may leave it between batches."""
+
+        def after_test_batch(stop_is_requested: bool) -> None:
+            if not self.engine.is_alone:
+                if self.signal.received:
+                    self.engine.request("stop_requested")
+                if stop_is_requested:
+                    self._save_and_stop()
+
         metrics = self.engine.evaluate(evaluation, after_test_batch=after_test_batch)
-        self.show(metrics)
+        self.log_metrics(metrics)
         return metrics
 
-    def show(self, metrics: Mapping[str, float]) -> None:
+    def log_metrics(self, metrics: Mapping[str, float]) -> None:
         for each in self._watchers:
             each.evaluated(self.step, metrics)
 
+    def _may_end_at_once(self) -> bool:
+        """Whether a signal may end the process wherever it is: nothing would be lost,
+        and no other worker would wait for this one."""
+        is_saved = not self._has_unsaved_steps
+        return self.engine.is_alone and is_saved and not self._is_ending
+
     @contextlib.contextmanager
-    def interruptible(self) -> Iterator[None]:
+    def _interruptible(self) -> Iterator[None]:
         """Lets a signal end the run at once inside the block, and saves the state.
 
         Several workers go on to agree within their evaluation or in their next step.
@@ -372,10 +433,10 @@ class Loop:
             yield
             return
         try:
-            with self._signal.ending_at_once():
+            with self.signal.ending_at_once():
                 yield
         except Stopped:
-            if self.step == self.checkpoints.step:
+            if not self._has_unsaved_steps:
                 raise
             self._save_and_stop()
 
@@ -383,9 +444,17 @@ class Loop:
     def _checkpoints_are_written(self) -> Iterator[None]:
         try:
             yield
-        except Stopped:
+        except Stopped as stopped:
             # The message says "resume" only when the checkpoint is written.
-            self.checkpoints.wait()
+            try:
+                self.checkpoints.wait()
+            except Exception as error:
+                kind = Unavailable if isinstance(error, Unavailable) else InputError
+                reason = str(stopped).partition(";")[0]
+                raise kind(
+                    f"{reason}; its last checkpoint was not written, so the run "
+                    f"resumes from the one before it: {error}"
+                ) from error
             raise
         finally:
             self._close_batches()
@@ -396,23 +465,23 @@ class Loop:
 
         A step that ends a stretch belongs to it until nothing is due any more.
         """
-        step = self.step + (not self.unfinished)
+        is_over = not self.due and self._job.is_over(self)
+        step = self.step + (not self.due)
         left = (s for s in self._job.stretches if step <= s.last_step)
-        stretch = None if self.is_over else next(left, None)
+        stretch = None if is_over else next(left, None)
         if stretch is not self._stretch:
             self._close_batches()
             for each in self._watchers:
                 each.close()
             self._stretch = stretch
             if stretch is not None:
-                stretch.enter(self)
-                self._watchers = stretch.watch(self)
+                self._watchers = stretch.enter(self)
         return stretch
 
     def _batches(self, stretch: Stretch) -> Any:
         """Opens the batches, unless they go on, and the measurement of time."""
         for each in self._watchers:
-            each.go_on()
+            each.resume()
         if self._stream is None:
             self._stream = stretch.stream_from(self.step)
         return self._stream
@@ -422,11 +491,18 @@ class Loop:
             self._stream.close()
             self._stream = None
 
+    def _send_curves(self) -> None:
+        for each in self._watchers:
+            each.send()
+
     def _next_event(self, stretch: Stretch) -> int:
-        intervals = [e.every_steps for e in self._job.events if e.every_steps]
-        steps = [(self.step // interval + 1) * interval for interval in intervals]
-        steps += [e.at_step for e in self._job.events if (e.at_step or 0) > self.step]
-        return min(stretch.last_step, *steps)
+        step = self.step
+        steps = [stretch.last_step]
+        for event in self._job.events:
+            steps += [(step // n + 1) * n for n in event.every_steps]
+            if event.at_step is not None and event.at_step > step:
+                steps.append(event.at_step)
+        return min(steps)
 
     def _before_steps(self, step: int) -> None:
         for each in self._watchers:
@@ -434,7 +510,7 @@ class Loop:
 
     def _after_steps(self, step: int, logs: dict[str, float]) -> bool:
         """Notes the steps that were made; returns whether an event is requested."""
-        self._signal.ends_at_once = False
+        self._has_unsaved_steps = True
         self.checkpoints.check()
         requested = {
             name.removesuffix("_requested")
@@ -442,10 +518,9 @@ class Loop:
             if name.endswith("_requested") and logs[name] > 0
         }
         logs = {k: v for k, v in logs.items() if not k.endswith("_requested")}
-        self.train_logs = logs
         for each in self._watchers:
             each.after_steps(step, logs)
-        requests = {"stop"} if self._signal.received else set()
+        requests = {"stop"} if self.signal.received else set()
         if self.is_chief:
             requests |= {name for name, timer in self._timers.items() if timer.is_due}
         if not self.engine.is_alone:
@@ -455,47 +530,32 @@ class Loop:
         self._requests = requests
         return bool(requests)
 
-    def _due(self, stretch: Stretch) -> list[str]:
-        return [
-            name
-            for name, event in self._events.items()
-            if name in self._requests or event.is_due(self.step, stretch.last_step)
-        ]
-
     def _do_what_is_due(self) -> None:
-        while self.unfinished and not self.is_over:
-            event = self._events[self.unfinished[0]]
-            if event.is_long:
+        while self.due:
+            event = self._events[self.due[0]]
+            if event.is_done is not None:
                 self._stop_if_requested()
-                with self.interruptible():
+                with self._interruptible():
                     event.what(self)
             else:
                 event.what(self)
             self._timers[event.name].restart()
             if not self.engine.is_alone and event.every_minutes is not None:
                 self.engine.request(f"{event.name}_requested", 0.0)
-            self.unfinished.remove(event.name)
+            self.due.remove(event.name)
         # Seconds from its end, a run ends well.
-        if self.step < self.last_step and not self.is_over:
+        if self.step < self.last_step and not self._job.is_over(self):
             self._stop_if_requested()
 
     def _stop_if_requested(self) -> None:
         is_requested = "stop" in self._requests
-        if is_requested or (self.engine.is_alone and self._signal.received):
+        if is_requested or (self.engine.is_alone and self.signal.received):
             self._save_and_stop()
 
-    def _stop_within_evaluation(self, stop_is_requested: bool) -> None:
-        """Leaves an evaluation of several workers between two of its batches."""
-        if not self.engine.is_alone:
-            if self._signal.received:
-                self.engine.request("stop_requested")
-            if stop_is_requested:
-                self._save_and_stop()
-
     def _save_and_stop(self) -> None:
-        if self.step != self.checkpoints.step:
-            self.save(is_interim=True)
-        raise self._signal.stopped(self.step)
+        if self._has_unsaved_steps:
+            self.save()
+        raise self.signal.stopped(self.step)
 
     def _wait_for_data(
         self, error: Exception, backoff: stores.Backoff | None
@@ -509,10 +569,10 @@ class Loop:
         if not (self.engine.is_alone and is_of_store and stores.is_transient(error)):
             raise error
         # The wait may be long, or end the run.
-        event_files.send_all()
+        self._send_curves()
         backoff = backoff or stores.Backoff(places[0])
         try:
-            with self._signal.ending_at_once():
+            with self.signal.ending_at_once():
                 backoff.wait(error)
         except Stopped:
             # A store that does not answer would keep the process from ending.
@@ -522,39 +582,6 @@ class Loop:
         return backoff
 
 
-def open_watchers(
-    loop: Loop,
-    *,
-    learner: Learner,
-    logs: Path,
-    limit: stopping.SkipLimit,
-    num_train_steps: int,
-    batch_size: int,
-    tokens_per_example: int | None = None,
-    **speeds: Any,
-) -> list[watcher.Watcher]:
-    """Opens curves and lines of progress, on the chief, beside a limit; see them."""
-    if not loop.is_chief:
-        return [limit]
-    return [
-        curves.Curves(
-            logs,
-            loop.step,
-            batch_size=batch_size,
-            tokens_per_example=tokens_per_example,
-            repeats_evaluation="evaluate" in loop.unfinished,
-            **speeds,
-        ),
-        progress_line.ProgressLine(
-            num_train_steps=num_train_steps,
-            batch_size=batch_size,
-            tokens_per_example=tokens_per_example,
-            start_line=learner.describe(batch_size),
-        ),
-        limit,
-    ]
-
-
 def compare_workers(loop: Loop) -> None:
     """Ends workers whose states differ, before a state is saved.
 
@@ -562,7 +589,7 @@ def compare_workers(loop: Loop) -> None:
     """
     if loop.engine.is_alone:
         return
-    if names := loop.engine.differing(loop.engine.checksums(loop.engine.state())):
+    if names := loop.engine.differing(loop.engine.checksums()):
         raise InputError(
             f"step {loop.step}: the workers' states differ in {len(names)} variables, "
             f"the first is {names[0]}: a device or its memory is faulty; start all "

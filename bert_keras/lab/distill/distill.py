@@ -25,6 +25,7 @@ from bert_keras.model import distillation
 from bert_keras.training import run
 from bert_keras.training.finetuning import loop
 from bert_keras.training.finetuning import run as tuning
+from bert_keras.training.step import engine
 
 _MOST_HEADS = 48
 """As many as MiniLMv2 has for BASE."""
@@ -108,7 +109,7 @@ def distill(
             "dev": splits.display_names(train, dev),
         },
         output_dir=output_dir,
-        strategy=strategy,
+        engine=engine.KerasEngine(strategy),
         is_chief=is_chief,
     )
     return run.run(job)

@@ -14,7 +14,6 @@ from bert_keras.training.step import (
     learner,
     optimization,
     replicas,
-    stopping,
     watcher,
 )
 
@@ -68,7 +67,7 @@ def build_stretch(
     inputs: dataset.Inputs,
     *,
     by_length: bool,
-    watch: Callable[[run.Loop], Sequence[watcher.Watcher]] = lambda loop: (),
+    enter: Callable[[run.Loop], Sequence[watcher.Watcher]] = lambda loop: (),
 ) -> run.Stretch:
     """Builds the steps of a whole training; its seed is for order and dropout."""
     strategy = tuner.distribute_strategy
@@ -96,18 +95,7 @@ def build_stretch(
 
     return run.Stretch(
         last_step=num_steps(settings, len(inputs.lengths))[1],
-        watch=watch,
+        enter=enter,
         stream_from=stream_from,
         schedule_to=lambda step: replicas.Schedule(step, spec_of_step),
-    )
-
-
-def skip_limit(
-    tuner: learner.Learner, settings: Settings, num_train_steps: int
-) -> stopping.SkipLimit:
-    return stopping.SkipLimit(
-        tuner,
-        # A short run must not end well without a single update.
-        min(settings.max_skipped_steps, num_train_steps - 1),
-        lambda first, last: ": lower `learning_rate`, or take another checkpoint",
     )

@@ -6,9 +6,9 @@
 import dataclasses
 import functools
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent import futures
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from bert_keras.checkpoints import run_directory
-from bert_keras.core import files, ownership
+from bert_keras.core import files
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.data import tokenization
@@ -25,9 +25,10 @@ from bert_keras.kinds.kind import Kind, Labelled
 from bert_keras.labelled import data_report, dataset
 from bert_keras.report import task_summaries
 from bert_keras.training import run as training_run
-from bert_keras.training.finetuning import checkpoint_policy, loop
+from bert_keras.training import watching
+from bert_keras.training.finetuning import loop
 from bert_keras.training.step import (
-    fit,
+    engine,
     learner,
     precision,
     replicas,
@@ -89,6 +90,9 @@ class TuningJob(training_run.Job):
     `read` returns the inputs and the function that builds the network.
     """
 
+    engine: engine.KerasEngine
+    _inputs: Inputs
+
     def __init__(
         self,
         settings: finetuning.FinetuningConfig,
@@ -100,6 +104,8 @@ class TuningJob(training_run.Job):
         self._settings, self._read = settings, read
         self._scores: dict[str, float] = {}
         self._answers: dataset.Answers | None = None
+        self._best = (math.inf, 0)
+        """Score of the best evaluation, the lowest, and its step; 0: none so far."""
 
     def prepare(self) -> None:
         # Before the run is made, because unknown labels are seen here.
@@ -115,117 +121,130 @@ class TuningJob(training_run.Job):
             changeable=CHANGEABLE,
         )
 
-    def build(self, owner: ownership.Owner | None, writer: futures.Executor) -> None:
+    def build(self) -> None:
         run, settings, inputs = self.run, self._settings, self._inputs
+        # 1. What the files hold is said before the first step.
         if self.is_chief and inputs.data_report is not None:
             _report_data(run, inputs)
-        tuner, self.network, train_inputs = self._build(run)
+        # 2. The network with its optimizer, on the devices.
+        tuner, network, train_inputs = self._build(run)
         # They hold initial weights, as large as the model, which are no longer needed.
         del self._build, self._read
+        self.engine.take(tuner, network)
         if run.task.feature_layers and not settings.lengths:
             train_inputs = self._with_word_vectors(train_inputs)
+        self._forward = forward.predictor_for(
+            network, strategy=self.engine.strategy, ladder=settings.lengths or ()
+        )
+        self._seconds = keras.Variable(0.0, trainable=False, dtype="float64")
+        self.state = {**self.engine.state(), "run/seconds": self._seconds}
+        # 3. Files of the run: its curves, the newest checkpoint, and the best one if it
+        # is asked for.
+        self._logs = run.directory / run_directory.LOGS_NAME
+        compares = settings.keep == "best" or settings.early_stopping is not None
+        self.checkpoints_to_keep = {"keep": 1, "keep_best": int(compares)}
+        # 4. What is trained on, and what comes between the steps. Steps are saved
+        # before they are evaluated, so that the score goes beside the checkpoint. Else
+        # the last step has no checkpoint: the run's weights follow it at once.
         num_dev, num_train = inputs.num_dev_examples, inputs.num_train_examples
         evaluating = f", evaluating on {num_dev}" if num_dev else ""
         logger.info("fine-tuning on %d examples%s", num_train, evaluating)
         per_epoch, num_train_steps = loop.num_steps(settings, len(train_inputs.lengths))
-        interval = settings.evaluate_steps or per_epoch
-        # The newest checkpoint stays, and the best one if it is asked for.
-        compares = settings.keep == "best" or settings.early_stopping is not None
-        self.checkpoints = self._open_checkpoints(
-            owner, keep=1, keep_best=int(compares)
-        )
-        self._policy = checkpoint_policy.CheckpointPolicy(
-            settings,
-            metric=inputs.metric,
-            directory=run.directory / run_directory.CHECKPOINTS_NAME,
-            steps_per_evaluation=interval,
-        )
-        self._forward = forward.predictor_for(
-            self.network, strategy=self.strategy, ladder=settings.lengths or ()
-        )
-        self.engine = fit.KerasEngine(tuner)
-        self._seconds = keras.Variable(0.0, trainable=False, dtype="float64")
-        self.state = {**self.engine.state(), "run/seconds": self._seconds}
-        self._began_at = time.monotonic()
-        self._logs = run.directory / run_directory.LOGS_NAME
-
-        limit = loop.skip_limit(tuner, settings, num_train_steps)
-        watch = functools.partial(
-            training_run.open_watchers,
-            learner=tuner,
-            logs=self._logs,
-            limit=limit,
-            num_train_steps=num_train_steps,
-            batch_size=settings.batch_size,
-        )
-        self.events = self._events(interval)
+        self._interval = settings.evaluate_steps or per_epoch
         self.stretches = [
             loop.build_stretch(
                 tuner,
                 settings,
                 train_inputs,
                 by_length=settings.are_batches_by_length(run.task),
-                watch=watch,
+                enter=functools.partial(
+                    watching.open_watchers,
+                    trained=tuner,
+                    logs=self._logs,
+                    num_train_steps=num_train_steps,
+                    batch_size=settings.batch_size,
+                    # A short run must not end well without a single update.
+                    max_skipped_steps=min(
+                        settings.max_skipped_steps, num_train_steps - 1
+                    ),
+                    describe_skipped=lambda first, last: (
+                        ": lower `learning_rate`, or take another checkpoint"
+                    ),
+                ),
             )
         ]
-
-    def begin(self) -> None:
-        if self.is_chief:
-            files.delete_tree(self._logs)
+        evaluates = compares and bool(inputs.dev)
+        save_steps = (
+            [settings.save_checkpoint_steps] if settings.save_checkpoint_steps else []
+        )
+        self.events = [
+            training_run.Event(
+                name="compare",
+                what=training_run.compare_workers,
+                every_steps=[self._interval],
+            ),
+            training_run.Event(
+                name="save",
+                what=training_run.Loop.save,
+                every_steps=[*save_steps, *([self._interval] if evaluates else [])],
+                every_minutes=settings.save_checkpoint_minutes,
+                at_end=evaluates,
+            ),
+        ]
+        if inputs.dev:
+            evaluate = training_run.Event(
+                name="evaluate",
+                what=self._evaluate,
+                every_steps=[self._interval],
+                is_done=lambda loop: loop.checkpoints.has_score(loop.step),
+            )
+            self.events.append(evaluate)
 
     def _with_word_vectors(self, inputs: Any) -> dataset.Inputs:
         """Runs the frozen encoder once, and not in each epoch."""
-        network: Any = self.network
+        network: Any = self.engine.network
 
         def compute(features: Mapping[str, tf.Tensor]) -> tf.Tensor:
             vectors = network.word_vectors(features)
-            if self.strategy.num_replicas_in_sync == 1:
+            if self.engine.strategy.num_replicas_in_sync == 1:
                 return vectors
             # The vectors of all replicas are gathered, so their shapes are alike.
             missing = tf.shape(features["word_positions"])[1] - tf.shape(vectors)[1]
             return tf.pad(vectors, [[0, 0], [0, missing], [0, 0], [0, 0]])
 
-        predict = forward.BatchPredictor(compute, strategy=self.strategy)
+        predict = forward.BatchPredictor(compute, strategy=self.engine.strategy)
         vectors = predict(inputs, title="vectors of words", on_disk=True)
         return dataclasses.replace(inputs, vectors=vectors)
 
-    def _events(self, interval: int) -> list[training_run.Event]:
-        """Returns the table of events.
-
-        Steps are evaluated before they are saved, so that the best is saved with its
-        score. The last step has no checkpoint: the run's weights follow it at once.
-        """
-        settings = self._settings
-        compare = training_run.Event(
-            name="compare",
-            what=training_run.compare_workers,
-            every_steps=interval,
-            is_long=False,
-        )
-        evaluate = training_run.Event(
-            name="evaluate", what=self._evaluate, every_steps=interval
-        )
-        save = training_run.Event(
-            name="save",
-            what=self._policy.save,
-            every_steps=settings.save_checkpoint_steps,
-            every_minutes=settings.save_checkpoint_minutes,
-            at_end=False,
-            is_long=False,
-        )
-        return [compare, *([evaluate] if self._inputs.dev else []), save]
-
-    def unfinished(self, under_way: training_run.Loop) -> list[str]:
-        names = self._policy.resume(under_way)
-        under_way.is_over = self._policy.steps_are_done
+    def begin(self, under_way: training_run.Loop) -> None:
+        scores = under_way.checkpoints.scores()
+        self._best = min(((v, k) for k, v in scores.items()), default=self._best)
+        if under_way.step == 0 and self.is_chief:
+            files.delete_tree(self._logs)
         self._began_at = time.monotonic()
-        return names
 
     def _evaluate(self, under_way: training_run.Loop) -> None:
         self._answer()
         # Counts, which do not change, are no curves.
-        under_way.show({k: v for k, v in self._scores.items() if isinstance(v, float)})
-        self._policy.note_evaluation(under_way, self._scores)
+        scores = {k: v for k, v in self._scores.items() if isinstance(v, float)}
+        under_way.log_metrics(scores)
+        # The highest is best of metrics, the lowest of checkpoints.
+        score, step = -self._scores[self._inputs.metric], under_way.step
+        under_way.checkpoints.record_score(step, score)
+        if score < self._best[0]:
+            self._best = (score, step)
+        if self.is_over(under_way):
+            logger.info(
+                "no gain in %s for %d evaluations: stopped at step %d",
+                self._inputs.metric,
+                self._settings.early_stopping,
+                step,
+            )
+
+    def is_over(self, under_way: training_run.Loop) -> bool:
+        patience = self._settings.early_stopping
+        num_without_gain = (under_way.step - self._best[1]) // self._interval
+        return patience is not None and num_without_gain >= patience
 
     def _answer(self) -> None:
         """Computes scores of all files, and answers to the main one."""
@@ -242,36 +261,56 @@ class TuningJob(training_run.Job):
         """Returns the seconds of training, also before the last checkpoint."""
         return float(self._seconds.numpy()) + time.monotonic() - self._began_at
 
-    def before_save(self, under_way: training_run.Loop) -> None:
+    def before_save(self) -> None:
         self._seconds.assign(self._seconds_so_far)
         self._began_at = time.monotonic()
-        if "evaluate" in under_way.unfinished:
-            self._policy.note_pending(under_way)
 
     def results(self, under_way: training_run.Loop) -> dict[str, Any]:
-        """Writes the final weights, and returns the results."""
-        policy = self._policy
-        num_steps, seconds = policy.last_step(under_way), self._seconds_so_far
-        kept_step = policy.restore_best(under_way)
-        if kept_step != num_steps:
-            with under_way.interruptible():
-                self._answer()
+        # 1. The weights: the best ones, if they are asked for.
+        num_steps, seconds = under_way.step, self._seconds_so_far
+        kept_step = num_steps
+        if self._settings.keep == "best":
+            kept_step = self._restore_best(under_way)
+        # 2. Their scores. An earlier process may have made the last evaluation.
+        if kept_step != num_steps or not self._scores:
+            self._answer()
         answers = self._answers
         thresholds = answers.best_threshold() if answers else None
         results = {
             "steps": num_steps,
             **({"kept_step": kept_step} if self._settings.keep == "best" else {}),
             "seconds": round(seconds, 1),
-            "num_parameters": self.network.count_params(),
+            "num_parameters": self.engine.network.count_params(),
             "num_train_examples": self._inputs.num_train_examples,
             "num_eval_examples": self._inputs.num_dev_examples,
-            "train": policy.train_logs(under_way),
             "eval": self._scores,
             **({run_directory.THRESHOLDS: thresholds} if thresholds else {}),
         }
+        # 3. Their answers, line by line, for the report.
         if self.is_chief and answers:
-            _write_answers(self.run, answers, run_directory.threshold_of(results))
+            threshold = run_directory.threshold_of(results)
+            lines = (
+                files.to_json(record.model_dump()) + "\n"
+                for record in answers.records(threshold=threshold)
+            )
+            path = self.run.directory / run_directory.ANSWERS_NAME
+            files.write_atomically(path, "".join(lines).encode())
         return results
+
+    def _restore_best(self, under_way: training_run.Loop) -> int:
+        """Restores the weights of the best evaluation; returns their step."""
+        last_step, step, metric = under_way.step, self._best[1], self._inputs.metric
+        if step == last_step:
+            return last_step
+        if not step:
+            message = "no evaluation had a number for %s: the last weights are kept"
+            logger.warning(message, metric)
+            return last_step
+        # Only the chief writes the checkpoint.
+        self.engine.wait_for_all()
+        under_way.checkpoints.restore(step, self.state)
+        logger.info("best %s at step %d: its weights are kept", metric, step)
+        return step
 
     def finish(
         self, results: Mapping[str, Any], stop_signal: stopping.StopSignal
@@ -356,14 +395,3 @@ def build_network(
     if run.task.kind == "embedding":
         network.gather = replicas.rows_of_all
     return network
-
-
-def _write_answers(
-    run: run_directory.Run, answers: dataset.Answers, threshold: dataset.Threshold
-) -> None:
-    lines = (
-        files.to_json(record.model_dump()) + "\n"
-        for record in answers.records(threshold=threshold)
-    )
-    path = run.directory / run_directory.ANSWERS_NAME
-    files.write_atomically(path, "".join(lines).encode())

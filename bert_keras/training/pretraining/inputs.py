@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_keras.checkpoints import starting_point
+from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import architecture, pretraining
 from bert_keras.training.pretraining import phases
@@ -41,10 +42,31 @@ class Inputs:
     """The validated inputs of a run."""
 
     settings: pretraining.PretrainingConfig
-    """Precision and architecture are decided."""
+    """With `auto` precision and the architecture of `--init` filled in."""
     planned: Sequence[phases.Phase]
+    hashed: Sequence[str]
+    """SHA-256 of the manifests whose shards this machine has hashed."""
     start: starting_point.Start | None
-    """First weights; `None`: new ones."""
+    """First weights, until they are assigned; `None`: new ones."""
+    init_sha256: str | None
+    """`None`: no further training."""
+
+    @property
+    def is_further_training(self) -> bool:
+        return self.init_sha256 is not None
+
+    @property
+    def manifest_hashes(self) -> list[str]:
+        return [phase.manifest_sha256 for phase in self.planned]
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """Returns the digests that a resumed run must match."""
+        hashes = self.manifest_hashes
+        recorded = {"examples_sha256": hashes[0] if len(hashes) == 1 else hashes}
+        if self.init_sha256 is not None:
+            recorded["init_sha256"] = self.init_sha256
+        return recorded
 
     @property
     def bert_config(self) -> architecture.BertConfig:
@@ -72,9 +94,9 @@ class Inputs:
 def read_inputs(
     settings: pretraining.PretrainingConfig,
     examples_dirs: Sequence[str | Path],
+    *,
     vocab_path: str | Path | None,
     init: starting_point.Init | None,
-    *,
     strategy: tf.distribute.Strategy,
     verified: Collection[str] | None,
 ) -> Inputs:
@@ -104,7 +126,17 @@ def read_inputs(
             path=init.path,
         )
     check_hosts(strategy, planned)
-    return Inputs(settings=settings, planned=planned, start=start)
+    return Inputs(
+        settings=settings,
+        planned=planned,
+        hashed=[
+            phase.manifest_sha256
+            for phase in planned
+            if verified is None or not files.is_remote(phase.directory)
+        ],
+        start=start,
+        init_sha256=None if start is None else start.sha256,
+    )
 
 
 def check_hosts(

@@ -9,7 +9,9 @@ import dataclasses
 import hashlib
 import logging
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from bert_keras.core import files, manifest
@@ -342,20 +344,15 @@ def largest(planned: Sequence[Phase], model: architecture.ModelConfig) -> Phase:
     return max(planned, key=num_activations)
 
 
-def out_of_memory_message(phase: Phase, *, num_replicas: int) -> str:
-    """Returns a message about a device without the memory for a step of a phase."""
-    num_rows = phase.batch_size // num_replicas
-    more = [n for n in range(phase.num_parts + 1, num_rows + 1) if num_rows % n == 0]
+def describe(phase: Phase, first_step: int) -> str:
+    num_eval_records = sum(shard.num_records for shard in phase.eval_shards)
     return (
-        f"a device has no memory for {num_rows // phase.num_parts} examples of "
-        f"{phase.examples.max_seq_length} tokens at once: "
-        + (
-            f"set `gradient_accumulation_steps` (here {phase.num_parts}) to {more[0]}"
-            if more
-            else "set `recompute` to layers, or take more devices, shorter examples or "
-            "a smaller model"
-        )
-        + " and give the same command again"
+        f"steps {first_step} to {phase.last_step}: {phase.num_train_records} "
+        f"{'rows' if phase.examples.pack_instances else 'examples'} of "
+        f"{phase.examples.max_seq_length} word pieces, [CLS], [SEP] and padding "
+        f"included, {phase.batch_size} a step; "
+        f"{num_eval_records} for evaluation, which masks "
+        f"{100 * phase.examples.masked_lm_prob:g} % of the tokens"
     )
 
 
@@ -373,3 +370,20 @@ def describe_data(
     )
     more = f" and {len(names) - 5} others" if len(names) > 5 else ""
     return f"{phase.directory}: {', '.join(names[:5])}{more}"
+
+
+def evaluation_baseline(
+    settings: pretraining.PretrainingConfig, phase: Phase
+) -> dict[str, Any] | None:
+    """Returns the score of always guessing the commonest masked token."""
+    if not phase.has_evaluation:
+        return None
+    batches, num_batches = whole_evaluation_batches(settings, phase)
+    counts = np.zeros(len(phase.vocabulary), np.int64)
+    for batch in batches.take(num_batches).as_numpy_iterator():
+        predicted = batch["masked_lm_ids"][batch["masked_lm_weights"] > 0]
+        counts += np.bincount(predicted, minlength=len(phase.vocabulary))
+    return {
+        "commonest_token": phase.vocabulary.tokens[int(counts.argmax())],
+        "masked_lm_accuracy": float(counts.max() / max(counts.sum(), 1)),
+    }

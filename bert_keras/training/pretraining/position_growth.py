@@ -75,6 +75,8 @@ def grow(
     corrects its bias any more, makes the first updates up to six times too long. The
     mean of gradients stays 0.
     """
+    if not 0 < num_trained < num_rows:
+        return
     new = slice(num_trained - 1, num_rows)
     for name, variable in state.items():
         if name.endswith("position_embeddings"):

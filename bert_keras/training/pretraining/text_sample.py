@@ -1,18 +1,50 @@
 """Measures the text of a phase on some of its examples, for `report.diagnosis`."""
 
 import dataclasses
+import logging
+from pathlib import Path
 
 import numpy as np
 
+from bert_keras.checkpoints import run_directory
+from bert_keras.core import files
 from bert_keras.core.settings import pretraining
+from bert_keras.report import diagnosis
 from bert_keras.report.diagnosis import TextSample
 from bert_keras.training.pretraining import phases, record_parsing
+
+logger = logging.getLogger(__name__)
 
 NUM_EXAMPLES = 2000
 _BATCH_SIZE = 100
 """Examples that are read at a time, whatever the batches of the training."""
 _RUN_LENGTH = 16
 """Pieces in a run that may come again."""
+
+
+def check_start(
+    directory: Path,
+    settings: pretraining.PretrainingConfig,
+    phase: phases.Phase,
+    *,
+    is_further_training: bool,
+) -> TextSample:
+    """Measures the text of a run once, and warns of what no training can mend."""
+    path = directory / run_directory.TEXT_SAMPLE_NAME
+    if not path.is_file():
+        files.write_json(path, read(settings, phase).model_dump())
+    sample = diagnosis.read_sample(directory)
+    flat_settings = run_directory.flat(settings.model_dump(mode="json"))
+    for finding in diagnosis.of_start(
+        flat_settings, sample, is_further_training=is_further_training
+    ):
+        logger.warning("may be wrong: %s: %s", *finding)
+    usual = diagnosis.usual_losses(flat_settings, sample, phase.last_step)
+    # A model that was trained before has lower losses.
+    if usual and not is_further_training:
+        message = "usual masked-LM losses at step %d: %.1f to %.1f"
+        logger.info(message, phase.last_step, *usual)
+    return sample
 
 
 def read(settings: pretraining.PretrainingConfig, phase: phases.Phase) -> TextSample:

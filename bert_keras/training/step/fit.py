@@ -1,15 +1,15 @@
-"""Keras's `fit` and `evaluate` as the engine of a run: the only calls of both."""
+"""Keras's `fit` and `evaluate`: the only calls of both, and what they call."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from bert_keras.checkpoints import training_state
+from bert_keras.model import trace_registry
 from bert_keras.training.step import replicas
-from bert_keras.training.step.learner import Learner
-from bert_keras.training.step.replicas import Schedule, Stream
 
 Batches = tf.data.Dataset | tf.distribute.DistributedDataset
 Evaluation = tuple[Batches, int]
@@ -18,99 +18,228 @@ Logs = dict[str, float]
 
 
 class _Follow(keras.callbacks.Callback):
+    """Calls the loop around each execution, and ends `fit` with the last step."""
+
     def __init__(
         self,
+        *,
+        last_step: int = 0,
         before: Callable[[int], None] = lambda step: None,
         after: Callable[[int, Logs], bool] = lambda step, logs: False,
         after_test_batch: Callable[[bool], None] = lambda stop_is_requested: None,
     ):
         super().__init__()
-        self._before, self._after = before, after
+        self._last_step, self._before, self._after = last_step, before, after
         self._after_test_batch = after_test_batch
         self.last_logs: Logs = {}
 
     def on_train_batch_begin(self, batch, logs=None):
-        self._before(batch)
+        self._before(replicas.optimizer_step(self.model))
 
     def on_train_batch_end(self, batch, logs=None):
         self.last_logs = {name: float(value) for name, value in logs.items()}
-        if self._after(replicas.optimizer_step(self.model), self.last_logs):
+        step = replicas.optimizer_step(self.model)
+        if self._after(step, self.last_logs) or step >= self._last_step:
             self.model.stop_training = True
 
     def on_test_batch_end(self, batch, logs=None):
         self._after_test_batch(float(self.model.stop_requested_in_test) > 0)
 
 
-def fit(
-    learner: Learner, batches: Batches | Stream, schedule: Schedule, **follow: Callable
-) -> Logs:
-    """Trains to `schedule.last_step`; returns its scalars, empty if there are no steps.
+class ReplicatedModel(keras.Model):
+    """A model that Keras's `fit` trains correctly under any strategy, once it is built.
 
-    `before(step)` and `after(step, logs)` are called around each execution; `after`
-    returns whether to end the training early. A stream that is given stays open.
+    `fit` and `evaluate` are given `_ticks`, data that only count the executions: the
+    batches come from a `Stream`. Stock Keras begins its data anew in each `fit`, takes
+    all executions for equally long, and leaves its iterators to the garbage collector.
+
+    `train_step` returns scalars that are the same on every replica; callbacks get
+    replica 0's, with `steps_per_execution` above 1 those of the last step. `input_wait`
+    is added: seconds for which the steps waited for data.
     """
-    callback = _Follow(**follow)
-    if replicas.optimizer_step(learner) < schedule.last_step:
-        stream = batches if isinstance(batches, Stream) else Stream(batches)
-        try:
-            learner.make_steps(stream, schedule, callbacks=[callback])
-        finally:
-            if stream is not batches:
-                stream.close()
-    return callback.last_logs
 
+    _stream: replicas.Stream
+    _schedule: replicas.Schedule
+    stop_requested_in_test: Any = 0.0
+    """`stop_requested` of an evaluation's last batch; it is no metric."""
 
-def evaluate(
-    learner: Learner, evaluation: Evaluation, **follow: Callable[[bool], None]
-) -> Logs:
-    """Returns the metrics of one round; `after_test_batch` follows each execution."""
-    batches, num_batches = evaluation
-    metrics = learner.evaluate(
-        batches,
-        steps=num_batches,
-        callbacks=[_Follow(**follow)],
-        return_dict=True,
-        verbose=0,
-    )
-    return {name: float(value) for name, value in metrics.items()}
-
-
-def trial_step(learner: Learner, batches: Batches, evaluation: Evaluation) -> None:
-    """Makes a training step and an evaluation step, which change all variables."""
-    fit(learner, batches, Schedule(replicas.optimizer_step(learner) + 1))
-    evaluate(learner, evaluation)
-
-
-class KerasEngine:
-    """Keras's steps and evaluations; see `training.run.Engine`."""
-
-    errors = (tf.errors.OpError,)
-
-    def __init__(self, learner: Learner):
-        self.learner = learner
-        self.is_alone = not replicas.is_multi_worker(learner.distribute_strategy)
-        self.request = learner.request
-
-    @property
-    def step(self) -> int:
-        return replicas.optimizer_step(self.learner)
-
-    def state(self) -> dict[str, keras.Variable]:
-        return training_state.named_variables(self.learner, self.learner.optimizer)
+    @functools.cached_property
+    def _ticks(self) -> tf.data.Dataset | tf.distribute.DistributedDataset:
+        one = tf.data.Dataset.from_tensors(0).repeat()
+        return replicas.distribute(
+            self.distribute_strategy, lambda *_: replicas.without_autotune(one)
+        )
 
     def make_steps(
-        self, stream: Stream, schedule: Schedule, **follow: Callable
-    ) -> None:
-        self.learner.make_steps(stream, schedule, callbacks=[_Follow(**follow)])
+        self,
+        batches: Batches | replicas.Stream,
+        schedule: replicas.Schedule,
+        **follow: Callable,
+    ) -> Logs:
+        """Trains to `schedule.last_step`; returns its scalars, empty without a step.
 
-    def evaluate(self, evaluation: Evaluation, **follow: Callable[[bool], None]):
-        return evaluate(self.learner, evaluation, **follow)
+        `before(step)` and `after(step, logs)` are called around each execution; `after`
+        returns whether to end the training early. A stream that is given stays open.
+        """
+        callback = _Follow(last_step=schedule.last_step, **follow)
+        num_steps = schedule.last_step - replicas.optimizer_step(self)
+        if num_steps <= 0:
+            return {}
+        with self._following(batches, schedule):
+            self.fit(
+                self._ticks,
+                # An execution has one step at least; the callback ends the epoch.
+                steps_per_epoch=num_steps * self.steps_per_execution,
+                callbacks=[callback],
+                shuffle=False,
+                verbose=0,
+            )
+        return callback.last_logs
 
-    def differing(self, values: Mapping[str, Any]) -> list[str]:
-        return replicas.differing(self.learner.distribute_strategy, values)
+    def evaluate_round(
+        self, evaluation: Evaluation, **follow: Callable[[bool], None]
+    ) -> Logs:
+        """Returns the metrics of one round; `after_test_batch` follows each execution.
 
-    def checksums(self, state: Mapping[str, keras.Variable]) -> dict[str, list[int]]:
-        return replicas.checksums(self.learner.distribute_strategy, state)
+        It is called with whether a worker asked for a stop.
+        """
+        batches, num_batches = evaluation
+        with self._following(batches, replicas.Schedule(num_batches)):
+            metrics = self.evaluate(
+                self._ticks,
+                steps=num_batches,
+                callbacks=[_Follow(**follow)],
+                return_dict=True,
+                verbose=0,
+            )
+        return {name: float(value) for name, value in metrics.items()}
 
-    def wait_for_all(self) -> None:
-        replicas.wait_for_all(self.learner.distribute_strategy)
+    @contextlib.contextmanager
+    def _following(
+        self, batches: Batches | replicas.Stream, schedule: replicas.Schedule
+    ) -> Iterator[None]:
+        is_stream = isinstance(batches, replicas.Stream)
+        self._stream = batches if is_stream else replicas.Stream(batches)
+        self._schedule, self._num_tested = schedule, 0
+        try:
+            with replicas.device_iterators_without_autotune():
+                with trace_registry.custom_gradients_end():
+                    yield
+        finally:
+            if not is_stream:
+                self._stream.close()
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        # The only private name of Keras: stock Keras draws a batch here, in a way that
+        # `MultiWorkerMirroredStrategy` does not have (benchmarks/upstream:
+        # multi_worker_fit.py, data_read_twice.py), to build what is built already.
+        if not self.built:
+            raise ValueError("build the model inside the strategy's scope before fit")
+
+    def make_train_function(self, force=False):
+        """Replaces Keras's method, which compiles and reduces around the strategy."""
+        if self.train_function is not None and not force:
+            return self.train_function
+        executions: dict[Any, tuple[Callable, list[str]]] = {}
+
+        def train_function(_):
+            step, schedule = replicas.optimizer_step(self), self._schedule
+            spec = schedule.spec_of_step and schedule.spec_of_step(step)
+            shapes = spec and tuple((k, tuple(v.shape)) for k, v in spec.items())
+            if shapes not in executions:
+                executions[shapes] = self._traced_execution(self.train_step, spec)
+            execute, names = executions[shapes]
+            num_steps = schedule.num_steps_from(step, self.steps_per_execution)
+            # One transfer for all numbers: on a TPU each would wait for the device.
+            numbers = execute(self._stream.iterator, tf.constant(num_steps)).numpy()
+            return dict(zip(names, numbers, strict=True))
+
+        self.train_function = train_function
+        return train_function
+
+    def make_test_function(self, force=False):
+        """Replaces Keras's method; `_schedule` counts the batches of an evaluation."""
+        if self.test_function is not None and not force:
+            return self.test_function
+        execute, names = self._traced_execution(self.test_step)
+
+        def test_function(_):
+            most = self.steps_per_execution
+            num_steps = self._schedule.num_steps_from(self._num_tested, most)
+            self._num_tested += num_steps
+            numbers = execute(self._stream.iterator, tf.constant(num_steps)).numpy()
+            results = dict(zip(names, numbers, strict=True))
+            # Keras would take all of these for metrics.
+            results.pop("input_wait")
+            self.stop_requested_in_test = results.pop("stop_requested", 0.0)
+            return results
+
+        self.test_function = test_function
+        return test_function
+
+    def _traced_execution(
+        self, step_function: Callable, spec: Mapping[str, tf.TensorSpec] | None = None
+    ) -> tuple[tf.types.experimental.PolymorphicFunction, list[str]]:
+        """Returns the graph function of an execution and, once traced, its names.
+
+        The step is traced once, in a loop or by itself: a second trace would double the
+        time, and be a second program for a device.
+        """
+        strategy = self.distribute_strategy
+        has_loop = self.steps_per_execution > 1
+        names: list[str] = []
+
+        # Steps have no branches on tensors for AutoGraph to find: reading their source
+        # took a third of the time of tracing one.
+        @tf.autograph.experimental.do_not_convert
+        def step(batch):
+            outputs = step_function(batch)
+            names[:] = [*outputs, "input_wait"]
+            return tf.stack([tf.cast(x, tf.float32) for x in outputs.values()])
+
+        # The form that every strategy takes, TPUs among them: a plain loop around the
+        # strategy, where stock Keras has optionals in nested conditions.
+        @tf.function
+        def execute(iterator, num_steps):
+            waited = tf.constant(0.0, tf.float64)
+            if has_loop:
+                numbers = tf.zeros([0])
+                for _ in tf.range(num_steps):
+                    tf.autograph.experimental.set_loop_options(
+                        shape_invariants=[(numbers, tf.TensorShape([None]))]
+                    )
+                    batch, seconds = _timed_next(iterator, spec)
+                    of_replicas = strategy.run(step, args=(batch,))
+                    numbers = strategy.experimental_local_results(of_replicas)[0]
+                    waited += seconds
+            else:
+                batch, waited = _timed_next(iterator, spec)
+                of_replicas = strategy.run(step, args=(batch,))
+                numbers = strategy.experimental_local_results(of_replicas)[0]
+            return tf.concat([numbers, [tf.cast(waited, tf.float32)]], axis=0)
+
+        return execute, names
+
+
+def _timed_next(
+    iterator, spec: Mapping[str, tf.TensorSpec] | None
+) -> tuple[Any, tf.Tensor]:
+    """Returns the next batch, with the shapes of `spec`, and the seconds it took."""
+    # Without the dependencies TensorFlow reads the clock twice at once.
+    start = tf.timestamp()
+    with tf.control_dependencies([start]):
+        batch = next(iterator)
+    parts = tf.nest.flatten(batch, expand_composites=True)
+    with tf.control_dependencies(parts):
+        seconds = tf.timestamp() - start
+    if spec is not None:
+        # Outside of the replica: a TPU's is given known shapes only.
+        batch = {
+            name: tf.nest.map_structure(
+                functools.partial(tf.ensure_shape, shape=spec[name].shape),
+                value,
+                expand_composites=True,
+            )
+            for name, value in batch.items()
+        }
+    return batch, seconds

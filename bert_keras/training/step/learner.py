@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from bert_keras.core.settings import architecture
 from bert_keras.model import recomputation
-from bert_keras.training.step import optimization, precision, replicas
+from bert_keras.training.step import fit, optimization, precision, replicas
 
 REQUESTS = tuple(f"{name}_requested" for name in ("stop", "save", "evaluate", "draw"))
 """Requests that one worker raises and every worker carries out at the same step."""
@@ -25,7 +25,7 @@ MIN_WEIGHT = 1e-5
 """Least divisor of a sum: a batch may have no prediction."""
 
 
-class Learner(replicas.ReplicatedModel):
+class Learner(fit.ReplicatedModel):
     """Trains a network on batches of features, labels included.
 
     A step sums the gradients of all parts of all replicas' batches, clips and applies
@@ -105,6 +105,8 @@ class Learner(replicas.ReplicatedModel):
 
     def use_parts(self, num_parts: int) -> None:
         """Changes the number of parts; graphs of other numbers stay."""
+        if num_parts == self.num_parts:
+            return
         self._graphs[self.num_parts] = self.train_function, self.test_function
         self.num_parts = num_parts
         self.train_function, self.test_function = self._graphs.get(

@@ -6,15 +6,12 @@ one, begins the data of `fit` twice, wraps XLA around the strategy, cannot run s
 steps per call under `MirroredStrategy`, cannot `fit` under
 `MultiWorkerMirroredStrategy` at all, and leaves its iterators to the garbage collector.
 TensorFlow keeps each network traced for the life of the process. `benchmarks/upstream/`
-shows each fault. This module has the sums over replicas and the loop that `fit` calls;
-`learner.py` has the step.
-
-Private names of Keras 3.15 and TensorFlow 2.20 (pinned in setup.cfg) are used here.
+shows each fault. This module has the sums over replicas and their batches, `fit.py` the
+calls of `fit` and what `fit` calls, `learner.py` the step.
 """
 
 import contextlib
 import dataclasses
-import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,9 +21,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops
-
-from bert_keras.core.errors import InputError
-from bert_keras.model import trace_registry
 
 NEEDS_LENGTHS = (
     "--strategy tpu: a TPU needs batches of fixed shapes, got `lengths=[]`: leave "
@@ -160,18 +154,6 @@ def differing(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> li
     ]
 
 
-def check_same(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> None:
-    """Raises an `InputError` that names the inputs that differ, on all workers."""
-    if names := differing(strategy, values):
-        here = "; ".join(
-            f"{name} is {values[name]!r} on this one" for name in names[:3]
-        )
-        raise InputError(
-            f"the workers differ in {len(names)} things: {here}: start all of them "
-            "with the same command and files, on devices of one kind"
-        )
-
-
 def checksums(
     strategy: tf.distribute.Strategy, variables: Mapping[str, keras.Variable]
 ) -> dict[str, list[int]]:
@@ -254,8 +236,12 @@ def without_autotune(batches: tf.data.Dataset) -> tf.data.Dataset:
 
 
 @contextlib.contextmanager
-def _device_iterators_without_autotune() -> Iterator[None]:
-    """Applies `without_autotune` to the datasets that a strategy adds."""
+def device_iterators_without_autotune() -> Iterator[None]:
+    """Applies `without_autotune` to the datasets that a strategy adds.
+
+    It has no public name for them (TensorFlow 2.20; benchmarks/upstream:
+    iterators_left.py).
+    """
     create = multi_device_iterator_ops._create_device_dataset
     multi_device_iterator_ops._create_device_dataset = lambda *args: without_autotune(
         create(*args)
@@ -297,6 +283,15 @@ class Schedule:
     All steps of an execution have one shape, and each shape is traced by itself.
     `None`: the data state their shapes."""
 
+    def num_steps_from(self, step: int, most: int) -> int:
+        """Returns the steps of the execution after `step`: all of one shape."""
+        end = min(step + most, self.last_step)
+        if (spec_of_step := self.spec_of_step) is None or most == 1:
+            return end - step
+        first = spec_of_step(step)
+        others = (n for n in range(step + 1, end) if spec_of_step(n) != first)
+        return next(others, end) - step
+
 
 class Stream:
     """Endless batches, and the position in them that several calls have reached.
@@ -305,201 +300,16 @@ class Stream:
     """
 
     def __init__(self, batches: tf.data.Dataset | tf.distribute.DistributedDataset):
-        self.batches = batches
-        self.iterator: Any = None
+        self._batches = batches
+        self._iterator: Any = None
+
+    @property
+    def iterator(self) -> Any:
+        if self._iterator is None:
+            with device_iterators_without_autotune():
+                self._iterator = iter(self._batches)
+        return self._iterator
 
     def close(self) -> None:
         """Ends the iterator with its threads and buffers; the next one begins anew."""
-        self.iterator = None
-
-
-class ReplicatedModel(keras.Model):
-    """A model whose `make_steps` is correct under any strategy, once it is built.
-
-    `train_step` returns scalars that are the same on every replica; callbacks get
-    replica 0's, with `steps_per_execution` above 1 those of the last step. `input_wait`
-    is added: seconds for which the steps waited for data.
-    """
-
-    _schedule: Schedule
-    _stream: Stream
-    _epoch_iterator = None
-    stop_requested_in_test: Any = 0.0
-    """`stop_requested` of an evaluation's last batch; it is no metric."""
-
-    def make_steps(
-        self,
-        stream: Stream,
-        schedule: Schedule,
-        *,
-        callbacks: Sequence[keras.callbacks.Callback] = (),
-    ) -> None:
-        """Makes the steps by one epoch of Keras's `fit`; `stop_training` ends it."""
-        self._schedule, self._stream = schedule, stream
-        with self._iterators_end(), trace_registry.custom_gradients_end():
-            self.fit(
-                stream.batches,
-                steps_per_epoch=schedule.last_step - optimizer_step(self),
-                callbacks=list(callbacks),
-                shuffle=False,
-                verbose=0,
-            )
-
-    @contextlib.contextmanager
-    def _iterators_end(self) -> Iterator[None]:
-        try:
-            with _device_iterators_without_autotune():
-                yield
-        finally:
-            # Its references go in a circle: threads and shuffle buffers would live
-            # until the next garbage collection.
-            if self._epoch_iterator is not None:
-                self._epoch_iterator.reset()
-            self._epoch_iterator = None
-
-    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        self._epoch_iterator = iterator
-        # Stock Keras draws a batch here under a strategy, to see its shapes, and then
-        # starts the data again: a shuffled dataset comes in the order of its second
-        # pass, and a stream has lost its beginning.
-        if not self.built:
-            raise ValueError("build the model inside the strategy's scope before fit")
-
-    def make_train_function(self, force=False):
-        """Replaces Keras's method, which compiles and reduces around the strategy."""
-        epoch = self._epoch_iterator
-        epoch._enumerate_iterator = lambda: self._executions_of(epoch)
-        if self.train_function is None or force:
-            executions: dict[Any, Callable] = {}
-
-            def train_function(iterator):
-                step, spec_of_step = optimizer_step(self), self._schedule.spec_of_step
-                spec = spec_of_step and spec_of_step(step)
-                shapes = spec and tuple((k, tuple(v.shape)) for k, v in spec.items())
-                if shapes not in executions:
-                    executions[shapes] = self._execution(self.train_step, spec)
-                return executions[shapes](iterator, self._num_steps_from(step))
-
-            self.train_function = train_function
-        return self.train_function
-
-    def _executions_of(self, epoch: Any) -> Iterator[tuple[int, int, Any]]:
-        """Replaces Keras's method, which takes all executions for equally long."""
-        stream = self._stream
-        if stream.iterator is None:
-            stream.iterator = iter(epoch._get_iterator())
-        while (step := optimizer_step(self)) < self._schedule.last_step:
-            yield step, step, stream.iterator
-
-    def make_test_function(self, force=False):
-        if self.test_function is None or force:
-            execute = self._execution(self.test_step)
-
-            def test_function(iterator):
-                num_steps = min(self.steps_per_execution, self._test_steps_left)
-                self._test_steps_left -= num_steps
-                results = execute(iterator, num_steps)
-                # Keras would take all of these for metrics.
-                results.pop("input_wait")
-                self.stop_requested_in_test = results.pop("stop_requested", 0.0)
-                return results
-
-            self.test_function = test_function
-        return self.test_function
-
-    def evaluate(self, *args, steps: int, **kwargs):
-        """Evaluates exactly `steps` batches for any `steps_per_execution`."""
-        self._test_steps_left = steps
-        with self._iterators_end(), trace_registry.custom_gradients_end():
-            return super().evaluate(*args, steps=steps, **kwargs)
-
-    def _num_steps_from(self, step: int) -> int:
-        """Returns the steps of the execution after `step`: all of one shape."""
-        if self.steps_per_execution == 1:
-            return 1
-        end = min(step + self.steps_per_execution, self._schedule.last_step)
-        if (spec_of_step := self._schedule.spec_of_step) is None:
-            return end - step
-        first = spec_of_step(step)
-        return next(
-            (n - step for n in range(step + 1, end) if spec_of_step(n) != first),
-            end - step,
-        )
-
-    def _execution(
-        self, step_function: Callable, spec: Mapping[str, tf.TensorSpec] | None = None
-    ) -> Callable:
-        """Returns a function from an iterator and a number of steps to the logs."""
-        execute, names = self._traced_execution(step_function, spec)
-
-        def fetch(iterator, num_steps: int) -> dict[str, np.float32]:
-            # One transfer for all numbers: on a TPU each would wait for the device.
-            numbers = execute(iterator, tf.constant(num_steps)).numpy()
-            return dict(zip(names, numbers, strict=True))
-
-        return fetch
-
-    def _traced_execution(
-        self, step_function: Callable, spec: Mapping[str, tf.TensorSpec] | None = None
-    ) -> tuple[tf.types.experimental.PolymorphicFunction, list[str]]:
-        """Returns the graph function of an execution and, once traced, its names.
-
-        The step is traced once, in a loop or by itself: a second trace would double the
-        time, and be a second program for a device.
-        """
-        strategy = self.distribute_strategy
-        has_loop = self.steps_per_execution > 1
-        names: list[str] = []
-
-        # Steps have no branches on tensors for AutoGraph to find: reading their source
-        # took a third of the time of tracing one.
-        @tf.autograph.experimental.do_not_convert
-        def step(batch):
-            outputs = step_function(batch)
-            names[:] = [*outputs, "input_wait"]
-            return tf.stack([tf.cast(x, tf.float32) for x in outputs.values()])
-
-        def next_step(iterator):
-            batch, seconds = _timed_next(iterator)
-            if spec is not None:
-                # Outside of the replica: a TPU's is given known shapes only.
-                batch = {
-                    name: tf.nest.map_structure(
-                        functools.partial(tf.ensure_shape, shape=spec[name].shape),
-                        value,
-                        expand_composites=True,
-                    )
-                    for name, value in batch.items()
-                }
-            numbers = strategy.run(step, args=(batch,))
-            return strategy.experimental_local_results(numbers)[0], seconds
-
-        # The form that every strategy takes, TPUs among them: a plain loop around the
-        # strategy, where stock Keras has optionals in nested conditions.
-        @tf.function
-        def execute(iterator, num_steps):
-            waited = tf.constant(0.0, tf.float64)
-            if has_loop:
-                numbers = tf.zeros([0])
-                for _ in tf.range(num_steps):
-                    tf.autograph.experimental.set_loop_options(
-                        shape_invariants=[(numbers, tf.TensorShape([None]))]
-                    )
-                    numbers, seconds = next_step(iterator)
-                    waited += seconds
-            else:
-                numbers, waited = next_step(iterator)
-            return tf.concat([numbers, [tf.cast(waited, tf.float32)]], axis=0)
-
-        return execute, names
-
-
-def _timed_next(iterator) -> tuple[Any, tf.Tensor]:
-    """Returns the next batch, and the seconds that it took to come."""
-    # Without the dependencies TensorFlow reads the clock twice at once.
-    start = tf.timestamp()
-    with tf.control_dependencies([start]):
-        batch = next(iterator)
-    parts = tf.nest.flatten(batch, expand_composites=True)
-    with tf.control_dependencies(parts):
-        return batch, tf.timestamp() - start
+        self._iterator = None

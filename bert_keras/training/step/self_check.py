@@ -18,7 +18,7 @@ from keras import ops
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import pretraining
 from bert_keras.model import layers, losses
-from bert_keras.training.step import fit, learner, optimization, replicas
+from bert_keras.training.step import learner, optimization, replicas
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +161,7 @@ def _two_steps(
 
     before = _weights(trained)
     distributed = replicas.distribute(strategy, of_process)
-    logs = fit.fit(trained, distributed, replicas.Schedule(2))
+    logs = trained.make_steps(distributed, replicas.Schedule(2))
     return before, _weights(trained), logs["loss"]
 
 

@@ -60,7 +60,7 @@ class Curves(watcher.Watcher):
         self._is_first = True
         self._begin_window()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         # Time spent on saving and evaluating is not training time.
         self._begin_window()
 
@@ -105,6 +105,10 @@ class Curves(watcher.Watcher):
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
         event_files.write_scalars(self._eval_writer, _tagged(metrics), step)
+
+    def send(self) -> None:
+        self._train_writer.send()
+        self._eval_writer.send()
 
     def close(self) -> None:
         self._train_writer.close()

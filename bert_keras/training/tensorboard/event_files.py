@@ -114,14 +114,8 @@ class EventWriter:
 _OF_STORES: weakref.WeakSet[EventWriter] = weakref.WeakSet()
 
 
-def send_all() -> None:
-    """Sends all events to their stores, so that a checkpoint has none behind it."""
-    for writer in list(_OF_STORES):
-        writer.send()
-
-
 @atexit.register
-def _send_print_final_error() -> None:
+def _send_at_exit() -> None:
     # An interrupted run is not closed.
     for writer in list(_OF_STORES):
         writer._send_if_it_goes()

@@ -144,6 +144,9 @@ class EvaluationPanels(watcher.Watcher):
                 )
                 tf.summary.image(tag, drawing.pixels(png)[None])
 
+    def send(self) -> None:
+        self._writer.send()
+
     def close(self) -> None:
         self._writer.close()
 

@@ -42,7 +42,7 @@ class ProgressLine(watcher.Watcher):
         self._idle_seconds = 0.0
         self._last_end: float | None = None
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         # Time spent on saving, evaluating and drawing is not training time.
         if self._last_end is not None:
             self._idle_seconds += time.monotonic() - self._last_end

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import math
 import os
 import shutil
 import signal
@@ -15,13 +14,11 @@ import tensorflow as tf
 from tensorboard.backend.event_processing import event_file_loader
 
 from bert_keras.checkpoints import conversion
-from bert_keras.core import files as project_files
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import finetuning, pretraining, strict
 from bert_keras.inference import finetuned, forward
 from bert_keras.report import event_log, task_summaries
 from bert_keras.training import pretrain
-from bert_keras.training.finetuning import checkpoint_policy
 from bert_keras.training.tensorboard import panels
 from tests import conftest
 from tests.bert_keras.training.finetuning.test_finetune import (
@@ -88,7 +85,6 @@ def results(directory: Path) -> dict:
     """Results without times."""
     content = json.loads((directory / "results.json").read_text())
     assert content.pop("seconds") >= 0
-    content.get("train", {}).pop("input_wait", None)
     return content
 
 
@@ -276,29 +272,13 @@ def test_sigterm_leaves_an_evaluation(files, tmp_path, in_forward, monkeypatch):
     per_evaluation = len(passes) // 3
     assert per_evaluation > 2
     directory = tmp_path / "run"
-    for first, step in ((0, 10), (per_evaluation, 20), (per_evaluation, None)):
+    for first in (0, per_evaluation, per_evaluation):
         # Not in the first pass: one that was resumed makes an evaluation at once.
         passes = in_forward(first + 2)
-        message = "stopped by SIGTERM" + (
-            f" at step {step}; give" if step else "; give"
-        )
-        with pytest.raises(Stopped, match=message):
+        with pytest.raises(Stopped, match="^stopped by SIGTERM; run the same command"):
             run(files, directory, **settings)
         assert len(passes) == first + 2
         assert not (directory / "results.json").exists()
     in_forward(0)
     run(files, directory, **settings)
     assert_same(directory, tmp_path / "whole")
-
-
-def test_what_a_run_was_interrupted_in(tmp_path):
-    path = tmp_path / checkpoint_policy.PENDING_NAME
-    assert checkpoint_policy.read_pending(path) == {}
-    values = {"step": 7, "kept_step": None, "train": {"loss": math.nan, "lr": 0.1}}
-    project_files.write_json(path, values)
-    found = checkpoint_policy.read_pending(path)
-    assert math.isnan(found["train"].pop("loss"))
-    assert found == {"step": 7, "kept_step": None, "train": {"lr": 0.1}}
-    for damaged in ("", "{", "[]", "null", '{"train": {}}', "\xff"):
-        path.write_bytes(damaged.encode("latin1"))
-        assert checkpoint_policy.read_pending(path) == {}

@@ -19,7 +19,7 @@ def test_all_is_sent_while_a_writer_closes(memory_store, monkeypatch):
 
         def close_slowly(resource):
             close(resource)
-            sent.append(thread.submit(event_files.send_all))
+            sent.append(thread.submit(writer.send))
             futures.wait(sent, timeout=0.3)
 
         monkeypatch.setattr(gen_summary_ops, "close_summary_writer", close_slowly)
