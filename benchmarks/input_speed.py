@@ -22,7 +22,7 @@ from bert_keras.core.settings.pretraining import PretrainingConfig
 from bert_keras.data import features, tokenization
 from bert_keras.model import pretrainer
 from bert_keras.training.pretraining import record_batches
-from bert_keras.training.step import fit, learner, optimization, replicas
+from bert_keras.training.step import learner, optimization, replicas
 
 BATCH_SIZES = {128: 64, 512: 16}
 RECIPES = ("bert_tiny", "bert_mini")
@@ -80,8 +80,7 @@ def training(
         max_grad_norm=settings.optimizer.max_grad_norm,
     )
     batches = tf.data.Dataset.from_tensors(batch).repeat()
-    return lambda: fit.fit(
-        trained,
+    return lambda: trained.make_steps(
         batches,
         replicas.Schedule(replicas.optimizer_step(trained) + args.steps),
     )

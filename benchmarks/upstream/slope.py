@@ -10,7 +10,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.training.step import fit as step_fit
 from bert_keras.training.step import learner, optimization, replicas
 
 
@@ -92,8 +91,7 @@ def fit(
         # With several workers each of them has one replica here.
         return batches.shard(num_workers, worker_index)
 
-    step_fit.fit(
-        trained,
+    trained.make_steps(
         replicas.distribute(trained.distribute_strategy, make_batches),
         replicas.Schedule(num_steps),
     )

@@ -243,24 +243,12 @@ class PretrainingJob(run.Job):
             # Losses at another sequence length do not compare with this phase's.
             loop.checkpoints.forget_scores()
             # No checkpoint comes before the next step.
-            if (
-                read.settings.grow_positions == "extrapolate"
-                # A checkpoint's table is trained.
-                and not read.is_further_training
-            ):
-                position_growth.grow(
-                    self.state,
-                    strategy=strategy,
-                    num_trained=max(
-                        (
-                            earlier.examples.max_seq_length
-                            for earlier in read.planned
-                            if earlier.last_step <= phase.first_step
-                        ),
-                        default=0,
-                    ),
-                    num_rows=phase.examples.max_seq_length,
-                )
+            position_growth.grow(
+                self.state,
+                strategy=strategy,
+                num_trained=read.num_positions_before(phase),
+                num_rows=phase.examples.max_seq_length,
+            )
         watchers, self._panels = watching.open_watchers(
             loop,
             self._learner,

@@ -119,7 +119,7 @@ def test_a_missing_worker():
 WORKER = """
 import signal, sys
 import tensorflow as tf
-from bert_keras.training.step import replicas, stopping
+from bert_keras.training.step import engine, replicas
 from bert_keras.tpu import strategy
 
 made = strategy.get_strategy("auto", startup_timeout_seconds=60, **WORKERS)
@@ -134,7 +134,7 @@ try:
     while True:
         total()
 except tf.errors.OpError as error:
-    print(stopping.lost_worker_message(error) or repr(error), flush=True)
+    print(engine.lost_worker_message(error) or repr(error), flush=True)
 """
 
 

@@ -68,6 +68,14 @@ class Inputs:
             recorded["init_sha256"] = self.init_sha256
         return recorded
 
+    def num_positions_before(self, phase: phases.Phase) -> int:
+        """Returns the positions that a phase continues; 0: it continues none."""
+        # A checkpoint's table is trained.
+        if self.settings.grow_positions == "none" or self.is_further_training:
+            return 0
+        earlier = (p for p in self.planned if p.last_step <= phase.first_step)
+        return max((p.examples.max_seq_length for p in earlier), default=0)
+
     @property
     def bert_config(self) -> architecture.BertConfig:
         model, start = self.settings.model, self.start

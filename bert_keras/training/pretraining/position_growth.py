@@ -65,7 +65,9 @@ def grow(
     num_trained: int,
     num_rows: int,
 ) -> None:
-    """Continues the position table of a training; see `extrapolated`.
+    """Continues the table of positions, if some are trained and not all are.
+
+    See `extrapolated`.
 
     All workers take the first worker's rows, because other processors round otherwise.
     Doing it again before the next step changes nothing: the rows read are not written.

@@ -10,7 +10,7 @@ from bert_keras.checkpoints import native, weights
 from bert_keras.core.settings import pretraining, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.kinds import registry
-from bert_keras.training.step import fit, learner, optimization, replicas
+from bert_keras.training.step import learner, optimization, replicas
 from tests import conftest
 from tests.bert_keras.model import test_encoder_parity
 
@@ -287,7 +287,7 @@ def trained(name, batch, *, num_replicas):
         return tf.data.Dataset.from_generator(parts, output_signature=signature)
 
     batches = replicas.distribute(strategy, make_batches)
-    return fit.fit(made, batches, replicas.Schedule(last_step=4))
+    return made.make_steps(batches, replicas.Schedule(last_step=4))
 
 
 @pytest.mark.slow

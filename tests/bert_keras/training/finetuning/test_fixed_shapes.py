@@ -13,7 +13,7 @@ from bert_keras.kinds import registry
 from bert_keras.labelled import dataset, tokenized
 from bert_keras.training.finetuning import loop
 from bert_keras.training.finetuning import run as tuning
-from bert_keras.training.step import fit, replicas
+from bert_keras.training.step import replicas
 
 NUM_INPUTS, NUM_ENDINGS, MAX_LENGTH, VOCAB_SIZE = 22, 3, 16, 50
 LADDER = (13, MAX_LENGTH)
@@ -148,8 +148,8 @@ def tuned(
     stretch = loop.build_stretch(learner, settings, inputs, by_length=True)
     stream, steps = stretch.stream_from(0), []
     for stop in stops:
-        logs = fit.fit(
-            *(learner, stream, stretch.schedule_to(stop)),
+        logs = learner.make_steps(
+            *(stream, stretch.schedule_to(stop)),
             after=lambda step, scalars: steps.append(step),
         )
     return learner, logs, stretch, steps

@@ -7,11 +7,12 @@ import re
 import shutil
 
 import pytest
+import tensorflow as tf
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import pretraining
 from bert_keras.data import tokenization
-from bert_keras.training.pretraining import phases
+from bert_keras.training.pretraining import errors, phases
 
 read = functools.partial(phases.read_phases, vocab_path=None, num_replicas=1)
 
@@ -90,16 +91,22 @@ def test_phases_that_do_not_belong_together(changed, tiny_examples, change, mess
 @pytest.mark.parametrize(
     ("num_replicas", "num_parts", "advice"),
     [
-        (1, 1, "8 examples .*set `gradient_accumulation_steps` .here 1. to 2 and give"),
-        (2, 2, "2 examples .*set `gradient_accumulation_steps` .here 2. to 4 and give"),
+        (1, 1, "8 examples .*set `gradient_accumulation_steps` .here 1. to 2 and run"),
+        (2, 2, "2 examples .*set `gradient_accumulation_steps` .here 2. to 4 and run"),
         (4, 2, "1 examples of 32 tokens at once: set `recompute` to layers, or take"),
     ],
 )
 def test_a_device_without_memory(tiny_examples, num_replicas, num_parts, advice):
     [phase] = read(settings(), [tiny_examples])
     phase = dataclasses.replace(phase, num_parts=num_parts)
-    message = phases.out_of_memory_message(phase, num_replicas=num_replicas)
-    assert re.search(advice, message)
+    error = errors.in_words(
+        tf.errors.ResourceExhaustedError(None, None, "OOM"),
+        output_dir="run",
+        planned=[phase],
+        phase=phase,
+        num_replicas=num_replicas,
+    )
+    assert re.search(advice, str(error))
 
 
 @pytest.mark.parametrize(

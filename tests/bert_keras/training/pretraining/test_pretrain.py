@@ -18,9 +18,13 @@ from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import finetuning, loading, pipelines, pretraining, strict
 from bert_keras.report import event_log
 from bert_keras.training import pretrain
-from bert_keras.training.pretraining import inputs, position_growth
-from bert_keras.training.pretraining import run as pretraining_run
-from bert_keras.training.step import fit, optimization
+from bert_keras.training.pretraining import (
+    inputs,
+    phases,
+    position_growth,
+    text_sample,
+)
+from bert_keras.training.step import learner, optimization
 from tests import conftest, make
 from tests.bert_keras.report import test_diagnosis
 from tests.bert_keras.training import test_resumed_runs as resuming
@@ -270,40 +274,33 @@ SHORT = {
 def test_the_largest_phase_is_tried_before_the_first_step(both, tmp_path, monkeypatch):
     """A step of zeros, which leaves no trace."""
     options = two_phases(**SHORT)
-    tried, trial_step = [], fit.trial_step
+    tried, placeholders = [], phases.placeholder_batches
 
     def note(*args):
-        batches, (evaluated, _) = args[1:]
-        shapes = [b.element_spec["input_ids"].shape for b in (batches, evaluated)]
-        tried.append([tuple(shape) for shape in shapes])
-        trial_step(*args)
+        made = placeholders(*args)
+        tried.append([tuple(b.element_spec["input_ids"].shape) for b in made])
+        return made
 
-    monkeypatch.setattr(fit, "trial_step", note)
+    monkeypatch.setattr(phases, "placeholder_batches", note)
     train(both, tmp_path / "tried", options)
     assert tried == [[(8, 64), (8, 64)]]
-    monkeypatch.setattr(fit, "trial_step", lambda *_: None)
+    monkeypatch.setattr(phases, "largest", lambda planned, model: planned[0])
     train(both, tmp_path / "not", options)
     assert_same_state(tmp_path / "tried", tmp_path / "not")
 
 
 @pytest.mark.parametrize(
-    ("option", "lengths", "is_further", "expected"),
+    ("option", "lengths", "init_sha256", "expected"),
     [
-        ("extrapolate", (32, 64), False, [{"num_trained": 32, "num_rows": 64}]),
-        ("none", (32, 64), False, []),
-        ("extrapolate", (32, 64), True, []),
-        ("extrapolate", (32,), False, []),
-        ("extrapolate", (64, 32, 64), False, []),
+        ("extrapolate", (32, 64), None, 32),
+        ("none", (32, 64), None, 0),
+        ("extrapolate", (32, 64), "ab", 0),
+        ("extrapolate", (32,), None, 0),
+        ("extrapolate", (64, 32, 64), None, 64),
     ],
 )
-def test_which_positions_are_continued(
-    option, lengths, is_further, expected, monkeypatch
-):
+def test_which_positions_are_continued(option, lengths, init_sha256, expected):
     """Those that no earlier phase trained, where asked, of a table of our own."""
-    calls = []
-    monkeypatch.setattr(
-        position_growth, "grow", lambda _, *, strategy, **rows: calls.append(rows)
-    )
     planned = [
         types.SimpleNamespace(
             examples=types.SimpleNamespace(max_seq_length=length),
@@ -312,15 +309,14 @@ def test_which_positions_are_continued(
         )
         for step, length in enumerate(lengths)
     ]
-    run = types.SimpleNamespace(
-        _settings=settings(grow_positions=option),
-        strategy=CPU,
-        _planned=planned,
-        _is_further_training=is_further,
-        state={},
+    read = inputs.Inputs(
+        settings=settings(grow_positions=option),
+        planned=planned,
+        hashed=[],
+        start=None,
+        init_sha256=init_sha256,
     )
-    pretraining_run.PretrainingJob._grow_positions(run, planned[-1])
-    assert calls == expected
+    assert read.num_positions_before(planned[-1]) == expected
 
 
 @pytest.mark.parametrize(
@@ -331,14 +327,13 @@ def test_the_log_says_which_losses_are_usual(is_further, messages, tmp_path, cap
     """Of a model that was trained before nobody knows."""
     sample = json.dumps(test_diagnosis.SOUND)
     (tmp_path / "text_sample.json").write_text(sample)
-    job = types.SimpleNamespace(
-        run=types.SimpleNamespace(directory=tmp_path),
-        _planned=[types.SimpleNamespace(last_step=4000)],
-        _flat_settings=test_diagnosis.flat(),
-        _is_further_training=is_further,
-    )
     with caplog.at_level(logging.INFO):
-        pretraining_run.PretrainingJob._check_start(job)
+        text_sample.check_start(
+            tmp_path,
+            types.SimpleNamespace(model_dump=lambda mode: test_diagnosis.flat()),
+            types.SimpleNamespace(last_step=4000),
+            is_further_training=is_further,
+        )
     assert caplog.messages == messages
 
 
@@ -400,13 +395,13 @@ def test_a_device_without_memory_for_the_largest_phase(
 ):
     """It is tried before the first step; what the message says helps."""
 
-    def trial_step(tried, *_):
+    def make_steps(*_, **__):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM, allocating")
 
-    monkeypatch.setattr(fit, "trial_step", trial_step)
+    monkeypatch.setattr(learner.Learner, "make_steps", make_steps)
     message = (
         "a device has no memory for 16 examples of 32 tokens at once: set "
-        r"`gradient_accumulation_steps` \(here 1\) to 2 and give the same command"
+        r"`gradient_accumulation_steps` \(here 1\) to 2 and run the same command"
     )
     larger = {"fraction": 0.5, "global_batch_size": 16}
     options = settings(phases=[{"fraction": 0.5}, larger])

@@ -10,7 +10,7 @@ from bert_keras.core.errors import Unavailable
 from bert_keras.core.settings import loading
 from bert_keras.core.settings.pretraining import PretrainingConfig
 from bert_keras.training import pretrain
-from bert_keras.training.step import fit, learner, replicas
+from bert_keras.training.step import learner, replicas
 
 
 class Gone(tf.errors.UnavailableError):
@@ -45,14 +45,14 @@ def train(examples: str, pretrained_run) -> str:
 @pytest.mark.slow
 def test_examples_that_are_gone_for_a_while(examples, pretrained_run, monkeypatch):
     """After a step and before an evaluation: the run goes on, to the same bytes."""
-    make_steps, evaluate = fit.KerasEngine.make_steps, learner.Learner.evaluate
+    make_steps, evaluate = learner.Learner.make_steps, learner.Learner.evaluate
     calls = []
 
-    def make_some(engine, stream, schedule, **follow):
+    def make_some(trained, stream, schedule, **follow):
         calls.append(schedule.last_step)
         if len(calls) > 1:
-            return make_steps(engine, stream, schedule, **follow)
-        make_steps(engine, stream, replicas.Schedule(3), **follow)
+            return make_steps(trained, stream, schedule, **follow)
+        make_steps(trained, stream, replicas.Schedule(3), **follow)
         raise Gone
 
     def evaluate_later(*arguments, **options):
@@ -61,7 +61,7 @@ def test_examples_that_are_gone_for_a_while(examples, pretrained_run, monkeypatc
             raise Gone
         return evaluate(*arguments, **options)
 
-    monkeypatch.setattr(fit.KerasEngine, "make_steps", make_some)
+    monkeypatch.setattr(learner.Learner, "make_steps", make_some)
     monkeypatch.setattr(learner.Learner, "evaluate", evaluate_later)
     run_dir = train(examples, pretrained_run)
     assert calls.count("evaluation") == 4
@@ -83,7 +83,7 @@ def test_examples_that_stay_away(examples, pretrained_run, monkeypatch):
     def fail(*_, **__):
         raise Gone
 
-    monkeypatch.setattr(fit.KerasEngine, "make_steps", fail)
+    monkeypatch.setattr(learner.Learner, "make_steps", fail)
     message = r"ram://.*/examples: .*retry attempts failed.*; give the same command"
     with pytest.raises(Unavailable, match=message):
         train(examples, pretrained_run)

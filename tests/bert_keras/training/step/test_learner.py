@@ -17,7 +17,6 @@ from bert_keras.core.settings import architecture, pretraining
 from bert_keras.model import pretrainer
 from bert_keras.training.finetuning import batches as task_batches
 from bert_keras.training.step import (
-    fit,
     learner,
     optimization,
     precision,
@@ -116,8 +115,7 @@ def trained(
         max_grad_norm=0.5,
         **options,
     )
-    logs = fit.fit(
-        built,
+    logs = built.make_steps(
         replicas.distribute(strategy, make_batches),
         replicas.Schedule(num_steps),
         **({"after": functools.partial(watch, built)} if watch else {}),
@@ -175,7 +173,7 @@ def test_an_evaluation_in_parts(batches, one_device, num_replicas, num_parts):
         return dataset.batch(BATCH_SIZE // num_replicas, drop_remainder=True)
 
     evaluation = replicas.distribute(strategy, to_evaluate), 24
-    found = fit.evaluate(built, evaluation)
+    found = built.evaluate_round(evaluation)
     assert set(largest) == {BATCH_SIZE // num_replicas // num_parts}
     terms = built.network.loss_terms(batches, built.network(batches))
     means = {name: float(total / weight) for name, (total, weight) in terms.items()}
@@ -368,7 +366,7 @@ def test_parts_of_a_batch_are_the_whole(probed):
         built = build_probe(probed, CPU, num_parts=num_parts)
         dataset = tf.data.Dataset.from_tensor_slices(probed).repeat()
         dataset = dataset.batch(BATCH_SIZE, drop_remainder=is_static)
-        fit.fit(built, dataset, replicas.Schedule(5))
+        built.make_steps(dataset, replicas.Schedule(5))
         learners.append(built)
     whole, *others = learners
     for other in others:
@@ -417,8 +415,7 @@ def test_a_step_without_its_batch_does_not_count(probed, num_replicas, options):
         num_errors = 0
         while replicas.optimizer_step(built) < 20:
             try:
-                fit.fit(
-                    built,
+                built.make_steps(
                     replicas.distribute(strategy, make_batches),
                     replicas.Schedule(20),
                 )
@@ -518,8 +515,8 @@ def test_fit_ends_its_iterators_itself_and_soon(
     iterators.clear()
     stream = replicas.Stream(distributed())
     for last_step in (2, 4, 6):
-        fit.fit(built, stream, replicas.Schedule(last_step))
-        fit.evaluate(built, (distributed(), 2))
+        built.make_steps(stream, replicas.Schedule(last_step))
+        built.evaluate_round((distributed(), 2))
     stream.close()
     # One to train on and one for each evaluation, and theirs on each device.
     found = [(resource(), is_tuned) for resource, is_tuned in iterators]

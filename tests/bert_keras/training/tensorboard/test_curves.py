@@ -9,7 +9,7 @@ def write(directory, first_step, last_step, *, stride=1, **options):
     """Curves of executions of `stride` steps, with scalars that follow from the step,
     as the learner's do, and an evaluation after the last one."""
     drawn = curves.Curves(directory, first_step, batch_size=4, **options)
-    drawn.go_on()
+    drawn.resume()
     for step in range(first_step + stride, last_step + 1, stride):
         scalars = {
             "loss": 1 / step,

@@ -20,7 +20,7 @@ from bert_keras.data import features, tokenization
 from bert_keras.model import pretrainer
 from bert_keras.pages import markdown as pages_markdown
 from bert_keras.training.pretraining import record_parsing
-from bert_keras.training.step import fit, learner, optimization, replicas
+from bert_keras.training.step import learner, optimization, replicas
 from bert_keras.training.tensorboard import panels
 
 WORDS = (*features.SPECIAL_TOKENS, "the", "dog", "##s", "run", "a|b", "*", "cat")
@@ -280,7 +280,7 @@ def test_profile_of_some_steps(model, batch, memory_store):
         profile = panels.Profile(directory, model, (2, 3))
         for step in range(first_step, first_step + 4):
             profile.before_steps(step)
-            fit.fit(model, data, replicas.Schedule(step + 1))
+            model.make_steps(data, replicas.Schedule(step + 1))
             profile.after_steps(step + 1, {})
         profile.close()
     (written,) = (directory / "plugins" / "profile").rglob("*.xplane.pb")
@@ -304,8 +304,7 @@ def test_panels_of_replicas(tiny_config, batch, tokenizer, tmp_path):
     }.items():
         trained = build_learner(model_config, batch, strategy)
         batches = tf.data.Dataset.from_tensor_slices(batch).batch(4, True).repeat()
-        fit.fit(
-            trained,
+        trained.make_steps(
             strategy.experimental_distribute_dataset(batches),
             replicas.Schedule(2),
         )

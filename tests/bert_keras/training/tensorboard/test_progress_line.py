@@ -44,14 +44,14 @@ def test_the_rate_is_that_of_steps(caplog, monkeypatch):
     )
     monkeypatch.setattr(line, "LINE_SECONDS", 0.0)
     rates = []
-    line.go_on()
+    line.resume()
     for seconds, step in (
         *((500.0, 10), (502.0, 20), (506.0, 30), (9000.0, None), (9002.0, 40)),
         *((9002.0 + step - 40, step) for step in range(50, 200, 10)),
     ):
         monkeypatch.setattr(progress_line.time, "monotonic", lambda now=seconds: now)
         if step is None:
-            line.go_on()
+            line.resume()
             continue
         line.after_steps(step, {"loss": 1.0, "learning_rate": 0.5})
         rate = re.search(r"(\d+) seq/s", caplog.records[-1].message)
@@ -67,7 +67,7 @@ def test_a_line_comes_every_ten_seconds_whatever_an_epoch_takes(caplog, monkeypa
     now = 0.0
     monkeypatch.setattr(progress_line.time, "monotonic", lambda: now)
     for epoch in range(6):
-        line.go_on()
+        line.resume()
         for step in (2 * epoch + 1, 2 * epoch + 2):
             now += 60.0 if step == 1 else 2.0
             line.after_steps(step, {"loss": 1.0, "learning_rate": 0.5})
