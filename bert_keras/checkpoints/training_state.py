@@ -186,7 +186,10 @@ def _best_first(facts: Mapping[int, Facts]) -> list[int]:
     scored = [
         (fact.score, step)
         for step, fact in facts.items()
-        if fact.scores_since == since and not math.isnan(fact.score)
+        # A run that was not interrupted has no interim checkpoint.
+        if fact.scores_since == since
+        and not math.isnan(fact.score)
+        and not fact.is_interim
     ]
     return [step for _, step in sorted(scored)]
 

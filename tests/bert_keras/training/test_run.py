@@ -316,6 +316,10 @@ class Forbidden:
         if name in ("tensorflow", "keras", "torch", "jax"):
             raise AssertionError(f"{name} is imported")
 sys.meta_path.insert(0, Forbidden)
+import os
+from bert_keras.core import provenance
+# A kill is no loss of power.
+os.fsync, provenance.commit = lambda descriptor: None, lambda directory: None
 from tests.bert_keras.training import plain_engine
 plain_engine.main()
 """
@@ -353,7 +357,7 @@ def test_killed_anywhere_and_never_killed(live, tmp_path):
     deaths += [
         {"dies_in": [name, number]}
         for name in ("fsync", "replace")
-        for number in range(30)
+        for number in range(18)
     ]
     num_killed = 0
     for number, death in enumerate(deaths):
