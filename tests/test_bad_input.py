@@ -313,8 +313,11 @@ def test_another_number_of_steps_is_another_run(fails, pretrained_run, tiny_exam
     before = (pretrained_run / "results.json").read_text()
     command = ["pretrain", "--config", pretrained_run / "config.yaml"]
     command += ["--examples", tiny_examples, "--output_dir", pretrained_run]
-    message = "begun by another run, with num_train_steps=12 where this one has 7"
-    fails(message, *command, "--set", "num_train_steps=7")
+    message = (
+        "finished already, with another `num_train_steps`: to train its model further, "
+        f"give `--init {pretrained_run}` and a new --output_dir"
+    )
+    fails(message, *command, "--set", "num_train_steps=20")
     assert (pretrained_run / "results.json").read_text() == before
 
 

@@ -8,7 +8,7 @@ this module knows these names; it loads no Keras.
 
 import functools
 import socket
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,17 +88,20 @@ def create_run(
     *,
     inputs: Mapping[str, Any],
     changeable: Collection[str] = (),
+    in_words: Callable[[str], str | None] = lambda key: None,
 ) -> None:
     """Creates the directory of a run, or resumes an unfinished one of the same run.
 
     `inputs` are all else that affects the result: hashes of data and of initial
     weights. `changeable` keys of `settings` do not affect the result and may differ
-    when the run is resumed; `phases.*.KEY` means a key of each item of a list.
+    when the run is resumed; `phases.*.KEY` means a key of each item of a list. For
+    `in_words` see `manifest.claim_output_directory`.
     """
     manifest.claim_output_directory(
         run.directory,
         {**inputs, **flat(settings.model_dump(mode="json"))},
         compared=functools.partial(_decisive, changeable=changeable),
+        in_words=in_words,
     )
     describe_run(run, settings)
 

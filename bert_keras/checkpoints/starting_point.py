@@ -28,9 +28,8 @@ ARCHITECTURE = (
     "hidden_act",
     "max_position_embeddings",
     "type_vocab_size",
-    "attention",
 )
-"""Keys of a model's configuration that its weights determine."""
+"""Keys of a model's configuration that its weights determine; `attention` is none."""
 
 _WORD_EMBEDDINGS = "encoder/embeddings/word_embeddings"
 _OUTPUT_BIAS = "masked_lm_head/output_bias"

@@ -138,6 +138,7 @@ def claim_output_directory(
     settings: Mapping[str, Any],
     *,
     compared: Callable[[dict[str, Any]], dict[str, Any]] = dict,
+    in_words: Callable[[str], str | None] = lambda key: None,
 ) -> bool:
     """Creates an output directory, or accepts one that has the same settings. Returns
     whether the directory is finished already.
@@ -146,6 +147,8 @@ def claim_output_directory(
         settings: all that affect the bytes; `inputs.json` holds them, so that another
             run recognises an unfinished directory.
         compared: returns the settings that must not change; `dict`: all.
+        in_words: returns what is wrong and what to do if a key has another value;
+            `None`: both values are shown.
     """
     if os.path.isfile(directory):
         raise InputError(f"{directory}: expected a directory, found a file")
@@ -164,6 +167,8 @@ def claim_output_directory(
         begun = compared(files.read_json(marker))
         if difference := _difference(begun, requested):
             key, was, is_now = difference
+            if message := in_words(key):
+                raise InputError(f"{directory}: {message}")
             raise InputError(
                 f"{directory}: begun by another run, with {key}={was!r} where this "
                 f"one has {is_now!r}; choose another directory or delete it"

@@ -4,6 +4,7 @@ The limits are wide, so that a sound run has no finding. Each finding tells the 
 figure, the usual one, and what to change.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,6 +130,25 @@ def of_settings(
         yield Finding(
             "warm-up",
             f"the learning rate rises for {warmup:,} of {steps:,} steps: set "
+            "`optimizer.warmup_steps` to a tenth of the steps or less",
+        )
+    usual = (
+        # Key, least and greatest sound value, what is usual.
+        ("model.initializer_range", 0.004, 0.2, "0.02"),
+        ("optimizer.max_grad_norm", 1e-2, math.inf, "1"),
+        ("optimizer.weight_decay_rate", 0.0, 1.0, "0.01 to 0.1"),
+    )
+    for key, least, greatest, described in usual:
+        value = settings[key]
+        if value is not None and not least <= value <= greatest:
+            yield Finding(
+                key.rpartition(".")[2].replace("_", " "),
+                f"`{key}` is {value:g}, where {described} is usual",
+            )
+    if warmup == 0 and not is_further_training:
+        yield Finding(
+            "no warm-up",
+            "the learning rate is at its highest from the first step on: set "
             "`optimizer.warmup_steps` to a tenth of the steps or less",
         )
     if settings["optimizer.name"] == "lamb":

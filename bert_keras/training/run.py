@@ -202,7 +202,11 @@ class Job:
         self.run = run_directory.Run(directory=directory, **contents)
         if self.is_chief:
             run_directory.create_run(
-                self.run, settings, inputs=inputs, changeable=changeable
+                self.run,
+                settings,
+                inputs=inputs,
+                changeable=changeable,
+                in_words=self._difference_in_words,
             )
             _delete_half_written(directory)
         # Everything that decides the outcome, and the devices' own choices.
@@ -217,6 +221,22 @@ class Job:
                 "with the same command and files, on devices of one kind"
             )
         self.engine.wait_for_all()
+
+    def _difference_in_words(self, key: str) -> str | None:
+        """Returns what to do if a resumed run has another value of a key."""
+        if key.endswith("_sha256"):
+            option = key.removesuffix("_sha256")
+            return (
+                f"begun by another run, with other contents of --{option}: give the "
+                "same as before, or choose another directory"
+            )
+        is_finished = run_directory.read_results(self.output_dir) is not None
+        if is_finished and key in ("num_train_steps", "num_train_epochs"):
+            return (
+                f"finished already, with another `{key}`: to train its model further, "
+                f"give `--init {self.output_dir}` and a new --output_dir"
+            )
+        return None
 
 
 def _delete_half_written(directory: files.Path) -> None:

@@ -101,9 +101,6 @@ class PretrainingConfig(StrictModel):
     them. null: 50 on TPUs, 10 on GPUs, 1 on processors. May change on resume."""
     jit_compile: bool | None = None
     """Compile the replicas' step with XLA; null: on GPUs. May change on resume."""
-    input_sharding: Literal["record", "file"] = "record"
-    """How several workers share the examples. `record`: each takes its rows of every
-    batch, so the batches are those of one worker. `file`: each reads its own files."""
     max_skipped_steps: int = pydantic.Field(default=20, gt=0)
     """Updates in a row that may be skipped because the loss or a gradient is not
     finite; then the run stops. May change on resume."""

@@ -229,13 +229,11 @@ def training_batches(
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """Returns endless batches for every replica, from `start_step + 1` on."""
 
-    def of_worker(index: int, num_workers: int, num_replicas: int) -> tf.data.Dataset:
+    def of_worker(*place: int) -> tf.data.Dataset:
         return batches_of(settings, phase).to_train(
             phase.train_shards,
             start_step=start_step - phase.first_step,
-            worker=record_batches.Worker(
-                index, num_workers, num_replicas, settings.input_sharding
-            ),
+            worker=record_batches.Worker(*place),
         )
 
     return replicas.distribute(strategy, of_worker)

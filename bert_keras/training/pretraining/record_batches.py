@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -57,14 +57,14 @@ def split_shards(
 
 
 class Worker(NamedTuple):
-    """The position of a process among those that read parts of every batch."""
+    """The position of a process among those that each take their rows of every batch.
+
+    The batches are the same for any number of workers.
+    """
 
     index: int = 0
     num_workers: int = 1
     num_replicas: int = 1
-    sharding: Literal["record", "file"] = "record"
-    """`record`: each worker takes its rows of batches that are the same for any number
-    of workers. `file`: each worker reads only its own shards."""
 
 
 ONLY_WORKER = Worker()
@@ -109,10 +109,6 @@ class RecordBatches:
         `left_to_right`, see `record_parsing.next_tokens`) and `features.DROPOUT_SEEDS`.
         """
         batch_size = self.batch_size
-        if worker.sharding == "file":
-            shards = _own_shards(shards, worker)
-            batch_size //= worker.num_workers
-            worker = worker._replace(index=0, num_workers=1)
         num_records = sum(shard.num_records for shard in shards)
         own_share = tf.constant(self.config.masked_lm_prob, tf.float64)
         records = self._shuffled(shards, start_step * batch_size)
@@ -130,7 +126,7 @@ class RecordBatches:
     def shards_of_steps(
         self, shards: Sequence[Shard], *, start_step: int, num_steps: int
     ) -> list[str]:
-        """Returns the files that batches of `to_train` come from, shared by record."""
+        """Returns the files that batches of `to_train` come from."""
         records = self._shuffled(shards, start_step * self.batch_size)
         records = records.take(num_steps * self.batch_size)
         numbers = [int(number) for number, _ in records.as_numpy_iterator()]
@@ -255,22 +251,6 @@ _MAX_SHARDS_PER_STRETCH = 64
 _SHARDS_AT_A_TIME = 16
 _BLOCK_LENGTH = 64
 """Records that are read from one shard before the next shard has its turn."""
-
-
-def _own_shards(shards: Sequence[Shard], worker: Worker) -> Sequence[Shard]:
-    if len(shards) < worker.num_workers:
-        raise InputError(
-            f"`input_sharding` is file, but there are {len(shards)} shards to train on "
-            f"for {worker.num_workers} workers: set `input_sharding: record`, or make "
-            "the examples with a larger --num_shards"
-        )
-    own = shards[worker.index :: worker.num_workers]
-    if not any(shard.num_records for shard in own):
-        raise InputError(
-            f"`input_sharding` is file, but the {len(own)} shards of worker "
-            f"{worker.index} hold no example: set `input_sharding: record`"
-        )
-    return own
 
 
 def _shard_table(shards: Sequence[Shard]) -> tuple[tf.Tensor, tf.Tensor]:

@@ -158,7 +158,9 @@ def test_a_run_belongs_to_the_weights_it_began_with(
     resumed = broken_off(continued, tmp_path / "resumed")
     options = settings(model={**sizes, "hidden_dropout_prob": 0.3})
     for init in (conversion.init("other"), None):
-        with pytest.raises(InputError, match="begun by another run, with init_sha256="):
+        with pytest.raises(
+            InputError, match="begun by another run, with other contents of --init"
+        ):
             pretrain.pretrain(
                 options, [tiny_examples], resumed, strategy=CPU, init=init
             )
@@ -347,3 +349,14 @@ def test_the_digest_depends_on_all_that_decides_and_on_no_order(vocabulary):
         digest(checkpoint, bert_config=bert_config),
     ]
     assert len({digest(checkpoint), *others}) == 6
+
+
+def test_the_settings_say_how_tokens_attend(vocabulary):
+    """No weight depends on it: a model that reads left to right can learn both ways."""
+    sizes = conftest.PRETRAINING["model"]
+    checkpoint = make_checkpoint(vocabulary, **sizes, attention="left_to_right")
+    for attention in ("bidirectional", "left_to_right"):
+        model = architecture.ModelConfig(attention=attention)
+        found = starting_point.model_config(model, checkpoint, path="init")
+        assert found.attention == attention
+        assert found.hidden_size == sizes["hidden_size"]

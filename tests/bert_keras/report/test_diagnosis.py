@@ -104,6 +104,29 @@ def causes(settings=None, text=None, *, held_out=None, **train):
             "is 0.05, where 1e-4 to 3e-3 are usual",
         ),
         (
+            {"settings": flat(optimizer=FAST["optimizer"] | {"warmup_steps": 0})},
+            "no warm-up",
+            "is at its highest from the first step on: set `optimizer.warmup_steps`",
+        ),
+        (
+            {"settings": flat(optimizer=FAST["optimizer"] | {"max_grad_norm": 1e-4})},
+            "max grad norm",
+            "`optimizer.max_grad_norm` is 0.0001, where 1 is usual",
+        ),
+        (
+            {"settings": flat(optimizer=FAST["optimizer"] | {"weight_decay_rate": 10})},
+            "weight decay rate",
+            "`optimizer.weight_decay_rate` is 10, where 0.01 to 0.1 is usual",
+        ),
+        *(
+            (
+                {"settings": flat(model=FAST["model"] | {"initializer_range": scale})},
+                "initializer range",
+                f"`model.initializer_range` is {scale}, where 0.02 is usual",
+            )
+            for scale in (0.001, 1)
+        ),
+        (
             {"masked_lm_loss": PLATEAU},
             "stuck",
             "the masked-LM loss is 6.60, no better than the 6.60 of a model that only "

@@ -313,21 +313,6 @@ def test_the_chiefs_clock_tells_both_when_to_evaluate(files, tmp_path):
     assert found == ["2", "4", "6"]
 
 
-def test_files_of_their_own(files, tmp_path):
-    """Three shards, one for evaluation: one for each of two workers."""
-    run = tmp_path / "run"
-    run_both("pretrain", files["pretrain"], run, input_sharding="file")
-    processes = start_workers(
-        "pretrain",
-        files["pretrain"],
-        tmp_path / "few",
-        input_sharding="file",
-        num_eval_shards=2,
-    )
-    assert finish(processes)[0] == 2
-    assert "input_sharding" in log_of(tmp_path / "few", 0)
-
-
 OTHER_ROUNDING = """
 import sys
 import numpy as np

@@ -139,7 +139,9 @@ def test_the_checkpoint_before_the_decay_stays(tiny_examples, tmp_path):
     assert facts["init_sha256"]
 
 
-def test_a_finished_run_is_left_as_it_is(pretrained_run, tiny_examples, caplog):
+def test_a_finished_run_is_left_as_it_is(
+    pretrained_run, tiny_examples, tmp_path, caplog
+):
     before = {p: p.stat().st_mtime_ns for p in pretrained_run.glob("*.h5")}
     caplog.set_level(logging.INFO, logger="bert_keras")
     options = {"examples_dirs": [tiny_examples], "strategy": CPU}
@@ -148,6 +150,13 @@ def test_a_finished_run_is_left_as_it_is(pretrained_run, tiny_examples, caplog):
     assert "finished already, at step 12" in caplog.text
     with pytest.raises(InputError, match="with seed=12345 where this one has 2"):
         pretrain.pretrain(settings(seed=2), output_dir=pretrained_run, **options)
+    facts = json.loads((pretrained_run / "inputs.json").read_text())
+    begun = {**facts, "examples_sha256": "ab" * 32}
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/inputs.json").write_text(json.dumps(begun))
+    message = "other: begun by another run, with other contents of --examples: give the"
+    with pytest.raises(InputError, match=message):
+        pretrain.pretrain(settings(), output_dir=tmp_path / "other", **options)
     assert {p: p.stat().st_mtime_ns for p in pretrained_run.glob("*.h5")} == before
 
 

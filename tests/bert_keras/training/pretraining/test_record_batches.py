@@ -524,25 +524,6 @@ class TestOrder:
         whole = drawn(batches(few, **arguments), 8)
         assert_equal(whole, put_together(parts, num_replicas=num_replicas))
 
-    def test_workers_with_files_of_their_own(self, few, numbers):
-        shards = [shard for shard in few if shard.num_records]
-        expected = [{*range(40), *range(43, 68)}, {*range(40, 43), *range(68, 103)}]
-        for index, records in enumerate(expected):
-            worker = record_batches.Worker(index, 2, 2, "file")
-            found = numbers(shards, 2 * len(records), worker=worker, batch_size=4)
-            assert found.shape == (2 * len(records), 1)
-            for epoch in found.reshape(2, len(records)):
-                assert set(epoch) == records
-            resumed = numbers(*(shards, 10), worker=worker, batch_size=4, start_step=30)
-            assert (resumed == found[60:70]).all()
-
-    def test_more_workers_than_files(self, few, numbers):
-        message = "there are 5 shards to train on for 6 workers: set `input_sharding:"
-        with pytest.raises(InputError, match=message):
-            numbers(few, 1, worker=record_batches.Worker(0, 6, 1, "file"), batch_size=6)
-        with pytest.raises(InputError, match="the 1 shards of worker 1 hold no exam"):
-            numbers(few, 1, worker=record_batches.Worker(1, 5, 1, "file"), batch_size=5)
-
     def test_dropout_seeds(self, few, batches):
         """Of seed, epoch and record, by the documented formula."""
         found = drawn(batches(few, **IN_ORDER), 30)
