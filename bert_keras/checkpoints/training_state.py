@@ -343,7 +343,7 @@ class CheckpointDirectory:
         # Before the write: the resumed run may write a checkpoint of the same name.
         # Later ones must not count as the newest the next time.
         while self._unreadable:
-            self._set_aside(self._unreadable.pop())
+            self.set_aside(self._unreadable.pop())
         if later := [other for other in self._steps() if other > step]:
             raise InputError(
                 f"{self._path(later[-1])}: is newer than step {step}, and was not "
@@ -405,8 +405,14 @@ class CheckpointDirectory:
             )
         return 0
 
-    def restore(self, step: int, variables: Mapping[str, AssignableVariable]) -> None:
-        restore_state(self._path(step), variables)
+    def restore(self, step: int, variables: Mapping[str, AssignableVariable]) -> bool:
+        """Restores a checkpoint; returns whether it is whole, else nothing changes."""
+        try:
+            restore_state(self._path(step), variables)
+        except npz_files.UnreadableArchive as error:
+            logger.warning("%s", error)
+            return False
+        return True
 
     def _path(self, step: int) -> Path:
         return self._directory / f"step-{step:010}.npz"
@@ -430,7 +436,7 @@ class CheckpointDirectory:
                 logger.warning("%s", error)
                 steps.remove(step)
                 if self._is_chief:
-                    self._set_aside(step)
+                    self.set_aside(step)
         recorded = {k: v for k, v in self._read_scores().items() if v is not None}
         return {
             step: dataclasses.replace(
@@ -439,7 +445,7 @@ class CheckpointDirectory:
             for step in steps
         }
 
-    def _set_aside(self, step: int) -> None:
+    def set_aside(self, step: int) -> None:
         """Renames a damaged checkpoint, so that people can look at it."""
         path = self._path(step)
         taken = files.list_directory(self._directory)

@@ -11,8 +11,7 @@ import tensorflow as tf
 from bert_keras.core.settings import finetuning
 from bert_keras.data import features
 from bert_keras.labelled import dataset, shapes
-from bert_keras.training.pretraining import record_parsing
-from bert_keras.training.step import replicas
+from bert_keras.training.step import batch_features, replicas
 
 # More batches to sort among pad less; fewer leave the batches more random.
 _MAX_BATCHES_SORTED_TOGETHER = 50
@@ -90,7 +89,7 @@ class Batches:
                         yield {**element, "epoch": np.array(epoch)}
 
         def with_seeds(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            seeds = record_parsing.dropout_seeds(
+            seeds = batch_features.dropout_seeds(
                 self.seed, batch.pop("epoch"), batch.pop("rows")
             )
             return batch | {features.DROPOUT_SEEDS: seeds}

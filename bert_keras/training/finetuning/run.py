@@ -306,9 +306,18 @@ class TuningJob(training_run.Job):
             message = "no evaluation had a number for %s: the last weights are kept"
             logger.warning(message, metric)
             return last_step
-        # Only the chief writes the checkpoint.
+        # Only the chief writes the checkpoint, and may rename it once all have read it.
         self.engine.wait_for_all()
-        under_way.checkpoints.restore(step, self.state)
+        is_whole = under_way.checkpoints.restore(step, self.state)
+        self.engine.wait_for_all()
+        if not is_whole:
+            if self.is_chief:
+                under_way.checkpoints.set_aside(step)
+            message = (
+                "the best %s was at step %d, whose checkpoint is damaged: the last "
+            )
+            logger.warning(message + "weights are kept", metric, step)
+            return last_step
         logger.info("best %s at step %d: its weights are kept", metric, step)
         return step
 

@@ -14,13 +14,8 @@ import tensorflow as tf
 
 from bert_keras.core.settings.architecture import Attention
 from bert_keras.core.settings.pipelines import ExamplesConfig
-from bert_keras.data import (
-    dynamic_masking,
-    features,
-    packing,
-    seeded_hash,
-    tokenization,
-)
+from bert_keras.data import dynamic_masking, features, packing, tokenization
+from bert_keras.training.step import batch_features
 
 NO_LABEL = -1
 """Label of an example that does not count."""
@@ -98,7 +93,7 @@ class Parser(abc.ABC):
         self, parsed: dict[str, tf.Tensor], epochs: tf.Tensor, numbers: tf.Tensor
     ) -> dict[str, tf.Tensor]:
         if self.has_dropout:
-            seeds = dropout_seeds(self.seed, epochs, numbers)
+            seeds = batch_features.dropout_seeds(self.seed, epochs, numbers)
             parsed[features.DROPOUT_SEEDS] = seeds
         return parsed
 
@@ -125,7 +120,7 @@ class Parser(abc.ABC):
     def _masked(self, parsed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Adapts records that were masked when they were made to the attention."""
         if self.attention == "left_to_right":
-            parsed["input_ids"] = unmasked_ids(parsed)
+            parsed["input_ids"] = batch_features.unmasked_ids(parsed)
         return parsed
 
     def _completed(
@@ -266,17 +261,6 @@ def _check_below(limit: int, ids: tf.Tensor | tf.RaggedTensor, message: str) -> 
     tf.debugging.assert_non_negative(values, message=message)
 
 
-def unmasked_ids(parsed: Mapping[str, tf.Tensor | np.ndarray]) -> tf.Tensor:
-    """Returns `(n, L)` ids with the true ones in place of masks."""
-    slots = tf.where(parsed["masked_lm_weights"] > 0)
-    columns = tf.gather_nd(parsed["masked_lm_positions"], slots)
-    return tf.tensor_scatter_nd_update(
-        parsed["input_ids"],
-        tf.stack([slots[:, 0], tf.cast(columns, tf.int64)], axis=1),
-        tf.gather_nd(parsed["masked_lm_ids"], slots),
-    )
-
-
 def next_tokens(parsed: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns the predictions of a left-to-right model: at each place the next token.
 
@@ -294,30 +278,3 @@ def next_tokens(parsed: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         "masked_lm_ids": next_ids,
         "masked_lm_weights": tf.cast(is_next, tf.float32),
     }
-
-
-# Dropout is drawn from other numbers than masks are.
-_DROPOUT_SALT = 0x64726F706F757473
-
-
-def dropout_seeds(
-    seed: int, epochs: tf.Tensor | np.ndarray, records: tf.Tensor | np.ndarray
-) -> tf.Tensor:
-    """Returns `(n,)` int32 seeds: the low halves of `dynamic_masking.record_seeds`.
-
-    They are operations of TensorFlow, so that any host may compute them.
-    """
-    first = np.array([(seed ^ _DROPOUT_SALT) % 2**64], np.uint64)
-    state = tf.constant(seeded_hash.mix(first + seeded_hash.INCREMENT))
-    for numbers in (epochs, records):
-        state = tf.bitwise.bitwise_xor(state, tf.cast(numbers, tf.uint64))
-        state = _mix(state + tf.constant(seeded_hash.INCREMENT))
-    return tf.bitcast(tf.cast(state, tf.uint32), tf.int32)
-
-
-def _mix(numbers: tf.Tensor) -> tf.Tensor:
-    """Computes `seeded_hash.mix` by operations of TensorFlow."""
-    for shift, factor in seeded_hash.MIX_ROUNDS:
-        shifted = tf.bitwise.right_shift(numbers, tf.constant(shift))
-        numbers = tf.bitwise.bitwise_xor(numbers, shifted) * tf.constant(factor)
-    return numbers

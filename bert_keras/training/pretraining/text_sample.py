@@ -11,7 +11,8 @@ from bert_keras.core import files
 from bert_keras.core.settings import pretraining
 from bert_keras.report import diagnosis
 from bert_keras.report.diagnosis import TextSample
-from bert_keras.training.pretraining import phases, record_parsing
+from bert_keras.training.pretraining import phases
+from bert_keras.training.step import batch_features
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,7 @@ def read(settings: pretraining.PretrainingConfig, phase: phases.Phase) -> TextSa
     batches = list(data.take(num_batches).as_numpy_iterator())
     batch = {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
     mask = batch["instance_ids" if "instance_ids" in batch else "input_mask"] > 0
-    ids = record_parsing.unmasked_ids(batch).numpy()
+    ids = batch_features.unmasked_ids(batch).numpy()
     # The last batch is filled up with examples of a `[CLS]` alone.
     mask, ids = (array[mask.sum(axis=1) > 1] for array in (mask, ids))
     special = [vocabulary.cls_id, vocabulary.sep_id]

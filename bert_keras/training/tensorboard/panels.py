@@ -20,8 +20,7 @@ from bert_keras.core.settings.architecture import BertConfig
 from bert_keras.data import features, tokenization
 from bert_keras.pages import markdown
 from bert_keras.report import event_log
-from bert_keras.training.pretraining import record_parsing
-from bert_keras.training.step import replicas, watcher
+from bert_keras.training.step import batch_features, replicas, watcher
 from bert_keras.training.tensorboard import event_files
 
 logger = logging.getLogger(__name__)
@@ -118,7 +117,7 @@ class EvaluationPanels(watcher.Watcher):
 
         ids = self._batch["input_ids"]
         if self._is_masked:
-            ids = record_parsing.unmasked_ids(self._batch).numpy()
+            ids = batch_features.unmasked_ids(self._batch).numpy()
         ids = first_sentence(
             ids[0],
             max_tokens=MAX_ATTENTION_TOKENS,

@@ -13,12 +13,13 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing import event_file_loader
 
-from bert_keras.checkpoints import conversion
+from bert_keras.checkpoints import conversion, training_state
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import finetuning, pretraining, strict
 from bert_keras.inference import finetuned, forward
 from bert_keras.report import event_log, task_summaries
 from bert_keras.training import pretrain
+from bert_keras.training.step import engine
 from bert_keras.training.tensorboard import panels
 from tests import conftest
 from tests.bert_keras.training.finetuning.test_finetune import (
@@ -282,3 +283,32 @@ def test_sigterm_leaves_an_evaluation(files, tmp_path, in_forward, monkeypatch):
     in_forward(0)
     run(files, directory, **settings)
     assert_same(directory, tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_best_checkpoint_that_is_damaged(files, tmp_path, monkeypatch, caplog):
+    """It is set aside, and the run ends from the last weights."""
+    restore, names = training_state.CheckpointDirectory.restore, []
+
+    def damage_and_restore(self, step, variables):
+        path = self._path(step)
+        path.write_bytes(path.read_bytes()[:-1000])
+        return restore(self, step, variables)
+
+    def finish(engine, *arguments):
+        names.extend(os.listdir(tmp_path / "run/checkpoints"))
+        finish_run(engine, *arguments)
+
+    finish_run = engine.KerasEngine.finish
+    monkeypatch.setattr(
+        training_state.CheckpointDirectory, "restore", damage_and_restore
+    )
+    monkeypatch.setattr(engine.KerasEngine, "finish", finish)
+    settings = {"task": "text", "keep": "best", "evaluate_steps": 10}
+    done = run(files, tmp_path / "run", **settings, num_train_epochs=2.0)
+    assert done["kept_step"] == done["steps"] == 20
+    assert "at step 10, whose checkpoint is damaged: the last weights" in caplog.text
+    assert any(name.endswith(".damaged") for name in names)
+    run(files, tmp_path / "last", **settings | {"keep": "last"}, num_train_epochs=2.0)
+    ours, theirs = (state(tmp_path / name) for name in ("run", "last"))
+    assert ours == theirs

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bert_keras.training.finetuning import batches as task_batches
-from bert_keras.training.pretraining import record_parsing
+from bert_keras.training.step import batch_features
 
 
 def batches_of(lengths, **settings):
@@ -53,7 +53,7 @@ def test_training_batches_are_those_of_every_epoch():
     """With seeds of seed, epoch and row; resumed at any step."""
     batches = batches_of(np.arange(3, 24), batch_size=8, by_length=True, seed=4)
     expected = [
-        (rows.tolist(), record_parsing.dropout_seeds(4, 0 * rows + epoch, rows))
+        (rows.tolist(), batch_features.dropout_seeds(4, 0 * rows + epoch, rows))
         for epoch in range(3)
         for rows in batches.epoch(epoch)
     ]

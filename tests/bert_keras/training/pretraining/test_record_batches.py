@@ -10,6 +10,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import dynamic_masking, features, masking, tokenization
 from bert_keras.training.pretraining import record_batches, record_parsing
+from bert_keras.training.step import batch_features
 
 CONFIG = ExamplesConfig(max_seq_length=32, dupe_factor=2)
 
@@ -530,7 +531,7 @@ class TestOrder:
         records = np.array([numbers_of(batch) for batch in found])
         epochs = np.arange(240).reshape(30, 8) // 103
         seeds = np.array([batch["dropout_seeds"] for batch in found])
-        expected = record_parsing.dropout_seeds(1, epochs.ravel(), records.ravel())
+        expected = batch_features.dropout_seeds(1, epochs.ravel(), records.ravel())
         np.testing.assert_array_equal(seeds.ravel(), expected)
         assert len(np.unique(seeds)) == 240
 
@@ -570,7 +571,7 @@ def test_records_with_masks_are_read_without_python(vocabulary):
 
 def test_dropout_seeds_never_change():
     """Else a run that is resumed with a newer version drops other units."""
-    found = record_parsing.dropout_seeds(12345, np.array([3, 3]), np.array([1000, 7]))
+    found = batch_features.dropout_seeds(12345, np.array([3, 3]), np.array([1000, 7]))
     assert found.dtype == np.int32
     assert found.numpy().tolist() == [-1533703909, -466554964]
 

@@ -19,8 +19,7 @@ from bert_keras.core.settings import pretraining
 from bert_keras.data import features, tokenization
 from bert_keras.model import pretrainer
 from bert_keras.pages import markdown as pages_markdown
-from bert_keras.training.pretraining import record_parsing
-from bert_keras.training.step import learner, optimization, replicas
+from bert_keras.training.step import batch_features, learner, optimization, replicas
 from bert_keras.training.tensorboard import panels
 
 WORDS = (*features.SPECIAL_TOKENS, "the", "dog", "##s", "run", "a|b", "*", "cat")
@@ -130,7 +129,7 @@ def test_tensorboard_shows_any_token_literally():
 def test_sentence_for_attention(example, tokenizer, max_tokens, sentence):
     batch = {name: values[np.newaxis] for name, values in example.items()}
     ids = panels.first_sentence(
-        record_parsing.unmasked_ids(batch).numpy()[0],
+        batch_features.unmasked_ids(batch).numpy()[0],
         max_tokens=max_tokens,
         sep_id=tokenizer.vocabulary.sep_id,
     )
