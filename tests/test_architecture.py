@@ -161,7 +161,7 @@ BRANCHES = {
     "report.facts": 2,
     "tpu.preflight.steps": 1,
     "tpu.preflight.lowering": 2,
-    "training.finetuning.run": 1,
+    "training.finetuning.job": 1,
     "checkpoints.run_weights": 1,
 }
 """Branches on the kind of task outside of `kinds/` by module; 60 are the most.

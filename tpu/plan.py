@@ -146,13 +146,13 @@ def finetuning(
     import numpy as np
 
     from bert_keras.kinds import catalogue
-    from bert_keras.training.finetuning import loop
+    from bert_keras.training.finetuning import learning
 
     sizes = model.with_vocab_size(len(tokenizer.vocabulary))
     task, _, (data,) = catalogue.read_parts(train, [], settings)
     inputs = data.encode(task, tokenizer, settings)
     batches = list(_batches(settings, task, inputs))
-    per_epoch, num_steps = loop.num_steps(settings, len(inputs.lengths))
+    per_epoch, num_steps = learning.num_steps(settings, len(inputs.lengths))
     epochs = num_steps / per_epoch
     # Choices and pairs: several texts in each row.
     num_texts = math.prod(inputs.batch(np.arange(1))["input_mask"].shape[1:-1])

@@ -12,8 +12,8 @@ from bert_keras.core.settings import finetuning
 from bert_keras.kinds import splits
 from bert_keras.kinds.kind import Labelled
 from bert_keras.training import run
-from bert_keras.training.finetuning import loop, settings_check
-from bert_keras.training.finetuning import run as tuning
+from bert_keras.training.finetuning import job as tuning
+from bert_keras.training.finetuning import learning, settings_check
 from bert_keras.training.step import engine
 
 
@@ -104,7 +104,7 @@ def _read_inputs(
     train_inputs = examples[0].inputs
 
     def build(directory: run_directory.Run) -> tuning.Trained:
-        tuner = loop.build_learner(
+        tuner = learning.build_learner(
             settings,
             lambda: tuning.build_network(kind, settings, directory),
             train_inputs,

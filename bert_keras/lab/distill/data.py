@@ -16,7 +16,7 @@ from bert_keras.kinds import catalogue, registry, splits
 from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import text, text_forms
 from bert_keras.labelled import dataset, text_windows
-from bert_keras.training.finetuning import run as tuning
+from bert_keras.training.finetuning import job as tuning
 from bert_keras.training.finetuning import settings_check
 
 INHERITED_SETTINGS = (

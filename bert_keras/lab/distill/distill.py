@@ -23,8 +23,8 @@ from bert_keras.lab.distill import teacher_logits
 from bert_keras.labelled import dataset
 from bert_keras.model import distillation
 from bert_keras.training import run
-from bert_keras.training.finetuning import loop
-from bert_keras.training.finetuning import run as tuning
+from bert_keras.training.finetuning import job as tuning
+from bert_keras.training.finetuning import learning
 from bert_keras.training.step import engine
 
 _MOST_HEADS = 48
@@ -165,7 +165,7 @@ def _build(
         trained.build()
         return trained
 
-    tuner = loop.build_learner(settings, make_network, inputs, strategy)
+    tuner = learning.build_learner(settings, make_network, inputs, strategy)
     weights.assign(tuner.network.student, student.arrays)
     return tuning.Trained(tuner, tuner.network.student, inputs)
 

@@ -9,7 +9,7 @@ import yaml
 from bert_keras.commands import config_page
 from bert_keras.commands import main as cli
 from bert_keras.core.settings import fields, finetuning, loading, pretraining
-from bert_keras.training.finetuning import run as tuning
+from bert_keras.training.finetuning import job as tuning
 from bert_keras.training.pretraining import inputs
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/configuration.md"

@@ -11,8 +11,8 @@ from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.inference import forward
 from bert_keras.kinds import registry
 from bert_keras.labelled import dataset, tokenized
-from bert_keras.training.finetuning import loop
-from bert_keras.training.finetuning import run as tuning
+from bert_keras.training.finetuning import job as tuning
+from bert_keras.training.finetuning import learning
 from bert_keras.training.step import replicas
 
 NUM_INPUTS, NUM_ENDINGS, MAX_LENGTH, VOCAB_SIZE = 22, 3, 16, 50
@@ -139,13 +139,13 @@ def tuned(
         "lengths": ladder,
     }
     settings = SETTINGS.model_copy(update=changes)
-    learner = loop.build_learner(
+    learner = learning.build_learner(
         settings,
         lambda: registry.build_network(bert, TASKS[kind], dropout_prob=dropout, seed=5),
         inputs,
         strategy,
     )
-    stretch = loop.build_stretch(learner, settings, inputs, by_length=True)
+    stretch = learning.build_stretch(learner, settings, inputs, by_length=True)
     stream, steps = stretch.stream_from(0), []
     for stop in stops:
         logs = learner.make_steps(

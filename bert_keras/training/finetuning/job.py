@@ -24,9 +24,8 @@ from bert_keras.inference import forward
 from bert_keras.kinds.kind import Kind, Labelled
 from bert_keras.labelled import data_report, dataset
 from bert_keras.report import task_summaries
-from bert_keras.training import run as training_run
-from bert_keras.training import watching
-from bert_keras.training.finetuning import loop
+from bert_keras.training import run, watching
+from bert_keras.training.finetuning import learning
 from bert_keras.training.step import (
     engine,
     learner,
@@ -84,7 +83,7 @@ class Trained(NamedTuple):
 Build = Callable[[run_directory.Run], Trained]
 
 
-class TuningJob(training_run.Job):
+class TuningJob(run.Job):
     """A run on labelled or plain texts.
 
     `read` returns the inputs and the function that builds the network.
@@ -122,16 +121,21 @@ class TuningJob(training_run.Job):
         )
 
     def build(self) -> None:
-        run, settings, inputs = self.run, self._settings, self._inputs
+        settings, inputs = self._settings, self._inputs
         # 1. What the files hold is said before the first step.
         if self.is_chief and inputs.data_report is not None:
-            _report_data(run, inputs)
+            for line in data_report.lines(inputs.data_report, inputs.kind):
+                logger.info("%s", line)
+            path = self.run.directory / run_directory.DATA_REPORT_NAME
+            if not path.is_file():
+                report = inputs.data_report.model_dump(mode="json")
+                files.write_json(path, report, ensure_ascii=False)
         # 2. The network with its optimizer, on the devices.
-        tuner, network, train_inputs = self._build(run)
+        tuner, network, train_inputs = self._build(self.run)
         # They hold initial weights, as large as the model, which are no longer needed.
         del self._build, self._read
         self.engine.take(tuner, network)
-        if run.task.feature_layers and not settings.lengths:
+        if self.run.task.feature_layers and not settings.lengths:
             train_inputs = self._with_word_vectors(train_inputs)
         self._forward = forward.predictor_for(
             network, strategy=self.engine.strategy, ladder=settings.lengths or ()
@@ -140,65 +144,60 @@ class TuningJob(training_run.Job):
         self.state = {**self.engine.state(), "run/seconds": self._seconds}
         # 3. Files of the run: its curves, the newest checkpoint, and the best one if it
         # is asked for.
-        self._logs = run.directory / run_directory.LOGS_NAME
-        compares = settings.keep == "best" or settings.early_stopping is not None
-        self.checkpoints_to_keep = {"keep": 1, "keep_best": int(compares)}
-        # 4. What is trained on, and what comes between the steps. Steps are saved
-        # before they are evaluated, so that the score goes beside the checkpoint. Else
-        # the last step has no checkpoint: the run's weights follow it at once.
+        self._logs = self.run.directory / run_directory.LOGS_NAME
+        keeps_best = settings.keep == "best" or settings.early_stopping is not None
+        self.checkpoints_to_keep = {"keep": 1, "keep_best": int(keeps_best)}
+        # 4. What is trained on, and what watches it.
         num_dev, num_train = inputs.num_dev_examples, inputs.num_train_examples
         evaluating = f", evaluating on {num_dev}" if num_dev else ""
         logger.info("fine-tuning on %d examples%s", num_train, evaluating)
-        per_epoch, num_train_steps = loop.num_steps(settings, len(train_inputs.lengths))
-        self._interval = settings.evaluate_steps or per_epoch
-        self.stretches = [
-            loop.build_stretch(
-                tuner,
-                settings,
-                train_inputs,
-                by_length=settings.are_batches_by_length(run.task),
-                enter=functools.partial(
-                    watching.open_watchers,
-                    trained=tuner,
-                    logs=self._logs,
-                    num_train_steps=num_train_steps,
-                    batch_size=settings.batch_size,
-                    # A short run must not end well without a single update.
-                    max_skipped_steps=min(
-                        settings.max_skipped_steps, num_train_steps - 1
-                    ),
-                    describe_skipped=lambda first, last: (
-                        ": lower `learning_rate`, or take another checkpoint"
-                    ),
-                ),
-            )
-        ]
-        evaluates = compares and bool(inputs.dev)
-        save_steps = (
-            [settings.save_checkpoint_steps] if settings.save_checkpoint_steps else []
+        per_epoch, num_train_steps = learning.num_steps(
+            settings, len(train_inputs.lengths)
         )
-        self.events = [
-            training_run.Event(
-                name="compare",
-                what=training_run.compare_workers,
-                every_steps=[self._interval],
+        enter = functools.partial(
+            watching.open_watchers,
+            trained=tuner,
+            logs=self._logs,
+            num_train_steps=num_train_steps,
+            batch_size=settings.batch_size,
+            # A short run must not end well without a single update.
+            max_skipped_steps=min(settings.max_skipped_steps, num_train_steps - 1),
+            describe_skipped=lambda first, last: (
+                ": lower `learning_rate`, or take another checkpoint"
             ),
-            training_run.Event(
-                name="save",
-                what=training_run.Loop.save,
-                every_steps=[*save_steps, *([self._interval] if evaluates else [])],
-                every_minutes=settings.save_checkpoint_minutes,
-                at_end=evaluates,
-            ),
-        ]
-        if inputs.dev:
-            evaluate = training_run.Event(
-                name="evaluate",
-                what=self._evaluate,
-                every_steps=[self._interval],
-                is_done=lambda loop: loop.checkpoints.has_score(loop.step),
+        )
+        by_length = settings.are_batches_by_length(self.run.task)
+        self.stretches = [
+            learning.build_stretch(
+                tuner, settings, train_inputs, by_length=by_length, enter=enter
             )
-            self.events.append(evaluate)
+        ]
+        # 5. What comes between the steps. Steps that may be the best are saved before
+        # they are evaluated, so that the score goes beside the checkpoint; else the
+        # last step has no checkpoint, for the run's weights follow it at once.
+        self._interval = settings.evaluate_steps or per_epoch
+        saves_to_evaluate = keeps_best and bool(inputs.dev)
+        save_steps = [
+            settings.save_checkpoint_steps,
+            saves_to_evaluate and self._interval,
+        ]
+        compare = run.Event(
+            name="compare", what=run.compare_workers, every_steps=[self._interval]
+        )
+        save = run.Event(
+            name="save",
+            what=run.Loop.save,
+            every_steps=[steps for steps in save_steps if steps],
+            every_minutes=settings.save_checkpoint_minutes,
+            at_end=saves_to_evaluate,
+        )
+        evaluate = run.Event(
+            name="evaluate",
+            what=self._evaluate,
+            every_steps=[self._interval],
+            is_done=lambda loop: loop.checkpoints.has_score(loop.step),
+        )
+        self.events = [compare, save, *([evaluate] if inputs.dev else [])]
 
     def _with_word_vectors(self, inputs: Any) -> dataset.Inputs:
         """Runs the frozen encoder once, and not in each epoch."""
@@ -216,24 +215,24 @@ class TuningJob(training_run.Job):
         vectors = predict(inputs, title="vectors of words", on_disk=True)
         return dataclasses.replace(inputs, vectors=vectors)
 
-    def begin(self, under_way: training_run.Loop) -> None:
-        scores = under_way.checkpoints.scores()
+    def begin(self, loop: run.Loop) -> None:
+        scores = loop.checkpoints.scores()
         self._best = min(((v, k) for k, v in scores.items()), default=self._best)
-        if under_way.step == 0 and self.is_chief:
+        if loop.step == 0 and self.is_chief:
             files.delete_tree(self._logs)
         self._began_at = time.monotonic()
 
-    def _evaluate(self, under_way: training_run.Loop) -> None:
+    def _evaluate(self, loop: run.Loop) -> None:
         self._answer()
         # Counts, which do not change, are no curves.
         scores = {k: v for k, v in self._scores.items() if isinstance(v, float)}
-        under_way.log_metrics(scores)
+        loop.log_metrics(scores)
         # The highest is best of metrics, the lowest of checkpoints.
-        score, step = -self._scores[self._inputs.metric], under_way.step
-        under_way.checkpoints.record_score(step, score)
+        score, step = -self._scores[self._inputs.metric], loop.step
+        loop.checkpoints.record_score(step, score)
         if score < self._best[0]:
             self._best = (score, step)
-        if self.is_over(under_way):
+        if self.is_over(loop):
             logger.info(
                 "no gain in %s for %d evaluations: stopped at step %d",
                 self._inputs.metric,
@@ -241,9 +240,9 @@ class TuningJob(training_run.Job):
                 step,
             )
 
-    def is_over(self, under_way: training_run.Loop) -> bool:
+    def is_over(self, loop: run.Loop) -> bool:
         patience = self._settings.early_stopping
-        num_without_gain = (under_way.step - self._best[1]) // self._interval
+        num_without_gain = (loop.step - self._best[1]) // self._interval
         return patience is not None and num_without_gain >= patience
 
     def _answer(self) -> None:
@@ -265,12 +264,12 @@ class TuningJob(training_run.Job):
         self._seconds.assign(self._seconds_so_far)
         self._began_at = time.monotonic()
 
-    def results(self, under_way: training_run.Loop) -> dict[str, Any]:
+    def results(self, loop: run.Loop) -> dict[str, Any]:
         # 1. The weights: the best ones, if they are asked for.
-        num_steps, seconds = under_way.step, self._seconds_so_far
+        num_steps, seconds = loop.step, self._seconds_so_far
         kept_step = num_steps
         if self._settings.keep == "best":
-            kept_step = self._restore_best(under_way)
+            kept_step = self._restore_best(loop)
         # 2. Their scores. An earlier process may have made the last evaluation.
         if kept_step != num_steps or not self._scores:
             self._answer()
@@ -297,9 +296,9 @@ class TuningJob(training_run.Job):
             files.write_atomically(path, "".join(lines).encode())
         return results
 
-    def _restore_best(self, under_way: training_run.Loop) -> int:
+    def _restore_best(self, loop: run.Loop) -> int:
         """Restores the weights of the best evaluation; returns their step."""
-        last_step, step, metric = under_way.step, self._best[1], self._inputs.metric
+        last_step, step, metric = loop.step, self._best[1], self._inputs.metric
         if step == last_step:
             return last_step
         if not step:
@@ -308,15 +307,16 @@ class TuningJob(training_run.Job):
             return last_step
         # Only the chief writes the checkpoint, and may rename it once all have read it.
         self.engine.wait_for_all()
-        is_whole = under_way.checkpoints.restore(step, self.state)
+        is_whole = loop.checkpoints.restore(step, self.state)
         self.engine.wait_for_all()
         if not is_whole:
             if self.is_chief:
-                under_way.checkpoints.set_aside(step)
-            message = (
-                "the best %s was at step %d, whose checkpoint is damaged: the last "
+                loop.checkpoints.set_aside(step)
+            logger.warning(
+                "best %s at step %d: its checkpoint is damaged, so the last weights "
+                "are kept",
+                *(metric, step),
             )
-            logger.warning(message + "weights are kept", metric, step)
             return last_step
         logger.info("best %s at step %d: its weights are kept", metric, step)
         return step
@@ -337,15 +337,6 @@ class TuningJob(training_run.Job):
                 "stopped: the run is finished, but TensorBoard lacks pictures of its "
                 "answers; `bert-keras report` draws them"
             )
-
-
-def _report_data(run: run_directory.Run, inputs: Inputs) -> None:
-    report = inputs.data_report
-    for line in data_report.lines(report, inputs.kind):
-        logger.info("%s", line)
-    path = run.directory / run_directory.DATA_REPORT_NAME
-    if not path.is_file():
-        files.write_json(path, report.model_dump(mode="json"), ensure_ascii=False)
 
 
 def resolved(
@@ -390,17 +381,17 @@ def describe_data(
 
 
 def build_network(
-    kind: Kind, settings: finetuning.FinetuningConfig, run: run_directory.Run
+    kind: Kind, settings: finetuning.FinetuningConfig, directory: run_directory.Run
 ) -> keras.Model:
     """Builds the network of a run, with weights from the seed."""
     network = kind.build(
-        run.bert_config,
-        run.task,
+        directory.bert_config,
+        directory.task,
         dropout_prob=settings.dropout_prob,
         scale=settings.embedding.scale,
         seed=settings.seed,
         dtype=settings.precision,
     )
-    if run.task.kind == "embedding":
+    if directory.task.kind == "embedding":
         network.gather = replicas.rows_of_all
     return network
