@@ -61,4 +61,4 @@ def test_sigterm_while_tensorflow_reads_from_a_store_that_does_not_answer(
             process.kill()
     assert process.returncode == 143, said
     *_, last = said.splitlines()
-    assert re.match("bert-keras.*: stopped by SIGTERM.*; give the same command", last)
+    assert re.match("bert-keras.*: stopped by SIGTERM.*; run the same command", last)

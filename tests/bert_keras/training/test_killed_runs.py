@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +47,8 @@ PRETRAINING = strict.build_config(
     },
 )
 TUNING = finetuning.FinetuningConfig(
+    task="span",
+    keep="best",
     max_seq_length=32,
     batch_size=8,
     num_train_epochs=6,
@@ -56,7 +57,6 @@ TUNING = finetuning.FinetuningConfig(
     save_checkpoint_minutes=None,
     span=finetuning.SpanConfig(doc_stride=8, max_query_length=4, max_answer_length=3),
 )
-SECONDS_PER_ARRAY = 0.02
 
 
 @pytest.fixture(scope="module")
@@ -81,48 +81,25 @@ def live():
 
 
 @pytest.fixture(scope="module")
-def order_of(tiny_examples, tmp_path_factory):
-    """A function from the name of a case to the order of its run, all but its place."""
+def whole(live, tiny_examples, tmp_path_factory):
+    """A function from a verb to its order and to a run that nobody disturbed."""
 
-    def order(case: str) -> dict:
-        folder = tmp_path_factory.mktemp(case)
-        if case in ("pretrain", "replicas"):
+    def run(verb: str) -> tuple[dict, Path]:
+        folder = tmp_path_factory.mktemp(verb)
+        order = {"verb": verb, "settings": folder / "config.yaml"}
+        if verb == "pretrain":
             loading.save(PRETRAINING, folder / "config.yaml")
-            return {
-                "verb": "pretrain",
-                "settings": folder / "config.yaml",
-                "examples": [str(tiny_examples)] * 2,
-                "num_replicas": 1 if case == "pretrain" else 2,
-            }
-        keep, write, suffix = {
-            "span": ("best", test_finetune_tasks.questions_file, "json"),
-            "tagging": ("last", test_finetune_tasks.tagged_file, "txt"),
-        }[case]
-        settings = TUNING.model_copy(update={"task": case, "keep": keep})
-        loading.save(settings, folder / "config.yaml")
-        init = test_finetune.make_init(folder / "init", test_finetune.BERT_CONFIG)
-        return {
-            "verb": "finetune",
-            "settings": folder / "config.yaml",
-            "init": init,
-            "train": write(folder / f"train.{suffix}", 80, seed=1),
-            "dev": [str(write(folder / f"dev.{suffix}", 20, seed=2))],
-        }
-
-    return order
-
-
-@pytest.fixture(scope="module")
-def whole(live, order_of, tmp_path_factory):
-    """A function from a case to its order and a run that nobody disturbed."""
-    runs = {}
-
-    def run(case: str) -> tuple[dict, Path]:
-        if case not in runs:
-            order, directory = order_of(case), tmp_path_factory.mktemp("whole") / "run"
-            assert live(**order, output_dir=directory, death=None) == 0
-            runs[case] = order, directory
-        return runs[case]
+            order["examples"] = [str(tiny_examples)] * 2
+        else:
+            loading.save(TUNING, folder / "config.yaml")
+            write = test_finetune_tasks.questions_file
+            order["init"] = test_finetune.make_init(
+                folder / "init", test_finetune.BERT_CONFIG
+            )
+            order["train"] = write(folder / "train.json", 80, seed=1)
+            order["dev"] = [str(write(folder / "dev.json", 20, seed=2))]
+        assert live(**order, output_dir=folder / "run", death=None) == 0
+        return order, folder / "run"
 
     return run
 
@@ -139,75 +116,36 @@ def assert_same_runs(found: Path, expected: Path) -> None:
 
 
 def newest_step(run: Path) -> int:
-    return max([int(p.stem[-10:]) for p in run.glob("checkpoints/step-*.npz")] or [0])
+    return max([int(p.stem[-10:]) for p in run.glob("checkpoints/step-*")] or [0])
 
 
-@pytest.mark.parametrize(
-    ("case", "num_kills"),
-    [("pretrain", 10), ("replicas", 10), ("span", 20), ("tagging", 20)],
-)
-def test_killed_again_and_again(case, num_kills, live, whole, tmp_path):
-    """Nearly half of the times while a checkpoint is written, which its unfinished file
-    proves, and once just before and just after it gets its name."""
-    order, expected = whole(case)
-    choose, run = random.Random(case), tmp_path / "run"
-    kinds = ["writing_slowly"] * (num_kills * 9 // 20) + ["named", "unnamed"]
-    kinds += ["after_step"] * (num_kills - len(kinds))
-    choose.shuffle(kinds)
-    interval = INTERVAL if order["verb"] == "pretrain" else 3
-    num_proven, unfinished = 0, set()
-    for number, kind in enumerate(kinds, start=1):
-        step = newest_step(run)
-        due = (step // interval + 1) * interval
-        death = {
-            "writing_slowly": {
-                "step": step + 1,
-                "seconds": choose.uniform(0, 30 * SECONDS_PER_ARRAY),
-                "seconds_per_array": SECONDS_PER_ARRAY,
-            },
-            "after_step": {
-                "step": step + choose.randint(1, 4),
-                "seconds": choose.uniform(0, 0.1),
-            },
-            "named": {"step": due, "is_renamed": True},
-            "unnamed": {"step": due, "is_renamed": False},
-        }[kind]
-        name = "renaming" if "named" in kind else kind
-        assert live(**order, output_dir=run, death=(name, death)) == -signal.SIGKILL, (
-            kind,
-            death,
-        )
+@pytest.mark.parametrize(("verb", "num_kills"), [("pretrain", 6), ("finetune", 8)])
+def test_killed_again_and_again_and_stopped(verb, num_kills, live, whole, tmp_path):
+    """`test_run.py` has kills everywhere else, with an engine of plain numbers."""
+    order, expected = whole(verb)
+    choose, run = random.Random(verb), tmp_path / "run"
+    for number in range(num_kills):
+        death = newest_step(run) + choose.randint(1, 4), choose.uniform(0, 0.2)
+        code = live(**order, output_dir=run, death=death)
+        assert code == -signal.SIGKILL, (number, death)
         assert not (run / "results.json").exists()
-        before, unfinished = unfinished, set(run.glob("checkpoints/.step-*.tmp"))
-        num_proven += bool(unfinished - before)
-        print(f"{case}: kill {number}: {death}, {num_proven} in a write")
-    assert num_proven >= kinds.count("writing_slowly")
-    assert live(**order, output_dir=run, death=None) == 0
-    assert_same_runs(run, expected)
-
-
-@pytest.mark.parametrize("case", ["pretrain", "tagging"])
-def test_stopped_by_sigterm(case, live, whole, tmp_path):
-    order, expected = whole(case)
-    command = [sys.executable, "-m", "bert_keras.commands.main", order["verb"]]
-    command += ["--strategy", "cpu", "--output_dir", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "bert_keras.commands.main", verb]
+    command += ["--strategy", "cpu", "--output_dir", str(run)]
     for name, values in order.items():
-        if name not in ("verb", "num_replicas"):
+        if name != "verb":
             option = "config" if name == "settings" else name
             command += [f"--{option}", *map(str, np.ravel(values))]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        while not process.stderr.readline().startswith("step 1/"):
+        while not process.stderr.readline().startswith("step "):
             assert process.poll() is None
-        time.sleep(random.Random(1).uniform(0, 0.1))
         process.send_signal(signal.SIGTERM)
         lines = process.stderr.read().splitlines()
     assert process.returncode == 143
     stopped = re.fullmatch(
-        rf"bert-keras {order['verb']}: stopped by SIGTERM at step (\d+); give the same "
-        "command again to resume",
+        rf"bert-keras {verb}: stopped by SIGTERM at step (\d+); run the same command "
+        "again to resume",
         lines[-1],
     )
-    assert int(stopped[1]) == newest_step(tmp_path / "run") >= 1
-    assert not (tmp_path / "run" / "results.json").exists()
-    assert live(**order, output_dir=tmp_path / "run", death=None) == 0
-    assert_same_runs(tmp_path / "run", expected)
+    assert int(stopped[1]) == newest_step(run) >= 1
+    assert live(**order, output_dir=run, death=None) == 0
+    assert_same_runs(run, expected)
