@@ -210,10 +210,11 @@ class PretrainingJob(run.Job):
 
     def begin(self, loop: run.Loop) -> None:
         read, settings = self._inputs, self._inputs.settings
-        if loop.step == 0 and (start := read.start) is not None:
-            starting_point.assign(self.engine.network, start.arrays, path=start.path)
+        if loop.step == 0 and read.start is not None:
+            network, path = self.engine.network, read.start.path
+            starting_point.assign(network, read.start.arrays, path=path)
         # The weights are as large as the model, and no longer needed.
-        self._inputs = dataclasses.replace(read, start=None)
+        self._inputs = read = dataclasses.replace(read, start=None)
         largest = phases.largest(read.planned, settings.model)
         if loop.step or largest.shape == read.planned[0].shape:
             return

@@ -151,12 +151,18 @@ class RecordBatches:
         and `next_sentence_labels` -1.
         """
         num_batches = self.num_evaluation_batches(shards, num_batches)
+        compression = _COMPRESSIONS[self.config.compression]
         records = tf.data.Dataset.from_tensor_slices(_shard_table(shards)).interleave(
-            self._numbered_records,
+            lambda path, first_record: tf.data.TFRecordDataset(
+                path, compression
+            ).enumerate(first_record),
             cycle_length=min(_SHARDS_AT_A_TIME, len(shards)),
             block_length=1,
         )
-        records = records.concatenate(self._padding().repeat(self.batch_size))
+        record = record_parsing.padding_record(self.config, self.vocabulary.cls_id)
+        # Any number will do: nothing in it is drawn by chance.
+        padding = tf.data.Dataset.from_tensors((tf.constant(-1, tf.int64), record))
+        records = records.concatenate(padding.repeat(self.batch_size))
         batches = records.batch(self.batch_size, drop_remainder=True)
         epoch = tf.constant(dynamic_masking.EVALUATION_EPOCH, tf.int64)
         share = tf.constant(self.config.masked_lm_prob, tf.float64)
@@ -171,12 +177,6 @@ class RecordBatches:
         num_records = sum(shard.num_records for shard in shards)
         return min(num_batches, -(-num_records // self.batch_size))
 
-    def _numbered_records(
-        self, path: tf.Tensor, first_record: tf.Tensor
-    ) -> tf.data.Dataset:
-        records = tf.data.TFRecordDataset(path, _COMPRESSIONS[self.config.compression])
-        return records.enumerate(first_record)
-
     def _blocks(self, path: tf.Tensor, first_record: tf.Tensor) -> tf.data.Dataset:
         records = tf.data.TFRecordDataset(path, _COMPRESSIONS[self.config.compression])
 
@@ -185,11 +185,6 @@ class RecordBatches:
             return first_record + index * _BLOCK_LENGTH + places, block
 
         return records.batch(_BLOCK_LENGTH).enumerate().map(with_numbers)
-
-    def _padding(self) -> tf.data.Dataset:
-        record = record_parsing.padding_record(self.config, self.vocabulary.cls_id)
-        # Any number will do: nothing in it is drawn by chance.
-        return tf.data.Dataset.from_tensors((tf.constant(-1, tf.int64), record))
 
     def _shuffled(self, shards: Sequence[Shard], start: int) -> tf.data.Dataset:
         size, blocks = self.shuffle_buffer_size, self._blocks

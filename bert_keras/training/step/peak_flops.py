@@ -1,7 +1,6 @@
 """Highest speed of a strategy's devices: the yardstick of model FLOP utilization."""
 
 import os
-from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -20,17 +19,14 @@ def of_strategy(
     """
     names = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
     dtype = names.get(precision, "float32")
+    device_names = []
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        # TPU machines have it; TensorFlow does not know the generation.
+        device_names = [os.environ.get("TPU_ACCELERATOR_TYPE", "")]
+    elif replicas.are_gpus(strategy):
+        device_names = replicas.details_of_gpus("device_name", "")
     # A TPU's replica is a core before v4, as in the data sheet; then it is a chip.
-    known = [chips.peak_flops(name, dtype) for name in _device_names(strategy)]
+    known = [chips.peak_flops(name, dtype) for name in device_names]
     if not known or None in known:
         return None
     return min(filter(None, known)) * strategy.num_replicas_in_sync
-
-
-def _device_names(strategy: tf.distribute.Strategy) -> Sequence[str]:
-    """Returns the names of the accelerators; empty where processors train."""
-    if isinstance(strategy, tf.distribute.TPUStrategy):
-        # TPU machines have it; TensorFlow does not know the generation.
-        return [os.environ.get("TPU_ACCELERATOR_TYPE", "")]
-    is_gpu = replicas.are_gpus(strategy)
-    return replicas.details_of_gpus("device_name", "") if is_gpu else []

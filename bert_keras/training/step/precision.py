@@ -22,15 +22,14 @@ def resolve(
     """
     if precision != "auto":
         return precision
-    return "mixed_bfloat16" if _multiplies_in_bfloat16(strategy) else "float32"
-
-
-def _multiplies_in_bfloat16(strategy: tf.distribute.Strategy) -> bool:
     if isinstance(strategy, tf.distribute.TPUStrategy):
-        return True
-    if replicas.are_gpus(strategy):
-        return min(replicas.details_of_gpus("compute_capability", (0, 0))) >= (8, 0)
-    return processor_multiplies_in_bfloat16()
+        multiplies_in_bfloat16 = True
+    elif replicas.are_gpus(strategy):
+        capabilities = replicas.details_of_gpus("compute_capability", (0, 0))
+        multiplies_in_bfloat16 = min(capabilities) >= (8, 0)
+    else:
+        multiplies_in_bfloat16 = processor_multiplies_in_bfloat16()
+    return "mixed_bfloat16" if multiplies_in_bfloat16 else "float32"
 
 
 def processor_multiplies_in_bfloat16(cpuinfo: str | Path = "/proc/cpuinfo") -> bool:
