@@ -109,7 +109,10 @@ def causes(settings=None, text=None, *, held_out=None, **train):
             "is at its highest from the first step on: set `optimizer.warmup_steps`",
         ),
         (
-            {"settings": flat(optimizer=FAST["optimizer"] | {"max_grad_norm": 1e-4})},
+            {
+                "settings": flat(optimizer=FAST["optimizer"] | {"max_grad_norm": 1e-4}),
+                "gradient_norm": [1e-4] * 340,
+            },
             "max grad norm",
             "`optimizer.max_grad_norm` is 0.0001, where 1 is usual",
         ),
@@ -124,7 +127,7 @@ def causes(settings=None, text=None, *, held_out=None, **train):
                 "initializer range",
                 f"`model.initializer_range` is {scale}, where 0.02 is usual",
             )
-            for scale in (0.001, 1)
+            for scale in (0.001, 0.25)
         ),
         (
             {"masked_lm_loss": PLATEAU},
