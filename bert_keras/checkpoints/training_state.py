@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent import futures
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pydantic
@@ -33,18 +33,8 @@ SCORES_NAME = "scores.json"
 _COUNTED_NAME = re.compile(r"(^|/)seed_generator(_\d+)?/")
 
 
-class Variable(Protocol):
-    @property
-    def dtype(self) -> Any: ...
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    def __array__(self) -> np.ndarray: ...
-
-
-class AssignableVariable(Variable, Protocol):
-    def assign(self, value: np.ndarray) -> Any: ...
+AssignableVariable = Any
+"""A variable of an engine, such as Keras's: with `shape`, `dtype` and `assign`."""
 
 
 def named_variables(model: Any, optimizer: Any) -> dict[str, Any]:
@@ -186,7 +176,7 @@ def _best_first(facts: Mapping[int, Facts]) -> list[int]:
     scored = [
         (fact.score, step)
         for step, fact in facts.items()
-        # A run that was not interrupted has no interim checkpoint.
+        # A run that was not interrupted has no interim ones.
         if fact.scores_since == since
         and not math.isnan(fact.score)
         and not fact.is_interim

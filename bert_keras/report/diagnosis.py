@@ -126,31 +126,20 @@ def of_settings(
     warmup = settings["optimizer.warmup_steps"]
     rate = settings["optimizer.learning_rate"]
     scale = settings["model.initializer_range"]
-    if warmup > 0.3 * steps:
+    if warmup > 0.3 * steps or (warmup == 0 and not is_further_training):
         yield Finding(
             "warm-up",
             f"the learning rate rises for {warmup:,} of {steps:,} steps: set "
-            "`optimizer.warmup_steps` to a tenth of the steps or less",
+            "`optimizer.warmup_steps` to about a tenth of the steps",
         )
-    usual = (
-        # Key, least and greatest sound value, what is usual.
+    for key, least, greatest, usual in (
         ("model.initializer_range", 0.004, 0.2, "0.02"),
         ("optimizer.max_grad_norm", 1e-2, math.inf, "1"),
         ("optimizer.weight_decay_rate", 0.0, 1.0, "0.01 to 0.1"),
-    )
-    for key, least, greatest, described in usual:
-        value = settings[key]
+    ):
+        value, name = settings[key], key.rpartition(".")[2].replace("_", " ")
         if value is not None and not least <= value <= greatest:
-            yield Finding(
-                key.rpartition(".")[2].replace("_", " "),
-                f"`{key}` is {value:g}, where {described} is usual",
-            )
-    if warmup == 0 and not is_further_training:
-        yield Finding(
-            "no warm-up",
-            "the learning rate is at its highest from the first step on: set "
-            "`optimizer.warmup_steps` to a tenth of the steps or less",
-        )
+            yield Finding(name, f"`{key}` is {value:g}, where {usual} is usual")
     if settings["optimizer.name"] == "lamb":
         # Its steps are shares of a weight's own size.
         return
