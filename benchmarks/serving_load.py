@@ -5,7 +5,8 @@
 Exports a run on texts with `--serving tf`; starts `serving_server.py` of the tests,
 which speaks TensorFlow Serving's protocol in a process that has nothing of this
 project; and sends each text of the dev file in a request of its own, by gRPC and by
-REST, from 64 clients at once, with the batching parameters of the export and without.
+REST, from 64 clients at once, with the batching parameters of docs/serving.md and
+without.
 Needs tensorflow-serving-api. Clients and server share the machine.
 """
 
@@ -14,6 +15,7 @@ import concurrent.futures
 import contextlib
 import http.client
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -27,9 +29,8 @@ import numpy as np
 
 from benchmarks import measuring
 
-SERVER = (
-    Path(__file__).resolve().parents[1] / "tests/bert_keras/export/serving_server.py"
-)
+REPOSITORY = Path(__file__).resolve().parents[1]
+SERVER = REPOSITORY / "tests/bert_keras/export/serving_server.py"
 
 Ask = Callable[[Mapping[str, list[str]]], dict[str, list[Any]]]
 """A client: from columns of texts to columns of answers."""
@@ -43,6 +44,13 @@ class Load(NamedTuple):
     seconds: list[float]
     """Of each request, in any order."""
     wall: float
+
+
+def batch_requests(version: Path) -> None:
+    """Writes the batching parameters of docs/serving.md beside a SavedModel."""
+    page = (REPOSITORY / "docs/serving.md").read_text(encoding="utf-8")
+    [text] = re.findall(r"```protobuf\n(max_batch_size.*?)```", page, re.DOTALL)
+    (version / "batching_params.pbtxt").write_text(text)
 
 
 @contextlib.contextmanager
@@ -188,9 +196,9 @@ def all_rows(args: argparse.Namespace) -> Iterator[list]:
     with tempfile.TemporaryDirectory() as folder:
         version = Path(folder) / "mine" / "1"
         export.export_model(args.run, version, serving="tf")
-        yield from rows(version, columns, records, args.clients)
         alone = shutil.copytree(version, Path(folder) / "alone" / "1")
-        (alone / "batching_params.pbtxt").unlink()
+        batch_requests(version)
+        yield from rows(version, columns, records, args.clients)
         yield from rows(alone, columns, records, args.clients)
 
 

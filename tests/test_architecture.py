@@ -32,7 +32,7 @@ FLOORS = {
     "report": "core pages data model labelled kinds checkpoints",
     "training": "core pages data model labelled kinds checkpoints inference report "
     "scoring",
-    "export": "core data model labelled kinds checkpoints report",
+    "export": "core data model labelled kinds checkpoints inference report",
     "lab": "core pages data model labelled kinds checkpoints inference training",
     "tpu": "core data model kinds training",
     "pipelines": "core data",

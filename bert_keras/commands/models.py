@@ -194,8 +194,8 @@ def negatives(args: argparse.Namespace) -> None:
         ),
         "--serving?": (
             choices.ModelServer,
-            "adds what TensorFlow Serving reads, with --output NAME/VERSION (default: "
-            "nothing)",
+            "adds the requests with which TensorFlow Serving warms up, with --output "
+            "NAME/VERSION (default: nothing)",
         ),
         "--top_k N=int": "guesses for each [MASK] (default: 5)",
         "--reduce_range": "7 bits instead of 8 for --to onnx --quantize int8, for x86 "
@@ -203,8 +203,6 @@ def negatives(args: argparse.Namespace) -> None:
         "--dev FILE": "labelled file to compare on, for --quantize",
         "--max_drop POINTS=float": "points of the score that --quantize may lose "
         "(default: 0.5)",
-        "--image IMAGE": "container image of TensorFlow Serving (default: the "
-        "published one of TensorFlow 2.20)",
     },
     needs=options.TENSORFLOW,
 )
@@ -224,7 +222,6 @@ def export(args: argparse.Namespace) -> None:
         dev=args.dev,
         max_drop=args.max_drop,
         serving=args.serving,
-        image=args.image,
     )
     if verdict is not None:
         print(export.table(verdict), end="")

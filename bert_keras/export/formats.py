@@ -7,9 +7,9 @@ when they are used.
 
 import importlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -19,7 +19,8 @@ from bert_keras.core.errors import InputError
 from bert_keras.export.quantized import onnx_fusion
 from bert_keras.kinds import served
 
-LITERT_NAME, ONNX_NAME = "model.tflite", "model.onnx"
+Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
+"""From ids to numbers, both by name."""
 
 # Published in 2022, so that runtimes of the last years take it too.
 _ONNX_OPSET = 17
@@ -36,18 +37,7 @@ def write_saved_model(model: served.ServedModel, directory: Path) -> None:
     tf.saved_model.save(model, str(directory), signatures=signatures)
 
 
-def ask_saved_model(
-    directory: Path, probes: Iterable[served.Probe]
-) -> Iterator[dict[str, np.ndarray]]:
-    signatures = tf.saved_model.load(str(directory)).signatures
-    for probe in probes:
-        outputs = signatures[probe.signature](**served.as_tensors(probe.inputs))
-        yield served.as_arrays(outputs)
-
-
-def numbers_of(
-    model: served.ServedModel,
-) -> Callable[[Mapping[str, np.ndarray]], dict]:
+def numbers_of(model: served.ServedModel) -> Run:
     """Returns the graph from ids to numbers that a SavedModel's answers come from."""
     run = tf.function(
         model.compute_in_order, input_signature=model.id_specs, autograph=False
@@ -56,26 +46,21 @@ def numbers_of(
     return lambda ids: served.as_arrays(run(*(tf.constant(ids[n]) for n in names)))
 
 
-def write_litert(model: served.ServedModel, directory: Path) -> None:
+def write_litert(model: served.ServedModel, path: Path) -> None:
     """Writes a file with one signature, for any batch size and length."""
     function = tf.function(model.compute_in_order, autograph=False)
     concrete = function.get_concrete_function(*model.id_specs)
     converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], model)
-    (directory / LITERT_NAME).write_bytes(converter.convert())
+    path.write_bytes(converter.convert())
 
 
-def load_litert(directory: Path) -> Callable[[Mapping[str, np.ndarray]], dict]:
+def load_litert(path: Path) -> Run:
     with warnings.catch_warnings():
         # TensorFlow says that its interpreter goes on in a package of its own.
         warnings.simplefilter("ignore", UserWarning)
-        interpreter = tf.lite.Interpreter(str(directory / LITERT_NAME))
+        interpreter = tf.lite.Interpreter(str(path))
     runner = interpreter.get_signature_runner()
     return lambda ids: runner(**ids)
-
-
-def check_onnx_installed() -> None:
-    for name in ("onnx", "onnxruntime", "tf2onnx"):
-        check_installed(name, "onnx", "ONNX needs the package")
 
 
 def check_installed(name: str, extra: str, need: str) -> None:
@@ -89,7 +74,7 @@ def check_installed(name: str, extra: str, need: str) -> None:
         ) from None
 
 
-def write_onnx(model: served.ServedModel, directory: Path) -> None:
+def write_onnx(model: served.ServedModel, path: Path) -> None:
     """Writes a file for any batch size and length."""
     import onnx
     import tf2onnx
@@ -120,39 +105,38 @@ def write_onnx(model: served.ServedModel, directory: Path) -> None:
             array = keras.ops.convert_to_numpy(weight)
             proto.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     onnx_fusion.fuse(proto.graph)
-    for spec in model.id_specs:
-        _name_axes(inputs[spec.name], _axes_of(spec))
-    for value in proto.graph.output:
-        _name_axes(value, ("batch_size",))
-    onnx.save(proto, directory / ONNX_NAME)
+    # The names of the axes that a caller may choose.
+    specs = {spec.name: spec for spec in model.id_specs}
+    for value in (*(inputs[name] for name in specs), *proto.graph.output):
+        axes = ["batch_size"]
+        if value.name in specs:
+            is_text = value.name in served.INPUT_NAMES
+            axes.append("sequence_length" if is_text else "num_positions")
+            if specs[value.name].shape.rank == 3:
+                axes.insert(1, "num_endings")
+        dims = value.type.tensor_type.shape.dim
+        for dim, name in zip(dims, axes, strict=False):
+            dim.dim_param = name
+    onnx.save(proto, path)
 
 
-def _axes_of(spec: tf.TensorSpec) -> tuple[str, ...]:
-    if spec.name not in served.INPUT_NAMES:
-        return "batch_size", "num_positions"
-    if spec.shape.rank == 3:
-        return "batch_size", "num_endings", "sequence_length"
-    return "batch_size", "sequence_length"
-
-
-def _name_axes(value: Any, names: Sequence[str]) -> None:
-    for axis, name in zip(value.type.tensor_type.shape.dim, names, strict=False):
-        axis.dim_param = name
-
-
-def load_onnx(directory: Path) -> Callable[[Mapping[str, np.ndarray]], dict]:
+def load_onnx(path: Path) -> Run:
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(
-        directory / ONNX_NAME, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     return lambda ids: dict(zip(names, session.run(None, dict(ids)), strict=True))
 
 
+class IdFormat(NamedTuple):
+    """A format of one file, from ids to numbers."""
+
+    file_name: str
+    write: Callable[[served.ServedModel, Path], None]
+    load: Callable[[Path], Run]
+
+
 ID_FORMATS = {
-    "litert": (write_litert, load_litert),
-    "onnx": (write_onnx, load_onnx),
+    "litert": IdFormat("model.tflite", write_litert, load_litert),
+    "onnx": IdFormat("model.onnx", write_onnx, load_onnx),
 }
-"""By name: a function that writes a file into a directory, and one that loads it and
-returns a function from ids to numbers."""

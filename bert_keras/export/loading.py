@@ -4,29 +4,43 @@ from pathlib import Path
 
 from bert_keras.checkpoints import native, run_directory, weights
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import tasks
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.kinds import registry, served
 
 
 def load(
-    checkpoint: weights.Checkpoint, *, path: Path, embedding: str | None = None
+    checkpoint: weights.Checkpoint,
+    *,
+    path: Path,
+    embedding: str | None = None,
+    long_texts: tasks.LongTexts = "cut",
 ) -> served.Trained:
     """Builds the network of a checkpoint, with everything else that its graph needs.
 
     A run's `config.yaml` in `path` has the lengths of inputs, `results.json` its
-    threshold. `embedding` is a vector to export, see `served_embeddings.KINDS`; `None`:
-    the model's own answers.
+    threshold.
+
+    Args:
+        embedding: a vector to export, see `served_embeddings.KINDS`; `None`: the
+            model's own answers.
+        long_texts: how to shorten texts for such a vector.
     """
-    kind = registry.find(checkpoint.task.kind)
-    network_task = kind.served_network(checkpoint.task)
-    purpose = kind.purpose or kind.name
+    task, kind = checkpoint.task, registry.find(checkpoint.task.kind)
+    purpose, network_task, settings = kind.purpose or kind.name, task, None
     if embedding is not None:
-        network_task, purpose = tasks.Task(kind="encoder"), "a pooled vector"
+        purpose, network_task = "a pooled vector", tasks.Task(kind="encoder")
+        # Python reads texts for vectors as those of a number.
+        task = tasks.Task(kind="regression")
+        settings = finetuning.FinetuningConfig(
+            max_seq_length=checkpoint.bert_config.max_position_embeddings,
+            long_texts=long_texts,
+        )
+    else:
+        # As the run made its inputs; another format says less about them.
+        settings = native.tuning_settings_of_run(path, task)
+        settings = settings or native.tuning_settings(checkpoint)
     network = registry.build_network(
-        checkpoint.bert_config,
-        network_task,
-        seed=0,
-        dtype=checkpoint.dtype,
+        checkpoint.bert_config, network_task, seed=0, dtype=checkpoint.dtype
     )
     missing = [
         name
@@ -42,13 +56,8 @@ def load(
             f"{path}: {purpose} needs {', '.join(missing)}, which the model does "
             "not have or was not trained with"
         )
-    settings = None
-    if embedding is None:
-        # As the run made its inputs; another format says less about them.
-        settings = native.tuning_settings_of_run(path, checkpoint.task)
-        settings = settings or native.tuning_settings(checkpoint)
     return served.Trained(
-        task=checkpoint.task,
+        task=task,
         bert_config=checkpoint.bert_config,
         tokenizer=checkpoint.tokenizer,
         dtype=checkpoint.dtype,

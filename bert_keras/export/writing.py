@@ -1,23 +1,23 @@
 """Exports of trained models, checked before they appear."""
 
 import dataclasses
+import functools
 import logging
 import tempfile
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from bert_keras.checkpoints import conversion
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import choices, tasks
-from bert_keras.export import formats, loading
+from bert_keras.export import checking, formats, loading
 from bert_keras.export.quantized import accuracy_check, quantizing
-from bert_keras.export.servers import model_servers
+from bert_keras.export.servers import warm_up
 from bert_keras.kinds import registry, served
 from bert_keras.kinds.vectors import served_embeddings
 from bert_keras.model import trace_registry
@@ -29,105 +29,21 @@ LABELS_NAME = "labels.txt"
 """File with the classes, one a line, in the order of the logits; in a SavedModel below
 `assets.extra/`."""
 
-# In half precision numbers depend on what else is in a batch.
-_TOLERANCES = {"float32": 1e-5, "bfloat16": 2.0**-4, "float16": 2.0**-7}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Options:
-    """The options of `bert-keras export`: the format of a trained model's export, and
-    the files beside the model."""
-
-    to: str = "saved_model"
-    """One of `choices.ExportForm`."""
-    embedding: str | None = None
-    """One of `served_embeddings.KINDS`, to get vectors; `None`: the answers of the
-    model's task, see `Kind.served`."""
-    layers: Sequence[int] | None = None
-    """Layers of the vectors, -1 is the last; `None`: the last."""
-    long_texts: tasks.LongTexts | None = None
-    """How to shorten long texts for vectors; `None`: they are cut. For answers the
-    training decides."""
-    top_k: int | None = None
-    """Number of guesses for each `[MASK]`; `None`: 5."""
-    quantize: str | None = None
-    """One of `quantizing.PRECISIONS[to]`; `None`: float32."""
-    reduce_range: bool = False
-    """Whether int8 ONNX weights have 7 bits, see `quantizing.quantize`."""
-    dev: str | Path | None = None
-    """Labelled file to compare a quantised export with the float32 one on."""
-    max_drop: float | None = None
-    """Points of the task's main metric that it may lose; `None`: 0.5."""
-    serving: str | None = None
-    """One of `choices.ModelServer`, to add the files of a server."""
-    image: str | None = None
-    """Container image of the server, see `model_servers.compose`."""
-
-    def check(self) -> None:
-        """Refuses what cannot be exported, before anything is read."""
-        for option, value, allowed in (
-            ("--to", self.to, typing.get_args(choices.ExportForm)),
-            ("--embedding", self.embedding, served_embeddings.KINDS),
-            ("--long_texts", self.long_texts, typing.get_args(tasks.LongTexts)),
-            ("--serving", self.serving, typing.get_args(choices.ModelServer)),
-        ):
-            if value is not None:
-                check_choice(option, value, allowed)
-        is_compared = self.dev is not None or self.max_drop is not None
-        long_texts = self.long_texts
-        reads_windows = long_texts is not None and tasks.reads_windows(long_texts)
-        for is_wrong, message in (
-            (
-                self.quantize is None and (self.reduce_range or is_compared),
-                "--dev, --max_drop and --reduce_range are for --quantize",
-            ),
-            (
-                self.quantize is not None and self.embedding is not None,
-                "--quantize is for the answers of tuned models, whose scores on a dev "
-                "file say what is lost: not for --embedding",
-            ),
-            (
-                self.quantize is not None and self.dev is None,
-                "--quantize needs --dev FILE, to see what is lost",
-            ),
-            (
-                self.max_drop is not None and not 0 <= self.max_drop <= 100,
-                f"--max_drop is from 0 to 100 points, got {self.max_drop}",
-            ),
-            (
-                self.layers is not None and self.embedding in (None, "pooled"),
-                "--layers is for --embedding cls, mean or tokens: everything else "
-                "comes from the last layer",
-            ),
-            (
-                long_texts is not None and self.embedding is None,
-                "--long_texts is for --embedding: a tuned model keeps what it was "
-                "trained with, `finetune --set long_texts=...`",
-            ),
-            (
-                self.embedding == "tokens" and reads_windows,
-                "--long_texts windows_mean and windows_max give a text one vector: for "
-                "--embedding tokens take cut or head_tail",
-            ),
-            (
-                self.top_k is not None and self.top_k < 1,
-                f"--top_k is 1 or more, got {self.top_k}",
-            ),
-            (
-                self.serving is None and self.image is not None,
-                "--image is for --serving tf",
-            ),
-        ):
-            if is_wrong:
-                raise InputError(message)
-        if self.quantize is not None:
-            quantizing.check(self.to, self.quantize, reduce_range=self.reduce_range)
-        elif self.to == "onnx":
-            formats.check_onnx_installed()
-
 
 def export_model(
-    model_dir: str | Path, output_dir: str | Path, **options: Any
+    model_dir: str | Path,
+    output_dir: str | Path,
+    *,
+    to: choices.ExportForm = "saved_model",
+    top_k: int | None = None,
+    embedding: choices.Embedding | None = None,
+    layers: Sequence[int] | None = None,
+    long_texts: tasks.LongTexts | None = None,
+    quantize: choices.Quantization | None = None,
+    reduce_range: bool = False,
+    dev: str | Path | None = None,
+    max_drop: float | None = None,
+    serving: choices.ModelServer | None = None,
 ) -> dict[str, Any] | None:
     """Writes a trained model in a format that others load, in float32 or quantised.
 
@@ -146,29 +62,50 @@ def export_model(
     Args:
         model_dir: checkpoint of any format (see `checkpoints.conversion`).
         output_dir: directory to make; TensorFlow Serving wants a number for a name.
-        options: fields of `Options`.
+        top_k: number of guesses for each `[MASK]`; `None`: 5.
+        embedding: which vectors to export, one of `served_embeddings.KINDS`; `None`:
+            the answers of the model's task, see `Kind.served`.
+        layers: layers of the vectors, -1 is the last; `None`: the last.
+        long_texts: how to shorten long texts for vectors; `None`: they are cut. For
+            answers the training decides.
+        quantize: one of `quantizing.PRECISIONS[to]`; `None`: float32.
+        reduce_range: whether int8 ONNX weights have 7 bits, see `quantize_onnx`.
+        dev: labelled file to compare a quantised export with the float32 one on.
+        max_drop: points of the task's main metric that it may lose; `None`: 0.5.
+        serving: the server whose files to add; `None`: none.
     """
     # 1. Refuse what cannot be exported, before anything is read.
-    requested = Options(**options)
-    requested.check()
-    to = requested.to
+    check_choice("--to", to, typing.get_args(choices.ExportForm))
+    if top_k is not None and top_k < 1:
+        raise InputError(f"--top_k is 1 or more, got {top_k}")
+    _check_vectors(embedding, layers, long_texts)
+    quantizing.check(
+        *(to, quantize),
+        embedding=embedding,
+        dev=dev,
+        max_drop=max_drop,
+        reduce_range=reduce_range,
+    )
+    if to == "onnx":
+        for name in ("onnx", "onnxruntime", "tf2onnx"):
+            formats.check_installed(name, "onnx", "ONNX needs the package")
     model_dir, output_dir = files.path(model_dir), files.path(output_dir).absolute()
-    compose_file = None
-    if requested.serving is not None:
-        compose_file = model_servers.compose(
-            to=to, output_dir=output_dir, image=requested.image
-        )
+    if serving is not None:
+        check_choice("--serving", serving, typing.get_args(choices.ModelServer))
+        warm_up.check(to=to, output_dir=output_dir)
     files.check_is_new(output_dir)
 
     # 2. Read the model, and the file on which a quantised one is compared with it.
-    trained, model = _read_model(model_dir, requested)
-    if requested.quantize and isinstance(model, served_embeddings.Embeddings):
-        raise InputError(
-            "--quantize is for answers that a dev file has scores of: not for vectors"
-        )
-    dev_file = None
-    if requested.dev is not None:
-        dev_file = accuracy_check.DevFile(files.path(requested.dev), trained)
+    read = functools.partial(
+        *(_read_model, model_dir),
+        to=to,
+        top_k=top_k,
+        embedding=embedding,
+        layers=layers or (-1,),
+        long_texts=long_texts or "cut",
+    )
+    model = read()
+    dev_file = None if dev is None else accuracy_check.DevFile(files.path(dev), model)
 
     # 3. Write it, and ask what was written. Its temporary name is no number, so that a
     # server that watches the parent does not take it for a model.
@@ -177,33 +114,67 @@ def export_model(
         if dev_file is None:
             _write_and_check(model, temporary, to)
         else:
-            check = _write_quantised(
-                model_dir,
-                requested,
-                model=model,
+            numbers = _write_quantised(
+                *(model, functools.partial(read, dtype=quantize)),
+                to=to,
                 dev_file=dev_file,
                 directory=temporary,
+                reduce_range=reduce_range,
             )
-            max_drop = 0.5 if requested.max_drop is None else requested.max_drop
-            accuracy_check.check_drop(check, max_drop=max_drop)
+            facts = {"to": to, "quantize": quantize, "reduce_range": reduce_range}
+            check = {**facts, "dev": str(dev), **numbers}
+            accuracy_check.check_drop(check, 0.5 if max_drop is None else max_drop)
             files.write_json(temporary / accuracy_check.FILE_NAME, check)
+
         # 4. Describe it. The run's name: the export's own may be a number.
         name = model_dir.absolute().name
         if card := model_card.text(model_dir, name=name, form=to):
             (temporary / model_card.FILE_NAME).write_text(card, encoding="utf-8")
-        if compose_file:
-            model_servers.write(model, temporary, compose_file)
+        if serving is not None:
+            warm_up.write(model, temporary)
     logger.info("%s in %s", to, output_dir)
     return check
 
 
+def _check_vectors(
+    embedding: str | None, layers: Sequence[int] | None, long_texts: str | None
+) -> None:
+    if embedding is not None:
+        check_choice("--embedding", embedding, served_embeddings.KINDS)
+    if layers is not None and embedding in (None, "pooled"):
+        raise InputError(
+            "--layers is for --embedding cls, mean or tokens: everything else comes "
+            "from the last layer"
+        )
+    if long_texts is None:
+        return
+    check_choice("--long_texts", long_texts, typing.get_args(tasks.LongTexts))
+    if embedding is None:
+        raise InputError(
+            "--long_texts is for --embedding: a tuned model keeps what it was trained "
+            "with, `finetune --set long_texts=...`"
+        )
+    if embedding == "tokens" and tasks.reads_windows(long_texts):
+        raise InputError(
+            "--long_texts windows_mean and windows_max give a text one vector: for "
+            "--embedding tokens take cut or head_tail"
+        )
+
+
 def _read_model(
-    path: Path, options: Options, *, dtype: str = "float32"
-) -> tuple[served.Trained, served.ServedModel]:
+    path: Path,
+    *,
+    to: str,
+    top_k: int | None,
+    embedding: str | None,
+    layers: Sequence[int],
+    long_texts: tasks.LongTexts,
+    dtype: str = "float32",
+) -> served.ServedModel:
     checkpoint = dataclasses.replace(conversion.read_with_tokenizer(path), dtype=dtype)
-    task, embedding, to = checkpoint.task, options.embedding, options.to
+    task = checkpoint.task
     gives_words = task.kind == "pretraining" and embedding is None
-    if options.top_k is not None and not (gives_words and to == "saved_model"):
+    if top_k is not None and not (gives_words and to == "saved_model"):
         raise InputError(
             "--top_k is for the guesses of a pre-trained model as a saved_model"
         )
@@ -212,54 +183,50 @@ def _read_model(
             f"{path}: its head has a BiLSTM, which LiteRT does not have for inputs of "
             "any length: export it to saved_model or onnx"
         )
-    trained = loading.load(checkpoint, path=path, embedding=embedding)
-    if embedding is None:
-        kind = registry.find(task.kind)
-        return trained, kind.served(trained, top_k=options.top_k or 5)
-    return trained, served_embeddings.Embeddings(
-        trained,
-        kind=embedding,
-        layers=options.layers or (-1,),
-        long_texts=options.long_texts or "cut",
+    trained = loading.load(
+        checkpoint, path=path, embedding=embedding, long_texts=long_texts
     )
+    if embedding is None:
+        return registry.find(task.kind).served(trained, top_k=top_k or 5)
+    return served_embeddings.Embeddings(trained, kind=embedding, layers=layers)
 
 
 def _write_quantised(
-    model_dir: Path,
-    options: Options,
-    *,
     model: served.ServedModel,
+    read_small: Callable[[], served.ServedModel],
+    *,
+    to: str,
     dev_file: accuracy_check.DevFile,
     directory: Path,
+    reduce_range: bool,
 ) -> dict[str, Any]:
-    """Writes a quantised model; returns its comparison with the float32 one."""
-    to = options.to
+    """Writes a model with smaller weights; returns its comparison with `model`."""
     if to == "saved_model":
-        _, small = _read_model(model_dir, options, dtype=options.quantize)
-        check = dev_file.compare(formats.numbers_of(model), formats.numbers_of(small))
+        # Half precision: the network itself, with other weights.
+        small = read_small()
+        numbers = dev_file.compare(*map(formats.numbers_of, (model, small)))
         with tempfile.TemporaryDirectory(dir=directory) as other:
             _write_and_check(model, Path(other), to)
             num_bytes = _num_bytes(Path(other), to)
         _write_and_check(small, directory, to)
     else:
+        # 8 bits: the file, rewritten.
         _write_and_check(model, directory, to)
-        load = formats.ID_FORMATS[to][1]
-        exact, num_bytes = load(directory), _num_bytes(directory, to)
-        quantizing.quantize(directory, to, reduce_range=options.reduce_range)
-        check = dev_file.compare(exact, load(directory))
-    return {
-        "to": to,
-        "quantize": options.quantize,
-        "reduce_range": options.reduce_range,
-        "dev": str(options.dev),
-        **check,
-        "bytes": {"float32": num_bytes, "quantised": _num_bytes(directory, to)},
-    }
+        form, num_bytes = formats.ID_FORMATS[to], _num_bytes(directory, to)
+        path = directory / form.file_name
+        exact = form.load(path)
+        if to == "onnx":
+            quantizing.quantize_onnx(path, reduce_range=reduce_range)
+        else:
+            quantizing.quantize_litert(path)
+        numbers = dev_file.compare(exact, form.load(path))
+    sizes = {"float32": num_bytes, "quantised": _num_bytes(directory, to)}
+    return {**numbers, "bytes": sizes}
 
 
 def _num_bytes(directory: Path, to: str) -> int:
-    names = {"onnx": formats.ONNX_NAME, "litert": formats.LITERT_NAME}
-    paths = directory.rglob(names.get(to, "*"))
+    form = formats.ID_FORMATS.get(to)
+    paths = directory.rglob(form.file_name if form else "*")
     return sum(path.stat().st_size for path in paths if path.is_file())
 
 
@@ -272,22 +239,17 @@ def _write_and_check(model: served.ServedModel, directory: Path, to: str) -> Non
         if model.labels is not None:
             _write_labels(model.labels, directory / "assets.extra")
         with on_cpu:
-            probes = model.probes()
-            answers = formats.ask_saved_model(directory, probes)
-            for probe, outputs in zip(probes, answers, strict=True):
-                _check_close(outputs, probe.wanted, dtype=model.dtype)
+            checking.check_saved_model(model, directory)
         return
-    write, load = formats.ID_FORMATS[to]
-    write(model, directory)
+    form = formats.ID_FORMATS[to]
+    form.write(model, directory / form.file_name)
     _describe_inputs(model, directory)
     with on_cpu:
-        run = load(directory)
-        for ids in _batches(model.id_probes()):
-            expected = served.as_arrays(model.compute(served.as_tensors(ids)))
-            _check_close(run(ids), expected, dtype=model.dtype)
+        checking.check_numbers(model, form.load(directory / form.file_name))
 
 
 def _describe_inputs(model: served.ServedModel, directory: Path) -> None:
+    """Writes what a caller of the file needs to make its ids and read its numbers."""
     model.vocabulary.save(directory / "vocab.txt")
     tokenizer_config = {
         "do_lower_case": model.tokenizer.do_lower_case,
@@ -310,44 +272,3 @@ def _write_labels(labels: Sequence[str], directory: Path) -> None:
     directory.mkdir(exist_ok=True)
     lines = "".join(f"{label}\n" for label in labels)
     (directory / LABELS_NAME).write_text(lines, encoding="utf-8")
-
-
-def _batches(ids: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
-    """Yields all texts at once; then the shortest ones, alone and without padding."""
-    yield dict(ids)
-    lengths = ids["input_mask"].sum(axis=-1)
-    # The endings of an example have one length, that of the longest.
-    lengths = lengths.reshape(len(lengths), -1).max(axis=1)
-    for row in np.argsort(lengths, kind="stable")[:3]:
-        length = int(lengths[row])
-        yield {
-            name: values[row : row + 1][
-                ..., : length if name in served.INPUT_NAMES else 1
-            ]
-            for name, values in ids.items()
-        }
-
-
-def _check_close(
-    outputs: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray], *, dtype: str
-) -> None:
-    for name, values in expected.items():
-        if values.dtype == object:
-            continue
-        if outputs[name].shape != values.shape:
-            raise RuntimeError(
-                f"the exported model gives {name} of shape {outputs[name].shape} "
-                f"instead of {values.shape}: nothing was written"
-            )
-        difference = _largest(outputs[name] - values)
-        # A score has no scale but its own size. NaN fails this too.
-        if not difference <= _TOLERANCES[dtype] * max(1.0, _largest(values)):
-            raise RuntimeError(
-                f"the exported model answers differently, by up to {difference:.3g} in "
-                f"{name}: nothing was written"
-            )
-
-
-def _largest(values: np.ndarray) -> float:
-    """Returns the largest absolute value; masked values do not count."""
-    return float(np.ma.filled(np.ma.abs(values), 0).max(initial=0))

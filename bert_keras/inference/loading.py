@@ -108,7 +108,7 @@ class LoadedModel:
         if self.tuned is None:
             raise InputError(
                 "`predict` needs a model that was tuned on a task, but this one is for "
-                f"{self.task.kind}: call `network(encode(texts))` for its outputs"
+                f"{self.task.kind}: call `encoder(encode(texts))` for its vectors"
             )
         if keras.backend.backend() != "tensorflow":
             raise InputError(

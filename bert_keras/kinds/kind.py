@@ -100,10 +100,6 @@ class Kind(abc.ABC):
         longest = max(matches, key=lambda metric: len(metric.name), default=None)
         return longest or Metric(key, better=None)
 
-    def served_network(self, task: tasks.Task) -> tasks.Task:
-        """Returns the task whose network gives the answers."""
-        return task
-
     def needs(self, weight: str) -> bool:
         """Returns whether the answers come from the weight of a name."""
         return weight.startswith(self.parts) and not weight.startswith(self.unused)
@@ -170,8 +166,7 @@ class Kind(abc.ABC):
     def served(self, trained: "served.Trained", *, top_k: int) -> "served.ServedModel":
         """Returns the answers of a trained model as a graph to export.
 
-        The model has the network of this kind, or of an encoder where the answers are
-        vectors. `top_k` is the number of words for each masked place. Raises an
+        `top_k` is the number of words for each masked place. Raises an
         `InputError` if the model answers nothing, or not with such settings.
         """
 

@@ -1,7 +1,7 @@
 """The base of all exported models: a network that answers questions."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.data import tokenization
 from bert_keras.graphs import graph_tokenizer, graph_windows, input_checks
-from bert_keras.labelled import dataset, text_windows, tokenized
+from bert_keras.labelled import dataset
 
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
 """Inputs of models that take ids."""
@@ -23,19 +23,6 @@ ID_SPECS = tuple(tf.TensorSpec([None, None], tf.int32, name) for name in INPUT_N
 STRINGS, IDS = "serving_default", "ids"
 """Signatures that every SavedModel has."""
 
-PROBES = (
-    "",
-    "The quick brown fox jumps over the lazy dog, doesn't it?",
-    "Ein naïver Ångström-Käfer … ΟΔΥΣΣΕΥΣ fährt nach İstanbul № 42!",
-    "日本語とひらがな, 한국어, русский, العربية 🙂 \u200b\ufffd\x00\ttab",
-    "long " * 600,
-)
-"""Texts on which an export must give the answers of the model itself."""
-
-CLEAR_CUT = 1e-3
-"""Least difference of probabilities or scores: nearer answers to a probe may change
-places with the rounding of another batch."""
-
 
 class Signature(NamedTuple):
     function: Callable[..., dict[str, tf.Tensor]]
@@ -45,18 +32,6 @@ class Signature(NamedTuple):
     def answer(self, *values: tf.Tensor) -> dict[str, tf.Tensor]:
         """Calls the function; shapes that do not fit raise an error in words."""
         return self.function(*input_checks.rows(self.inputs, values))
-
-
-class Probe(NamedTuple):
-    """Questions to one signature of a SavedModel, and the right answers."""
-
-    signature: str
-    inputs: Mapping[str, Any]
-    """By name, as `tf.constant` takes them."""
-    wanted: Mapping[str, np.ndarray]
-    """Outputs, or some of them; where masked, several are right. Strings are not
-    compared: they follow from the numbers, and where two are equal, either may come
-    first."""
 
 
 class Network:
@@ -104,17 +79,21 @@ class ServedModel(tf.Module):
     that are too long are treated as in the training, by `Trained.settings`.
     """
 
+    string_specs: tuple[tf.TensorSpec, ...]
+    """Inputs in strings, `(batch_size, ...)` each."""
     id_specs = ID_SPECS
     """Inputs in ids, `(batch_size, ...)` int32 each; `INPUT_NAMES` first."""
     outputs: tuple[str, ...] = ("logits",)
     """Outputs of the network that are the model's numbers."""
+    record_fields: Mapping[str, str] = {"probabilities": "probabilities"}
+    """From outputs for strings to the fields of Python's records that equal them."""
     labels: tuple[str, ...] | None = None
     windows_at_once = 32
     """Windows read together: memory depends on this, not on the length of texts."""
 
     def __init__(self, trained: Trained):
         super().__init__()
-        self._bert_config = trained.bert_config
+        self.trained = trained
         self.max_seq_length = trained.bert_config.max_position_embeddings
         self.long_texts: tasks.LongTexts = "cut"
         stride = None
@@ -123,6 +102,9 @@ class ServedModel(tf.Module):
             self.long_texts, stride = settings.long_texts, settings.window_stride
         self.stride = tasks.window_stride(self.max_seq_length, stride)
         self.dtype = trained.dtype
+        # Probabilities or scores that differ by less may change places with the
+        # rounding of another batch.
+        self.clear_cut = 1e-3 if trained.dtype == "float32" else 0.25
         self.network = trained.network
         self._variables = [weight.value for weight in trained.network.weights]
         self.tokenizer = trained.tokenizer
@@ -130,13 +112,17 @@ class ServedModel(tf.Module):
         self._tokenizer = graph_tokenizer.GraphTokenizer(
             self.vocabulary, do_lower_case=self.tokenizer.do_lower_case
         )
-        self.task = trained.task
 
     @property
     def decisions(self) -> dict[str, Any]:
         """Returns thresholds and limits that turn numbers into the run's answers, as
         JSON. Callers of LiteRT and ONNX files, which give numbers alone, need them."""
         return {}
+
+    def encode(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Makes ids, by the names of `id_specs`, from strings, in the graph. Long texts
+        are cut."""
+        raise NotImplementedError
 
     def compute(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Computes numbers from ids, with operations that all formats have."""
@@ -147,13 +133,16 @@ class ServedModel(tf.Module):
         """Returns ways to ask: `STRINGS`, `IDS`, and maybe more."""
         raise NotImplementedError
 
-    def id_probes(self) -> dict[str, np.ndarray]:
-        """Returns ids to compare numbers on, by the names of `id_specs`."""
-        raise NotImplementedError
-
-    def probes(self) -> list[Probe]:
-        """Returns questions to compare answers on."""
-        raise NotImplementedError
+    def expected_outputs(self, answers: Any) -> Iterator[dict[str, Any]]:
+        """Yields outputs for the strings of each example, without padding, from the
+        answers that the network gives in Python. Outputs that rounding may change are
+        left out, such as the order of two answers that are almost as good."""
+        for record in answers.records():
+            fields = {k: getattr(record, v) for k, v in self.record_fields.items()}
+            yield {
+                name: [*value.values()] if isinstance(value, dict) else value
+                for name, value in fields.items()
+            }
 
     def by_name(self, values: Sequence[Any]) -> dict[str, Any]:
         names = [spec.name for spec in self.id_specs]
@@ -165,17 +154,13 @@ class ServedModel(tf.Module):
 
     def checked(self, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns ids by name; the graph refuses ids that the network cannot take."""
-        return input_checks.ids(self.by_name(values), self._bert_config)
+        return input_checks.ids(self.by_name(values), self.trained.bert_config)
 
     def numbers_signature(self) -> Signature:
         """Returns the signature from ids to the outputs of `compute`."""
         return Signature(lambda *v: self.compute(self.checked(v)), self.id_specs)
 
-    def numbers_probe(self) -> Probe:
-        ids = self.id_probes()
-        return Probe(IDS, ids, as_arrays(self.compute(as_tensors(ids))))
-
-    def _pack(
+    def _pack_pairs(
         self, ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor | None = None
     ) -> dict[str, tf.Tensor]:
         packed = graph_tokenizer.pack_pairs(
@@ -190,47 +175,6 @@ class ServedModel(tf.Module):
         paddings = [[0, 0], [0, missing]]
         return {name: tf.pad(packed[name], paddings) for name in INPUT_NAMES}
 
-    def _python_ids(
-        self, pairs: Sequence[tuple[str, str | None]]
-    ) -> dict[str, np.ndarray]:
-        """Makes inputs of texts, of their windows or of pairs, in Python."""
-        if tasks.reads_windows(self.long_texts):
-            windows = self._python_windows(text for text, _ in pairs)
-            return windows.inputs.batch(np.arange(len(windows.inputs)))
-        made = tokenized.tokenize(
-            pairs,
-            self.tokenizer,
-            max_seq_length=self.max_seq_length,
-            keeps_tail=self.long_texts == "head_tail",
-        )
-        return made.batch(np.arange(len(pairs)))
-
-    def _python_batch(
-        self, inputs: dataset.Inputs, rows: np.ndarray | None = None
-    ) -> dict[str, np.ndarray]:
-        """Returns some inputs, or all, by the names of `id_specs`."""
-        rows = np.arange(len(inputs.lengths)) if rows is None else rows
-        batch = inputs.batch(rows)
-        return {spec.name: batch[spec.name] for spec in self.id_specs}
-
-    def _python_numbers(self, inputs: dataset.Inputs) -> dict[str, np.ndarray]:
-        """Computes the numbers of inputs, `(inputs.num_answers, ...)` by name."""
-        parts, num_inputs = [], len(inputs.lengths)
-        for first in range(0, num_inputs, self.windows_at_once):
-            rows = np.arange(first, min(first + self.windows_at_once, num_inputs))
-            numbers = self.compute(as_tensors(self._python_batch(inputs, rows)))
-            index = inputs.places(rows).index
-            parts.append({k: v[index] for k, v in as_arrays(numbers).items()})
-        return {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}
-
-    def _python_windows(self, texts: Iterable[str]) -> text_windows.WindowedInputs:
-        return text_windows.cut(
-            texts,
-            self.tokenizer,
-            max_seq_length=self.max_seq_length,
-            stride=self.stride,
-        )
-
 
 class DirectAnswers(ServedModel):
     """A model for which a row of ids is one question, or a window of a long text.
@@ -239,25 +183,11 @@ class DirectAnswers(ServedModel):
     windows' numbers; the `ids` signature takes windows and returns one answer for each.
     """
 
-    string_specs: tuple[tf.TensorSpec, ...]
-    """Inputs in strings, `(batch_size, ...)` each."""
-
-    def encode(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Makes ids from strings, in the graph."""
-        raise NotImplementedError
-
     def present(
         self, ids: Mapping[str, tf.Tensor], numbers: Mapping[str, tf.Tensor]
     ) -> dict[str, tf.Tensor]:
         """Makes answers from numbers."""
         raise NotImplementedError
-
-    def id_probes(self):
-        return self._python_ids([(text, None) for text in PROBES])
-
-    def string_probes(self) -> Mapping[str, Any]:
-        """Returns the texts of `id_probes`, by the names of `string_specs`."""
-        return {"text": list(PROBES)}
 
     def signatures(self):
         def answer(ids):
@@ -275,21 +205,6 @@ class DirectAnswers(ServedModel):
             IDS: Signature(lambda *v: answer(self.checked(v)), self.id_specs),
         }
 
-    def probes(self):
-        ids = self.id_probes()
-        tensors = as_tensors(ids)
-        numbers = self.compute(tensors)
-        wanted = of_strings = as_arrays(self.present(tensors, numbers))
-        texts = self.string_probes()
-        if tasks.reads_windows(self.long_texts):
-            windows = self._python_windows(texts["text"])
-            pooled = {
-                name: tf.constant(windows.pool(values.numpy(), self.long_texts))
-                for name, values in numbers.items()
-            }
-            of_strings = as_arrays(self.present(tensors, pooled))
-        return [Probe(STRINGS, texts, of_strings), Probe(IDS, ids, wanted)]
-
     def _windows_of(self, texts: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
         """Returns ids of all windows, and `(num_windows,)` numbers of their texts."""
         tokens = self._tokenizer(texts)
@@ -298,7 +213,7 @@ class DirectAnswers(ServedModel):
         windows = graph_windows.cut(num_tokens, room, self.stride)
         places = tf.ragged.range(windows.starts, windows.ends)
         ids = places.with_values(tf.gather(tokens.flat_values, places.values))
-        return self._pack(ids), windows.texts
+        return self._pack_pairs(ids), windows.texts
 
     def _in_parts(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Computes `windows_at_once` rows at a time."""
@@ -347,25 +262,11 @@ class SeveralParts(DirectAnswers):
         repeated = tf.gather(
             self._tokenizer(text), tf.repeat(tf.range(shape[0]), shape[1])
         )
-        packed = self._pack(repeated, self._tokenizer(tf.reshape(parts, [-1])))
+        packed = self._pack_pairs(repeated, self._tokenizer(tf.reshape(parts, [-1])))
         return {
             name: tf.reshape(values, [*tf.unstack(shape), tf.shape(values)[1]])
             for name, values in packed.items()
         }
-
-    def id_probes(self):
-        pairs = [(text, part) for text, parts in self.probe_parts() for part in parts]
-        ids = self._python_ids(pairs)
-        shape = len(PROBES), len(pairs) // len(PROBES), -1
-        return {name: values.reshape(shape) for name, values in ids.items()}
-
-    def probe_parts(self) -> Iterable[tuple[str, Sequence[str]]]:
-        """Returns `string_probes` as texts with their parts, one for each probe."""
-        raise NotImplementedError
-
-
-def as_tensors(values: Mapping[str, Any]) -> dict[str, tf.Tensor]:
-    return {name: tf.constant(value) for name, value in values.items()}
 
 
 def as_arrays(tensors: Mapping[str, tf.Tensor]) -> dict[str, np.ndarray]:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
+from bert_keras.export import formats
 from bert_keras.kinds import catalogue, registry, served, splits
 from bert_keras.labelled import dataset
 
@@ -25,15 +26,13 @@ _REPETITIONS = 5
 _ALONE = "one_at_a_time"
 """Key of a quantised export's answers to inputs that are not in a batch."""
 
-Run = Callable[[Mapping[str, np.ndarray]], dict]
-"""From ids to numbers."""
-
 
 class DevFile:
     """A labelled file that a tuned model answers in several exports. It has its form's
     default columns if the model is not one of our runs."""
 
-    def __init__(self, path: Path, trained: served.Trained):
+    def __init__(self, path: Path, model: served.ServedModel):
+        trained = model.trained
         if trained.settings is None:
             raise InputError(
                 f"{trained.path}: --quantize is for models that were tuned on a task, "
@@ -46,6 +45,7 @@ class DevFile:
                 f"--dev {path}: the run was trained on this very file, which says "
                 "nothing about what is lost on other texts: give a file of others"
             )
+        self._id_specs = model.id_specs
         self._task, self._settings = trained.task, trained.settings
         self._threshold = trained.threshold
         self._data = catalogue.read(
@@ -53,12 +53,14 @@ class DevFile:
         )
         self._inputs = self._data.encode(self._task, trained.tokenizer, self._settings)
 
-    def answer(self, run: Run, *, batch_size: int = _BATCH_SIZE) -> dataset.Answers:
+    def answer(
+        self, run: formats.Run, *, batch_size: int = _BATCH_SIZE
+    ) -> dataset.Answers:
         inputs, outputs = self._inputs, np.zeros(0, np.float32)
         order = np.argsort(-inputs.lengths, kind="stable")
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
-            batch_outputs = _logits(run(_ids(inputs.batch(rows))))
+            batch_outputs = self._run(run, inputs.batch(rows))
             places = inputs.places(rows)
             if not start:
                 width = batch_outputs.shape[len(places.index) :]
@@ -66,7 +68,24 @@ class DevFile:
             outputs[places.ids] = batch_outputs[places.index]
         return self._data.answer(outputs, inputs, self._task, self._settings)
 
-    def compare(self, exact: Run, quantised: Run) -> dict[str, Any]:
+    def _run(self, run: formats.Run, batch: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Returns the outputs for a batch of inputs as the network gives them."""
+        ids = {s.name: batch[s.name].astype(np.int32) for s in self._id_specs}
+        rank, exported_rank = ids["input_ids"].ndim, self._id_specs[0].shape.rank
+        if rank < exported_rank:
+            # A passage and its question: a question with one passage.
+            ids = {name: values[:, np.newaxis] for name, values in ids.items()}
+        if rank <= exported_rank:
+            return _joined(run(ids))
+        # The texts of a row: one after the other, as vectors are asked for.
+        outputs = []
+        for text in range(ids["input_ids"].shape[1]):
+            length = ids["input_mask"][:, text].sum(axis=-1).max()
+            part = {name: values[:, text, :length] for name, values in ids.items()}
+            outputs.append(_joined(run(part)))
+        return np.stack(outputs, axis=1)
+
+    def compare(self, exact: formats.Run, quantised: formats.Run) -> dict[str, Any]:
         """Returns scores, changed answers and latencies of two exports, as JSON values.
 
         The quantised export answers twice, in batches and one input at a time: a scale
@@ -77,6 +96,7 @@ class DevFile:
             "quantised": self.answer(quantised),
             _ALONE: self.answer(quantised, batch_size=1),
         }
+        kind = registry.labelled(self._task.kind)
         metric = catalogue.main_metric(self._settings, self._task.labels)
         scores = {
             name: a.scores(threshold=self._threshold) for name, a in answers.items()
@@ -84,7 +104,11 @@ class DevFile:
         # The threshold is the run's, not one that is the best for each.
         plain = metric.removeprefix("best_")
         metric = plain if plain in scores["float32"] else metric
-        unit = registry.find(self._task.kind).metric(metric).unit
+        if metric not in scores["float32"]:
+            # Pairs without numbers, of vectors that learnt from numbers, or reversed.
+            names = [m.name for m in kind.metrics if m.name in scores["float32"]]
+            metric = names[0]
+        unit = kind.metric(metric).unit
         factor = 1 if unit == "%" else 100
         points = {name: factor * float(s[metric]) for name, s in scores.items()}
         predictions = {
@@ -112,7 +136,7 @@ class DevFile:
             },
         }
 
-    def _latency(self, runs: Mapping[str, Run], size: int) -> dict[str, float]:
+    def _latency(self, runs: Mapping[str, formats.Run], size: int) -> dict[str, float]:
         """Returns the median milliseconds of a batch of inputs from all over the file.
         The exports take turns, so that other work of this machine slows both alike."""
         count = min(_BATCH_SIZE, len(self._inputs.lengths))
@@ -121,26 +145,24 @@ class DevFile:
         seconds = {name: [] for name in runs}
         for _ in range(_REPETITIONS):
             for batch in batches:
-                ids = _ids(self._inputs.batch(batch))
+                inputs = self._inputs.batch(batch)
                 for name, run in runs.items():
                     started = time.perf_counter()
-                    run(ids)
+                    self._run(run, inputs)
                     seconds[name].append(time.perf_counter() - started)
         return {name: 1000 * float(np.median(s)) for name, s in seconds.items()}
 
 
-def _ids(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    names = (*served.INPUT_NAMES, "word_positions")
-    return {name: batch[name].astype(np.int32) for name in names if name in batch}
+def _joined(outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns logits or vectors; logits of starts and ends as two columns."""
+    if "start_logits" in outputs:
+        both = outputs["start_logits"], outputs["end_logits"]
+        return np.stack(both, axis=-1)
+    [numbers] = outputs.values()
+    return numbers
 
 
-def _logits(outputs: Mapping[str, np.ndarray]) -> np.ndarray:
-    if "logits" in outputs:
-        return outputs["logits"]
-    return np.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)
-
-
-def check_drop(check: Mapping[str, Any], *, max_drop: float) -> None:
+def check_drop(check: Mapping[str, Any], max_drop: float) -> None:
     scores = check["score"]
     for name, how in (("quantised", "in batches"), (_ALONE, "one at a time")):
         drop = scores["float32"] - scores[name]

@@ -4,6 +4,7 @@ import contextlib
 import io
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import choices
@@ -24,14 +25,37 @@ _QUANTISERS = {
 """The module that quantises each format, and the extra that installs it."""
 
 
-def check(to: str, quantize: str, *, reduce_range: bool = False) -> None:
-    """Checks that the format has this precision and its packages are installed."""
+def check(
+    to: str,
+    quantize: str | None,
+    *,
+    embedding: str | None,
+    dev: Any,
+    max_drop: float | None,
+    reduce_range: bool,
+) -> None:
+    """Refuses options that mean nothing together, a precision that the format does not
+    have, and one whose packages are not installed."""
+    if quantize is None:
+        if reduce_range or dev is not None or max_drop is not None:
+            raise InputError("--dev, --max_drop and --reduce_range are for --quantize")
+        return
+    if embedding is not None:
+        raise InputError(
+            "--quantize is for the answers of tuned models, whose scores on a dev file "
+            "say what is lost: not for --embedding; a model that was tuned for vectors "
+            "exports them without it"
+        )
+    if dev is None:
+        raise InputError("--quantize needs --dev FILE, to see what is lost")
+    if max_drop is not None and not 0 <= max_drop <= 100:
+        raise InputError(f"--max_drop is from 0 to 100 points, got {max_drop}")
     if reduce_range and (to, quantize) != ("onnx", "int8"):
         raise InputError(
             f"--reduce_range is for --to onnx --quantize int8, got --to {to} "
             f"--quantize {quantize}"
         )
-    if quantize not in PRECISIONS.get(to, ()):
+    if quantize not in PRECISIONS[to]:
         known = ", ".join(
             f"--to {form} --quantize {precision}"
             for form, precisions in PRECISIONS.items()
@@ -40,23 +64,12 @@ def check(to: str, quantize: str, *, reduce_range: bool = False) -> None:
         raise InputError(
             f"--to {to} --quantize {quantize}: there is no such export, but {known}"
         )
-    if to == "onnx":
-        formats.check_onnx_installed()
     if to in _QUANTISERS:
         need = f"--to {to} --quantize needs the quantiser"
         formats.check_installed(*_QUANTISERS[to], need)
 
 
-def quantize(directory: Path, to: str, *, reduce_range: bool = False) -> None:
-    """Replaces the float32 file by one with 8-bit weights. `reduce_range`: ONNX weights
-    have 7 bits, so that no sum overflows its 16 bits on x86 processors without VNNI."""
-    if to == "onnx":
-        quantize_onnx(directory, reduce_range=reduce_range)
-    else:
-        quantize_litert(directory)
-
-
-def quantize_litert(directory: Path) -> None:
+def quantize_litert(path: Path) -> None:
     """Replaces the float32 file by one whose products have 8-bit weights.
 
     Weights have a scale for each output; the inputs of a product get their scale at run
@@ -65,8 +78,7 @@ def quantize_litert(directory: Path) -> None:
     """
     from ai_edge_quantizer import quantizer, recipe
 
-    path = directory / formats.LITERT_NAME
-    quantised = directory / "quantised.tflite"
+    quantised = path.with_name("quantised.tflite")
     # It prints its progress and a summary.
     with (
         contextlib.redirect_stdout(io.StringIO()),
@@ -81,19 +93,20 @@ def quantize_litert(directory: Path) -> None:
     quantised.replace(path)
 
 
-def quantize_onnx(directory: Path, *, reduce_range: bool = False) -> None:
-    """Replaces the float32 file by one with 8-bit weights, see `quantize`.
+def quantize_onnx(path: Path, *, reduce_range: bool = False) -> None:
+    """Replaces the float32 file by one with 8-bit weights.
 
     Weights of products have a scale for each column, tables of embeddings one each; the
-    inputs of a product get their scale at run time, from the whole batch.
+    inputs of a product get their scale at run time, from the whole batch. With
+    `reduce_range`, weights have 7 bits, so that no sum overflows its 16 bits on x86
+    processors without VNNI.
     """
     import onnx
     import onnxruntime
     from onnxruntime import quantization
     from onnxruntime.quantization import quant_utils
 
-    path = directory / formats.ONNX_NAME
-    folded = directory / "folded.onnx"
+    folded = path.with_name("folded.onnx")
     # Weights of attention are reshaped before they are multiplied: the quantiser sees
     # only those that are products' inputs themselves.
     options = onnxruntime.SessionOptions()

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.core.errors import InputError
 from bert_keras.data import features, tfrecords
 from bert_keras.kinds import served
 
@@ -27,8 +28,22 @@ _MOST_TOKENS = 4096
 """Of a request: a server of BERT-BASE on two cores is ready within a minute or so."""
 
 
-def write(model: served.ServedModel, path: Path) -> None:
-    """Writes the requests, a `PredictionLog` of TensorFlow Serving in each record."""
+def check(*, to: str, output_dir: Path) -> None:
+    """Raises an `InputError` for an export that TensorFlow Serving does not read."""
+    if to != "saved_model":
+        raise InputError(f"--serving tf needs --to saved_model, got --to {to}")
+    if not output_dir.name.isdecimal() or not output_dir.parent.name:
+        raise InputError(
+            f"{output_dir}: TensorFlow Serving reads numbered versions in a model's "
+            "directory: expected an --output such as exported/mine/1"
+        )
+
+
+def write(model: served.ServedModel, directory: Path) -> None:
+    """Writes the requests for the model in a directory, a `PredictionLog` of TensorFlow
+    Serving in each record."""
+    path = directory / "assets.extra" / FILE_NAME
+    path.parent.mkdir(exist_ok=True)
     with path.open("wb") as file:
         for signature, inputs in requests(model):
             file.write(tfrecords.frame(_prediction_log(signature, inputs)))

@@ -35,16 +35,3 @@ class Choices(served.SeveralParts):
             "best": tf.argmax(logits, axis=-1, output_type=tf.int32),
             "probabilities": tf.nn.softmax(logits),
         }
-
-    def probe_parts(self):
-        probes = self.string_probes()
-        for sentence, beginning, endings in zip(*probes.values(), strict=True):
-            yield sentence, [f"{beginning} {ending}" for ending in endings]
-
-    def string_probes(self):
-        texts = [*served.PROBES]
-        return {
-            "sentence": texts,
-            "beginning": [texts[-1], *texts[:-1]],
-            "endings": [texts[:4]] * len(texts),
-        }

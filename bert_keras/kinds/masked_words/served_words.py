@@ -1,22 +1,10 @@
 """Exported pre-trained models: guesses for every `[MASK]` of a text."""
 
-import numpy as np
 import tensorflow as tf
 
 from bert_keras.data import features, tokenization
 from bert_keras.graphs import graph_tokenizer
 from bert_keras.kinds import served
-from bert_keras.labelled import tokenized
-
-_PROBES = (
-    "[MASK]",
-    "The quick [MASK] fox[MASK]s over the lazy [MASK], doesn't it?",
-    "Ein naïver Käfer … ΟΔΥΣΣΕΥΣ[MASK][MASK]Σ \u0301fährt nach İstanbul [mask]!",
-    "日本語と[MASK]がな, 한국어 🙂 \u200b\ufffd\x00\t[MASK",
-    "nothing is hidden",
-    "",
-    "[MASK]" + "long " * 600 + "[MASK]",
-)
 
 
 class MaskedWords(served.DirectAnswers):
@@ -43,11 +31,13 @@ class MaskedWords(served.DirectAnswers):
 
     def __init__(self, trained: served.Trained, *, top_k: int):
         super().__init__(trained)
-        self._top_k = min(top_k, len(self.vocabulary))
+        self.top_k = min(top_k, len(self.vocabulary))
         self._tokens = tf.constant(self.vocabulary.tokens)
 
     def encode(self, text):
-        ids = self._pack(encode_with_masks(text, self._tokenizer, self.vocabulary))
+        ids = self._pack_pairs(
+            encode_with_masks(text, self._tokenizer, self.vocabulary)
+        )
         # No text can spell the id but by `[MASK]` itself.
         places = tf.where(ids["input_ids"] == self.vocabulary.mask_id)
         positions = tf.RaggedTensor.from_value_rowids(
@@ -61,7 +51,7 @@ class MaskedWords(served.DirectAnswers):
         probabilities = tf.nn.softmax(numbers["masked_lm_logits"])
         # An embedding may have more rows than the vocabulary has entries.
         probabilities, best = tf.math.top_k(
-            probabilities[..., : len(self.vocabulary)], self._top_k
+            probabilities[..., : len(self.vocabulary)], self.top_k
         )
         positions = ids["masked_lm_positions"]
         # The first token, [CLS], is never masked.
@@ -73,25 +63,12 @@ class MaskedWords(served.DirectAnswers):
             "probabilities": tf.where(is_mask, probabilities, 0.0),
         }
 
-    def id_probes(self):
-        texts = tokenized.TokenizedTexts.join(
-            tokenization.pack_pair(
-                tokenized.encode_with_masks(text, self.tokenizer),
-                None,
-                max_seq_length=self.max_seq_length,
-                vocabulary=self.vocabulary,
-            )
-            for text in _PROBES
-        )
-        ids = texts.batch(np.arange(len(texts)))
-        is_mask = ids["input_ids"] == self.vocabulary.mask_id
-        counts = is_mask.sum(axis=1)
-        positions = np.zeros((len(texts), counts.max()), np.int32)
-        positions[np.arange(counts.max()) < counts[:, None]] = np.nonzero(is_mask)[1]
-        return ids | {"masked_lm_positions": positions}
-
-    def string_probes(self):
-        return {"text": list(_PROBES)}
+    def expected_outputs(self, answers):
+        """Yields the probabilities of the guesses for each text; `answers` are empty
+        for texts that cannot be asked in Python: without a mask, or too long."""
+        for masks in answers:
+            guesses = [[guess.probability for guess in mask] for mask in masks]
+            yield {"probabilities": guesses} if guesses else {}
 
 
 def encode_with_masks(

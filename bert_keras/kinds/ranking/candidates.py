@@ -121,6 +121,8 @@ def _candidates(
 ) -> Iterator[Candidate]:
     for key, (name, relevance) in names.passages.items():
         passage = row.string(name, key=key)
+        if not passage.strip():
+            raise row.error(f"{name!r} is empty: expected a passage")
         if names.relevance:
             relevance = _relevance(row, names.relevance)
         yield Candidate(passage, relevance, number, row.line)

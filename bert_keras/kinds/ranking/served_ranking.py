@@ -18,6 +18,7 @@ class Rankings(served.SeveralParts):
     passages from 0, the best first.
     """
 
+    record_fields = {"scores": "scores"}
     string_specs = (
         tf.TensorSpec([None], tf.string, "question"),
         tf.TensorSpec([None, None], tf.string, "passages"),
@@ -30,12 +31,3 @@ class Rankings(served.SeveralParts):
         scores = numbers["logits"]
         order = tf.argsort(scores, direction="DESCENDING", stable=True)
         return {"scores": scores, "ranking": order}
-
-    def probe_parts(self):
-        return [(text, served.PROBES) for text in served.PROBES]
-
-    def string_probes(self):
-        return {
-            "question": list(served.PROBES),
-            "passages": [list(served.PROBES)] * len(served.PROBES),
-        }

@@ -126,57 +126,46 @@ def _mistakes(
     return section._replace(text=f"{section.text}\n\n{note}") if wrong else section
 
 
-def _answered(mistake: Mistake) -> str:
-    prediction = mistake.record.prediction
-    return markdown.excerpt(prediction) if prediction else NO_ANSWER
-
-
 _COLUMNS = (
     Column("question", lambda m: markdown.excerpt(m.record.question)),
-    Column("right", lambda m: " / ".join(_distinct(m.record.answers)) or NO_ANSWER),
-    Column("answered", _answered),
+    Column("right", lambda m: _listed(m.record.answers)),
+    Column("answered", lambda m: _listed([*filter(None, [m.record.prediction])])),
     Column("F1", lambda m: f"{100 * m.f1:.1f}"),
     Column("probability", lambda m: markdown.percent(m.record.probability)),
     Column("context", lambda m: context_excerpt(m.record)),
 )
 
 
-def _distinct(texts: Sequence[str]) -> list[str]:
-    """Returns texts without those that differ only in ways that do not count."""
+def _listed(answers: Sequence[str]) -> str:
+    """Returns answers, without those that differ only in ways that do not count."""
     by_meaning: dict[str, str] = {}
-    for text in texts:
-        by_meaning.setdefault(squad_scores.normalize_answer(text), text)
-    return [markdown.excerpt(text) for text in by_meaning.values()]
+    for answer in answers:
+        by_meaning.setdefault(squad_scores.normalize_answer(answer), answer)
+    return " / ".join(map(markdown.excerpt, by_meaning.values())) or NO_ANSWER
 
 
 def context_excerpt(record: AnsweredQuestion) -> str:
-    """Returns the context around the right answer and around the given one. If an
+    """Returns the context around the right answer and around the predicted one. If an
     answer occurs more than once, the two nearest places are shown."""
-    right = _places(record.context, record.answers[:1])
-    given = _places(record.context, [record.prediction])
-    pairs = [(one, other) for one in right or [None] for other in given or [None]]
-    one, other = min(pairs, key=_distance)
-    places = ((one, "strong"), (other, "em"))
-    marks = [markdown.Mark(*place, tag) for place, tag in places if place]
+
+    def distance(pair: tuple[tuple[int, int], tuple[int, int]]) -> int:
+        (start, end), (other_start, other_end) = pair
+        return max(start - other_end, other_start - end, 0)
+
+    right = _places(record.context, "".join(record.answers[:1]))
+    predicted = _places(record.context, record.prediction)
+    if right and predicted:
+        nearest = min(itertools.product(right, predicted), key=distance)
+        right, predicted = nearest[:1], nearest[1:]
+    places = [*((p, "strong") for p in right[:1]), *((p, "em") for p in predicted[:1])]
+    marks = [markdown.Mark(*place, tag) for place, tag in places]
     return markdown.excerpt(record.context, marks)
 
 
-_Place = tuple[int, int]
-
-
-def _places(context: str, texts: Sequence[str]) -> list[_Place]:
-    """Returns places of the first text in the context, as whole words if any."""
-    for text in filter(None, texts):
-        words = re.finditer(rf"(?<!\w){re.escape(text)}(?!\w)", context)
-        anywhere = re.finditer(re.escape(text), context)
-        for matches in (words, anywhere):
-            if found := [m.span() for m in itertools.islice(matches, _MAX_PLACES)]:
-                return found
-    return []
-
-
-def _distance(pair: tuple[_Place | None, _Place | None]) -> int:
-    one, other = pair
-    if one is None or other is None:
-        return 0
-    return max(one[0] - other[1], other[0] - one[1], 0)
+def _places(context: str, text: str) -> Sequence[tuple[int, int]]:
+    """Returns the places of a text in the context, as whole words if any."""
+    pattern, places = re.escape(text), []
+    for whole in (rf"(?<!\w){pattern}(?!\w)", pattern) if text else ():
+        matches = itertools.islice(re.finditer(whole, context), _MAX_PLACES)
+        places = places or [match.span() for match in matches]
+    return places

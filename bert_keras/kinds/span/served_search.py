@@ -15,7 +15,7 @@ into all pairs of the best two columns, first 3 and 4, last 5 and 4:
     length            3 to 5: 3     3 to 4: 2     4 to 5: 2     4 to 4: 1
     score             11            7             10            6
 
-Those of at most `max_answer_length` tokens are candidates.
+Pairs of at most `max_answer_length` tokens are candidates.
 """
 
 from collections.abc import Callable
@@ -24,6 +24,9 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from bert_keras.graphs import graph_windows
+
+_NONE = float("-inf")
+"""Score of an answer that does not exist."""
 
 
 def owners(windows: graph_windows.Windows, num_tokens: tf.Tensor) -> tf.Tensor:
@@ -74,13 +77,21 @@ def find(
 
     Args:
         start_logits: `(num_windows, length)` float32; `end_logits` are the same.
-        tokens: the same shape, int64: the token of all contexts in each column.
-        may_begin: the same shape, bool: tokens that an answer may begin with.
+        tokens: the same shape, int64: for each column, the index of its token among the
+            tokens of all contexts, end to end.
+        may_begin: the same shape, bool: tokens that an answer may begin with;
+            `may_end`, tokens that it may end with, likewise.
         n_best_size: number of first and of last tokens.
         max_answer_length: tokens of an answer at most.
     """
-    first_logits, first = _top(start_logits, may_begin, n_best_size)
-    last_logits, last = _top(end_logits, may_end, n_best_size)
+
+    def top(logits, may_be):
+        """Returns each row's best logits, -inf for none, and their columns."""
+        logits = tf.where(may_be, tf.cast(logits, tf.float64), _NONE)
+        return tf.math.top_k(logits, tf.minimum(n_best_size, tf.shape(logits)[1]))
+
+    first_logits, first = top(start_logits, may_begin)
+    last_logits, last = top(end_logits, may_end)
     length = last[:, tf.newaxis, :] - first[:, :, tf.newaxis] + 1
     scores = first_logits[:, :, tf.newaxis] + last_logits[:, tf.newaxis, :]
     is_span = (length >= 1) & (length <= max_answer_length) & (scores > _NONE)
@@ -93,18 +104,6 @@ def find(
         ),
         scores=tf.boolean_mask(scores, is_span),
     )
-
-
-_NONE = float("-inf")
-
-
-def _top(
-    logits: tf.Tensor, may_be: tf.Tensor, count: int
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the best logits of each row, -inf for none, and their columns; among
-    equals the first."""
-    logits = tf.where(may_be, tf.cast(logits, tf.float64), _NONE)
-    return tf.math.top_k(logits, tf.minimum(count, tf.shape(logits)[1]))
 
 
 class Candidates(NamedTuple):
@@ -128,11 +127,11 @@ def no_candidates() -> Candidates:
 
 
 def keep_best(before: Candidates, new: Candidates, *, n_best_size: int) -> Candidates:
-    """Returns the at most `n_best_size` best candidates of each question, best first.
+    """Returns at most `n_best_size` candidates of each question, the best first.
 
-    A text counts once. Among equals those `before` come first, then in the order given.
-    Candidates may come in any number of parts: a text that is not among the best of its
-    part is not among the best of all.
+    A text counts once. Of equal ones, those `before` come first, then those that are
+    first among `new`. Candidates may come in any number of parts, because a text that
+    is not among the best of its part is not among the best of all.
     """
     both = Candidates(*(tf.concat(pair, 0) for pair in zip(before, new, strict=True)))
     both = _take(both, tf.argsort(both.scores, direction="DESCENDING", stable=True))
@@ -153,12 +152,12 @@ def _take(candidates: Candidates, places: tf.Tensor) -> Candidates:
 
 
 def fingerprinter(code_points: tf.RaggedTensor) -> Callable[..., tf.Tensor]:
-    """Makes numbers that are equal for equal texts of one context.
+    """Returns a function that gives equal texts of one context the same number.
 
     The texts themselves could be as long as all contexts together, for each of hundreds
-    of candidates. A number is a polynomial of the characters modulo 2 ** 64, as sums
-    over all characters up to each place; different texts have equal numbers about once
-    in 1e19.
+    of candidates. The number is a polynomial of the characters modulo 2 ** 64, computed
+    from sums over all characters up to each place. Different texts get the same number
+    about once in 1e19.
 
     `code_points` of contexts are `(batch_size, None)` int32. The returned function
     takes `examples` (int64), `starts` and `ends` (int32, characters of a context), each
@@ -174,7 +173,7 @@ def fingerprinter(code_points: tf.RaggedTensor) -> Callable[..., tf.Tensor]:
     def fingerprint(examples, starts, ends):
         first = tf.gather(first_characters, examples)
         begin, end = first + starts, first + ends
-        # As if all began at the same place.
+        # Multiplied as if all texts began at the same place.
         text = (tf.gather(sums, end) - tf.gather(sums, begin)) * tf.gather(
             powers, num_characters - begin
         )

@@ -44,16 +44,12 @@ def score_answer(
         right = [answer for answer in right if answer] or [""]
         if not predicted:
             return Score(*[float("" in right)] * 2)
-    return Score(
-        exact=float(predicted in right),
-        f1=max(_f1(predicted.split(), answer.split()) for answer in right),
-    )
-
-
-def _f1(predicted: list[str], right: list[str]) -> float:
-    common = collections.Counter(predicted) & collections.Counter(right)
-    num_same = sum(common.values())
-    return 2 * num_same / (len(predicted) + len(right)) if num_same else 0.0
+    best, words = 0.0, predicted.split()
+    for answer in map(str.split, right):
+        common = collections.Counter(words) & collections.Counter(answer)
+        if num_same := sum(common.values()):
+            best = max(best, 2 * num_same / (len(words) + len(answer)))
+    return Score(exact=float(predicted in right), f1=best)
 
 
 def score_each(
@@ -91,8 +87,8 @@ def scores(
         exact, f1, total = _mean(each.values())
         return {"exact_match": exact, "f1": f1, "total": total, **counts}
     found: dict[str, float] = {}
-    for prefix, wanted in (("", (True, False)), ("HasAns_", (1,)), ("NoAns_", (0,))):
-        chosen = [each[id] for id, answers in gold.items() if bool(answers) in wanted]
+    for prefix, groups in (("", (True, False)), ("HasAns_", (1,)), ("NoAns_", (0,))):
+        chosen = [each[id] for id, answers in gold.items() if bool(answers) in groups]
         if chosen:
             exact, f1, total = _mean(chosen)
             found |= {f"{prefix}exact": exact, f"{prefix}f1": f1}

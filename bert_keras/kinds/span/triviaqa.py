@@ -44,17 +44,17 @@ def read_triviaqa(
         question = squad.field(node, "Question", str, place)
         question_id = squad.field(node, "QuestionId", str, place)
         names = _answer_names(node, place) if has_answers else []
-        pattern = _pattern(names)
         for document, name in _documents(node, files.path(evidence), place):
             pair_id = f"{question_id}--{name}"
             context = _read_document(document, max_words)
-            answers = () if context is None else _answers(names, pattern, context)
             if context is None:
                 skipped.append(f"{pair_id}: there is no {document}")
             elif pair_id not in questions:
-                found = squad.Question(pair_id, question, context, answers)
-                questions[pair_id] = found
-                if has_answers and not found.has_place:
+                row = squad.Question(
+                    pair_id, question, context, _answers(names, context)
+                )
+                questions[pair_id] = row
+                if has_answers and not row.has_place:
                     skipped.append(f"{pair_id}: the text does not name an answer")
     if not questions:
         raise InputError(
@@ -62,12 +62,7 @@ def read_triviaqa(
             f"{', '.join(skipped[:1]) or 'none lists one'}): give the folder that has "
             "wikipedia/ and web/, or read more words of each document"
         )
-    return squad.QuestionSet(
-        questions=tuple(questions.values()),
-        has_impossible=False,
-        num_repaired_answers=0,
-        skipped=tuple(skipped),
-    )
+    return squad.QuestionSet(tuple(questions.values()), False, skipped=tuple(skipped))
 
 
 def _documents(node: Any, evidence: Path, place: str) -> Iterator[tuple[Path, str]]:
@@ -107,8 +102,8 @@ def _read_document(path: Path, max_words: int) -> str | None:
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: byte {error.start}: not UTF-8") from None
     # Possessive: nothing is tried twice, however long a document is.
-    found = re.match(rf"(?:\s*+\S++){{0,{max_words}}}+", content)
-    return found[0] if found else ""
+    beginning = re.match(rf"(?:\s*+\S++){{0,{max_words}}}+", content)
+    return beginning[0] if beginning else ""
 
 
 def _answer_names(node: Any, place: str) -> list[str]:
@@ -122,24 +117,16 @@ def _answer_names(node: Any, place: str) -> list[str]:
         if not isinstance(name, str):
             raise InputError(f"{place}: expected names that are strings, got {name!r}")
     # Articles and signs alone would be found in any text.
-    kept = {name.strip() for name in names if squad_scores.normalize_answer(name)}
-    return sorted(kept, key=lambda name: (-len(name), name))
+    distinct = {name.strip() for name in names if squad_scores.normalize_answer(name)}
+    return sorted(distinct, key=lambda name: (-len(name), name))
 
 
-def _pattern(names: list[str]) -> re.Pattern[str] | None:
-    """Returns a pattern of any name as whole words, in any case; of two names that
-    begin at one place, the first wins."""
-    if not names:
-        return None
+def _answers(names: list[str], context: str) -> tuple[squad.Answer, ...]:
+    """Returns the first answer that is named, with its place; then all other names. A
+    name is found as whole words, in any case; of two at one place, the first wins."""
     alternatives = "|".join(map(re.escape, names))
-    return re.compile(rf"(?<!\w)(?:{alternatives})(?!\w)", re.IGNORECASE)
-
-
-def _answers(
-    names: list[str], pattern: re.Pattern[str] | None, context: str
-) -> tuple[squad.Answer, ...]:
-    """Returns the first answer that is named, with its place; then all other names."""
-    match = pattern and pattern.search(context)
+    pattern = rf"(?<!\w)(?:{alternatives})(?!\w)"
+    match = re.search(pattern, context, re.IGNORECASE) if names else None
     if not match:
         return tuple(squad.Answer(name, None) for name in names)
     named = squad.Answer(match[0], match.start())

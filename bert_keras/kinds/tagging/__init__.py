@@ -65,13 +65,10 @@ class Tagging(Labelled):
 
         def read(example, number):
             if isinstance(example, str):
-                sentence = ner.of_text(example, number, number)
-            else:
-                words = python_examples.strings(example)
-                sentence = ner.Sentence(words, None, number, number)
-            if not sentence.words:
+                return ner.of_text(example, number, number)
+            if not (words := python_examples.strings(example)):
                 raise ValueError
-            return sentence
+            return ner.Sentence(words, None, number, number)
 
         expected = "a string, or a list of words"
         fields = python_examples.read(examples, read, expected=expected)

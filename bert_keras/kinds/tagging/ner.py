@@ -101,7 +101,18 @@ def _read_columns(path: Path, has_tags: bool) -> Iterator[Sentence]:
             document += sum(row[0] == DOCUMENT_START for row in block)
             continue
         for line, row in zip(lines, block, strict=True):
-            _check_row(row, num_columns, has_tags, place=f"{path}: line {line}")
+            place = f"{path}: line {line}"
+            if len(row) != num_columns:
+                raise InputError(
+                    f"{place}: expected {num_columns} columns as in the lines before, "
+                    f"got {len(row)}; texts go as JSON lines of {character_spans.FORM}"
+                )
+            if has_tags and num_columns < 2:
+                raise InputError(
+                    f"{place}: expected a word and its tag, got {row[0]!r}"
+                )
+            if has_tags:
+                _check_tag(row[-1], place=place)
         yield Sentence(
             words=tuple(row[0] for row in block),
             tags=tuple(row[-1] for row in block) if has_tags else None,
@@ -109,19 +120,6 @@ def _read_columns(path: Path, has_tags: bool) -> Iterator[Sentence]:
             line=lines[0],
         )
         document += not has_documents
-
-
-def _check_row(row: list[str], num_columns: int, has_tags: bool, *, place: str) -> None:
-    if len(row) != num_columns:
-        raise InputError(
-            f"{place}: expected {num_columns} columns as in the lines before, got "
-            f"{len(row)}; texts go as JSON lines of {character_spans.FORM}"
-        )
-    if not has_tags:
-        return
-    if num_columns < 2:
-        raise InputError(f"{place}: expected a word and its tag, got {row[0]!r}")
-    _check_tag(row[-1], place=place)
 
 
 def _read_jsonl(path: Path, has_tags: bool) -> Iterator[Sentence]:

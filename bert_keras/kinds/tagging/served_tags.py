@@ -1,19 +1,22 @@
 """Exported taggers: the entities of a text, or a tag for each word of sentences.
 
-Words are end to end, sentence after sentence, and so are pieces. In the graph, two
-sentences of three words become, in windows of 6 pieces,
+Words are end to end, sentence after sentence, and so are their pieces. Two sentences of
+three words, of which each fits into a window:
 
     sentences       0      0      0      1      1      1
-    words           Ada    met    Eve    New    York   .
-    pieces          a ##da met    Eve    New    York   .
+    spelled         Ada    met    Eve    New    York   .
+    pieces          A ##da met    Eve    New    York   .
     starts          0      2      3      4      5      6     (and 7, the end)
-    label_ids       B-PER  O      I-PER  I-LOC  I-LOC  O
-    is_in_entity    yes    no     yes    yes    yes    no
+    window          0      0      0      1      1      1
+    positions       1      3      4      1      2      3     (after [CLS])
+    best label      B-PER  O      I-PER  I-LOC  I-LOC  O
+    types           PER           PER    LOC    LOC
     begins_entity   yes    no     yes    yes    no     no
+    tags            B-PER  O      B-PER  B-LOC  I-LOC  O
     entity          0             1      2      2
 
-An `I-` after another type, another sentence or `O` begins an entity, as in
-`tag_schemes.to_iob2`.
+A position is `1 + starts[word] - starts[first word of the window]`. An `I-` after
+another type, another sentence or `O` begins an entity, as in `tag_schemes.to_iob2`.
 """
 
 from collections.abc import Sequence
@@ -26,13 +29,7 @@ import tensorflow as tf
 from bert_keras.core.errors import InputError
 from bert_keras.graphs import graph_tokenizer, graph_windows
 from bert_keras.kinds import served
-from bert_keras.kinds.tagging import (
-    dataset,
-    ner,
-    ner_windows,
-    served_windows,
-    tag_schemes,
-)
+from bert_keras.kinds.tagging import served_windows, tag_schemes
 
 WORDS = "words"
 """Signature for sentences given as words."""
@@ -65,9 +62,10 @@ class Tags(served.ServedModel):
     `network.BertTagger`.
 
     Without documents, a sentence has no context. Long ones go through windows, as in
-    `ner_windows.tokenize`. Of plain labels but `O`, equal ones in a row are one
-    entity.
+    `ner_windows.tokenize`.
     """
+
+    string_specs = (tf.TensorSpec([None], tf.string, "text"),)
 
     def __init__(self, trained: served.Trained):
         if trained.task.labels is None:
@@ -84,11 +82,10 @@ class Tags(served.ServedModel):
         self._split = graph_tokenizer.WordSplitter()
 
     def signatures(self):
-        text = tf.TensorSpec([None], tf.string, "text")
         padded_words = tf.TensorSpec([None, None], tf.string, "words")
         document = tf.TensorSpec([None], tf.string, "document")
         signatures = {
-            served.STRINGS: served.Signature(self.find_entities, (text,)),
+            served.STRINGS: served.Signature(self.find_entities, self.string_specs),
             WORDS: served.Signature(self.tag_words, (padded_words,)),
             served.IDS: self.numbers_signature(),
         }
@@ -100,24 +97,28 @@ class Tags(served.ServedModel):
     def tag_words(
         self, padded: tf.Tensor, document: tf.Tensor | None = None
     ) -> dict[str, tf.Tensor]:
-        places = tf.where(padded != "")
+        # 1. Put the words of all sentences end to end.
+        places, shape = tf.where(padded != ""), tf.shape(padded, tf.int64)
         sentences = places[:, 0]
-        shape = tf.shape(padded, tf.int64)
         spelled = tf.RaggedTensor.from_value_rowids(
             tf.gather_nd(padded, places), sentences, nrows=shape[0], validate=False
         )
-        documents = None if document is None else _number(document)
+        # 2. Number the documents: equal names in a row are one. The first name is not
+        # new, and without any sentence there is none.
+        documents = None
+        if document is not None:
+            is_new = [document[:1] != document[:1], document[1:] != document[:-1]]
+            documents = tf.cumsum(tf.cast(tf.concat(is_new, 0), tf.int64))
+        # 3. Tag them, and put the tags where the words were.
         logits = self._logits(spelled.values, spelled.row_lengths(), documents)
-        tagged = _tag(logits, sentences, self.labels)
-        names = tf.constant([*self.labels, *map(_as_begin, self.labels)])
-        is_begin = tf.cast(tagged.begins_entity, tf.int32)
-        tags = tf.gather(names, tagged.label_ids + len(self.labels) * is_begin)
+        tagged = tag(logits, sentences, self.labels)
         return {
-            "tags": tf.scatter_nd(places, tags, shape),
+            "tags": tf.scatter_nd(places, tagged.tags, shape),
             "probability": tf.scatter_nd(places, tagged.probabilities, shape),
         }
 
     def find_entities(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        # 1. Find the words of all texts, and tag them.
         code_points = graph_tokenizer.decode(text)
         starts, ends = self._split(code_points)
         sentences = starts.value_rowids()
@@ -125,30 +126,33 @@ class Tags(served.ServedModel):
             code_points, sentences, starts.values, ends.values
         )
         logits = self._logits(spelled, starts.row_lengths())
-        tagged = _tag(logits, sentences, self.labels)
-        first, last, probabilities = _entities(tagged)
+        tagged = tag(logits, sentences, self.labels)
+        # 2. Describe each entity by its first and last word.
+        first, last, probabilities = join_entities(tagged)
         sentence = tf.gather(sentences, first)
         start = tf.gather(starts.values, first)
         end = tf.gather(ends.values, last)
-        types = tf.constant([_marked(label)[2:] for label in self.labels])
         columns = {
             "entity": graph_tokenizer.cut(code_points, sentence, start, end),
-            "type": tf.gather(types, tf.gather(tagged.label_ids, first)),
+            "type": tf.gather(tagged.types, first),
             "start": tf.cast(start, tf.int32),
             "end": tf.cast(end, tf.int32),
             "probability": probabilities,
         }
+        # 3. Give each text a row of entities.
+        num_texts = tf.size(text, tf.int64)
+        num_entities = tf.math.bincount(
+            tf.cast(sentence, tf.int32), minlength=tf.size(text), dtype=tf.int32
+        )
+        longest = tf.reduce_max(tf.concat([num_entities, [1]], 0))
+        shape = tf.stack([num_texts, tf.cast(longest, tf.int64)])
         rows = {
             name: tf.RaggedTensor.from_value_rowids(
-                values, sentence, nrows=tf.size(text, tf.int64), validate=False
-            )
+                values, sentence, nrows=num_texts, validate=False
+            ).to_tensor(shape=shape)
             for name, values in columns.items()
         }
-        num_entities = rows["start"].row_lengths()
-        num_columns = tf.reduce_max(tf.concat([num_entities, [1]], 0))
-        shape = tf.stack([tf.size(text, tf.int64), num_columns])
-        padded = {name: values.to_tensor(shape=shape) for name, values in rows.items()}
-        return {"num_entities": tf.cast(num_entities, tf.int32), **padded}
+        return {"num_entities": num_entities, **rows}
 
     def _logits(
         self,
@@ -161,21 +165,39 @@ class Tags(served.ServedModel):
         `spelled` are `(num_words,)` strings, sentence after sentence, and `num_words`
         `(batch_size,)` int64; `documents` are as for `served_windows.cut_windows`.
         """
+        # 1. Cut each word into pieces; one of control characters only is unknown.
         max_pieces = self.max_seq_length - 2
         pieces = self._tokenizer(spelled)[:, :max_pieces]
-        # A word of control characters only.
         is_unknown = tf.cast(pieces.row_lengths() == 0, tf.int64)
         unknown = graph_tokenizer.repeat(self.vocabulary.unk_id, is_unknown)
         pieces = tf.concat([pieces, unknown], axis=1)
         starts = pieces.row_splits
+        # 2. Cut the sentences into windows, of which each answers for its own words.
         windows = served_windows.cut_windows(
             num_words, starts, max_pieces=max_pieces, documents=documents
         )
 
         def read(rows, logits):
-            of_rows = served_windows.Windows(*(tf.gather(v, rows) for v in windows))
-            return tf.concat([logits, self._read(of_rows, pieces, starts)], 0)
+            here = served_windows.Windows(*(tf.gather(v, rows) for v in windows))
+            first_pieces = tf.gather(starts, here.begins)
+            tokens = tf.ragged.range(first_pieces, tf.gather(starts, here.ends))
+            ids = self._pack_pairs(
+                tokens.with_values(tf.gather(pieces.values, tokens.values))
+            )
+            own = tf.ragged.range(here.own_begins, here.own_ends)
+            window = own.value_rowids()
+            positions = 1 + tf.gather(starts, own.values)
+            positions -= tf.gather(first_pieces, window)
+            if self.has_places:
+                # The network answers for words; a word is found by its number.
+                places = own.with_values(tf.cast(positions, tf.int32))
+                ids["word_positions"] = places.to_tensor()
+                positions = own.values - tf.gather(here.own_begins, window)
+            of_windows = self.compute(ids)["logits"]
+            of_words = tf.gather_nd(of_windows, tf.stack([window, positions], axis=1))
+            return tf.concat([logits, of_words], 0)
 
+        # 3. Read the windows; their own words in order are all words.
         return graph_windows.fold(
             read,
             tf.zeros([0, len(self.labels)]),
@@ -183,195 +205,79 @@ class Tags(served.ServedModel):
             windows_at_once=self.windows_at_once,
         )
 
-    def _read(
-        self,
-        windows: served_windows.Windows,
-        pieces: tf.RaggedTensor,
-        starts: tf.Tensor,
-    ) -> tf.Tensor:
-        """Returns the logits of the own words of some windows, one after another."""
-        first_pieces = tf.gather(starts, windows.begins)
-        tokens = tf.ragged.range(first_pieces, tf.gather(starts, windows.ends))
-        ids = self._pack(tokens.with_values(tf.gather(pieces.values, tokens.values)))
-        own = tf.ragged.range(windows.own_begins, windows.own_ends)
-        rows = own.value_rowids()
-        # After [CLS].
-        positions = 1 + tf.gather(starts, own.values) - tf.gather(first_pieces, rows)
+    def encode(self, text):
+        """Makes ids of a text as one sentence, whose words are single pieces."""
+        ids = self._pack_pairs(self._tokenizer(text))
         if self.has_places:
-            places = own.with_values(tf.cast(positions, tf.int32))
-            ids["word_positions"] = places.to_tensor()
-            positions = own.values - tf.gather(windows.own_begins, rows)
-        return tf.gather_nd(
-            self.compute(ids)["logits"], tf.stack([rows, positions], axis=1)
-        )
+            places = tf.cumsum(ids["input_mask"], axis=1)
+            num_tokens = tf.reduce_sum(ids["input_mask"], axis=1, keepdims=True)
+            ids["word_positions"] = tf.where(places < num_tokens, places, 0)
+        return ids
 
-    def id_probes(self):
-        return self._python_batch(self._python_words(_probe_sentences()))
-
-    def probes(self):
-        sentences = _probe_sentences()
-        logits = self._python_logits(sentences)
-        words = served.Probe(WORDS, *_of_words(sentences, logits))
-        probes = [words, self._text_probe(sentences, logits), self.numbers_probe()]
-        if self.has_documents:
-            # Of two sentences each.
-            sentences = [s._replace(document=s.document // 2) for s in sentences]
-            inputs, wanted = _of_words(
-                sentences, self._python_logits(sentences, document_context=True)
-            )
-            names = np.array([str(sentence.document) for sentence in sentences], "O")
-            inputs["document"] = names
-            probes.append(served.Probe(DOCUMENTS, inputs, wanted))
-        return probes
-
-    def _text_probe(
-        self, sentences: Sequence[ner.Sentence], logits: np.ndarray
-    ) -> served.Probe:
-        """Returns a probe of the texts whose tags, and so all entities, are clear."""
-        num_words = [len(sentence.words) for sentence in sentences]
-        sentence_of = np.repeat(np.arange(len(sentences)), num_words)
-        unclear = {*sentence_of[_margins(logits) < served.CLEAR_CUT].tolist()}
-        labels = tuple(map(_marked, self.labels))
-        answers = dataset.TaggingAnswers(
-            sentences=sentences, word_logits=logits, labels=labels
-        )
-        records = [
-            record
-            for number, record in enumerate(answers.records())
-            if number not in unclear
-        ]
-        counts = [len(record.entities) for record in records]
-        entities = [entity for record in records for entity in record.entities]
-        wanted = {
-            name: _padded(
-                counts, np.array([getattr(entity, name) for entity in entities])
-            )
-            for name in ("start", "end", "probability")
-        }
-        wanted["num_entities"] = np.array(counts, np.int32)
-        texts = np.array([record.text for record in records], "O")
-        return served.Probe(served.STRINGS, {"text": texts}, wanted)
-
-    def _python_words(
-        self, sentences: Sequence[ner.Sentence], *, document_context: bool = False
-    ) -> ner_windows.TokenizedWords:
-        return ner_windows.tokenize(
-            sentences,
-            self.tokenizer,
-            max_seq_length=self.max_seq_length,
-            document_context=document_context,
-            has_places=self.has_places,
-        )
-
-    def _python_logits(
-        self, sentences: Sequence[ner.Sentence], *, document_context: bool = False
-    ) -> np.ndarray:
-        """Returns `(num_words, num_labels)`, sentence after sentence."""
-        words = self._python_words(sentences, document_context=document_context)
-        return self._python_numbers(words)["logits"]
+    def expected_outputs(self, answers):
+        # The probability of the best tag less that of the second; with a column of 0,
+        # for a model of a single label.
+        probabilities = scipy.special.softmax(answers.word_logits, axis=-1)
+        ranked = np.sort(np.pad(probabilities, [(0, 0), (1, 0)]), axis=-1)
+        is_clear = iter(ranked[:, -1] - ranked[:, -2] >= self.clear_cut)
+        for record in answers.records():
+            if all([next(is_clear) for _ in record.words]):
+                columns = {
+                    name: [getattr(entity, name) for entity in record.entities]
+                    for name in ("start", "end", "probability")
+                }
+                yield {"num_entities": len(record.entities), **columns}
+            else:
+                yield {}
 
 
-class _Tagged(NamedTuple):
+class Tagged(NamedTuple):
     """The words of a batch with their tags, `(num_words,)` each."""
 
-    label_ids: tf.Tensor
-    """int32."""
+    tags: tf.Tensor
+    """Strings, IOB as IOB2."""
+    types: tf.Tensor
+    """Strings: types of entities; "" outside of them."""
     probabilities: tf.Tensor
-    """float32, probability of the label."""
+    """float32, probability of the tag."""
     begins_entity: tf.Tensor
-    is_in_entity: tf.Tensor
+    """bool."""
 
 
-def _tag(logits: tf.Tensor, sentences: tf.Tensor, labels: Sequence[str]) -> _Tagged:
-    """Returns the most probable tags, and beginnings of entities, see `_marked`."""
-    label_ids = tf.argmax(logits, axis=-1, output_type=tf.int32)
+def tag(logits: tf.Tensor, sentences: tf.Tensor, labels: Sequence[str]) -> Tagged:
+    """Chooses the most probable labels of words, and finds where entities begin;
+    `sentences` are `(num_words,)` numbers, ascending."""
+    label_ids = tf.argmax(logits, axis=-1)
 
-    def of_labels(values):
+    def of_words(values):
         return tf.gather(tf.constant(values), label_ids)
 
-    marked = [_marked(label) for label in labels]
-    types = [label[2:] for label in marked]
-    type_ids = of_labels([types.index(name) for name in types])
-    is_begin = of_labels([label.startswith(tag_schemes.BEGINS) for label in marked])
-    is_end = of_labels([label.startswith(tag_schemes.ENDS) for label in marked])
-    is_in_entity = of_labels([name != "" for name in types])
-    continues_type = _shift(type_ids, -1) == type_ids
-    continues_sentence = _shift(sentences, -1) == sentences
-    continues = continues_type & continues_sentence & ~_shift(is_end, False)
-    return _Tagged(
-        label_ids=label_ids,
+    def before(values, first):
+        return tf.concat([tf.constant([first], values.dtype), values], 0)[:-1]
+
+    marked = [*map(tag_schemes.as_entity_tag, labels)]
+    types = of_words([label[2:] for label in marked])
+    is_begin = of_words([label.startswith(tag_schemes.BEGINS) for label in marked])
+    is_end = of_words([label.startswith(tag_schemes.ENDS) for label in marked])
+    continues = (before(types, "") == types) & (before(sentences, -1) == sentences)
+    continues &= ~before(is_end, False)
+    begins_entity = (types != "") & (is_begin | ~continues)
+    as_begins = [f"B-{x[2:]}" if x.startswith("I-") else x for x in labels]
+    return Tagged(
+        tags=tf.where(begins_entity, of_words(as_begins), of_words([*labels])),
+        types=types,
         probabilities=tf.reduce_max(tf.nn.softmax(logits), axis=-1),
-        begins_entity=is_in_entity & (is_begin | ~continues),
-        is_in_entity=is_in_entity,
+        begins_entity=begins_entity,
     )
 
 
-def _shift(values: tf.Tensor, first: int | bool) -> tf.Tensor:
-    """Returns the value before each, and `first` before the first."""
-    return tf.concat([tf.constant([first], values.dtype), values], 0)[:-1]
-
-
-def _entities(tagged: _Tagged) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def join_entities(tagged: Tagged) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns first word, last word and mean probability of each entity."""
-    words_in = tf.where(tagged.is_in_entity)[:, 0]
-    begins = tf.gather(tagged.begins_entity, words_in)
+    words = tf.where(tagged.types != "")[:, 0]
+    begins = tf.gather(tagged.begins_entity, words)
     entity = tf.cumsum(tf.cast(begins, tf.int32)) - 1
     return (
-        tf.boolean_mask(words_in, begins),
-        tf.math.segment_max(words_in, entity),
-        tf.math.segment_mean(tf.gather(tagged.probabilities, words_in), entity),
+        tf.boolean_mask(words, begins),
+        tf.math.segment_max(words, entity),
+        tf.math.segment_mean(tf.gather(tagged.probabilities, words), entity),
     )
-
-
-def _marked(label: str) -> str:
-    """Returns a label that marks entities; of plain ones, equal ones in a row do."""
-    is_plain = label != tag_schemes.OUTSIDE and not tag_schemes.PREFIXED.fullmatch(
-        label
-    )
-    return f"I-{label}" if is_plain else label
-
-
-def _as_begin(label: str) -> str:
-    return f"B-{label[2:]}" if label.startswith("I-") else label
-
-
-def _number(documents: tf.Tensor) -> tf.Tensor:
-    """Numbers strings, `(batch_size,)` int64, ascending; equal ones in a row share
-    one."""
-    # The first is not new; without any there is none.
-    changes = tf.concat(
-        [documents[:1] != documents[:1], documents[1:] != documents[:-1]], 0
-    )
-    return tf.cumsum(tf.cast(changes, tf.int64))
-
-
-def _probe_sentences() -> list[ner.Sentence]:
-    return [ner.of_text(text, row, 0) for row, text in enumerate(served.PROBES)]
-
-
-def _of_words(
-    sentences: Sequence[ner.Sentence], logits: np.ndarray
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Returns words to ask for, and the probabilities of their tags."""
-    words = np.array([word for s in sentences for word in s.words], "O")
-    best = scipy.special.softmax(logits, axis=-1).max(axis=-1)
-    counts = [len(sentence.words) for sentence in sentences]
-    return {"words": _padded(counts, words, "")}, {"probability": _padded(counts, best)}
-
-
-def _padded(
-    counts: Sequence[int], values: np.ndarray, padding: float | str = 0.0
-) -> np.ndarray:
-    """Puts values, end to end, into rows of `counts`, with one column at least."""
-    is_there = np.arange(max(1, *counts)) < np.array(counts)[:, None]
-    rows = np.full(is_there.shape, padding, values.dtype)
-    rows[is_there] = values
-    return rows
-
-
-def _margins(logits: np.ndarray) -> np.ndarray:
-    """Returns `(num_words,)`: probability of the best tag less that of the second."""
-    probabilities = scipy.special.softmax(logits, axis=-1)
-    # With a column of 0, for a model of a single label.
-    ranked = np.sort(np.pad(probabilities, [(0, 0), (1, 0)]), axis=-1)
-    return ranked[:, -1] - ranked[:, -2]

@@ -94,12 +94,17 @@ class Entity(NamedTuple):
     """After the last word."""
 
 
+def as_entity_tag(tag: str) -> str:
+    """Returns a tag with a prefix: a plain one but `O` is inside of an entity, so that
+    equal plain tags in a row are one entity."""
+    is_plain = tag != OUTSIDE and not PREFIXED.fullmatch(tag)
+    return f"I-{tag}" if is_plain else tag
+
+
 def entities(tags: Sequence[str]) -> list[Entity]:
-    """Returns the entities of a sentence, as `conlleval` reads them. With plain tags
-    each word is one, but for `O`."""
-    if scheme_of(tags) == "plain":
-        words = enumerate(tags)
-        return [Entity(tag, word, word + 1) for word, tag in words if tag != OUTSIDE]
+    """Returns the entities of a sentence, as `conlleval` reads them; for plain tags see
+    `as_entity_tag`."""
+    tags = in_bioes(map(as_entity_tag, tags))
     # seqeval gives the last word, not the one after it.
-    spans = sequence_labeling.get_entities(in_bioes(tags))
+    spans = sequence_labeling.get_entities(tags)
     return [Entity(name, start, last + 1) for name, start, last in spans]

@@ -19,18 +19,17 @@ NO_ENTITY = "no entity"
 """Placeholder for an entity that was missed or invented."""
 
 MAX_LISTED_MISTAKES = 8
-"""Mistakes, or entities found, to list for one sentence."""
-
+"""Mistakes, or predicted entities, to list for one sentence."""
 
 NUM_SAMPLES = 8
-"""Sentences to show with the entities that were found in them."""
+"""Sentences to show with the entities that were predicted in them."""
 
 
 class Pair(NamedTuple):
-    """A right entity and the one found in its place; `None`: none."""
+    """A right entity and the one predicted in its place; `None`: there is none."""
 
     right: Entity | None
-    found: Entity | None
+    predicted: Entity | None
 
     @property
     def types(self) -> list[str]:
@@ -39,12 +38,12 @@ class Pair(NamedTuple):
     @property
     def kind(self) -> str:
         """Returns one of `KINDS`."""
-        if self.found is None:
+        if self.predicted is None:
             return "missed"
         if self.right is None:
             return "invented"
-        has_bounds = self.right[1:] == self.found[1:]
-        if self.right.type == self.found.type:
+        has_bounds = self.right[1:] == self.predicted[1:]
+        if self.right.type == self.predicted.type:
             return "right" if has_bounds else "other bounds"
         return "other type" if has_bounds else "other type and bounds"
 
@@ -60,13 +59,13 @@ KINDS = (
 
 
 def pair_entities(record: TaggedSentence) -> list[Pair]:
-    """Pairs right entities with the found ones that share most words with them. Each
-    entity is in one pair; pairs are in the order of the sentence."""
+    """Pairs right entities with the predicted ones that share most words with them.
+    Each entity is in one pair; pairs are in the order of the sentence."""
     right = tag_schemes.entities(record.labels)
-    found = tag_schemes.entities(record.prediction)
+    predicted = tag_schemes.entities(record.prediction)
     place_of_word = {
         word: place
-        for place, entity in enumerate(found)
+        for place, entity in enumerate(predicted)
         for word in range(entity.start, entity.end)
     }
     shared = collections.Counter(
@@ -75,27 +74,41 @@ def pair_entities(record: TaggedSentence) -> list[Pair]:
         for word in range(entity.start, entity.end)
         if word in place_of_word
     )
-    partner: dict[int, int] = {}
-    taken: set[int] = set()
+    partners: dict[int, int] = {}
     for one, other in sorted(shared, key=lambda pair: (-shared[pair], pair)):
-        if one not in partner and other not in taken:
-            partner[one] = other
-            taken.add(other)
+        if one not in partners and other not in partners.values():
+            partners[one] = other
     pairs = [
-        Pair(entity, found[partner[place]] if place in partner else None)
+        Pair(entity, predicted[partners[place]] if place in partners else None)
         for place, entity in enumerate(right)
     ]
-    pairs += [Pair(None, e) for place, e in enumerate(found) if place not in taken]
-    return sorted(pairs, key=lambda pair: (pair.right or pair.found).start)
+    alone = {*range(len(predicted))} - {*partners.values()}
+    pairs += [Pair(None, predicted[place]) for place in sorted(alone)]
+    return sorted(pairs, key=lambda pair: (pair.right or pair.predicted).start)
 
 
 def describe(records: Sequence[TaggedSentence]) -> list[sections.Section]:
-    right, found = (
+    right, predicted = (
         [tag for record in records for tag in getattr(record, name)]
         for name in ("labels", "prediction")
     )
-    if tag_schemes.scheme_of([*right, *found]) == "plain":
-        return _describe_plain(right, found)
+    tags = {*right, *predicted}
+    if tag_schemes.scheme_of(tags) == "plain":
+        # Tags that mark no entities are compared word by word.
+        each = right, predicted, sorted(tags)
+        return [
+            sections.confusion_section(
+                confusion.confusion(*each),
+                title="Confusion of tags",
+                name="confusion_of_tags",
+            ),
+            sections.scores_section(
+                confusion.class_scores(*each),
+                title="Precision, recall and F1 by tag",
+                name="scores_by_tag",
+                class_word="tag",
+            ),
+        ]
     pairs = [pair_entities(record) for record in records]
     flat = [pair for of_sentence in pairs for pair in of_sentence]
     types = sorted({e.type for pair in flat for e in pair if e is not None})
@@ -115,46 +128,26 @@ def describe(records: Sequence[TaggedSentence]) -> list[sections.Section]:
     ]
 
 
-def _describe_plain(
-    right: Sequence[str], found: Sequence[str]
-) -> list[sections.Section]:
-    """Returns the parts for tags that mark no entities, word by word."""
-    tags = sorted({*right, *found})
-    return [
-        sections.confusion_section(
-            confusion.confusion(right, found, tags),
-            title="Confusion of tags",
-            name="confusion_of_tags",
-        ),
-        sections.scores_section(
-            confusion.class_scores(right, found, tags),
-            title="Precision, recall and F1 by tag",
-            name="scores_by_tag",
-            class_word="tag",
-        ),
-    ]
-
-
 def type_scores(
     pairs: Iterable[Pair], types: Sequence[str]
 ) -> list[confusion.ClassScore]:
     """Returns scores of each type by whole entities, as by `conlleval`."""
     rows: list[tuple[str, str]] = []
     for pair in pairs:
-        right, found = pair.types
-        # With other bounds, the right entity was missed and the other one invented.
-        is_right = pair.kind == "right"
-        rows += (
-            [(right, found)] if is_right else [(right, NO_ENTITY), (NO_ENTITY, found)]
-        )
-    right, found = zip(*rows, strict=True)
-    return confusion.class_scores(right, found, [*types, NO_ENTITY])[:-1]
+        right, predicted = pair.types
+        if pair.kind == "right":
+            rows.append((right, predicted))
+        else:
+            # With other bounds, the right one was missed and the other one invented.
+            rows += [(right, NO_ENTITY), (NO_ENTITY, predicted)]
+    columns = zip(*rows, strict=True)
+    return confusion.class_scores(*columns, [*types, NO_ENTITY])[:-1]
 
 
 def _confusion(pairs: Sequence[Pair], types: Sequence[str]) -> sections.Section:
-    right, found = zip(*(pair.types for pair in pairs), strict=True)
+    columns = zip(*(pair.types for pair in pairs), strict=True)
     section = sections.confusion_section(
-        confusion.confusion(right, found, [*types, NO_ENTITY]),
+        confusion.confusion(*columns, [*types, NO_ENTITY]),
         title="Confusion of types",
         name="confusion_of_types",
     )
@@ -172,13 +165,13 @@ def _confusion(pairs: Sequence[Pair], types: Sequence[str]) -> sections.Section:
 
 
 def _sample(records: Sequence[TaggedSentence]) -> sections.Section:
-    """Returns the first sentences with entities, right or found."""
+    """Returns the first sentences with entities, right or predicted."""
     rows = []
     for record in records:
-        found = tag_schemes.entities(record.prediction)
-        if found or tag_schemes.entities(record.labels):
-            pairs = [Pair(None, entity) for entity in found]
-            shown = found[:MAX_LISTED_MISTAKES]
+        predicted = tag_schemes.entities(record.prediction)
+        if predicted or tag_schemes.entities(record.labels):
+            pairs = [Pair(None, entity) for entity in predicted]
+            shown = predicted[:MAX_LISTED_MISTAKES]
             names = "; ".join(_name(record.words, entity) for entity in shown)
             text = _sentence(record.words, pairs)
             rows.append([str(record.line), text, names or NO_ENTITY])
@@ -219,20 +212,18 @@ def _sentence(words: Sequence[str], mistakes: Sequence[Pair]) -> str:
 
 
 def _list(words: Sequence[str], mistakes: Sequence[Pair]) -> str:
-    shown = "; ".join(_mistake(words, p) for p in mistakes[:MAX_LISTED_MISTAKES])
-    rest = len(mistakes) - MAX_LISTED_MISTAKES
-    return shown + (f"; and {rest} more" if rest > 0 else "")
-
-
-def _mistake(words: Sequence[str], pair: Pair) -> str:
-    """Returns `**Bank of China** ORG: **Bank** LOC`, for instance."""
-    right, found = (
-        NO_ENTITY if entity is None else _name(words, entity) for entity in pair
-    )
-    if pair.right is not None and pair.found is not None:
-        if pair.right[1:] == pair.found[1:]:
-            found = markdown.literal(pair.found.type)
-    return f"{right} → {found}"
+    """Returns the names of right and predicted entities, with an arrow between them."""
+    lines = []
+    for pair in mistakes[:MAX_LISTED_MISTAKES]:
+        right, predicted = (
+            NO_ENTITY if entity is None else _name(words, entity) for entity in pair
+        )
+        if pair.kind == "other type":
+            predicted = markdown.literal(pair.predicted.type)
+        lines.append(f"{right} → {predicted}")
+    if len(mistakes) > MAX_LISTED_MISTAKES:
+        lines.append(f"and {len(mistakes) - MAX_LISTED_MISTAKES} more")
+    return "; ".join(lines)
 
 
 def _name(words: Sequence[str], entity: Entity) -> str:

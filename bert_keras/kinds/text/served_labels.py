@@ -26,9 +26,14 @@ class Labels(served.DirectAnswers):
         )
         self.labels = trained.task.labels
 
+    @property
+    def record_fields(self):
+        fields = {"score": "prediction"}
+        return fields if self.labels is None else super().record_fields
+
     def encode(self, text, text_pair=None):
         pair = None if text_pair is None else self._tokenizer(text_pair)
-        return self._pack(self._tokenizer(text), pair)
+        return self._pack_pairs(self._tokenizer(text), pair)
 
     def present(self, ids, numbers):
         logits = numbers["logits"]
@@ -38,19 +43,6 @@ class Labels(served.DirectAnswers):
             "probabilities": tf.nn.softmax(logits),
             "label": tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1)),
         }
-
-    def id_probes(self):
-        return self._python_ids(self._text_probes())
-
-    def string_probes(self):
-        columns = zip(*self._text_probes(), strict=True)
-        # Without pairs there is one name, and the second column is left.
-        names = [spec.name for spec in self.string_specs]
-        return dict(zip(names, map(list, columns), strict=False))
-
-    def _text_probes(self) -> list[tuple[str, str | None]]:
-        seconds = served.PROBES if len(self.string_specs) == 2 else (None,)
-        return [(first, second) for first in served.PROBES for second in seconds]
 
 
 class SeveralLabels(Labels):

@@ -1,7 +1,7 @@
 """Vectors of texts: an encoder, or a model that is tuned to bring like texts near."""
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import finetuning, tasks
+from bert_keras.core.settings import finetuning
 from bert_keras.kinds.kind import Kind, Labelled, Metric, Names, Usage
 from bert_keras.kinds.vectors import records
 from bert_keras.labelled import python_examples
@@ -68,9 +68,6 @@ print({vector})"""
         vectors = {"pooling": task.pooling, "normalize": task.normalize}
         return super().usual_settings(task) | {"embedding": vectors}
 
-    def served_network(self, task):
-        return tasks.Task(kind="encoder")
-
     def network(self, bert_config, task, *, head, scale, **shared):
         from bert_keras.model import embedder
 
@@ -113,12 +110,7 @@ print({vector})"""
     def served(self, trained, *, top_k):
         from bert_keras.kinds.vectors import served_embeddings
 
-        return served_embeddings.Embeddings(
-            trained,
-            kind=trained.task.pooling,
-            layers=(-1,),
-            normalize=trained.task.normalize,
-        )
+        return served_embeddings.TextVectors(trained)
 
     def check_dev(self, data):
         data.check_metric()

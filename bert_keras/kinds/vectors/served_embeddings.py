@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from bert_keras.core.settings import choices, tasks
+from bert_keras.core.settings import choices
 from bert_keras.kinds import served
 from bert_keras.model import embedder
 from bert_keras.model.encoder import resolve_layers
@@ -15,11 +15,27 @@ KINDS: tuple[str, ...] = typing.get_args(choices.Embedding)
 over all tokens, `[CLS]` and `[SEP]` but no padding, as in sentence-transformers; or one
 for each token."""
 
-_TEXT_NAME, _TOKENS_NAME = "embedding", "token_embeddings"
+
+class TextVectors(served.DirectAnswers):
+    """Vectors of texts from a model that was tuned for them.
+
+    Strings: `text`. Ids: `served.INPUT_NAMES`. Numbers and answers: `embedding`,
+    `(batch_size, hidden_size)` float32, pooled and scaled as in the training.
+    """
+
+    outputs = ("embedding",)
+    record_fields = {"embedding": "prediction"}
+    string_specs = (tf.TensorSpec([None], tf.string, "text"),)
+
+    def encode(self, text):
+        return self._pack_pairs(self._tokenizer(text))
+
+    def present(self, ids, numbers):
+        return dict(numbers)
 
 
-class Embeddings(served.DirectAnswers):
-    """Vectors of texts or of their tokens.
+class Embeddings(TextVectors):
+    """Vectors of texts or of their tokens from an encoder.
 
     Strings: `text`. Ids: `served.INPUT_NAMES`.
 
@@ -30,49 +46,40 @@ class Embeddings(served.DirectAnswers):
     for padding.
 
     Args:
+        kind: one of `KINDS`.
         layers: layers whose outputs are taken, see `encoder.resolve_layers`.
-        long_texts: treatment of texts that are longer than an input; in windows, not of
-            kind `tokens`, half of each is in the next. `None`: as in the training.
-        normalize: whether vectors have length 1, not of kind `tokens` or in windows.
     """
 
-    string_specs = (tf.TensorSpec([None], tf.string, "text"),)
-
-    def __init__(
-        self,
-        trained: served.Trained,
-        *,
-        kind: str,
-        layers: Sequence[int],
-        long_texts: tasks.LongTexts | None = None,
-        normalize: bool = False,
-    ):
-        self._kind, self._normalize = kind, normalize
+    def __init__(self, trained: served.Trained, *, kind: str, layers: Sequence[int]):
+        super().__init__(trained)
+        self._kind = kind
         self._layers = resolve_layers(
             layers, trained.bert_config.num_hidden_layers, path=trained.path
         )
-        super().__init__(trained)
-        self.long_texts = long_texts or self.long_texts
+        if kind == "tokens":
+            self.outputs = ("token_embeddings",)
         self._tokens = tf.constant(self.vocabulary.tokens)
-
-    def encode(self, text):
-        return self._pack(self._tokenizer(text))
 
     def compute(self, ids):
         encoded = self.network(ids, return_all_layers=True)
         if self._kind == "pooled":
-            return {_TEXT_NAME: encoded["pooled_output"]}
+            return {"embedding": encoded["pooled_output"]}
         outputs = [encoded["encoder_outputs"][layer] for layer in self._layers]
         vectors = tf.concat(outputs, axis=-1)
         if self._kind == "tokens":
-            return {_TOKENS_NAME: vectors}
+            return {"token_embeddings": vectors}
         pooled = embedder.pool(
-            vectors, ids["input_mask"], pooling=self._kind, normalize=self._normalize
+            vectors, ids["input_mask"], pooling=self._kind, normalize=False
         )
-        return {_TEXT_NAME: pooled}
+        return {"embedding": pooled}
 
     def present(self, ids, numbers):
         if self._kind != "tokens":
             return dict(numbers)
         tokens = tf.gather(self._tokens, ids["input_ids"])
         return {**numbers, "tokens": tf.where(ids["input_mask"] > 0, tokens, "")}
+
+    def expected_outputs(self, answers):
+        """Yields the vectors of each text; `answers` have them in place of logits."""
+        for vectors in answers.logits:
+            yield {self.outputs[0]: vectors}

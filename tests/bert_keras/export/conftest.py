@@ -1,9 +1,12 @@
 """A run and its exports, which the tests of several files ask."""
 
+import collections
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from bert_keras import export
 from bert_keras.checkpoints import run_directory
@@ -17,6 +20,18 @@ VOCABULARY = tokenization.Vocabulary(
     + ("日", "the", "σας", "и", "##ии", "α", "##σ", "##ς", "σ", "mask")
 )
 SPAN = finetuning.SpanConfig(doc_stride=7, max_query_length=9)
+
+
+def numbers_of(model, inputs):
+    """The numbers of all words or tokens of a data set's inputs, by name."""
+    outputs = collections.defaultdict(list)
+    for first in range(0, len(inputs.lengths), 32):
+        rows = np.arange(first, min(first + 32, len(inputs.lengths)))
+        batch, places = inputs.batch(rows), inputs.places(rows)
+        ids = {spec.name: tf.constant(batch[spec.name]) for spec in model.id_specs}
+        for name, values in model.compute(ids).items():
+            outputs[name].append(values.numpy()[places.index])
+    return {name: np.concatenate(parts) for name, parts in outputs.items()}
 
 
 @pytest.fixture(scope="session")

@@ -109,20 +109,6 @@ def test_strings_are_answered_as_predict_does(
     assert labels == "übel\ngood\n"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("answer", [answer_here, answer_elsewhere])
-def test_pairs_give_scores(make_run, answer, tmp_path):
-    run = make_run(tmp_path / "scores", kind="regression", has_text_pair=True)
-    export.export_model(run, tmp_path / "1")
-    header, lines = predictions(run, tmp_path)
-    assert header == ["prediction"]
-    expected = np.array([line[0] for line in lines], float)
-    outputs = answer(tmp_path / "1", COLUMNS)
-    np.testing.assert_allclose(outputs["score"], expected, rtol=1e-5, atol=1e-6)
-    assert np.ptp(expected) > 0.1
-    assert not (tmp_path / "1/assets.extra").exists()
-
-
 def test_signatures_are_as_documented(signatures):
     inputs = {name: s.structured_input_signature[1] for name, s in signatures.items()}
     ids = ("input_ids", "input_mask", "segment_ids")

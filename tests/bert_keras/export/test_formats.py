@@ -23,7 +23,7 @@ from bert_keras.core.settings import (
 from bert_keras.data import tokenization
 from bert_keras.export import formats, loading
 from bert_keras.inference import fill_mask, finetuned
-from bert_keras.kinds import registry, served
+from bert_keras.kinds import registry
 from bert_keras.kinds.vectors import served_embeddings
 from bert_keras.labelled import tokenized
 from tests import make
@@ -400,7 +400,7 @@ def test_decisions_of_several_labels_are_those_of_the_run(folder, randomize):
     assert decisions["thresholds"] == pytest.approx(chosen)
     thresholds = [decisions["thresholds"][name] for name in labels]
     ids = tokenize(TEXTS, max_seq_length=12)
-    logits = formats.load_litert(folder / "file")(ids)["logits"]
+    logits = formats.load_litert(folder / "file/model.tflite")(ids)["logits"]
     holds = 1 / (1 + np.exp(-logits)) >= thresholds
     records = finetuned.FinetunedModel.load(run).predict(TEXTS)
     predictions = [record.prediction for record in records]
@@ -437,15 +437,15 @@ def test_onnx_says_what_to_install(pretrained, tmp_path, monkeypatch):
 def test_a_file_that_answers_otherwise_is_not_kept(tagger, tmp_path, monkeypatch):
     models = []
 
-    def load(directory):
-        def run(ids):
-            answers = models[0].compute(served.as_tensors(ids))
-            return {name: v + 1e-3 for name, v in served.as_arrays(answers).items()}
+    def write(model, path):
+        models.append(model)
 
-        return run
+    def load(path):
+        numbers = formats.numbers_of(models[0])
+        return lambda ids: {name: v + 1e-3 for name, v in numbers(ids).items()}
 
-    fakes = (lambda model, _: models.append(model), load)
-    monkeypatch.setitem(formats.ID_FORMATS, "litert", fakes)
+    fake = formats.IdFormat("model.tflite", write, load)
+    monkeypatch.setitem(formats.ID_FORMATS, "litert", fake)
     with pytest.raises(RuntimeError, match="differently, by up to 0.001 in embedding"):
         export.export_model(tagger, tmp_path / "new", to="litert", embedding="cls")
     assert list(tmp_path.iterdir()) == []

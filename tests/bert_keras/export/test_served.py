@@ -16,16 +16,9 @@ serving_load = pytest.importorskip("benchmarks.serving_load")
 TEXTS = ["the a b", "", "c d . e [ ]", "the " * 40, "üben \u0000 日本", "a" * 300] * 32
 
 
-def alone(version: Path, copy: Path):
-    """The model in this process, without batching."""
-    shutil.copytree(version, copy)
-    (copy / server.BATCHING_NAME).unlink(missing_ok=True)
-    return server.Model(copy)
-
-
 @pytest.fixture(scope="module")
-def model(saved_model, tmp_path_factory):
-    return alone(saved_model, tmp_path_factory.mktemp("alone") / "1")
+def model(saved_model):
+    return server.Model(saved_model)
 
 
 LAST_ID = len(VOCABULARY) - 1
@@ -96,8 +89,7 @@ def test_warm_up_requests_are_answered(model):
 def test_other_kinds_warm_up(task, of_task, signatures, make_run, tmp_path):
     run, version = make_run(tmp_path / "run", task=task, **of_task), tmp_path / "mine/1"
     export.export_model(run, version, serving="tf")
-    warmed_up = alone(version, tmp_path / "alone").warmed_up
-    assert warmed_up == dict.fromkeys(signatures, 6)
+    assert server.Model(version).warmed_up == dict.fromkeys(signatures, 6)
 
 
 @pytest.mark.slow
@@ -111,7 +103,9 @@ def test_64_clients_get_the_answers_of_predict(classifier, saved_model, tmp_path
     columns, records = serving_load.predicted(classifier, dev)
     # Or this test would see little.
     assert np.ptp([record.probabilities["good"] for record in records]) > 0.01
-    with serving_load.serving(saved_model) as found:
+    version = Path(shutil.copytree(saved_model, tmp_path / "mine/1"))
+    serving_load.batch_requests(version)
+    with serving_load.serving(version) as found:
         assert found["project"] == []
         assert found["warmed_up"] == {"serving_default": 6, "ids": 6}
         for connect in (

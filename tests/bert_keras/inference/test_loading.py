@@ -222,8 +222,10 @@ def test_a_model_that_is_not_tuned_gives_vectors_only(model):
         loaded.predict(["w1"])
     assert str(caught.value) == (
         "`predict` needs a model that was tuned on a task, but this one is for "
-        "pretraining: call `network(encode(texts))` for its outputs"
+        "pretraining: call `encoder(encode(texts))` for its vectors"
     )
+    vectors = loaded.encoder(loaded.encode(["w1", "w2 w3"]))["sequence_output"]
+    assert vectors.shape[:2] == (2, 4)
     cut = loaded.encode(["w1 w2 w3 w4"], max_seq_length=4)
     assert cut["input_ids"].tolist() == [[2, 6, 7, 3]]
     assert loaded.encoder is loaded.network.encoder
@@ -260,7 +262,7 @@ def test_precision_can_be_chosen(run):
         ("classification", [3], "example 1: expected a string, got 3"),
         ("classification", [("w1", "w2")], "example 1: expected a string, got ("),
         ("regression", [("w1", "w2"), "w3"], "example 2: expected a pair of strings"),
-        ("tagging", ["w1", " "], "example 2: expected a string, or a list of words"),
+        ("tagging", ["w1", []], "example 2: expected a string, or a list of words"),
         ("span", ["w1"], "example 1: expected a question and its context, got 'w1'"),
         ("choice", [("w1", ["w2"])], "example 1: expected a text, the beginning of"),
     ],

@@ -70,7 +70,6 @@ def test_examples_of_every_kind():
         (PAIRS, [("a", "b", "c")], "example 1: expected a pair of strings, got "),
         (PAIRS, [("a", 1)], r"example 1: expected a pair of strings, got \('a', 1\)"),
         (TAGS, [[]], r"example 1: expected a string, or a list of words, got \[\]"),
-        (TAGS, [" "], "example 1: expected a string, or a list of words, got ' '"),
         (SPAN, [("who?",)], "example 1: expected a question and its context, got "),
         (CHOICE, [("a", ["b"])], "if any, four endings, got "),
         (CHOICE, [("a", "b", "c", list("wxyz"))], "if any, four endings, got "),

@@ -75,7 +75,6 @@ def dev(folder, made) -> Path:
 
 
 NAMES = {"onnx": "model.onnx", "litert": "model.tflite"}
-LOAD = {"onnx": formats.load_onnx, "litert": formats.load_litert}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -83,16 +82,16 @@ def written_once():
     """Converts the run once for each format, which takes most of an export."""
     contents = {}
 
-    def write_or_copy(to, write, model, directory):
+    def write_or_copy(to, write, model, path):
         if to not in contents:
-            write(model, directory)
-            contents[to] = (directory / NAMES[to]).read_bytes()
-        (directory / NAMES[to]).write_bytes(contents[to])
+            write(model, path)
+            contents[to] = path.read_bytes()
+        path.write_bytes(contents[to])
 
     with pytest.MonkeyPatch.context() as patch:
-        for to, (write, load) in formats.ID_FORMATS.items():
-            copy = functools.partial(write_or_copy, to, write)
-            patch.setitem(formats.ID_FORMATS, to, (copy, load))
+        for to, form in formats.ID_FORMATS.items():
+            copy = functools.partial(write_or_copy, to, form.write)
+            patch.setitem(formats.ID_FORMATS, to, form._replace(write=copy))
         yield
 
 
@@ -113,20 +112,6 @@ def exported(request, folder, made, dev) -> tuple[str, Path]:
     options = {"to": to, "quantize": "int8", "reduce_range": reduce_range}
     export.export_model(made, output, **options, dev=dev, max_drop=100)
     return to, output
-
-
-@pytest.mark.parametrize("to", NAMES)
-def test_each_form_has_its_quantiser(monkeypatch, tmp_path, to):
-    called = []
-
-    def note(directory, *, name, **_):
-        called.append((directory, name))
-
-    for name in NAMES:
-        noted = functools.partial(note, name=name)
-        monkeypatch.setattr(quantizing, f"quantize_{name}", noted)
-    quantizing.quantize(tmp_path, to)
-    assert called == [(tmp_path, to)]
 
 
 def float32_tables_of_onnx(path: Path) -> list[tuple[int, ...]]:
@@ -173,7 +158,7 @@ def test_the_verdict_is_what_the_files_do(exported, made, dev):
     right = [record.prediction for record in model.answer(data).records()]
     # The longest first, in batches of 32, whose activations share their scales.
     order = np.argsort(-inputs.lengths, kind="stable")
-    run = LOAD[to](directory)
+    run = formats.ID_FORMATS[to].load(directory / NAMES[to])
     assert (verdict["metric"], verdict["examples"]) == ("accuracy", 40)
     assert verdict["score"]["float32"] == 100
     probabilities = []
@@ -249,11 +234,11 @@ def test_a_saved_model_in_half_precision(made, dev, tmp_path, precision):
 def test_a_large_drop_leaves_nothing(made, dev, tmp_path, monkeypatch, capsys):
     sizes = []
 
-    def ruin(directory, *, reduce_range):
+    def ruin(path, *, reduce_range):
         import onnx
 
-        sizes.append((directory / "model.onnx").stat().st_size)
-        model = onnx.load(directory / "model.onnx")
+        sizes.append(path.stat().st_size)
+        model = onnx.load(path)
         for tensor in model.graph.initializer:
             if tensor.name.endswith("word_embeddings.embeddings"):
                 values = onnx.numpy_helper.to_array(tensor)[::-1] * 9
@@ -262,7 +247,7 @@ def test_a_large_drop_leaves_nothing(made, dev, tmp_path, monkeypatch, capsys):
             # Swaps what the two classes get.
             node.output[:] = [n if n != "logits" else "turned" for n in node.output]
         model.graph.node.append(onnx.helper.make_node("Neg", ["turned"], ["logits"]))
-        onnx.save(model, directory / "model.onnx")
+        onnx.save(model, path)
 
     monkeypatch.setattr(quantizing, "quantize_onnx", ruin)
     output = tmp_path / "new"

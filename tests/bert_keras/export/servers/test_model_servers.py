@@ -23,7 +23,7 @@ from bert_keras.checkpoints import conversion
 from bert_keras.core.errors import InputError
 from bert_keras.data import tfrecords
 from bert_keras.export import loading
-from bert_keras.export.servers import model_servers, warm_up
+from bert_keras.export.servers import warm_up
 from bert_keras.kinds import registry, served
 from bert_keras.kinds.vectors import served_embeddings
 
@@ -58,15 +58,6 @@ def model_of(tmp_path_factory, make_run) -> Callable[[str], served.ServedModel]:
     return load
 
 
-def write(model, directory: Path, output: str = "exported/mine/1") -> Path:
-    directory.mkdir()
-    compose_file = model_servers.compose(
-        to="saved_model", output_dir=Path(output).absolute(), image=None
-    )
-    model_servers.write(model, directory, compose_file)
-    return directory
-
-
 # Requests to warm up
 
 
@@ -78,8 +69,8 @@ KINDS[1:] = [pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:]]
 def test_warm_up_requests_are_answered(model_of, kind, tmp_path):
     log_pb2 = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
     model = model_of(kind)
-    warm_up.write(model, tmp_path / "requests")
-    with (tmp_path / "requests").open("rb") as file:
+    warm_up.write(model, tmp_path)
+    with (tmp_path / "assets.extra" / warm_up.FILE_NAME).open("rb") as file:
         logs = [
             log_pb2.PredictionLog.FromString(r) for r in tfrecords.read_frames(file)
         ]
@@ -131,7 +122,13 @@ def test_requests_stay_small_for_long_inputs(model_of, monkeypatch):
     assert shapes == [*shorter, (1, 512), (8, 512)]
 
 
-# TensorFlow Serving
+# Files to copy from the page
+
+
+def block(language: str, number: int = 0) -> str:
+    """One of the page's blocks in a language."""
+    found = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.S | re.M)
+    return found[number]
 
 
 INT32, INT64, UINT64, BOOL, STRING, MESSAGE, ENUM = 5, 3, 4, 8, 9, 11, 14
@@ -171,13 +168,7 @@ def new_message(package: str, enum: dict[str, int], **types: dict):
     return message_factory.GetMessageClass(found)()
 
 
-@pytest.fixture(scope="module")
-def directory(model_of, tmp_path_factory) -> Path:
-    path = tmp_path_factory.mktemp("served") / "7"
-    return write(model_of("labels"), path, "exported/mine/7")
-
-
-def test_batching_parameters(directory):
+def test_batching_parameters():
     # session_bundle_config.proto, which no package has; fields as published.
     number, text = "google.protobuf.Int64Value", "google.protobuf.StringValue"
     fields = {
@@ -191,53 +182,10 @@ def test_batching_parameters(directory):
         "max_execution_batch_size": (8, number),
     }
     parameters = new_message("serving", {"NONE": 0}, BatchingParameters=fields)
-    text_format.Parse((directory / "batching_params.pbtxt").read_text(), parameters)
+    text_format.Parse(block("protobuf"), parameters)
     assert parameters.max_execution_batch_size.value == 32
     assert parameters.max_batch_size.value == 1024
     assert parameters.enable_large_batch_splitting.value
-
-
-def test_sentences_of_several_requests_are_no_document(model_of, tmp_path):
-    assert model_of("tags").has_documents
-    directory = write(model_of("tags"), tmp_path / "1")
-    assert not (directory / "batching_params.pbtxt").exists()
-    assert (directory / "assets.extra/tf_serving_warmup_requests").exists()
-
-
-def test_compose_file(directory):
-    assert yaml.safe_load((directory / "assets.extra/compose.yaml").read_text()) == {
-        "services": {
-            "tf-serving": {
-                "image": "tensorflow/serving:2.20.0",
-                "environment": {"MODEL_NAME": "mine"},
-                "command": [
-                    "--enable_batching",
-                    "--enable_per_model_batching_parameters",
-                    "--monitoring_config_file=/models/mine/7/assets.extra/monitoring.config",
-                ],
-                "ports": ["8500:8500", "8501:8501"],
-                "volumes": ["../..:/models/mine:ro"],
-            }
-        }
-    }
-    assert sorted(path.name for path in directory.rglob("*") if path.is_file()) == [
-        "batching_params.pbtxt",
-        "compose.yaml",
-        "monitoring.config",
-        "tf_serving_warmup_requests",
-    ]
-    assert (directory / "assets.extra/monitoring.config").read_text() == (
-        'prometheus_config { enable: true, path: "/monitoring/prometheus/metrics" }\n'
-    )
-
-
-# Files to copy from the page
-
-
-def block(language: str) -> str:
-    """The page's only block in a language."""
-    (found,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.S | re.M)
-    return found
 
 
 def strict(required: str, **properties) -> dict:
@@ -277,10 +225,12 @@ INFERENCE_SERVICE = strict(
 
 
 def test_kserve_takes_the_file_of_the_page():
-    service = yaml.safe_load(block("yaml"))
+    service = yaml.safe_load(block("yaml", 1))
     jsonschema.validate(service, INFERENCE_SERVICE)
     model = service["spec"]["predictor"]["model"]
-    assert model_servers.TF_SERVING_IMAGE.endswith(f":{model['runtimeVersion']}")
+    [compose] = yaml.safe_load(block("yaml"))["services"].values()
+    assert compose["image"] == f"tensorflow/serving:{model['runtimeVersion']}"
+    assert compose["command"] == model["args"]
 
 
 @pytest.mark.slow
@@ -321,7 +271,7 @@ def model_config():
 def test_triton_takes_the_file_of_the_page(onnx_model):
     import onnxruntime
 
-    described = text_format.Parse(block("protobuf"), model_config())
+    described = text_format.Parse(block("protobuf", 1), model_config())
     session = onnxruntime.InferenceSession(str(onnx_model / "model.onnx"))
     types = {"tensor(int32)": 8, "tensor(float)": 11}
     for values, tensors in (
@@ -341,7 +291,6 @@ def test_triton_takes_the_file_of_the_page(onnx_model):
     [
         ({"output": "mine"}, "mine: TensorFlow Serving reads numbered versions in a"),
         ({"to": "onnx"}, "--serving tf needs --to saved_model, got --to onnx"),
-        ({"serving": None, "image": "i"}, "--image is for --serving tf"),
         ({"serving": "kserve"}, "--serving.*kserve"),
     ],
 )

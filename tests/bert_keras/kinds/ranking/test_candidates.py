@@ -95,6 +95,7 @@ LINE = '{"question": "q", "passage": "a", "relevance": 1}\n'
         ("question\trelevance\nq\t1\n", "no column 'passage'"),
         ("query\tpassage\trelevance\nq\ta\t1\n", "no column 'question'"),
         (f"{ROWS} \ta\t1\n", "line 2: 'question' is empty: expected a question"),
+        (f"{ROWS}q\t \t1\n", "line 2: 'passage' is empty: expected a passage"),
         (f"{ROWS}q\ta\t1\nq\tb\n", "line 3: expected 3 columns"),
         *(
             (f"{ROWS}q\ta\t1\nq\tb\t{value}\n", f"line 3: .* got '{value}'")

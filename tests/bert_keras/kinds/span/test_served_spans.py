@@ -21,6 +21,7 @@ from bert_keras.inference import finetuned
 from bert_keras.kinds import served
 from bert_keras.kinds.span import served_search, served_spans, squad, squad_predictions
 from tests import make
+from tests.bert_keras.export.conftest import numbers_of
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 SMALL = tokenization.Vocabulary(
@@ -88,10 +89,13 @@ def hostile_questions() -> list[squad.Question]:
 
 def predicted(model, questions) -> squad_predictions.Predictions:
     """What `squad_predictions` makes of the model's numbers."""
-    windows = model._python_windows(questions)
+    settings = model._settings
+    windows = squad.featurize(
+        *(questions, model.tokenizer, settings), max_seq_length=model.max_seq_length
+    )
     return squad_predictions.predict(
-        *(questions, windows, model._settings),
-        **model._python_numbers(windows),
+        *(questions, windows, settings),
+        **numbers_of(model, windows),
         has_impossible=model._has_impossible,
     )
 
@@ -216,8 +220,11 @@ def test_decisions_beside_a_file_are_those_of_the_run(impossible_run, folder):
     )
     assert inputs == {"do_lower_case": True, "model_max_length": MAX_SEQ_LENGTH}
     assert decisions == {**SETTINGS.model_dump(), "no_answer_threshold": 0.25}
-    run, model = formats.load_litert(folder / "file"), model_of(impossible_run)
-    model.compute = lambda ids: served.as_tensors(run(served.as_arrays(ids)))
+    run = formats.load_litert(folder / "file/model.tflite")
+    model = model_of(impossible_run)
+    model.compute = lambda ids: {
+        name: tf.constant(values) for name, values in run(served.as_arrays(ids)).items()
+    }
     model.max_seq_length = inputs["model_max_length"]
     model._settings = SETTINGS.model_copy(update=decisions)
     questions = hostile_questions()
@@ -381,13 +388,6 @@ def test_bytes_that_are_not_utf8_are_answered(exported):
     replaced = context.decode("utf-8", errors="replace")
     start, end = int(found["start"][0]), int(found["end"][0])
     assert found["answer"][0].numpy().decode() == replaced[start:end]
-
-
-@pytest.mark.slow
-def test_an_onnx_file_is_as_the_network(impossible_run, folder):
-    """An export compares them before it is kept."""
-    pytest.importorskip("tf2onnx")
-    export.export_model(impossible_run, folder / "onnx", to="onnx")
 
 
 # Where settings come from

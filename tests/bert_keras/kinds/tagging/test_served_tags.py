@@ -2,7 +2,6 @@
 
 import functools
 import itertools
-import json
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import architecture, finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import loading
+from bert_keras.inference import finetuned
 from bert_keras.kinds.tagging import (
     ner,
     ner_windows,
@@ -25,6 +25,7 @@ from bert_keras.kinds.tagging import (
     tag_scores,
 )
 from tests import make
+from tests.bert_keras.export.conftest import numbers_of
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 VOCABULARY = tokenization.Vocabulary(
@@ -123,7 +124,7 @@ def word_logits(model, sentences) -> np.ndarray:
     )
     if not len(words.lengths):
         return np.zeros((0, len(model.labels)))
-    return model._python_numbers(words)["logits"]
+    return numbers_of(model, words)["logits"]
 
 
 def stand_in(ids):
@@ -382,33 +383,6 @@ def test_documents_are_for_models_that_were_trained_on_them(folder, randomize):
     assert list(model_of(run).signatures()) == ["serving_default", "words", "ids"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("form", ["litert", "onnx"])
-def test_files_give_logits(run, folder, form):
-    """An export compares them with the network's before it is kept."""
-    pytest.importorskip("tf2onnx")
-    export.export_model(run, folder / form, to=form)
-    listed = (folder / form / "labels.txt").read_text()
-    assert listed.splitlines() == list(LABELS)
-    assert json.loads((folder / form / "tokenizer_config.json").read_text()) == {
-        "do_lower_case": False,
-        "model_max_length": MAX_SEQ_LENGTH,
-    }
-
-
-@pytest.mark.slow
-def test_a_bilstm_below_the_head(folder, randomize):
-    pytest.importorskip("tf2onnx")
-    run = make_run(
-        folder / "bilstm", randomize, settings=SETTINGS, labels=LABELS, bilstm_units=4
-    )
-    export.export_model(run, folder / "bilstm_1")
-    tag = tf.saved_model.load(str(folder / "bilstm_1")).signatures["words"]
-    check_tags(model_of(run), lambda words: tag(words=words), SENTENCES)
-    # Compared with the network before it is kept.
-    export.export_model(run, folder / "bilstm_onnx", to="onnx")
-
-
 def test_a_tagger_needs_labels(folder, randomize):
     run = make_run(folder / "unlabelled", randomize)
     with pytest.raises(InputError, match="unlabelled: tagging needs labels, its task"):
@@ -469,27 +443,28 @@ def test_tags_and_entities_of_every_scheme(letters):
     """Random tags, most of them in an order that no file has, in Python too."""
     types = ("X", "Y-Z") if letters else ()
     labels = ("O", *(f"{p}-{name}" for name in types for p in letters))
-    labels = labels if letters else ("O", "NN", "VB")
+    labels = labels if letters else ("O", "NN", "E_B")
     rng = np.random.default_rng(len(letters))
     counts = (40, 1, 60)
     sentences = [ner.Sentence(("w",) * n, None, 0, 0) for n in counts]
     logits = rng.standard_normal((101, len(labels))).astype(np.float32)
     rows = np.repeat([0, 1, 2], counts)
-    tagged = served_tags._tag(tf.constant(logits), tf.constant(rows), labels)
-    is_begin = tf.cast(tagged.begins_entity, tf.int32)
-    names = np.array([*labels, *map(served_tags._as_begin, labels)])
+    tagged = served_tags.tag(tf.constant(logits), tf.constant(rows), labels)
     decoded = tag_scores.decode(logits, labels, sentences)
     flat = list(itertools.chain(*decoded))
-    assert names[tagged.label_ids + len(labels) * is_begin].tolist() == flat
-    first, last, _ = served_tags._entities(tagged)
+    assert [tag.decode() for tag in tagged.tags.numpy()] == flat
+    first, last, _ = served_tags.join_entities(tagged)
     actual = list(zip(first.numpy().tolist(), last.numpy().tolist(), strict=True))
     wanted, start = [], 0
     for tags in decoded:
-        # Equal plain tags in a row are one entity.
-        runs = itertools.groupby(enumerate(tags), lambda pair: pair[1])
-        spans = [[place for place, _ in run] for tag, run in runs if tag != "O"]
-        if letters:
-            spans = [range(a, b) for _, a, b in tag_schemes.entities(tags)]
-        wanted += [(start + span[0], start + span[-1]) for span in spans]
+        wanted += [(start + a, start + b - 1) for _, a, b in tag_schemes.entities(tags)]
         start += len(tags)
     assert actual == wanted
+
+
+def test_blank_texts_have_no_entities_in_python_either(run):
+    tuned = finetuned.FinetunedModel.load(run)
+    for texts in (["", " \u200b"], ["", "Anna lives in New York."]):
+        first, second = tuned.predict(texts)
+        assert (first.prediction, first.entities) == ((), ())
+        assert len(second.prediction) == len(ner.of_text(texts[1], 0, 0).words)

@@ -56,9 +56,9 @@ ENTITIES = [("a", 0, 3), ("b", 3, 4), ("a", 5, 6), ("b", 6, 7)]
     ("tags", "scheme", "labels", "entities"),
     [
         (
-            "DT NN O -LRB-",
+            "DT NN NN O -LRB-",
             *("plain", "-LRB- DT NN O"),
-            [("DT", 0, 1), ("NN", 1, 2), ("-LRB-", 3, 4)],
+            [("DT", 0, 1), ("NN", 1, 3), ("-LRB-", 4, 5)],
         ),
         (
             "B-a I-a E-a S-b O S-a S-b",

@@ -50,15 +50,15 @@ def test_every_entity_is_in_one_pair_and_equal_ones_in_the_same():
     for record in random_records(100):
         pairs = tagged_sentences.pair_entities(record)
         right = [tuple(p.right) for p in pairs if p.right]
-        found = [tuple(p.found) for p in pairs if p.found]
+        found = [tuple(p.predicted) for p in pairs if p.predicted]
         assert sorted(right) == sorted(entities_of(list(record.labels)))
         assert sorted(found) == sorted(entities_of(list(record.prediction)))
         same = {tuple(p.right) for p in pairs if p.kind == "right"}
         assert same == set(right) & set(found)
         for pair in pairs:
-            if pair.right and pair.found:
-                assert pair.right.start < pair.found.end
-                assert pair.found.start < pair.right.end
+            if pair.right and pair.predicted:
+                assert pair.right.start < pair.predicted.end
+                assert pair.predicted.start < pair.right.end
 
 
 def test_the_scores_of_types_are_those_of_the_definition():

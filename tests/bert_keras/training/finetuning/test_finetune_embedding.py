@@ -271,9 +271,6 @@ def test_what_is_refused_before_training(run, init, pairs, tmp_path):
         with pytest.raises(InputError, match=message):
             tune(init, pairs[0], [pairs[1]], tmp_path / "run", **changes)
         assert not (tmp_path / "run" / "task.json").exists()
-    options = {"to": "onnx", "quantize": "int8", "dev": pairs[1]}
-    with pytest.raises(InputError, match="--quantize is for answers that a dev file"):
-        export.export_model(run[0], tmp_path / "exported", **options)
 
 
 def test_the_page_shows_what_was_not_found(run):
