@@ -1,5 +1,6 @@
 """Trained models as the graphs of their answers need them."""
 
+import operator
 from pathlib import Path
 
 from bert_keras.checkpoints import native, run_directory, weights
@@ -26,9 +27,11 @@ def load(
         long_texts: how to shorten texts for such a vector.
     """
     task, kind = checkpoint.task, registry.find(checkpoint.task.kind)
-    purpose, network_task, settings = kind.purpose or kind.name, task, None
+    network_task, purpose, is_needed = task, kind.purpose or kind.name, kind.needs
     if embedding is not None:
-        purpose, network_task = "a pooled vector", tasks.Task(kind="encoder")
+        network_task, purpose = tasks.Task(kind="encoder"), "a pooled vector"
+        needed = "encoder/pooler/" if embedding == "pooled" else ()
+        is_needed = operator.methodcaller("startswith", needed)
         # Python reads texts for vectors as those of a number.
         task = tasks.Task(kind="regression")
         settings = finetuning.FinetuningConfig(
@@ -42,16 +45,7 @@ def load(
     network = registry.build_network(
         checkpoint.bert_config, network_task, seed=0, dtype=checkpoint.dtype
     )
-    missing = [
-        name
-        for name in weights.assign(network, checkpoint.arrays)
-        if (
-            kind.needs(name)
-            if embedding is None
-            else embedding == "pooled" and name.startswith("encoder/pooler/")
-        )
-    ]
-    if missing:
+    if missing := [*filter(is_needed, weights.assign(network, checkpoint.arrays))]:
         raise InputError(
             f"{path}: {purpose} needs {', '.join(missing)}, which the model does "
             "not have or was not trained with"

@@ -68,7 +68,10 @@ def _value(
     spec: tf.TensorSpec, model: served.ServedModel, batch_size: int, length: int
 ) -> np.ndarray:
     """Makes an input such that inputs have `length` tokens or a few less."""
-    word = _word(model)
+    # A word that is one token.
+    tokens, encode = model.vocabulary.tokens, model.tokenizer.encode
+    words = (t for i, t in enumerate(tokens) if t.isalpha() and encode(t) == [i])
+    word = next(words, features.UNK_TOKEN)
     num_words = max(1, length - 4)
     if spec.dtype == tf.int32:
         fill = {"input_ids": model.vocabulary.ids[word], "segment_ids": 0}
@@ -80,22 +83,13 @@ def _value(
     if spec.name == "document":
         return np.array([str(row) for row in range(batch_size)], object)
     # Of the texts that share an input, the last one is long.
-    is_long = spec.name in ("text", "text_pair", "context", "endings")
-    strings = model.signatures()[served.STRINGS].inputs
-    if "text_pair" in [other.name for other in strings]:
+    is_long = spec.name in ("text", "text_pair", "context", "endings", "passages")
+    if "text_pair" in [other.name for other in model.string_specs]:
         num_words //= 2
     text = " ".join([word] * (num_words if is_long else 1))
     if "masked_lm_positions" in [other.name for other in model.id_specs]:
         text = f"{features.MASK_TOKEN} {text}"
     return np.full((batch_size, *[2] * (spec.shape.rank - 1)), text, object)
-
-
-def _word(model: served.ServedModel) -> str:
-    tokens, encode = model.vocabulary.tokens, model.tokenizer.encode
-    return next(
-        (t for i, t in enumerate(tokens) if t.isalpha() and encode(t) == [i]),
-        features.UNK_TOKEN,
-    )
 
 
 # Four messages of `tensorflow_serving/apis`, whose fields are all messages, strings or

@@ -55,13 +55,6 @@ def warn_of_changes(
             logger.warning("%s: %s (the first in line %d)", path, counted, lines[0])
 
 
-def read_text(row: dict[str, Any], *, place: str) -> str:
-    text = row.get("text")
-    if not isinstance(text, str):
-        raise InputError(f"{place}: expected 'text' with a string, got {text!r:.60}")
-    return text
-
-
 def read_entities(row: dict[str, Any], text: str, *, place: str) -> list[Entity]:
     """Returns the entities of a line, in the order of the text."""
     values = row.get("entities")

@@ -154,7 +154,10 @@ def _read_texts(
     num_entities, changes = 0, []
     for number, (line, row) in enumerate(rows):
         place = f"{path}: line {line}"
-        text = character_spans.read_text(row, place=place)
+        if not isinstance(text := row.get("text"), str):
+            raise InputError(
+                f"{place}: expected 'text' with a string, got {text!r:.60}"
+            )
         sentence = of_text(text, number, line)
         if has_tags:
             entities = character_spans.read_entities(row, text, place=place)

@@ -40,14 +40,17 @@ def cut_windows(
             document of each sentence, whose words fill its windows; `None`: each
             sentence is a document.
     """
+    # 1. Where each word's sentence begins and ends. Windows over long ones have half
+    # the length, so that words at the cuts have neighbours.
     sentence_begins, sentence_ends = _spans(num_words)
     num_pieces = tf.gather(starts, sentence_ends) - tf.gather(starts, sentence_begins)
-    # Windows of half the length, so that words at the cuts have neighbours.
     longest = tf.where(num_pieces > max_pieces, max_pieces // 2, max_pieces)
     first, last, longest = (
         tf.repeat(values, num_words)
         for values in (sentence_begins, sentence_ends, longest)
     )
+    # 2. Where a window's own words end if they begin with a word; so from sentence to
+    # sentence, which words begin one.
     words = tf.range(tf.size(first, tf.int64))
     fitting = _last_within(starts, starts[:-1] + tf.cast(longest, tf.int64))
     next_begins = tf.minimum(last, tf.maximum(words + 1, fitting))
@@ -55,24 +58,22 @@ def cut_windows(
         tf.boolean_mask(sentence_begins, num_words > 0), next_begins, last
     )
     own_ends = tf.gather(next_begins, own_begins)
+    # 3. Add words of the sentence, or of its document: half of the room on each side,
+    # and room that one side leaves on the other.
     if documents is not None:
         of_words = tf.repeat(documents, num_words)
         first, last = (
             tf.gather(places, of_words)
             for places in _spans(tf.math.segment_sum(num_words, documents))
         )
-    return Windows(
-        own_begins,
-        own_ends,
-        *_widen(
-            own_begins,
-            own_ends,
-            starts,
-            first=tf.gather(first, own_begins),
-            last=tf.gather(last, own_begins),
-            max_pieces=max_pieces,
-        ),
-    )
+    first, last = tf.gather(first, own_begins), tf.gather(last, own_begins)
+    begin_pieces = tf.gather(starts, own_begins)
+    room = max_pieces - (tf.gather(starts, own_ends) - begin_pieces)
+    begins = tf.maximum(first, _first_from(starts, begin_pieces - room // 2))
+    ends = _last_within(starts, tf.gather(starts, begins) + max_pieces)
+    ends = tf.minimum(last, ends)
+    begins = _first_from(starts, tf.gather(starts, ends) - max_pieces)
+    return Windows(own_begins, own_ends, tf.maximum(first, begins), ends)
 
 
 def _spans(num_words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -101,26 +102,6 @@ def _chain(begins: tf.Tensor, next_begins: tf.Tensor, last: tf.Tensor) -> tf.Ten
         shape_invariants=(tf.TensorShape([None]), tf.TensorShape([None])),
     )
     return tf.sort(reached)
-
-
-def _widen(
-    own_begins: tf.Tensor,
-    own_ends: tf.Tensor,
-    starts: tf.Tensor,
-    *,
-    first: tf.Tensor,
-    last: tf.Tensor,
-    max_pieces: int,
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Adds words from `first` up to `last`: half of the room on each side, and room
-    that one side leaves on the other."""
-    begin_pieces = tf.gather(starts, own_begins)
-    room = max_pieces - (tf.gather(starts, own_ends) - begin_pieces)
-    begins = tf.maximum(first, _first_from(starts, begin_pieces - room // 2))
-    ends = _last_within(starts, tf.gather(starts, begins) + max_pieces)
-    ends = tf.minimum(last, ends)
-    begins = _first_from(starts, tf.gather(starts, ends) - max_pieces)
-    return tf.maximum(first, begins), ends
 
 
 def _first_from(starts: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:

@@ -33,6 +33,7 @@ TASKS = {
     "pairs": ("text", {"kind": "regression", "has_text_pair": True}),
     "spans": ("span", {"kind": "span"}),
     "choices": ("choice", {"kind": "choice"}),
+    "rankings": ("ranking", {"kind": "ranking", "has_text_pair": True}),
     "masks": (None, {"kind": "pretraining"}),
     "vectors": ("text", {"kind": "classification", "labels": ("bad", "good")}),
 }
