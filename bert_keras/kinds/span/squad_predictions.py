@@ -113,7 +113,12 @@ def predict(
             if candidates:
                 odds = null.score - candidates[0].start_logit - candidates[0].end_logit
             null_odds[question.id] = odds
-            candidates = _with_null(candidates, null, settings.n_best_size)
+            # "No answer" stands where it belongs, or last if that is beyond
+            # `n_best_size`: its probability is always known, as in the original.
+            place = sum(candidate.score >= null.score for candidate in candidates)
+            candidates.insert(place, null)
+            if place < settings.n_best_size:
+                del candidates[settings.n_best_size :]
         # The original answers "empty" where there is nothing to choose from.
         candidates = candidates or [Candidate("", 0.0, 0.0, 0.0)]
         probabilities = scipy.special.softmax([c.score for c in candidates]).tolist()
@@ -163,16 +168,6 @@ def _top(
     logits = np.where(may_be, logits, -np.inf)
     columns = np.argsort(-logits, axis=1, kind="stable")[:, :count]
     return columns, np.take_along_axis(logits, columns, axis=1)
-
-
-def _with_null(
-    candidates: list[Candidate], null: Candidate, n_best_size: int
-) -> list[Candidate]:
-    """Adds "no answer" where it belongs, or last if that is beyond `n_best_size`. So
-    its probability is always known, as in the original."""
-    place = sum(candidate.score >= null.score for candidate in candidates)
-    merged = [*candidates[:place], null, *candidates[place:]]
-    return merged[:n_best_size] if place < n_best_size else merged
 
 
 def score_file(path: str | Path, predictions: str | Path) -> dict[str, float]:
