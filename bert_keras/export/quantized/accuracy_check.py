@@ -1,6 +1,6 @@
 """Compares a quantised export with the float32 one on all of a development file."""
 
-import logging
+import operator
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +14,6 @@ from bert_keras.core.errors import InputError
 from bert_keras.export import formats
 from bert_keras.kinds import catalogue, registry, served, splits
 from bert_keras.labelled import dataset
-
-logger = logging.getLogger(__name__)
 
 FILE_NAME = "quantization.json"
 """The verdict, next to the export."""
@@ -97,17 +95,14 @@ class DevFile:
             _ALONE: self.answer(quantised, batch_size=1),
         }
         kind = registry.labelled(self._task.kind)
-        metric = catalogue.main_metric(self._settings, self._task.labels)
         scores = {
             name: a.scores(threshold=self._threshold) for name, a in answers.items()
         }
-        # The threshold is the run's, not one that is the best for each.
-        plain = metric.removeprefix("best_")
-        metric = plain if plain in scores["float32"] else metric
-        if metric not in scores["float32"]:
-            # Pairs without numbers, of vectors that learnt from numbers, or reversed.
-            names = [m.name for m in kind.metrics if m.name in scores["float32"]]
-            metric = names[0]
+        # The threshold is the run's, not one that is the best for each. Vectors that
+        # learnt from numbers may have pairs without any here, or reversed.
+        main = catalogue.main_metric(self._settings, self._task.labels)
+        names = (main.removeprefix("best_"), main, *(m.name for m in kind.metrics))
+        metric = next(name for name in names if name in scores["float32"])
         unit = kind.metric(metric).unit
         factor = 1 if unit == "%" else 100
         points = {name: factor * float(s[metric]) for name, s in scores.items()}
@@ -118,21 +113,18 @@ class DevFile:
             ]
             for name, a in answers.items()
         }
-
-        def changed(name: str) -> int:
-            pairs = zip(predictions["float32"], predictions[name], strict=True)
-            return sum(first != second for first, second in pairs)
-
+        exactly = predictions.pop("float32")
+        runs = {"float32": exact, "quantised": quantised}
         return {
             "metric": metric,
             "examples": len(self._data),
             "score": points,
-            "changed_answers": {n: changed(n) for n in ("quantised", _ALONE)},
+            "changed_answers": {
+                name: sum(map(operator.ne, exactly, predicted))
+                for name, predicted in predictions.items()
+            },
             "latency_ms": {
-                str(size): self._latency(
-                    {"float32": exact, "quantised": quantised}, size
-                )
-                for size in (1, _BATCH_SIZE)
+                str(size): self._latency(runs, size) for size in (1, _BATCH_SIZE)
             },
         }
 
