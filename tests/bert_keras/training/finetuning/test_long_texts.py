@@ -205,7 +205,7 @@ def test_files_that_take_ids_say_what_ids_they_want(run, files, long_texts, tmp_
     assert (said["long_texts"], said["model_max_length"]) == (long_texts, LENGTH)
     is_windowed = long_texts != "head_tail"
     assert said.get("window_stride") == (7 if is_windowed else None)
-    model = formats.load_litert(tmp_path / "litert")
+    model = formats.load_litert(tmp_path / "litert/model.tflite")
     texts = dev_texts(files)[:8]
     found = [model(inputs_of(PARTS[long_texts](text)))["logits"] for text in texts]
     found = np.stack([pooled(rows, long_texts) for rows in found])
