@@ -170,7 +170,7 @@ Lower a number when a branch goes; a new one is a missing method of a kind."""
 
 
 OTHER_KINDS = (
-    "report.event_log",
+    "report.scalar_log",
     "checkpoints.containers.keras_files",
     "core.manifest",
 )

@@ -1,53 +1,39 @@
 """Calibration: is a model right as often as it is confident (Guo et al., 2017)?"""
 
+# scikit-learn has no types of its own.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false
+
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import sklearn.calibration
 
 NUM_BINS = 15
-"""As in Guo et al."""
+"""Bins of equal width from 0 to 1, as in Guo et al."""
 
 
-class Bin(NamedTuple):
-    """Answers of about the same confidence."""
+class Reliability(NamedTuple):
+    """Answers in bins by their probability, without empty bins."""
 
-    low: float
-    """Lower bound, excluded except for 0 in the first bin."""
-    high: float
-    """Upper bound, included."""
-    num_answers: int
-    num_right: int
-    confidence: float
-    """Mean confidence."""
-
-    @property
-    def accuracy(self) -> float:
-        return self.num_right / self.num_answers
+    accuracies: np.ndarray
+    """`(num_bins,)` float64: share of the answers that are right."""
+    confidences: np.ndarray
+    """`(num_bins,)` float64: mean probability."""
+    error: float
+    """Expected calibration error: the mean of |accuracy - confidence|, bins weighted by
+    their answers."""
 
 
-def reliability_bins(
-    confidences: Sequence[float], is_right: Sequence[bool], *, num_bins: int = NUM_BINS
-) -> list[Bin]:
-    """Sorts answers into `num_bins` bins of equal width from 0 to 1, by the probability
-    of each answer. Returns the bins that are not empty."""
-    values, rights = np.asarray(confidences, float), np.asarray(is_right, bool)
-    edges = np.linspace(0, 1, num_bins + 1)
-    places = np.searchsorted(edges[1:-1], values, side="left")
-    return [
-        Bin(
-            low=float(edges[place]),
-            high=float(edges[place + 1]),
-            num_answers=int(inside.sum()),
-            num_right=int(rights[inside].sum()),
-            confidence=float(values[inside].mean()),
-        )
-        for place in np.unique(places)
-        for inside in [places == place]
-    ]
-
-
-def expected_calibration_error(bins: Sequence[Bin]) -> float:
-    """Returns the mean of |accuracy - confidence|, bins weighted by their answers."""
-    total = sum(b.num_answers for b in bins)
-    return sum(b.num_answers * abs(b.accuracy - b.confidence) for b in bins) / total
+def reliability(confidences: Sequence[float], is_right: Sequence[bool]) -> Reliability:
+    # Softmax may round a sure answer to a little more than 1.
+    values = np.clip(confidences, 0, 1)
+    accuracies, means = sklearn.calibration.calibration_curve(
+        np.asarray(is_right), values, n_bins=NUM_BINS, pos_label=True
+    )
+    # A bin includes its upper bound.
+    inner_edges = np.linspace(0, 1, NUM_BINS + 1)[1:-1]
+    counts = np.bincount(np.searchsorted(inner_edges, values))
+    weights = counts[counts > 0]
+    error = np.average(np.abs(accuracies - means), weights=weights)
+    return Reliability(accuracies, means, float(error))

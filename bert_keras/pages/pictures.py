@@ -1,13 +1,15 @@
 """Pictures of answers: confusion, scores by class, calibration, scatter."""
 
-# matplotlib's types are narrower than what it takes.
+# matplotlib's types are narrower than what it takes; scikit-learn has none.
+# pyright: reportAttributeAccessIssue=false
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
 
 from collections.abc import Sequence
 
 import numpy as np
-import scipy.stats
+import sklearn.calibration
 from matplotlib import axes, figure, ticker
+from sklearn import metrics
 
 from bert_keras.pages import calibration, confusion, drawing, markdown
 
@@ -24,58 +26,34 @@ def draw_confusion(title: str, whole: confusion.Confusion) -> figure.Figure:
     """Draws a matrix of counts, with the share of each row as colour. Beyond
     `MAX_MATRIX_CLASSES`, the classes with the fewest mistakes are pooled."""
     names, counts = confusion.pooled(whole, MAX_MATRIX_CLASSES)
-    size = len(names)
+    size, longest = len(names), max(len(name) for name in names)
     cell = 0.9 if size <= 5 else 0.6 if size <= 12 else 0.36
-    longest = max(len(name) for name in names)
-    labels = 0.6 + 0.1 * longest
-    side = cell * size
+    side = cell * size + 0.1 * longest
     picture, plot = drawing.new_plot(
-        title, width=max(5.5, side + labels + 2), height=max(4, side + labels + 1.2)
+        title, width=max(5.5, side + 2.6), height=max(4, side + 1.8)
     )
-    totals = counts.sum(axis=1, keepdims=True)
-    shares = counts / np.maximum(totals, 1)
-    image = plot.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    _write_counts(plot, counts, shares)
-    _name_sides(plot, names, is_flat=size <= 5 and longest <= 10)
-    plot.set(xlabel="answered", ylabel="right")
-    beside = plot.inset_axes((1 + 0.15 / side, 0, 0.2 / side, 1))
-    bar = picture.colorbar(image, cax=beside, format=_PERCENT)
-    bar.set_label("share of the row", fontsize=11)
-    bar.outline.set_visible(False)
-    return picture
-
-
-def _name_sides(plot: axes.Axes, names: Sequence[str], *, is_flat: bool) -> None:
-    """Writes names at the cells of a matrix, and draws lines between the cells."""
-    size = len(names)
-    small = {"fontsize": 11 if size <= 12 else 9}
-    plot.set_xticks(range(size), names, rotation=0 if is_flat else 90, **small)
-    plot.set_yticks(range(size), names, **small)
-    plot.grid(visible=False)
-    for axis in (plot.xaxis, plot.yaxis):
-        axis.set_ticks(np.arange(size - 1) + 0.5, minor=True)
-    plot.grid(visible=True, which="minor")
-    plot.tick_params(which="both", length=0)
-    plot.spines[:].set_visible(False)
-
-
-def _write_counts(plot: axes.Axes, counts: np.ndarray, shares: np.ndarray) -> None:
-    size = len(counts)
-    fontsize = 12 if size <= 12 else 7.5
-    for row, column in np.ndindex(counts.shape):
+    display = metrics.ConfusionMatrixDisplay(
+        counts / np.maximum(counts.sum(axis=1, keepdims=True), 1),
+        display_labels=names,
+    )
+    display.plot(
+        ax=plot,
+        cmap="Blues",
+        im_kw={"vmin": 0, "vmax": 1},
+        text_kw={"fontsize": 12 if size <= 12 else 7.5},
+        xticks_rotation=0 if size <= 5 and longest <= 10 else 90,
+    )
+    for place, text in np.ndenumerate(display.text_):
         # With many classes most cells are empty, and zeros would hide the others.
-        if counts[row, column] or size <= 12:
-            plot.text(
-                column,
-                row,
-                f"{counts[row, column]:,}",
-                ha="center",
-                va="center",
-                fontsize=fontsize,
-                color="white" if shares[row, column] > 0.5 else "black",
-                # The text is inside the cell; laying it all out takes many seconds.
-                in_layout=False,
-            )
+        text.set_text(f"{counts[place]:,}" if counts[place] or size <= 12 else "")
+        # The text is inside the cell; laying it all out takes many seconds.
+        text.set_in_layout(False)
+    plot.set(xlabel="answered", ylabel="right")
+    plot.tick_params(labelsize=11 if size <= 12 else 9, length=0)
+    plot.grid(visible=False)
+    display.im_.colorbar.set_label("share of the row")
+    display.im_.colorbar.formatter = _PERCENT
+    return picture
 
 
 def draw_class_scores(
@@ -113,49 +91,25 @@ def name_rows(plot: axes.Axes, names: Sequence[str]) -> None:
     plot.spines["left"].set_visible(False)
 
 
-def draw_reliability(bins: Sequence[calibration.Bin]) -> figure.Figure:
-    error = calibration.expected_calibration_error(bins)
+def draw_reliability(
+    whole: calibration.Reliability, confidences: Sequence[float]
+) -> figure.Figure:
+    """Draws how often answers of each confidence are right, and how many they are."""
     picture = figure.Figure(figsize=(6.5, 6.5), layout="constrained")
-    picture.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
     upper, lower = picture.subplots(2, sharex=True, height_ratios=(3, 1))
-    upper.set_title(f"Calibration: expected error {markdown.percent(error)}")
-    upper.plot([0, 1], [0, 1], "--", color=drawing.GREY, label="as sure as right")
-    _draw_accuracies(upper, bins)
-    total = sum(b.num_answers for b in bins)
-    lower.bar(
-        [b.low for b in bins],
-        [b.num_answers / total for b in bins],
-        width=[b.high - b.low for b in bins],
-        align="edge",
-        color=drawing.BLUE,
-        edgecolor="white",
-    )
+    upper.set_title(f"Calibration: expected error {markdown.percent(whole.error)}")
+    sklearn.calibration.CalibrationDisplay(
+        whole.accuracies, whole.confidences, confidences
+    ).plot(ax=upper, color=drawing.BLUE)
+    upper.set(xlabel=None, ylabel="share that is right")
+    upper.get_legend().remove()
+    weights = np.full(len(confidences), 1 / len(confidences))
+    bins = np.linspace(0, 1, calibration.NUM_BINS + 1)
+    lower.hist(confidences, bins, weights=weights, color=drawing.BLUE)
     lower.set(xlabel="probability of the answer", ylabel="answers", xlim=(0, 1))
     for axis in (upper.yaxis, lower.yaxis, lower.xaxis):
         axis.set_major_formatter(_PERCENT)
-    drawing.add_legend(picture)
     return picture
-
-
-def _draw_accuracies(plot: axes.Axes, bins: Sequence[calibration.Bin]) -> None:
-    """Draws accuracies with intervals, as a bin may have very few answers."""
-    accuracies = np.array([b.accuracy for b in bins])
-    intervals = [
-        scipy.stats.binomtest(b.num_right, b.num_answers).proportion_ci(method="wilson")
-        for b in bins
-    ]
-    reach = np.abs(np.array([(i.low, i.high) for i in intervals]).T - accuracies)
-    plot.errorbar(
-        [b.confidence for b in bins],
-        accuracies,
-        yerr=reach,
-        color=drawing.BLUE,
-        marker="o",
-        capsize=3,
-        linewidth=1.2,
-        label="right, with 95 % interval",
-    )
-    plot.set(ylabel="share that is right", ylim=(-0.02, 1.02))
 
 
 def draw_scatter(right: Sequence[float], answered: Sequence[float]) -> figure.Figure:

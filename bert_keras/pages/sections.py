@@ -77,11 +77,11 @@ def calibration_section(
     confidences: Sequence[float], is_right: Sequence[bool]
 ) -> Section:
     """Shows whether a model is right as often as it is confident."""
-    bins = calibration.reliability_bins(confidences, is_right)
+    whole = calibration.reliability(confidences, is_right)
     shares = (
         sum(confidences) / len(confidences),
         sum(is_right) / len(is_right),
-        calibration.expected_calibration_error(bins),
+        whole.error,
     )
     mean, accuracy, error = map(markdown.percent, shares)
     text = (
@@ -89,7 +89,7 @@ def calibration_section(
         f"{accuracy} of them are right. Expected calibration error, in "
         f"{calibration.NUM_BINS} bins: {error}."
     )
-    draw = functools.partial(pictures.draw_reliability, bins)
+    draw = functools.partial(pictures.draw_reliability, whole, confidences)
     return Section("Calibration", "calibration", text, drawing.as_png(draw))
 
 

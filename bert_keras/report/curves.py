@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib import axes, figure, ticker
 
 from bert_keras.pages import drawing, pictures
-from bert_keras.report import event_log, facts
+from bert_keras.report import facts, scalar_log
 
 METRICS = {
     "loss": ("loss", "loss (nats)"),
@@ -85,7 +85,7 @@ def draw_curves(run: facts.Facts, directory: Path) -> list[tuple[str, str]]:
     return drawn
 
 
-def draw_groups(name: str, groups: Mapping[str, event_log.Curve]) -> figure.Figure:
+def draw_groups(name: str, groups: Mapping[str, scalar_log.Curve]) -> figure.Figure:
     """Draws the accuracy of each group at each evaluation as a field of colours."""
     rows = sorted(groups, key=lambda group: -groups[group].values[-1])
     steps = sorted({int(step) for curve in groups.values() for step in curve.steps})
@@ -143,16 +143,16 @@ def draw_metric(run: facts.Facts, name: str) -> figure.Figure | None:
     return picture
 
 
-def _finite(curve: event_log.Curve | None) -> event_log.Curve | None:
+def _finite(curve: scalar_log.Curve | None) -> scalar_log.Curve | None:
     """Removes values that cannot be drawn, such as a skipped step's loss."""
     if curve is None or not (finite := np.isfinite(curve.values)).any():
         return None
     values = drawing.placeable(curve.values[finite])
-    return event_log.Curve(curve.steps[finite], values)
+    return scalar_log.Curve(curve.steps[finite], values)
 
 
 def _draw_training(
-    plot: axes.Axes, curve: event_log.Curve, *, is_smoothed: bool
+    plot: axes.Axes, curve: scalar_log.Curve, *, is_smoothed: bool
 ) -> None:
     steps, values = curve
     if not is_smoothed or len(steps) < 60:

@@ -15,7 +15,7 @@ from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
 from bert_keras.core.settings import strict
 from bert_keras.model import measured_runs
-from bert_keras.report import event_log
+from bert_keras.report import scalar_log
 
 MIN_STEPS = 1000
 """Steps after which a loss says something."""
@@ -164,8 +164,8 @@ CURVES = ("masked_lm_loss", "gradient_norm", "skipped_steps")
 
 def of_curves(
     settings: Mapping[str, Any],
-    train: Mapping[str, event_log.Curve | None],
-    held_out: event_log.Curve | None,
+    train: Mapping[str, scalar_log.Curve | None],
+    held_out: scalar_log.Curve | None,
     sample: TextSample | None,
     *,
     first_step: int = 0,
@@ -253,7 +253,7 @@ def _stuck(settings: Mapping[str, Any], loss: float, entropy: float) -> Finding:
     return Finding("stuck", text)
 
 
-def _learnt_by_heart(held_out: event_log.Curve) -> Iterator[Finding]:
+def _learnt_by_heart(held_out: scalar_log.Curve) -> Iterator[Finding]:
     best = int(np.nanargmin(held_out.values))
     if held_out.values[-1] > held_out.values[best] + 0.3:
         yield Finding(
@@ -264,11 +264,11 @@ def _learnt_by_heart(held_out: event_log.Curve) -> Iterator[Finding]:
         )
 
 
-def _after(curve: event_log.Curve | None, step: int) -> event_log.Curve | None:
+def _after(curve: scalar_log.Curve | None, step: int) -> scalar_log.Curve | None:
     """Returns finite values after a step, at least 20."""
     if curve is None:
         return None
     chosen = (curve.steps > step) & np.isfinite(curve.values)
     if chosen.sum() < 20:
         return None
-    return event_log.Curve(curve.steps[chosen], curve.values[chosen])
+    return scalar_log.Curve(curve.steps[chosen], curve.values[chosen])

@@ -16,7 +16,7 @@ from bert_keras.kinds import registry
 from bert_keras.kinds.kind import Labelled
 from bert_keras.labelled import data_report
 from bert_keras.pages import markdown
-from bert_keras.report import event_log
+from bert_keras.report import scalar_log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +31,9 @@ class Facts:
     bert_config: dict[str, Any]
     results: dict[str, Any] | None
     """`None` until the run is finished."""
-    train: event_log.EventLog
-    eval: event_log.EventLog
-    panels: event_log.EventLog
+    train: scalar_log.ScalarLog
+    eval: scalar_log.ScalarLog
+    panels: scalar_log.ScalarLog
     """Pictures of the model itself, and its guesses as text."""
 
     @property
@@ -100,12 +100,12 @@ def read_facts(directory: Path) -> Facts:
         directory, kinds=tasks.TASK_KINDS, verb=run_directory.VERBS
     )
     train, evaluation, panels = (
-        event_log.read_log(directory / run_directory.LOGS_NAME / name)
+        scalar_log.read_log(directory / run_directory.LOGS_NAME / name)
         for name in ("train", "eval", "panels")
     )
     if not train.scalars and not evaluation.scalars:
         raise InputError(
-            f"{directory}: expected event files with scalars in logs/, found none: "
+            f"{directory}: expected scalars in logs/*/{scalar_log.NAME}, found none: "
             "wait until the run has made its first steps, or resume it"
         )
     settings = run_directory.flat(
@@ -168,20 +168,20 @@ def changed_settings(task: tasks.Task, settings: Mapping[str, Any]) -> dict[str,
     }
 
 
-def find_curve(log: event_log.EventLog, name: str) -> event_log.Curve | None:
+def find_curve(log: scalar_log.ScalarLog, name: str) -> scalar_log.Curve | None:
     """Returns the curve of the tag `name`, or of the shortest `.../name`, if any."""
     tags = [tag for tag in log.scalars if f"/{tag}".endswith(f"/{name}")]
     return log.scalars[min(tags, key=len)] if tags else None
 
 
-def of_last_phase(run: Facts, curve: event_log.Curve) -> event_log.Curve:
+def of_last_phase(run: Facts, curve: scalar_log.Curve) -> scalar_log.Curve:
     """Returns the last phase's values: values for other lengths do not compare."""
     begin = max((end for end in run.phase_ends if end < curve.steps[-1]), default=-1)
-    return event_log.Curve(*(part[curve.steps > begin] for part in curve))
+    return scalar_log.Curve(*(part[curve.steps > begin] for part in curve))
 
 
 def _tokens_per_example(
-    sequences: event_log.Curve, tokens: event_log.Curve, first: int, last: int
+    sequences: scalar_log.Curve, tokens: scalar_log.Curve, first: int, last: int
 ) -> int | None:
     """Returns the ratio of two rates logged together, in steps `(first, last]`."""
     steps, here, there = np.intersect1d(

@@ -13,7 +13,7 @@ from bert_keras.core import progress
 from bert_keras.kinds import registry
 from bert_keras.kinds.kind import Metric
 from bert_keras.pages import markdown, sections
-from bert_keras.report import diagnosis, event_log, facts
+from bert_keras.report import diagnosis, facts, scalar_log
 
 NUM_SENTENCES = 3
 """Sentences to show with guesses for their masked words; TensorBoard shows all."""
@@ -120,7 +120,7 @@ def _evaluation(run: facts.Facts) -> str:
     return "\n\n".join([markdown.table(header, rows), *notes])
 
 
-def _best(metric: Metric, curve: event_log.Curve) -> int | None:
+def _best(metric: Metric, curve: scalar_log.Curve) -> int | None:
     """Returns the best value's index; `None`: none is finite, or it is no score."""
     finite = np.flatnonzero(np.isfinite(curve.values))
     if metric.better is None or not len(finite):
@@ -129,13 +129,13 @@ def _best(metric: Metric, curve: event_log.Curve) -> int | None:
     return int(finite[choose(curve.values[finite])])
 
 
-def _value_and_step(curve: event_log.Curve, index: int | None) -> tuple[str, str]:
+def _value_and_step(curve: scalar_log.Curve, index: int | None) -> tuple[str, str]:
     if index is None:
         return "", ""
     return _number(curve.values[index]), f"{curve.steps[index]:,}"
 
 
-def _evaluation_curves(run: facts.Facts) -> dict[str, event_log.Curve]:
+def _evaluation_curves(run: facts.Facts) -> dict[str, scalar_log.Curve]:
     """Returns curves by metric, with derived ones, of the last phase evaluated."""
     names = {tag.rpartition("/")[2] for tag in run.eval.scalars}
     curves = {
@@ -147,10 +147,10 @@ def _evaluation_curves(run: facts.Facts) -> dict[str, event_log.Curve]:
         # A run that was resumed after its last step has no event of it.
         # In JSON a number that is not finite is null.
         values = np.array([value], float)
-        curves.setdefault(name, event_log.Curve(np.array([run.last_step]), values))
+        curves.setdefault(name, scalar_log.Curve(np.array([run.last_step]), values))
     if "masked_lm_loss" in curves:
         steps, values = curves["masked_lm_loss"]
-        curves["masked_lm_perplexity"] = event_log.Curve(steps, _exp(values))
+        curves["masked_lm_perplexity"] = scalar_log.Curve(steps, _exp(values))
     return curves
 
 

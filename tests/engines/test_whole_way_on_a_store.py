@@ -160,14 +160,14 @@ class TestTheWholeWay:
         assert left == {".vocab.txt.inputs.json"}
 
     def test_what_is_in_them(self, on_a_store):
-        from bert_keras.report import event_log
+        from bert_keras.report import scalar_log
 
         assert json.loads((on_a_store / "card.json").read_text())
         facts = json.loads((on_a_store / "tuned/results.json").read_text())
         assert facts["environment"]["init"] == f"{STORE}/run"
         assert not Path("gs:").exists()
         # No step twice.
-        log = event_log.read_log(on_a_store / "run/logs/train")
+        log = scalar_log.read_log(on_a_store / "run/logs/train")
         (curve,) = (c for tag, c in log.scalars.items() if tag == "loss/loss")
         assert curve.steps.tolist() == [1, 10, 20, 30]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bert_keras.report import diagnosis
-from bert_keras.report.event_log import Curve
+from bert_keras.report.scalar_log import Curve
 from bert_keras.training.step import watcher
 from bert_keras.training.tensorboard import curves
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bert_keras.core import files
-from bert_keras.report import event_log
+from bert_keras.report import scalar_log
 from bert_keras.training.step import watcher
 from bert_keras.training.tensorboard import event_files
 
@@ -117,7 +117,7 @@ class Curves(watcher.Watcher):
 
 def seconds_so_far(directory: Path) -> float:
     """Returns the seconds of all earlier processes, from start to last event."""
-    return event_log.read_log(files.path(directory) / "train").seconds
+    return scalar_log.read_log(files.path(directory) / "train").seconds
 
 
 def _tagged(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -1,11 +1,16 @@
-"""Event files of TensorBoard, written so that a resumed run has no step twice."""
+"""Event files of TensorBoard, and `scalars.jsonl` beside them.
+
+A resumed run has no step twice in either.
+"""
 
 import atexit
 import contextlib
+import logging
 import tempfile
 import threading
 import time
 import weakref
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import tensorflow as tf
@@ -13,7 +18,9 @@ import tensorflow as tf
 from bert_keras.core import files, stores
 from bert_keras.core.errors import Unavailable
 from bert_keras.data import tfrecords
-from bert_keras.report import event_log
+from bert_keras.report import scalar_log
+
+logger = logging.getLogger(__name__)
 
 _SEND_SECONDS = 60.0
 """Time between two uploads of an event file to a store, besides those before a
@@ -21,6 +28,8 @@ checkpoint: an object cannot grow, so each upload sends the whole file."""
 
 _MAX_SENT_BYTES = 16 << 20
 """Size from which an event file on a store is followed by a new one."""
+
+_EVENT_FILES = "events.out.tfevents.*"
 
 
 class EventWriter:
@@ -30,7 +39,7 @@ class EventWriter:
     one is begun: a long run does not send all of its history again and again.
     """
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path, step: int):
         self._directory = directory
         # Locks of the writer, for moments, and of requests to the store.
         self._lock, self._sending = threading.Lock(), threading.Lock()
@@ -46,6 +55,15 @@ class EventWriter:
             self._delete.atexit = False
             _OF_STORES.add(self)
         self._writer = self._open()
+        # Lines of steps that come again are dropped, and a line that a kill has cut
+        # off: the log is written anew, whole or not at all, and then grows.
+        lines = [x for x in scalar_log.read_lines(directory) if x["step"] <= step]
+        log = (self._local or directory) / scalar_log.NAME
+        files.make_directory(log.parent)
+        text = "".join(files.to_json(line) + "\n" for line in lines)
+        files.write_atomically(log, text.encode())
+        self._log = open(log, "a", encoding="utf-8")
+        self.add_line(step, {"start": True})
 
     def _open(self) -> tf.summary.SummaryWriter:
         return tf.summary.create_file_writer(str(self._local or self._directory))
@@ -53,12 +71,18 @@ class EventWriter:
     def as_default(self, step: int) -> contextlib.AbstractContextManager:
         return self._writer.as_default(step)
 
+    def add_line(self, step: int, values: Mapping[str, float | str | bool]) -> None:
+        """Adds a line to `scalars.jsonl`, which a killed process leaves readable."""
+        line = {"step": step, "time": time.time(), **values}
+        self._log.write(files.to_json(line) + "\n")
+        self._log.flush()
+
     def flush(self) -> None:
         """Makes what was written visible: at once, or on a store within a minute."""
         self._writer.flush()
         if self._local is None:
             return
-        begun = set(self._local.iterdir()) - self._finished
+        begun = set(self._local.glob(_EVENT_FILES)) - self._finished
         if sum(path.stat().st_size for path in begun) >= _MAX_SENT_BYTES:
             with self._lock:
                 self._writer.close()
@@ -100,6 +124,7 @@ class EventWriter:
         with self._lock:
             self._is_closed = True
             self._writer.close()
+            self._log.close()
         self._send_files()
         self._forget()
 
@@ -130,29 +155,42 @@ def open_writer(directory: Path, step: int) -> EventWriter:
     some of them, and other readers none.
     """
     directory = files.path(directory)
-    for path in sorted(directory.glob("events.out.tfevents.*")):
-        if any(_step_of(record) > step for record in event_log.read_records(path)):
+    for path in sorted(directory.glob(_EVENT_FILES)):
+        if any(_step_of(record) > step for record in read_records(path)):
             _keep_events_until(path, step)
-    return EventWriter(directory)
+    return EventWriter(directory, step)
 
 
 def _keep_events_until(path: Path, step: int) -> None:
     # TensorBoard does not take this name for an event file.
     temporary = path.with_name(".partial.events")
     with files.open_atomically(temporary) as file:
-        for record in event_log.read_records(path):
+        for record in read_records(path):
             if _step_of(record) <= step:
                 file.write(tfrecords.frame(record))
     temporary.replace(path)
+
+
+def read_records(path: Path) -> Iterator[bytes]:
+    """Yields the records of an event file, up to a damaged or unfinished one."""
+    with files.open_to_read(path) as file:
+        try:
+            yield from tfrecords.read_frames(file)
+        except tfrecords.DamagedRecord as error:
+            if not error.is_cut:
+                logger.warning(
+                    "%s: damaged at byte %d, read up to there", path, error.offset
+                )
 
 
 def _step_of(record: bytes) -> int:
     return tf.compat.v1.Event.FromString(record).step
 
 
-def write_scalars(writer: EventWriter, scalars: dict[str, float], step: int) -> None:
+def write_scalars(writer: EventWriter, scalars: Mapping[str, float], step: int) -> None:
     """Writes numbers by tag and flushes them, so that they are visible at once."""
     with writer.as_default(step):
         for name, value in scalars.items():
             tf.summary.scalar(name, value)
+    writer.add_line(step, {name: float(value) for name, value in scalars.items()})
     writer.flush()

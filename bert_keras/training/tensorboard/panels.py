@@ -19,7 +19,6 @@ from bert_keras.core import files
 from bert_keras.core.settings.architecture import BertConfig
 from bert_keras.data import features, tokenization
 from bert_keras.pages import markdown
-from bert_keras.report import event_log
 from bert_keras.training.step import batch_features, replicas, watcher
 from bert_keras.training.tensorboard import event_files
 
@@ -90,15 +89,16 @@ class EvaluationPanels(watcher.Watcher):
     def draw(self, step: int) -> None:
         """Draws the panels of a step, the attention of the last layer last of all."""
         with _panels_only(), self._writer.as_default(step):
-            self._write_guesses()
+            self._write_guesses(step)
             self._write_attention()
         with _panels_only():
             self._writer.flush()
 
-    def _write_guesses(self) -> None:
+    def _write_guesses(self, step: int) -> None:
         batch = {name: tf.constant(rows) for name, rows in self._batch.items()}
         logits = self._forward(batch)["masked_lm_logits"]
         probabilities = tf.nn.softmax(tf.cast(logits, tf.float32)).numpy()
+        texts = {}
         for row, guessed in enumerate(probabilities):
             example = {name: values[row] for name, values in self._batch.items()}
             text = guesses_markdown(
@@ -108,7 +108,10 @@ class EvaluationPanels(watcher.Watcher):
                 top_k=TOP_K,
                 is_masked=self._is_masked,
             )
-            tf.summary.text(f"masked_lm/example_{row + 1:02}", text)
+            texts[f"masked_lm/example_{row + 1:02}"] = text
+        for tag, text in texts.items():
+            tf.summary.text(tag, text)
+        self._writer.add_line(step, texts)
 
     def _write_attention(self) -> None:
         # Not at the top: matplotlib is slow to load, and most processes draw nothing.
@@ -157,7 +160,7 @@ def are_drawn(directory: Path, step: int, config: BertConfig) -> bool:
     return any(
         event.step == step and any(last.match(v.tag) for v in event.summary.value)
         for path in (files.path(directory) / PANELS_NAME).glob("events.out.tfevents.*")
-        for event in map(tf.compat.v1.Event.FromString, event_log.read_records(path))
+        for event in map(tf.compat.v1.Event.FromString, event_files.read_records(path))
     )
 
 

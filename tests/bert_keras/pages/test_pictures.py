@@ -39,16 +39,13 @@ def test_a_picture_shows_any_characters():
 def test_the_confusion_matrix():
     counts = scipy.sparse.csr_array([[3, 1, 0], [0, 1200, 400], [0, 0, 0]])
     whole = confusion.Confusion(("a", "b", "c"), counts)
-    (plot,) = pictures.draw_confusion("title", whole).axes
+    plot, bar = pictures.draw_confusion("title", whole).axes
     np.testing.assert_allclose(
         plot.get_images()[0].get_array(), [[0.75, 0.25, 0], [0, 0.75, 0.25], [0, 0, 0]]
     )
     assert texts_of(plot.texts) == ["3", "1", "0", "0", "1,200", "400", "0", "0", "0"]
-    # White on dark, black on light.
-    assert [text.get_color() for text in plot.texts[:2]] == ["white", "black"]
     assert texts_of(plot.get_xticklabels()) == texts_of(plot.get_yticklabels())
     assert texts_of(plot.get_xticklabels()) == ["a", "b", "c"]
-    (bar,) = plot.child_axes
     assert bar.get_ylabel() == "share of the row"
     assert (plot.get_ylabel(), plot.get_xlabel()) == ("right", "answered")
 
@@ -64,8 +61,8 @@ def test_a_large_confusion_matrix():
     assert {"50", "60"} < set(names)
     assert names[-1] == "76 others"
     # Noughts are left out.
-    assert len(plot.texts) == len(names) + 1
-    shown = [int(text.replace(",", "")) for text in texts_of(plot.texts)]
+    shown = [int(text.replace(",", "")) for text in texts_of(plot.texts) if text]
+    assert len(shown) == len(names) + 1
     assert sum(shown) == counts.sum()
 
 
@@ -99,23 +96,13 @@ def test_of_many_classes_the_worst_are_drawn():
 
 
 def test_the_reliability_diagram():
-    bins = calibration.reliability_bins([0.61, 0.62, 0.63, 0.99], [1, 1, 0, 1])
-    upper, lower = pictures.draw_reliability(bins).axes
+    confidences = [0.61, 0.62, 0.63, 0.99]
+    whole = calibration.reliability(confidences, [True, True, False, True])
+    upper, lower = pictures.draw_reliability(whole, confidences).axes
     points = upper.get_lines()[1].get_xydata()
     np.testing.assert_allclose(points, [[0.62, 2 / 3], [0.99, 1.0]])
-    # Wilson's interval of 2 of 3 and of 1 of 1, written out.
-    z = 1.959964
-    expected = []
-    for hits, n in ((2, 3), (1, 1)):
-        centre = (hits + z**2 / 2) / (n + z**2)
-        reach = z / (n + z**2) * math.sqrt(hits * (n - hits) / n + z**2 / 4)
-        expected.append([centre - reach, centre + reach])
-    (bars,) = [c.get_segments() for c in upper.collections]
-    np.testing.assert_allclose([bar[:, 1] for bar in bars], expected, atol=1e-6)
-    shown = [(b.get_x(), b.get_width(), b.get_height()) for b in lower.patches]
-    np.testing.assert_allclose(
-        shown, [[9 / 15, 1 / 15, 0.75], [14 / 15, 1 / 15, 0.25]], atol=1e-9
-    )
+    shown = [(b.get_x(), b.get_height()) for b in lower.patches if b.get_height()]
+    np.testing.assert_allclose(shown, [[9 / 15, 0.75], [14 / 15, 0.25]], atol=1e-9)
     error = (3 * abs(2 / 3 - 0.62) + 0.01) / 4
     assert upper.get_title() == f"Calibration: expected error {100 * error:.1f} %"
 

@@ -1,58 +1,33 @@
-"""Run directories as trainings leave them, with event files by TensorFlow itself."""
+"""Run directories as trainings leave them."""
 
 import json
-import shutil
 from pathlib import Path
 
-import numpy as np
-import tensorflow as tf
 import yaml
 
+from bert_keras.core import files
 from bert_keras.core.settings import finetuning, pretraining
 
 
 def write_process(
     directory: Path,
-    scalars: dict[str, dict[int, float]],
+    values: dict[str, dict[int, float | str]],
     *,
-    pid: int,
-    texts: dict[str, dict[int, str]] | None = None,
-    start_step: int | None = None,
+    start_step: int = 0,
+    begin: float = 1000.0,
 ) -> Path:
-    """Logs scalars, texts and a picture as process `pid`; returns the event file.
-
-    The first event comes at second `1000 * pid`, and each further one a second later.
-    """
-    new = directory / "new"
-    if start_step is not None:
-        session = tf.compat.v1.SessionLog(status=tf.compat.v1.SessionLog.START)
-        with tf.Graph().as_default(), tf.compat.v1.summary.FileWriter(new) as writer:
-            writer.add_session_log(session, start_step)
-    writer = tf.summary.create_file_writer(str(new))
-    with writer.as_default():
-        for tag, values in scalars.items():
-            for step, value in values.items():
-                tf.summary.scalar(tag, value, step)
-        for tag, strings in (texts or {}).items():
-            for step, text in strings.items():
-                tf.summary.text(tag, text, step)
-        tf.summary.image("picture", np.zeros((1, 2, 2, 3)), 1)
-    writer.close()
-    name = f"events.out.tfevents.{1000 * pid}.host"
-    for path in sorted(new.iterdir()):
-        target = directory / (f"{name}.{pid}.0.v2" if path.suffix == ".v2" else name)
-        copy_with_times(path, target, first=1000 * pid)
-    shutil.rmtree(new)
-    return target
-
-
-def copy_with_times(source: Path, target: Path, *, first: int) -> None:
-    with tf.io.TFRecordWriter(str(target)) as file:
-        records = tf.data.TFRecordDataset(str(source)).as_numpy_iterator()
-        for number, record in enumerate(records):
-            event = tf.compat.v1.Event.FromString(record)
-            event.wall_time = first + number
-            file.write(event.SerializeToString())
+    """Logs numbers and texts, by tag and step, as a process that starts at second
+    `begin` and logs each step a second after the one before; returns the log."""
+    steps = sorted({step for of_tag in values.values() for step in of_tag})
+    lines = [{"step": start_step, "time": begin, "start": True}]
+    for number, step in enumerate(steps, start=1):
+        here = {tag: of_tag[step] for tag, of_tag in values.items() if step in of_tag}
+        lines.append({"step": step, "time": begin + number, **here})
+    directory.mkdir(parents=True, exist_ok=True)
+    log = directory / "scalars.jsonl"
+    with log.open("a") as file:
+        file.writelines(files.to_json(line) + "\n" for line in lines)
+    return log
 
 
 def pretraining_run(directory: Path, *, results: dict | None, num_steps: int = 40):
@@ -77,20 +52,20 @@ def pretraining_run(directory: Path, *, results: dict | None, num_steps: int = 4
         "speed/sequences_per_second": {10: 20.0, 20: 24.0},
         "speed/tokens_per_second": {10: 160.0, 20: 192.0},
     }
-    write_process(train, {"loss/loss": {1: 3, 10: 2.5, 30: 9}, **rates}, pid=1)
+    write_process(train, {"loss/loss": {1: 3, 10: 2.5}, **rates})
     rates = {
         "speed/sequences_per_second": {30: 10.0, 40: 11.0},
         "speed/tokens_per_second": {30: 160.0, 40: 176.0},
     }
     skipped = {"optimizer/skipped_steps": {21: 0, 40: 1}}
-    write_process(train, {"loss/loss": {21: 2, 40: 1.5}, **skipped, **rates}, pid=2)
+    losses = {"loss/loss": {21: 2, 40: 1.5}}
+    write_process(train, {**losses, **skipped, **rates}, start_step=20, begin=2000)
     write_process(
         evaluation,
         {
             "loss/masked_lm_loss": {20: 1.0, 30: 2.0, 40: 2.5},
             "accuracy/masked_lm_accuracy": {20: 0.75, 30: 0.25, 40: 0.5},
         },
-        pid=1,
     )
     texts = {
         "masked_lm/example_02": {40: "worse **[1]**"},
@@ -98,7 +73,7 @@ def pretraining_run(directory: Path, *, results: dict | None, num_steps: int = 4
         "masked_lm/example_03": {40: "third"},
         "masked_lm/example_01": {20: "old", 40: "better"},
     }
-    write_process(directory / "logs/panels", {}, pid=1, texts=texts)
+    write_process(directory / "logs/panels", texts)
     if results is not None:
         (directory / "results.json").write_text(json.dumps(results))
 
@@ -141,12 +116,12 @@ def finished_run(directory: Path, **changes) -> Path:
     settings = finetuning.FinetuningConfig(task="MRPC", num_train_epochs=1)
     write_settings(directory, settings, kind="classification", inputs={})
     task = {"kind": "classification", "name": "MRPC", "labels": ["0", "1"]}
-    files = {
+    contents = {
         "task.json": json.dumps(task),
         "results.json": json.dumps({"steps": 7, "eval": EVALUATION}),
         "dev_answers.jsonl": json.dumps(ANSWER | changes) + "\n",
     }
-    for name, content in files.items():
+    for name, content in contents.items():
         (directory / name).write_text(content)
-    write_process(directory / "logs/train", {"loss/loss": {7: 0.5}}, pid=1)
+    write_process(directory / "logs/train", {"loss/loss": {7: 0.5}})
     return directory

@@ -6,7 +6,7 @@ import pytest
 from bert_keras.checkpoints import run_directory
 from bert_keras.core.settings import loading, pretraining
 from bert_keras.report import diagnosis
-from bert_keras.report.event_log import Curve
+from bert_keras.report.scalar_log import Curve
 
 SOUND = {
     **{"num_examples": 2000, "num_shards": 50, "num_records": 100_000},

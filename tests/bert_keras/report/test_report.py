@@ -1,4 +1,4 @@
-"""The report of a run, from event files that TensorFlow itself has written."""
+"""The report of a run, from its log and its files."""
 
 import dataclasses
 import io
@@ -12,7 +12,6 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
-import tensorflow as tf
 from PIL import Image
 
 from bert_keras.checkpoints import run_directory
@@ -21,99 +20,46 @@ from bert_keras.core.settings import finetuning, loading
 from bert_keras.core.settings.pretraining import PhaseConfig, PretrainingConfig
 from bert_keras.model import measured_runs
 from bert_keras.pages import sections
-from bert_keras.report import curves, event_log, facts, page, task_summaries, writing
+from bert_keras.report import curves, facts, page, scalar_log, task_summaries, writing
 from tests.bert_keras.report import runs, test_diagnosis
 
 
-def as_dict(curve: event_log.Curve) -> dict[int, float]:
+def as_dict(curve: scalar_log.Curve) -> dict[int, float]:
     return dict(zip(curve.steps.tolist(), curve.values.tolist(), strict=True))
 
 
-def test_what_tensorflow_writes_is_read(tmp_path):
-    losses = {1: 4.0, 10: 3.5, 20: float("nan"), 30: -2.25}
-    path = runs.write_process(
-        tmp_path, {"a/loss": losses}, pid=1, texts={"t": {3: "x|y"}}
-    )
-    # The older kind of summary, in another file of the same process.
-    with tf.io.TFRecordWriter(str(path).replace(".0.v2", ".1.v2")) as file:
-        value = tf.compat.v1.Summary.Value(tag="rate", simple_value=0.5)
-        summary = tf.compat.v1.Summary(value=[value])
-        event = tf.compat.v1.Event(wall_time=1100, step=40, summary=summary)
-        file.write(event.SerializeToString())
-    found = event_log.read_log(tmp_path)
-    assert found.scalars.keys() == {"a/loss", "rate"}
-    np.testing.assert_equal(as_dict(found.scalars["a/loss"]), losses)
-    assert as_dict(found.scalars["rate"]) == {40: 0.5}
-    assert found.texts == {"t": (3, "x|y")}
-    assert (found.restarts, found.seconds) == ((), 100.0)
-
-
-def test_a_later_process_replaces_what_it_did_again(tmp_path):
-    runs.write_process(
-        tmp_path, {"loss": {1: 9, 10: 8, 20: 7, 21: 6}, "a": {1: 1}}, pid=1
-    )
-    runs.write_process(tmp_path, {"loss": {11: 5, 20: 4}}, pid=2)
-    runs.write_process(tmp_path, {"loss": {21: 3, 30: 2}}, pid=3)
-    found = event_log.read_log(tmp_path)
-    assert as_dict(found.scalars["loss"]) == {1: 9, 10: 8, 11: 5, 20: 4, 21: 3, 30: 2}
+def test_a_log_of_three_processes(tmp_path):
+    texts = {1: "old", 20: "x|y"}
+    losses = {1: 9, 10: 8, 20: float("nan")}
+    runs.write_process(tmp_path, {"loss": losses, "t": texts, "a": {1: 1}})
+    # It logged nothing of its own steps.
+    runs.write_process(tmp_path, {}, start_step=20, begin=2000)
+    runs.write_process(tmp_path, {"loss": {21: 3, 30: -2.25}}, start_step=20, begin=3e3)
+    found = scalar_log.read_log(tmp_path)
+    assert found.scalars.keys() == {"loss", "a"}
+    np.testing.assert_equal(as_dict(found.scalars["loss"]), losses | {21: 3, 30: -2.25})
     assert as_dict(found.scalars["a"]) == {1: 1}
-    assert found.restarts == (11, 21)
-    # Version, scalars and picture of each, a second apart: 6, 3 and 3 seconds.
-    assert found.seconds == 12
+    assert found.texts == {"t": (20, "x|y")}
+    # Three lines a second apart, none, and two.
+    assert (found.restarts, found.seconds) == ((21,), 5.0)
+    assert scalar_log.read_log(tmp_path / "nothing").scalars == {}
 
 
-def test_a_session_start_forgets_later_steps_of_all_tags(tmp_path):
-    texts = {"t": {5: "kept", 20: "gone"}}
-    runs.write_process(
-        tmp_path, {"loss": {1: 9, 15: 8}, "b": {16: 7}}, pid=1, texts=texts
-    )
-    runs.write_process(tmp_path, {"loss": {30: 6}}, pid=2, start_step=11)
-    found = event_log.read_log(tmp_path)
-    assert {tag: as_dict(curve) for tag, curve in found.scalars.items()} == {
-        "loss": {1: 9, 30: 6}
-    }
-    assert found.texts == {"t": (5, "kept")}
-
-
-def test_writers_of_one_process_are_no_restart(tmp_path):
-    first = runs.write_process(tmp_path, {"loss": {1: 9}}, pid=1)
-    second = runs.write_process(tmp_path, {"loss": {2: 8}}, pid=2)
-    second = second.rename(first.with_name(first.name.replace(".0.v2", ".4.v2")))
-    assert event_log.read_log(tmp_path).restarts == ()
-    # In containers every process may have the same number; the count begins again.
-    second.rename(first.with_name("events.out.tfevents.2000.host.1.0.v2"))
-    assert event_log.read_log(tmp_path).restarts == (2,)
-
-
-def test_writers_of_one_second_are_read_in_the_order_of_their_count(tmp_path):
-    for count, step in [(9, 1), (10, 2), (11, 3)]:
-        path = runs.write_process(tmp_path, {"loss": {step: 9.0 - step}}, pid=1)
-        path.rename(path.with_name(path.name.replace(".0.v2", f".{count}.v2")))
-    found = event_log.read_log(tmp_path)
-    assert as_dict(found.scalars["loss"]) == {1: 8, 2: 7, 3: 6}
-    assert found.restarts == ()
-
-
-def test_a_record_that_is_cut_off_ends_the_file(tmp_path, caplog):
-    path = runs.write_process(tmp_path, {"loss": {1: 3.0, 2: 2.0}}, pid=1)
+def test_a_line_that_is_cut_off_ends_the_log(tmp_path, caplog):
+    path = runs.write_process(tmp_path, {"loss": {1: 3.0, 2: 2.0}})
     whole = path.read_bytes()
     found = set()
-    for size in range(len(whole)):
+    for size in range(len(whole) + 1):
         path.write_bytes(whole[:size])
-        curve = event_log.read_log(tmp_path).scalars.get("loss")
+        curve = scalar_log.read_log(tmp_path).scalars.get("loss")
         found.add(tuple(curve.values.tolist()) if curve else ())
     assert found == {(), (3.0,), (3.0, 2.0)}
     assert not caplog.records
-
-
-def test_a_damaged_record_is_told(tmp_path, caplog):
-    path = runs.write_process(tmp_path, {"loss": {1: 3.0, 2: 2.0}}, pid=1)
-    data = bytearray(path.read_bytes())
-    position = data.rindex(b"loss")
-    data[position] ^= 1
-    path.write_bytes(data)
-    assert as_dict(event_log.read_log(tmp_path).scalars["loss"]) == {1: 3.0}
-    assert re.search(r"\.v2: damaged at byte \d+, read up to there", caplog.text)
+    for damage in (b"{", b"\xff", b"3", b'{"step": 2}'):
+        path.write_bytes(damage + b"\n" + whole)
+        assert as_dict(scalar_log.read_log(tmp_path).scalars["loss"]) == {1: 3, 2: 2}
+        assert "scalars.jsonl: line 1 is damaged and was ignored" in caplog.text
+        caplog.clear()
 
 
 PAGE = """\
@@ -134,7 +80,7 @@ Baseline: the commonest masked token, `the`, always guessed.
 
 |  | the run |
 | --- | --- |
-| training time, loading left out | 0:00:17 |
+| training time, loading left out | 0:00:06 |
 | tokens seen, padding included | 1,280 |
 | sequences per second, median | 15.5 |
 | tokens per second, median | 168.0 |
@@ -254,7 +200,7 @@ def test_usual_losses_stand_beside_the_problems(inputs, tmp_path):
         "speed/sequences_per_second": {10: 2.0},
         "speed/tokens_per_second": {10: 256.0},
     }
-    runs.write_process(run / "logs/train", curves, pid=1)
+    runs.write_process(run / "logs/train", curves)
     assert facts.read_facts(run).num_tokens == 4000 * 32 * 128
     sample = test_diagnosis.SOUND | {"tokens_per_example": 100}
     (run / "text_sample.json").write_text(json.dumps(sample))
@@ -273,9 +219,9 @@ def test_a_fine_tuning(tmp_path):
         kind="classification",
         inputs={"train_sha256": "ef" * 32, "from_scratch": False},
     )
-    runs.write_process(run / "logs/train", {"loss": {1: 0.7}}, pid=1)
+    runs.write_process(run / "logs/train", {"loss": {1: 0.7}})
     evaluation = {"accuracy": {5: 0.75, 10: 0.5}, "loss": {5: 0.5, 10: float("nan")}}
-    runs.write_process(run / "logs/eval", evaluation, pid=1)
+    runs.write_process(run / "logs/eval", evaluation)
     text = page.render(facts.read_facts(run), [])
     for line in (
         "Fine-tuning for classification, not finished: step 10 so far.",
@@ -292,7 +238,7 @@ def test_pictures_of_answers_are_beside_the_page(tmp_path, monkeypatch):
     run = tmp_path / "sst"
     settings = finetuning.FinetuningConfig()
     runs.write_settings(run, settings, kind="classification", inputs={})
-    runs.write_process(run / "logs/eval", {"accuracy": {5: 0.75}}, pid=1)
+    runs.write_process(run / "logs/eval", {"accuracy": {5: 0.75}})
     (run / "results.json").write_text('{"steps": 5}')
     (run / "dev_answers.jsonl").touch()
     part = sections.Section("Confusion", "confusion", "Few.", b"a picture")
@@ -326,7 +272,7 @@ def test_pictures_of_hostile_numbers(pretraining):
     results = runs.RESULTS | {
         "eval_baseline": {"masked_lm_loss": huge, "loss": float("inf")}
     }
-    curve = event_log.Curve(np.array([-(2**62), 2**62]), np.array([huge, -huge]))
+    curve = scalar_log.Curve(np.array([-(2**62), 2**62]), np.array([huge, -huge]))
     scalars = {"all/loss": curve, "masked_lm_loss": curve}
     log = dataclasses.replace(pretraining.train, scalars=scalars)
     run = dataclasses.replace(pretraining, train=log, eval=log, results=results)
@@ -342,7 +288,7 @@ def test_pictures_of_hostile_numbers(pretraining):
 
 def test_noisy_training_is_smoothed(pretraining):
     steps = np.arange(41, 121)
-    curve = event_log.Curve(steps, 2.0 + (-1.0) ** steps)
+    curve = scalar_log.Curve(steps, 2.0 + (-1.0) ** steps)
     log = dataclasses.replace(pretraining.train, scalars={"loss/loss": curve})
     (plot,) = curves.draw_metric(
         dataclasses.replace(pretraining, train=log), "loss"
@@ -420,5 +366,5 @@ def test_what_is_no_run_is_refused(reported, tmp_path):
         with pytest.raises(InputError, match=message):
             writing.write_report(run)
     shutil.rmtree(run / "logs")
-    with pytest.raises(InputError, match="expected event files with scalars in logs/"):
+    with pytest.raises(InputError, match=r"expected scalars in logs/\*/scalars.jsonl"):
         writing.write_report(run)

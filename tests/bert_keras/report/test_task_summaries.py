@@ -10,7 +10,7 @@ from PIL import Image
 
 from bert_keras.core.errors import InputError
 from bert_keras.kinds import registry
-from bert_keras.report import event_log, task_summaries, writing
+from bert_keras.report import task_summaries, writing
 from tests.bert_keras.report import runs
 
 KIND = registry.labelled("classification")
@@ -41,13 +41,12 @@ def test_the_page_shows_the_answers(reported):
 
 def test_tensorboard_shows_the_same(run, reported):
     task_summaries.write(KIND, run, step=7)
-    texts = event_log.read_log(run / "logs/panels").texts
+    texts, images = shown_in(run / "logs/panels")
     assert texts == {
         f"answers/{part.name}/text": (7, f"## {part.title}\n\n{part.text}")
         for part in task_summaries.read_sections(KIND, run)
         if part.text
     }
-    images = images_of(run / "logs/panels")
     assert list(images) == [f"answers/{name}" for name in PICTURES]
     for name in PICTURES:
         with Image.open(reported / f"classification/report/{name}.png") as image:
@@ -56,10 +55,10 @@ def test_tensorboard_shows_the_same(run, reported):
             np.testing.assert_array_equal(pixels, np.asarray(image.convert("RGB")))
 
 
-def images_of(directory: Path) -> dict[str, tuple[int, np.ndarray]]:
-    """Step and pixels of each picture, read by TensorFlow."""
-    (path,) = directory.iterdir()
-    images = {}
+def shown_in(directory: Path) -> tuple[dict, dict]:
+    """Step and text, step and pixels of each picture, read by TensorFlow."""
+    (path,) = directory.glob("events.*")
+    texts, images = {}, {}
     for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
         event = tf.compat.v1.Event.FromString(record)
         for value in event.summary.value:
@@ -67,7 +66,9 @@ def images_of(directory: Path) -> dict[str, tuple[int, np.ndarray]]:
                 # After its width and height.
                 png = value.tensor.string_val[2]
                 images[value.tag] = event.step, tf.io.decode_png(png).numpy()
-    return images
+            if value.metadata.plugin_data.plugin_name == "text":
+                texts[value.tag] = event.step, value.tensor.string_val[0].decode()
+    return texts, images
 
 
 def test_the_page_of_a_named_task(reported):

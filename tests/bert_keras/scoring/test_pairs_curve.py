@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import pretraining, strict
 from bert_keras.inference import fill_mask
-from bert_keras.report import event_log, writing
+from bert_keras.report import scalar_log, writing
 from bert_keras.scoring import minimal_pairs, pairs_curve, scored_files
 from bert_keras.training import pretrain
 from tests import conftest
@@ -102,7 +102,7 @@ def test_a_pretraining_has_curves_and_a_picture(
             tmp_path / "run",
             strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
         )
-    curves = event_log.read_log(tmp_path / "run/logs/eval").scalars
+    curves = scalar_log.read_log(tmp_path / "run/logs/eval").scalars
     names = ["", "order_", "length_"]
     tags = [f"minimal_pairs/{name}minimal_pairs_accuracy" for name in names]
     assert {tag for tag in curves if tag.startswith("minimal")} == set(tags)

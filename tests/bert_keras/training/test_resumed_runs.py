@@ -17,7 +17,7 @@ from bert_keras.checkpoints import conversion, training_state
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import finetuning, pretraining, strict
 from bert_keras.inference import finetuned, forward
-from bert_keras.report import event_log, task_summaries
+from bert_keras.report import scalar_log, task_summaries
 from bert_keras.training import pretrain
 from bert_keras.training.step import engine
 from bert_keras.training.tensorboard import panels
@@ -151,7 +151,7 @@ def test_a_pretraining_that_was_killed(
 ):
     """Dropout and all, also where settings change that do not decide the outcome."""
     resumed = broken_off(pretrained_run, tmp_path / "resumed", last)
-    earlier = event_log.read_log(resumed / "logs/train").seconds
+    earlier = scalar_log.read_log(resumed / "logs/train").seconds
     caplog.set_level(logging.INFO, logger="bert_keras")
     monkeypatch.setattr(panels.EvaluationPanels, "draw", lambda *_: None)
     values = {**conftest.PRETRAINING, **changes}

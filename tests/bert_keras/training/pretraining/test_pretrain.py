@@ -16,7 +16,7 @@ from bert_keras.checkpoints.containers import npz_files
 from bert_keras.core import files, ownership
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import finetuning, loading, pipelines, pretraining, strict
-from bert_keras.report import event_log
+from bert_keras.report import scalar_log
 from bert_keras.training import pretrain
 from bert_keras.training.pretraining import (
     inputs,
@@ -446,7 +446,7 @@ def test_sigterm_writes_a_checkpoint(
     )
     assert ours.keys() == theirs.keys()
     ours, theirs = (
-        event_log.read_log(each / "logs" / "eval").scalars["loss/loss"]
+        scalar_log.read_log(each / "logs" / "eval").scalars["loss/loss"]
         for each in (run, pretrained_run)
     )
     assert list(ours.steps) == [5, 10, 12]
@@ -465,7 +465,7 @@ def test_evaluations_and_pictures_by_minutes(pretrained_run, tiny_examples, tmp_
         results["eval"]
         == json.loads((pretrained_run / "results.json").read_text())["eval"]
     )
-    log = event_log.read_log(run / "logs" / "eval")
+    log = scalar_log.read_log(run / "logs" / "eval")
     assert list(log.scalars["loss/loss"].steps) == [*range(1, 13)]
     drawn = test_panels.values(run / "logs" / "panels", "attention/layer_0/")
     assert {step for _, step in drawn} == {*range(1, 13)}

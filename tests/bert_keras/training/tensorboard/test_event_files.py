@@ -1,9 +1,10 @@
 from concurrent import futures
 
+import pytest
 from tensorflow.python.ops import gen_summary_ops
 
 from bert_keras.core import files, stores
-from bert_keras.report import event_log
+from bert_keras.report import scalar_log
 from bert_keras.training.tensorboard import event_files
 
 
@@ -27,7 +28,7 @@ def test_all_is_sent_while_a_writer_closes(memory_store, monkeypatch):
         sent[0].result()
     assert writer not in event_files._OF_STORES
     (file,) = directory.glob("events.out.tfevents.*")
-    steps = [event_files._step_of(record) for record in event_log.read_records(file)]
+    steps = [event_files._step_of(record) for record in event_files.read_records(file)]
     assert steps == [0, 1]
     file.unlink()
 
@@ -47,13 +48,48 @@ def test_only_the_open_file_is_sent_again(memory_store, monkeypatch):
     for step in range(1, 101):
         event_files.write_scalars(writer, {"loss": step}, step)
         writer.send()
-    assert not any(path.stat().st_size > 2000 for path in writer._local.iterdir())
-    assert len(list(writer._local.iterdir())) == 1
+    (local,) = writer._local.glob("events.*")
+    assert local.stat().st_size < 2000
     writer.close()
     # All of the file so far is sent with each step, and a step has some 60 bytes.
-    assert sum(size for _, size in sent) < 100 * 1100
-    log = event_log.read_log(directory)
+    assert sum(size for path, size in sent if "events." in path) < 100 * 1100
+    log = scalar_log.read_log(directory)
     assert len(files.list_directory(directory)) > 4 and log.restarts == ()
     (curve,) = log.scalars.values()
     assert curve.steps.tolist() == curve.values.tolist() == [*range(1, 101)]
+    files.delete_tree(directory)
+
+
+@pytest.mark.parametrize("is_on_a_store", [False, True])
+def test_a_killed_log_goes_on_after_the_checkpoint(
+    memory_store, tmp_path, is_on_a_store, monkeypatch
+):
+    """Lines of steps beyond it and a line that is cut off are dropped."""
+    monkeypatch.setattr(event_files.time, "time", lambda: 5.0)
+    directory = files.path(f"{memory_store}/log" if is_on_a_store else tmp_path)
+    writer = event_files.open_writer(directory, 0)
+    for step in range(1, 4):
+        event_files.write_scalars(writer, {"loss": 1 / step}, step)
+    event_files.write_scalars(writer, {"loss": float("inf")}, 4)
+    writer.close()
+    path = directory / "scalars.jsonl"
+    text = files.read_text(path)
+    assert text == (
+        '{"step": 0, "time": 5.0, "start": true}\n'
+        '{"step": 1, "time": 5.0, "loss": 1.0}\n'
+        '{"step": 2, "time": 5.0, "loss": 0.5}\n'
+        '{"step": 3, "time": 5.0, "loss": 0.3333333333333333}\n'
+        '{"step": 4, "time": 5.0, "loss": null}\n'
+    )
+    files.write_atomically(path, text[:-9].encode())
+    writer = event_files.open_writer(directory, 2)
+    event_files.write_scalars(writer, {"loss": 7.0}, 3)
+    writer.close()
+    assert files.read_text(path) == "".join(
+        [
+            *text.splitlines(keepends=True)[:3],
+            '{"step": 2, "time": 5.0, "start": true}\n',
+            '{"step": 3, "time": 5.0, "loss": 7.0}\n',
+        ]
+    )
     files.delete_tree(directory)

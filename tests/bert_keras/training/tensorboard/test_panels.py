@@ -19,6 +19,7 @@ from bert_keras.core.settings import pretraining
 from bert_keras.data import features, tokenization
 from bert_keras.model import pretrainer
 from bert_keras.pages import markdown as pages_markdown
+from bert_keras.report import scalar_log
 from bert_keras.training.step import batch_features, learner, optimization, replicas
 from bert_keras.training.tensorboard import panels
 
@@ -220,6 +221,12 @@ def test_panels(model, opened, batch, tokenizer, tiny_config, tmp_path):
     written = texts["masked_lm/example_01", 6].item().decode().splitlines()
     assert len(written) == 2 + 2 + 3
     assert pages_markdown.escape_signs(best) in written[4].split(" | ")[3]
+    logged = scalar_log.read_log(folder)
+    assert logged.texts == {
+        tag: (step, text.item().decode())
+        for (tag, step), text in texts.items()
+        if step == 6
+    }
 
     images = values(folder, "attention/")
     assert images.keys() == {
