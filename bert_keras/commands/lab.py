@@ -157,10 +157,8 @@ def compare(args: argparse.Namespace) -> None:
         "--layers": options.layers([-1]),
         "--pooling": (
             feature_settings.Pooling,
-            "vector of a word: of its first piece, or the mean; none: one for each "
-            "piece",
+            "vector of a word: of its first piece, or the mean of all",
         ),
-        "--to": (feature_settings.VectorFormat, "format of the files to write"),
         "--form?": (
             feature_settings.InputForm,
             "lines: one text a line; text: a table or JSON lines; tagging: columns of "
@@ -181,7 +179,6 @@ def features(args: argparse.Namespace) -> None:
         settings=settings,
         layers=args.layers,
         pooling=args.pooling,
-        to=args.to,
         form=args.form,
     )
 

@@ -49,7 +49,6 @@ def commands(root: str) -> list[str]:
     return [
         *words,
         f"{features} --input {root}/dev.conll --form tagging --output {root}/vectors",
-        f"{features} --input {root}/texts.txt --to tfrecord --output {root}/records",
         f"pretrain --strategy cpu --config {root}/run/config.yaml "
         f"--examples {root}/examples --set profile_steps=[2,3] "
         f"--set num_train_steps=4 --output_dir {root}/profiled",
@@ -127,7 +126,6 @@ class TestTheSameAsOnADisk:
             *(f"tuned/{name}/dev_answers.jsonl" for name in FORMATS),
             *(f"vectors/layer_{number}.npy" for number in (0, 1)),
             *(f"vectors/{name}" for name in ("index.jsonl", "features.json")),
-            *(f"records/{name}" for name in ("features.tfrecord", "features.json")),
             "submission/RTE.tsv",
         )
 

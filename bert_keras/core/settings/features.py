@@ -8,14 +8,11 @@ from bert_keras.core.settings.finetuning import TextColumns
 from bert_keras.core.settings.strict import StrictModel
 
 InputForm = Literal["lines", "text", "tagging"]
-"""Kinds of files: plain text, one text a line; a table or JSON lines of texts or of
-pairs (see `kinds.text`); tagged words, whose tags are not read (`kinds.tagging`)."""
+"""Kinds of files: plain text, one text a line; a table or JSON lines of texts (see
+`kinds.text`); tagged words, whose tags are not read (`kinds.tagging`)."""
 
-Pooling = Literal["first", "mean", "none"]
-"""A word's vector: of its first piece, the mean over its pieces, or one for each."""
-
-VectorFormat = Literal["numpy", "tfrecord"]
-"""Files that `features` writes."""
+Pooling = Literal["first", "mean"]
+"""A word's vector: of its first piece, or the mean over its pieces."""
 
 
 class FeaturesConfig(StrictModel):
@@ -24,7 +21,7 @@ class FeaturesConfig(StrictModel):
     columns: TextColumns = TextColumns()
     """Names of the columns of a table or JSON lines."""
     max_seq_length: int | None = pydantic.Field(default=None, ge=4)
-    """Tokens of an input at most; null: as many as the encoder takes. Longer texts are
-    cut, longer sentences of tagged words come in parts."""
+    """Tokens of an input at most; null: as many as the encoder takes. Longer texts and
+    sentences come in parts, each with as many neighbouring words as fit."""
     document_context: bool = True
     """Tagged words: put the sentences before and after next to each, as many as fit."""

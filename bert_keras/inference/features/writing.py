@@ -1,8 +1,9 @@
 """Vectors of words, from layers of an encoder, written to files for other models."""
 
 import contextlib
+import functools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from bert_keras.core.settings import tasks
 from bert_keras.inference import forward
 from bert_keras.inference.features import vector_files, word_inputs
 from bert_keras.kinds import registry
+from bert_keras.kinds.tagging import ner
 from bert_keras.model.encoder import resolve_layers
 
 logger = logging.getLogger(__name__)
@@ -32,23 +34,23 @@ def write(
     settings: feature_settings.FeaturesConfig,
     layers: Sequence[int] = (-1,),
     pooling: str = "first",
-    to: str = "numpy",
     form: str | None = None,
 ) -> None:
     """Writes the outputs of some layers for each word of a file.
 
     The directory appears when it is finished. Memory depends on `BYTES_AT_A_TIME` and
     on the text, not on the number of vectors. For the choices see
-    `encoder.resolve_layers`, `word_inputs.POOLINGS`, `vector_files.WRITERS` and
-    `word_inputs.FORMS`; a `form` of `None` is guessed by the file's name.
+    `encoder.resolve_layers`, `word_inputs.POOLINGS` and `word_inputs.FORMS`; a `form`
+    of `None` is guessed by the file's name.
     """
     output_dir = files.path(output_dir).absolute()
     files.check_is_new(output_dir)
     form = form or word_inputs.form_of(input_path)
-    check_choice("--to", to, vector_files.WRITERS)
     check_choice("--pooling", pooling, word_inputs.POOLINGS)
     check_choice("--form", form, word_inputs.FORMS)
-    examples = word_inputs.read(input_path, form=form, columns=settings.columns)
+    sentences = word_inputs.read_sentences(
+        input_path, form=form, columns=settings.columns
+    )
     checkpoint = conversion.read_with_tokenizer(model)
     encoder = LayerReader(checkpoint, layers, path=model)
     inputs = {
@@ -65,62 +67,53 @@ def write(
             checkpoint, starting_point.encoder_arrays(checkpoint)
         ),
         "input_sha256": files.sha256(input_path),
-        "num_examples": len(examples),
+        "num_examples": len(sentences),
     }
     tokenizer = checkpoint.tokenizer
     # It is as large as the model.
     del checkpoint
     with files.new_directory(output_dir) as directory:
-        make_inputs = word_inputs.Aligner(tokenizer, **inputs)
-        facts |= _write_all(encoder, make_inputs, examples, directory, to=to)
+        encode = functools.partial(word_inputs.encode, tokenizer=tokenizer, **inputs)
+        facts["num_rows"] = _write_all(encoder, encode, sentences, directory)
         files.write_json(directory / vector_files.FACTS_NAME, facts)
-    if facts["num_cut"]:
-        logger.warning(
-            "%s: %d texts are longer than %d tokens: there are no vectors for their "
-            "ends; cut them into shorter ones",
-            input_path,
-            facts["num_cut"],
-            facts["max_seq_length"],
-        )
     logger.info("%d vectors of each layer in %s", facts["num_rows"], output_dir)
 
 
 def _write_all(
     encoder: "LayerReader",
-    make_inputs: word_inputs.Aligner,
-    examples: Sequence[word_inputs.Example],
+    encode: Callable[[Sequence[ner.Sentence]], word_inputs.PooledWords],
+    sentences: Sequence[ner.Sentence],
     directory: Path,
-    *,
-    to: str,
-) -> dict[str, int]:
-    num_rows = num_cut = num_done = 0
+) -> int:
+    """Writes all vectors; returns their number."""
+    num_rows = num_done = 0
     # In the part that is being encoded.
-    examples_per_input = 0.0
+    sentences_per_input = 0.0
     with (
         contextlib.ExitStack() as stack,
         progress.Progress(
             "features",
-            total=len(examples),
+            total=len(sentences),
             unit="texts",
-            read=lambda: num_done + int(examples_per_input * encoder.forward.num_done),
+            read=lambda: num_done + int(sentences_per_input * encoder.forward.num_done),
             only_if_long=True,
         ),
     ):
-        writer = vector_files.WRITERS[to](
+        writer = vector_files.VectorWriter(
             directory, stack, layers=encoder.layers, hidden_size=encoder.hidden_size
         )
-        for part in word_inputs.parts(examples):
-            aligned = make_inputs(part)
-            writer.describe(aligned.examples)
+        for part in word_inputs.parts(sentences):
+            writer.describe(part)
+            words = encode(part)
             encoder.forward.num_done = 0
-            examples_per_input = len(part) / len(aligned.inputs)
-            for vectors in encoder.encode(aligned):
+            # A blank text has no words, and so no window.
+            sentences_per_input = len(part) / max(1, len(words.windows))
+            for vectors in encoder.vectors(words):
                 writer.add(vectors)
                 num_rows += len(vectors)
-            num_done, examples_per_input = num_done + len(part), 0.0
-            num_cut += aligned.num_cut
+            num_done, sentences_per_input = num_done + len(part), 0.0
         writer.finish()
-    return {"num_rows": num_rows, "num_cut": num_cut}
+    return num_rows
 
 
 class LayerReader:
@@ -150,11 +143,11 @@ class LayerReader:
             )
         return max_seq_length or self._longest
 
-    def encode(self, aligned: word_inputs.AlignedInputs) -> Iterator[np.ndarray]:
-        """Yields the vectors of all rows in parts,
-        `(num_rows, num_layers, hidden_size)` float32."""
+    def vectors(self, words: word_inputs.PooledWords) -> Iterator[np.ndarray]:
+        """Yields the vectors of all words in parts,
+        `(num_words, num_layers, hidden_size)` float32."""
         bytes_per_piece = 4 * len(self.layers) * self.hidden_size
-        for part in aligned.parts(max(1, BYTES_AT_A_TIME // bytes_per_piece)):
+        for part in words.parts(max(1, BYTES_AT_A_TIME // bytes_per_piece)):
             yield part.pool(self.forward(part, title=None))
 
     def _compute(self, features):

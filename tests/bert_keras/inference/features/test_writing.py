@@ -1,6 +1,5 @@
 """Vectors of words in files, compared with those of transformers."""
 
-import contextlib
 import json
 from typing import Any, NamedTuple
 
@@ -80,17 +79,14 @@ def inputs(tmp_path_factory):
     directory = tmp_path_factory.mktemp("inputs")
     (directory / "plain.txt").write_text(TEXT)
     (directory / "eng.train").write_text(COLUMNS)
-    (directory / "pairs.tsv").write_text(
-        "text\ttext_pair\nA cat\tthe unbelievable mat\nsat\tcat\n"
-    )
     return directory
 
 
 @pytest.fixture(scope="module")
 def plain(model, inputs, tmp_path_factory):
-    """The pieces of the plain text, of all layers."""
+    """The words of the plain text, of all layers."""
     directory = tmp_path_factory.mktemp("plain") / "features"
-    write(model, inputs / "plain.txt", directory, layers=range(4), pooling="none")
+    write(model, inputs / "plain.txt", directory, layers=range(4), pooling="mean")
     return read_vectors(directory)
 
 
@@ -111,8 +107,7 @@ class Vectors(NamedTuple):
         return np.stack([self.layers[n] for n in self.facts["layers"]], axis=1)
 
     def rows_of(self, example):
-        (rows,) = (example[name] for name in ("words", "pieces") if name in example)
-        return self.stacked[example["first_row"] :][: len(rows)]
+        return self.stacked[example["first_row"] :][: len(example["words"])]
 
 
 def read_vectors(directory):
@@ -140,15 +135,15 @@ def read_vectors(directory):
     ],
 )
 def hidden_states(request, model, tmp_path_factory):
-    """From tokens and segments to what the layers give for each token."""
+    """From tokens to what the layers give for each."""
     checkpoint = conversion.read(model)
     if request.param == "ours":
         network = registry.build_network(CONFIG, checkpoint.task)
         weights.assign(network, checkpoint.arrays)
 
-        def compute(ids, segments):
-            batch = {"input_ids": ids, "segment_ids": segments}
-            outputs = network(batch, return_all_layers=True)["encoder_outputs"]
+        def compute(ids):
+            outputs = network({"input_ids": ids}, return_all_layers=True)
+            outputs = outputs["encoder_outputs"]
             return np.stack(outputs, axis=2)[0]
 
     else:
@@ -158,35 +153,34 @@ def hidden_states(request, model, tmp_path_factory):
         hugging_face.write(checkpoint, directory)
         reference = transformers.BertModel.from_pretrained(directory).eval()
 
-        def compute(ids, segments):
-            ids, segments = torch.tensor(ids), torch.tensor(segments)
+        def compute(ids):
             with torch.no_grad():
-                outputs = reference(
-                    input_ids=ids, token_type_ids=segments, output_hidden_states=True
-                )
+                outputs = reference(torch.tensor(ids), output_hidden_states=True)
             # The embeddings' output and that of each layer.
             return torch.stack(outputs.hidden_states, dim=2)[0].numpy()
 
-    def of_tokens(tokens, segments=None):
-        ids = np.int32([[TOKENS.index(token) for token in tokens]])
-        segments = np.zeros_like(ids) if segments is None else np.int32([segments])
-        return compute(ids, segments)
-
-    return of_tokens
+    return lambda tokens: compute(np.int32([[TOKENS.index(x) for x in tokens]]))
 
 
-def test_pieces_of_texts_equal_hidden_states(plain, hidden_states):
-    assert [example["pieces"] for example in plain.examples] == [
-        "a cat sat , on the un ##believ ##able mat".split(),
-        "un ##believ ##able".split(),
-        [],
-        "the cat , [UNK] un ##believ ##able cat".split(),
-        ["sat"],
-    ]
-    for example in plain.examples:
-        states = hidden_states(["[CLS]", *example["pieces"], "[SEP]"])
-        np.testing.assert_allclose(plain.rows_of(example), states[1:-1], atol=1e-5)
-    assert np.std(plain.stacked, axis=(0, 2)).min() > 0.3
+PIECES = [
+    ["a", "cat", "sat", ",", "on", "the", "un ##believ ##able", "mat"],
+    ["un ##believ ##able"],
+    [],
+    ["the", "cat", ",", "[UNK]", "un ##believ ##able", "cat"],
+    ["sat"],
+]
+
+
+def test_words_of_texts_equal_hidden_states(plain, hidden_states):
+    for example, words in zip(plain.examples, PIECES, strict=True):
+        counts = [len(word.split()) for word in words]
+        states = hidden_states(["[CLS]", *" ".join(words).split(), "[SEP]"])[1:-1]
+        parts = np.split(states, np.cumsum(counts)[:-1]) if words else []
+        rows = plain.rows_of(example)
+        assert len(rows) == len(words)
+        for row, part in zip(rows, parts, strict=True):
+            np.testing.assert_allclose(row, part.mean(axis=0), atol=1e-5)
+    assert np.std(plain.stacked, axis=(0, 2)).min() > 0.2
 
 
 @pytest.mark.parametrize("pooling", ["first", "mean"])
@@ -209,24 +203,6 @@ def test_words_of_tagged_text_equal_hidden_states(
         ["mat"],
     ]
     assert [example["first_row"] for example in found.examples] == [0, 3, 5]
-
-
-def test_pairs_equal_hidden_states_from_a_foreign_checkpoint(
-    model, inputs, hidden_states, tmp_path
-):
-    foreign = tmp_path / "foreign"
-    foreign.mkdir()
-    hugging_face.write(conversion.read(model), foreign)
-    write(foreign, inputs / "pairs.tsv", tmp_path / "made")
-    found = read_vectors(tmp_path / "made")
-    tokens = "[CLS] a cat [SEP] the un ##believ ##able mat [SEP]".split()
-    states = hidden_states(tokens, [0] * 4 + [1] * 6)[:, 3:]
-    example = found.examples[0]
-    np.testing.assert_allclose(
-        found.rows_of(example), states[[1, 2, 4, 5, 8]], atol=1e-5
-    )
-    assert example["segment_ids"] == [0, 0, 1, 1, 1]
-    assert found.facts["form"] == "text"
 
 
 def test_a_long_sentence_has_vectors_of_several_inputs(
@@ -264,100 +240,54 @@ def test_facts_and_index(plain, inputs, model):
         "hidden_size": 8,
         "form": "lines",
         "max_seq_length": 16,
-        "pooling": "none",
+        "pooling": "mean",
         "document_context": True,
         "num_examples": 5,
-        "num_rows": 22,
-        "num_cut": 0,
+        "num_rows": 16,
     }
     assert all(len(facts[key]) == 64 for key in ("input_sha256", "model_sha256"))
-    assert plain.examples[3] == {
-        "line": 4,
-        "pieces": "the cat , [UNK] un ##believ ##able cat".split(),
-        "word_ids": [0, 1, 2, 3, 4, 4, 4, 5],
-        "starts": [0, 4, 8, 10, 14, 16, 22, 27],
-        "ends": [3, 7, 9, 13, 16, 22, 26, 30],
-        "first_row": 13,
-    }
+    assert plain.examples[2:4] == [
+        {"line": 3, "words": [], "starts": [], "ends": [], "first_row": 9},
+        {
+            "line": 4,
+            "words": ["the", "cat", ",", "zzz", "unbelievable", "cat"],
+            "starts": [0, 4, 8, 10, 14, 27],
+            "ends": [3, 7, 9, 13, 26, 30],
+            "first_row": 9,
+        },
+    ]
     for array in plain.layers.values():
-        assert array.shape == (22, 8) and array.dtype == "float32"
+        assert array.shape == (16, 8) and array.dtype == "float32"
 
 
-def test_records_hold_the_same(plain, tmp_path):
-    """Also when the vectors of an example come in parts."""
-    examples = [{**example} for example in plain.examples]
-    for example in examples:
-        del example["first_row"]
-    with contextlib.ExitStack() as stack:
-        writer = vector_files.RecordWriter(
-            tmp_path, stack, layers=range(4), hidden_size=8
-        )
-        writer.describe(examples[:3])
-        writer.add(plain.stacked[:2])
-        writer.add(plain.stacked[2:13])
-        writer.describe(examples[3:])
-        writer.add(plain.stacked[13:])
-        writer.finish()
-    records = tf.data.TFRecordDataset(str(tmp_path / "features.tfrecord"))
-    for stored, example in zip(
-        records.as_numpy_iterator(), plain.examples, strict=True
-    ):
-        record = tf.train.Example.FromString(stored)
-        assert stored == record.SerializeToString(deterministic=True)
-        record = record.features.feature
-        pieces = [piece.decode() for piece in record["pieces"].bytes_list.value]
-        assert pieces == example["pieces"]
-        for name in ("word_ids", "starts", "ends"):
-            assert list(record[name].int64_list.value) == example[name]
-        assert list(record["line"].int64_list.value) == [example["line"]]
-        vectors = [record[f"layer_{n}"].float_list.value for n in range(4)]
-        found = np.array(vectors, "float32").reshape(4, -1, 8).transpose(1, 0, 2)
-        np.testing.assert_array_equal(found, plain.rows_of(example))
-
-
-@pytest.mark.parametrize(
-    "to", ["numpy", pytest.param("tfrecord", marks=pytest.mark.slow)]
-)
 def test_small_pieces_of_work_give_the_same(
-    to, plain, model, inputs, tmp_path, monkeypatch
+    plain, model, inputs, tmp_path, monkeypatch
 ):
-    """One example at a time, one input at a time, and vectors of a row at a time."""
-    monkeypatch.setattr(word_inputs, "_EXAMPLES_AT_A_TIME", 2)
+    """One text at a time, one input at a time, and vectors of a word at a time."""
+    monkeypatch.setattr(word_inputs, "_SENTENCES_AT_A_TIME", 2)
     monkeypatch.setattr(forward, "TOKENS_PER_BATCH", 1)
     monkeypatch.setattr(writing, "BYTES_AT_A_TIME", 1)
-    options = {"layers": range(4), "pooling": "none", "to": to}
+    options = {"layers": range(4), "pooling": "mean"}
     write(model, inputs / "plain.txt", tmp_path / "made", **options)
-    if to == "numpy":
-        found = read_vectors(tmp_path / "made")
-        assert (found.facts, found.examples) == (plain.facts, plain.examples)
-        np.testing.assert_allclose(found.stacked, plain.stacked, atol=1e-6)
-    else:
-        assert {path.name for path in (tmp_path / "made").iterdir()} == {
-            "features.json",
-            "features.tfrecord",
-        }
-        facts = json.loads((tmp_path / "made/features.json").read_text())
-        assert facts == plain.facts
-        records = tf.data.TFRecordDataset(str(tmp_path / "made/features.tfrecord"))
-        last = tf.train.Example.FromString(list(records)[-1].numpy()).features.feature
-        vector = np.array(last["layer_3"].float_list.value)
-        np.testing.assert_allclose(vector, plain.layers[3][-1], atol=1e-6)
+    found = read_vectors(tmp_path / "made")
+    assert (found.facts, found.examples) == (plain.facts, plain.examples)
+    np.testing.assert_allclose(found.stacked, plain.stacked, atol=1e-6)
 
 
-def test_on_the_command_line(model, plain, tmp_path, capsys, caplog):
-    """With a text that is too long, at the end."""
+def test_on_the_command_line(model, plain, tmp_path, capsys):
+    """With a text that takes several inputs, at the end; from a foreign checkpoint."""
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    hugging_face.write(conversion.read(model), foreign)
     (tmp_path / "in.txt").write_text(TEXT + "cat " * 20)
-    arguments = ["--model", model, "--input", tmp_path / "in.txt"]
+    arguments = ["--model", foreign, "--input", tmp_path / "in.txt"]
     arguments += ["--output", tmp_path / "made", "--layers", "0", "-1"]
-    assert cli.main(["features", *map(str, arguments), "--pooling", "none"]) == 0
-    warning = "1 texts are longer than 16 tokens: there are no vectors for their ends"
-    assert warning in caplog.text
+    assert cli.main(["features", *map(str, arguments), "--pooling", "mean"]) == 0
     found = read_vectors(tmp_path / "made")
     assert found.facts["layers"] == [0, 3]
-    assert found.facts["num_cut"] == 1
-    assert len(found.examples[-1]["pieces"]) == 14
+    assert found.examples[-1]["words"] == ["cat"] * 20
     expected = plain.stacked[:, [0, 3]]
-    np.testing.assert_allclose(found.stacked[:-14], expected, atol=1e-6)
+    np.testing.assert_allclose(found.stacked[:-20], expected, atol=1e-6)
     wrong = [*map(str, arguments[:-4]), str(tmp_path / "x"), "--set", "colums.text=a"]
     assert cli.main(["features", *wrong]) == 2
     assert "no key 'colums'; did you mean 'columns'" in capsys.readouterr().err
@@ -370,7 +300,7 @@ def test_what_is_broken_off_leaves_nothing(model, inputs, tmp_path, monkeypatch)
     def fails(self, vectors):
         raise RuntimeError("broken off")
 
-    monkeypatch.setattr(vector_files.NumpyWriter, "add", fails)
+    monkeypatch.setattr(vector_files.VectorWriter, "add", fails)
     with pytest.raises(RuntimeError, match="broken off"):
         write(model, inputs / "plain.txt", tmp_path / "made")
     assert list(tmp_path.iterdir()) == []
@@ -390,8 +320,7 @@ def test_layers_are_counted_from_both_ends():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"to": "numpi"}, "--to is one of numpy, tfrecord, got 'numpi'; did you mean"),
-        ({"pooling": "last"}, "--pooling is one of first, mean, none, got 'last'"),
+        ({"pooling": "last"}, "--pooling is one of first, mean, got 'last'"),
         ({"form": "columns"}, "--form is one of lines, text, tagging, got 'columns'"),
         ({"layers": (4,)}, "there is no layer 4: 0 are the embeddings, 1 to 3"),
         ({"max_seq_length": 17}, "is 17, but .* takes 16 tokens at most"),
