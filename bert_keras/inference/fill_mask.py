@@ -24,15 +24,12 @@ def load_pretrainer(
 ) -> tuple[weights.Checkpoint, pretrainer.BertPretrainer]:
     """Loads a masked LM in float32; missing weights for next sentences are random."""
     checkpoint = conversion.read_with_tokenizer(path)
-    lacking = [
-        name
-        for name in weights.all_shapes(checkpoint.bert_config)
-        if name.startswith("masked_lm_head/") and name not in checkpoint.arrays
-    ]
-    if lacking:
+    shapes = weights.all_shapes(checkpoint.bert_config)
+    head = {name for name in shapes if name.startswith("masked_lm_head/")}
+    if not checkpoint.arrays.keys() >= head:
         raise InputError(
-            f"{path}: has no masked-LM head: no {', '.join(lacking)}; give a model as "
-            "its pre-training left it"
+            f"{path}: has no head for masked words (it is a model for "
+            f"{checkpoint.task.kind}): give a model as its pre-training left it"
         )
     network = pretrainer.BertPretrainer(
         checkpoint.bert_config, dtype="float32", next_sentence=False

@@ -22,6 +22,54 @@ def read_lines(path: str | Path) -> list[str]:
     return list(_lines(path)) or [""]
 
 
+def read_plain_texts(path: str | Path, *, remedy: str) -> list[str]:
+    """Reads texts, one a line. A file that holds something else, by its name or its
+    beginning, raises an `InputError` that ends with `remedy`."""
+    if (actual := other_form(path)) is not None:
+        raise InputError(
+            f"{path}: expected plain texts, one a line, but this is {actual}: {remedy}"
+        )
+    return read_lines(path)
+
+
+_SUFFIXES = {".tsv": "a table", ".csv": "a table", ".jsonl": "JSON lines"}
+_BEGINNINGS = {
+    b"PK\x03\x04": "a document of Office (.xlsx, .docx) or a ZIP archive",
+    b"\xd0\xcf\x11\xe0": "a document of Office (.xls, .doc)",
+    b"%PDF-": "a PDF",
+    b"PAR1": "Parquet",
+    b"\x1f\x8b": "compressed (gz), unpack it first",
+    b"BZh": "compressed (bz2), unpack it first",
+    b"\xfd7zXZ": "compressed (xz), unpack it first",
+    b"\x28\xb5\x2f\xfd": "compressed (zstd), unpack it first",
+    b"[{": "a JSON array",
+    b'{"': "JSON lines",
+    b"<mediawiki": "a MediaWiki dump",
+    b"<": "HTML or XML",
+}
+_COLUMN_NAMES = re.compile(r"""("?[A-Za-z_][\w.-]*"?)([,;\t]"?[A-Za-z_][\w.-]*"?)+""")
+
+
+def other_form(path: str | Path) -> str | None:
+    """Returns what a file is if it does not hold plain texts, one a line."""
+    path = files.path(path)
+    if (form := _SUFFIXES.get(path.suffix.lower())) is not None:
+        return form
+    with files.open_to_read(path) as file:
+        start = file.read(1 << 14).removeprefix(b"\xef\xbb\xbf").lstrip()
+    for beginning, form in _BEGINNINGS.items():
+        if start.startswith(beginning):
+            return form
+    # Names of columns above rows with as many separators; prose has a blank after its
+    # commas.
+    header, *rows = start.decode(errors="replace").splitlines()[:3] or [""]
+    if not _COLUMN_NAMES.fullmatch(header):
+        return None
+    separator = next(char for char in header if char in ",;\t")
+    are_alike = (row.count(separator) >= header.count(separator) for row in rows)
+    return "a table with names of columns" if rows and all(are_alike) else None
+
+
 def _lines(path: str | Path) -> Iterator[str]:
     # Not splitlines(): text may hold U+2028 and others that end no line here.
     for line in files.read_lines(path):

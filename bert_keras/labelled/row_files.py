@@ -18,6 +18,18 @@ _READERS = {
 }
 
 
+_SPREADSHEET = ": save the sheet as .csv (Excel: CSV UTF-8)"
+_PACKED = ": unpack it first"
+_REMEDIES = {
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), _SPREADSHEET),
+    **dict.fromkeys((".gz", ".bz2", ".xz", ".zst", ".zip"), _PACKED),
+    **dict.fromkeys((".pdf", ".docx"), ": copy its texts into a table"),
+    ".parquet": ": write its rows as JSON lines",
+    ".json": ": write one object on each line, and name it .jsonl",
+}
+"""By suffixes of other formats."""
+
+
 class Row(NamedTuple):
     """A row of a file."""
 
@@ -88,10 +100,18 @@ def rows_of(path: Path) -> "Iterator[Row]":
 
 
 def reader(path: Path) -> Callable[[Path], reading.Rows]:
-    read = _READERS.get(path.suffix.lower())
-    if read is None:
+    suffix = path.suffix.lower()
+    if suffix not in _READERS:
         raise InputError(
             f"{path}: expected a file named .tsv, .csv or .jsonl, got "
-            f"{path.suffix or 'no suffix'}"
+            f"{suffix or 'no suffix'}{_REMEDIES.get(suffix, '')}"
         )
-    return read
+    return _READERS[suffix]
+
+
+def check_output_name(path: Path) -> None:
+    """Refuses a name that promises another format than tables and JSON lines."""
+    if (suffix := path.suffix.lower()) in _REMEDIES:
+        raise InputError(
+            f"{path}: answers are written as .tsv, .csv or .jsonl, got {suffix}"
+        )

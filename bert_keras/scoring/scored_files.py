@@ -46,9 +46,11 @@ def score_sentences(
     yields a table, or with `output` only its last line."""
     if output is not None:
         files.new_file(output)
-    numbered = enumerate(
-        sys.stdin if path == "-" else reading.read_lines(path), start=1
-    )
+    texts = sys.stdin
+    if path != "-":
+        remedy = "write the sentences alone; JSON lines and tables of pairs: --pairs"
+        texts = reading.read_plain_texts(path, remedy=remedy)
+    numbered = enumerate(texts, start=1)
     lines = [(number, text.strip()) for number, text in numbered if text.strip()]
     if not lines:
         raise InputError(f"{path}: expected sentences, one a line, found none")
@@ -87,6 +89,8 @@ def score_pairs(
     for name in (output, picture):
         if name is not None:
             files.new_file(name)
+    if picture is not None and not picture.lower().endswith(".png"):
+        raise InputError(f"{picture}: the picture is a PNG: expected a name in .png")
     pairs = minimal_pairs.read_pairs(path, group_by=group_by)
     scorer = load_scorer(model, pll=pll)
     tally, counts = minimal_pairs.Tally(), collections.Counter()

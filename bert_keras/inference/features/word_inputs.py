@@ -47,7 +47,7 @@ def read_sentences(
     if form == "tagging":
         return ner.read(path, has_tags=False)
     if form == "lines":
-        lines = reading.read_lines(path)
+        lines = reading.read_plain_texts(path, remedy="give --form text or tagging")
         if lines == [""]:
             raise InputError(f"{path}: is empty, expected lines of text")
         return [ner.of_text(line, n, n) for n, line in enumerate(lines, start=1)]

@@ -25,7 +25,7 @@ from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features
 from bert_keras.kinds.text import similarity
 from bert_keras.kinds.vectors.records import EmbeddedText
-from bert_keras.labelled import answers, dataset, row_files, tables, tokenized
+from bert_keras.labelled import answers, dataset, reading, row_files, tables, tokenized
 
 logger = logging.getLogger(__name__)
 
@@ -50,13 +50,20 @@ def read(
 ) -> list[Texts]:
     """Reads all rows of a file; columns with other names are ignored, and columns that
     are not set are read if there. Without `has_labels`, labels and negatives are not
-    read. For `path` see `text.read_texts`."""
+    read, texts may be empty, and a `.txt` has a text a line. For `path` see
+    `text.read_texts`."""
     path = files.path(path)
+    if path.suffix.lower() == ".txt" and not has_labels:
+        lines = reading.read_plain_texts(path, remedy="name it .tsv, .csv or .jsonl")
+        return [Texts(text, line=number) for number, text in enumerate(lines, start=1)]
     names: dict[str, str] = {}
     texts = []
     for row in row_files.rows_of(path):
         names = names or _column_names(columns, row.cells, has_labels=has_labels)
-        cells = {key: _cell(row, name, key) for key, name in names.items()}
+        cells = {
+            key: _cell(row, name, key, may_be_empty=not has_labels)
+            for key, name in names.items()
+        }
         texts.append(Texts(**cells, line=row.line))
     return row_files.at_least_one(path, texts)
 
@@ -73,11 +80,11 @@ def _column_names(
     return {key: name or key for key, name in names.items() if name or key in row}
 
 
-def _cell(row: row_files.Row, name: str, key: str) -> Any:
+def _cell(row: row_files.Row, name: str, key: str, *, may_be_empty: bool) -> Any:
     if key == "label":
         return _number(row, name)
     value = row.string(name, key=key)
-    if not value.strip():
+    if not value.strip() and not may_be_empty:
         raise row.error(f"{name!r} is empty: expected a text in each of its columns")
     return value
 
@@ -126,7 +133,9 @@ class EmbeddingDataset(dataset.Dataset):
         return dataclasses.replace(self, rows=rows, is_training=True)
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
-        rows = row_files.read_rows(self.path)
+        rows = [{"text": row.text} for row in self.rows]
+        if self.path.suffix.lower() != ".txt":
+            rows = row_files.read_rows(self.path)
         return {"predictions": tables.joined(rows, answers.columns(), suffix=suffix)}
 
     def describe(self) -> tasks.Task:

@@ -112,8 +112,8 @@ def test_a_model_without_a_masked_lm_head(model_dir, tmp_path):
         dataclasses.replace(source, task=tasks.Task(kind="encoder")), tmp_path
     )
     message = (
-        "has no masked-LM head: no masked_lm_head/transform/kernel, .*output_bias; "
-        "give a model as its pre-training left it"
+        r"has no head for masked words \(it is a model for encoder\): give a model as "
+        "its pre-training left it$"
     )
     with pytest.raises(InputError, match=message):
         fill_mask.FillMask(tmp_path)

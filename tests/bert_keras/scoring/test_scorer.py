@@ -205,7 +205,7 @@ def test_a_model_without_the_head(network, tmp_path):
         ),
         tmp_path,
     )
-    with pytest.raises(InputError, match="has no masked-LM head"):
+    with pytest.raises(InputError, match="has no head for masked words"):
         scored_files.score(tmp_path, ["ba"])
 
 

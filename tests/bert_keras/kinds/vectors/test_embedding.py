@@ -122,6 +122,20 @@ def test_bad_files(content, message, tmp_path):
         read(tmp_path / "x.tsv", content)
 
 
+def test_texts_to_get_vectors_of_may_be_empty_or_plain_lines(tmp_path):
+    table, plain = tmp_path / "x.tsv", tmp_path / "x.txt"
+    table.write_text("text\tother\na\t1\n\t2\n")
+    plain.write_text("a\n\nb\n")
+    rows, lines = (
+        embedding.read(path, finetuning.TextColumns(), has_labels=False)
+        for path in (table, plain)
+    )
+    assert [(row.text, row.line) for row in rows] == [("a", 2), ("", 3)]
+    assert [(row.text, row.line) for row in lines] == [("a", 1), ("", 2), ("b", 3)]
+    with pytest.raises(InputError, match=r"got \.txt$"):
+        embedding.read(plain, finetuning.TextColumns())
+
+
 LABELS = "text\ttext_pair\tlabel\na\tb\t-1\nb\tc\t1.5\n"
 
 

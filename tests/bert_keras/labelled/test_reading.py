@@ -1,0 +1,83 @@
+"""Files of plain texts, and what is taken for none."""
+
+import bz2
+import gzip
+import lzma
+from pathlib import Path
+
+import pytest
+
+from bert_keras.core.errors import InputError
+from bert_keras.labelled import reading, row_files
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "A text.\nAnother, with a comma\n",
+        # Prose may have a comma or a tab, and one line is no table.
+        "yes,no\nmaybe\n",
+        "yes,no\n",
+        "Anna, Bert\nCarl, Dora\n",
+        "[CLS] is a token\n",
+        "\ufeffwords\n",
+    ],
+)
+def test_plain_texts_are_read(text, tmp_path):
+    (tmp_path / "a.txt").write_text(text)
+    lines = reading.read_plain_texts(tmp_path / "a.txt", remedy="x")
+    assert lines == (text.removeprefix("\ufeff").splitlines() or [""])
+
+
+@pytest.mark.parametrize(
+    ("content", "actual"),
+    [
+        (b"text,label\nAn apple,fruit\nA, b and c,1\n", "a table with names of col"),
+        (b"text\tlabel\na\t1\n", "a table with names of columns"),
+        (b'"text";"label"\na;1\n', "a table with names of columns"),
+        (b'{"text": "a"}\n', "JSON lines"),
+        (b'[{"text": "a"}]', "a JSON array"),
+        (b"<html><body>", "HTML or XML"),
+        (b"\n<mediawiki xmlns=", "a MediaWiki dump"),
+        (b"%PDF-1.7", "a PDF"),
+        (b"PK\x03\x04...", r"a document of Office \(.xlsx, .docx\) or a ZIP archive"),
+        (gzip.compress(b"a"), r"compressed \(gz\), unpack it first"),
+        (bz2.compress(b"a"), r"compressed \(bz2\), unpack it first"),
+        (lzma.compress(b"a"), r"compressed \(xz\), unpack it first"),
+        (b"\x28\xb5\x2f\xfd...", r"compressed \(zstd\), unpack it first"),
+    ],
+)
+def test_what_is_no_plain_text_is_refused(content, actual, tmp_path):
+    (tmp_path / "a.txt").write_bytes(content)
+    message = f"a.txt: expected plain texts, one a line, but this is {actual}.*: do it"
+    with pytest.raises(InputError, match=message):
+        reading.read_plain_texts(tmp_path / "a.txt", remedy="do it")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a.tsv", "this is a table: do it"),
+        ("a.jsonl", "this is JSON lines: do it"),
+    ],
+)
+def test_names_of_other_forms(name, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        reading.read_plain_texts(tmp_path / name, remedy="do it")
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("a.xlsx", r": save the sheet as .csv \(Excel: CSV UTF-8\)$"),
+        ("a.tsv.gz", r": unpack it first$"),
+        ("a.pdf", ": copy its texts into a table$"),
+        ("a.json", ": write one object on each line, and name it .jsonl$"),
+    ],
+)
+def test_tables_of_other_formats(name, remedy):
+    with pytest.raises(InputError, match=f"named .tsv, .csv or .jsonl, got .*{remedy}"):
+        row_files.reader(Path(name))
+    with pytest.raises(InputError, match="are written as .tsv, .csv or .jsonl, got "):
+        row_files.check_output_name(Path(name))
