@@ -46,10 +46,8 @@ def score_sentences(
     yields a table, or with `output` only its last line."""
     if output is not None:
         files.new_file(output)
-    texts = sys.stdin
-    if path != "-":
-        remedy = "write the sentences alone; JSON lines and tables of pairs: --pairs"
-        texts = reading.read_plain_texts(path, remedy=remedy)
+    remedy = "write the sentences alone; JSON lines and tables of pairs: --pairs"
+    texts = sys.stdin if path == "-" else reading.read_plain_texts(path, remedy=remedy)
     numbered = enumerate(texts, start=1)
     lines = [(number, text.strip()) for number, text in numbered if text.strip()]
     if not lines:

@@ -59,10 +59,8 @@ def read(
     if _is_jsonl(path):
         sentences = list(_read_jsonl(path, has_tags))
     elif has_lines and not has_tags:
-        texts = reading.read_plain_texts(
-            path, remedy="write the texts alone, or JSON lines named .jsonl"
-        )
-        lines = enumerate(texts, start=1)
+        remedy = "write the texts alone, or JSON lines named .jsonl"
+        lines = enumerate(reading.read_plain_texts(path, remedy=remedy), start=1)
         sentences = [of_text(line, number, number) for number, line in lines]
     else:
         sentences = list(_read_columns(path, has_tags))

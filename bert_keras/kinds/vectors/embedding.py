@@ -60,10 +60,7 @@ def read(
     texts = []
     for row in row_files.rows_of(path):
         names = names or _column_names(columns, row.cells, has_labels=has_labels)
-        cells = {
-            key: _cell(row, name, key, may_be_empty=not has_labels)
-            for key, name in names.items()
-        }
+        cells = {k: _cell(row, n, k, has_labels) for k, n in names.items()}
         texts.append(Texts(**cells, line=row.line))
     return row_files.at_least_one(path, texts)
 
@@ -80,11 +77,11 @@ def _column_names(
     return {key: name or key for key, name in names.items() if name or key in row}
 
 
-def _cell(row: row_files.Row, name: str, key: str, *, may_be_empty: bool) -> Any:
+def _cell(row: row_files.Row, name: str, key: str, has_labels: bool) -> Any:
     if key == "label":
         return _number(row, name)
     value = row.string(name, key=key)
-    if not value.strip() and not may_be_empty:
+    if has_labels and not value.strip():
         raise row.error(f"{name!r} is empty: expected a text in each of its columns")
     return value
 
