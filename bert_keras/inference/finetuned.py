@@ -187,6 +187,9 @@ def predict(
         raise InputError(
             "--output: answers to questions are several files: give a directory"
         )
+    if isinstance(tuned.threshold, Mapping):
+        listed = ", ".join(f"{n} {value:.3g}" for n, value in tuned.threshold.items())
+        logger.info("a text has a label from this probability on: %s", listed)
     with _input_file(input_path, kind) as path:
         data = tuned.read(path, has_labels=False)
         contents = data.files(

@@ -46,6 +46,14 @@ def labelled(name: tasks.TaskKind) -> Labelled:
     return kind
 
 
+def group_of(key: str) -> str | None:
+    """Returns the group of examples whose metric a key has; `None`: it has all."""
+    for metric in (metric for kind in KINDS.values() for metric in kind.metrics):
+        if metric.per_group and key.startswith(f"{metric.name}/"):
+            return key.removeprefix(f"{metric.name}/")
+    return None
+
+
 def numbered_task(kind: tasks.TaskKind, num_labels: int) -> tasks.Task:
     """Returns a task without names of classes; one class makes it a regression."""
     if kind == "classification" and num_labels == 1:

@@ -256,11 +256,30 @@ def _problems(
         return
     if rare := _rare_labels(file, kind.no_label):
         yield f"{file.file}: fewer than {FEW} examples of {rare}"
+    if several := _several_in_one(file.labels):
+        separator, label = several
+        yield (
+            f"{file.file}: most labels have {separator!r} in them, such as {label!r}: "
+            "if these are several labels of a text, give --set multi_label=true and, "
+            f"unless it is a comma, --set columns.label_separator={separator!r}"
+        )
     for alike in _labels_alike(file.labels):
         yield (
             f"{file.file}: labels that differ in spaces or capital letters only are "
             f"learnt as different ones: {', '.join(map(repr, alike))}"
         )
+
+
+def _several_in_one(labels: Mapping[str, int]) -> tuple[str, str] | None:
+    """Returns what stands between the parts of most examples' labels, and such a label,
+    if the parts are fewer than the labels, as where each label is a list of some."""
+    for separator in ",;|":
+        joined = [label for label in labels if separator in label]
+        parts = {part.strip() for label in labels for part in label.split(separator)}
+        count = sum(labels[label] for label in joined)
+        if 2 * count > sum(labels.values()) and len(parts) < len(labels):
+            return separator, joined[0]
+    return None
 
 
 def _labels_alike(labels: Iterable[str]) -> list[list[str]]:

@@ -46,7 +46,6 @@ METRICS = {
 """Pictures of a run, by the last part of the metric's tag: the title, and the label of
 the y axis with the unit."""
 
-_OF_GROUP = "_minimal_pairs_accuracy"
 _GROUPS_FILE = "minimal_pairs_by_group.png"
 
 _BEGIN_AT_ZERO = ("learning_rate", "sequences_per_second", "tokens_per_second")
@@ -63,7 +62,7 @@ def draw_curves(run: facts.Facts, directory: Path) -> list[tuple[str, str]]:
     name of each, in the order of `METRICS`."""
     titles = {name: title for name, (title, _) in METRICS.items()}
     # F1 of one of two labels, such as `f1 of fraud`.
-    names = (tag.partition("/")[2] for tag in run.eval.scalars)
+    names = map(facts.name_of, run.eval.scalars)
     titles |= {name: name for name in names if name.startswith("f1 of ")}
     drawn = []
     with matplotlib.rc_context(drawing.STYLE):
@@ -74,12 +73,7 @@ def draw_curves(run: facts.Facts, directory: Path) -> list[tuple[str, str]]:
                 file = f"{name if name in METRICS else 'f1'}.png"
                 picture.savefig(directory / file, dpi=150)
                 drawn.append((title, file))
-        groups = {
-            tag.partition("/")[2].removesuffix(_OF_GROUP): curve
-            for tag, curve in run.eval.scalars.items()
-            if tag.endswith(_OF_GROUP)
-        }
-        if groups:
+        if groups := facts.group_curves(run.eval):
             draw_groups(run.name, groups).savefig(directory / _GROUPS_FILE, dpi=150)
             drawn.append(("minimal pairs by group", _GROUPS_FILE))
     return drawn

@@ -169,9 +169,21 @@ def changed_settings(task: tasks.Task, settings: Mapping[str, Any]) -> dict[str,
 
 
 def find_curve(log: scalar_log.ScalarLog, name: str) -> scalar_log.Curve | None:
-    """Returns the curve of the tag `name`, or of the shortest `.../name`, if any."""
-    tags = [tag for tag in log.scalars if f"/{tag}".endswith(f"/{name}")]
-    return log.scalars[min(tags, key=len)] if tags else None
+    """Returns the curve of the tag `name` or `SECTION/name`, if any."""
+    return next((log.scalars[tag] for tag in log.scalars if name_of(tag) == name), None)
+
+
+def name_of(tag: str) -> str:
+    """Returns the metric of a tag, without its section."""
+    return tag.partition("/")[2] or tag
+
+
+def group_curves(log: scalar_log.ScalarLog) -> dict[str, scalar_log.Curve]:
+    """Returns the curves of groups of examples, by group."""
+    by_group = {
+        registry.group_of(name_of(tag)): log.scalars[tag] for tag in log.scalars
+    }
+    return {group: curve for group, curve in by_group.items() if group is not None}
 
 
 def of_last_phase(run: Facts, curve: scalar_log.Curve) -> scalar_log.Curve:

@@ -3,7 +3,7 @@
 import json
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,41 +41,54 @@ def render(
     problems: Sequence[diagnosis.Finding] | None = None,
     usual_losses: tuple[float, float] | None = None,
 ) -> str:
-    """Renders the whole page. `pictures` are title and file name of each curve, next to
-    the page; `parts` the answers of a fine-tuned run, if any; `data` its files, if
-    known; `problems` of a pre-training what may be wrong, and `usual_losses` the ends
-    of the usual band of its masked-LM loss."""
-    blocks = [
-        f"{MARK}\n# {run.name}",
-        _state(run),
-        _evaluation(run),
-        markdown.table(("", "the run"), _figures(run)),
-        *_problems(problems, usual_losses, run.last_step),
-        "## Model, data and settings",
-        markdown.table(("", "model and data"), _model_and_data(run)),
-        _command(run),
-        *_part("##", data),
-        "## Curves",
-        *(f"![{title}]({name})" for title, name in pictures),
-        *_predictions(run),
-        *_answers(run, parts),
-    ]
-    return "\n\n".join(block for block in blocks if block) + "\n"
+    """Renders the whole page.
 
-
-def _problems(
-    problems: Sequence[diagnosis.Finding] | None,
-    usual_losses: tuple[float, float] | None,
-    last_step: int,
-) -> Iterator[str]:
-    if problems is None:
-        return
-    yield "## What may be wrong"
-    lines = [f"- **{problem.cause}**: {problem.text}." for problem in problems]
-    yield "\n".join(lines) or "Nothing unusual in text, settings and curves."
+    Args:
+        pictures: title and file name of each curve, next to the page.
+        parts: the answers of a fine-tuned run; `None`: its file of answers is missing.
+        data: the labelled files, if known.
+        problems: of a pre-training, what may be wrong.
+        usual_losses: of a pre-training, the ends of the usual band of the masked-LM
+            loss.
+    """
+    # 1. How far the run got, and how good it is.
+    curves = _evaluation_curves(run)
+    blocks = [f"{MARK}\n# {run.name}", _state(run), *_evaluation(run, curves)]
+    blocks.append(markdown.table(("", "the run"), _figures(run)))
+    # 2. What may be wrong.
+    if problems is not None:
+        lines = [f"- **{problem.cause}**: {problem.text}." for problem in problems]
+        nothing = "Nothing unusual in text, settings and curves."
+        blocks += ["## What may be wrong", "\n".join(lines) or nothing]
     if usual_losses is not None:
         ends = " to ".join(f"{end:.1f}" for end in usual_losses)
-        yield f"At step {last_step:,} masked-LM losses of {ends} are usual."
+        step = f"At step {run.last_step:,}"
+        blocks.append(f"{step} masked-LM losses of {ends} are usual.")
+    # 3. How to repeat it.
+    blocks += ["## Model, data and settings"]
+    blocks += [markdown.table(("", "model and data"), _model_and_data(run))]
+    blocks += [_command(run), *_part("##", data)]
+    # 4. Curves, and the groups of the last evaluation, which may be dozens.
+    blocks += ["## Curves", *(f"![{title}]({name})" for title, name in pictures)]
+    groups = {registry.group_of(name): curve for name, curve in curves.items()}
+    groups.pop(None, None)
+    if groups:
+        rows = sorted(
+            ([str(group), *_value_and_step(c, -1)] for group, c in groups.items()),
+            key=lambda row: (-groups[row[0]].values[-1], row[0]),
+        )
+        blocks += ["## Minimal pairs by group"]
+        blocks += [markdown.table(("group", "share told right", "at step"), rows)]
+    # 5. What the model answers.
+    blocks += _predictions(run)
+    if run.is_tuned and run.results is not None:
+        blocks.append("## Answers to the development file")
+        if parts is None:
+            missing = f"`{run_directory.ANSWERS_NAME}` is not in the run directory."
+            blocks.append(missing)
+        for part in parts or ():
+            blocks += _part("###", part)
+    return "\n\n".join(block for block in blocks if block) + "\n"
 
 
 def _state(run: facts.Facts) -> str:
@@ -91,33 +104,37 @@ def _state(run: facts.Facts) -> str:
     return f"{verb}, finished at step {run.last_step:,}{of}."
 
 
-def _evaluation(run: facts.Facts) -> str:
-    """Formats the last and the best value of each metric, and the baseline's."""
+def _evaluation(
+    run: facts.Facts, curves: Mapping[str, scalar_log.Curve]
+) -> Iterator[str]:
+    """Yields the last and the best value of each metric, and the baseline's."""
     rows = []
     metric_of = registry.find(run.task.kind).metric
-    for name, curve in _evaluation_curves(run).items():
-        guess = _baseline(run, name)
+    for name, curve in curves.items():
+        if registry.group_of(name) is not None:
+            continue
+        guess = run.baseline.get(name)
+        if name == "masked_lm_perplexity" and "masked_lm_loss" in run.baseline:
+            guess = float(_exp(np.asarray(run.baseline["masked_lm_loss"])))
         rows.append(
             [
                 name,
                 *_value_and_step(curve, -1),
                 *_value_and_step(curve, _best(metric_of(name), curve)),
-                "" if guess is None else _number(guess),
+                _number(guess) if isinstance(guess, int | float) else "",
             ]
         )
     if not rows:
-        return "No evaluation so far."
+        yield "No evaluation so far."
+        return
     header = ["evaluation", "last", "at step", "best", "at step", "baseline"]
     if not any(row[-1] for row in rows):
         header, rows = header[:-1], [row[:-1] for row in rows]
-    notes = []
+    yield markdown.table(header, rows)
     if run.phase_ends:
-        notes.append("Best: among evaluations of the same phase as the last one.")
+        yield "Best: among evaluations of the same phase as the last one."
     if (token := run.baseline.get("commonest_token")) is not None:
-        notes.append(
-            f"Baseline: the commonest masked token, `{token}`, always guessed."
-        )
-    return "\n\n".join([markdown.table(header, rows), *notes])
+        yield f"Baseline: the commonest masked token, `{token}`, always guessed."
 
 
 def _best(metric: Metric, curve: scalar_log.Curve) -> int | None:
@@ -137,14 +154,12 @@ def _value_and_step(curve: scalar_log.Curve, index: int | None) -> tuple[str, st
 
 def _evaluation_curves(run: facts.Facts) -> dict[str, scalar_log.Curve]:
     """Returns curves by metric, with derived ones, of the last phase evaluated."""
-    names = {tag.rpartition("/")[2] for tag in run.eval.scalars}
     curves = {
-        name: facts.of_last_phase(run, curve)
-        for name in sorted(names)
-        if (curve := facts.find_curve(run.eval, name))
+        facts.name_of(tag): facts.of_last_phase(run, run.eval.scalars[tag])
+        for tag in sorted(run.eval.scalars, key=facts.name_of)
     }
     for name, value in (run.results or {}).get("eval", {}).items():
-        # A run that was resumed after its last step has no event of it.
+        # A run that was resumed after its last step has no line of it.
         # In JSON a number that is not finite is null.
         values = np.array([value], float)
         curves.setdefault(name, scalar_log.Curve(np.array([run.last_step]), values))
@@ -152,13 +167,6 @@ def _evaluation_curves(run: facts.Facts) -> dict[str, scalar_log.Curve]:
         steps, values = curves["masked_lm_loss"]
         curves["masked_lm_perplexity"] = scalar_log.Curve(steps, _exp(values))
     return curves
-
-
-def _baseline(run: facts.Facts, name: str) -> float | None:
-    if name == "masked_lm_perplexity" and "masked_lm_loss" in run.baseline:
-        return float(_exp(np.asarray(run.baseline["masked_lm_loss"])))
-    value = run.baseline.get(name)
-    return value if isinstance(value, int | float) else None
 
 
 def _exp(values: np.ndarray) -> np.ndarray:
@@ -254,18 +262,6 @@ def _predictions(run: facts.Facts) -> Iterator[str]:
         if number == 0:
             yield f"## Guesses for masked words at step {step:,}"
         yield f"### {tag.rpartition('/')[2].replace('_', ' ')}\n\n{text}"
-
-
-def _answers(
-    run: facts.Facts, parts: Sequence[sections.Section] | None
-) -> Iterator[str]:
-    if not run.is_tuned or run.results is None:
-        return
-    yield "## Answers to the development file"
-    if parts is None:
-        yield f"`{run_directory.ANSWERS_NAME}` is not in the run directory."
-    for part in parts or ():
-        yield from _part("###", part)
 
 
 def _part(level: str, part: sections.Section | None) -> Iterator[str]:

@@ -13,7 +13,7 @@ from bert_keras.scoring import minimal_pairs
 from bert_keras.scoring.scorer import SentenceScorer
 
 METRIC = "minimal_pairs_accuracy"
-"""The mean of the groups; the accuracy of a group has the group's name before it."""
+"""The mean of the groups; `METRIC/GROUP` is the accuracy of a group."""
 
 NUM_PAIRS = 1000
 """Pairs of a sample, about: as many of each group."""
@@ -63,6 +63,5 @@ class PairsCurve:
         tally = minimal_pairs.Tally()
         for pair in minimal_pairs.score_pairs(self._score, self._pairs):
             tally.add(pair)
-        groups = [group for group in tally.groups() if group.name]
-        shares = {f"{group.name}_{METRIC}": group.share for group in groups}
-        return {METRIC: tally.mean().share, **shares}
+        groups = {f"{METRIC}/{g.name}": g.share for g in tally.groups() if g.name}
+        return {METRIC: tally.mean().share, **groups}

@@ -57,16 +57,11 @@ def _listed(labels: Sequence[str]) -> str:
     return ", ".join(map(markdown.literal, labels)) or "none"
 
 
-def _worst_probability(record: MultiLabelText) -> str:
-    label, _ = _worst(record)
-    return markdown.percent(record.probabilities[label])
-
-
 _COLUMNS = (
     sections.LINE,
     Column("right", lambda record: _listed(record.labels)),
     Column("answered", lambda record: _listed(record.prediction)),
     Column("worst label", lambda record: markdown.literal(_worst(record)[0])),
-    Column("probability", _worst_probability),
+    Column("probability", lambda r: markdown.percent(r.probabilities[_worst(r)[0]])),
     *classified_texts.TEXTS,
 )

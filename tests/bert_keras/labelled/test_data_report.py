@@ -114,6 +114,25 @@ def test_labels_that_differ_in_spaces_or_capitals_only_are_named():
 
 
 @pytest.mark.parametrize(
+    ("labels", "separator"),
+    [
+        (["vegan,dessert", "vegan", "dessert,soup", "soup, vegan"], ","),
+        (["a;b", "b", "c;a", "b;c"], ";"),
+        (["a,b", "b", "c"], None),
+        (["Paris, France", "Rome, Italy"], None),
+    ],
+)
+def test_labels_that_look_like_several_are_named(labels, separator):
+    rows = [(label, f"{a} {b}") for label in labels for a in "abc" for b in "xy"]
+    found = [p for p in problems(describe(texts(*rows))) if "most labels" in p]
+    assert found == (separator is not None) * [
+        f"train.tsv: most labels have {separator!r} in them, such as {labels[0]!r}: if "
+        "these are several labels of a text, give --set multi_label=true and, unless "
+        f"it is a comma, --set columns.label_separator={separator!r}"
+    ]
+
+
+@pytest.mark.parametrize(
     ("kind", "answers"),
     [("multi_label", [("a", "b"), ("b", "a"), ()]), ("regression", ["1", "1.0", "2"])],
 )

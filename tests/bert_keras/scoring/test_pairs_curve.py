@@ -33,7 +33,7 @@ def expected_of(model, path):
     score = scored_files.load_scorer(model)
     for pair in minimal_pairs.score_pairs(score, minimal_pairs.read_pairs(path)):
         tally.add(pair)
-    groups = {f"{g.name}_minimal_pairs_accuracy": g.share for g in tally.groups()}
+    groups = {f"minimal_pairs_accuracy/{g.name}": g.share for g in tally.groups()}
     return {"minimal_pairs_accuracy": tally.mean().share, **groups}
 
 
@@ -53,7 +53,7 @@ def test_the_figures_of_score(pretrained_run, pairs_file, num_replicas):
     # The weights of another time.
     for variable in trained.weights:
         variable.assign(variable * 0)
-    assert curve(trained.weights)["order_minimal_pairs_accuracy"] == 0.5
+    assert curve(trained.weights)["minimal_pairs_accuracy/order"] == 0.5
 
 
 def test_pairs_without_groups_have_one_curve(pretrained_run, tmp_path):
@@ -103,9 +103,9 @@ def test_a_pretraining_has_curves_and_a_picture(
             strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
         )
     curves = scalar_log.read_log(tmp_path / "run/logs/eval").scalars
-    names = ["", "order_", "length_"]
-    tags = [f"minimal_pairs/{name}minimal_pairs_accuracy" for name in names]
-    assert {tag for tag in curves if tag.startswith("minimal")} == set(tags)
+    groups = [f"groups/minimal_pairs_accuracy/{name}" for name in ("order", "length")]
+    tags = ["accuracy/minimal_pairs_accuracy", *groups]
+    assert {tag for tag in curves if "minimal" in tag} == set(tags)
     expected = expected_of(tmp_path / "run", pairs_file)
     for tag in tags:
         assert list(curves[tag].steps) == [2, 4]
@@ -118,4 +118,6 @@ def test_a_pretraining_has_curves_and_a_picture(
     ]
     page = writing.write_report(tmp_path / "run")
     assert (page / "minimal_pairs_by_group.png").read_bytes()[:4] == b"\x89PNG"
-    assert "| order_minimal_pairs_accuracy |" in (page / "report.md").read_text()
+    whole, groups = (page / "report.md").read_text().split("## Minimal pairs by group")
+    assert "order" not in whole and "| minimal_pairs_accuracy |" in whole
+    assert f"| order | {expected['minimal_pairs_accuracy/order']:.4f} | 4 |" in groups
