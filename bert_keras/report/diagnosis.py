@@ -59,20 +59,20 @@ def read_sample(directory: Path) -> TextSample | None:
     return strict.build_config(TextSample, files.read_json(path), origin=path)
 
 
-def of_start(
+def start_findings(
     settings: Mapping[str, Any],
     sample: TextSample | None,
     *,
     is_further_training: bool,
 ) -> Iterator[Finding]:
     """Yields what is known before the first step; `settings` by dotted key."""
-    yield from of_settings(settings, is_further_training=is_further_training)
+    yield from settings_findings(settings, is_further_training=is_further_training)
     if sample is not None:
-        yield from of_text(sample)
-        yield from of_order(settings, sample)
+        yield from text_findings(sample)
+        yield from order_findings(settings, sample)
 
 
-def of_text(sample: TextSample) -> Iterator[Finding]:
+def text_findings(sample: TextSample) -> Iterator[Finding]:
     if sample.unknown_share > 0.01:
         yield Finding(
             "unknown words",
@@ -108,7 +108,9 @@ def of_text(sample: TextSample) -> Iterator[Finding]:
         )
 
 
-def of_order(settings: Mapping[str, Any], sample: TextSample) -> Iterator[Finding]:
+def order_findings(
+    settings: Mapping[str, Any], sample: TextSample
+) -> Iterator[Finding]:
     buffer = settings["shuffle_buffer_size"]
     if sample.num_shards < 4 and buffer < sample.num_records / 4:
         yield Finding(
@@ -119,7 +121,7 @@ def of_order(settings: Mapping[str, Any], sample: TextSample) -> Iterator[Findin
         )
 
 
-def of_settings(
+def settings_findings(
     settings: Mapping[str, Any], *, is_further_training: bool
 ) -> Iterator[Finding]:
     steps = settings["num_train_steps"]
@@ -159,10 +161,10 @@ def of_settings(
 
 
 CURVES = ("masked_lm_loss", "gradient_norm", "skipped_steps")
-"""Names of the training's curves that `of_curves` reads."""
+"""Names of the training's curves that `curve_findings` reads."""
 
 
-def of_curves(
+def curve_findings(
     settings: Mapping[str, Any],
     train: Mapping[str, scalar_log.Curve | None],
     held_out: scalar_log.Curve | None,

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError
@@ -27,72 +29,81 @@ _KINDS = tuple(name for name in registry.KINDS if name != "encoder")
 
 _MAX_LABELS = 20
 
-_CODE = "```python\n{}\n```"
-_PIPELINE = _CODE.format(
-    "from transformers import pipeline\n\n"
-    'answer = pipeline("{pipeline}", model="DIRECTORY"{options})\n'
-    "print(answer({call}))"
-)
 _TEXT = '"A text."'
 _PAIR = '{"text": "A text.", "text_pair": "Another text."}'
-_MODEL = _CODE.format(
-    "from transformers import {model}, AutoTokenizer\n\n"
-    'tokenizer = AutoTokenizer.from_pretrained("DIRECTORY")\n'
-    'model = {model}.from_pretrained("DIRECTORY")\n\n'
-    "{call}"
+
+_PIPELINE = """\
+```python
+from transformers import pipeline
+
+answer = pipeline("PIPELINE", model="DIRECTORY"OPTIONS)
+print(answer(CALL))
+```"""
+
+_MODEL = """\
+```python
+from transformers import MODEL, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("DIRECTORY")
+model = MODEL.from_pretrained("DIRECTORY")
+
+CALL
+```"""
+
+_SENTENCE_TRANSFORMERS = """\
+```python
+from sentence_transformers import SentenceTransformer
+
+vectors = SentenceTransformer("DIRECTORY").encode(["a text"])
+```"""
+
+_SAVED_MODEL = """\
+A SavedModel: strings in, answers out, for TensorFlow Serving or
+
+```python
+import tensorflow as tf, tensorflow_text
+
+model = tf.saved_model.load("DIRECTORY")
+answer = model.signatures["serving_default"]
+print(answer(CALL))
+```"""
+
+_IDS = """\
+`FILE` takes ids, which `vocab.txt` makes of text, with the case and the length in \
+`tokenizer_config.json`.
+
+```python
+import numpy as np, MODULES
+
+ids = np.array([IDS], "int32")
+inputs = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": 0 * ids}
+MORE"""
+
+_ONNX = (
+    _IDS.replace("FILE", "model.onnx").replace("MODULES", "onnxruntime")
+    + """\
+session = onnxruntime.InferenceSession("DIRECTORY/model.onnx")
+print(session.run(None, inputs))
+```"""
 )
 
-
-def _ids_use(file: str, modules: str, *lines: str) -> str:
-    code = (
-        f"import numpy as np, {modules}\n\n"
-        'ids = np.array([{ids}], "int32")\n'
-        'inputs = {"input_ids": ids, "input_mask": np.ones_like(ids), '
-        '"segment_ids": 0 * ids}\n{more}'
-    )
-    return (
-        f"`{file}` takes ids, which `vocab.txt` makes of text, with the case and the "
-        "length in `tokenizer_config.json`.\n\n" + _CODE.format(code + "\n".join(lines))
-    )
-
+_LITERT = (
+    _IDS.replace("FILE", "model.tflite").replace("MODULES", "tensorflow as tf")
+    + """\
+model = tf.lite.Interpreter("DIRECTORY/model.tflite")
+print(model.get_signature_runner()(**inputs))
+```"""
+)
 
 USES = {
     "hugging_face": ("transformers", None),
-    "sentence_transformers": (
-        "sentence-transformers",
-        _CODE.format(
-            "from sentence_transformers import SentenceTransformer\n\n"
-            'vectors = SentenceTransformer("DIRECTORY").encode(["a text"])'
-        ),
-    ),
-    "saved_model": (
-        "tensorflow",
-        "A SavedModel: strings in, answers out, for TensorFlow Serving or\n\n"
-        + _CODE.format(
-            "import tensorflow as tf, tensorflow_text\n\n"
-            'model = tf.saved_model.load("DIRECTORY")\n'
-            'answer = model.signatures["serving_default"]\n'
-            "print(answer({call}))"
-        ),
-    ),
-    "onnx": (
-        "onnx",
-        _ids_use(
-            *("model.onnx", "onnxruntime"),
-            'session = onnxruntime.InferenceSession("DIRECTORY/model.onnx")',
-            "print(session.run(None, inputs))",
-        ),
-    ),
-    "litert": (
-        "tflite",
-        _ids_use(
-            *("model.tflite", "tensorflow as tf"),
-            'model = tf.lite.Interpreter("DIRECTORY/model.tflite")',
-            "print(model.get_signature_runner()(**inputs))",
-        ),
-    ),
+    "sentence_transformers": ("sentence-transformers", _SENTENCE_TRANSFORMERS),
+    "saved_model": ("tensorflow", _SAVED_MODEL),
+    "onnx": ("onnx", _ONNX),
+    "litert": ("tflite", _LITERT),
 }
-"""What loads the files beside a card, by their form, and how; `None`: by the task."""
+"""The library that loads the files beside a card, by their form, and how; `None`: by
+the task."""
 
 
 class _Source(NamedTuple):
@@ -124,12 +135,12 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
         run_directory.flat(loading.read_yaml(directory / run_directory.CONFIG_NAME)),
     )
     library, use = USES[form]
+    use = _strings_or_ids(use, source.run) if use else _pipeline(source.run.task)
     sections = [
         f"---\n{_metadata(source, name=name, library=library)}---",
         f"# {markdown.literal(name)}",
-        _first_lines(source),
-        "## Use",
-        _with_call(use, source.run) if use else _transformers_use(source.run.task),
+        _summary(source),
+        f"## Use\n\n{use}",
         *("## Results", _scores(source), *_thresholds(source.results)),
         *("## Data", "\n".join(_data(source))),
         *("## Training", "\n".join(_training(source))),
@@ -138,63 +149,59 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
     return "\n\n".join(sections) + "\n"
 
 
-def _transformers_use(task: tasks.Task) -> str:
+def _pipeline(task: tasks.Task) -> str:
+    """Returns the code for transformers."""
     kind = registry.find(task.kind)
     usage, names = kind.usage(task), kind.names
     if usage.model is not None:
         # transformers 5 has no pipeline for questions, and no version has one for
         # endings or vectors. BertForMultipleChoice -> AutoModelForMultipleChoice.
         suffix = str(names.hugging_face).removeprefix("Bert").removeprefix("Model")
-        return _MODEL.format(model=f"AutoModel{suffix}", call=usage.model)
-    call = usage.text or (_PAIR if task.has_text_pair else _TEXT)
+        return _MODEL.replace("MODEL", f"AutoModel{suffix}").replace(
+            "CALL", usage.model
+        )
     # Without it, theirs reads more of a long text than the run did.
     options = "" if usage.text else ", truncation=True"
-    return _PIPELINE.format(pipeline=names.pipeline, options=options, call=call)
+    code = _PIPELINE.replace("PIPELINE", str(names.pipeline))
+    call = usage.text or (_PAIR if task.has_text_pair else _TEXT)
+    return code.replace("OPTIONS", options).replace("CALL", call)
 
 
-def _with_call(use: str, run: run_directory.Run) -> str:
+def _strings_or_ids(use: str, run: run_directory.Run) -> str:
+    """Returns the code for a model that takes strings or ids."""
     usage = registry.find(run.task.kind).usage(run.task)
     call = f"text=tf.constant([{usage.text or _TEXT}])"
     if run.task.has_text_pair:
         call += ', text_pair=tf.constant(["Another text."])'
     ids = f"[{run.vocabulary.cls_id}, {run.vocabulary.sep_id}]"
-    use = use.replace("{call}", usage.strings or call)
+    use = use.replace("CALL", usage.strings or call)
     # The place of ids is within the brackets of an array.
-    ids = usage.ids.replace("{ids}", ids)
-    return use.replace("[{ids}]", ids).replace("{more}", usage.more)
-
-
-_METADATA = """\
-library_name: {library}
-license: unknown
-pipeline_tag: {pipeline}
-tags:
-- bert
-- bert-keras
-model-index:
-- name: {name}
-  results:
-  - task:
-      type: {pipeline}
-    dataset:
-      type: own
-      name: held-out data of the run
-    metrics:
-"""
+    use = use.replace("[IDS]", usage.ids.replace("{ids}", ids))
+    return use.replace("MORE", usage.more)
 
 
 def _metadata(source: _Source, *, name: str, library: str) -> str:
-    """Returns YAML; JSON's strings and numbers are valid in YAML."""
+    """Returns what the Hub reads, as `huggingface_hub.ModelCardData` writes it."""
     pipeline = registry.find(source.run.task.kind).names.pipeline
-    head = _METADATA.format(library=library, pipeline=pipeline, name=json.dumps(name))
-    scores = {json.dumps(name): round(v, 6) for name, v in source.scores.items()}
-    return head + "".join(
-        f"    - type: {name}\n      value: {json.dumps(value)}\n"
-        for name, value in scores.items()
-    )
+    results = {
+        "task": {"type": pipeline},
+        "dataset": {"type": "own", "name": "held-out data of the run"},
+        "metrics": [
+            {"type": score, "value": round(value, 6)}
+            for score, value in source.scores.items()
+        ],
+    }
+    values = {
+        "library_name": library,
+        "license": "unknown",
+        "pipeline_tag": pipeline,
+        "tags": ["bert", "bert-keras"],
+        "model-index": [{"name": name, "results": [results]}],
+    }
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
-def _first_lines(source: _Source) -> str:
+def _summary(source: _Source) -> str:
     task, bert_config = source.run.task, source.run.bert_config
     count = source.results.get("num_parameters")
     is_tuned = isinstance(registry.find(task.kind), Labelled)
@@ -338,7 +345,14 @@ def _training(source: _Source) -> Iterator[str]:
     yield f"- {results.get('steps', 0):,} steps in {time}"
     yield f"- hardware: {environment.get('devices') or 'not stated'}"
     changed = facts.changed_settings(source.run.task, settings)
-    listed = ", ".join(f"`{key}={json.dumps(_shown(v))}`" for key, v in changed.items())
+    # The rest of a path is the maker's own business.
+    shown = {
+        key: os.path.basename(value.rstrip("/"))
+        if isinstance(value, str) and "/" in value
+        else value
+        for key, value in changed.items()
+    }
+    listed = ", ".join(f"`{key}={json.dumps(v)}`" for key, v in shown.items())
     yield f"- settings that differ from the defaults: {listed or 'none'}"
     packages = [f"bert-keras {environment.get('version', 'of unknown version')}"]
     for name in ("tensorflow", "keras"):
@@ -363,10 +377,4 @@ def _limits(source: _Source) -> Iterator[str]:
 
 
 def _name(place: str) -> str:
-    """Returns the last part of a path: the rest is the maker's own business."""
     return markdown.literal(os.path.basename(place.rstrip("/")))
-
-
-def _shown(setting: Any) -> Any:
-    is_path = isinstance(setting, str) and "/" in setting
-    return os.path.basename(setting.rstrip("/")) if is_path else setting

@@ -55,7 +55,19 @@ def _write_files(run_dir: Path, run: facts.Facts, output: Path) -> None:
     if run.is_pretraining:
         sample = diagnosis.read_sample(run_dir)
         is_further_training = "init_sha256" in run.inputs
-        problems = _problems(run, sample, is_further_training=is_further_training)
+        held_out = facts.find_curve(run.eval, "masked_lm_loss")
+        problems = [
+            *diagnosis.start_findings(
+                run.settings, sample, is_further_training=is_further_training
+            ),
+            *diagnosis.curve_findings(
+                run.settings,
+                {name: facts.find_curve(run.train, name) for name in diagnosis.CURVES},
+                None if held_out is None else facts.of_last_phase(run, held_out),
+                sample,
+                first_step=max(run.phase_ends, default=0),
+            ),
+        ]
         # A model that was trained before has lower losses.
         if not run.phase_ends and not is_further_training:
             usual = diagnosis.usual_losses(run.settings, sample, run.last_step)
@@ -63,24 +75,6 @@ def _write_files(run_dir: Path, run: facts.Facts, output: Path) -> None:
         run, pictures, parts, data=data, problems=problems, usual_losses=usual
     )
     (output / PAGE_NAME).write_text(text, encoding="utf-8")
-
-
-def _problems(
-    run: facts.Facts, sample: diagnosis.TextSample | None, *, is_further_training: bool
-) -> list[diagnosis.Finding]:
-    held_out = facts.find_curve(run.eval, "masked_lm_loss")
-    return [
-        *diagnosis.of_start(
-            run.settings, sample, is_further_training=is_further_training
-        ),
-        *diagnosis.of_curves(
-            run.settings,
-            {name: facts.find_curve(run.train, name) for name in diagnosis.CURVES},
-            None if held_out is None else facts.of_last_phase(run, held_out),
-            sample,
-            first_step=max(run.phase_ends, default=0),
-        ),
-    ]
 
 
 def _check_replaceable(output: Path) -> None:

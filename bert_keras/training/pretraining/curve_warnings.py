@@ -41,7 +41,7 @@ class CurveWarnings(watcher.Watcher):
         if "masked_lm_loss" not in metrics:
             return
         self._held_out.append((step, metrics["masked_lm_loss"]))
-        findings = diagnosis.of_curves(
+        findings = diagnosis.curve_findings(
             self._settings,
             {name: _curve(points) for name, points in self._train.items()},
             _curve(self._held_out),

@@ -36,7 +36,7 @@ def check_start(
         files.write_json(path, read(settings, phase).model_dump())
     sample = diagnosis.read_sample(directory)
     flat_settings = run_directory.flat(settings.model_dump(mode="json"))
-    for finding in diagnosis.of_start(
+    for finding in diagnosis.start_findings(
         flat_settings, sample, is_further_training=is_further_training
     ):
         logger.warning("may be wrong: %s: %s", *finding)

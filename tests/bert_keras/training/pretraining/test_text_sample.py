@@ -119,7 +119,7 @@ def sample_of(tmp_path, vocabulary, texts, **settings):
 
 
 def causes(sample):
-    return [finding.cause for finding in diagnosis.of_text(sample)]
+    return [finding.cause for finding in diagnosis.text_findings(sample)]
 
 
 @pytest.mark.parametrize(
