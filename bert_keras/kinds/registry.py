@@ -48,10 +48,9 @@ def labelled(name: tasks.TaskKind) -> Labelled:
 
 def group_of(key: str) -> str | None:
     """Returns the group of examples whose metric a key has; `None`: it has all."""
-    for metric in (metric for kind in KINDS.values() for metric in kind.metrics):
-        if metric.per_group and key.startswith(f"{metric.name}/"):
-            return key.removeprefix(f"{metric.name}/")
-    return None
+    metrics = {m.name for kind in KINDS.values() for m in kind.metrics if m.per_group}
+    name, _, group = key.partition("/")
+    return group if name in metrics else None
 
 
 def numbered_task(kind: tasks.TaskKind, num_labels: int) -> tasks.Task:

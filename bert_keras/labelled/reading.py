@@ -105,6 +105,13 @@ def read_csv(path: Path) -> Rows:
         raise InputError(f"{path}: line {start}: not CSV: {error}") from None
 
 
+def read_txt(path: Path) -> Rows:
+    """Yields the lines of a file of plain texts, as rows of one column, `text`."""
+    lines = read_plain_texts(path, remedy="name it .tsv, .csv or .jsonl")
+    for number, line in enumerate(lines if lines != [""] else [], start=1):
+        yield number, {"text": line}
+
+
 def read_jsonl(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
     """Yields the objects of JSON lines, blank ones skipped; errors show `expected`."""
     for number, line in enumerate(files.read_lines(path), start=1):

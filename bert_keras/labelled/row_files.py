@@ -1,4 +1,4 @@
-"""Rows of labelled files, each with its place: `.tsv`, `.csv` and `.jsonl`."""
+"""Rows of labelled files, each with its place: `.tsv`, `.csv`, `.jsonl`, `.txt`."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,6 +12,7 @@ from bert_keras.labelled import reading
 _Example = TypeVar("_Example")
 
 _READERS = {
+    ".txt": reading.read_txt,
     ".tsv": reading.read_tsv,
     ".csv": reading.read_csv,
     ".jsonl": reading.read_jsonl_to_copy,
@@ -103,7 +104,7 @@ def reader(path: Path) -> Callable[[Path], reading.Rows]:
     suffix = path.suffix.lower()
     if suffix not in _READERS:
         raise InputError(
-            f"{path}: expected a file named .tsv, .csv or .jsonl, got "
+            f"{path}: expected a file named .tsv, .csv, .jsonl or .txt, got "
             f"{suffix or 'no suffix'}{_REMEDIES.get(suffix, '')}"
         )
     return _READERS[suffix]

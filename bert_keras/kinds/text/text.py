@@ -1,7 +1,8 @@
 """Your own labelled texts: files in; labels, scores and tables of answers out.
 
 A file is tab-separated (`.tsv`; quotes are ordinary characters, as in GLUE),
-comma-separated (`.csv`; standard quoting) or JSON lines (`.jsonl`). No TensorFlow.
+comma-separated (`.csv`; standard quoting), JSON lines (`.jsonl`) or, without labels,
+a text a line (`.txt`). No TensorFlow.
 """
 
 # Labels are None only in files without any, which are not asked for them.

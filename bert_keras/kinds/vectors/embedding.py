@@ -25,7 +25,7 @@ from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features
 from bert_keras.kinds.text import similarity
 from bert_keras.kinds.vectors.records import EmbeddedText
-from bert_keras.labelled import answers, dataset, reading, row_files, tables, tokenized
+from bert_keras.labelled import answers, dataset, row_files, tables, tokenized
 
 logger = logging.getLogger(__name__)
 
@@ -50,12 +50,8 @@ def read(
 ) -> list[Texts]:
     """Reads all rows of a file; columns with other names are ignored, and columns that
     are not set are read if there. Without `has_labels`, labels and negatives are not
-    read, texts may be empty, and a `.txt` has a text a line. For `path` see
-    `text.read_texts`."""
+    read, and texts may be empty. For `path` see `text.read_texts`."""
     path = files.path(path)
-    if path.suffix.lower() == ".txt" and not has_labels:
-        lines = reading.read_plain_texts(path, remedy="name it .tsv, .csv or .jsonl")
-        return [Texts(text, line=number) for number, text in enumerate(lines, start=1)]
     names: dict[str, str] = {}
     texts = []
     for row in row_files.rows_of(path):
@@ -130,9 +126,7 @@ class EmbeddingDataset(dataset.Dataset):
         return dataclasses.replace(self, rows=rows, is_training=True)
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
-        rows = [{"text": row.text} for row in self.rows]
-        if self.path.suffix.lower() != ".txt":
-            rows = row_files.read_rows(self.path)
+        rows = row_files.read_rows(self.path)
         return {"predictions": tables.joined(rows, answers.columns(), suffix=suffix)}
 
     def describe(self) -> tasks.Task:

@@ -104,8 +104,10 @@ def test_columns_are_found_by_name(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", "", r"a.txt: expected a file named .tsv, .csv or .jsonl, got .txt$"),
-        ("a", "", "a: expected a file named .tsv, .csv or .jsonl, got no suffix"),
+        ("a.doc", "", "a.doc: expected a file named .tsv, .csv, .jsonl or .txt, got"),
+        ("a", "", "a: expected a file named .tsv, .csv, .jsonl or .txt, got no suffix"),
+        ("a.txt", "a\nb\n", r"a.txt: no column 'label' \(there: text\)"),
+        ("a.txt", "", "a.txt: holds no rows, expected at least one"),
         ("a.tsv", "", "expected a first line with names of columns"),
         ("a.csv", "", "a.csv: holds no rows"),
         ("a.jsonl", "\n\n", "a.jsonl: holds no rows, expected at least one"),
