@@ -32,8 +32,6 @@ class Metric(NamedTuple):
     """`%`, `nats`, or what is counted; empty: a fraction of 1."""
     better: Literal["more", "less"] | None = "more"
     """`None`: the number is no score."""
-    per_group: bool = False
-    """Whether keys `NAME/GROUP` have the values of groups of examples."""
 
 
 LOSS = Metric("loss", "nats", "less")

@@ -46,13 +46,6 @@ def labelled(name: tasks.TaskKind) -> Labelled:
     return kind
 
 
-def group_of(key: str) -> str | None:
-    """Returns the group of examples whose metric a key has; `None`: it has all."""
-    metrics = {m.name for kind in KINDS.values() for m in kind.metrics if m.per_group}
-    name, _, group = key.partition("/")
-    return group if name in metrics else None
-
-
 def numbered_task(kind: tasks.TaskKind, num_labels: int) -> tasks.Task:
     """Returns a task without names of classes; one class makes it a regression."""
     if kind == "classification" and num_labels == 1:

@@ -180,10 +180,11 @@ def name_of(tag: str) -> str:
 
 def group_curves(log: scalar_log.ScalarLog) -> dict[str, scalar_log.Curve]:
     """Returns the curves of groups of examples, by group."""
-    by_group = {
-        registry.group_of(name_of(tag)): log.scalars[tag] for tag in log.scalars
+    return {
+        name_of(tag).partition("/")[2]: curve
+        for tag, curve in log.scalars.items()
+        if tag.startswith(pretraining.GROUPS)
     }
-    return {group: curve for group, curve in by_group.items() if group is not None}
 
 
 def of_last_phase(run: Facts, curve: scalar_log.Curve) -> scalar_log.Curve:

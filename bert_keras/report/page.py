@@ -10,6 +10,7 @@ import numpy as np
 
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import progress
+from bert_keras.core.settings import pretraining
 from bert_keras.kinds import registry
 from bert_keras.kinds.kind import Metric
 from bert_keras.pages import markdown, sections
@@ -70,13 +71,9 @@ def render(
     blocks += [_command(run), *_part("##", data)]
     # 4. Curves, and the groups of the last evaluation, which may be dozens.
     blocks += ["## Curves", *(f"![{title}]({name})" for title, name in pictures)]
-    groups = {registry.group_of(name): curve for name, curve in curves.items()}
-    groups.pop(None, None)
-    if groups:
-        rows = sorted(
-            ([str(group), *_value_and_step(c, -1)] for group, c in groups.items()),
-            key=lambda row: (-groups[row[0]].values[-1], row[0]),
-        )
+    if groups := facts.group_curves(run.eval):
+        best_first = sorted(groups, key=lambda group: -groups[group].values[-1])
+        rows = ([group, *_value_and_step(groups[group], -1)] for group in best_first)
         blocks += ["## Minimal pairs by group"]
         blocks += [markdown.table(("group", "share told right", "at step"), rows)]
     # 5. What the model answers.
@@ -111,8 +108,6 @@ def _evaluation(
     rows = []
     metric_of = registry.find(run.task.kind).metric
     for name, curve in curves.items():
-        if registry.group_of(name) is not None:
-            continue
         guess = run.baseline.get(name)
         if name == "masked_lm_perplexity" and "masked_lm_loss" in run.baseline:
             guess = float(_exp(np.asarray(run.baseline["masked_lm_loss"])))
@@ -153,16 +148,19 @@ def _value_and_step(curve: scalar_log.Curve, index: int | None) -> tuple[str, st
 
 
 def _evaluation_curves(run: facts.Facts) -> dict[str, scalar_log.Curve]:
-    """Returns curves by metric, with derived ones, of the last phase evaluated."""
+    """Returns curves by metric, with derived ones, of the last phase evaluated; those
+    of groups are left out."""
     curves = {
         facts.name_of(tag): facts.of_last_phase(run, run.eval.scalars[tag])
         for tag in sorted(run.eval.scalars, key=facts.name_of)
+        if not tag.startswith(pretraining.GROUPS)
     }
     for name, value in (run.results or {}).get("eval", {}).items():
         # A run that was resumed after its last step has no line of it.
-        # In JSON a number that is not finite is null.
-        values = np.array([value], float)
-        curves.setdefault(name, scalar_log.Curve(np.array([run.last_step]), values))
+        if name not in curves and not name.startswith(pretraining.GROUPS):
+            # In JSON a number that is not finite is null.
+            values = np.array([value], float)
+            curves[name] = scalar_log.Curve(np.array([run.last_step]), values)
     if "masked_lm_loss" in curves:
         steps, values = curves["masked_lm_loss"]
         curves["masked_lm_perplexity"] = scalar_log.Curve(steps, _exp(values))

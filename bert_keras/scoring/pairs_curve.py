@@ -6,14 +6,14 @@ import keras
 import tensorflow as tf
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import architecture
+from bert_keras.core.settings import architecture, pretraining
 from bert_keras.data import tokenization
 from bert_keras.model import pretrainer
 from bert_keras.scoring import minimal_pairs
 from bert_keras.scoring.scorer import SentenceScorer
 
 METRIC = "minimal_pairs_accuracy"
-"""The mean of the groups; `METRIC/GROUP` is the accuracy of a group."""
+"""The mean of the groups."""
 
 NUM_PAIRS = 1000
 """Pairs of a sample, about: as many of each group."""
@@ -63,5 +63,6 @@ class PairsCurve:
         tally = minimal_pairs.Tally()
         for pair in minimal_pairs.score_pairs(self._score, self._pairs):
             tally.add(pair)
-        groups = {f"{METRIC}/{g.name}": g.share for g in tally.groups() if g.name}
+        prefix = pretraining.GROUPS + METRIC
+        groups = {f"{prefix}/{g.name}": g.share for g in tally.groups() if g.name}
         return {METRIC: tally.mean().share, **groups}

@@ -17,6 +17,9 @@ from bert_keras.core.settings.strict import StrictModel
 
 AdamwMode = Literal["google", "corrected"]
 
+GROUPS = "groups/"
+"""Begins the names of scores of a group of examples; `METRIC/GROUP` follows."""
+
 
 class OptimizerConfig(StrictModel):
     """BERT's Adam (paper, A.2; `optimization.py` of the original), LAMB or Muon."""

@@ -50,7 +50,7 @@ class MaskedWords(Kind):
         Metric("perplexity", "", "less"),
         Metric("masked_lm_accuracy"),
         Metric("next_sentence_accuracy"),
-        Metric("minimal_pairs_accuracy", per_group=True),
+        Metric("minimal_pairs_accuracy"),
     )
 
     def network(self, bert_config, task, *, head, scale, **shared):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bert_keras.core import files
-from bert_keras.kinds import registry
+from bert_keras.core.settings import pretraining
 from bert_keras.report import scalar_log
 from bert_keras.training.step import watcher
 from bert_keras.training.tensorboard import event_files
@@ -136,8 +136,8 @@ def is_logged(previous_step: int, step: int, *, every_steps: int) -> bool:
 
 def scalar_tag(name: str) -> str:
     """Returns the tag of a number; before its slash stands a section's name."""
-    if registry.group_of(name) is not None:
-        return f"groups/{name}"
+    if name.startswith(pretraining.GROUPS):
+        return name
     if name.endswith("loss"):
         return f"loss/{name}"
     if name.endswith("accuracy"):

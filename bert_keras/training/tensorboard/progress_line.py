@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from bert_keras.core import progress
-from bert_keras.kinds import registry
+from bert_keras.core.settings import pretraining
 from bert_keras.training.step import watcher
 
 logger = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class ProgressLine(watcher.Watcher):
             f"{name} {value:.4f}"
             for name, value in metrics.items()
             # Dozens of groups are for the curves.
-            if registry.group_of(name) is None
+            if not name.startswith(pretraining.GROUPS)
         )
         logger.info("evaluation at step %d  %s", step, values)
 

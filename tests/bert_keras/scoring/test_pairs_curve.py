@@ -13,7 +13,8 @@ from bert_keras.scoring import minimal_pairs, pairs_curve, scored_files
 from bert_keras.training import pretrain
 from tests import conftest
 
-GROUPS = {"order": ("ba be bi {}", "bi ba {} be"), "length": ("do {}", "{} do da di")}
+GROUPS = "groups/minimal_pairs_accuracy/"
+PAIRS = {"order": ("ba be bi {}", "bi ba {} be"), "length": ("do {}", "{} do da di")}
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +22,7 @@ def pairs_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
     rows = [
         f"{good.format(word)}\t{bad.format(word)}\t{group}\n"
-        for group, (good, bad) in GROUPS.items()
+        for group, (good, bad) in PAIRS.items()
         for word in conftest.WORDS[:12]
     ]
     path.write_text("good\tbad\tgroup\n" + "".join(rows))
@@ -33,7 +34,7 @@ def expected_of(model, path):
     score = scored_files.load_scorer(model)
     for pair in minimal_pairs.score_pairs(score, minimal_pairs.read_pairs(path)):
         tally.add(pair)
-    groups = {f"minimal_pairs_accuracy/{g.name}": g.share for g in tally.groups()}
+    groups = {f"{GROUPS}{g.name}": g.share for g in tally.groups()}
     return {"minimal_pairs_accuracy": tally.mean().share, **groups}
 
 
@@ -53,7 +54,7 @@ def test_the_figures_of_score(pretrained_run, pairs_file, num_replicas):
     # The weights of another time.
     for variable in trained.weights:
         variable.assign(variable * 0)
-    assert curve(trained.weights)["minimal_pairs_accuracy/order"] == 0.5
+    assert curve(trained.weights)[f"{GROUPS}order"] == 0.5
 
 
 def test_pairs_without_groups_have_one_curve(pretrained_run, tmp_path):
@@ -103,14 +104,14 @@ def test_a_pretraining_has_curves_and_a_picture(
             strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
         )
     curves = scalar_log.read_log(tmp_path / "run/logs/eval").scalars
-    groups = [f"groups/minimal_pairs_accuracy/{name}" for name in ("order", "length")]
+    groups = [f"{GROUPS}{name}" for name in ("order", "length")]
     tags = ["accuracy/minimal_pairs_accuracy", *groups]
     assert {tag for tag in curves if "minimal" in tag} == set(tags)
     expected = expected_of(tmp_path / "run", pairs_file)
     for tag in tags:
         assert list(curves[tag].steps) == [2, 4]
         last = curves[tag].values[-1]
-        assert last == pytest.approx(expected[tag.partition("/")[2]])
+        assert last == pytest.approx(expected[tag.removeprefix("accuracy/")])
     lines = [record.getMessage() for record in caplog.records]
     (line,) = [line for line in lines if "step 4  minimal" in line]
     assert line.split("  ")[1:] == [
@@ -120,4 +121,4 @@ def test_a_pretraining_has_curves_and_a_picture(
     assert (page / "minimal_pairs_by_group.png").read_bytes()[:4] == b"\x89PNG"
     whole, groups = (page / "report.md").read_text().split("## Minimal pairs by group")
     assert "order" not in whole and "| minimal_pairs_accuracy |" in whole
-    assert f"| order | {expected['minimal_pairs_accuracy/order']:.4f} | 4 |" in groups
+    assert f"| order | {expected[f'{GROUPS}order']:.4f} | 4 |" in groups

@@ -145,7 +145,7 @@ def test_which_steps_are_written_does_not_depend_on_the_resume(resumed_at, every
         ("next_sentence_loss", "loss/next_sentence_loss"),
         ("next_sentence_accuracy", "accuracy/next_sentence_accuracy"),
         ("loss_scale", "optimizer/loss_scale"),
-        ("minimal_pairs_accuracy/a/b", "groups/minimal_pairs_accuracy/a/b"),
+        ("groups/minimal_pairs_accuracy/a/b", "groups/minimal_pairs_accuracy/a/b"),
         # A label may have a slash in its name.
         ("f1 of n/a", "metrics/f1 of n/a"),
         ("matthews_correlation", "metrics/matthews_correlation"),
