@@ -35,7 +35,7 @@ from bert_keras.kinds import registry
 from bert_keras.kinds.text import network as text_network
 from bert_keras.labelled import tokenized
 from bert_keras.model import pretrainer
-from bert_keras.report import event_log, writing
+from bert_keras.report import scalar_log, writing
 from bert_keras.training.step import precision
 from tests import make
 
@@ -99,7 +99,7 @@ def write_tsv(path: Path, rows, header=("text", "label")) -> Path:
 
 def scalars(run: Path) -> dict[str, float]:
     """Scalars of the last step in the curves, by their names without a section."""
-    curves = event_log.read_log(run / "logs/train").scalars
+    curves = scalar_log.read_log(run / "logs/train").scalars
     return {tag.rpartition("/")[2]: float(c.values[-1]) for tag, c in curves.items()}
 
 
