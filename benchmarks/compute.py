@@ -366,7 +366,7 @@ def score_row(work: Path, runs: Sequence[Run]) -> list[str]:
 
 
 def petaflops(directory: Path, examples_dirs: Sequence[Path]) -> float:
-    """Returns operations of a whole run's matrix products, forward and backward.
+    """Returns operations of a whole run's matrix products: forward, backward, Muon's.
 
     Six for each weight and token and 12 for each hidden unit, token and token attended
     to, of each layer: `bert_keras.model.flops`.
@@ -393,6 +393,10 @@ def petaflops(directory: Path, examples_dirs: Sequence[Path]) -> float:
             num_instances=examples.num_slots,
         )
         total += (last - first) * batch_size * each
+        if facts["optimizer"]["name"] == "muon":
+            total += (last - first) * flops.muon_flops_per_step(
+                sizes, next_sentence=facts["next_sentence"]
+            )
     return total / 1e15
 
 

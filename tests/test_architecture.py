@@ -34,7 +34,7 @@ FLOORS = {
     "scoring",
     "export": "core data model labelled kinds checkpoints inference report",
     "lab": "core pages data model labelled kinds checkpoints inference training",
-    "tpu": "core data model kinds training",
+    "tpu": "core data model kinds report training",
     "pipelines": "core data",
 }
 """Folders, from the ground up, and those that each may import besides itself;
@@ -214,21 +214,21 @@ def test_branches_on_the_kind_are_few():
 
 
 LINES = {
-    "commands": 1665,
+    "commands": 1820,
     "lab": 3605,
     "export": 1240,
     "training": 6285,
-    "report": 1830,
+    "report": 1905,
     "scoring": 690,
     "inference": 1330,
     "checkpoints": 4735,
     "kinds": 9185,
     "graphs": 650,
     "labelled": 1555,
-    "model": 2815,
+    "model": 2745,
     "data": 1980,
     "pages": 760,
-    "core": 3276,
+    "core": 3350,
     "tpu": 2310,
     "pipelines": 9160,
     "door": 50,

@@ -170,8 +170,7 @@ def test_a_full_disk(tmp_path):
     assert failed.returncode == 2 and "Traceback" not in failed.stderr, failed.stderr
     assert re.search(
         r"^bert-keras corpus: error: .*out/.*: cannot be written: File too large; "
-        "make room, or choose another place; the same command then continues where "
-        "it stopped$",
+        "make room, or choose another place, and run the same command again$",
         failed.stderr,
         re.MULTILINE,
     )

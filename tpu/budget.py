@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import loading, pipelines, pretraining
-from bert_keras.model import flops, measured_runs
+from bert_keras.report import measured_runs
+from bert_keras.tpu import plan
 
-RECIPE, EXAMPLES, VOCAB_SIZE = "strict_small", "strict_small_examples", 8000
+RECIPE, VOCAB_SIZE = "strict_small", 8000
 _SMALL = (
     "model.hidden_size=256",
     "model.num_attention_heads=4",
@@ -18,30 +19,31 @@ _SMALL = (
     "global_batch_size=32",
 )
 _KINDS = (
-    (0.2, _SMALL, 0.3),
-    (0.6, _SMALL, None),
-    (4, (), 0.3),
+    (0.25, _SMALL, 0.3),
+    (0.7, _SMALL, None),
+    (4.7, (), 0.3),
     (math.inf, ("optimizer.learning_rate=1.5e-3",), None),
 )
 """Kinds of runs, as measured: PFLOP below which a kind is chosen, its settings, and the
 share of the steps in which the rate falls (`None`: it falls from the warm-up on)."""
-_TOKENS_PER_WORD = 1.45
-"""Of the examples: pieces, [CLS] and [SEP], for each word by white space."""
 _MAX_EPOCHS = 10
 """How often the text may be read, as in measured runs."""
+_LARGER = ("bert_mini", "bert_small", "bert_medium", "bert_base", "bert_large")
+"""Recipes for more computing than was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
     petaflop: float
+    """Of the whole run, evaluations included."""
     settings: list[str]
     """To `--set` in the recipe."""
     num_epochs: float | None
     """How often the text is read; `None`: its size is not known."""
     expected_loss: float | None
-    """Of masked tokens; like `expected_minimal_pairs`, `None`: nobody knows."""
+    """Of masked tokens, 15 % of the text's; `None`: no measured run was like it."""
     expected_minimal_pairs: float | None
-    """Right pairs of BLiMP, %."""
+    """Right pairs of BLiMP, %; `None`: no measured run was like it."""
     is_measured: bool
     """Whether runs that cost as much were measured."""
 
@@ -52,18 +54,27 @@ def load(settings: Sequence[str]) -> pretraining.PretrainingConfig:
     return loading.load(pretraining.PretrainingConfig, RECIPE, values)
 
 
-def choose(petaflop: float, *, num_words: float | None) -> Choice:
-    """Returns size, rate and steps for so many operations."""
+def examples() -> pipelines.ExamplesConfig:
+    return loading.load(pipelines.ExamplesConfig, f"{RECIPE}_examples")
+
+
+def choose(hours: float, teraflops: float, *, num_words: float | None) -> Choice:
+    """Returns size, rate and steps for so many hours of devices that reach so many
+    10^12 operations a second together."""
+    petaflop = 3.6 * hours * teraflops
+    if not (hours > 0 and 0 < petaflop < 1e9):
+        raise InputError(
+            f"--budget, --teraflops: expected numbers above 0, got {hours:g} and "
+            f"{teraflops:g}"
+        )
+    if petaflop > measured_runs.MAX_PETAFLOP:
+        raise InputError(_too_much(petaflop, teraflops))
     _, kind_settings, decay_share = next(k for k in _KINDS if petaflop < k[0])
-    run = load(kind_settings)
-    examples = loading.load(pipelines.ExamplesConfig, EXAMPLES)
-    each = flops.pretraining_flops_per_example(
-        run.model,
-        max_seq_length=examples.max_seq_length,
-        num_predictions=examples.num_row_predictions,
-        next_sentence=False,
-    )
-    steps = int(petaflop * 1e15 / each / run.global_batch_size)
+    run, made = load(kind_settings), examples()
+    model = run.model.with_vocab_size(VOCAB_SIZE)
+    step, evaluation = plan.step_flops(run, model, made, run.global_batch_size)
+    every = run.evaluate_steps or run.save_checkpoint_steps
+    steps = int(petaflop * 1e15 / (step + evaluation / every))
     if steps < 1000:
         raise InputError(
             f"--budget: {petaflop:.2g} PFLOP are {steps:,} steps of the smallest model "
@@ -76,18 +87,35 @@ def choose(petaflop: float, *, num_words: float | None) -> Choice:
         f"optimizer.warmup_steps={steps // 30}",
         f"optimizer.decay_steps={decay_steps}",
     ]
-    tokens = steps * run.global_batch_size * examples.max_seq_length
-    num_epochs = num_words and tokens / (num_words * _TOKENS_PER_WORD)
+    tokens = steps * run.global_batch_size * made.max_seq_length
+    num_epochs = num_words and tokens / (num_words * plan.PACKED_TOKENS_PER_WORD)
     loss, pairs = None, None
+    trained = steps * step / 1e15
     if (num_epochs or 0) <= _MAX_EPOCHS:
-        loss, pairs = measured_runs.expected_scores(petaflop) or (None, None)
+        loss, pairs = measured_runs.expected_scores(trained) or (None, None)
     return Choice(
         petaflop=petaflop,
         settings=settings,
         num_epochs=num_epochs,
         expected_loss=loss,
         expected_minimal_pairs=pairs,
-        is_measured=petaflop <= measured_runs.RUNS[-1].petaflop,
+        is_measured=trained <= measured_runs.RUNS[-1].petaflop,
+    )
+
+
+def _too_much(petaflop: float, teraflops: float) -> str:
+    """Returns the message that names recipes of the paper's sizes and their hours."""
+    recipes = []
+    for name in _LARGER:
+        run = loading.load(pretraining.PretrainingConfig, name)
+        made = [pipelines.ExamplesConfig(max_seq_length=n) for n in (128, 512)]
+        stages = plan.plan_pretraining(run, made).stages
+        flops = sum(stage.training_flops + stage.evaluation_flops for stage in stages)
+        recipes.append(f"{name} ({flops / teraflops / 3.6e15:,.0f} hours)")
+    return (
+        f"--budget: {petaflop:,.0f} PFLOP are beyond what was measured of small models "
+        f"({measured_runs.MAX_PETAFLOP:.0f} at most): take a recipe of the paper's "
+        f"sizes, {', '.join(recipes)}; `bert-keras plan --config RECIPE` has more"
     )
 
 
@@ -98,15 +126,19 @@ def lines(choice: Choice) -> Iterator[str]:
         yield f"the text is read {choice.num_epochs:,.1f} times"
     if choice.expected_loss is None:
         yield (
-            "nobody knows what to expect: no run near it was measured; ten times the "
-            f"text and {measured_runs.MAX_PETAFLOP:.0f} PFLOP are the limits"
+            "no scores to expect: no measured run read its text more than "
+            f"{_MAX_EPOCHS} times, or cost as little"
         )
         return
     how = "between measured runs"
     if not choice.is_measured:
         largest = measured_runs.RUNS[-1].petaflop
         how = f"beyond the measured runs, of {largest} PFLOP at most"
+    own = choice.expected_loss + measured_runs.OWN_EVALUATION
+    masked = 100 * examples().masked_lm_prob
     yield (
-        f"to expect of ten million English words: masked-LM loss "
-        f"{choice.expected_loss:.2f}, BLiMP {choice.expected_minimal_pairs:.0f}, {how}"
+        f"to expect of ten million English words: BLiMP "
+        f"{choice.expected_minimal_pairs:.0f}, and a masked-LM loss of "
+        f"{choice.expected_loss:.2f} with 15 % of the tokens masked, {how}; the run's "
+        f"own evaluations mask {masked:.0f} %, where it is about {own:.1f}"
     )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import architecture, pipelines, pretraining, strict, tasks
+from bert_keras.core.settings import architecture, pipelines, pretraining, tasks
 from bert_keras.core.settings.finetuning import FinetuningConfig
 from bert_keras.model import flops
 
@@ -29,6 +29,9 @@ _DOCUMENT_BYTES = 2.31
 """Bytes of gzipped documents, for each word (benchmarks/results/disk_and_rate.md)."""
 _TOKENS_PER_WORD = {128: 1.79, 512: 2.11}
 """Tokens of the examples, padding included, for each word and duplicate."""
+PACKED_TOKENS_PER_WORD = 1.45
+"""Tokens of packed examples: pieces, [CLS] and [SEP] (benchmarks/results/
+strict_small.md)."""
 _BYTES_PER_TOKEN = {
     "static": {128: 6.33, 512: 5.11},
     "dynamic": {128: 2.31, 512: 1.99},
@@ -60,32 +63,34 @@ class Work:
 
 def plan_pretraining(
     settings: pretraining.PretrainingConfig,
-    lengths: Sequence[int],
+    examples: Sequence[pipelines.ExamplesConfig],
     *,
     num_words: float | None = None,
-    masking: str = "static",
 ) -> Work:
-    """Returns the work of `pretrain`.
+    """Returns the work of `pretrain` on examples of one phase or of all phases.
 
-    `lengths` are the tokens of examples by phase; empty: 128, and 512 in a second
-    phase. A single length makes a single phase. `num_words` of text are prepared with
-    this `masking`; `None`: the data are there.
+    `num_words` of text are prepared; `None`: the data exist already.
     """
-    lengths = lengths or (128, 512)[: len(settings.phases)]
     model = settings.model.with_vocab_size(settings.model.vocab_size or _VOCAB_SIZE)
     weights = flops.num_weights(model, heads=True)
     num_saved = settings.num_checkpoints + settings.num_best_checkpoints
     disk_bytes, core_hours = _checkpoint_bytes(weights, num_saved), None
     if num_words is not None:
-        num_copies = pipelines.ExamplesConfig(masking=masking).num_duplicates
-        disk_bytes |= _data_bytes(num_words, lengths, num_copies, masking)
-        hours_a_length = _OF_EXAMPLES + _OF_DUPLICATE * num_copies
-        core_hours = num_words / _MEASURED_WORDS
-        core_hours *= _CORE_HOURS + len(lengths) * hours_a_length
+        core_hours = _CORE_HOURS
+        disk_bytes["documents"] = num_words * _DOCUMENT_BYTES
+        for phase in examples:
+            length, num_copies = phase.max_seq_length, phase.num_duplicates
+            core_hours += _OF_EXAMPLES + _OF_DUPLICATE * num_copies
+            tokens = num_words * num_copies * _between(_TOKENS_PER_WORD, length)
+            if phase.pack_instances:
+                tokens = num_words * num_copies * PACKED_TOKENS_PER_WORD
+            size = tokens * _between(_BYTES_PER_TOKEN[phase.masking], length)
+            disk_bytes[f"examples of {length}"] = size
+        core_hours *= num_words / _MEASURED_WORDS
     return Work(
         title=f"pre-training, {_size(model)}",
         num_weights=weights,
-        stages=tuple(_phases(settings, model, lengths)),
+        stages=tuple(_phases(settings, model, examples)),
         disk_bytes=disk_bytes,
         core_hours=core_hours,
     )
@@ -94,45 +99,48 @@ def plan_pretraining(
 def _phases(
     settings: pretraining.PretrainingConfig,
     model: architecture.BertConfig,
-    lengths: Sequence[int],
+    examples: Sequence[pipelines.ExamplesConfig],
 ) -> Iterator[Stage]:
-    evaluate_steps = settings.evaluate_steps or settings.save_checkpoint_steps
-    planned = zip(lengths, settings.planned_phases(len(lengths)), strict=True)
-    for number, (length, (phase, first, last)) in enumerate(planned, start=1):
-        values = {"max_seq_length": length}
-        examples = strict.build_config(pipelines.ExamplesConfig, values)
-        each = flops.pretraining_flops_per_example(
-            model,
-            max_seq_length=length,
-            num_predictions=examples.num_row_predictions,
-            next_sentence=settings.next_sentence,
-        )
+    every = settings.evaluate_steps or settings.save_checkpoint_steps
+    planned = zip(examples, settings.planned_phases(len(examples)), strict=True)
+    for number, (made, (phase, first, last)) in enumerate(planned, start=1):
         batch_size = phase.global_batch_size or settings.global_batch_size
+        step, evaluation = step_flops(settings, model, made, batch_size)
         num_sequences = (last - first) * batch_size
-        # The forward pass is a third of a step.
-        evaluation = settings.num_eval_steps * batch_size * each / 3
-        num_evaluations = last // evaluate_steps - first // evaluate_steps
+        num_evaluations = last // every - first // every
         if num_sequences:
             yield Stage(
                 name=f"phase {number}",
                 num_steps=last - first,
                 num_sequences=num_sequences,
-                num_tokens=num_sequences * length,
-                training_flops=num_sequences * each,
+                num_tokens=num_sequences * made.max_seq_length,
+                training_flops=(last - first) * step,
                 evaluation_flops=num_evaluations * evaluation,
             )
 
 
-def _data_bytes(
-    num_words: float, lengths: Sequence[int], num_copies: int, masking: str
-) -> dict[str, float]:
-    """Returns the bytes of documents, and of the examples of each length."""
-    sizes = {"documents": num_words * _DOCUMENT_BYTES}
-    for length in lengths:
-        tokens = num_words * num_copies * _between(_TOKENS_PER_WORD, length)
-        size = tokens * _between(_BYTES_PER_TOKEN[masking], length)
-        sizes[f"examples of {length}"] = size
-    return sizes
+def step_flops(
+    settings: pretraining.PretrainingConfig,
+    model: architecture.BertConfig,
+    examples: pipelines.ExamplesConfig,
+    batch_size: int,
+) -> tuple[int, float]:
+    """Returns the operations of a training step, Muon's included, and of an evaluation
+    of `num_eval_steps` batches."""
+    batch = batch_size * flops.pretraining_flops_per_example(
+        model,
+        max_seq_length=examples.max_seq_length,
+        num_predictions=examples.num_row_predictions,
+        next_sentence=settings.next_sentence,
+        num_instances=examples.num_slots,
+    )
+    optimizer = 0
+    if settings.optimizer.name == "muon":
+        optimizer = flops.muon_flops_per_step(
+            model, next_sentence=settings.next_sentence
+        )
+    # The forward pass is a third of a step.
+    return batch + optimizer, settings.num_eval_steps * batch / 3
 
 
 def finetuning(

@@ -29,7 +29,7 @@ def read_finished_run(
         is_readable = run.task.kind == "pretraining"
         best = checkpoints_of(run).best() if is_readable else None
         raise InputError(
-            f"{directory}: the run is not finished; give its command again to resume it"
+            f"{directory}: the run is not finished; run its command again to resume it"
             + (f", or take its best checkpoint, {best}" if best else "")
         )
     return run

@@ -338,7 +338,7 @@ class CheckpointDirectory:
             raise InputError(
                 f"{self._path(later[-1])}: is newer than step {step}, and was not "
                 "there when this run began: another run wrote it, or the disk did not "
-                "show it; nothing was saved over it: give the same command again to "
+                "show it; nothing was saved over it: run the same command again to "
                 "resume from it"
             )
         save_state(self._path(step), values, facts=facts)

@@ -3,11 +3,10 @@
 import math
 import shlex
 import textwrap
-import types
-import typing
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
+import pydantic
 import yaml
 from pydantic.fields import FieldInfo
 
@@ -66,13 +65,18 @@ bert-keras config pretrain --config bert_base --set optimizer.learning_rate=2e-5
 force, as YAML that `--config` reads back. `bert-keras config page` writes this page.
 """
 
-_BOUNDS = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
+_BOUNDS = {
+    "exclusiveMinimum": ">",
+    "minimum": ">=",
+    "exclusiveMaximum": "<",
+    "maximum": "<=",
+}
 _WORDS = {
-    int: ["integer"],
-    float: ["number"],
-    str: ["text"],
-    bool: ["true", "false"],
-    type(None): ["null"],
+    "integer": ["integer"],
+    "number": ["number"],
+    "string": ["text"],
+    "boolean": ["true", "false"],
+    "null": ["null"],
 }
 
 
@@ -128,49 +132,44 @@ def _summary(model: type[strict.StrictModel]) -> str:
 
 def _kind(field: FieldInfo) -> str:
     """Returns a field's values in words: `integer > 0 or null`, `static or dynamic`."""
-    bounds = [
-        f" {sign} {getattr(bound, name):g}"
-        for bound in field.metadata
-        for name, sign in _BOUNDS.items()
-        if hasattr(bound, name)
-    ]
-    *first, last = _kinds(field.annotation, ",".join(bounds))
+    typed: Any = Annotated[field.annotation, field]  # pyright: ignore
+    *first, last = _kinds(pydantic.TypeAdapter(typed).json_schema())
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def _kinds(annotation: Any, bounds: str = "") -> list[str]:
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is Literal:
-        return list(arguments)
-    if origin in (typing.Union, types.UnionType):
-        return [kind for part in arguments for kind in _kinds(part, bounds)]
-    if origin is dict:
-        value = arguments[1]
-        lists = typing.get_origin(value) is tuple
-        return ["lists of values by key" if lists else f"{_WORDS[value][0]}s by name"]
-    if origin is tuple:
-        item = arguments[0]
-        if fields.model_in(item):
+def _kinds(schema: Mapping[str, Any]) -> list[str]:
+    """Returns the values that a JSON schema allows, each in words."""
+    if "anyOf" in schema:
+        return [kind for part in schema["anyOf"] for kind in _kinds(part)]
+    if "const" in schema or "enum" in schema:
+        return schema.get("enum") or [schema["const"]]
+    if schema["type"] == "object":
+        values = schema["additionalProperties"]["type"]
+        return ["lists of values by key" if values == "array" else f"{values}s by name"]
+    if schema["type"] == "array":
+        parts = schema.get("prefixItems", [])
+        items = parts[0] if parts else schema["items"]
+        if "$ref" in items:
             return ["list of groups of keys"]
-        if typing.get_origin(item) is Literal:
-            return [f"list of {', '.join(typing.get_args(item))}"]
-        count = "" if arguments[-1] is ... else f"{len(arguments)} "
-        return [f"list of {count}{_WORDS[item][0]}s"]
-    words = _WORDS[annotation]
-    return [word + bounds if annotation in (int, float) else word for word in words]
+        count = f"{len(parts)} " if parts else ""
+        return [f"list of {count}{_WORDS[items['type']][0]}s"]
+    signs = (f" {s} {schema[name]:g}" for name, s in _BOUNDS.items() if name in schema)
+    bounds = ",".join(signs)
+    return [word + bounds for word in _WORDS[schema["type"]]]
+
+
+def verb_of_recipe(name: str) -> str:
+    """Returns the first verb that has all keys of a recipe."""
+    keys = set(yaml.safe_load(loading.recipe_text(name)))
+    models = CONFIGURATIONS.items()
+    return next(verb for verb, model in models if keys <= set(model.model_fields))
 
 
 def recipes() -> Iterator[tuple[str, str, str]]:
     """Yields each recipe's name, the verb that takes it, and its first line."""
     for name in loading.recipe_names():
-        text = loading.recipe_text(name)
-        keys = set(yaml.safe_load(text))
-        verb = next(
-            verb
-            for verb, model in CONFIGURATIONS.items()
-            if keys <= set(model.model_fields)
-        )
-        yield name, verb, text.partition("\n")[0].removeprefix("# ")
+        first_line = loading.recipe_text(name).partition("\n")[0]
+        yield name, verb_of_recipe(name), first_line.removeprefix("# ")
 
 
 def recipe_lines() -> Iterator[str]:

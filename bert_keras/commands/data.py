@@ -5,6 +5,7 @@ import logging
 from typing import Any
 
 from bert_keras.commands import parser as options
+from bert_keras.commands.parser import choice, flag, required, value
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import choices, pipelines
 from bert_keras.pipelines import sources
@@ -13,35 +14,42 @@ _INPUTS = {name: source.description for name, source in sources.SOURCES.items()}
 _INPUTS["exclude_overlap_with"] = "evaluation files: drop documents they share"
 
 
-def _input_option(what: str) -> dict[str, Any]:
-    help = f"{what}; paths or patterns"
-    return dict(action="extend", nargs="+", default=[], metavar="FILE", help=help)
-
-
 @options.Verb(
     "raw dumps and books -> documents",
     {
-        **{f"--{name}": _input_option(what) for name, what in _INPUTS.items()},
-        "--output OUTPUT!": "directory to create",
-        "--max_bad_fraction FRACTION=0.01": "fraction of unreadable pages above which "
-        "the job fails",
-        "--encoding": dict(
+        **{
+            f"--{name}": value(
+                f"{what}; paths or patterns", action="extend", nargs="+", default=[]
+            )
+            for name, what in _INPUTS.items()
+        },
+        "--output": required("directory to create"),
+        "--max_bad_fraction": value(
+            "fraction of pages that may be unreadable", type=float, default=0.01
+        ),
+        "--encoding": value(
+            "encoding of the --books and --sentences that are not UTF-8 and do not "
+            "state it, such as cp1251, 'tr/*=cp1254', or auto for the likeliest",
             action="append",
             default=[],
             metavar="[PATTERN=]NAME",
-            help="encoding of the --books and --sentences that are not UTF-8 and do "
-            "not state it, such as cp1251, 'tr/*=cp1254', or auto for the likeliest",
         ),
-        "--allow_cut_dumps": "read dumps without </mediawiki> at the end",
+        "--allow_cut_dumps": flag("read dumps without </mediawiki> at the end"),
         **options.BEAM,
     },
     settings_of="corpus",
     dashes=options.TO_BEAM,
+    resumes=True,
 )
 def corpus(args: argparse.Namespace) -> None:
     quiet_beam()
     from bert_keras.pipelines import corpus
 
+    if args.encoding and not (args.books or args.sentences):
+        raise InputError(
+            "--encoding is for the plain text of --books and --sentences: dumps and "
+            "JSON lines are UTF-8, leave it out"
+        )
     corpus.build_corpus(
         args.output,
         sources={kind: getattr(args, kind) for kind in sources.SOURCES},
@@ -57,14 +65,14 @@ def corpus(args: argparse.Namespace) -> None:
 @options.Verb(
     "documents -> WordPiece vocabulary",
     {
-        "--corpus CORPUS!": "directory made by `corpus`",
-        "--output OUTPUT!": "file to write",
-        "--vocab_size N=30522": "number of entries, special tokens included (paper: "
-        "30,000)",
+        "--corpus": required("directory made by `corpus`"),
+        "--output": required("file to write"),
+        "--vocab_size": value("entries (paper: 30,000)", type=int, default=30522),
         "--cased": options.CASED,
         **options.BEAM,
     },
     dashes=options.TO_BEAM,
+    resumes=True,
 )
 def vocab(args: argparse.Namespace) -> None:
     quiet_beam()
@@ -82,12 +90,11 @@ def vocab(args: argparse.Namespace) -> None:
 @options.Verb(
     "your words into a trained vocabulary",
     {
-        "--vocab VOCAB!": "vocab.txt of the trained model",
-        "--words WORDS!": "text file with one word to add on each line",
-        "--output OUTPUT!": "vocab.txt to write",
+        "--vocab": required("vocab.txt of the trained model"),
+        "--words": required("text file with one word to add on each line"),
+        "--output": required("vocab.txt to write"),
         "--cased": options.CASED,
-        "--append": "put all words after the last entry (default: into [unusedN] "
-        "first)",
+        "--append": flag("put all words last (default: into [unusedN] first)"),
     },
 )
 def extend_vocab(args: argparse.Namespace) -> None:
@@ -105,16 +112,20 @@ def extend_vocab(args: argparse.Namespace) -> None:
 @options.Verb(
     "documents -> pairs of texts that belong together",
     {
-        "--corpus CORPUS!": "directory made by `corpus`",
-        "--output OUTPUT!": "directory to create, with train.tsv and dev.tsv for "
-        "`finetune --task embedding`",
-        "--of": (
+        "--corpus": required("directory made by `corpus`"),
+        "--output": required(
+            "directory for the train.tsv and dev.tsv of `--task embedding`"
+        ),
+        "--of": choice(
             choices.PairKind,
             "a document's title and its paragraphs; a paragraph and the next one; or a "
             "sentence and the rest of its paragraph",
+            default="titles",
         ),
-        "--per_document N=4": "pairs of a document at most",
-        "--dev_percent P=5.0": "documents whose pairs are held out, in percent",
+        "--per_document": value("pairs of a document at most", type=int, default=4),
+        "--dev_percent": value(
+            "percent of documents held out", type=float, default=5.0
+        ),
     },
 )
 def pairs(args: argparse.Namespace) -> None:
@@ -132,18 +143,25 @@ def pairs(args: argparse.Namespace) -> None:
 @options.Verb(
     "documents -> masked TFRecords",
     {
-        "--corpus CORPUS!": "directory made by `corpus`",
-        "--vocab VOCAB!": "vocab.txt to tokenize with",
-        "--output OUTPUT!": "directory to create",
+        "--corpus": required("directory made by `corpus`"),
+        "--vocab": required("vocab.txt to tokenize with"),
+        "--output": required("directory to create"),
         "--cased": options.CASED,
-        "--max_seq_length N=int": "tokens of an example, special ones included "
-        "(default: the configuration's, else 128)",
-        "--num_shards N=int": "number of files (default: one for each 500 documents, "
-        "and at least 20 for 100 documents or more)",
+        "--max_seq_length": value(
+            "tokens of an example, special ones included "
+            "(default: the configuration's, else 128)",
+            type=int,
+        ),
+        "--num_shards": value(
+            "number of files (default: one for each 500 documents, "
+            "and at least 20 for 100 documents or more)",
+            type=int,
+        ),
         **options.BEAM,
     },
     settings_of="examples",
     dashes=options.TO_BEAM,
+    resumes=True,
 )
 def examples(args: argparse.Namespace) -> None:
     quiet_beam()
@@ -166,8 +184,8 @@ def examples(args: argparse.Namespace) -> None:
     "third-party TFRecords -> examples",
     {
         "directory": "directory of *.tfrecord*; gets a manifest",
-        "--vocab VOCAB!": "vocab.txt that the records were made with",
-        "--cased": "the records keep case and accents",
+        "--vocab": required("vocab.txt that the records were made with"),
+        "--cased": flag("the records keep case and accents"),
     },
 )
 def adopt(args: argparse.Namespace) -> None:
@@ -181,10 +199,10 @@ def adopt(args: argparse.Namespace) -> None:
     "show decoded examples",
     {
         "examples": "directory made by `examples` or `adopt`",
-        "--vocab VOCAB": "vocab.txt (default: the directory's own)",
-        "--limit N=5": "examples to print",
-        "--stats": "read all examples and print a data card instead",
-        "--json JSON": "JSON file to write the data card to",
+        "--vocab": "vocab.txt (default: the directory's own)",
+        "--limit": value("examples to print", type=int, default=5),
+        "--stats": flag("read all examples and print a data card instead"),
+        "--json": "JSON file to write the data card to",
     },
 )
 def inspect(args: argparse.Namespace) -> None:

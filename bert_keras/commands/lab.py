@@ -3,6 +3,7 @@
 import argparse
 
 from bert_keras.commands import parser as options
+from bert_keras.commands.parser import choice, flag, required, value
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import features as feature_settings
 from bert_keras.core.settings import loading, sweeps
@@ -11,14 +12,16 @@ from bert_keras.core.settings import loading, sweeps
 @options.Verb(
     "a smaller model that is like a trained one",
     {
-        "--teacher MODEL!": "trained model to learn from, tuned on a task or not: "
-        f"{options.ANY_CHECKPOINT}",
-        "--student MODEL": "smaller model to train: a recipe such as bert_mini, a file "
+        "--teacher": required(
+            f"model to learn from, tuned or not: {options.ANY_CHECKPOINT}"
+        ),
+        "--student": "smaller model to train: a recipe such as bert_mini, a file "
         "of sizes (.yaml, bert_config.json), or a checkpoint; not needed with "
         "distillation.init_layers",
-        "--labels": "learn from the labels of --train, too (default: from the teacher "
-        "alone)",
-        "--answers FILE": "file (.npz) to keep the teacher's answers in, for other "
+        "--labels": flag(
+            "learn from the labels of --train, too (default: teacher alone)"
+        ),
+        "--answers": "file (.npz) to keep the teacher's answers in, for other "
         "students of the same texts (default: each run asks the teacher)",
         **options.LABELLED_FILES,
         **options.WORKERS,
@@ -26,6 +29,7 @@ from bert_keras.core.settings import loading, sweeps
     },
     needs=options.TENSORFLOW,
     settings_of="finetune",
+    resumes=True,
 )
 def distill(args: argparse.Namespace) -> None:
     settings = options.finetuning_settings(args)
@@ -48,23 +52,26 @@ def distill(args: argparse.Namespace) -> None:
 @options.Verb(
     "many runs of `finetune`, the best one on dev",
     {
-        "--sweep FILE": "YAML file with a grid, or sweep_paper, sweep_glue, "
+        "--sweep": "YAML file with a grid, or sweep_paper, sweep_glue, "
         "sweep_learning_curve; not needed with folds",
-        **options.overrides(
-            "--sweep_set",
+        "--sweep_set": options.overrides(
             "override one key of --sweep, repeatable (`bert-keras config sweep` prints "
-            "them)",
+            "them)"
         ),
-        "--folds N=int": "hold each of N parts of the training file out in turn, "
-        "without --dev; for files of folds put {fold} into the names of --train and "
-        "--dev, or of --data",
-        "--jobs N=1": "runs at the same time",
+        "--folds": value(
+            "hold each of so many parts of the training file out in turn, without "
+            "--dev; for files of folds put {fold} into the names of --train and --dev, "
+            "or of --data",
+            type=int,
+        ),
+        "--jobs": value("runs at the same time", type=int, default=1),
         **options.LABELLED_FILES,
         **options.ENCODER,
         **options.RUN,
     },
     needs=options.TENSORFLOW,
     settings_of="finetune",
+    resumes=True,
 )
 def sweep(args: argparse.Namespace) -> None:
     overrides = [*args.sweep_set]
@@ -102,23 +109,23 @@ def sweep(args: argparse.Namespace) -> None:
 @options.Verb(
     "which model to start from, and is it worth it",
     {
-        "--models MODEL...!": "encoders to start from, each a "
-        f"{options.ANY_CHECKPOINT}",
-        "--from_scratch": "compare the first model's size with random weights, too",
-        "--fractions": {
-            "nargs": "+",
-            "type": float,
-            "default": [0.01, 0.1, 1.0],
-            "metavar": "SHARE",
-            "help": "shares of the training file to learn from (default: 0.01 0.1 1)",
-        },
-        "--seeds N=3": "runs of each model on each share",
-        "--jobs N=1": "runs at the same time",
+        "--models": required(f"encoders, each a {options.ANY_CHECKPOINT}", nargs="+"),
+        "--from_scratch": flag("compare with random weights of the first model's size"),
+        "--fractions": value(
+            "shares of the training file to learn from (default: 0.01 0.1 1)",
+            nargs="+",
+            type=float,
+            default=[0.01, 0.1, 1.0],
+            metavar="SHARE",
+        ),
+        "--seeds": value("runs of each model on each share", type=int, default=3),
+        "--jobs": value("runs at the same time", type=int, default=1),
         **options.LABELLED_FILES,
         **options.RUN,
     },
     needs=options.TENSORFLOW,
     settings_of="finetune",
+    resumes=True,
 )
 def compare(args: argparse.Namespace) -> None:
     task = options.finetuning_settings(args).task
@@ -151,15 +158,16 @@ def compare(args: argparse.Namespace) -> None:
 @options.Verb(
     "vectors of words, from layers of an encoder",
     {
-        "--model MODEL!": options.ANY_CHECKPOINT,
-        "--input INPUT!": "file of texts or of words",
-        "--output OUTPUT!": "directory to create",
+        "--model": required(options.ANY_CHECKPOINT),
+        "--input": required("file of texts or of words"),
+        "--output": required("directory to create"),
         "--layers": options.layers([-1]),
-        "--pooling": (
+        "--pooling": choice(
             feature_settings.Pooling,
             "vector of a word: of its first piece, or the mean of all",
+            default="first",
         ),
-        "--form?": (
+        "--form": choice(
             feature_settings.InputForm,
             "lines: one text a line; text: a table or JSON lines; tagging: columns of "
             "CoNLL or JSON lines of words (default: by the file's name)",
@@ -185,8 +193,11 @@ def features(args: argparse.Namespace) -> None:
 
 @options.Verb(
     "all stages on text that is on this machine",
-    {"--output_dir OUTPUT_DIR!": "directory to create"},
+    {
+        "--output_dir": required("directory to create"),
+    },
     needs=options.TENSORFLOW,
+    resumes=True,
 )
 def demo(args: argparse.Namespace) -> None:
     from bert_keras.lab import demo

@@ -3,10 +3,12 @@
 import argparse
 import dataclasses
 import shlex
+from collections.abc import Sequence
 
 from bert_keras import tpu
 from bert_keras.commands import config_page, data
 from bert_keras.commands import parser as options
+from bert_keras.commands.parser import choice, flag, required, value
 from bert_keras.core import chips, files, requirements
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, loading, pipelines, pretraining
@@ -19,12 +21,12 @@ _SUBJECTS = (*config_page.CONFIGURATIONS, "list", "page")
 @options.Verb(
     "settings of a verb: keys, values, meanings",
     {
-        "subject": {
-            "choices": _SUBJECTS,
-            "metavar": "VERB",
-            "help": f"one of {', '.join(_SUBJECTS[:-2])}; or `list`: the recipes; or "
+        "subject": value(
+            f"one of {', '.join(_SUBJECTS[:-2])}; or `list`: the recipes; or "
             "`page`: all settings of all verbs, as Markdown",
-        },
+            choices=_SUBJECTS,
+            metavar="VERB",
+        ),
     },
     name="config",
     settings_of="VERB",
@@ -45,15 +47,18 @@ def show_config(args: argparse.Namespace) -> None:
 @options.Verb(
     "is this machine ready to train?",
     {
-        "--for": {
-            "dest": "purpose",
-            "choices": tpu.PURPOSES,
-            "default": "cpu",
-            "help": f"what the machine is to do {options.DEFAULT}",
-        },
-        "--path DIRECTORY...": "directories that a run will read or write, on disk or "
-        "on gs://: room, rights",
-        "--json": "print the findings as JSON",
+        "--for": value(
+            "what the machine is to do",
+            dest="purpose",
+            choices=tpu.PURPOSES,
+            default="cpu",
+        ),
+        "--path": value(
+            "directories that a run will read or write, on disk or "
+            "on gs://: room, rights",
+            nargs="+",
+        ),
+        "--json": flag("print the findings as JSON"),
     },
 )
 def doctor(args: argparse.Namespace) -> None:
@@ -73,29 +78,38 @@ def doctor(args: argparse.Namespace) -> None:
 @options.Verb(
     "time, money and disk that a run takes",
     {
-        "--words N=float": "words of text to prepare, such as 3e9",
-        "--masking": (
+        "--words": value("words of text to prepare, such as 3e9", type=float),
+        "--masking": choice(
             pipelines.ExamplesConfig.model_fields["masking"].annotation,
-            "of the examples, see `config examples`: dynamic takes 27 times less disk",
+            "of the examples, see `config examples`: dynamic takes 27 times less disk "
+            "(default: the recipe's, else static)",
         ),
-        "--max_seq_length N...=int": "tokens of the examples of each phase (default: "
-        "128 512)",
-        "--train FILE": "labelled file: plan a fine-tuning on it, --config is one of "
-        "`finetune`",
-        "--data DIRECTORY": "folder of a data set, instead of --train",
-        "--vocab VOCAB": "vocab.txt of the encoder, with --train",
-        "--cased": "the vocabulary has capital letters",
-        "--model RECIPE=bert_base": "recipe of `pretrain` with the encoder to "
-        "fine-tune",
-        "--sequences_per_second N...=float": "measured speed, as training prints it "
-        "(seq/s): for each phase, or for the first one, which gives the others by "
-        "their FLOPs",
-        "--teraflops N=float": "instead: 10^12 operations a second that the devices "
-        "reach together",
-        "--price_per_hour DOLLARS=float": "of all machines of the run",
-        "--budget HOURS=float": "choose size, rate and steps of strict_small for as "
-        "many hours at --teraflops, and say what to expect",
-        "--json": "print the plan as JSON",
+        "--max_seq_length": value(
+            "tokens of the examples of each phase (default: "
+            "the recipe's, else 128 512)",
+            nargs="+",
+            type=int,
+        ),
+        "--train": "labelled file: plan a fine-tuning, with --config of `finetune`",
+        "--data": "folder of a data set, instead of --train",
+        "--vocab": "vocab.txt of the encoder, with --train",
+        "--cased": flag("the vocabulary has capital letters"),
+        "--model": "recipe of the encoder to fine-tune (default: bert_base)",
+        "--sequences_per_second": value(
+            "measured speed, as training prints it "
+            "(seq/s): for each phase, or for the first one, which gives the others by "
+            "their FLOPs",
+            nargs="+",
+            type=float,
+        ),
+        "--teraflops": value("instead: 10^12 operations a second together", type=float),
+        "--price_per_hour": value("of all machines of the run", type=float),
+        "--budget": value(
+            "choose size, rate and steps of strict_small for as "
+            "many hours at --teraflops, and say what to expect",
+            type=float,
+        ),
+        "--json": flag("print the plan as JSON"),
     },
     settings_of="pretrain",
     exclusive=(("--train", "--data"), ("--sequences_per_second", "--teraflops")),
@@ -103,11 +117,13 @@ def doctor(args: argparse.Namespace) -> None:
 def plan(args: argparse.Namespace) -> None:
     choice = None if args.budget is None else _choose(args)
     if choice is not None:
-        work = _pretraining_work(args, budgets.load(choice.settings), "dynamic")
+        settings = budgets.load(choice.settings)
+        work = _pretraining_work(args, settings, [budgets.examples()])
     elif args.train or args.data:
         work = _finetuning_work(args)
     else:
-        work = _pretraining_work(args, _pretraining_settings(args), args.masking)
+        settings = _pretraining_settings(args)
+        work = _pretraining_work(args, settings, _examples(args, settings))
     facts = plans.facts(
         work,
         sequences_per_second=args.sequences_per_second or (),
@@ -122,31 +138,52 @@ def plan(args: argparse.Namespace) -> None:
         print(*(budgets.lines(choice) if choice else ()), *plans.lines(facts), sep="\n")
 
 
+_NOT_WITH_BUDGET = ("config", "set", "max_seq_length", "masking", "train", "data")
+_NOT_WITH_BUDGET += ("vocab", "cased", "model", "sequences_per_second")
+
+
 def _choose(args: argparse.Namespace) -> budgets.Choice:
     """Chooses the settings of a pre-training for `--budget`."""
-    settings = (args.config, args.set, args.max_seq_length, args.train, args.data)
-    if any(settings) or args.teraflops is None:
+    given = [f"--{name}" for name in _NOT_WITH_BUDGET if getattr(args, name)]
+    if given or args.teraflops is None:
         raise InputError(
             "--budget chooses the run: give --teraflops, what the devices reach "
-            "together, and no --config, --set, --max_seq_length, --train, --data"
+            f"together, {'and leave out ' + ', '.join(given) if given else 'too'}"
         )
-    petaflop = 3.6 * args.budget * args.teraflops
-    if not (args.budget > 0 and 0 < petaflop < 1e9):
-        got = f"got {args.budget:g} and {args.teraflops:g}"
-        raise InputError(f"--budget, --teraflops: expected numbers above 0, {got}")
-    return budgets.choose(petaflop, num_words=args.words)
+    return budgets.choose(args.budget, args.teraflops, num_words=args.words)
 
 
 def _pretraining_work(
-    args: argparse.Namespace, settings: pretraining.PretrainingConfig, masking: str
+    args: argparse.Namespace,
+    settings: pretraining.PretrainingConfig,
+    examples: Sequence[pipelines.ExamplesConfig],
 ) -> plans.Work:
-    if args.vocab:
-        raise InputError("--vocab is for fine-tuning: give --train or --data, too")
+    for option in ("vocab", "cased", "model"):
+        if getattr(args, option):
+            raise InputError(
+                f"--{option} is for fine-tuning: give --train or --data, too"
+            )
     if args.words is not None and not 0 < args.words < 1e15:
         raise InputError(f"--words: expected a number above 0, got {args.words:g}")
-    return plans.plan_pretraining(
-        settings, args.max_seq_length or (), num_words=args.words, masking=masking
-    )
+    return plans.plan_pretraining(settings, examples, num_words=args.words)
+
+
+def _examples(
+    args: argparse.Namespace, settings: pretraining.PretrainingConfig
+) -> list[pipelines.ExamplesConfig]:
+    """Returns the examples of each phase: those of the recipe's own recipe, or the
+    default ones of 128 tokens, and 512 in a second phase."""
+    recipe: str | None = f"{args.config}_examples"
+    lengths = args.max_seq_length
+    if recipe not in loading.recipe_names():
+        recipe = None
+        lengths = lengths or (128, 512)[: len(settings.phases)]
+    overrides = [f"masking={args.masking}"] if args.masking else []
+    by_length = [[f"max_seq_length={n}"] for n in lengths] if lengths else [[]]
+    return [
+        loading.load(pipelines.ExamplesConfig, recipe, [*overrides, *length])
+        for length in by_length
+    ]
 
 
 def _pretraining_settings(args: argparse.Namespace) -> pretraining.PretrainingConfig:
@@ -169,15 +206,15 @@ def _finetuning_work(args: argparse.Namespace) -> plans.Work:
     from bert_keras.data import tokenization
     from bert_keras.kinds import catalogue
 
-    if args.words is not None or args.max_seq_length:
+    if args.words is not None or args.max_seq_length or args.masking:
         raise InputError(
-            "--words and --max_seq_length are for pre-training: the length of a "
-            "fine-tuning is `--set max_seq_length=N`"
+            "--words, --masking and --max_seq_length are for pre-training: the length "
+            "of a fine-tuning is `--set max_seq_length=N`"
         )
     if args.vocab is None:
         raise InputError("--train and --data need the encoder's --vocab")
     settings = options.load_settings(finetuning.FinetuningConfig, args)
-    encoder = loading.load(pretraining.PretrainingConfig, args.model, [])
+    encoder = loading.load(pretraining.PretrainingConfig, args.model or "bert_base")
     lower = not args.cased
     vocabulary = tokenization.load_vocabulary(args.vocab, do_lower_case=lower)
     train = args.train or catalogue.training_files(settings.task, args.data)[0]
@@ -188,16 +225,17 @@ def _finetuning_work(args: argparse.Namespace) -> plans.Work:
 @options.Verb(
     "compile the steps of a run for a TPU that is not there",
     {
-        "--device DEVICE!": "TPU slice by Google's name, such as v5e-8, v4-8, v5p-16 "
-        "or v6e-1",
-        "--examples DIRECTORY": "made by `examples`: gives the shapes and the "
-        "vocabulary's size",
-        "--max_seq_length N=int": "instead of --examples: tokens of one",
-        "--task TASK": "fine-tuning on it, of the model that --config trains: text, "
+        "--device": required("TPU slice: v5e-8, v4-8, v5p-16, v6e-1 and so on"),
+        "--examples": "made by `examples`: gives shapes and size of the vocabulary",
+        "--max_seq_length": value("instead of --examples: tokens of one", type=int),
+        "--task": "fine-tuning on it, of the model that --config trains: text, "
         "tagging, span, choice, or a data set such as MRPC (default: pre-training)",
-        "--global_batch_size N=int": "examples of a step on all chips (default: the "
-        "configuration's; 32 of a task)",
-        "--json": "print JSON instead of a table",
+        "--global_batch_size": value(
+            "examples of a step on all chips (default: the "
+            "configuration's; 32 of a task)",
+            type=int,
+        ),
+        "--json": flag("print JSON instead of a table"),
     },
     needs=options.TENSORFLOW,
     settings_of="pretrain",
@@ -224,20 +262,20 @@ def preflight(args: argparse.Namespace) -> None:
 @options.Verb(
     "submit a data job and wait for its end",
     {
-        "--dry_run": "only print the command",
-        "--project PROJECT!": "id of the Google Cloud project",
-        "--region REGION!": "region of the bucket, such as europe-west4",
-        "--temp_location TEMP_LOCATION!": "folder for staged files: gs://BUCKET/FOLDER",
-        "--machine_type MACHINE_TYPE": "(default: n2-highmem-4 for `examples`, else "
-        "n2-standard-4)",
-        "--max_num_workers N=16": "machines, at most",
-        "--number_of_worker_harness_threads N=2": "threads of each process, one "
-        "process for each core",
-        "--sdk_container_image SDK_CONTAINER_IMAGE": "container image with this "
-        "package (default: Beam's, with our wheel)",
+        "--dry_run": flag("only print the command"),
+        "--project": required("id of the Google Cloud project"),
+        "--region": required("region of the bucket, such as europe-west4"),
+        "--temp_location": required("folder for staged files: gs://BUCKET/FOLDER"),
+        "--machine_type": "(default: n2-highmem-4 for `examples`, else n2-standard-4)",
+        "--max_num_workers": value("machines, at most", type=int, default=16),
+        "--number_of_worker_harness_threads": value(
+            "threads of each process, one process for each core", type=int, default=2
+        ),
+        "--sdk_container_image": "image of workers (default: Beam's, with our wheel)",
     },
     name="dataflow",
     dashes="The command to run follows `--`: -- corpus --output ...",
+    resumes=True,
 )
 def launch_dataflow(args: argparse.Namespace) -> None:
     data.quiet_beam()
@@ -248,7 +286,9 @@ def launch_dataflow(args: argparse.Namespace) -> None:
     settings = launch.Dataflow(**{name: getattr(args, name) for name in names})
     command = launch.dataflow_command(args.beam_arguments, settings, wheel=staged)
     data_verbs = options.Parser(prog="bert-keras")
-    data_verbs.add_verbs(data.VERBS)
+    below = data_verbs.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for verb in data.VERBS:
+        verb.add_to(below)
     job = data_verbs.parse_command(command[1:])
     launch.check_paths(vars(job))
     print(shlex.join(command), flush=True)

@@ -8,7 +8,7 @@ import argparse
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from bert_keras import __version__
@@ -41,11 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments[0] == "help":
         arguments = [*arguments[1:], "--help"]
     messages.configure()
-    name = "bert-keras"
+    name, resumes = "bert-keras", False
     try:
         args = build_parser().parse_command(arguments)
         messages.configure(quiet=args.quiet, as_json=args.log == "json")
-        name = f"bert-keras {args.verb}"
+        name, resumes = f"bert-keras {args.verb}", args.resumes
         _prepare(args)
         args.run(args)
     except InputError as error:
@@ -64,7 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NotRun as reason:
         messages.print_final_error(f"{name}: {reason}", level=logging.INFO)
     except Stopped as reason:
-        messages.print_final_error(f"{name}: {reason}", level=logging.WARNING)
+        # Training says at which step; `signals` does not know the verb.
+        way_out = "; run the same command again to resume" if resumes else ""
+        text = str(reason) or f"stopped by SIGTERM{way_out}"
+        messages.print_final_error(f"{name}: {text}", level=logging.WARNING)
         return reason.exit_code
     except KeyboardInterrupt:
         messages.print_final_error(f"{name}: interrupted")
@@ -72,27 +75,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+VERBS: Mapping[str, tuple[parser.Verb, ...]] = {
+    "Text": data.VERBS,
+    "Pre-training": (training.pretrain, models.fill_mask, models.score),
+    "Your own labels": (training.finetune, models.evaluate, models.negatives),
+    "Answers and serving": (
+        *(models.predict, lab.features, models.export, models.convert),
+    ),
+    "Comparing": (training.report, lab.sweep, lab.compare, lab.distill),
+    "Machines and settings": (
+        *(machines.show_config, machines.doctor, machines.plan, machines.preflight),
+        lab.demo,
+    ),
+}
+"""Verbs by what people do with them, as `--help` lists them."""
+_USUAL = {"pretrain", "finetune", "evaluate", "predict", "export"}
+_LAUNCH = "run a data job on Google's Dataflow"
+
+
 def build_parser() -> parser.Parser:
-    """Builds the parser; `--help` lists the verbs in this order."""
+    lines = ["Your own BERT, from raw text to a served model."]
+    for group, verbs in VERBS.items():
+        lines += ["", f"{group}:"]
+        for verb in verbs:
+            mark = "*" if verb.name in _USUAL else " "
+            lines.append(f" {mark} {verb.name:14}{verb.summary}")
+    lines += [f"   {'launch':14}{_LAUNCH}", "", "* the verbs that most people need"]
     command_line = parser.Parser(
         prog="bert-keras",
-        description="Your own BERT, from raw text to a served model.",
+        description="\n".join(lines),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     command_line.add_argument("--version", action="version", version=__version__)
-    verbs = command_line.add_verbs(data.VERBS)
-    launch = verbs.add_parser("launch", help="run a data job on Google's Dataflow")
+    below = command_line.add_subparsers(
+        dest="verb", required=True, metavar="VERB", help="`bert-keras help VERB`"
+    )
+    for verbs in VERBS.values():
+        for verb in verbs:
+            verb.add_to(below)
+    launch = below.add_parser("launch", description=_LAUNCH)
     targets = launch.add_subparsers(dest="target", required=True, metavar="TARGET")
     machines.launch_dataflow.add_to(targets)
-    model_verbs = (
-        *(training.pretrain, machines.preflight, training.report),
-        *(models.fill_mask, models.score),
-        *(training.finetune, lab.distill, lab.sweep, lab.compare, models.evaluate),
-        *(models.predict, models.negatives, models.export, lab.features),
-        *(models.convert, machines.show_config, machines.doctor, machines.plan),
-        lab.demo,
-    )
-    for verb in model_verbs:
-        verb.add_to(verbs)
     return command_line
 
 

@@ -5,6 +5,7 @@ import os
 import sys
 
 from bert_keras.commands import parser as options
+from bert_keras.commands.parser import choice, flag, required, value
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import choices, tasks
 
@@ -12,12 +13,9 @@ from bert_keras.core.settings import choices, tasks
 @options.Verb(
     "guess the [MASK] in sentences",
     {
-        "text": {
-            "nargs": "*",
-            "help": "sentences with [MASK] (default: lines of stdin)",
-        },
-        "--model MODEL!": f"model with a masked-LM head: {options.ANY_CHECKPOINT}",
-        "--top_k N=5": "guesses for each [MASK]",
+        "text": value("sentences with [MASK] (default: lines of stdin)", nargs="*"),
+        "--model": required(f"model with a masked-LM head: {options.ANY_CHECKPOINT}"),
+        "--top_k": value("guesses for each [MASK]", type=int, default=5),
     },
     needs=options.KERAS,
 )
@@ -33,17 +31,18 @@ def fill_mask(args: argparse.Namespace) -> None:
 @options.Verb(
     "how probable a masked LM finds sentences, or which of two",
     {
-        "--model MODEL!": f"model with a masked-LM head: {options.ANY_CHECKPOINT}",
-        "--input FILE": "sentences, one a line; `-` is standard input",
-        "--pairs FILE": "instead of --input: minimal pairs, with columns `good` and "
+        "--model": required(f"model with a masked-LM head: {options.ANY_CHECKPOINT}"),
+        "--input": "sentences, one a line; `-` is standard input",
+        "--pairs": "instead of --input: minimal pairs, with columns `good` and "
         "`bad`, and perhaps `group`, or those of BLiMP's files (.tsv, .csv, .jsonl)",
-        "--group_by COLUMN": "column of --pairs with the groups",
-        "--pll": (
+        "--group_by": "column of --pairs with the groups",
+        "--pll": choice(
             choices.PllForm,
             "original: each piece is masked alone; word_l2r: with the rest of its word",
+            default="original",
         ),
-        "--output FILE": "JSON lines to write, with the score of each piece",
-        "--picture FILE": "PNG to write, with the accuracy of each group of --pairs",
+        "--output": "JSON lines to write, with the score of each piece",
+        "--picture": "PNG to write, with the accuracy of each group of --pairs",
     },
     needs=options.TENSORFLOW,
     exclusive=(("--input", "--pairs"),),
@@ -68,10 +67,9 @@ def score(args: argparse.Namespace) -> None:
 @options.Verb(
     "score a tuned model, or answers to SQuAD",
     {
-        "--model MODEL": "run directory of `finetune`, or a tuned model of any format",
-        "--predictions FILE": "instead of --model: predictions.json of any system, for "
-        "SQuAD",
-        "--input INPUT!": "labelled file to score against",
+        "--model": "run directory of `finetune`, or a tuned model of any format",
+        "--predictions": "instead of --model: any system's predictions.json for SQuAD",
+        "--input": required("labelled file to score against"),
     },
     needs=options.TENSORFLOW,
 )
@@ -86,23 +84,26 @@ def evaluate(args: argparse.Namespace) -> None:
         from bert_keras.inference import finetuned
 
         scores = finetuned.evaluate(args.model, args.input)
-    for name, value in scores.items():
-        text = f"{value:.4f}" if isinstance(value, float) else value
+    for name, number in scores.items():
+        text = f"{number:.4f}" if isinstance(number, float) else number
         print(f"{name}\t{text}")
 
 
 @options.Verb(
     "answer new texts",
     {
-        "--model MODEL...!": "run directory of `finetune`, or a tuned model of any "
-        "format; with --data one for each task",
-        "--input INPUT": "file like those it was tuned on; `-` is standard input",
-        "--data DIRECTORY": "instead of --input: GLUE's folder, to answer its test "
-        "files",
-        "--output OUTPUT!": "file to write, with the columns of the input: .csv, "
-        ".jsonl, any other is tab-separated; `-` is standard output; a directory where "
-        "the answers are several files (span, --data); with --data a .zip file is "
-        "ready for GLUE's server",
+        "--model": required(
+            "run directory of `finetune`, or a tuned model of any "
+            "format; with --data one for each task",
+            nargs="+",
+        ),
+        "--input": "file like those it was tuned on; `-` is standard input",
+        "--data": "instead of --input: GLUE's folder, to answer its test files",
+        "--output": required(
+            "file to write, with the columns of the input: .csv, .jsonl, any other is "
+            "tab-separated; `-` is standard output; a directory where the answers are "
+            "several files (span, --data); with --data a .zip file is ready for GLUE"
+        ),
     },
     needs=options.TENSORFLOW,
 )
@@ -124,18 +125,25 @@ def predict(args: argparse.Namespace) -> None:
 @options.Verb(
     "hard wrong passages for ranking",
     {
-        "--model MODEL!": "run directory of `finetune --task embedding`, or such a "
-        "model",
-        "--input INPUT!": "questions with right passages, as `--task ranking` reads "
-        "them",
-        "--passages PASSAGES!": "passages to search: .txt, a line each, or a column "
-        "`passage`",
-        "--output OUTPUT!": "file to make: .tsv, .csv or .jsonl",
-        "--num_negatives N=7": "wrong passages for each question at most",
-        "--depth N=100": "nearest passages that they are drawn from",
-        "--skip N=0": "nearest passages that are left out, as they may be right",
-        "--seed N=12345": "seed of the draw",
-        "--margin SHARE=0.05": "share of its cosine by which a right passage is nearer",
+        "--model": required(
+            "run directory of `finetune --task embedding`, or such a model"
+        ),
+        "--input": required(
+            "questions with right passages, as `--task ranking` reads them"
+        ),
+        "--passages": required(
+            "passages to search: .txt, a line each, or a column `passage`"
+        ),
+        "--output": required("file to make: .tsv, .csv or .jsonl"),
+        "--num_negatives": value("wrong passages of a question", type=int, default=7),
+        "--depth": value("nearest passages to draw from", type=int, default=100),
+        "--skip": value("nearest passages to leave out", type=int, default=0),
+        "--seed": value("seed of the draw", type=int, default=12345),
+        "--margin": value(
+            "share of its cosine by which a right passage is nearer",
+            type=float,
+            default=0.05,
+        ),
     },
     needs=options.TENSORFLOW,
 )
@@ -168,41 +176,45 @@ def negatives(args: argparse.Namespace) -> None:
 @options.Verb(
     "SavedModel, LiteRT or ONNX of a trained model",
     {
-        "--model MODEL!": options.ANY_CHECKPOINT,
-        "--output OUTPUT!": "directory to create, such as exported/1",
-        "--to": (
+        "--model": required(options.ANY_CHECKPOINT),
+        "--output": required("directory to create, such as exported/1"),
+        "--to": choice(
             choices.ExportForm,
             "saved_model: strings in, answers out; litert and onnx: ids in, numbers "
             "out",
+            default="saved_model",
         ),
         "--layers": options.layers(None),
-        "--embedding?": (
+        "--embedding": choice(
             choices.Embedding,
             "vectors of texts or tokens (default: the answers the model was trained "
             "for)",
         ),
-        "--long_texts?": (
+        "--long_texts": choice(
             tasks.LongTexts,
             "what becomes of texts longer than an input, with --embedding: cut keeps "
             "the beginning, head_tail beginning and end; windows_mean and windows_max "
             "pool the vectors of overlapping windows (default: cut)",
         ),
-        "--quantize?": (
+        "--quantize": choice(
             choices.Quantization,
             "smaller weights of a tuned run, int8 for --to onnx and litert, bfloat16 "
             "and float16 for saved_model; compared on --dev (default: float32)",
         ),
-        "--serving?": (
+        "--serving": choice(
             choices.ModelServer,
             "adds the requests with which TensorFlow Serving warms up, with --output "
             "NAME/VERSION (default: nothing)",
         ),
-        "--top_k N=int": "guesses for each [MASK] (default: 5)",
-        "--reduce_range": "7 bits instead of 8 for --to onnx --quantize int8, for x86 "
-        "processors without VNNI, whose sums would overflow",
-        "--dev FILE": "labelled file to compare on, for --quantize",
-        "--max_drop POINTS=float": "points of the score that --quantize may lose "
-        "(default: 0.5)",
+        "--top_k": value("guesses for each [MASK] (default: 5)", type=int),
+        "--reduce_range": flag(
+            "7 bits instead of 8 for --to onnx --quantize int8, for x86 "
+            "processors without VNNI, whose sums would overflow"
+        ),
+        "--dev": "labelled file to compare on, for --quantize",
+        "--max_drop": value(
+            "points that --quantize may lose (default: 0.5)", type=float
+        ),
     },
     needs=options.TENSORFLOW,
 )
@@ -230,14 +242,15 @@ def export(args: argparse.Namespace) -> None:
 @options.Verb(
     "third-party checkpoints in and out",
     {
-        "--input INPUT!": "checkpoint; its format is recognised",
-        "--output OUTPUT!": "directory to create",
-        "--to!": (choices.CheckpointFormat, "format to write"),
-        "--approximate_gelu": "write a model with the exact GELU although --to has "
-        "only its tanh form",
-        "--keep_tokens FILE...": "texts (.txt, .tsv, .csv, .jsonl; paths or patterns): "
-        "leave out the pieces of the vocabulary that they do not need; --to may then "
-        "be the same format",
+        "--input": required("checkpoint; its format is recognised"),
+        "--output": required("directory to create"),
+        "--to": choice(choices.CheckpointFormat, "format to write", required=True),
+        "--approximate_gelu": flag("allow a format whose GELU is the tanh form only"),
+        "--keep_tokens": value(
+            "texts (.txt, .tsv, .csv, .jsonl; paths or patterns): leave out the pieces "
+            "of the vocabulary that they do not need; --to may then be the same format",
+            nargs="+",
+        ),
     },
     needs=options.KERAS,
 )

@@ -4,16 +4,15 @@ import argparse
 import dataclasses
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 from bert_keras import tpu
 from bert_keras.commands import config_page
+from bert_keras.core import files, ownership
 from bert_keras.core.errors import InputError, check_choice, nearest
-from bert_keras.core.settings import finetuning, loading
+from bert_keras.core.settings import finetuning, loading, tasks
 
 ANY_CHECKPOINT = "run directory, or any checkpoint that `convert` reads"
-CASED = "keep case and accents (default: lower case without accents)"
-DEFAULT = "(default: %(default)s)"
 
 TENSORFLOW = ("tensorflow",)
 """Backends of the verbs that train by `tf.distribute`, or export a `tf.function`."""
@@ -21,18 +20,23 @@ KERAS = ("tensorflow", "jax")
 """Backends of the verbs that only run a network."""
 
 
+class Help(argparse.HelpFormatter):
+    """Adds the default of an option to its help unless the help names one."""
+
+    def _get_help_string(self, action):  # type: ignore[override]
+        has_default = isinstance(action.default, int | float | str)
+        help = action.help or ""
+        if not has_default or action.nargs == 0 or "default: " in help:
+            return help
+        return f"{help} (default: %(default)s)"
+
+
 class Parser(argparse.ArgumentParser):
     """argparse with one-line errors that name the nearest option."""
 
     def __init__(self, *args: Any, **kwargs: Any):
+        kwargs.setdefault("formatter_class", Help)
         super().__init__(*args, allow_abbrev=False, **kwargs)
-
-    def add_verbs(self, verbs: "Iterable[Verb]") -> Any:
-        """Adds verbs; returns argparse's object that takes more of them."""
-        subparsers = self.add_subparsers(dest="verb", required=True, metavar="VERB")
-        for verb in verbs:
-            verb.add_to(subparsers)
-        return subparsers
 
     def parse_command(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parses a command; Beam's options, after `--`, become `beam_arguments`."""
@@ -45,13 +49,18 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[override]
         namespace, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            name, _, value = unknown[0].partition("=")
-            verb, value = self.get_default("settings_of"), value or unknown[1:2]
-            hint = config_page.option_of(verb, name, "".join(value))
-            hint = hint or nearest(name, self._option_string_actions)
-            self.error(f"no option {name!r}{hint}")
-        return namespace, unknown
+        if not unknown:
+            return namespace, unknown
+        name, _, value = unknown[0].partition("=")
+        halves = [key for key in getattr(namespace, "set", ()) if "=" not in key]
+        if halves and not name.startswith("--"):
+            self.error(f"--set takes KEY=VALUE in one word: --set {halves[-1]}={name}")
+        if not name.startswith("-"):
+            self.error(f"did not expect {name!r}, which belongs to no option")
+        verb, value = self.get_default("settings_of"), value or unknown[1:2]
+        hint = config_page.option_of(verb, name, "".join(value))
+        hint = hint or nearest(name, self._option_string_actions)
+        self.error(f"no option {name!r}{hint}")
 
     def _check_value(self, action, value):  # type: ignore[override]
         if action.choices is not None:
@@ -75,17 +84,13 @@ def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 @dataclasses.dataclass(frozen=True)
 class Verb:
-    """A verb of the command line; it decorates the function that it runs."""
+    """A verb of the command line; it decorates the function that does the work."""
 
     summary: str
-    options: Mapping[str, Any]
-    """The meaning of each option: `--name`, a flag; `--name METAVAR`, with a value;
-    `--name METAVAR...`, with several; `--name N=7`, `--name N=0.5` or
-    `--name TEXT=auto`, a value and its default; `--name N=int` or `--name N=float`, a
-    number without a default; `name`, an argument. A `!` at the end: the option must be
-    given. A pair of a Literal and the meaning: one of the Literal's values, by default
-    the first, or with a `?` at the end of the name none. A dictionary: the arguments of
-    argparse."""
+    options: Mapping[str, str | dict[str, Any]]
+    """Arguments of argparse's `add_argument` by name, as `value` and others make them,
+    or the help of an option with a text as its value. A name without dashes is that of
+    a positional argument."""
     name: str | None = None
     """`None`: the function's, with dashes."""
     needs: tuple[str, ...] | None = None
@@ -93,10 +98,12 @@ class Verb:
     the packages alone, `None` for neither."""
     settings_of: str | None = None
     """Verb whose settings `--config` and `--set` give; `None`: there are none."""
+    resumes: bool = False
+    """Whether the same command continues where it was stopped."""
     dashes: str | None = None
     """Sentence about the arguments after `--`; `None`: there may be none."""
     exclusive: tuple[tuple[str, ...], ...] = ()
-    """Names of options that do not go together."""
+    """Names of options that exclude each other."""
     run: Callable[[argparse.Namespace], None] | None = None
 
     def __call__(self, run: Callable[[argparse.Namespace], None]) -> "Verb":
@@ -106,51 +113,42 @@ class Verb:
     def add_to(self, verbs: Any) -> None:
         """Adds the verb's parser, with the options that all verbs have."""
         parser = verbs.add_parser(
-            self.name, help=self.summary, description=self.summary, epilog=self.dashes
+            self.name, description=self.summary, epilog=self.dashes
         )
         parser.set_defaults(
             run=self.run,
             needs=self.needs,
             settings_of=self.settings_of,
+            resumes=self.resumes,
             takes_beam_options=self.dashes is not None,
         )
         settings = _config_options(self.settings_of) if self.settings_of else {}
-        containers = {}
+        groups = {}
         for names in self.exclusive:
-            containers |= dict.fromkeys(names, parser.add_mutually_exclusive_group())
-        for spec, what in {**self.options, **settings, **_ALL_VERBS}.items():
-            name, details = _details(spec, what)
-            containers.get(name, parser).add_argument(name, **details)
+            groups |= dict.fromkeys(names, parser.add_mutually_exclusive_group())
+        for name, details in {**self.options, **settings, **_ALL_VERBS}.items():
+            arguments = value(details) if isinstance(details, str) else details
+            groups.get(name, parser).add_argument(name, **arguments)
 
 
-def _details(spec: str, what: Any) -> tuple[str, dict[str, Any]]:
-    """Returns the name of one of a `Verb`'s options, and its arguments for argparse."""
-    if isinstance(what, dict):
-        return spec, what
-    name, _, rest = spec.rstrip("!?").partition(" ")
-    metavar, _, default = rest.partition("=")
-    details: dict[str, Any] = {"required": True} if spec.endswith("!") else {}
-    if isinstance(what, tuple):
-        choices, what = what
-        details["choices"] = typing.get_args(choices)
-        if spec == name:
-            details["default"] = details["choices"][0]
-    elif rest:
-        details["metavar"] = metavar.removesuffix("...")
-    elif name.startswith("-"):
-        details["action"] = "store_true"
-    if metavar.endswith("..."):
-        details["nargs"] = "+"
-    if default in ("int", "float"):
-        details["type"] = int if default == "int" else float
-    elif default:
-        is_number = default.replace(".", "").isdigit()
-        kind = str if not is_number else float if "." in default else int
-        details |= {"type": kind, "default": kind(default)}
-    return name, {
-        **details,
-        "help": f"{what} {DEFAULT}" if "default" in details else what,
-    }
+# An option as arguments of argparse's `add_argument`.
+
+
+def value(help: str, **details: Any) -> dict[str, Any]:
+    return {"help": help, **details}
+
+
+def required(help: str, **details: Any) -> dict[str, Any]:
+    return value(help, required=True, **details)
+
+
+def flag(help: str) -> dict[str, Any]:
+    return value(help, action="store_true")
+
+
+def choice(literal: Any, help: str, **details: Any) -> dict[str, Any]:
+    """One of the values of a `Literal`."""
+    return value(help, choices=typing.get_args(literal), **details)
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -158,79 +156,88 @@ def print_lines(lines: Iterable[str]) -> None:
         print(line)
 
 
-# Options of several verbs, and what they mean.
+# Options of several verbs.
+
+CASED = flag("keep case and accents (default: lower case without accents)")
 
 _ALL_VERBS = {
-    "--quiet": "print only results, warnings and errors",
-    "--log": (Literal["text", "json"], "form of the messages on stderr"),
+    "--quiet": flag("print only results, warnings and errors"),
+    "--log": value(
+        "form of the messages on stderr", choices=("text", "json"), default="text"
+    ),
 }
 
 BEAM = {
-    "--workers N=1": "local processes",
-    "--memory_limit GB=4.0": "memory of all local processes together, in GB",
+    "--workers": value("local processes", type=int, default=1),
+    "--memory_limit": value(
+        "GB of all local processes together", type=float, default=4.0
+    ),
 }
 TO_BEAM = "Options after `--` go to Beam, such as -- --runner ..."
 
 RUN = {
-    "--output_dir OUTPUT_DIR!": "run directory to create",
-    "--strategy STRATEGY=auto": "devices to train on: "
-    f"{', '.join(tpu.STRATEGIES[:-1])} or {tpu.STRATEGIES[-1]}",
+    "--output_dir": required("run directory to create"),
+    "--strategy": value(
+        "devices to train on: "
+        f"{', '.join(tpu.STRATEGIES[:-1])} or {tpu.STRATEGIES[-1]}",
+        default="auto",
+    ),
 }
 
 WORKERS = {
-    "--workers": {
-        "type": lambda text: text.split(","),
-        "default": (),
-        "metavar": "HOST:PORT,...",
-        "help": "addresses of all processes that train together, the chief's first "
+    "--workers": value(
+        "addresses of all processes that train together, the chief's first "
         "(default: this process trains alone)",
-    },
-    "--worker_index N=int": "place of this process in --workers, from 0",
+        type=lambda text: text.split(","),
+        default=(),
+        metavar="HOST:PORT,...",
+    ),
+    "--worker_index": value("place of this process in --workers, from 0", type=int),
 }
 
 LABELLED_FILES = {
-    "--task TASK": "form of your own data: text, tagging, span, choice, embedding or "
-    "ranking; or a data set such as MRPC, SQuAD2.0, SWAG, CoNLL-2003 (default: the "
-    "configuration's, else text)",
-    "--train FILE": "labelled file to train on",
-    "--dev FILE...": "labelled files to evaluate on, the main one first; or a share of "
-    "the training file that is held out, such as 10%%, or 2/5 for the second of five",
-    "--data DIRECTORY": "instead of --train and --dev: the data set's folder, as "
-    "unpacked",
+    "--task": f"form of your own data ({', '.join(tasks.FORMS)}), or a data "
+    "set such as MRPC, SQuAD2.0, SWAG, CoNLL-2003 (default: the configuration's, else "
+    "text)",
+    "--train": "labelled file to train on",
+    "--dev": value(
+        "labelled files to evaluate on, the main one first; or a share of the training "
+        "file that is held out, such as 10%%, or 2/5 for the second of five",
+        nargs="+",
+    ),
+    "--data": "instead of --train and --dev: the data set's folder, as unpacked",
 }
 
 ENCODER = {
-    "--init INIT!": f"encoder to start from: {ANY_CHECKPOINT}",
-    "--from_scratch": "take size and vocabulary from --init but random weights: a "
-    "baseline",
+    "--init": required(f"encoder to start from: {ANY_CHECKPOINT}"),
+    "--from_scratch": flag(
+        "random weights of the size of --init, with its vocabulary: a baseline"
+    ),
 }
 
 
 def layers(default: list[int] | None) -> dict[str, Any]:
-    return {
-        "type": int,
-        "nargs": "+",
-        "default": default,
-        "metavar": "N",
-        "help": "layers whose vectors to write: 0 is the embeddings, 1 the first "
-        "layer, -1 the last one (default: -1)",
-    }
+    return value(
+        "layers whose vectors to write: 0 is the embeddings, 1 the first layer, -1 the "
+        "last one (default: -1)",
+        type=int,
+        nargs="+",
+        default=default,
+        metavar="N",
+    )
 
 
-def overrides(option: str, what: str) -> dict[str, Any]:
+def overrides(help: str) -> dict[str, Any]:
     """Returns an option for settings, given once for each of them."""
-    details = {"action": "append", "default": [], "metavar": "KEY=VALUE", "help": what}
-    return {option: details}
+    return value(help, action="append", default=[], metavar="KEY=VALUE")
 
 
-def _config_options(verb: str) -> dict[str, Any]:
+def _config_options(verb: str) -> dict[str, str | dict[str, Any]]:
     return {
-        "--config CONFIG": "YAML file with settings, or a recipe's name (`bert-keras "
-        "config list`)",
-        **overrides(
-            "--set",
+        "--config": "YAML file with settings, or a recipe (`bert-keras config list`)",
+        "--set": overrides(
             "override one setting, nested keys with dots; repeatable (`bert-keras "
-            f"config {verb}` prints all settings)",
+            f"config {verb}` prints all settings)"
         ),
     }
 
@@ -239,7 +246,26 @@ def load_settings(
     model: type[loading.Config], args: argparse.Namespace, *overrides: str
 ) -> loading.Config:
     """Loads the settings of `--config`, `overrides` and `--set`, the last one wins."""
+    if args.config in loading.recipe_names():
+        owner = config_page.verb_of_recipe(args.config)
+        models = config_page.CONFIGURATIONS
+        if models[owner] is not model:
+            verb = next(name for name in models if models[name] is model)
+            raise InputError(
+                f"--config {args.config}: a recipe of `{owner}`, not of `{verb}`; "
+                "`bert-keras config list` prints them all"
+            )
     return loading.load(model, args.config, [*overrides, *args.set])
+
+
+def check_paths(output_dir: str | None = None, **inputs: str | None) -> None:
+    """Refuses missing inputs, by option, and an output directory in use, before
+    TensorFlow is loaded."""
+    for name, path in inputs.items():
+        if path is not None and not files.exists(path):
+            raise InputError(f"--{name} {path}: no such file or directory")
+    if output_dir is not None:
+        ownership.check_free(output_dir)
 
 
 def finetuning_settings(args: argparse.Namespace) -> finetuning.FinetuningConfig:

@@ -34,8 +34,8 @@ def end_this_process() -> None:
 
 
 def _stop(*_: object) -> NoReturn:
-    """Answers SIGTERM, unless a verb answers it itself."""
-    raise Stopped("stopped by SIGTERM; give the same command again to resume")
+    """Answers SIGTERM, unless a verb answers it itself; `main` words the message."""
+    raise Stopped("")
 
 
 def _watch(pipe: int) -> None:
@@ -47,8 +47,7 @@ def _watch(pipe: int) -> None:
         time.sleep(1)
     messages.print_final_error(
         f"bert-keras: stopped by {signal.Signals(number).name} while a store does not "
-        "answer, and not saved; give the same command again to resume from the last "
-        "checkpoint",
+        "answer, and not saved",
         level=logging.WARNING,
     )
     os._exit(128 + number)

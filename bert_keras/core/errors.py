@@ -1,6 +1,7 @@
 """Exceptions that end a command: user errors, and requests to stop."""
 
 import difflib
+import errno
 import re
 import signal
 from collections.abc import Iterable
@@ -50,6 +51,19 @@ class Stopped(BaseException):
         self.exit_code = 128 + signal_number
 
 
+def not_writable(path: object, error: OSError) -> InputError:
+    """Returns the error for a file or directory that cannot be written."""
+    way_out = "choose another place"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        way_out = "make room, or choose another place"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        way_out = "get the right to write there, or choose another place"
+    return InputError(
+        f"{path}: cannot be written: {error.strerror}; {way_out}, and run the same "
+        "command again"
+    )
+
+
 def one_line(error: Exception) -> str:
     """Returns the message of an error as one line of at most 300 characters."""
     return " ".join(str(error).split())[:300]
@@ -57,8 +71,10 @@ def one_line(error: Exception) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Returns `"; did you mean 'x'?"` for the most alike known name, or `""`."""
-    matches = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {matches[0]!r}?" if matches else ""
+    # All options are alike in their dashes.
+    by_text = {text.lstrip("-"): text for text in known}
+    matches = difflib.get_close_matches(name.lstrip("-"), by_text, n=1)
+    return f"; did you mean {by_text[matches[0]]!r}?" if matches else ""
 
 
 def check_choice(name: str, value: str, known: Iterable[str]) -> None:

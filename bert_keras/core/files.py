@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 from bert_keras.core import stores
-from bert_keras.core.errors import InputError
+from bert_keras.core.errors import InputError, not_writable
 
 Path = str | os.PathLike[str]
 
@@ -272,10 +272,7 @@ def _errors_of_writing(path: Path, temporary: str = "") -> Iterator[None]:
         is_disk = error.filename is None and error.errno in _NOT_WRITABLE
         if not is_ours and not is_disk:
             raise
-        raise InputError(
-            f"{path}: cannot be written: {error.strerror}; make room, or choose "
-            "another place; the same command then continues where it stopped"
-        ) from error
+        raise not_writable(path, error) from error
 
 
 @contextlib.contextmanager

@@ -72,7 +72,7 @@ def read_manifest(directory: str | Path, *, kind: str) -> Manifest:
             raise InputError(f"{directory}: no such directory; make it with `{verb}`")
         raise InputError(
             f"{directory}: no {MANIFEST_NAME}, so this is not a finished output of "
-            f"`{verb}`: run that command (again) to the end"
+            f"`{verb}`: run `{verb}` again until it finishes"
         )
     manifest = build_config(Manifest, files.read_json(path), origin=path)
     if manifest.kind != kind:
@@ -98,7 +98,7 @@ def verify_shards(
         if size != shard.num_bytes:
             raise InputError(
                 f"{path}: {size} bytes, {MANIFEST_NAME} says {shard.num_bytes}: the "
-                "file was changed or cut; make the directory again"
+                "file was changed or truncated; make the directory again"
             )
     if hashes:
         _verify_hashes(directory, manifest)

@@ -241,6 +241,24 @@ def _described(owner: dict[str, Any]) -> str:
     return f"process {pid} on {host}, since {since}"
 
 
+def check_free(output: files.Path) -> None:
+    """Refuses a directory that a process of this machine writes, before expensive work.
+    `owned` decides; stores and other machines are left to it."""
+    try:
+        descriptor = os.open(files.join(output, OWNER_NAME), os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        # Shared: the workers of a run may check at once.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EAGAIN, errno.EACCES):
+            owner = Owner(files.join(output, OWNER_NAME), output)
+            raise owner._refusal(owner._read() or {}) from None
+    finally:
+        os.close(descriptor)
+
+
 @contextlib.contextmanager
 def owned(output: files.Path, *, is_file: bool = False) -> Iterator[Owner]:
     """Makes this process the only one that writes an output until the block ends.

@@ -194,7 +194,7 @@ class Backoff:
         if now + pause > self._deadline:
             raise Unavailable(
                 f"{self._path}: the store failed for {GIVES_UP_SECONDS:.0f} s "
-                f"({_reason(error)[:200]}); give the same command again when the store "
+                f"({_reason(error)[:200]}); run the same command again when the store "
                 "answers"
             ) from error
         logger.warning(

@@ -19,9 +19,6 @@ from bert_keras.labelled import dataset
 
 _LABELLED = [kind for kind in registry.KINDS.values() if isinstance(kind, Labelled)]
 
-FORMS = tuple(dict.fromkeys(kind.form for kind in _LABELLED))
-"""Forms of the user's own data."""
-
 
 class DatasetFiles(NamedTuple):
     """A data set outside GLUE, with paths relative to its folder."""
@@ -57,7 +54,7 @@ _OTHER_NAMES = {
 }
 """Names of tasks in other programs, and what to give for them."""
 
-NAMES = (*FORMS, *glue.TASKS, *DATASETS)
+NAMES = (*tasks.FORMS, *glue.TASKS, *DATASETS)
 """Names of all tasks."""
 
 
@@ -75,7 +72,7 @@ def task_kind(settings: finetuning.FinetuningConfig) -> tasks.TaskKind:
     check_name(name)
     if name in glue.TASKS:
         return "classification" if glue.TASKS[name].labels else "regression"
-    form = name if name in FORMS else DATASETS[name].form
+    form = name if name in tasks.FORMS else DATASETS[name].form
     if form == "text":
         if settings.has_several_labels:
             return "multi_label"
@@ -94,9 +91,10 @@ def check_settings(settings: finetuning.FinetuningConfig) -> None:
     for other in _LABELLED:
         for key in other.own_settings if other is not learnt else ():
             if finetuning.value(settings, key) != finetuning.value(usual, key):
+                use = _OTHER_NAMES.get(other.name, other.form)
                 raise InputError(
-                    f"`{key}` is for --task {other.form}, got the task "
-                    f"{settings.task}: leave it out"
+                    f"`{key}` is for --task {use}, got the task {settings.task}: "
+                    "leave it out"
                 )
 
 
@@ -112,7 +110,7 @@ def training_files(name: str, directory: str | Path) -> tuple[Path, list[Path]]:
     """Returns the official files to train on and to evaluate on, the main one first.
     The `directory` of a GLUE task is the folder with a folder for each task."""
     check_name(name)
-    if name in FORMS:
+    if name in tasks.FORMS:
         raise InputError(
             f"`{name}` is a form of your own data: give its files with --train and "
             "--dev; --data is for a data set in its official folder"

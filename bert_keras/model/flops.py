@@ -23,7 +23,7 @@ def pretraining_flops_per_example(
 
     Not counted are sums of embeddings and their lookup (also when it is a product),
     element-wise work such as softmax, norms, activations and dropout (below one
-    percent), the loss, and the optimizer.
+    percent), the loss, and the optimizer: see `muon_flops_per_step`.
     """
     hidden_size = config.hidden_size
     forward = _product_flops(num_predictions, hidden_size, hidden_size)
@@ -48,6 +48,21 @@ def encoder_flops_per_example(config: BertConfig, length: int) -> int:
         + _output_flops(config, length)
     )
     return 3 * config.num_hidden_layers * layer
+
+
+def muon_flops_per_step(config: BertConfig, *, next_sentence: bool) -> int:
+    """Counts the matrix products of a step of Muon, whatever the batch: for each hidden
+    matrix of m x n, m <= n, five times `X X'`, its square, and their sum times X."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    square = _product_flops(hidden, hidden, hidden)
+    short, long = min(hidden, inner), max(hidden, inner)
+    # Query, key, value and output; both matrices of the feed-forward part.
+    layer = 4 * 3 * square + 2 * (
+        2 * _product_flops(short, long, short) + _product_flops(short, short, short)
+    )
+    # The transform before the masked-LM table, and the pooler.
+    heads = (1 + next_sentence) * 3 * square
+    return 5 * (config.num_hidden_layers * layer + heads)
 
 
 def num_weights(config: BertConfig, *, heads: bool) -> int:

@@ -14,8 +14,7 @@ import numpy as np
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
 from bert_keras.core.settings import strict
-from bert_keras.model import measured_runs
-from bert_keras.report import scalar_log
+from bert_keras.report import measured_runs, scalar_log
 
 MIN_STEPS = 1000
 """Steps after which a loss says something."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
-from bert_keras.core.errors import InputError
+from bert_keras.core.errors import InputError, not_writable
 from bert_keras.kinds import registry
 from bert_keras.report import (
     curves,
@@ -33,10 +33,7 @@ def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> P
         with files.new_directory(output, replaces_earlier=True) as temporary:
             _write_files(run_dir, run, temporary)
     except OSError as error:
-        raise InputError(
-            f"{output}: cannot be written: {error.strerror}; make room, or choose "
-            "another place with --output"
-        ) from None
+        raise not_writable(output, error) from None
     logger.info("report in %s", output / PAGE_NAME)
     return output
 

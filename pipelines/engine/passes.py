@@ -190,7 +190,7 @@ def _bytes_read(passes: Iterable[Pass], sizes: Mapping[int, int]) -> int:
 def _local_directory(work_dir: str) -> Path:
     if not files.is_remote(work_dir):
         return Path(work_dir)
-    # The same directory when the same command is given again, and another one for a
+    # The same directory when the same command is run again, and another one for a
     # later job with the same output: the token goes when the output does.
     path = files.join(work_dir, "token")
     try:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from bert_keras.core import files
-from bert_keras.tpu.doctor import accelerators, packages, places, workers
+from bert_keras.tpu.doctor import accelerators, packages, places
 from bert_keras.tpu.doctor.findings import Finding, look
 
 
@@ -21,8 +21,6 @@ def examine(purpose: str, paths: Sequence[str] = ()) -> Iterator[Finding]:
             yield from places.examine_store(path, is_trained_on=is_trained_on)
         else:
             yield look(f"disk {path}", places.check_disk, path)
-    if purpose != "dataflow":
-        yield from workers.examine()
 
 
 def lines(findings: Sequence[Finding]) -> Iterator[str]:

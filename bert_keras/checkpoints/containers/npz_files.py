@@ -95,7 +95,7 @@ def _open(path: str | Path) -> Iterator[zipfile.ZipFile]:
         # A damaged offset leads to a place before the file's beginning.
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise InputError(
-                f"{path}: cannot be read: {error.strerror}; give the same command "
+                f"{path}: cannot be read: {error.strerror}; run the same command "
                 "again when it can be"
             ) from None
         raise UnreadableArchive(

@@ -12,6 +12,7 @@ from bert_keras.core.settings.architecture import Precision, Recompute
 from bert_keras.core.settings.pretraining import AdamwMode
 from bert_keras.core.settings.strict import FixedLengths, StrictModel
 from bert_keras.core.settings.tasks import (
+    FORMS,
     FeatureLayers,
     LongTexts,
     Task,
@@ -129,9 +130,11 @@ class DistillationConfig(StrictModel):
 class FinetuningConfig(StrictModel):
     """One fine-tuning run on labelled data."""
 
-    task: str = "text"
-    """Form of your own data (`text`, `tagging`, `span`, `choice`, `embedding`,
-    `ranking`), or a data set of `bert_keras.kinds.catalogue`, such as `MRPC`."""
+    task: str = pydantic.Field(
+        default="text",
+        description=f"Form of your own data ({', '.join(f'`{f}`' for f in FORMS)}), or "
+        "a data set of `bert_keras.kinds.catalogue`, such as `MRPC`.",
+    )
     columns: TextColumns = TextColumns()
     """Names of the columns of a table or JSON lines."""
     regression: bool = False
@@ -213,9 +216,10 @@ class FinetuningConfig(StrictModel):
     need less memory; the result is that of the whole batch, up to rounding."""
     recompute: Recompute = "none"
     lengths: FixedLengths = None
-    """Fixed shapes: each batch has `batch_size` rows, those that lack have no weight,
-    and the least of these numbers of tokens that is enough, or `max_seq_length`. []: as
-    many as its longest input. null: [64, 128, 384] on TPUs and with `jit_compile`."""
+    """Fixed shapes: each batch has `batch_size` rows, of which missing ones have no
+    weight, and the smallest of these numbers of tokens that its inputs fit into, or
+    `max_seq_length`. []: as many tokens as its longest input. null: [64, 128, 384] on
+    TPUs and with `jit_compile`."""
     length_multiple: int = pydantic.Field(default=1, gt=0)
     """Without `lengths`, pad training batches to a multiple of this many tokens, up to
     `max_seq_length`: 8 suits the tensor cores of GPUs."""
@@ -262,7 +266,8 @@ class FinetuningConfig(StrictModel):
                 f"3}}, got {weights!r}"
             )
         for label, weight in weights.items():
-            if not isinstance(weight, int | float) or not 0 < weight < math.inf:
+            is_number = isinstance(weight, int | float) and weight is not True
+            if not is_number or not 0 < weight < math.inf:
                 raise ValueError(
                     f"`class_weights.{label}` is a number above 0, got {weight!r}"
                 )

@@ -36,7 +36,8 @@ def load(
     Args:
         config_type: the model to build.
         source: a YAML file, the name of a recipe, or `None` for the defaults.
-        overrides: `"dotted.key=value"` strings; a value is written as in YAML.
+        overrides: `"dotted.key=value"` strings. A value is written as in YAML, but
+            punctuation alone is text as it is typed.
     """
     values = {} if source is None else _read_source(source)
     for override in overrides:
@@ -166,6 +167,9 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         values = values.setdefault(parent, {})
         if not isinstance(values, dict):
             raise InputError(f"--set {override!r}: {parent!r} holds no further keys")
+    if _PUNCTUATION.fullmatch(text):
+        values[leaf] = text
+        return
     try:
         values[leaf] = _parse(text)
     except ValueError as error:
@@ -173,6 +177,11 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
             f"--set {override!r:.80}: {text!r:.80} is not a YAML value: "
             f"{one_line(error)}"
         ) from None
+
+
+_PUNCTUATION = re.compile(r"""[^\w\[\]{}"'~]+""")
+"""Text such as a separator of columns: YAML reads `|` as the beginning of a block, `#`
+as a comment, and `-` as a list."""
 
 
 def read_bert_config(path: str | Path) -> BertConfig:

@@ -20,8 +20,8 @@ class CorpusConfig(StrictModel):
     deduplicate_paragraphs: bool = True
     """Keep a paragraph that several documents share in one of them only."""
     min_duplicate_words: int = pydantic.Field(default=10, ge=1)
-    """Words from which a paragraph counts as a duplicate: shorter ones, such as
-    dialogue and headings, repeat by chance."""
+    """Minimum length, in words, of a paragraph that can count as a duplicate. Shorter
+    ones, such as dialogue and headings, repeat by chance."""
 
 
 def instances_per_row(max_seq_length: int) -> int:

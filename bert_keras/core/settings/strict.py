@@ -1,5 +1,9 @@
-"""The base of all configurations, a type that two share, and errors for people."""
+"""The base class of all configurations, and the function that builds one.
 
+`FixedLengths` is a type of a field that two configurations share.
+"""
+
+import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
@@ -23,8 +27,20 @@ class StrictModel(pydantic.BaseModel):
         use_attribute_docstrings=True,
     )
 
+    @pydantic.field_validator("*", mode="before")
+    @classmethod
+    def _is_no_truth_value(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
+        # pydantic would read `true` as 1.
+        types = _types_in(cls.model_fields[str(info.field_name)].annotation)
+        items = value if isinstance(value, list | tuple) else (value,)
+        if types & {int, float} and bool not in types:
+            if any(isinstance(item, bool) for item in items):
+                raise ValueError("expected a number, not true or false")
+        return value
+
     def _problems(self) -> Iterator[str]:
-        """Yields why valid values do not fit together; the first is reported."""
+        """Yields a message for each group of settings that contradict each other; only
+        the first message is shown."""
         yield from ()
 
     @pydantic.model_validator(mode="after")
@@ -32,6 +48,11 @@ class StrictModel(pydantic.BaseModel):
         for problem in self._problems():
             raise ValueError(problem)
         return self
+
+
+def _types_in(annotation: Any) -> set[Any]:
+    parts = typing.get_args(annotation)
+    return {annotation}.union(*map(_types_in, parts))
 
 
 def _ascending(lengths: tuple[int, ...] | None) -> tuple[int, ...] | None:

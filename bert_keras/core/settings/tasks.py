@@ -47,6 +47,8 @@ TaskKind = Literal[
     "ranking",
 ]
 TASK_KINDS: tuple[TaskKind, ...] = typing.get_args(TaskKind)
+FORMS = ("text", "tagging", "span", "choice", "embedding", "ranking")
+"""Forms of the user's own data, each read by one kind or, texts, by several."""
 
 FeatureLayers = Literal[
     "embeddings",

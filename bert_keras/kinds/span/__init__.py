@@ -33,6 +33,7 @@ class Span(Labelled):
             "model_garden": {"head/classifier": "span_labeling/layer_with_weights-0"},
         },
     )
+    own_settings = ("span",)
     has_text_pair = True
     transfers_head = True
     longest_input = 384

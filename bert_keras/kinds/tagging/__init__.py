@@ -34,7 +34,7 @@ class Tagging(Labelled):
     metrics = (LOSS, *map(Metric, ("accuracy", "precision", "recall", "f1")))
     accepts = frozenset({"teacher"})
     resampled = ("f1", "accuracy")
-    own_settings = ("feature_layers",)
+    own_settings = ("feature_layers", "document_context")
 
     def network(self, bert_config, task, *, head, scale, **shared):
         from bert_keras.kinds.tagging import network

@@ -147,6 +147,7 @@ class MultiLabel(_Text):
     metrics += (Metric("best_micro_f1"), Metric("best_macro_f1"))
     accepts = Classification.accepts
     resampled = ("best_macro_f1",)
+    own_settings = ("columns.label_separator",)
     no_label = "(none)"
     main_metric_name = "best_macro_f1"
 

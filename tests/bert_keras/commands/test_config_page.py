@@ -44,8 +44,8 @@ drop_lists: false
 # true or false. Keep a paragraph that several documents share in one of them only.
 deduplicate_paragraphs: true
 
-# integer >= 1. Words from which a paragraph counts as a duplicate: shorter ones, such
-# as dialogue and headings, repeat by chance.
+# integer >= 1. Minimum length, in words, of a paragraph that can count as a duplicate.
+# Shorter ones, such as dialogue and headings, repeat by chance.
 min_duplicate_words: 10
 """
     )
@@ -117,7 +117,10 @@ def test_every_recipe_has_a_line_and_its_verb(capsys):
         ("config list --set a=1", "`config list` takes no --config and no --set"),
         ("config page --config demo", "`config page` takes no --config and no --set"),
         ("config corpus --set a=1", "no key 'a' (keys here: min_document_words, dr"),
-        ("config corpus --config bert_base", "bert_base: no key 'model' (keys here: "),
+        (
+            "config corpus --config bert_base",
+            "a recipe of `pretrain`, not of `corpus`;",
+        ),
     ],
 )
 def test_a_mistake(command, message, capsys):

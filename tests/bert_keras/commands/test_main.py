@@ -10,6 +10,7 @@ import pytest
 
 from bert_keras.commands import data
 from bert_keras.commands import main as cli
+from bert_keras.core import manifest, ownership
 from bert_keras.pipelines.engine import runner_options
 from tests.bert_keras.training.finetuning import test_finetune
 
@@ -46,12 +47,22 @@ def parsers(parser):
 )
 def test_every_option_says_what_and_its_default(parser):
     # A percent sign is one for argparse, too.
-    assert parser.format_help().startswith("usage: bert-keras")
+    text = " ".join(parser.format_help().split())
+    assert text.startswith("usage: bert-keras")
     for action in parser._actions:
         if not isinstance(action, argparse._SubParsersAction):
             assert len(action.help.split()) >= 2, action
-        if action.type in (int, float) and action.default is not None:
-            assert "default: " in action.help, action
+        if action.type in (int, float) and isinstance(action.default, int | float):
+            assert f"(default: {action.default})" in text, action
+
+
+def test_the_help_lists_all_verbs_in_groups(capsys):
+    text = run("--help", capsys=capsys)[1]
+    listed = re.findall(r"^ ([ *]) ([a-z-]+) ", text, re.MULTILINE)
+    (below,) = cli.build_parser()._subparsers._group_actions
+    assert sorted(name for _, name in listed) == sorted(below.choices)
+    assert sum(mark == "*" for mark, _ in listed) == 5
+    assert len(re.findall(r"^[A-Z].*:$", text, re.MULTILINE)) == 6
 
 
 def test_the_length_of_examples_is_that_of_the_configuration(tmp_path, monkeypatch):
@@ -114,6 +125,10 @@ EXAMPLES = "examples --corpus x --vocab v --output y "
             "Beam has no option '--runer'; did you mean '--runner'",
         ),
         ("corpus --output x --workers 0", "must be at least 1, got 0"),
+        (
+            "corpus --jsonl x --output y --encoding cp1251",
+            "--encoding is for the plain text of --books and --sentences",
+        ),
         ("inspect x -- --runner y", "`inspect` takes nothing after `--`"),
         ("inspect x --json y", "--json writes the card: give --stats too"),
         ("adopt x", "adopt: the following arguments are required: --vocab"),
@@ -139,6 +154,17 @@ EXAMPLES = "examples --corpus x --vocab v --output y "
                 ("--data d --train t --dev t", "give the files with --train and --de"),
                 ("--task AX --data d", "AX has no training data: fine-tune on MNLI;"),
                 ("--data d", "`text` is a form of your own data: give its files with"),
+                ("--train t --dev d", "--train t: no such file or directory"),
+                ("--train t --dev d --gpu 1", "no option '--gpu'$"),
+                (
+                    "--set learning_rate 2e-5",
+                    "--set takes KEY=VALUE in one word: --set learning_rate=2e-5$",
+                ),
+                ("--train t --quiet u", "did not expect 'u', which belongs to no"),
+                (
+                    "--config bert_tiny --train t --dev d",
+                    "--config bert_tiny: a recipe of `pretrain`, not of `finetune`;",
+                ),
             )
         ),
     ],
@@ -266,6 +292,34 @@ def test_slips_have_a_way_out(command, message, init, capsys, tmp_path, monkeypa
     assert not (tmp_path / "run").exists()
 
 
+def test_what_is_missing_or_in_use_is_said_before_tensorflow_is_loaded(tmp_path):
+    examples, used = tmp_path / "examples", tmp_path / "used"
+    examples.mkdir()
+    made = manifest.Manifest(kind="examples", shards=(), config={})
+    manifest.write_manifest(examples, made)
+    tune = ["finetune", "--train", __file__, "--dev", "10%", "--init", "bert"]
+    train = ["pretrain", "--examples", str(examples), "--output_dir"]
+    program = (
+        "import sys; from bert_keras.commands import main as cli\n"
+        "assert cli.main(sys.argv[1:]) == 2\n"
+        "assert not {'tensorflow', 'keras'} & {*sys.modules}\n"
+    )
+    with ownership.owned(used):
+        for arguments, message in (
+            (
+                [*train, "y", "--set", "minimal_pairs=none"],
+                "--set minimal_pairs none: n",
+            ),
+            ([*train, "y", "--vocab", "none"], "--vocab none: no such file"),
+            ([*train, str(used)], f"{used}: in use by process {os.getpid()} on"),
+            ([*tune, "--output_dir", str(used)], f"{used}: in use by process"),
+        ):
+            command = [sys.executable, "-c", program, *arguments]
+            ended = subprocess.run(command, capture_output=True, text=True)
+            assert ended.returncode == 0, ended.stderr
+            assert message in ended.stderr
+
+
 def test_without_a_verb_there_is_an_overview(capsys):
     assert cli.main([]) == 2
     assert capsys.readouterr().err == cli.OVERVIEW + "\n"
@@ -329,7 +383,7 @@ def test_answers_of_any_system_are_scored(shared_data, capsys):
 
 
 def test_sigterm_is_not_taken_for_the_end():
-    """As an exit code that `&&` and schedulers heed, and with what to do next."""
+    """As an exit code that `&&` and schedulers heed. `config` has nothing to resume."""
     program = (
         "import os, signal, sys, time\n"
         "from bert_keras.commands import main as cli\n"
@@ -343,9 +397,7 @@ def test_sigterm_is_not_taken_for_the_end():
         [sys.executable, "-c", program], capture_output=True, text=True
     )
     assert ended.returncode == 143
-    assert ended.stderr == (
-        "bert-keras config: stopped by SIGTERM; give the same command again to resume\n"
-    )
+    assert ended.stderr == "bert-keras config: stopped by SIGTERM\n"
 
 
 @pytest.mark.parametrize("answers", [False, True])

@@ -1,3 +1,8 @@
+import errno
+import os
+
+import pytest
+
 from bert_keras.core import errors
 
 
@@ -14,3 +19,24 @@ def test_a_message_is_one_line_whatever_a_file_holds():
 def test_the_nearest_name():
     assert errors.nearest("hiden", ("hidden", "width")) == "; did you mean 'hidden'?"
     assert errors.nearest("x", ("hidden", "width")) == ""
+    # The dashes of options are no likeness.
+    assert errors.nearest("--gpu", ("--log", "--quiet")) == ""
+    assert errors.nearest("--quite", ("--log", "--quiet")) == (
+        "; did you mean '--quiet'?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "way_out"),
+    [
+        (errno.ENOSPC, "make room, or choose another place"),
+        (errno.EACCES, "get the right to write there, or choose another place"),
+        (errno.EROFS, "get the right to write there, or choose another place"),
+        (errno.ENOTDIR, "choose another place"),
+    ],
+)
+def test_room_is_asked_for_where_it_is_missing(number, way_out):
+    reason = os.strerror(number)
+    assert str(errors.not_writable("x", OSError(number, reason))) == (
+        f"x: cannot be written: {reason}; {way_out}, and run the same command again"
+    )

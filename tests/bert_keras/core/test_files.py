@@ -166,7 +166,7 @@ def test_nobody_sees_a_part_of_a_file(tmp_path):
 
 
 def test_a_full_disk_and_a_place_that_is_not_there(tmp_path, monkeypatch):
-    message = "none/f: cannot be written: No such file or directory; make room"
+    message = "none/f: cannot be written: No such file or directory; choose an"
     with pytest.raises(InputError, match=message):
         files.write_atomically(tmp_path / "none/f", b"abc")
 
@@ -178,7 +178,7 @@ def test_a_full_disk_and_a_place_that_is_not_there(tmp_path, monkeypatch):
         files.write_atomically(tmp_path / "f", b"abc")
     assert str(caught.value) == (
         f"{tmp_path}/f: cannot be written: No space left on device; make room, or "
-        "choose another place; the same command then continues where it stopped"
+        "choose another place, and run the same command again"
     )
     assert os.listdir(tmp_path) == []
 

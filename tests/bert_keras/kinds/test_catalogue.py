@@ -10,7 +10,7 @@ import pytest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features, tokenization
-from bert_keras.kinds import catalogue
+from bert_keras.kinds import catalogue, kind, registry
 from bert_keras.kinds.text import glue
 from bert_keras.labelled import dataset
 
@@ -361,7 +361,7 @@ def test_mistakes_with_names_and_folders(tmp_path, name, folder, message):
 
 
 def test_all_kinds_of_task_have_a_form():
-    assert {official.form for official in catalogue.DATASETS.values()} < set(
-        catalogue.FORMS
-    )
+    forms = {k.form for k in registry.KINDS.values() if isinstance(k, kind.Labelled)}
+    assert forms == {*tasks.FORMS}
+    assert {official.form for official in catalogue.DATASETS.values()} < forms
     assert len(set(catalogue.NAMES)) == len(catalogue.NAMES)

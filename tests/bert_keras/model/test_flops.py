@@ -108,3 +108,17 @@ def test_without_next_sentences_the_last_layer_is_computed_for_predictions():
         sizes, max_seq_length=128, num_predictions=20, next_sentence=False
     )
     assert counted == 6 * products == 66_485_587_968
+
+
+def test_the_products_of_muon():
+    """Literally: of H = 4 and matrices of 4 x 4 and 4 x 8, five iterations each.
+
+    X X' and the sum times X are m * m * n products each, the square m * m * m.
+    """
+    sizes = architecture.BertConfig(
+        hidden_size=4, num_attention_heads=2, intermediate_size=8, num_hidden_layers=2
+    )
+    square, wide = 64 + 64 + 64, 128 + 128 + 64
+    per_layer = 4 * square + 2 * wide
+    counted = flops.muon_flops_per_step(sizes, next_sentence=True)
+    assert counted == 2 * 5 * (2 * per_layer + 2 * square) == 32_000

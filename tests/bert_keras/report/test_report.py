@@ -18,9 +18,16 @@ from bert_keras.checkpoints import run_directory
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, loading
 from bert_keras.core.settings.pretraining import PhaseConfig, PretrainingConfig
-from bert_keras.model import measured_runs
 from bert_keras.pages import sections
-from bert_keras.report import curves, facts, page, scalar_log, task_summaries, writing
+from bert_keras.report import (
+    curves,
+    facts,
+    measured_runs,
+    page,
+    scalar_log,
+    task_summaries,
+    writing,
+)
 from tests.bert_keras.report import runs, test_diagnosis
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bert_keras.commands import main as cli
-from bert_keras.tpu.doctor import accelerators, findings, packages, places, workers
+from bert_keras.tpu.doctor import accelerators, findings, packages, places
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -74,7 +74,7 @@ def store(status: int) -> Iterator[str]:
     server.server_close()
 
 
-# Five broken environments, through the command line, and what each is told.
+# Four broken environments, through the command line, and what each is told.
 
 
 def run(arguments: str, capsys) -> tuple[int, dict[str, dict[str, str]]]:
@@ -120,26 +120,6 @@ def test_broken_a_tpu_that_another_process_holds(tmp_path, monkeypatch, capsys):
     # The file stays behind, and is no lock.
     assert path.exists()
     assert run("--for tpu", capsys)[1]["tpu lock"]["state"] == "ok"
-
-
-def test_broken_a_port_that_is_taken(monkeypatch, capsys):
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-        addresses = [f"127.0.0.1:{port}", "127.0.0.1:1"]
-        task = {"type": "worker", "index": 0}
-        config = {"cluster": {"worker": addresses}, "task": task}
-        monkeypatch.setenv("TF_CONFIG", json.dumps(config))
-        code, found = run("--for cpu", capsys)
-    assert code == 2
-    assert found["own port"] == {
-        "name": "own port",
-        "state": "problem",
-        "found": f"127.0.0.1:{port} cannot be listened at: Address already in use",
-        "fix": f"sudo lsof -i :{port}",
-    }
-    # Nobody listens at port 1, but the machine is there.
-    assert found["other workers"]["state"] == "ok"
-    assert run("--for cpu", capsys)[1]["own port"]["state"] == "ok"
 
 
 def doctor_process(address: str, path: str) -> dict[str, dict[str, str]]:
@@ -275,18 +255,7 @@ def test_extras_that_the_installed_metadata_does_not_know(tmp_path, monkeypatch)
         packages._versions("tpu")
 
 
-def test_a_machine_of_a_worker_that_does_not_answer(monkeypatch):
-    def unreachable(*_, **__):
-        raise TimeoutError("timed out")
-
-    monkeypatch.setattr(workers.socket, "create_connection", unreachable)
-    found = workers.cluster.Cluster(("127.0.0.1:4000", "10.0.0.9:4001"), 0)
-    with pytest.raises(findings.Problem, match=r"task 1 .10.0.0.9:4001.: timed out"):
-        workers._peers(found)
-
-
 def test_the_table_for_people(capsys, monkeypatch, tmp_path):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
     assert cli.main(["doctor", "--path", str(tmp_path)]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""

@@ -11,6 +11,7 @@ from bert_keras.core.settings import (
     strict,
     sweeps,
 )
+from bert_keras.kinds import catalogue
 
 
 def load(*overrides, config_type=pretraining.PretrainingConfig, source=None):
@@ -106,11 +107,36 @@ def test_only_the_demo_and_fast_recipes_depart_from_the_paper():
             r"no key 'phases.0.fractoin'; did you mean 'fraction'\? \(keys here: fra",
         ),
         ("model.hidden=1", r"'model.hidden'; .*\(keys here: vocab_size, hidden_size"),
+        ("seed=true", "`seed`: expected a number, not true or false"),
+        ("model.hidden_size=true", "`model.hidden_size`: expected a number"),
+        ("phases=[{fraction: true}]", "`phases.0.fraction`: expected a number"),
+        ("profile_steps=[true, 3]", "`profile_steps`: expected a number"),
     ],
 )
 def test_bad_override(override, message):
     with pytest.raises(InputError, match=message):
         load(override)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "task"),
+    [
+        (("columns.label_separator=|",), "text --set multi_label=true"),
+        (("span.doc_stride=64",), "span"),
+        (("document_context=false", "task=span"), "tagging"),
+    ],
+)
+def test_settings_of_another_kind_are_refused(overrides, task):
+    settings = load(*overrides, config_type=finetuning.FinetuningConfig)
+    with pytest.raises(InputError, match=f"` is for --task {task}, got the task"):
+        catalogue.check_settings(settings)
+
+
+@pytest.mark.parametrize("separator", ["|", "#", "-", "=", " | ", "\t", "; "])
+def test_punctuation_is_text_as_it_is_typed(separator):
+    override = f"columns.label_separator={separator}"
+    columns = load(override, config_type=finetuning.FinetuningConfig).columns
+    assert columns.label_separator == separator
 
 
 def test_override_below_a_plain_value():

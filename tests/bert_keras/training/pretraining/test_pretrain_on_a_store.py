@@ -47,6 +47,6 @@ def test_examples_that_stay_away(examples, pretrained_run, monkeypatch):
         raise Gone
 
     monkeypatch.setattr(learner.Learner, "make_steps", fail)
-    message = r"ram://.*/examples: .*retry attempts failed.*; give the same command"
+    message = r"ram://.*/examples: .*retry attempts failed.*; run the same command"
     with pytest.raises(Unavailable, match=message):
         train(examples, pretrained_run)

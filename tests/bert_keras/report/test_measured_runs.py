@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_keras.model import measured_runs
-from bert_keras.model.measured_runs import RUNS
+from bert_keras.report import measured_runs
+from bert_keras.report.measured_runs import RUNS
 
 PAGE = Path(__file__).parents[3] / "benchmarks/results/strict_small.md"
 
