@@ -77,18 +77,19 @@ def sweep(args: argparse.Namespace) -> None:
     overrides = [*args.sweep_set]
     overrides += [] if args.folds is None else [f"folds={args.folds}"]
     settings = loading.load(sweeps.SweepConfig, args.sweep, overrides)
-    task = options.finetuning_settings(args).task
+    tuning = options.finetuning_settings(args)
     from bert_keras.kinds import catalogue
     from bert_keras.lab.sweep import folds, planning, running, summary
 
+    catalogue.check_settings(tuning)
     paths = {"train": args.train, "dev": args.dev, "data": args.data}
-    parts = folds.find_folds(task, **paths, num_folds=settings.folds)
+    parts = folds.find_folds(tuning.task, **paths, num_folds=settings.folds)
     if parts:
         train, dev = parts[0].train, parts[0].dev
     elif args.sweep is None:
         raise InputError("give a grid with --sweep, or folds with --folds")
     else:
-        train, dev = catalogue.find_training_files(task, **paths)
+        train, dev = catalogue.find_training_files(tuning.task, **paths)
     command = planning.Command(
         task=args.task,
         train=str(train),
@@ -128,12 +129,13 @@ def sweep(args: argparse.Namespace) -> None:
     resumes=True,
 )
 def compare(args: argparse.Namespace) -> None:
-    task = options.finetuning_settings(args).task
+    tuning = options.finetuning_settings(args)
     from bert_keras.kinds import catalogue
     from bert_keras.lab.sweep import comparison, planning, running, summary
 
+    catalogue.check_settings(tuning)
     train, dev = catalogue.find_training_files(
-        task, train=args.train, dev=args.dev, data=args.data
+        tuning.task, train=args.train, dev=args.dev, data=args.data
     )
     command = planning.Command(
         task=args.task,
@@ -178,6 +180,7 @@ def compare(args: argparse.Namespace) -> None:
 )
 def features(args: argparse.Namespace) -> None:
     settings = options.load_settings(feature_settings.FeaturesConfig, args)
+    options.check_paths(input=args.input)
     from bert_keras.inference.features import writing
 
     writing.write(

@@ -53,6 +53,7 @@ def score(args: argparse.Namespace) -> None:
         raise InputError("give sentences with --input, or pairs with --pairs")
     if args.pairs is None and (args.group_by or args.picture):
         raise InputError("--group_by and --picture need --pairs")
+    options.check_paths(input=args.input, pairs=args.pairs)
     from bert_keras.scoring import scored_files
 
     asked = {"output": args.output, "pll": args.pll}
@@ -76,6 +77,7 @@ def score(args: argparse.Namespace) -> None:
 def evaluate(args: argparse.Namespace) -> None:
     if (args.model is None) == (args.predictions is None):
         raise InputError("give a run with --model, or answers with --predictions")
+    options.check_paths(input=args.input, predictions=args.predictions)
     if args.predictions is not None:
         from bert_keras.kinds.span import squad_predictions
 
@@ -114,6 +116,7 @@ def predict(args: argparse.Namespace) -> None:
         )
     if args.input is not None and len(args.model) > 1:
         raise InputError("several runs go together only with --data")
+    options.check_paths(input=args.input, data=args.data)
     from bert_keras.inference import finetuned
 
     if args.input is None:
@@ -148,6 +151,7 @@ def predict(args: argparse.Namespace) -> None:
     needs=options.TENSORFLOW,
 )
 def negatives(args: argparse.Namespace) -> None:
+    options.check_paths(input=args.input, passages=args.passages)
     import numpy as np
 
     from bert_keras.inference import finetuned, forward
@@ -219,6 +223,7 @@ def negatives(args: argparse.Namespace) -> None:
     needs=options.TENSORFLOW,
 )
 def export(args: argparse.Namespace) -> None:
+    options.check_paths(dev=args.dev)
     from bert_keras import export
 
     verdict = export.export_model(

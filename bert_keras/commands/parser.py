@@ -262,7 +262,8 @@ def check_paths(output_dir: str | None = None, **inputs: str | None) -> None:
     """Refuses missing inputs, by option, and an output directory in use, before
     TensorFlow is loaded."""
     for name, path in inputs.items():
-        if path is not None and not files.exists(path):
+        # `-` is standard input.
+        if path not in (None, "-") and not files.exists(path):
             raise InputError(f"--{name} {path}: no such file or directory")
     if output_dir is not None:
         ownership.check_free(output_dir)

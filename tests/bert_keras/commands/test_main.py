@@ -142,6 +142,14 @@ EXAMPLES = "examples --corpus x --vocab v --output y "
             "several runs go together only with --data",
         ),
         ("evaluate --input x", "give a run with --model, or answers with --pre"),
+        ("evaluate --model m --input none", "--input none: no such file or directory"),
+        ("predict --model m --input none --output o", "--input none: no such file"),
+        ("score --model m --pairs none", "--pairs none: no such file or directory"),
+        ("features --model m --input none --output o", "--input none: no such file"),
+        (
+            "sweep --folds 2 --train t --init i --output_dir o --set span.doc_stride=4",
+            "`span` is for --task span, got the task text: leave it out",
+        ),
         (
             "evaluate --input x --predictions y --model z",
             "give a run with --model, or answers with --pre",
