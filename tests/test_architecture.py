@@ -157,7 +157,6 @@ BRANCHES = {
     "lab.distill.data": 2,
     "lab.sweep.baselines": 1,
     "lab.sweep.comparison": 1,
-    "model.distillation": 2,
     "report.facts": 2,
     "tpu.preflight.steps": 1,
     "tpu.preflight.lowering": 2,

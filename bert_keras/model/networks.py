@@ -123,6 +123,25 @@ class EncoderWithHead(encoder.BertNetwork):
     def loss_weights(self, features) -> dict[str, Any]:
         return {"loss": ops.sum(example_weights(features, features["label_ids"]))}
 
+    def soft_weights(self, features):
+        """Returns the weight of each of a student's answers, `(num_answers,)`."""
+        rows = features["input_ids"]
+        weights = example_weights(features, rows[..., 0])
+        return ops.reshape(weights, (ops.shape(rows)[0], -1))[:, 0]
+
+    def soft_losses(self, features, outputs, temperature: float):
+        """Returns the distance of each of a student's answers from its teacher's, the
+        `teacher_logits`: `(num_answers,)` float32."""
+        students = outputs["logits"]
+        width = students.shape[-1] or ops.shape(students)[-1]
+        teachers = ops.reshape(features["teacher_logits"], (-1, width))
+        students = ops.reshape(students, (-1, width))
+        return self.soft_distances(students, teachers, temperature)
+
+    def soft_distances(self, students, teachers, temperature: float):
+        """Compares logits `(num_answers, width)` of both."""
+        return losses.soft_cross_entropy(students, teachers, temperature)
+
 
 class PartsWithHead(EncoderWithHead):
     """The encoder and a head that gives each part of an example one score: from

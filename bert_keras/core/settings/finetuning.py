@@ -105,20 +105,12 @@ class DistillationConfig(StrictModel):
     is multiplied by its square (Hinton et al., 2015)."""
     hard_weight: float | None = pydantic.Field(default=None, ge=0)
     """Weight of the training file's own labels; null: 1 with `--labels`."""
-    hidden_weight: float = pydantic.Field(default=0.0, ge=0)
-    """Weight of outputs of embeddings and layers: mean squared difference, summed over
-    layers, after a learnt matrix where sizes differ (TinyBERT; Jiao et al., 2020)."""
-    hidden_layers: tuple[int, ...] | None = None
-    """Layer of the teacher that each of the student's is to be like, such as [2, 4, 6];
-    null: spread evenly, the last like the last."""
     relation_weight: float | None = pydantic.Field(default=None, ge=0)
-    """Weight of relations between tokens, by queries, keys and values of the student's
-    last layer (MiniLMv2; Wang et al., 2021). null: 1 unless the teacher is tuned."""
+    """Weight of relations between tokens, by queries, keys and values of the last layer
+    (MiniLMv2; Wang et al., 2021). null: 1 unless the teacher is tuned."""
     relation_heads: int | None = pydantic.Field(default=None, gt=0)
     """Parts into which those vectors are cut, a divisor of both hidden sizes; null: the
     greatest one up to 48, as many as the paper has for BASE."""
-    relation_layer: int | None = pydantic.Field(default=None, gt=0)
-    """Layer of the teacher for relations; null: the last. The paper has 21 of 24."""
     init_layers: tuple[int, ...] | None = None
     """Layers of the teacher that the student begins with, such as [2, 4, 6], and its
     embeddings; null: `--student` says what it begins with."""

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from bert_keras.core.settings.architecture import BertConfig
-from bert_keras.model import networks
+from bert_keras.model import losses, networks
 from bert_keras.model.networks import EncoderWithHead, choice_terms, example_weights
 
 
@@ -59,6 +59,17 @@ class BertSpanPredictor(EncoderWithHead):
             "start_accuracy": (ops.sum(start_right * weights), weight),
             "end_accuracy": (ops.sum(end_right * weights), weight),
         }
+
+    def soft_losses(self, features, outputs, temperature):
+        """Compares probabilities over the tokens, of starts and of ends."""
+        students = ops.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)
+        mask = ops.cast(features["teacher_mask"], "bool")
+        students, teachers = (
+            ops.transpose(ops.where(mask[..., None], logits, -1e9), (0, 2, 1))
+            for logits in (students, features["teacher_logits"])
+        )
+        distances = losses.soft_cross_entropy(students, teachers, temperature)
+        return ops.mean(distances, axis=-1)
 
 
 def _within_batch(logits, features):

@@ -7,7 +7,7 @@ from keras import ops
 
 from bert_keras.core.settings import architecture, tasks
 from bert_keras.model import encoder, losses, operations
-from bert_keras.model.networks import EncoderWithHead, token_weights
+from bert_keras.model.networks import EncoderWithHead, example_weights, token_weights
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -116,3 +116,8 @@ class BertTagger(EncoderWithHead):
         return losses.classification_terms(
             outputs["logits"], label_ids, token_weights(features)
         )
+
+    def soft_weights(self, features):
+        mask = ops.cast(features["teacher_mask"], "float32")
+        rows = example_weights(features, mask[:, 0])
+        return ops.reshape(mask * rows[:, None], (-1,))

@@ -42,6 +42,11 @@ class BertClassifier(EncoderWithHead):
             "accuracy": (ops.sum(is_right * counts), ops.sum(counts)),
         }
 
+    def soft_distances(self, students, teachers, temperature):
+        if self.num_labels == 1:
+            return ops.mean(ops.square(students - teachers), axis=-1)
+        return super().soft_distances(students, teachers, temperature)
+
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class BertMultiLabelClassifier(EncoderWithHead):
@@ -71,6 +76,15 @@ class BertMultiLabelClassifier(EncoderWithHead):
             "loss": (ops.sum(found * scaled_weights(features, weights)), weight),
             "accuracy": (ops.sum(is_right * weights), weight),
         }
+
+    def soft_distances(self, students, teachers, temperature):
+        """Returns the mean over labels: each and its absence are two classes."""
+        students, teachers = (
+            ops.stack([logits, ops.zeros_like(logits)], axis=-1)
+            for logits in (students, teachers)
+        )
+        divergences = losses.soft_cross_entropy(students, teachers, temperature)
+        return ops.mean(divergences, axis=-1)
 
     def loss_weights(self, features) -> dict[str, Any]:
         labels = features["label_targets"][..., 0]

@@ -33,34 +33,6 @@ _TASK_SETTINGS = (
 )
 """Settings without a meaning for plain texts."""
 
-_FOR_LABELS = ("labels", "is for labels: give --labels too")
-_NEEDS: dict[str, tuple[str | None, str]] = {
-    "feature_layers": (None, "is not for `distill`: leave it out"),
-    "class_weights": _FOR_LABELS,
-    "label_smoothing": _FOR_LABELS,
-    "distillation.hard_weight": (
-        "labels",
-        "is for labels of the training file: give --labels too",
-    ),
-    **{
-        f"distillation.{key}": (
-            f"distillation.{weight}",
-            f"does nothing without `distillation.{weight}`: give that too, or leave it "
-            "out",
-        )
-        for key, weight in (
-            ("hidden_layers", "hidden_weight"),
-            ("relation_heads", "relation_weight"),
-            ("relation_layer", "relation_weight"),
-        )
-    },
-    "distillation.temperature": (
-        "probabilities",
-        "is for probabilities that a tuned teacher gives: leave it out",
-    ),
-}
-"""What each setting needs (`None`: it is never possible), and why it is refused."""
-
 _DEFAULTS = finetuning.FinetuningConfig()
 
 
@@ -85,14 +57,31 @@ def complete(
     *,
     has_labels: bool,
 ) -> finetuning.FinetuningConfig:
-    """Returns the settings, with the teacher's values where they are not set."""
+    """Returns the settings, with the teacher's values where they are not set.
+
+    Raises an `InputError` for settings that mean nothing for this teacher.
+    """
+
+    def is_set(key: str) -> bool:
+        value = operator.attrgetter(key)(settings)
+        return bool(value) and value != operator.attrgetter(key)(_DEFAULTS)
+
+    # 1. The inputs are the teacher's, or plain texts.
     has_answers = is_tuned(teacher)
     if teacher.task.feature_layers:
         raise InputError(f"{path}: reads `feature_layers`: take a teacher without them")
     if has_answers:
         settings = _with_inputs_of(settings, teacher, path)
     else:
-        _check_for_plain_texts(settings, path, has_labels=has_labels)
+        unread = [f"`{key}`" for key in _TASK_SETTINGS if is_set(key)]
+        unread += ["--labels"] if has_labels else []
+        if unread:
+            raise InputError(
+                f"{path}: the teacher is not tuned, so its student learns from plain "
+                f"texts: leave {unread[0]} out"
+            )
+    # 2. The student learns answers, and labels if there are any; without answers it
+    # learns relations.
     requested = settings.distillation
     defaults = {
         "soft_weight": float(has_answers),
@@ -102,51 +91,44 @@ def complete(
     missing = {k: v for k, v in defaults.items() if getattr(requested, k) is None}
     losses = requested.model_copy(update=missing)
     settings = settings.model_copy(update={"distillation": losses})
-    _check_needs(settings, teacher.task, has_labels=has_labels)
-    return settings
-
-
-def _check_needs(
-    settings: finetuning.FinetuningConfig, task: tasks.Task, *, has_labels: bool
-) -> None:
-    losses = settings.distillation
-    met = {
-        "labels": has_labels,
-        "probabilities": losses.soft_weight and task.kind != "regression",
-        "distillation.hidden_weight": losses.hidden_weight,
-        "distillation.relation_weight": losses.relation_weight,
-    }
-    for key, (need, why) in _NEEDS.items():
-        if _is_changed(settings, key) and not (need and met[need]):
+    # 3. What is set must be read by a loss.
+    has_probabilities = losses.soft_weight and teacher.task.kind != "regression"
+    for key, is_read, why in (
+        ("feature_layers", False, "is not for `distill`: leave it out"),
+        ("class_weights", has_labels, "is for labels: give --labels too"),
+        ("label_smoothing", has_labels, "is for labels: give --labels too"),
+        (
+            *("distillation.hard_weight", has_labels),
+            "is for labels of the training file: give --labels too",
+        ),
+        (
+            *("distillation.relation_heads", losses.relation_weight),
+            "does nothing without `distillation.relation_weight`: give that too, or "
+            "leave it out",
+        ),
+        (
+            *("distillation.temperature", has_probabilities),
+            "is for probabilities that a tuned teacher gives: leave it out",
+        ),
+    ):
+        if is_set(key) and not is_read:
             raise InputError(f"`{key}` {why}")
     if has_labels and not losses.hard_weight:
         raise InputError(
             "--labels with `distillation.hard_weight` 0: leave one of them out"
         )
-    if not (losses.soft_weight or losses.hidden_weight or losses.relation_weight):
+    if not (losses.soft_weight or losses.relation_weight):
         raise InputError(
-            "nothing is learnt from the teacher: `soft_weight`, `hidden_weight` and "
-            "`relation_weight` of `distillation` are 0"
+            "nothing is learnt from the teacher: `soft_weight` and `relation_weight` "
+            "of `distillation` are 0"
         )
-
-
-def _is_changed(settings: finetuning.FinetuningConfig, key: str) -> bool:
-    """Whether a setting, by its dotted key, is neither empty nor the default."""
-    value = operator.attrgetter(key)(settings)
-    return bool(value) and value != operator.attrgetter(key)(_DEFAULTS)
-
-
-def _input_settings(settings: finetuning.FinetuningConfig) -> dict[str, Any]:
-    """Returns the settings that decide the teacher's inputs and precision."""
-    names = (*INHERITED_SETTINGS, "precision", "lengths", "train_fraction")
-    # Which share it is depends on the seed.
-    names += () if settings.train_fraction == 1 else ("seed",)
-    return settings.model_dump(mode="json", include=set(names))
+    return settings
 
 
 def _with_inputs_of(
     settings: finetuning.FinetuningConfig, teacher: weights.Checkpoint, path: str | Path
 ) -> finetuning.FinetuningConfig:
+    """Fills in the settings of inputs that the teacher was tuned with."""
     theirs = None
     if native.recognizes(files.path(path)):
         theirs = run_directory.read_settings(path, finetuning.FinetuningConfig)
@@ -162,17 +144,6 @@ def _with_inputs_of(
             f"{settings.task} is {kind}: take a teacher that was tuned on it"
         )
     return settings
-
-
-def _check_for_plain_texts(
-    settings: finetuning.FinetuningConfig, path: str | Path, *, has_labels: bool
-) -> None:
-    changed = [f"`{key}`" for key in _TASK_SETTINGS if _is_changed(settings, key)]
-    if has_labels or changed:
-        raise InputError(
-            f"{path}: the teacher is not tuned, so its student learns from plain "
-            f"texts: leave {[*changed, '--labels'][0]} out"
-        )
 
 
 def find_files(
@@ -210,6 +181,7 @@ def read_data(
 
     With `has_labels` the student learns from labels of `train`, too.
     """
+    # 1. Facts that a resumed run must find unchanged.
     is_plain = not is_tuned(teacher)
     recorded = {
         "train_sha256": splits.file_hash(is_plain and _listing(train) or train),
@@ -218,6 +190,7 @@ def read_data(
         "teacher_sha256": starting_point.digest(teacher, teacher.arrays),
         "student_sha256": starting_point.digest(student, student.arrays),
     }
+    # 2. Plain texts, or the examples of the teacher's task.
     if is_plain:
         task, dev_examples, report = tasks.Task(kind="encoder"), [], None
         inputs = plain_inputs(train, teacher, settings)
@@ -239,14 +212,19 @@ def read_data(
         recorded=recorded,
         data_report=report,
     )
+    # 3. Facts that the teacher's logits depend on: data, weights, precision, and the
+    # settings of inputs; the seed decides which share of the examples is read.
+    names = {*INHERITED_SETTINGS, "precision", "lengths", "train_fraction"}
+    names |= set() if settings.train_fraction == 1 else {"seed"}
     facts = {
         "train_sha256": recorded["train_sha256"],
         "teacher_sha256": recorded["teacher_sha256"],
         "held_out": splits.parse_split(dev),
-        **_input_settings(settings),
-        # Questions whose answers have no place have no labels: they are left out.
-        **({"has_labels": True} if has_labels and task.kind == "span" else {}),
+        **settings.model_dump(mode="json", include=names),
     }
+    # Questions whose answers have no place have no labels, so they are left out.
+    if has_labels and task.kind == "span":
+        facts["has_labels"] = True
     return DistillationData(run, inputs, facts)
 
 

@@ -1,7 +1,7 @@
 """Distillation: a trained model teaches a smaller one, which becomes a run.
 
 A tuned teacher's answers are computed once, before the training: neither its inputs nor
-its weights change. A teacher whose layers are compared runs in every step.
+its weights change. A teacher whose relations are learnt runs in every step.
 """
 
 import functools
@@ -92,7 +92,7 @@ def distill(
             student=learner,
             inputs=texts.inputs,
             facts=texts.facts,
-            losses=_losses(settings.distillation, checkpoint, learner.bert_config),
+            losses=_with_heads(settings.distillation, checkpoint, learner.bert_config),
             answers=answers,
             strategy=strategy,
             is_chief=is_chief,
@@ -150,14 +150,12 @@ def _build(
         inputs = teacher_logits.InputsWithTeacherLogits(inputs=inputs, logits=logits)
 
     kind = registry.find(directory.task.kind)
-    compares_layers = losses.hidden_weight or losses.relation_weight
 
     def make_network() -> keras.Model:
         trained = distillation.Distillation(
             tuning.build_network(kind, settings, directory),
-            kind=directory.task.kind,
-            losses=losses,
-            teacher=distillation.Teacher(network) if compares_layers else None,
+            weights=losses,
+            teacher=network if losses.relation_weight else None,
             seed=settings.seed,
             dtype=settings.precision,
             name="distillation",
@@ -170,50 +168,21 @@ def _build(
     return tuning.Trained(tuner, tuner.network.student, inputs)
 
 
-def _losses(
+def _with_heads(
     settings: finetuning.DistillationConfig,
     teacher: weights.Checkpoint,
     student: architecture.BertConfig,
 ) -> finetuning.DistillationConfig:
-    """Returns the losses with the layers and heads that they read by default."""
-    theirs = teacher.bert_config
-    num_layers = theirs.num_hidden_layers
-    layers = settings.hidden_layers
-    if settings.hidden_weight and layers is None:
-        layers = evenly_spaced_layers(num_layers, student.num_hidden_layers)
-    elif layers is not None:
-        students.check_layers("hidden_layers", layers, num_layers)
-        if len(layers) != student.num_hidden_layers:
-            raise InputError(
-                "`distillation.hidden_layers` has one layer of the teacher for each of "
-                f"the student's {student.num_hidden_layers}, got {list(layers)}"
-            )
-    if (layer := settings.relation_layer) is not None:
-        students.check_layers("relation_layer", (layer,), num_layers)
-    common = math.gcd(theirs.hidden_size, student.hidden_size)
-    heads = settings.relation_heads
-    if heads is None:
-        heads = max(n for n in range(1, _MOST_HEADS + 1) if common % n == 0)
-    elif common % heads:
-        divisors = [str(n) for n in range(1, common + 1) if common % n == 0]
+    """Returns the settings with the number of relation heads, which divides both hidden
+    sizes: by default the greatest divisor that is not above `_MOST_HEADS`."""
+    theirs, ours = teacher.bert_config.hidden_size, student.hidden_size
+    common = math.gcd(theirs, ours)
+    divisors = [n for n in range(1, common + 1) if common % n == 0]
+    heads = settings.relation_heads or max(n for n in divisors if n <= _MOST_HEADS)
+    if heads not in divisors:
         raise InputError(
-            "`distillation.relation_heads` divides both hidden sizes, "
-            f"{theirs.hidden_size} and {student.hidden_size}, got {heads}: take one of "
-            + ", ".join(divisors)
+            "`distillation.relation_heads` must divide both hidden sizes, "
+            f"{theirs} and {ours}, got {heads}: expected one of "
+            + ", ".join(map(str, divisors))
         )
-    return settings.model_copy(
-        update={
-            "hidden_layers": layers,
-            "relation_heads": heads,
-            "relation_layer": layer or num_layers,
-        }
-    )
-
-
-def evenly_spaced_layers(
-    num_teacher_layers: int, num_student_layers: int
-) -> tuple[int, ...]:
-    """Returns the teacher's layer for each of the student's; 1 is the first."""
-    step = num_teacher_layers / num_student_layers
-    numbers = range(1, num_student_layers + 1)
-    return tuple(max(1, round(number * step)) for number in numbers)
+    return settings.model_copy(update={"relation_heads": heads})

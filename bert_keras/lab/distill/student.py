@@ -75,7 +75,7 @@ def read_student(
             f"`max_seq_length` is {settings.max_seq_length}, but the student takes "
             f"{longest} tokens at most: --set max_seq_length={longest}"
         )
-    log_sizes(bert_config, teacher.bert_config)
+    _log_sizes(bert_config, teacher.bert_config)
     return weights.Checkpoint(
         bert_config=bert_config,
         task=teacher.task,
@@ -131,23 +131,18 @@ def check_vocabulary(
         )
 
 
-def check_layers(key: str, layers: Sequence[int], num_layers: int) -> None:
-    """Raises an `InputError` if the teacher has no such layer."""
-    for layer in layers:
-        if not 1 <= layer <= num_layers:
-            raise InputError(
-                f"`distillation.{key}`: the teacher has layers 1 to {num_layers}, got "
-                f"{layer}"
-            )
-
-
 def _layers_of(
     teacher: weights.Checkpoint,
     bert_config: architecture.BertConfig,
     layers: Sequence[int],
 ) -> dict[str, np.ndarray]:
     theirs = teacher.bert_config
-    check_layers("init_layers", layers, theirs.num_hidden_layers)
+    for layer in layers:
+        if not 1 <= layer <= theirs.num_hidden_layers:
+            raise InputError(
+                "`distillation.init_layers`: the teacher has layers 1 to "
+                f"{theirs.num_hidden_layers}, got {layer}"
+            )
     if bert_config.num_hidden_layers != len(layers):
         raise InputError(
             f"`distillation.init_layers` has {len(layers)} layers, the student "
@@ -208,13 +203,14 @@ def _embeddings_of(
     }
 
 
-def log_sizes(
+def _log_sizes(
     student: architecture.BertConfig, teacher: architecture.BertConfig
 ) -> None:
-    sizes = [flops.num_weights(sizes, heads=False) for sizes in (student, teacher)]
-    shown = [f"{size / 1e6:.1f} million weights" for size in sizes]
-    if sizes[0] > sizes[1]:
-        message = "the student is larger than its teacher: %s, the teacher %s"
-        logger.warning(message, *shown)
+    ours, theirs = (
+        flops.num_weights(sizes, heads=False) / 1e6 for sizes in (student, teacher)
+    )
+    message = f"{ours:.1f} million weights, the teacher has {theirs:.1f} million"
+    if ours > theirs:
+        logger.warning("the student is larger than its teacher: %s", message)
     else:
-        logger.info("a student of %s, the teacher has %s", *shown)
+        logger.info("a student of %s", message)

@@ -62,12 +62,10 @@ def network(bert_config, task, seed):
 
 def make(task, losses):
     student, teacher = network(STUDENT, task, 1), teacher_of(task.kind, task.labels)
-    compares_layers = losses.hidden_weight or losses.relation_weight
     made = distillation.Distillation(
         student,
-        kind=task.kind,
-        losses=losses,
-        teacher=distillation.Teacher(teacher) if compares_layers else None,
+        weights=losses,
+        teacher=teacher if losses.relation_weight else None,
         seed=4,
     )
     made.build()
@@ -131,14 +129,12 @@ def test_soft_labels_of_spans_are_among_the_tokens():
 
 def test_soft_labels_of_numbers_and_of_several_labels():
     students, teachers = RNG.normal(size=(2, 5, 4)).astype("float32")
-    found = distillation.soft_losses(
-        students, teachers, temperature=1.0, kind="regression"
-    )
-    expected = ((students - teachers) ** 2).mean(axis=-1)
+    number = network(STUDENT, tasks.Task(kind="regression"), 1)
+    found = number.soft_distances(students[:, :1], teachers[:, :1], 3.0)
+    expected = (students[:, 0] - teachers[:, 0]) ** 2
     np.testing.assert_allclose(found, expected, atol=1e-6)
-    found = distillation.soft_losses(
-        students, teachers, temperature=2.0, kind="multi_label"
-    )
+    labels = network(STUDENT, tasks.Task(kind="multi_label", labels=tuple("abcd")), 1)
+    found = labels.soft_distances(students, teachers, 2.0)
     # A label and its absence are two classes.
     pairs = zip(students.ravel() / 2, teachers.ravel() / 2, strict=True)
     expected = [4 * divergence(np.array([s, 0]), np.array([t, 0])) for s, t in pairs]
@@ -162,22 +158,6 @@ def layer_outputs(network):
     return [np.float64(states) for states in found]
 
 
-def test_outputs_of_layers_through_a_learnt_matrix():
-    losses = finetuning.DistillationConfig(hidden_weight=1.0, hidden_layers=(1, 3))
-    made, student, teacher = make(ENCODER, losses)
-    named = weights_of(made).items()
-    kernels = [np.float64(value) for name, value in named if "projection" in name]
-    assert len(kernels) == 3
-    ours, theirs = layer_outputs(student), layer_outputs(teacher)
-    total = 0.0
-    for kernel, states, targets in zip(
-        kernels, ours, (theirs[number] for number in (0, 1, 3)), strict=True
-    ):
-        errors = ((states @ kernel - targets) ** 2).mean(axis=-1)
-        total += sum(weight * errors[r, p] for r, p, weight in TOKENS)
-    check(made, FEATURES, "hidden_loss", total, 9 + 4 + 3.5)
-
-
 def relations(states, weights, prefix, row, length, num_heads):
     """Probabilities of one row, by queries, keys and values: three for each head."""
     kernel, bias = (
@@ -191,17 +171,14 @@ def relations(states, weights, prefix, row, length, num_heads):
             yield np.array([softmax(line) for line in scores])
 
 
-@pytest.mark.parametrize(
-    ("num_heads", "layer"), [(8, 3), pytest.param(2, 2, marks=pytest.mark.slow)]
-)
-def test_relations_of_queries_keys_and_values(num_heads, layer):
+def test_relations_of_queries_keys_and_values():
+    num_heads = 8
     losses = finetuning.DistillationConfig(
-        relation_weight=1.0, relation_heads=num_heads, relation_layer=layer
+        relation_weight=1.0, relation_heads=num_heads
     )
     made, student, teacher = make(ENCODER, losses)
     students = layer_outputs(student)[1], weights_of(student), "layer_1"
-    teachers = layer_outputs(teacher)[layer - 1], weights_of(teacher)
-    teachers = *teachers, f"layer_{layer - 1}"
+    teachers = layer_outputs(teacher)[2], weights_of(teacher), "layer_2"
     total = 0.0
     for row, weight in enumerate((1, 1, 0.5)):
         pairs = zip(
@@ -222,28 +199,19 @@ def test_all_losses_are_nothing_between_equals():
     task = tasks.Task(kind="classification", labels=("a", "b"))
     student = network(TEACHER, task, 2)
     losses = finetuning.DistillationConfig(
-        soft_weight=1.0,
-        hidden_weight=1.0,
-        hidden_layers=(1, 2, 3),
-        relation_weight=1.0,
-        relation_heads=1,
-        relation_layer=3,
+        soft_weight=1.0, relation_weight=1.0, relation_heads=1
     )
-    teacher = distillation.Teacher(teacher_of(task.kind, task.labels))
-    made = distillation.Distillation(
-        student, kind="classification", losses=losses, teacher=teacher
-    )
+    teacher = teacher_of(task.kind, task.labels)
+    made = distillation.Distillation(student, weights=losses, teacher=teacher)
     made.build()
     logits = np.array(student(FEATURES, training=False)["logits"])[:, None]
     features = FEATURES | {"teacher_logits": logits}
-    for name, weight in (("soft", 2.5), ("hidden", 16.5), ("relation", 16.5)):
+    for name, weight in (("soft", 2.5), ("relation", 16.5)):
         check(made, features, f"{name}_loss", 0, weight)
 
 
 def test_the_teacher_and_what_no_loss_reads_are_not_trained():
-    losses = finetuning.DistillationConfig(
-        relation_weight=1.0, relation_heads=1, relation_layer=1
-    )
+    losses = finetuning.DistillationConfig(relation_weight=1.0, relation_heads=1)
     made, student, _ = make(ENCODER, losses)
     trained = {w.path.split("/", 1)[1] for w in made.trainable_weights}
     all_of_student = {w.path.split("/", 1)[1] for w in student.weights}

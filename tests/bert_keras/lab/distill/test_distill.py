@@ -113,7 +113,7 @@ def losses(**values) -> dict:
     return {"distillation": finetuning.DistillationConfig(**values)}
 
 
-EVERY = losses(temperature=2.0, hidden_weight=1.0, relation_weight=1.0)
+EVERY = losses(temperature=2.0, relation_weight=1.0)
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_a_student_is_a_run_like_any_other(places, tmp_path, caplog):
     changes = EVERY | {"num_train_epochs": 1}
     results = learn(places, directory, labels=True, changes=changes)
     assert results["steps"] == 6
-    names = [f"{name}_loss" for name in ("soft", "hard", "hidden", "relation")]
+    names = [f"{name}_loss" for name in ("soft", "hard", "relation")]
     logged = {tag for where, tag, _ in scalars(directory) if where == "train"}
     assert {f"loss/{name}" for name in names} < logged
     train = results["train"]
@@ -341,7 +341,7 @@ def test_every_kind_of_head_is_taught(kind, places, tmp_path):
         write(tmp_path / f"{name}.{suffix}", 12, seed=1) for name in ("train", "dev")
     )
     span = finetuning.SpanConfig(max_query_length=4, doc_stride=8)
-    changes = losses(hidden_weight=1.0, relation_weight=1.0)
+    changes = losses(relation_weight=1.0)
     changes |= {"num_train_epochs": 1, "span": span}
     options = {"teacher": teacher, "train": train, "dev": [dev]}
     results = learn(places, tmp_path / "run", **options, changes=changes)
@@ -370,19 +370,6 @@ def test_answers_stand_where_the_loss_looks_for_them():
     assert batch["teacher_logits"][0, 1].tolist() == [5, 6]
     assert batch["teacher_logits"][1, 2].tolist() == [1, 2]
     assert not batch["teacher_logits"][0, 0].any()
-
-
-@pytest.mark.parametrize(
-    ("theirs", "ours", "layers"),
-    [
-        (6, 3, (2, 4, 6)),
-        (6, 4, (2, 3, 4, 6)),
-        (12, 4, (3, 6, 9, 12)),
-        (2, 3, (1, 1, 2)),
-    ],
-)
-def test_layers_are_spread_evenly(theirs, ours, layers):
-    assert distill.evenly_spaced_layers(theirs, ours) == layers
 
 
 def read_student(places, student, **values):
@@ -453,16 +440,8 @@ MISTAKES = [
         "32: leave --student out",
     ),
     (
-        *({}, losses(hidden_weight=1, hidden_layers=(1, 2, 3))),
-        r"one layer of the teacher for each of the student's 2, got \[1, 2, 3\]",
-    ),
-    (
-        *({}, losses(hidden_weight=1, hidden_layers=(1, 5))),
-        "hidden_layers`: the teacher has layers 1 to 3, got 5",
-    ),
-    (
         *({}, losses(relation_weight=1, relation_heads=3)),
-        "both hidden sizes, 32 and 16, got 3: take one of 1, 2, 4, 8, 16",
+        "both hidden sizes, 32 and 16, got 3: expected one of 1, 2, 4, 8, 16",
     ),
     ({}, losses(relation_heads=4), "nothing without `distillation.relation_weight`"),
     (
