@@ -154,7 +154,7 @@ OTHER_FILES = {
     **dict.fromkeys(
         (
             *("glue/*/*.tsv", "squad/v*/*.json", "squad/xquad/*.json"),
-            *("triviaqa/**/*.json", "multiple_choice/codah/full_data.tsv"),
+            *("triviaqa/**/*.json", "multiple_choice/codah_swag_format/*.csv"),
             *("tokenization/*.jsonl", "wikitext-2/*.tokens"),
         ),
         (read_lines, "evaluation"),

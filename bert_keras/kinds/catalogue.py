@@ -36,7 +36,6 @@ DATASETS: Mapping[str, DatasetFiles] = MappingProxyType(
             "span", "qa/wikipedia-train.json", "qa/wikipedia-dev.json"
         ),
         "SWAG": DatasetFiles("choice", "train.csv", "val.csv"),
-        "CODAH": DatasetFiles("choice", "train.tsv", "dev.tsv"),
         "CoNLL-2003": DatasetFiles("tagging", "eng.train", "eng.testa"),
     }
 )

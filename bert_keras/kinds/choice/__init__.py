@@ -1,4 +1,4 @@
-"""The best of several endings of a text: SWAG, CODAH and data of that shape."""
+"""The best of several endings of a text: SWAG and data of that shape."""
 
 from bert_keras.kinds.choice import records
 from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, Usage

@@ -1,8 +1,7 @@
-"""The best of four endings: SWAG, CODAH and your own data of that shape.
+"""The best of four endings: SWAG and your own data of that shape.
 
 A `.csv` file has the columns of SWAG, of which `sent1`, `sent2`, `ending0` to `ending3`
-and `label` are read. A `.tsv` file is laid out as CODAH: no line of column names, but
-category, beginning, four endings and label. No TensorFlow.
+and `label` are read. No TensorFlow.
 """
 
 import re
@@ -22,14 +21,13 @@ LABELS = tuple(str(number) for number in range(NUM_ENDINGS))
 """Numbers of the endings, as classes in tables of answers."""
 
 _ENDINGS = tuple(f"ending{number}" for number in range(NUM_ENDINGS))
-_CODAH_COLUMNS = ("category", "prompt", *_ENDINGS, "label")
 
 
 class Question(NamedTuple):
     """One row of a file."""
 
     sentence: str
-    """Given text. Empty if CODAH begins with the sentence to be ended."""
+    """Given text; may be empty."""
     beginning: str
     """Beginning of the next sentence; may be empty."""
     endings: tuple[str, ...]
@@ -41,8 +39,7 @@ class Question(NamedTuple):
 
 
 def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
-    """Reads all rows of a `.csv` file as SWAG or a `.tsv` file as CODAH. Without
-    `has_label`, `label` is `None`."""
+    """Reads all rows of a `.csv` file. Without `has_label`, `label` is `None`."""
     path = files.path(path)
     rows = (row_files.Row(path, line, cells) for line, cells in _numbered_rows(path))
     questions = (_question(row, has_label=has_label) for row in rows)
@@ -55,37 +52,12 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _numbered_rows(path: Path) -> reading.Rows:
-    read = _READERS.get(path.suffix.lower())
-    if read is None:
+    if path.suffix.lower() != ".csv":
         raise InputError(
-            f"{path}: expected a file named .csv (columns of SWAG) or .tsv (CODAH), "
-            f"got {path.suffix or 'no suffix'}"
+            f"{path}: expected a file named .csv with the columns of SWAG, got "
+            f"{path.suffix or 'no suffix'}"
         )
-    return read(path)
-
-
-def _read_codah(path: Path) -> reading.Rows:
-    for number, line in enumerate(reading.read_lines(path), start=1):
-        if not line:
-            continue
-        fields = line.split("\t")
-        if len(fields) != len(_CODAH_COLUMNS):
-            raise InputError(
-                f"{path}: line {number}: expected {len(_CODAH_COLUMNS)} columns "
-                f"({', '.join(_CODAH_COLUMNS)}; no line of names), got {len(fields)}"
-            )
-        row = dict(zip(_CODAH_COLUMNS, fields, strict=True))
-        row["sent1"], row["sent2"] = _split_prompt(row["prompt"])
-        yield number, row
-
-
-def _split_prompt(prompt: str) -> tuple[str, str]:
-    """Returns the given text and the beginning of a sentence; either may be empty."""
-    match = re.fullmatch(r"(.*[.!?][\"')]*)(?:\s+|$)(.*)", prompt)
-    return (match[1], match[2]) if match else ("", prompt)
-
-
-_READERS = {".csv": reading.read_csv, ".tsv": _read_codah}
+    return reading.read_csv(path)
 
 
 def _question(row: row_files.Row, *, has_label: bool) -> Question:

@@ -310,7 +310,6 @@ def test_mnli_is_evaluated_on_both_files(tmp_path):
     "name, folder, files, size",
     [
         ("SWAG", "multiple_choice/swag_sample", ("train.csv", "val.csv"), 4),
-        ("CODAH", "multiple_choice/codah/cv_fold_0", ("train.tsv", "dev.tsv"), 556),
         ("CoNLL-2003", "ner/conll2003", ("eng.train", "eng.testa"), 3250),
         (
             *("TriviaQA", "triviaqa/original_format"),

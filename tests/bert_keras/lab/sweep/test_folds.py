@@ -8,8 +8,7 @@ import pytest
 
 from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import finetuning, sweeps
-from bert_keras.kinds import catalogue, splits
+from bert_keras.core.settings import sweeps
 from bert_keras.lab.sweep import folds, planning, running, summary
 from tests.bert_keras.lab.sweep.test_sweep_runs import FAKE, calls, command_in, rows
 
@@ -51,12 +50,15 @@ def test_folds_of_files(folder):
         )
         for name in ("2", "10")
     )
-    of_folders = find("CODAH", data=pattern)
+    for part in folder.glob("part_*"):
+        for name in ("train.csv", "val.csv"):
+            (part / name).write_text("")
+    of_folders = find("SWAG", data=pattern)
     assert [f.name for f in of_folders] == ["2", "10"]
-    assert of_folders[1].dev == (f"{folder}/part_10/dev.tsv",)
+    assert of_folders[1].dev == (f"{folder}/part_10/val.csv",)
     # One folder, whose training file is divided.
-    divided = find("CODAH", data=f"{folder}/part_2", num_folds=2)
-    train = f"{folder}/part_2/train.tsv"
+    divided = find("SWAG", data=f"{folder}/part_2", num_folds=2)
+    train = f"{folder}/part_2/train.csv"
     assert divided == (("1", train, ("1/2",)), ("2", train, ("2/2",)))
 
 
@@ -188,19 +190,3 @@ def test_a_sweep_needs_a_grid_or_folds(folder, monkeypatch, capsys):
         "`folds`: input should be greater than or equal to 2" in capsys.readouterr().err
     )
     assert not (folder / "o").exists()
-
-
-def test_folds_of_codah(shared_data):
-    """All 2,776 questions once; one prompt, in whatever words it ends, on one side."""
-    path = shared_data / "multiple_choice/codah/full_data.tsv"
-    data = catalogue.read(path, finetuning.FinetuningConfig(task="CODAH"))
-    keys, sizes = [], []
-    for number in range(1, 6):
-        part = splits.parse_split([f"{number}/5"])
-        assert part is not None
-        trained, evaluated = splits.split(data, part)
-        assert not {*trained.keys()} & {*evaluated.keys()}
-        keys += evaluated.keys()
-        sizes.append(len(evaluated))
-    assert sorted(keys) == sorted(data.keys())
-    assert len(keys) == 2776 and min(sizes) > 490
