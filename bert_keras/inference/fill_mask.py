@@ -59,7 +59,14 @@ class FillMask:
             }
         )["masked_lm_logits"]
         probabilities = keras.ops.convert_to_numpy(keras.ops.softmax(logits))[0]
-        return [self._best(row, top_k) for row in probabilities]
+        # An embedding may have more rows than the vocabulary has entries.
+        tokens = self._vocabulary.tokens
+        probabilities = probabilities[:, : len(tokens)]
+        best = np.argsort(-probabilities, axis=1, kind="stable")[:, :top_k]
+        return [
+            [Guess(tokens[index], float(row[index])) for index in indices]
+            for row, indices in zip(probabilities, best, strict=True)
+        ]
 
     def _encode(self, text: str) -> np.ndarray:
         if features.MASK_TOKEN not in text:
@@ -74,12 +81,6 @@ class FillMask:
                 f"a text of {len(ids)} tokens, the model takes {self._longest}"
             )
         return np.array(ids, "int32")
-
-    def _best(self, probabilities: np.ndarray, top_k: int) -> list[Guess]:
-        tokens = self._vocabulary.tokens
-        # An embedding may have more rows than the vocabulary has entries.
-        best = np.argsort(-probabilities[: len(tokens)], kind="stable")[:top_k]
-        return [Guess(tokens[index], float(probabilities[index])) for index in best]
 
 
 def describe(text: str, masks: Sequence[Sequence[Guess]]) -> Iterator[str]:

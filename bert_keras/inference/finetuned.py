@@ -66,7 +66,10 @@ class FinetunedModel:
     ) -> Self:
         """Loads a run of `finetune`, or a tuned checkpoint of any format, to compute in
         `precision`; `None`: as the model was trained, else float32."""
-        if _is_third_party(directory):
+        # Names of a run directory, finished or not, come first: its errors are better.
+        path = files.path(directory)
+        is_run = (path / run_directory.TASK_NAME).is_file()
+        if not is_run and (path.exists() or conversion.hub_name(path) is not None):
             checkpoint = conversion.read(directory)
             model = cls.from_checkpoint(checkpoint, directory, precision=precision)
             if model is None:
@@ -148,13 +151,6 @@ class FinetunedModel:
             registry.labelled(self.task.kind).from_python(examples, self.task)
         )
         return list(answered.records(threshold=self.threshold))
-
-
-def _is_third_party(path: str | Path) -> bool:
-    # Names of a run directory, finished or not, come first: its errors are better.
-    path = files.path(path)
-    is_run = (path / run_directory.TASK_NAME).is_file()
-    return not is_run and (path.exists() or conversion.hub_name(path) is not None)
 
 
 def evaluate(model_dir: str | Path, input_path: str | Path) -> dict[str, float | int]:

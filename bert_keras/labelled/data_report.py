@@ -108,7 +108,9 @@ def describe(
     for name, data, inputs in examples:
         contents = data.contents()
         texts = contents.texts
-        first = _first_rows(texts)
+        # A dictionary keeps the last value of a key: here the first row of a text.
+        rows = reversed(range(len(texts)))
+        first = dict(zip(reversed(texts), rows, strict=True))
         is_there = all if contents.needs_all_texts else any
         lengths = _lengths(inputs.whole_lengths, max_seq_length)
         overlap = {}
@@ -134,11 +136,6 @@ def describe(
         long_texts=long_texts,
         files=tuple(reports),
     )
-
-
-def _first_rows(texts: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], int]:
-    # A dictionary keeps the last value of a key.
-    return dict(zip(reversed(texts), reversed(range(len(texts))), strict=True))
 
 
 def _count_labels(labels: Sequence[Any]) -> dict[str, Any]:
@@ -250,8 +247,12 @@ def _problems(
         ),
     ):
         if count >= least:
-            share = _share(count, total)
-            yield f"{file.file}: {share} of the {kind.examples} {problem}"
+            share = 100 * count / total
+            percent = "below 0.1" if 0 < share < 0.1 else f"{share:.1f}"
+            yield (
+                f"{file.file}: {count:,} of {total:,} ({percent} %) of the "
+                f"{kind.examples} {problem}"
+            )
     if not is_train:
         return
     if rare := _rare_labels(file, kind.no_label):
@@ -299,12 +300,6 @@ def _rare_labels(file: FileReport, no_label: str | None) -> str:
     if not rest:
         return shown
     return f"{shown} and {rest:,} more" if rare else f"{rest:,} labels"
-
-
-def _share(count: int, total: int) -> str:
-    share = 100 * count / total
-    shown = "below 0.1" if 0 < share < 0.1 else f"{share:.1f}"
-    return f"{count:,} of {total:,} ({shown} %)"
 
 
 def _quoted(texts: Sequence[str], quotes: bool) -> str:

@@ -79,14 +79,12 @@ class Facts:
             length = _tokens_per_example(sequences, tokens, first, last)
             if length is None:
                 return None
-            total += (last - first) * self._batch_size(number) * length
+            batch_size = None
+            if self.num_phases == len(self.settings["phases"]):
+                batch_size = self.settings["phases"][number].get("global_batch_size")
+            batch_size = batch_size or self.settings["global_batch_size"]
+            total += (last - first) * batch_size * length
         return total
-
-    def _batch_size(self, phase: int) -> int:
-        own = None
-        if self.num_phases == len(self.settings["phases"]):
-            own = self.settings["phases"][phase].get("global_batch_size")
-        return own or self.settings["global_batch_size"]
 
     @property
     def baseline(self) -> dict[str, Any]:

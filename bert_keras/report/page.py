@@ -188,18 +188,14 @@ def _figures(run: facts.Facts) -> Iterator[tuple[str, str]]:
         yield "restarts", f"{len(restarts)}, first logged step after it: {steps}"
     else:
         yield "restarts", "none"
-    if (skipped := _skipped_steps(run)) is not None:
+    skipped = (run.results or {}).get("skipped_steps")
+    if skipped is None and (curve := facts.find_curve(run.train, "skipped_steps")):
+        skipped = int(curve.values[-1])
+    if skipped is not None:
         yield "skipped steps", f"{skipped:,}"
     for name, value in (run.results or {}).items():
         if name not in _SHOWN_RESULTS and isinstance(value, int | float | str):
             yield name, _plain(value)
-
-
-def _skipped_steps(run: facts.Facts) -> int | None:
-    if run.results is not None and "skipped_steps" in run.results:
-        return run.results["skipped_steps"]
-    curve = facts.find_curve(run.train, "skipped_steps")
-    return None if curve is None else int(curve.values[-1])
 
 
 def _model_and_data(run: facts.Facts) -> Iterator[tuple[str, str]]:
@@ -231,23 +227,19 @@ def _command(run: facts.Facts) -> str:
         data += "".join(f" EXAMPLES_{n + 1}" for n in range(1, run.num_phases))
     lines = [f"bert-keras {verb} {data} --output_dir {shlex.quote(run.name)}"]
     for key, value in changed.items():
-        lines.append(f"    --set {shlex.quote(f'{key}={_yaml(value)}')}")
+        # As `--set` reads it: JSON, but a plain word without quotes; of a phase without
+        # the settings that it leaves to the run.
+        if isinstance(value, list):
+            value = [
+                {k: v for k, v in item.items() if v is not None}
+                if isinstance(item, dict)
+                else item
+                for item in value
+            ]
+        text = value if isinstance(value, str) else json.dumps(value)
+        lines.append(f"    --set {shlex.quote(f'{key}={text}')}")
     command = " \\\n".join(lines)
     return f"Settings that differ from the defaults:\n\n```\n{command}\n```"
-
-
-def _yaml(value: Any) -> str:
-    """Writes a value as `--set` reads it: as JSON, but a plain word without quotes."""
-    if isinstance(value, list):
-        value = [_without_nulls(item) for item in value]
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def _without_nulls(value: Any) -> Any:
-    """Removes the settings that a phase, for instance, leaves to the run."""
-    if not isinstance(value, dict):
-        return value
-    return {key: v for key, v in value.items() if v is not None}
 
 
 def _predictions(run: facts.Facts) -> Iterator[str]:
