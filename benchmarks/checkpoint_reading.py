@@ -31,6 +31,7 @@ def write_all(size: str, folder: Path) -> None:
     from bert_keras.checkpoints import conversion, weights
     from bert_keras.core.settings import architecture, tasks
     from bert_keras.data import features, tokenization
+    from bert_keras.model import weight_shapes
 
     shape = step.SIZES[size].transformers_config(hidden_act="gelu_tanh")
     bert_config = architecture.BertConfig(**shape, vocab_size=step.VOCAB_SIZE)
@@ -41,7 +42,7 @@ def write_all(size: str, folder: Path) -> None:
         task=tasks.Task(kind="pretraining"),
         arrays={
             name: random.standard_normal(shape, np.float32)
-            for name, shape in weights.all_shapes(bert_config).items()
+            for name, shape in weight_shapes.all_shapes(bert_config).items()
             if not name.startswith("head/")
         },
         vocabulary=tokenization.Vocabulary(

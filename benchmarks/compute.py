@@ -222,7 +222,7 @@ def score(work: Path, run: Run) -> dict[str, Any]:
     lengths = [str(length) for length in PLAN["recipes"][run.recipe]["scored"]]
     end = {n: _score_at(work, directory, n, NUM_SCORED[n]) for n in lengths}
     points = {lasts[-1]: end[lengths[-1]]}
-    for path in sorted((directory / "checkpoints").glob("step-*.npz")):
+    for path in sorted((directory / "checkpoints").glob("step-*.safetensors")):
         step = int(path.stem.partition("-")[2])
         length = next(n for n, e in zip(lengths, lasts, strict=True) if step <= e)
         if step not in points:

@@ -185,7 +185,7 @@ class Work:
         elif chosen.start:
             settings["distillation"] = chosen.start
         words = ("distill", *self._data(name, is_distilled=True), *sizes)
-        answers = ("--answers", self.directory / f"{name}.answers.npz")
+        answers = ("--answers", self.directory / f"{name}.answers.safetensors")
         options = options_of(settings)
         self._run(run, *words, "--teacher", self.teacher(name), *options, *answers)
 

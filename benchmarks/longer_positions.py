@@ -1,7 +1,7 @@
 """What positions that were never trained are best made of, before any step with them.
 
     python -m benchmarks.longer_positions --num_trained 128 --checkpoint \
-        WORK/runs/RUN/checkpoints/step-0000003060.npz \
+        WORK/runs/RUN/checkpoints/step-0000003060.safetensors \
         --examples WORK/examples_512 --num_held_out 4
 
 Scores a pre-training checkpoint on held-out examples longer than those it was trained

@@ -203,7 +203,7 @@ def score_checkpoints(work: Path, directory: Path) -> dict[str, Any]:
     pairs = minimal_pairs.read_pairs(work / "pairs.jsonl")
     sample = minimal_pairs.sample(pairs, PAIRS_PER_KIND, seed=SEED)
     points = {}
-    paths = sorted((directory / "checkpoints").glob("step-*.npz"))
+    paths = sorted((directory / "checkpoints").glob("step-*.safetensors"))
     for path in paths:
         step = int(path.stem.partition("-")[2])
         if path != paths[-1] and step not in PLAN["curve_steps"]:

@@ -284,7 +284,7 @@ def loaded() -> dict[str, set[str]]:
             "bert_keras.pipelines.engine.engines",
             *(f"bert_keras.pipelines.{n}" for n in passes),
         ],
-        "light rooms": [*light, "bert_keras.checkpoints.containers.npz_files"],
+        "light rooms": [*light, "bert_keras.checkpoints.training_state"],
         "workers": [name for name in names if room_of(name) == "pipelines"],
     }
     steps = {"help": HELP}

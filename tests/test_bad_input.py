@@ -36,7 +36,7 @@ def fails(tmp_path, capsys, monkeypatch):
         assert code == 2 and "Traceback" not in err, err
         last = err.splitlines()[-1]
         assert re.match(f"bert-keras {words[0]}: error: .*{message}", last), last
-        for name in ("manifest.json", "results.json", "model.weights.h5"):
+        for name in ("manifest.json", "results.json", "model.safetensors"):
             assert not (tmp_path / "out" / name).exists()
 
     return check

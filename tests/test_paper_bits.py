@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from bert_keras.core.settings import loading, pipelines, pretraining
 from bert_keras.pipelines import examples
@@ -124,8 +125,9 @@ def train(name: str, made: list[Path], run: Path) -> dict[str, Any]:
         count = phase.last_step - phase.first_step
         for step, batch in enumerate(given.take(count), start=phase.first_step):
             batches |= {f"{step} {key}": value.numpy() for key, value in batch.items()}
-    with np.load(run / "checkpoints" / "step-0000000010.npz") as state:
-        arrays = {k: state[k] for k in state.files if not k.startswith("checkpoint/")}
+    arrays = safetensors.numpy.load_file(
+        run / "checkpoints" / "step-0000000010.safetensors"
+    )
     return {
         "batches": sha256(batches),
         "numbers": {key: described(array) for key, array in arrays.items()},

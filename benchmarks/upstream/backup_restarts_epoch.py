@@ -55,7 +55,7 @@ def ours() -> dict[str, float]:
     first, second = slope.build(), slope.build()
     slope.fit(first, {"x": X}, batch_size=1, num_steps=6)
     with tempfile.TemporaryDirectory() as directory:
-        path = pathlib.Path(directory) / "step-6.npz"
+        path = pathlib.Path(directory) / "step-6.safetensors"
         training_state.save_state(path, variables(first))
         training_state.restore_state(path, variables(second))
     slope.fit(second, {"x": X}, batch_size=1, num_steps=NUM_STEPS)

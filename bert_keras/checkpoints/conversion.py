@@ -1,8 +1,9 @@
 """Conversion between checkpoint formats, verified by reading the result back."""
 
 import dataclasses
+import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 
@@ -22,6 +23,8 @@ from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import choices, tasks
 from bert_keras.kinds import registry
+
+logger = logging.getLogger(__name__)
 
 FORMATS: dict[choices.CheckpointFormat, ModuleType] = {
     "native": native,
@@ -69,8 +72,8 @@ def recognize(path: str | Path) -> str:
         return names[0]
     if names:
         raise InputError(
-            f"{path}: holds checkpoints of {' and '.join(names)}: put the one that is "
-            "meant into a directory of its own"
+            f"{path}: contains checkpoints in {len(names)} formats, "
+            f"{' and '.join(names)}: move the one you want into its own directory"
         )
     raise InputError(f"{path}: {_problem(path)}")
 
@@ -78,13 +81,15 @@ def recognize(path: str | Path) -> str:
 def _problem(path: Path) -> str:
     if name := hub_name(path):
         return (
-            "no such directory; if it is a model of the Hugging Face hub, download it "
+            "does not exist; if it is a model of the Hugging Face hub, download it "
             f"first: hf download {name} --local-dir {path.name}"
         )
     if path.is_file():
         parent = path.parent
         if any(form.recognizes(parent) for form in FORMATS.values()):
             return f"a file of a checkpoint; give its directory, {parent}"
+    elif not path.exists():
+        return "does not exist"
     elif isinstance(path, Path) and path.is_dir():
         for pattern, (kind, caller) in _EXPORTED.items():
             if any(path.glob(pattern)):
@@ -92,12 +97,10 @@ def _problem(path: Path) -> str:
                     f"an export for serving ({kind}), which {caller} runs; give the "
                     "run directory that `export` made it from"
                 )
-    exists = path.exists() or path.parent.is_dir()
     return (
-        ("no known checkpoint format" if exists else "no such directory")
-        + "; expected a run directory, bert_model.ckpt.index with bert_config.json "
-        "(Google, Model Garden), config.json with model.safetensors (Hugging Face) or "
-        "with model.weights.h5 (KerasHub)"
+        "no known checkpoint format; expected a run directory, bert_model.ckpt.index "
+        "with bert_config.json (Google, Model Garden), config.json with "
+        "model.safetensors (Hugging Face) or with model.weights.h5 (KerasHub)"
     )
 
 
@@ -187,6 +190,8 @@ def convert(
             native.warn_of_pairs(target.task)
         elif source_format == "native":
             native.warn_of_long_texts(files.path(input_path), source.task, to=to)
+        for loss in list_losses(target, result, left_out):
+            logger.warning("%s: %s", to, loss)
         # 3. Compare the outputs.
         difference = _largest_difference(source, result, kept_ids=kept_ids)
         if has_same_outputs and difference > TOLERANCE:
@@ -208,6 +213,34 @@ def convert(
         difference=difference,
         pruned=pruned,
     )
+
+
+def list_losses(
+    target: weights.Checkpoint, result: weights.Checkpoint, left_out: Mapping[str, str]
+) -> Iterator[str]:
+    """Yields what a format has no place for, besides weights, which are listed. A head
+    that is left out takes its task along."""
+    before, after = target.task, result.task
+    is_tuned = before.kind in registry.LABELLED
+    if is_tuned and not any(name.startswith("head/") for name in left_out):
+        if after.kind != before.kind:
+            yield (
+                f"the format does not name the task of a model: this one, for "
+                f"{before.kind}, is read back as one for {after.kind}"
+            )
+        if before.labels not in (None, after.labels):
+            yield (
+                "the format has no names of labels: they are read back as numbers from "
+                f"0, in the order {', '.join(before.labels[:10])}"
+                + (", ..." if len(before.labels) > 10 else "")
+            )
+    length = target.max_seq_length
+    num_positions = target.bert_config.max_position_embeddings
+    if length not in (None, num_positions, result.max_seq_length):
+        yield (
+            f"the format has no longest input: cut texts at {length} tokens, as the "
+            "run does; another cut may give another answer"
+        )
 
 
 def _card_section(pruned: pruning.Sizes, num_parameters: int) -> str:

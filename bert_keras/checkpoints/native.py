@@ -7,8 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_keras.checkpoints import run_directory, run_weights, weights
-from bert_keras.checkpoints.containers import keras_files, npz_files
+from bert_keras.checkpoints import (
+    run_directory,
+    run_weights,
+    training_state,
+    weights,
+)
 from bert_keras.checkpoints.formats import companions
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, loading, pretraining, tasks
@@ -26,18 +30,15 @@ SEED = 12345
 def recognizes(path: Path) -> bool:
     # KerasHub's task presets have a task.json too.
     names = (run_directory.TASK_NAME, run_directory.BERT_CONFIG_NAME)
-    return all((path / name).is_file() for name in names) or _is_state(path)
-
-
-def _is_state(path: Path) -> bool:
-    return path.suffix == ".npz" and path.is_file()
+    is_run = all((path / name).is_file() for name in names)
+    return is_run or training_state.is_state(path)
 
 
 def read(path: Path) -> weights.Checkpoint:
-    """Opens a finished run, or reads one `checkpoints/step-....npz` of a pre-training.
-    Weights that a conversion initialized are left out, and weights for next sentences
-    if none were predicted."""
-    if _is_state(path):
+    """Opens a finished run, or reads a `checkpoints/step-....safetensors` of a
+    pre-training. Weights that a conversion initialized are left out, and weights for
+    next sentences if none were predicted."""
+    if training_state.is_state(path):
         directory = path.absolute().parent.parent
         if not (directory / run_directory.TASK_NAME).is_file():
             name = run_directory.CHECKPOINTS_NAME
@@ -50,12 +51,15 @@ def read(path: Path) -> weights.Checkpoint:
     untrained = made_new(run.directory)
     if not _next_sentence_was_trained(run, path):
         untrained += ("encoder/pooler/", "next_sentence_head/")
-    read_arrays = _read_state if _is_state(path) else _open_weights
+    if training_state.is_state(path):
+        arrays = _read_state(path, without=untrained)
+    else:
+        arrays = run_weights.open_weights(run, without=untrained)
     settings = tuning_settings_of_run(run.directory, run.task)
     return weights.Checkpoint(
         bert_config=run.bert_config,
         task=run.task,
-        arrays=read_arrays(path, run, without=untrained),
+        arrays=arrays,
         vocabulary=run.vocabulary,
         do_lower_case=run.do_lower_case,
         max_seq_length=settings and settings.max_seq_length,
@@ -71,76 +75,15 @@ def tuning_settings_of_run(
     return run_directory.read_settings(directory, finetuning.FinetuningConfig)
 
 
-def _read_state(
-    path: Path, run: run_directory.Run, *, without: tuple[str, ...]
-) -> Mapping[str, np.ndarray]:
+def _read_state(path: Path, *, without: tuple[str, ...]) -> Mapping[str, np.ndarray]:
+    file, _ = training_state.open_state(path)
     name_in_file = re.compile(r"(?:non_)?(?:trainable|weights)/bert_pretrainer/(.+)")
-    names = {
-        name: match[1]
-        for name in npz_files.read_headers(path)
-        if (match := name_in_file.fullmatch(name)) and not match[1].startswith(without)
-    }
-    values = npz_files.read_arrays(path, names)
-    return weights.with_parts_apart((names[name], values[name]) for name in values)
-
-
-def _open_weights(
-    path: Path, run: run_directory.Run, *, without: tuple[str, ...]
-) -> Mapping[str, np.ndarray]:
-    path = path / run_directory.WEIGHTS_NAME
-    source = keras_files.WeightsFile(path)
-    parts = registry.find(run.task.kind).parts
-    # The file of a network that is nothing but an encoder.
-    root = ("encoder",) if run.task.kind == "encoder" else ()
-    rows = {
-        row.ours: row
-        for name in source.shapes()
-        for row in _rows(name, (*root, *source.layer_names(name)))
-    }
-    num_layers = weights.count_layers(rows, r"encoder/layer_(\d+)/")
-    weights.check_num_layers(num_layers, run.bert_config, path=path)
-    expected = [
-        name
-        for name in weights.all_shapes(run.bert_config, run.task)
-        if name.startswith(parts)
-    ]
-    if missing := [name for name in expected if name not in rows]:
-        raise InputError(
-            f"{path}: not the weights of this model: no {', '.join(missing[:3])}"
-        )
-    return weights.Arrays(
-        source,
-        [rows[name] for name in expected if not name.startswith(without)],
-        run.bert_config,
-        run.task,
-        path=f"{path}: not the weights of this model",
+    matches = [match for match in map(name_in_file.fullmatch, file.layouts) if match]
+    return weights.with_parts_apart(
+        (match[1], file.read(match[0]))
+        for match in matches
+        if not match[1].startswith(without)
     )
-
-
-_VARIABLES = {
-    "embeddings": ("word_embeddings", "position_embeddings", "type_embeddings"),
-    "layer_norm": ("gamma", "beta"),
-    "mix": ("scores", "scale"),
-    "attention_layer_norm": ("gamma", "beta"),
-    "output_layer_norm": ("gamma", "beta"),
-    "masked_lm_head": ("output_bias",),
-    "cell": ("kernel", "recurrent_kernel", "bias"),
-}
-"""Weights of a layer in the order of their numbers, where not `kernel` and `bias`."""
-
-
-def _rows(name: str, layers: tuple[str, ...]) -> list[weights.Row]:
-    variables = _VARIABLES.get(layers[-1] if layers else "", ("kernel", "bias"))
-    number = name.rpartition("/")[2]
-    if number not in map(str, range(len(variables))):
-        return []
-    ours = "/".join((*layers, variables[int(number)]))
-    if weights.FUSED not in ours:
-        return [weights.Row(ours, name)]
-    return [
-        weights.Row(ours.replace(weights.FUSED, part), name, part)
-        for part in weights.APART
-    ]
 
 
 def made_new(directory: Path) -> tuple[str, ...]:
@@ -159,9 +102,13 @@ def _next_sentence_was_trained(run: run_directory.Run, path: Path) -> bool:
     evaluation = (run_directory.read_results(run.directory) or {}).get("eval")
     if evaluation:
         return "next_sentence_loss" in evaluation
-    states = [path] if _is_state(path) else run_weights.checkpoints_of(run).paths()
+    states = (
+        [path]
+        if training_state.is_state(path)
+        else run_weights.checkpoints_of(run).paths()
+    )
     frozen = "non_trainable/bert_pretrainer/next_sentence_head/"
-    names = npz_files.read_headers(states[-1]) if states else ()
+    names = training_state.open_state(states[-1])[0].layouts if states else ()
     return not any(name.startswith(frozen) for name in names)
 
 
@@ -219,7 +166,7 @@ def warn_of_long_texts(source: Path, task: tasks.Task, *, to: str) -> None:
 def carry_over(source: Path, task: tasks.Task, directory: Path) -> None:
     """Copies the settings of a tuned run, and the thresholds chosen on its dev file, to
     the run that `write` made of it. A pre-training has neither."""
-    if _is_state(source):
+    if training_state.is_state(source):
         return
     settings = tuning_settings_of_run(source, task)
     if settings is not None:

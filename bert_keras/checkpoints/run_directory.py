@@ -2,7 +2,7 @@
 
 `config.yaml` (training with it repeats the run), `bert_config.json` with Google's keys,
 `vocab.txt`, `tokenizer_config.json`, `task.json` (kind and labels of the task),
-`checkpoints/`, `logs/`, and, written last, `model.weights.h5` and `results.json`. Only
+`checkpoints/`, `logs/`, and, written last, `model.safetensors` and `results.json`. Only
 this module knows these names; it loads no Keras.
 """
 
@@ -29,7 +29,7 @@ VOCABULARY_NAME = "vocab.txt"
 CHECKPOINTS_NAME = "checkpoints"
 LOGS_NAME = "logs"
 """Event files for TensorBoard, in the directories `train`, `eval` and `panels`."""
-WEIGHTS_NAME = "model.weights.h5"
+WEIGHTS_NAME = "model.safetensors"
 RESULTS_NAME = "results.json"
 THRESHOLDS = "thresholds"
 ANSWERS_NAME = "dev_answers.jsonl"
@@ -69,8 +69,7 @@ class _Casing(strict.StrictModel):
 class _Results(strict.StrictModel):
     """The part of `results.json` that is read again; each kind of run adds its own."""
 
-    # Early runs wrote numbers that are not finite.
-    model_config = pydantic.ConfigDict(extra="ignore", allow_inf_nan=True)
+    model_config = pydantic.ConfigDict(extra="ignore")
 
     steps: int = 0
     seconds: float = 0.0

@@ -5,18 +5,28 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
 from bert_keras.checkpoints import run_directory, training_state, weights
-from bert_keras.core import files
-from bert_keras.core.errors import InputError, one_line
+from bert_keras.checkpoints.containers import safetensors_files
+from bert_keras.core.errors import InputError
+from bert_keras.kinds import registry
+from bert_keras.model import weight_shapes
 
 
 def finish_run(
     run: run_directory.Run, network: keras.Model, results: Mapping[str, Any]
 ) -> None:
-    path = run.directory / run_directory.WEIGHTS_NAME
-    with files.written_whole(path) as temporary:
-        network.save_weights(temporary)
+    arrays = weights.from_network(network)
+    safetensors_files.write(
+        run.directory / run_directory.WEIGHTS_NAME,
+        {
+            name: safetensors_files.Layout(array.dtype, array.shape)
+            for name, array in arrays.items()
+        },
+        arrays.items(),
+        has_hashes=True,
+    )
     run_directory.write_results(run.directory, results)
 
 
@@ -25,7 +35,7 @@ def read_finished_run(
 ) -> run_directory.Run:
     run = run_directory.read_run(directory, kinds=kinds, verb=verb)
     if run_directory.read_results(directory) is None:
-        # Those of a fine-tuning are read by its own command only.
+        # A checkpoint of a fine-tuning is read by its own command only.
         is_readable = run.task.kind == "pretraining"
         best = checkpoints_of(run).best() if is_readable else None
         raise InputError(
@@ -41,14 +51,37 @@ def checkpoints_of(run: run_directory.Run) -> training_state.CheckpointDirectory
     )
 
 
-def load_weights(run: run_directory.Run, network: keras.Model) -> None:
+def open_weights(
+    run: run_directory.Run, *, without: tuple[str, ...] = ()
+) -> Mapping[str, np.ndarray]:
+    """Opens the weights of a finished run, but for those whose names begin with one of
+    `without`."""
     path = run.directory / run_directory.WEIGHTS_NAME
-    try:
-        with files.local_copy(path) as copy:
-            network.load_weights(copy)
-    except (OSError, ValueError, KeyError) as error:
-        reason = one_line(error)
-        raise InputError(f"{path}: not the weights of this model: {reason}") from None
+    source = safetensors_files.SafetensorsFile(path)
+    num_layers = weights.count_layers(source.layouts, r"encoder/layer_(\d+)/")
+    weights.check_num_layers(num_layers, run.bert_config, path=path)
+    names = [
+        name
+        for name in weight_shapes.all_shapes(run.bert_config, run.task)
+        if name.startswith(registry.find(run.task.kind).parts)
+    ]
+    if missing := [name for name in names if name not in source.layouts]:
+        raise InputError(
+            f"{path}: not the weights of this model: no {', '.join(missing[:3])}"
+        )
+    return weights.Arrays(
+        source,
+        [weights.Row(name, name) for name in names if not name.startswith(without)],
+        run.bert_config,
+        run.task,
+        path=f"{path}: not the weights of this model",
+    )
+
+
+def load_weights(run: run_directory.Run, network: keras.Model) -> None:
+    arrays = open_weights(run)
+    weights.assign(network, arrays)
+    path = run.directory / run_directory.WEIGHTS_NAME
     weights.check_finite(
         ((w.path, keras.ops.convert_to_numpy(w)) for w in network.weights), path=path
     )

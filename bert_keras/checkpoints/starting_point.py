@@ -89,8 +89,9 @@ def encoder_arrays(checkpoint: weights.Checkpoint) -> Mapping[str, np.ndarray]:
 def tuning_arrays(
     checkpoint: weights.Checkpoint, task: tasks.Task, *, transfers_head: bool
 ) -> Mapping[str, np.ndarray]:
-    """Returns the weights of the encoder, and of the head of a kind that transfers it:
-    classes of two data sets differ even if they have the same names."""
+    """Returns the encoder's weights and, if `transfers_head`, the head's. A
+    classifier's head is never transferred: equal label names in two data sets do not
+    mean equal classes."""
     keys = ("kind", "bilstm_units", "num_bilstm_layers")
     is_alike = all(getattr(checkpoint.task, k) == getattr(task, k) for k in keys)
     if is_alike and transfers_head:

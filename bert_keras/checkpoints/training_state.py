@@ -1,19 +1,18 @@
 """Checkpoints: everything that a training step depends on, in one file.
 
-A checkpoint is an `.npz` archive: the model's weights and counters and the optimizer's
-variables, each under an explicit name, and facts about the file under `checkpoint/...`.
-Keras's own formats omit some counters and silently skip what does not match, so a run
-resumed from them takes another course.
+A checkpoint is a safetensors file with hashes: the model's weights and counters and the
+optimizer's variables, each under an explicit name. Facts about the checkpoint are in
+the metadata. Keras's own formats omit some counters and silently skip what does not
+match, so a run resumed from them takes another course.
 
 `scores.json` has the losses of evaluations, each of a checkpoint that was saved before.
 """
 
 import dataclasses
-import itertools
 import logging
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 import numpy as np
 import pydantic
 
-from bert_keras.checkpoints.containers import npz_files
+from bert_keras.checkpoints.containers import safetensors_files
 from bert_keras.core import files, ownership
 from bert_keras.core.errors import InputError
 
@@ -63,29 +62,29 @@ def named_variables(model: Any, optimizer: Any) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Facts:
+    step: int
+    """Number of steps made."""
     score: float = math.nan
     """Evaluation loss; NaN: not evaluated, or only after the file was written."""
     scores_since: int = 0
     """Step since which scores are comparable with this one."""
     is_interim: bool = False
-    """Whether it was saved because the run had to stop, not because one was due."""
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        return {
-            f"checkpoint/{name}": np.array(getattr(self, name), dtype)
-            for name, dtype in _FACT_DTYPES.items()
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Facts":
-        """Inverts `arrays`; other names are ignored."""
-        return cls(
-            **{name: arrays[f"checkpoint/{name}"].item() for name in _FACT_DTYPES}
-        )
+    """Whether the checkpoint was saved because the run stopped, and not on schedule."""
 
 
-_FACT_DTYPES = {"score": np.float64, "scores_since": np.int64, "is_interim": np.bool_}
-_NO_FACTS = Facts()
+_FACTS = pydantic.TypeAdapter(Facts)
+_NO_FACTS = Facts(step=0)
+
+_NAME = re.compile(r"step-(\d{10})\.safetensors")
+
+
+def _name(step: int) -> str:
+    return f"step-{step:010}.safetensors"
+
+
+def is_state(path: Path) -> bool:
+    """Whether a path has the name of a checkpoint of a run, and is a file."""
+    return _NAME.fullmatch(path.name) is not None and path.is_file()
 
 
 def save_state(
@@ -94,19 +93,45 @@ def save_state(
     *,
     facts: Facts = _NO_FACTS,
 ) -> None:
-    values = itertools.chain(facts.arrays().items(), _values(variables))
-    npz_files.write_arrays(path, values)
+    safetensors_files.write(
+        path,
+        _layouts(variables),
+        ((name, np.asarray(variable)) for name, variable in variables.items()),
+        has_hashes=True,
+        metadata={key: str(value) for key, value in vars(facts).items()},
+    )
 
 
 def copy_of(variables: Mapping[str, AssignableVariable]) -> dict[str, np.ndarray]:
-    return dict(_values(variables))
+    # An array may share memory with its variable.
+    return {name: np.asarray(value).copy() for name, value in variables.items()}
 
 
-def _values(
+def _layouts(
     variables: Mapping[str, AssignableVariable | np.ndarray],
-) -> Iterator[tuple[str, np.ndarray]]:
-    for name, variable in variables.items():
-        yield name, np.array(np.asarray(variable))
+) -> dict[str, safetensors_files.Layout]:
+    return {
+        name: safetensors_files.Layout(np.dtype(value.dtype), tuple(value.shape))
+        for name, value in variables.items()
+    }
+
+
+def open_state(path: str | Path) -> tuple[safetensors_files.SafetensorsFile, Facts]:
+    """Opens a checkpoint; its name must agree with the number of steps in it."""
+    file = safetensors_files.SafetensorsFile(path, needs_hashes=True)
+    try:
+        facts = _FACTS.validate_strings(file.metadata)
+    except pydantic.ValidationError:
+        raise safetensors_files.DamagedFile(
+            f"{path}: expected the state of a training, found other tensors"
+        ) from None
+    match = _NAME.fullmatch(files.name_of(path))
+    if match and int(match[1]) != facts.step:
+        raise InputError(
+            f"{path}: has the state after {facts.step} steps, not what its name says: "
+            f"rename it to {_name(facts.step)}, or restore the right file"
+        )
+    return file, facts
 
 
 def restore_state(
@@ -114,29 +139,25 @@ def restore_state(
 ) -> Facts:
     """Sets the variables to a file's values and returns its facts. No variable changes
     before the whole file was read and verified."""
-    expected = {
-        name: npz_files.ArrayHeader(
-            shape=tuple(value.shape), dtype=np.dtype(value.dtype)
-        )
-        for name, value in (_NO_FACTS.arrays() | dict(variables)).items()
-    }
-    headers, arrays = npz_files.read_arrays_like(path, expected)
-    if arrays is None:
-        raise InputError(f"{path}: {_differences(headers, expected)}")
+    file, facts = open_state(path)
+    expected = _layouts(variables)
+    if file.layouts != expected:
+        raise InputError(f"{path}: {_differences(file.layouts, expected)}")
+    arrays = {name: file.read(name) for name in variables}
     for name, variable in variables.items():
         variable.assign(arrays[name])
-    return Facts.from_arrays(arrays)
+    return facts
 
 
 def _differences(
-    headers: Mapping[str, npz_files.ArrayHeader],
-    expected: Mapping[str, npz_files.ArrayHeader],
+    layouts: Mapping[str, safetensors_files.Layout],
+    expected: Mapping[str, safetensors_files.Layout],
 ) -> str:
-    names = sorted(headers.keys() | expected.keys())
-    names = [name for name in names if headers.get(name) != expected.get(name)]
+    names = sorted(layouts.keys() | expected.keys())
+    names = [name for name in names if layouts.get(name) != expected.get(name)]
     described = []
     for name in names[:10]:
-        there, here = headers.get(name), expected.get(name)
+        there, here = layouts.get(name), expected.get(name)
         if there and here and there.shape == here.shape:
             there, here = there.dtype, here.dtype
         else:
@@ -313,6 +334,7 @@ class CheckpointDirectory:
         if not self._is_chief:
             return self._path(step)
         facts = Facts(
+            step=step,
             score=math.nan if score is None else score,
             scores_since=self._scores_since,
             is_interim=is_interim,
@@ -373,7 +395,7 @@ class CheckpointDirectory:
         for step in reversed(self._steps()):
             try:
                 facts = restore_state(self._path(step), variables)
-            except npz_files.UnreadableArchive as error:
+            except safetensors_files.DamagedFile as error:
                 logger.warning("%s; trying the checkpoint before it", error)
                 reasons.append(str(error))
                 unreadable.append(step)
@@ -399,19 +421,19 @@ class CheckpointDirectory:
         """Restores a checkpoint; returns whether it is whole, else nothing changes."""
         try:
             restore_state(self._path(step), variables)
-        except npz_files.UnreadableArchive as error:
+        except safetensors_files.DamagedFile as error:
             logger.warning("%s", error)
             return False
         return True
 
     def _path(self, step: int) -> Path:
-        return self._directory / f"step-{step:010}.npz"
+        return self._directory / _name(step)
 
     def _steps(self) -> list[int]:
         # `Path.glob` finds nothing in a directory that it may not read: the run would
         # begin again.
         names = files.list_directory(self._directory)
-        matches = (re.fullmatch(r"step-(\d{10})\.npz", name) for name in names)
+        matches = (_NAME.fullmatch(name) for name in names)
         return sorted(int(match[1]) for match in matches if match)
 
     def _facts_up_to(self, last_step: int) -> dict[int, Facts]:
@@ -420,9 +442,8 @@ class CheckpointDirectory:
         steps = [step for step in self._steps() if step <= last_step]
         for step in [step for step in steps if step not in self._facts]:
             try:
-                arrays = npz_files.read_arrays(self._path(step), _NO_FACTS.arrays())
-                self._facts[step] = Facts.from_arrays(arrays)
-            except npz_files.UnreadableArchive as error:
+                _, self._facts[step] = open_state(self._path(step))
+            except safetensors_files.DamagedFile as error:
                 logger.warning("%s", error)
                 steps.remove(step)
                 if self._is_chief:

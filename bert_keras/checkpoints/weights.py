@@ -19,18 +19,15 @@ import numpy as np
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import architecture, tasks
 from bert_keras.data import tokenization
-from bert_keras.model import encoder
+from bert_keras.model import encoder, weight_shapes
 
 logger = logging.getLogger(__name__)
 
-Layout = Literal[
-    "as_is", "transposed", "heads_out", "heads_in", "query", "key", "value"
-]
+Layout = Literal["as_is", "transposed", "heads_out", "heads_in"]
 """Difference between their array and ours: none; reversed axes; the last or the first
-axis split into `(num_attention_heads, size_per_head)`; ours is the first, second or
-last third of their last axis (read, never written)."""
+axis split into `(num_attention_heads, size_per_head)`."""
 
-FUSED, APART = "query_key_value", ("query", "key", "value")
+FUSED, APART = "query_key_value", weight_shapes.APART
 """Parts of names: one weight of the network is three by our names."""
 
 
@@ -150,13 +147,13 @@ class Arrays(Mapping[str, np.ndarray]):
         path: str | Path,
     ):
         self._source = source
-        self._shapes = all_shapes(bert_config, task)
+        self._shapes = weight_shapes.all_shapes(bert_config, task)
         self._rows: dict[str, Row] = {}
-        shapes = source.shapes()
+        their_shapes = source.shapes()
         for row in rows:
-            if row.theirs not in shapes:
+            if row.theirs not in their_shapes:
                 continue
-            shape = tuple(shapes[row.theirs])
+            shape = tuple(their_shapes[row.theirs])
             expected = their_shape(row, self._shapes[row.ours], bert_config)
             if shape != expected:
                 raise InputError(
@@ -170,9 +167,6 @@ class Arrays(Mapping[str, np.ndarray]):
         row = self._rows[name]
         array = np.asarray(self._source.read(row.theirs))
         array = array.T if row.layout == "transposed" else array
-        if row.layout in APART:
-            third = APART.index(row.layout)
-            array = np.split(array, len(APART), axis=-1)[third]
         return array.reshape(self._shapes[name]).astype(np.float32, copy=False)
 
     def __contains__(self, name: object) -> bool:
@@ -230,8 +224,6 @@ def their_shape(
         return (*shape[:-1], *per_head)
     if row.layout == "heads_in":
         return (*per_head, *shape[1:])
-    if row.layout in APART:
-        return (*shape[:-1], len(APART) * shape[-1])
     return shape
 
 
@@ -248,84 +240,11 @@ def write_rows(
             yield row.theirs, array.reshape(shape)
 
 
-def without_place(
+def left_out(
     checkpoint: Checkpoint, rows: Iterable[Row], reason: str
 ) -> dict[str, str]:
     placed = {row.ours for row in rows}
     return {name: reason for name in checkpoint.arrays if name not in placed}
-
-
-def all_shapes(
-    bert_config: architecture.BertConfig, task: tasks.Task | None = None
-) -> dict[str, tuple[int, ...]]:
-    """Returns the shape of every weight of any network, by our names; those of `head/`
-    are a task's (`None`: a classifier with one output)."""
-    hidden, inner = bert_config.hidden_size, bert_config.intermediate_size
-    num_positions = bert_config.max_position_embeddings
-    shapes = {
-        "encoder/embeddings/word_embeddings": (bert_config.vocab_size, hidden),
-        "encoder/embeddings/position_embeddings": (num_positions, hidden),
-        "encoder/embeddings/type_embeddings": (bert_config.type_vocab_size, hidden),
-        **_norm("encoder/embeddings/layer_norm", hidden),
-    }
-    for index in range(bert_config.num_hidden_layers):
-        layer = f"encoder/layer_{index}"
-        for name in (*APART, "output_dense"):
-            shapes |= _dense(f"{layer}/self_attention/{name}", hidden, hidden)
-        shapes |= {
-            **_norm(f"{layer}/attention_layer_norm", hidden),
-            **_dense(f"{layer}/feed_forward/intermediate_dense", hidden, inner),
-            **_dense(f"{layer}/feed_forward/output_dense", inner, hidden),
-            **_norm(f"{layer}/output_layer_norm", hidden),
-        }
-    return shapes | {
-        **_dense("encoder/pooler", hidden, hidden),
-        **_dense("masked_lm_head/transform", hidden, hidden),
-        **_norm("masked_lm_head/layer_norm", hidden),
-        "masked_lm_head/output_bias": (bert_config.vocab_size,),
-        **_dense("next_sentence_head/classifier", hidden, 2),
-        **_head_shapes(bert_config, task or tasks.Task(kind="encoder")),
-    }
-
-
-def _head_shapes(
-    bert_config: architecture.BertConfig, task: tasks.Task
-) -> dict[str, tuple[int, ...]]:
-    width, units, shapes = bert_config.hidden_size, task.bilstm_units, {}
-    if task.feature_layers:
-        num_layers = bert_config.num_hidden_layers
-        count = len(tasks.feature_layer_numbers(task.feature_layers, num_layers))
-        if task.feature_layers.startswith("weighted_sum"):
-            shapes |= {"head/mix/scores": (count,), "head/mix/scale": ()}
-        else:
-            width *= count
-    for index in range(task.num_bilstm_layers if units else 0):
-        shapes |= _bilstm(
-            f"head/bilstm_{index}" if index else "head/bilstm", width, units
-        )
-        width = 2 * units
-    return shapes | _dense("head/classifier", width, task.num_labels)
-
-
-def _dense(name: str, num_in: int, num_out: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}/kernel": (num_in, num_out), f"{name}/bias": (num_out,)}
-
-
-def _norm(name: str, size: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}/gamma": (size,), f"{name}/beta": (size,)}
-
-
-def _bilstm(name: str, num_in: int, units: int) -> dict[str, tuple[int, ...]]:
-    cell = {
-        "kernel": (num_in, 4 * units),
-        "recurrent_kernel": (units, 4 * units),
-        "bias": (4 * units,),
-    }
-    return {
-        f"{name}/{direction}/cell/{weight}": shape
-        for direction in ("forward", "backward")
-        for weight, shape in cell.items()
-    }
 
 
 def from_network(network: keras.Model) -> dict[str, np.ndarray]:
@@ -385,7 +304,7 @@ def check(checkpoint: Checkpoint, *, path: str | Path) -> None:
     missing = [
         name
         for name in sorted(
-            all_shapes(checkpoint.bert_config).keys() - checkpoint.arrays
+            weight_shapes.all_shapes(checkpoint.bert_config).keys() - checkpoint.arrays
         )
         if name.startswith("encoder/") and not name.startswith("encoder/pooler/")
     ]

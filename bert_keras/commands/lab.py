@@ -21,8 +21,8 @@ from bert_keras.core.settings import loading, sweeps
         "--labels": flag(
             "learn from the labels of --train, too (default: teacher alone)"
         ),
-        "--answers": "file (.npz) to keep the teacher's answers in, for other "
-        "students of the same texts (default: each run asks the teacher)",
+        "--answers": "file to keep the teacher's answers in, as safetensors, for "
+        "other students of the same texts (default: each run asks the teacher)",
         **options.LABELLED_FILES,
         **options.WORKERS,
         **options.RUN,

@@ -261,8 +261,9 @@ class _WordTable:
         return (self._low[slots] == keys[0]) & (self._high[slots] == keys[1])
 
     def add(self, keys: _Keys, slots: np.ndarray, missing: np.ndarray) -> np.ndarray:
-        """Finds the slots of the words at `missing`, adds words without a slot, and
-        returns the places of the added words; of equal words, one place."""
+        """Adds the words at `missing` to the table. Fills in `slots` for all of them
+        and returns the indices of the words that were new, one for each distinct word.
+        """
         low, high = keys
         added = [np.empty(0, np.intp)]
         left = missing

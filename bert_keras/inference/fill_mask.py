@@ -11,7 +11,7 @@ from bert_keras.checkpoints import conversion, weights
 from bert_keras.core.errors import InputError
 from bert_keras.data import features
 from bert_keras.labelled import tokenized
-from bert_keras.model import pretrainer
+from bert_keras.model import pretrainer, weight_shapes
 
 
 class Guess(NamedTuple):
@@ -24,7 +24,7 @@ def load_pretrainer(
 ) -> tuple[weights.Checkpoint, pretrainer.BertPretrainer]:
     """Loads a masked LM in float32; missing weights for next sentences are random."""
     checkpoint = conversion.read_with_tokenizer(path)
-    shapes = weights.all_shapes(checkpoint.bert_config)
+    shapes = weight_shapes.all_shapes(checkpoint.bert_config)
     head = {name for name in shapes if name.startswith("masked_lm_head/")}
     if not checkpoint.arrays.keys() >= head:
         raise InputError(

@@ -140,8 +140,9 @@ def load(
     """Loads a trained model, to compute in `precision`; `None`: as a tuned run was
     trained, else float32.
 
-    `path` is a finished run directory, a `checkpoints/step-....npz` of one that may
-    still train, or a directory of Google, Hugging Face, KerasHub or the Model Garden.
+    `path` is a finished run directory, a `checkpoints/step-....safetensors` of one that
+    may still train, or a directory of Google, Hugging Face, KerasHub or the Model
+    Garden.
     """
     if _is_tuned_run(files.path(path)):
         tuned = finetuned.FinetunedModel.load(path, precision=precision)

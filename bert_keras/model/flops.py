@@ -1,6 +1,9 @@
 """Arithmetic and weights of a model, counted from its shapes: no TensorFlow."""
 
+import math
+
 from bert_keras.core.settings.architecture import BertConfig
+from bert_keras.model import weight_shapes
 
 
 def pretraining_flops_per_example(
@@ -67,13 +70,12 @@ def muon_flops_per_step(config: BertConfig, *, next_sentence: bool) -> int:
 
 def num_weights(config: BertConfig, *, heads: bool) -> int:
     """Counts the weights of an encoder with its pooler, and of pre-training heads."""
-    hidden, inner = config.hidden_size, config.intermediate_size
-    norm, dense = 2 * hidden, hidden * hidden + hidden
-    tables = config.vocab_size + config.max_position_embeddings + config.type_vocab_size
-    layer = 4 * dense + 2 * hidden * inner + inner + hidden + 2 * norm
-    total = tables * hidden + norm + config.num_hidden_layers * layer + dense
-    # The table of words is the embedding's own.
-    return total + heads * (dense + norm + config.vocab_size + 2 * hidden + 2)
+    parts = ("encoder/", "masked_lm_head/", "next_sentence_head/")
+    return sum(
+        math.prod(shape)
+        for name, shape in weight_shapes.all_shapes(config).items()
+        if name.startswith(parts if heads else "encoder/")
+    )
 
 
 def _output_flops(config: BertConfig, length: int) -> int:

@@ -23,7 +23,7 @@ def test_a_run_on_a_store(store_front, cloud, tiny_examples, pretrained_run):
     said = programs.check(command, store_front.training)
     assert "checking sizes of 3 shards of gs://bert-bucket/examples" in said
     written = cloud.bucket / "runs/one"
-    name = "checkpoints/step-0000000012.npz"
+    name = "checkpoints/step-0000000012.safetensors"
     programs.assert_same_arrays(written / name, pretrained_run / name)
     assert programs.names_below(written) == programs.names_below(pretrained_run)
     shards = {p.name for p in tiny_examples.glob("*.tfrec*")}
@@ -51,7 +51,9 @@ def test_sigterm_while_tensorflow_reads_from_a_store_that_does_not_answer(
     )
     with programs.start(command, store_front.training) as process:
         try:
-            programs.wait_for(process, tmp_path / "checkpoints/step-0000000020.npz")
+            programs.wait_for(
+                process, tmp_path / "checkpoints/step-0000000020.safetensors"
+            )
             store_front.fail(1, kind)
             time.sleep(5)
             process.send_signal(signal.SIGTERM)

@@ -95,7 +95,9 @@ def on_a_store(store_front, cloud, inputs) -> Path:
 
 def assert_same_weights(found: Path, wanted: Path) -> None:
     """Keras's own file has the time in it."""
-    first, second = (keras_files.WeightsFile(path) for path in (found, wanted))
+    first, second = (
+        keras_files.WeightsFile(path / "model.weights.h5") for path in (found, wanted)
+    )
     assert first.shapes() and first.shapes() == second.shapes()
     for name in first.shapes():
         assert first.read(name).tobytes() == second.read(name).tobytes(), name
@@ -113,11 +115,10 @@ class TestTheSameAsOnADisk:
         found, expected = on_a_store / name, inputs / name
         assert programs.names_below(found) == programs.names_below(expected)
         programs.assert_same_bytes(found, expected, *names[name])
-        weights = ["back/{name}/model.weights.h5", "tuned/{name}/model.weights.h5"]
+        for path in (f"{run}/{name}/model.safetensors" for run in ("back", "tuned")):
+            programs.assert_same_bytes(on_a_store, inputs, path)
         if name == "keras_hub":
-            weights.append("{name}/model.weights.h5")
-        for path in (path.format(name=name) for path in weights):
-            assert_same_weights(on_a_store / path, inputs / path)
+            assert_same_weights(found, expected)
 
     def test_what_verbs_write(self, on_a_store, inputs):
         programs.assert_same_bytes(

@@ -68,7 +68,7 @@ def test_an_outage_while_two_workers_train(
     store_front.fail(11, *programs.FAULTS)
     on_a_store = ("gs://bert-bucket/shared/run", config, examples, store_front.training)
     with workers(*on_a_store, tmp_path) as check_running:
-        while not (run / "checkpoints/step-0000000100.npz").exists():
+        while not (run / "checkpoints/step-0000000100.safetensors").exists():
             check_running()
             time.sleep(0.01)
         store_front.fail(1, "down")
@@ -78,5 +78,5 @@ def test_an_outage_while_two_workers_train(
     with workers(disk, config, tiny_examples, {}, tmp_path):
         pass
     for step in (300, 400):
-        name = f"checkpoints/step-{step:010}.npz"
+        name = f"checkpoints/step-{step:010}.safetensors"
         programs.assert_same_arrays(run / name, disk / name)

@@ -46,21 +46,6 @@ class WeightsFile:
                     "floating-point numbers; quantized models are not read"
                 )
 
-    def layer_names(self, name: str) -> tuple[str, ...]:
-        """Returns the names of the layers that lead to an array, without the model's.
-
-        Keras stores the names as attributes. An array's own name, such as
-        `layers/dense_1/vars/0`, comes from the attributes and classes of these layers.
-        """
-        *parents, _, _ = name.split("/")
-        with _errors_of(self._path):
-            places = ("/".join(parents[:end]) for end in range(1, len(parents) + 1))
-            # A list of layers has no name.
-            groups = [self._file.get(f"{place}/vars") for place in places]
-            return tuple(
-                str(group.attrs["name"]) for group in groups if group is not None
-            )
-
 
 def _is_bfloat16(dataset: h5py.Dataset) -> bool:
     # HDF5 lacks the type: Keras writes two opaque bytes and an attribute with the name.

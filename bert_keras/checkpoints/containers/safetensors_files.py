@@ -1,22 +1,24 @@
 """Tensors in safetensors files: a single file, or shards with an index.
 
-The safetensors package only validates files: it checks lengths and offsets of a header
-against the size of the file before any memory is allocated. Its reader maps the file,
-which then counts as memory of the process. Its writer needs all tensors in memory at
-once and makes files that only their owner may read.
+The safetensors package is not used. Its reader maps a file of the local disk, which
+then counts as memory of the process, and reads nothing from a store; its writer needs
+all tensors in memory at once. Our own files also have hashes, in the metadata of their
+headers, so that damage is noticed. The module needs no TensorFlow.
 """
 
 import contextlib
+import hashlib
 import json
 import math
+import os
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import ml_dtypes
 import numpy as np
-import safetensors
+import pydantic
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, one_line
@@ -25,19 +27,139 @@ NAME = "model.safetensors"
 INDEX_NAME = "model.safetensors.index.json"
 
 _FLOATS = {
-    "F64": np.dtype("<f8"),
-    "F32": np.dtype("<f4"),
-    "F16": np.dtype("<f2"),
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
+_DTYPES = _FLOATS | {
+    "I64": np.dtype(np.int64),
+    "I32": np.dtype(np.int32),
+    "U32": np.dtype(np.uint32),
+    "U8": np.dtype(np.uint8),
+    "BOOL": np.dtype(np.bool_),
+}
+_CODES = {dtype: code for code, dtype in _DTYPES.items()}
+
+# The limit of the safetensors package. Ours have less than 1 MB.
+_MAX_HEADER_BYTES = 100_000_000
+
+# Keys of the metadata, and what stands in the place of a hash until it is known.
+_HEADER_HASH, _TENSOR_HASH = "sha256 of header", "sha256 of {}"
+_NO_HASH = "0" * 64
 
 
-class _Tensor(NamedTuple):
-    path: Path
-    dtype: str
+class DamagedFile(InputError):
+    """A file that is truncated, damaged, or not safetensors. A disk or network that
+    does not answer is another `InputError`: the file may be intact."""
+
+
+class Layout(NamedTuple):
+    dtype: np.dtype | str
+    """The name in the file if NumPy has no such type."""
     shape: tuple[int, ...]
-    begin: int
-    """Offset of its first byte in the file."""
+
+
+class _Entry(pydantic.BaseModel):
+    dtype: str
+    shape: tuple[pydantic.NonNegativeInt, ...]
+    data_offsets: tuple[pydantic.NonNegativeInt, pydantic.NonNegativeInt]
+
+
+class _Header(pydantic.BaseModel, extra="allow"):
+    metadata: dict[str, str] = pydantic.Field({}, alias="__metadata__")
+    __pydantic_extra__: dict[str, _Entry]
+
+
+class SafetensorsFile:
+    """A `weights.Source` of the tensors of one file, read on demand.
+
+    The header's claims are compared with the file's size before memory is allocated.
+    If the file has hashes, those of the header and of each tensor are verified.
+
+    Args:
+        needs_hashes: whether a file without hashes counts as damaged.
+    """
+
+    def __init__(self, path: str | Path, *, needs_hashes: bool = False):
+        self.path = path
+        with _errors_of(path):
+            self._file = files.open_to_read(path)
+            weakref.finalize(self, self._file.close)
+            header, self._data_begin = _read_header(self._file)
+            if needs_hashes and _HEADER_HASH not in header.metadata:
+                raise ValueError("it has no hashes")
+        self.metadata = header.metadata
+        self._entries = header.__pydantic_extra__
+        self.layouts = {
+            name: Layout(_DTYPES.get(entry.dtype, entry.dtype), entry.shape)
+            for name, entry in self._entries.items()
+        }
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        return {name: layout.shape for name, layout in self.layouts.items()}
+
+    def read(self, name: str) -> np.ndarray:
+        dtype, shape = self.layouts[name]
+        begin, end = self._entries[name].data_offsets
+        with _errors_of(self.path):
+            self._file.seek(self._data_begin + begin)
+            data = self._file.read(end - begin)
+            if len(data) < end - begin:
+                raise ValueError("it was truncated while it was being read")
+            expected = self.metadata.get(_TENSOR_HASH.format(name))
+            if expected is not None and hashlib.sha256(data).hexdigest() != expected:
+                raise ValueError(f"the hash of {name!r} differs")
+        return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _read_header(file: BinaryIO) -> tuple[_Header, int]:
+    """Returns a header whose tensors fill the rest of the file exactly, as the format
+    demands, and the offset of their first byte."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    num_bytes = int.from_bytes(file.read(8), "little")
+    if size < 8 or num_bytes > min(size - 8, _MAX_HEADER_BYTES):
+        raise ValueError(f"claims a header of {num_bytes} bytes in a file of {size}")
+    text = file.read(num_bytes)
+    header = _Header.model_validate_json(text, strict=True)
+    expected = header.metadata.get(_HEADER_HASH)
+    if expected is not None:
+        text = text.replace(expected.encode(), _NO_HASH.encode(), 1)
+        if hashlib.sha256(text).hexdigest() != expected:
+            raise ValueError("the hash of its header differs")
+    end = 0
+    entries = header.__pydantic_extra__.items()
+    for name, entry in sorted(entries, key=lambda item: item[1].data_offsets):
+        previous_end, (begin, end) = end, entry.data_offsets
+        claimed = end - begin
+        if entry.dtype in _DTYPES:
+            claimed = math.prod(entry.shape) * _DTYPES[entry.dtype].itemsize
+        if begin != previous_end or end - begin != claimed:
+            raise ValueError(
+                f"{name!r}: {entry.dtype} of the shape {entry.shape} do not fill the "
+                f"bytes from {previous_end} to {end}"
+            )
+    if end != size - 8 - num_bytes:
+        raise ValueError(f"claims {8 + num_bytes + end} bytes in a file of {size}")
+    return header, 8 + num_bytes
+
+
+@contextlib.contextmanager
+def _errors_of(path: str | Path) -> Iterator[None]:
+    try:
+        yield
+    except InputError:
+        raise
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read: {error.strerror}; run the same command again "
+            "when it can be"
+        ) from None
+    except ValueError as error:
+        raise DamagedFile(
+            f"{path}: cannot be read as safetensors: {one_line(error)}"
+        ) from None
 
 
 class SafetensorsFiles:
@@ -46,10 +168,8 @@ class SafetensorsFiles:
     def __init__(self, directory: Path):
         self.path = directory / NAME
         """The file, or the index of its shards, for errors."""
-        self._tensors: dict[str, _Tensor] = {}
-        # Copies of a store's files live as long as this object.
-        self._copies = contextlib.ExitStack()
-        weakref.finalize(self, self._copies.close)
+        self._files: dict[str, SafetensorsFile] = {}
+        """For each tensor, the file that holds it."""
         if self.path.is_file():
             self._open(self.path)
         else:
@@ -72,7 +192,7 @@ class SafetensorsFiles:
                 )
         for name in sorted(set(weight_map.values())):
             self._open(directory / name)
-        if missing := sorted(weight_map.keys() - self._tensors.keys()):
+        if missing := sorted(weight_map.keys() - self._files.keys()):
             raise InputError(
                 f"{self.path}: names {len(missing)} tensors that no shard holds, such "
                 f"as {missing[0]!r}"
@@ -81,86 +201,88 @@ class SafetensorsFiles:
     def _open(self, path: Path) -> None:
         if not path.is_file():
             raise InputError(f"{path}: missing; {self.path.name} names it: download it")
-        try:
-            copy = self._copies.enter_context(files.local_copy(path))
-            with safetensors.safe_open(copy, framework="numpy"):
-                tensors = _read_header(copy)
-        except (safetensors.SafetensorError, OSError) as error:
-            reason = one_line(error)
-            raise InputError(
-                f"{path}: cannot be read as safetensors: {reason}"
-            ) from None
-        if twice := sorted(tensors.keys() & self._tensors.keys()):
+        file = SafetensorsFile(path)
+        if twice := sorted(file.layouts.keys() & self._files.keys()):
             raise InputError(f"{path}: {twice[0]!r} is in another shard too")
-        self._tensors |= tensors
+        self._files |= dict.fromkeys(file.layouts, file)
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return {name: tensor.shape for name, tensor in self._tensors.items()}
+        return {name: file.layouts[name].shape for name, file in self._files.items()}
 
     def read(self, name: str) -> np.ndarray:
-        path, dtype, shape, begin = self._tensors[name]
-        try:
-            values = np.fromfile(
-                path, _FLOATS[dtype], count=math.prod(shape), offset=begin
-            )
-            return values.reshape(shape)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path}: changed while it was read: {error}") from None
+        return self._files[name].read(name)
 
     def dtypes(self, names: Iterable[str]) -> set[str]:
         names_of_dtypes = set()
         for name in names:
-            dtype = self._tensors[name].dtype
-            if dtype not in _FLOATS:
+            dtype = self._files[name].layouts[name].dtype
+            if dtype not in _FLOATS.values():
                 raise InputError(
-                    f"{self.path}: {name!r} holds {dtype}, expected one of "
-                    f"{', '.join(_FLOATS)}: quantized models are not read"
+                    f"{self.path}: {name!r} holds {_CODES.get(dtype, dtype)}, expected "
+                    f"one of {', '.join(_FLOATS)}: quantized models are not read"
                 )
-            names_of_dtypes.add(_FLOATS[dtype].name)
+            names_of_dtypes.add(str(dtype))
         return names_of_dtypes
 
 
-def _read_header(path: Path) -> dict[str, _Tensor]:
-    with open(path, "rb") as file:
-        num_bytes = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(num_bytes))
-    header.pop("__metadata__", None)
-    return {
-        name: _Tensor(
-            path=path,
-            dtype=entry["dtype"],
-            shape=tuple(entry["shape"]),
-            begin=8 + num_bytes + entry["data_offsets"][0],
-        )
-        for name, entry in header.items()
-    }
-
-
 def write(
-    path: Path,
-    shapes: Mapping[str, tuple[int, ...]],
+    path: str | Path,
+    layouts: Mapping[str, Layout],
     tensors: Iterable[tuple[str, np.ndarray]],
+    *,
+    has_hashes: bool,
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Writes float32 tensors, in the order of `shapes` and consumed one by one, to a
-    file, whole or not at all."""
+    """Writes tensors, in the order of `layouts` and consumed one by one, to a file,
+    whole or not at all. Equal tensors give equal bytes. Afterwards the file survives a
+    power failure."""
+    hashes = {}
+    if has_hashes:
+        hashes = {_TENSOR_HASH.format(name): _NO_HASH for name in layouts}
+        hashes[_HEADER_HASH] = _NO_HASH
+    # PyTorch's reader and others require the format.
+    metadata = {"format": "pt", **(metadata or {})}
     with files.open_atomically(path) as file:
-        file.write(_header(shapes))
-        for expected, (name, array) in zip(shapes.items(), tensors, strict=True):
-            if (name, array.shape) != expected:
-                raise ValueError(f"expected {expected}, got {(name, array.shape)}")
-            # Bytes in the file are in C order and little-endian.
-            file.write(np.ascontiguousarray(array, "<f4").data)
+        file.write(_header(layouts, metadata | hashes))
+        for expected, (name, array) in zip(layouts.items(), tensors, strict=True):
+            if (name, Layout(array.dtype, array.shape)) != expected:
+                raise ValueError(f"expected {expected}, got {name}: {array!r:.80}")
+            # Bytes in the file are in C order and, as here, little-endian.
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+            file.write(data)
+            if has_hashes:
+                digest = hashlib.sha256(data).hexdigest()
+                hashes[_TENSOR_HASH.format(name)] = digest
+        if has_hashes:
+            header = _header(layouts, metadata | hashes)
+            hashes[_HEADER_HASH] = hashlib.sha256(header[8:]).hexdigest()
+            file.seek(0)
+            file.write(_header(layouts, metadata | hashes))
+    if not files.is_remote(path):
+        _sync_directory(Path(path).parent)
 
 
-def _header(shapes: Mapping[str, tuple[int, ...]]) -> bytes:
-    # PyTorch's reader and others require it.
-    values: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+def _header(layouts: Mapping[str, Layout], metadata: Mapping[str, str]) -> bytes:
+    values: dict[str, Any] = {"__metadata__": metadata}
     end = 0
-    for name, shape in shapes.items():
-        begin, end = end, end + 4 * math.prod(shape)
-        offsets = [begin, end]
-        values[name] = {"dtype": "F32", "shape": shape, "data_offsets": offsets}
+    for name, (dtype, shape) in layouts.items():
+        begin, end = end, end + math.prod(shape) * np.dtype(dtype).itemsize
+        values[name] = {
+            "dtype": _CODES[np.dtype(dtype)],
+            "shape": shape,
+            "data_offsets": [begin, end],
+        }
     text = json.dumps(values, separators=(",", ":")).encode()
     # Padded, so that the numbers begin at a multiple of eight and can be mapped.
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        # Some network file systems do not support it.
+        with contextlib.suppress(OSError):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -26,8 +26,8 @@ def read_config(directory: Path) -> architecture.BertConfig:
     path = directory / CONFIG_NAME
     if not path.is_file():
         raise InputError(
-            f"{path}: missing; copy the {CONFIG_NAME} and {VOCABULARY_NAME} of the "
-            "release that the checkpoint was trained from to here"
+            f"{path}: missing: copy {CONFIG_NAME} and {VOCABULARY_NAME} from the "
+            "checkpoint's release into this directory"
         )
     bert_config = loading.read_bert_config(path)
     ours = {theirs: ours for ours, theirs in ACTIVATIONS.items()}

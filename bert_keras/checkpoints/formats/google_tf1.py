@@ -7,7 +7,6 @@ scorer of endings of other scripts: it is read as a classification, and with a s
 output as a regression.
 """
 
-import logging
 from collections.abc import Collection
 from pathlib import Path
 
@@ -17,8 +16,6 @@ from bert_keras.checkpoints.formats import companions
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import architecture, tasks
 from bert_keras.kinds import registry
-
-logger = logging.getLogger(__name__)
 
 ACTIVATIONS = companions.ACTIVATIONS
 
@@ -131,17 +128,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     kind = checkpoint.task.kind
     companions.write(checkpoint, directory)
     rows = _rows(kind, checkpoint.bert_config)
-    named = _kind({row.theirs for row in rows})
-    read_back = registry.numbered_task(named, checkpoint.task.num_labels).kind
-    if read_back != kind and registry.find(kind).names.heads:
-        logger.warning(
-            "%s: the format does not name the task of a head: this one, for %s, is "
-            "read back as one for %s",
-            directory,
-            kind,
-            read_back,
-        )
     tensors = weights.write_rows(rows, checkpoint.arrays, checkpoint.bert_config)
     tensor_bundle.write(directory / NAME, dict(tensors))
     reason = f"not part of Google's checkpoints for {kind}"
-    return weights.without_place(checkpoint, rows, reason)
+    return weights.left_out(checkpoint, rows, reason)

@@ -22,6 +22,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
 from bert_keras.core.settings.architecture import BertConfig
 from bert_keras.kinds import registry
+from bert_keras.model import weight_shapes
 
 logger = logging.getLogger(__name__)
 
@@ -211,20 +212,21 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     _write_tensors(checkpoint, rows, directory / safetensors_files.NAME)
     values = hugging_face_config.to_theirs(checkpoint, architecture)
     files.write_json(directory / hugging_face_config.NAME, values)
-    return weights.without_place(
-        checkpoint, rows, f"a {architecture} has no such weight"
-    )
+    return weights.left_out(checkpoint, rows, f"a {architecture} has no such weight")
 
 
 def _write_tensors(
     checkpoint: weights.Checkpoint, rows: Iterable[weights.Row], path: Path
 ) -> None:
     bert_config = checkpoint.bert_config
-    our_shapes = weights.all_shapes(bert_config, checkpoint.task)
-    shapes = {
-        row.theirs: weights.their_shape(row, our_shapes[row.ours], bert_config)
+    our_shapes = weight_shapes.all_shapes(bert_config, checkpoint.task)
+    layouts = {
+        row.theirs: safetensors_files.Layout(
+            np.dtype(np.float32),
+            weights.their_shape(row, our_shapes[row.ours], bert_config),
+        )
         for row in rows
         if row.ours in checkpoint.arrays
     }
     tensors = weights.write_rows(rows, checkpoint.arrays, bert_config)
-    safetensors_files.write(path, shapes, tensors)
+    safetensors_files.write(path, layouts, tensors, has_hashes=False)

@@ -63,7 +63,8 @@ _ONLY_VALUES: dict[str, Any] = {
     "pruned_heads": {},
     "quantization_config": None,
 }
-"""Values that a BERT must have; any other one makes it another function."""
+"""Config values that our network implements. Any other value would compute something
+else and is refused."""
 
 # Ours is 1e-12. With 1e-8 the outputs of a trained model of 6 layers and 384 units move
 # by 3e-6, with 1e-7 by 2e-5, and with 1e-5 by 2e-3.
@@ -174,17 +175,22 @@ def _read_labels(
         return tuple(f"LABEL_{i}" for i in range(num_labels))
     if isinstance(id2label, dict):
         numbers = [str(i) for i in range(len(id2label))]
-        if numbers and id2label.keys() == set(numbers):
+        is_named = all(type(label) in (str, int) for label in id2label.values())
+        if numbers and is_named and id2label.keys() == set(numbers):
             return tuple(str(id2label[number]) for number in numbers)
     raise InputError(
-        f'{path}: expected "id2label" from "0", "1" and so on to the names of labels'
+        f'{path}: expected "id2label" from "0", "1" and so on to the names of labels, '
+        "each a string or a whole number"
     )
 
 
 def choose_architecture(checkpoint: weights.Checkpoint) -> str:
     architecture = registry.find(checkpoint.task.kind).names.hugging_face
     if architecture is None:
-        raise InputError(f"transformers has no class for {checkpoint.task.kind}")
+        raise InputError(
+            f"transformers has no class for {checkpoint.task.kind}: `convert --to "
+            "native` or `export` keep this model"
+        )
     if architecture != "BertForPreTraining":
         return architecture
     has_masked_lm, has_pooler, has_next_sentence = (

@@ -7,7 +7,9 @@ original BERT's is refused, not approximated. A tokenizer that is read may still
 not know words of 101 to 200 characters; ours, like the original, does not. Our written
 tokenizers do not either, except for special tokens, which others expect in a text. Of
 single characters 809 of 1,112,064 differ, 369 in cased text: punctuation and marks that
-are new since Unicode 8 or since 14, Python's, and ideographs of extension E.
+are new since Unicode 8 or since 14, Python's, and ideographs of extension E. In
+lower-cased text, a capital sigma at the end of a word is a final one here, and not
+there.
 """
 
 import logging

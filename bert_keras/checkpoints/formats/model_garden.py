@@ -358,7 +358,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     with tensor_bundle.errors_of_writing(directory / NAME):
         _compose(_heads(kind), parts).save(str(directory / NAME))
     reason = f"Model Garden has no place for it in a {kind} checkpoint"
-    return weights.without_place(checkpoint, rows, reason)
+    return weights.left_out(checkpoint, rows, reason)
 
 
 def _compose(heads: Mapping[str, str], parts: dict[str, Any]) -> tf.train.Checkpoint:

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints.containers import npz_files
+from bert_keras.checkpoints.containers import safetensors_files
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.data import features
@@ -56,7 +56,7 @@ def compute(
     if its `facts`, everything that the logits depend on, differ.
     """
     text = json.dumps(facts, sort_keys=True, default=str)
-    key = np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8)
+    key = hashlib.sha256(text.encode()).hexdigest()
     logits = _read_logits(path, key)
     # The devices of all processes compute together, or none does.
     is_everywhere = not replicas.differing(strategy, {"found": logits is not None})
@@ -68,26 +68,34 @@ def compute(
     logits = predict(inputs, title="the teacher answers")
     check_finite(logits)
     if path is not None and is_chief:
-        npz_files.write_arrays(path, [("key", key), ("logits", logits)])
+        layout = safetensors_files.Layout(logits.dtype, logits.shape)
+        safetensors_files.write(
+            path,
+            {"logits": layout},
+            [("logits", logits)],
+            has_hashes=True,
+            metadata={"key": key},
+        )
     return logits
 
 
-def _read_logits(path: str | Path | None, key: np.ndarray) -> np.ndarray | None:
+def _read_logits(path: str | Path | None, key: str) -> np.ndarray | None:
     if path is None or not files.path(path).exists():
         return None
     try:
-        arrays = npz_files.read_arrays(path, ("key", "logits"))
-    except npz_files.UnreadableArchive:
+        file = safetensors_files.SafetensorsFile(path, needs_hashes=True)
+        logits = file.read("logits")
+    except (safetensors_files.DamagedFile, KeyError):
         raise InputError(
             f"{path}: no whole file of answers: delete it, or give --answers another "
             "name"
         ) from None
-    if not np.array_equal(arrays["key"], key):
+    if file.metadata.get("key") != key:
         raise InputError(
             f"{path}: answers of another teacher, to other texts or with other "
             "settings of inputs: give --answers another name"
         )
-    return arrays["logits"]
+    return logits
 
 
 def check_finite(logits: np.ndarray) -> None:

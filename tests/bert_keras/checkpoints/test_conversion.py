@@ -4,12 +4,11 @@ import re
 import shutil
 import typing
 
-import h5py
 import numpy as np
 import pytest
+import safetensors.numpy
 
-from bert_keras.checkpoints import conversion, native
-from bert_keras.checkpoints.containers import npz_files
+from bert_keras.checkpoints import conversion, native, training_state
 from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import choices, tasks
@@ -178,8 +177,10 @@ def test_full_sentences_train_no_next_sentence_head(
     if state is not None:
         (directory / "checkpoints").mkdir()
         name = f"{state}/bert_pretrainer/next_sentence_head/classifier/bias"
-        npz_files.write_arrays(
-            directory / "checkpoints/step-0000000002.npz", [(name, np.zeros(2, "f4"))]
+        training_state.save_state(
+            directory / "checkpoints/step-0000000002.safetensors",
+            {name: np.zeros(2, "f4")},
+            facts=training_state.Facts(step=2),
         )
     names = set(conversion.read(directory).arrays)
     assert "masked_lm_head/output_bias" in names
@@ -316,11 +317,12 @@ def test_checkpoints_that_cannot_be_converted(changes, message, tmp_path):
 def test_what_is_no_checkpoint(run_dir, tmp_path):
     with pytest.raises(InputError, match="no known checkpoint format; expected"):
         conversion.read(tmp_path)
-    with pytest.raises(InputError, match="no such directory"):
-        conversion.read(tmp_path / "no" / "where")
+    for name in ("nowhere", "no/where"):
+        with pytest.raises(InputError, match=f"{name}: does not exist$"):
+            conversion.read(tmp_path / name)
     directory = run_dir()
     HUGGING_FACE.write(make_checkpoint(), directory)
-    message = "holds checkpoints of native and hugging_face: put"
+    message = "contains checkpoints in 2 formats, native and hugging_face: move"
     with pytest.raises(InputError, match=message):
         conversion.read(directory)
 
@@ -328,9 +330,9 @@ def test_what_is_no_checkpoint(run_dir, tmp_path):
 @pytest.mark.parametrize("part", [0, 0.3, 0.9])
 def test_cut_weights_of_a_run(run_dir, part):
     directory = run_dir()
-    path = directory / "model.weights.h5"
+    path = directory / "model.safetensors"
     path.write_bytes(path.read_bytes()[: int(part * path.stat().st_size)])
-    with pytest.raises(InputError, match=r"weights\.h5: cannot be read as HDF5"):
+    with pytest.raises(InputError, match="cannot be read as safetensors"):
         conversion.read(directory)
 
 
@@ -369,23 +371,25 @@ def test_cut_weights_of_a_run(run_dir, part):
 def test_files_of_a_run_that_do_not_fit(run_dir, name, changes, message):
     directory = run_dir()
     if name is None:
-        with h5py.File(directory / "model.weights.h5", "r+") as file:
-            del file["encoder/layers/dense/vars/1"]
+        path = directory / "model.safetensors"
+        arrays = safetensors.numpy.load_file(path)
+        del arrays["encoder/pooler/bias"]
+        safetensors.numpy.save_file(arrays, path)
     else:
         path = directory / name
         path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-    with pytest.raises(InputError, match=f"model.weights.h5: {message}"):
+    with pytest.raises(InputError, match=f"model.safetensors: {message}"):
         conversion.read(directory)
 
 
 def test_a_checkpoint_of_a_run_is_a_model_too(pretrained_run, tmp_path):
     final = conversion.read(pretrained_run)
-    checkpoint = pretrained_run / "checkpoints/step-0000000012.npz"
+    checkpoint = pretrained_run / "checkpoints/step-0000000012.safetensors"
     last = conversion.read(checkpoint)
     assert last.task == final.task
     making.assert_same_arrays(last.arrays, final.arrays)
     with pytest.raises(
-        InputError, match="12.npz: needs .* leave it in RUN/checkpoints"
+        InputError, match="12.safetensors: needs .* leave it in RUN/checkpoints"
     ):
         conversion.read(shutil.copy(checkpoint, tmp_path))
     unfinished = shutil.copytree(pretrained_run, tmp_path / "unfinished")

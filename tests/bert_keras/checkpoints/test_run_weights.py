@@ -55,9 +55,9 @@ def test_weights_come_back_and_the_run_is_finished(run):
 def test_an_unfinished_run_names_its_best_checkpoint(run):
     with pytest.raises(InputError, match="the run is not finished.*to resume it$"):
         read(run)
-    path = run.directory / "checkpoints" / "step-0000000007.npz"
+    path = run.directory / "checkpoints" / "step-0000000007.safetensors"
     path.parent.mkdir()
-    training_state.save_state(path, {}, facts=training_state.Facts(score=2.0))
+    training_state.save_state(path, {}, facts=training_state.Facts(step=7, score=2.0))
     # That of a fine-tuning is read by its own command only.
     with pytest.raises(InputError, match="the run is not finished.*to resume it$"):
         read(run)
@@ -73,5 +73,5 @@ def test_weights_of_another_model_are_refused(run):
     wider = BERT_CONFIG.model_copy(update={"hidden_size": 16})
     run_weights.finish_run(run, registry.build_network(wider, TASK), {})
     network = registry.build_network(BERT_CONFIG, TASK)
-    with pytest.raises(InputError, match=r"weights\.h5: not the weights of this mod"):
+    with pytest.raises(InputError, match="not the weights of this model: tensor"):
         run_weights.load_weights(run, network)

@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 
 from bert_keras.checkpoints import conversion, native, starting_point, weights
@@ -67,9 +68,8 @@ def assert_near(found, wanted, *, atol):
 
 
 def state_of(run):
-    newest = sorted((run / "checkpoints").glob("*.npz"))[-1]
-    with np.load(newest) as arrays:
-        return {name: arrays[name] for name in arrays.files}
+    newest = sorted((run / "checkpoints").glob("*.safetensors"))[-1]
+    return safetensors.numpy.load_file(newest)
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,11 @@ def test_its_configuration_finds_the_same_run(source, continued, tiny_examples, 
 def broken_off(run, copy):
     """A copy of a run as it would be if it had been killed after its third step."""
     shutil.copytree(run, copy)
-    for name in ("results.json", "model.weights.h5", "checkpoints/step-0000000006.npz"):
+    for name in (
+        "results.json",
+        "model.safetensors",
+        "checkpoints/step-0000000006.safetensors",
+    ):
         (copy / name).unlink()
     return copy
 

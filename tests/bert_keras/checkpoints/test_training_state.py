@@ -1,12 +1,12 @@
 import contextlib
 import errno
+import io
 import json
 import logging
 import math
 import os
 import re
 import threading
-import zipfile
 from concurrent import futures
 
 import keras
@@ -15,8 +15,9 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.checkpoints import training_state
-from bert_keras.checkpoints.containers import npz_files
+from bert_keras.checkpoints.containers import safetensors_files
 from bert_keras.checkpoints.training_state import Facts
+from bert_keras.core import files
 from bert_keras.core.errors import InputError
 
 
@@ -86,10 +87,10 @@ class TestOneFile:
         saved = state(7)
         saved["weights/kernel"].assign(odd)
         saved["optimizer/iteration"].assign(2**53 + 1)
-        facts = Facts(score=0.1, scores_since=90, is_interim=True)
-        training_state.save_state(tmp_path / "s.npz", saved, facts=facts)
+        facts = Facts(step=7, score=0.1, scores_since=90, is_interim=True)
+        training_state.save_state(tmp_path / "s.safetensors", saved, facts=facts)
         restored = state()
-        found = training_state.restore_state(tmp_path / "s.npz", restored)
+        found = training_state.restore_state(tmp_path / "s.safetensors", restored)
         assert found == facts
         assert_same_bits(values(restored), values(saved))
 
@@ -98,13 +99,13 @@ class TestOneFile:
         mirrored = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
         with mirrored.scope():
             on_two, inside, outside = state(5), state(), state()
-        training_state.save_state(tmp_path / "two.npz", on_two)
+        training_state.save_state(tmp_path / "two.safetensors", on_two)
         on_one = state()
-        training_state.restore_state(tmp_path / "two.npz", on_one)
+        training_state.restore_state(tmp_path / "two.safetensors", on_one)
         assert_same_bits(values(on_one), values(on_two))
-        training_state.restore_state(tmp_path / "two.npz", outside)
+        training_state.restore_state(tmp_path / "two.safetensors", outside)
         with mirrored.scope():
-            training_state.restore_state(tmp_path / "two.npz", inside)
+            training_state.restore_state(tmp_path / "two.safetensors", inside)
         for name, value in values(on_one).items():
             for variables in (inside, outside):
                 copies = mirrored.experimental_local_results(variables[name].value)
@@ -113,7 +114,7 @@ class TestOneFile:
                     np.testing.assert_array_equal(copy, value)
 
     def test_another_model_names_the_first_ten_differences(self, tmp_path):
-        path = tmp_path / "s.npz"
+        path = tmp_path / "s.safetensors"
         old = {f"w{n:02}": np.zeros(n) for n in range(12)}
         training_state.save_state(path, old | {"a": np.float32([1]), "b": np.zeros(2)})
         new = {f"w{n:02}": np.zeros(n + 1) for n in range(12)}
@@ -134,11 +135,11 @@ class TestOneFile:
             "w06: (6,) in the file, (7,) here; "
             "give the configuration that it was made with, or another directory"
         )
-        assert not isinstance(raised.value, npz_files.UnreadableArchive)
+        assert not isinstance(raised.value, safetensors_files.DamagedFile)
 
     @pytest.mark.parametrize("place", ["first", "last"])
     def test_damage_changes_nothing(self, tmp_path, place):
-        path = tmp_path / "s.npz"
+        path = tmp_path / "s.safetensors"
         training_state.save_state(path, state(7))
         data = bytearray(path.read_bytes())
         # Of an array that is read before others, and of one that is read after them.
@@ -147,29 +148,28 @@ class TestOneFile:
         path.write_bytes(data)
         variables = state(1)
         with pytest.raises(
-            npz_files.UnreadableArchive, match="s.npz: cannot be read as a"
+            safetensors_files.DamagedFile, match="s.safetensors: cannot be read as sa"
         ):
             training_state.restore_state(path, variables)
         assert_same_bits(values(variables), values(state(1)))
 
     def test_damage_is_not_taken_for_another_model(self, tmp_path):
-        path = tmp_path / "s.npz"
-        # Large enough for the header to be read without the data.
-        variables = {"w": keras.Variable(np.ones(10**5, np.float32))}
+        path = tmp_path / "s.safetensors"
+        variables = {"w": keras.Variable(np.ones(10, np.float32))}
         training_state.save_state(path, variables)
         data = path.read_bytes()
-        assert data.count(b"'descr': '<f4'") == 1
-        path.write_bytes(data.replace(b"'descr': '<f4'", b"'descr': '<i4'"))
+        assert data.count(b'"F32"') == 1
+        path.write_bytes(data.replace(b'"F32"', b'"I32"'))
         with pytest.raises(
-            npz_files.UnreadableArchive, match="bad checksum of 'w.npy'"
+            safetensors_files.DamagedFile, match="the hash of its header differs"
         ):
             training_state.restore_state(path, variables)
 
     def test_a_disk_that_does_not_let_us_write(self, tmp_path):
-        (tmp_path / "s.npz").mkdir()
+        (tmp_path / "s.safetensors").mkdir()
         with pytest.raises(InputError, match="cannot be written: Is a directory"):
-            training_state.save_state(tmp_path / "s.npz", state())
-        assert [p.name for p in tmp_path.iterdir()] == ["s.npz"]
+            training_state.save_state(tmp_path / "s.safetensors", state())
+        assert [p.name for p in tmp_path.iterdir()] == ["s.safetensors"]
 
 
 # Step and evaluation loss of each checkpoint, and what is there after it with 2 newest
@@ -202,11 +202,11 @@ class TestWhatIsKept:
         found = []
         for step, score in SAVES:
             path = checkpoints.save(step, state(step), score=score)
-            assert path.name == f"step-{step:010}.npz"
+            assert path.name == f"step-{step:010}.safetensors"
             found.append(steps(checkpoints))
         assert found == KEPT
         assert checkpoints.paths()[-1] == path
-        assert checkpoints.best().name == "step-0000000025.npz"
+        assert checkpoints.best().name == "step-0000000025.safetensors"
 
     def test_some_steps_in_any_case(self, tmp_path):
         checkpoints = opened(tmp_path, keep=1, keep_best=0, always=[10, 12])
@@ -234,7 +234,7 @@ class TestWhatIsKept:
             assert checkpoints.has_score(step)
             found.append(steps(checkpoints))
         assert found == KEPT
-        assert checkpoints.best().name == "step-0000000025.npz"
+        assert checkpoints.best().name == "step-0000000025.safetensors"
         scores = json.loads((tmp_path / "scores.json").read_text())
         assert scores == {"25": 1.9, "30": 1.9, "35": None}
 
@@ -243,7 +243,7 @@ class TestWhatIsKept:
         for step in (5, 10):
             checkpoints.save(step, state(step))
             checkpoints.record_score(step, step)
-        path = tmp_path / "step-0000000010.npz"
+        path = tmp_path / "step-0000000010.safetensors"
         path.write_bytes(path.read_bytes()[:100])
         checkpoints = opened(tmp_path, keep=3)
         assert checkpoints.restore_latest(state()) == 5
@@ -257,7 +257,7 @@ class TestWhatIsKept:
         checkpoints = opened(tmp_path, keep=3)
         checkpoints.save(5, state(5))
         checkpoints.record_score(5, 1.0)
-        assert checkpoints.best().name == "step-0000000005.npz"
+        assert checkpoints.best().name == "step-0000000005.safetensors"
         (tmp_path / "scores.json").write_bytes(content)
         checkpoints = opened(tmp_path, keep=3)
         checkpoints.restore_latest(state())
@@ -296,9 +296,9 @@ class TestWhatIsKept:
         checkpoints = opened(tmp_path)
         for step, score in SAVES[:4]:
             checkpoints.save(step, state(step), score=score)
-        facts = Facts(score=1.9)
+        facts = Facts(step=25, score=1.9)
         training_state.save_state(
-            tmp_path / "step-0000000025.npz", state(25), facts=facts
+            tmp_path / "step-0000000025.safetensors", state(25), facts=facts
         )
         checkpoints = opened(tmp_path)
         assert steps(checkpoints) == [10, 15, 20, 25]
@@ -320,7 +320,7 @@ class TestWhatIsKept:
             checkpoints.save(step, state(step), score=score)
             found.append(steps(checkpoints))
         assert found == kept
-        assert opened(tmp_path).best().name == "step-0000000025.npz"
+        assert opened(tmp_path).best().name == "step-0000000025.safetensors"
 
 
 class TestWrittenInAThread:
@@ -333,13 +333,13 @@ class TestWrittenInAThread:
 
     def test_the_state_is_that_of_its_step(self, tmp_path, writer, monkeypatch):
         may_write = threading.Event()
-        write_arrays = npz_files.write_arrays
+        write = safetensors_files.write
 
-        def wait_and_write(*args):
+        def wait_and_write(*args, **options):
             assert may_write.wait(60)
-            write_arrays(*args)
+            write(*args, **options)
 
-        monkeypatch.setattr(npz_files, "write_arrays", wait_and_write)
+        monkeypatch.setattr(safetensors_files, "write", wait_and_write)
         checkpoints, variables = opened(tmp_path, writer=writer), state(5)
         checkpoints.save(5, variables)
         for name, value in state(6).items():
@@ -349,17 +349,21 @@ class TestWrittenInAThread:
         assert list(tmp_path.iterdir()) == []
         may_write.set()
         checkpoints.wait()
-        assert checkpoints.best().name == "step-0000000005.npz"
-        training_state.save_state(tmp_path / "expected.npz", state(5))
-        saved = (tmp_path / "step-0000000005.npz").read_bytes()
-        assert saved == (tmp_path / "expected.npz").read_bytes()
+        assert checkpoints.best().name == "step-0000000005.safetensors"
+        training_state.save_state(
+            tmp_path / "expected.safetensors",
+            state(5),
+            facts=Facts(step=5, score=math.nan),
+        )
+        saved = (tmp_path / "step-0000000005.safetensors").read_bytes()
+        assert saved == (tmp_path / "expected.safetensors").read_bytes()
 
     def test_what_could_not_be_written_is_told(self, tmp_path, writer, monkeypatch):
-        def refuse(*_):
+        def refuse(*_, **options):
             raise InputError("the disk is full")
 
         checkpoints = opened(tmp_path, writer=writer)
-        monkeypatch.setattr(npz_files, "write_arrays", refuse)
+        monkeypatch.setattr(safetensors_files, "write", refuse)
         checkpoints.save(5, state(5))
         futures.wait(checkpoints._unwritten)
         with pytest.raises(InputError, match="the disk is full"):
@@ -389,20 +393,22 @@ class TestTakenUp:
         warnings = [r.getMessage() for r in caplog.records if r.levelno > logging.INFO]
         assert len(warnings) == len(damaged)
         assert re.search(
-            r"step-0000000015.npz: cannot be read as a checkpoint: .+; trying the "
-            "checkpoint before it",
+            r"step-0000000015.safetensors: cannot be read as safetensors: .+; trying "
+            "the checkpoint before it",
             warnings[0],
         )
         assert steps(checkpoints) == [5, 10, 15]
 
     def test_a_damaged_one_is_not_met_again(self, checkpoints, tmp_path):
         self.damage(checkpoints, 15)
-        damaged = (tmp_path / "step-0000000015.npz").read_bytes()
+        damaged = (tmp_path / "step-0000000015.safetensors").read_bytes()
         checkpoints.restore_latest(state())
         checkpoints.save(12, state(12), is_interim=True)
         assert steps(checkpoints) == [5, 10, 12]
         assert opened(tmp_path).restore_latest(state()) == 12
-        assert (tmp_path / "step-0000000015.npz.damaged").read_bytes() == damaged
+        assert (
+            tmp_path / "step-0000000015.safetensors.damaged"
+        ).read_bytes() == damaged
 
     def test_a_damaged_one_is_kept_when_its_step_is_saved_again(
         self, checkpoints, tmp_path
@@ -410,22 +416,24 @@ class TestTakenUp:
         """Twice, as two runs may meet it."""
         for number in ("", "2"):
             self.damage(checkpoints, 15)
-            damaged = (tmp_path / "step-0000000015.npz").read_bytes()
+            damaged = (tmp_path / "step-0000000015.safetensors").read_bytes()
             resumed = opened(tmp_path, keep=3)
             assert resumed.restore_latest(state()) == 10
             resumed.save(15, state(15))
-            aside = tmp_path / f"step-0000000015.npz.damaged{number}"
+            aside = tmp_path / f"step-0000000015.safetensors.damaged{number}"
             assert aside.read_bytes() == damaged
             assert opened(tmp_path).restore_latest(state()) == 15
 
     def test_a_later_one_that_is_not_known_stops_the_run(self, checkpoints, tmp_path):
         """As if the disk had shown an empty directory, or another run had come."""
-        (tmp_path / "step-0000000015.npz").rename(tmp_path / "away")
+        (tmp_path / "step-0000000015.safetensors").rename(tmp_path / "away")
         resumed = opened(tmp_path, keep=3)
         assert resumed.restore_latest(state()) == 10
-        (tmp_path / "away").rename(tmp_path / "step-0000000015.npz")
+        (tmp_path / "away").rename(tmp_path / "step-0000000015.safetensors")
         before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-        with pytest.raises(InputError, match="15.npz: is newer than step 12, .*resume"):
+        with pytest.raises(
+            InputError, match="15.safetensors: is newer than step 12, .*resume"
+        ):
             resumed.save(12, state(12))
         assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
@@ -448,8 +456,21 @@ class TestTakenUp:
             with contextlib.suppress(OSError):
                 assert checkpoints.restore_latest(variables) == 15
 
+    def test_a_name_that_tells_another_step(self, checkpoints, tmp_path):
+        """Neither resumed, nor deleted, nor taken for the best one."""
+        path = tmp_path / "step-0000000015.safetensors"
+        renamed = path.rename(tmp_path / "step-0000000025.safetensors")
+        message = f"{renamed}: has the state after 15 steps, .* to {path.name}"
+        for use in (
+            lambda: opened(tmp_path).restore_latest(state()),
+            lambda: opened(tmp_path).best(),
+        ):
+            with pytest.raises(InputError, match=message):
+                use()
+        assert steps(checkpoints) == [5, 10, 25]
+
     def test_a_damaged_old_one_is_set_aside(self, checkpoints, tmp_path):
-        path = tmp_path / "step-0000000005.npz"
+        path = tmp_path / "step-0000000005.safetensors"
         damaged = path.read_bytes()[:100]
         path.write_bytes(damaged)
         reopened = opened(tmp_path, keep=3)
@@ -463,16 +484,23 @@ class TestTakenUp:
     ):
         """Neither when the newest is opened nor while it is read."""
 
-        def refuse(*_, **options):
-            raise OSError(number, os.strerror(number))
+        class Failing(io.FileIO):
+            num_reads: int
+
+            def read(self, size=-1):
+                Failing.num_reads -= 1
+                if Failing.num_reads < 0:
+                    raise OSError(number, os.strerror(number))
+                return super().read(size)
 
         kept = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-        for module, name in ((zipfile, "ZipFile"), (np.lib.format, "read_array")):
+        for num_reads in (0, 1, 2, 4):
             variables = state(1)
+            Failing.num_reads = num_reads
             with monkeypatch.context() as patch:
-                patch.setattr(module, name, refuse)
+                patch.setattr(files, "open_to_read", Failing)
                 with pytest.raises(
-                    InputError, match="15.npz: cannot be read: .* again"
+                    InputError, match="15.safetensors: cannot be read: .* again"
                 ):
                     checkpoints.restore_latest(variables)
             assert_same_bits(values(variables), values(state(1)))
@@ -493,8 +521,8 @@ class TestTakenUp:
         self.damage(checkpoints, 5, 10, 15)
         variables = state(1)
         message = (
-            f"{tmp_path}: none of its 3 checkpoints can be read: .*15.npz: cannot be "
-            "read as a checkpoint: .*; restore a copy, or delete them to start over"
+            f"{tmp_path}: none of its 3 checkpoints can be read: .*15.safetensors: "
+            "cannot be read as .*; restore a copy, or delete them to start over"
         )
         with pytest.raises(InputError, match=message):
             checkpoints.restore_latest(variables)
@@ -513,19 +541,25 @@ class TestTakenUp:
     def test_another_model_is_no_reason_to_go_back(self, checkpoints):
         other = {"weights/kernel": keras.Variable(np.zeros((3, 2)))}
         checkpoints.save(20, other)
-        with pytest.raises(InputError, match="20.npz: a checkpoint of another model"):
+        with pytest.raises(
+            InputError, match="20.safetensors: a checkpoint of another model"
+        ):
             checkpoints.restore_latest(state())
 
     def test_files_of_others_are_left_alone(self, checkpoints, tmp_path):
-        for name in ("step-latest.npz", "notes.txt", ".step-0000000020.npz.ab.tmp"):
+        for name in (
+            "step-latest.safetensors",
+            "notes.txt",
+            ".step-0000000020.safetensors.ab.tmp",
+        ):
             (tmp_path / name).write_text("mine")
         assert checkpoints.restore_latest(state()) == 15
         checkpoints.save(20, state(20))
         assert {p.name for p in tmp_path.iterdir()} == {
-            "step-0000000010.npz",
-            "step-0000000015.npz",
-            "step-0000000020.npz",
-            "step-latest.npz",
+            "step-0000000010.safetensors",
+            "step-0000000015.safetensors",
+            "step-0000000020.safetensors",
+            "step-latest.safetensors",
             "notes.txt",
         }
 
@@ -534,7 +568,7 @@ class TestTakenUp:
         variables = state()
         assert worker.restore_latest(variables) == 15
         assert_same_bits(values(variables), values(state(15)))
-        assert worker.save(20, state(20)) == tmp_path / "step-0000000020.npz"
+        assert worker.save(20, state(20)) == tmp_path / "step-0000000020.safetensors"
         assert steps(worker) == [5, 10, 15]
         assert opened(tmp_path / "missing", is_chief=False).restore_latest(state()) == 0
         assert not (tmp_path / "missing").exists()

@@ -122,18 +122,18 @@ def test_seeks(root):
 
 
 def test_local_copies_and_what_programs_write(root, tmp_path):
-    path = files.join(root, "model.weights.h5")
+    path = files.join(root, "model.safetensors")
     with files.written_whole(path) as local:
-        assert local.name == "model.weights.h5"
+        assert local.name == "model.safetensors"
         local.write_bytes(b"abc")
         assert not files.exists(path)
     with files.local_copy(path) as copy:
-        assert (copy.name, copy.read_bytes()) == ("model.weights.h5", b"abc")
+        assert (copy.name, copy.read_bytes()) == ("model.safetensors", b"abc")
     assert not copy.exists() and not local.exists()
     with files.added_to(root) as local:
         (local / "b").mkdir()
         (local / "b/c").write_text("2")
-    assert files.list_directory(root) == ["b", "model.weights.h5"]
+    assert files.list_directory(root) == ["b", "model.safetensors"]
     assert files.read_text(f"{root}/b/c") == "2"
     with files.added_to(tmp_path) as local:
         assert local == tmp_path

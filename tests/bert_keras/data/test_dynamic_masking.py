@@ -5,12 +5,14 @@ import shutil
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 
-from bert_keras.checkpoints import conversion, run_weights, weights
+from bert_keras.checkpoints import conversion, run_weights
 from bert_keras.core.settings import pipelines, pretraining, strict
 from bert_keras.data import dynamic_masking, features, tokenization
 from bert_keras.kinds import registry
+from bert_keras.model import weight_shapes
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
 from bert_keras.training import pretrain
@@ -125,17 +127,17 @@ def finished(packing, tiny_examples, tiny_vocab, tmp_path_factory):
 
 
 def state(run, step):
-    with np.load(run / "checkpoints" / f"step-{step:010d}.npz") as arrays:
-        return {name: arrays[name] for name in arrays.files}
+    path = run / "checkpoints" / f"step-{step:010d}.safetensors"
+    return safetensors.numpy.load_file(path)
 
 
 @pytest.mark.slow
 def test_a_resumed_run_ends_like_an_uninterrupted_one(packing, finished, tmp_path):
     """As after a kill between steps 10 and 12: the same masks again, bit for bit."""
     resumed = shutil.copytree(finished / "run", tmp_path / "resumed")
-    for name in ("results.json", "model.weights.h5"):
+    for name in ("results.json", "model.safetensors"):
         (resumed / name).unlink()
-    (resumed / "checkpoints" / "step-0000000012.npz").unlink()
+    (resumed / "checkpoints" / "step-0000000012.safetensors").unlink()
     pretrain.pretrain(settings(), [finished / "examples"], resumed, strategy=CPU)
     first, second = state(finished / "run", 12), state(resumed, 12)
     assert first.keys() == second.keys()
@@ -176,15 +178,15 @@ def test_without_next_sentences_their_weights_stay(packing, finished):
 def test_weights_that_were_not_trained_are_not_read(packing, finished, tmp_path):
     """A finished run tells by its evaluation, an unfinished one by its checkpoints."""
     unfinished = shutil.copytree(finished / "run", tmp_path / "unfinished")
-    for name in ("results.json", "model.weights.h5"):
+    for name in ("results.json", "model.safetensors"):
         (unfinished / name).unlink()
-    checkpoint = "checkpoints/step-0000000010.npz"
+    checkpoint = "checkpoints/step-0000000010.safetensors"
     run = finished / "run"
     for path in (run, run / checkpoint, unfinished / checkpoint):
         found = conversion.read(path)
         lacking = {
             name.rpartition("/")[0]
-            for name in weights.all_shapes(found.bert_config)
+            for name in weight_shapes.all_shapes(found.bert_config)
             if name not in found.arrays and not name.startswith("head/")
         }
         untrained = {"encoder/pooler", "next_sentence_head/classifier"}

@@ -10,6 +10,7 @@ from bert_keras.checkpoints import native, weights
 from bert_keras.core.settings import pretraining, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.kinds import registry
+from bert_keras.model import weight_shapes
 from bert_keras.training.step import learner, optimization, replicas
 from tests import conftest
 from tests.bert_keras.model import test_encoder_parity
@@ -95,7 +96,7 @@ def test_every_task_has_a_network_with_the_weights_that_are_agreed_on(task):
     }
     expected = {
         name: shape
-        for name, shape in weights.all_shapes(CONFIG, task).items()
+        for name, shape in weight_shapes.all_shapes(CONFIG, task).items()
         if name.startswith(heads.get(task.kind, ("encoder/", "head/")))
     }
     assert {name: array.shape for name, array in arrays.items()} == expected

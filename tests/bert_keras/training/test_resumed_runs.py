@@ -8,8 +8,8 @@ import signal
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 from tensorboard.backend.event_processing import event_file_loader
 
@@ -107,9 +107,9 @@ def scalars(run: Path) -> dict[tuple[str, str, int], bytes]:
 def state(run: Path) -> dict[str, bytes]:
     """The newest checkpoint, if one is left, and the weights."""
     arrays = dict(conversion.read(run).arrays)
-    if newest := max(run.glob("checkpoints/*.npz"), default=None):
-        with np.load(newest) as checkpoint:
-            arrays |= {f"{newest.name} {k}": checkpoint[k] for k in checkpoint.files}
+    if newest := max(run.glob("checkpoints/*.safetensors"), default=None):
+        checkpoint = safetensors.numpy.load_file(newest)
+        arrays |= {f"{newest.name} {k}": array for k, array in checkpoint.items()}
     return {name: array.tobytes() for name, array in arrays.items()}
 
 
@@ -130,9 +130,9 @@ def assert_same(found: Path, expected: Path) -> None:
 def broken_off(run: Path, copy: Path, last_step: int) -> Path:
     """A copy of a pre-training as if it had been killed after `last_step`."""
     shutil.copytree(run, copy)
-    for name in ("results.json", "model.weights.h5"):
+    for name in ("results.json", "model.safetensors"):
         (copy / name).unlink()
-    for path in copy.glob("checkpoints/*.npz"):
+    for path in copy.glob("checkpoints/*.safetensors"):
         if int(path.stem.removeprefix("step-")) > last_step:
             path.unlink()
     return copy
@@ -166,7 +166,7 @@ def test_a_pretraining_that_was_killed(
     pieces = "examples of 32 word pieces, [CLS], [SEP] and padding included, 8 a step"
     assert pieces in caplog.text and "% padding" in caplog.text
     assert "for evaluation, which masks 15 % of the tokens" in caplog.text
-    assert f"wrote model.weights.h5 and results.json in {resumed}" in caplog.text
+    assert f"wrote model.safetensors and results.json in {resumed}" in caplog.text
 
 
 def killed_at(step: int, files, tmp_path, at_step, **settings) -> tuple[Path, Path]:
@@ -192,8 +192,8 @@ def test_texts_of_which_the_best_weights_are_kept(
     assert 11 < done["kept_step"] < done["steps"]
     with pytest.raises(InputError, match="not finished; give its command again to re"):
         finetuned.evaluate(killed, files["text_dev"])
-    with np.load(killed / "checkpoints/step-0000000009.npz") as checkpoint:
-        seconds = float(checkpoint["run/seconds"])
+    newest = killed / "checkpoints/step-0000000009.safetensors"
+    seconds = float(safetensors.numpy.load_file(newest)["run/seconds"])
     assert seconds > 0
     monkeypatch.setattr(
         task_summaries, "write", lambda *_, **__: (terminate(), time.sleep(60))

@@ -12,6 +12,7 @@ import time
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 
 from bert_keras.checkpoints import conversion
@@ -138,7 +139,7 @@ def wait_for_step(run, step, processes):
     """Until there is a checkpoint of this step or a later one."""
     deadline = time.monotonic() + 240
     while (
-        not (paths := list(run.glob("checkpoints/step-*.npz")))
+        not (paths := list(run.glob("checkpoints/step-*.safetensors")))
         or step_of(max(paths)) < step
     ):
         assert all(process.poll() is None for process in processes)
@@ -152,9 +153,8 @@ def step_of(path):
 
 def state(run):
     """What a finished run leaves: its newest checkpoint, or its weights."""
-    if newest := max(run.glob("checkpoints/step-*.npz"), default=None):
-        with np.load(newest) as arrays:
-            return {name: arrays[name] for name in arrays.files}
+    if newest := max(run.glob("checkpoints/step-*.safetensors"), default=None):
+        return safetensors.numpy.load_file(newest)
     return conversion.read(run).arrays
 
 

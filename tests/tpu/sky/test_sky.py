@@ -158,5 +158,5 @@ def test_a_new_machine_continues_the_run(tiny_examples, tmp_path):
     for machine in machines:
         machine.set_up()
         assert machine.start("run").wait() == 0
-    weights = [(run / "model.weights.h5").read_bytes() for run in (whole, preempted)]
+    weights = [(run / "model.safetensors").read_bytes() for run in (whole, preempted)]
     assert weights[0] == weights[1]

@@ -6,6 +6,7 @@ from bert_keras.checkpoints import weights
 from bert_keras.core.settings import architecture, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.kinds import registry
+from bert_keras.model import weight_shapes
 
 VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefgh"))
 SIZES = {
@@ -36,7 +37,7 @@ def make_checkpoint(kind="pretraining", *, without=(), **replaced):
     bert_config = replaced.get("bert_config", CONFIG)
     task = replaced.get("task", TASKS[kind])
     random = np.random.default_rng(3)
-    shapes = weights.all_shapes(bert_config, task)
+    shapes = weight_shapes.all_shapes(bert_config, task)
     values = {
         "bert_config": bert_config,
         "task": task,

@@ -15,6 +15,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
 from bert_keras.data import tokenization
 from bert_keras.kinds import registry
+from bert_keras.model import weight_shapes
 from tests.bert_keras.checkpoints.formats import making
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -104,7 +105,7 @@ def test_published_indexes(name, shared_data, tmp_path):
     }
     assert len(checkpoint.arrays) == num_weights == len(names - slots - steps)
     # All that a network of the task has.
-    shapes = weights.all_shapes(checkpoint.bert_config)
+    shapes = weight_shapes.all_shapes(checkpoint.bert_config)
     unneeded = "head/" if kind == "pretraining" else ("masked_lm", "next_sentence")
     assert set(checkpoint.arrays) == {n for n in shapes if not n.startswith(unneeded)}
     assert checkpoint.task == tasks.Task(kind=kind, has_text_pair=kind == "span")
@@ -143,7 +144,9 @@ def test_published_size(shared_data, tmp_path):
     bert_config = companions.read_config(folder)
     arrays = {
         name: np.full(shape, number, np.float32)
-        for number, (name, shape) in enumerate(weights.all_shapes(bert_config).items())
+        for number, (name, shape) in enumerate(
+            weight_shapes.all_shapes(bert_config).items()
+        )
         if not name.startswith("head/")
     }
     checkpoint = weights.Checkpoint(
@@ -479,7 +482,7 @@ def test_other_models(written):
 
 def test_no_configuration(written):
     (written / "bert_config.json").unlink()
-    with pytest.raises(InputError, match=r"bert_config\.json: missing; copy the"):
+    with pytest.raises(InputError, match=r"bert_config\.json: missing: copy bert_c"):
         google_tf1.read(written)
 
 

@@ -654,6 +654,8 @@ def test_what_changes_nothing_is_accepted(directory):
         ({"problem_type": "regression"}, "a regression of 2 numbers, expected one"),
         ({"id2label": {"1": "a", "2": "b"}}, 'expected "id2label" from "0", "1" and s'),
         ({"id2label": ["a", "b"]}, 'expected "id2label" from "0", "1" and so on to th'),
+        ({"id2label": {"0": 1, "1": 1.0}}, "each a string or a whole number"),
+        ({"id2label": {"0": "a", "1": None}}, "each a string or a whole number"),
         ({"id2label": {}}, 'expected "id2label" from "0", "1" and so on to the names'),
         ({"id2label": {"0": "a"}}, r"'classifier.weight' has the shape \(2, 16\), but"),
         ({"architectures": None}, "nothing says what the classifier is for: put"),

@@ -18,6 +18,7 @@ from bert_keras.core.settings import architecture, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
+from bert_keras.model import weight_shapes
 from tests.bert_keras.checkpoints.formats import making
 
 WORDS = ("the", "cafe", "caf", "##e", "re", "##sume", "!", ",", "[", "]", "mask", "CAF")
@@ -409,7 +410,7 @@ def test_a_file_of_keras_2_is_read(preset):
 def test_layers_are_in_the_order_of_their_numbers(tmp_path):
     """`transformer_encoder_10` comes after `transformer_encoder_2`."""
     deep = TINY.model_copy(update={"num_hidden_layers": 11})
-    shapes = weights.all_shapes(deep)
+    shapes = weight_shapes.all_shapes(deep)
     arrays = {
         name: np.full(shape, number, np.float32)
         for number, (name, shape) in enumerate(shapes.items())

@@ -266,7 +266,7 @@ def test_relations_of_plain_texts_make_an_encoder_to_tune(places, tmp_path):
 
 @pytest.mark.slow
 def test_answers_that_are_kept_are_those_that_are_learnt(places, tmp_path, monkeypatch):
-    kept = tmp_path / "answers.npz"
+    kept = tmp_path / "answers.safetensors"
     first = learn(places, tmp_path / "first", answers=kept)
     learn(places, tmp_path / "without")
     assert_same(tmp_path / "first", tmp_path / "without")
@@ -295,7 +295,7 @@ def test_killed_it_ends_like_one_that_never_was(places, tmp_path, at_step):
     saved = EVERY | {"save_checkpoint_steps": 5}
     with pytest.raises(Killed):
         learn(places, tmp_path / "run", labels=True, changes=saved)
-    assert (tmp_path / "run/checkpoints/step-0000000005.npz").exists()
+    assert (tmp_path / "run/checkpoints/step-0000000005.safetensors").exists()
     at_step(-1, die)
     learn(places, tmp_path / "run", **options)
     assert_same(tmp_path / "run", tmp_path / "whole")
@@ -427,7 +427,7 @@ MISTAKES = [
     (ALONE, losses(init_layers=()), "--student is missing: a recipe such as"),
     ({"student": "bert_minni"}, {}, "of the recipes .*; did you mean 'bert_mini'"),
     (
-        *({"answers": "answers.npz"}, losses(soft_weight=0, relation_weight=1)),
+        *({"answers": "answers.safetensors"}, losses(soft_weight=0, relation_weight=1)),
         "--answers: none are learnt from: leave it out",
     ),
     (
@@ -559,14 +559,14 @@ def test_a_teacher_whose_numbers_are_not_finite(places):
 
 
 def test_answers_without_a_folder_and_answers_that_are_none(places, tmp_path):
-    path = tmp_path / "new/answers.npz"
+    path = tmp_path / "new/answers.safetensors"
     options = {"facts": {}, "ladder": (), "strategy": tf.distribute.get_strategy()}
     options |= {"path": path, "is_chief": True}
     # Before the teacher is asked, which may take hours.
     with pytest.raises(AttributeError):
         teacher_logits.compute(None, None, **options)
     path.write_bytes(b"PK")
-    with pytest.raises(InputError, match="npz: no whole file of answers: delete it"):
+    with pytest.raises(InputError, match="tensors: no whole file of answers: delete"):
         teacher_logits.compute(None, None, **options)
 
 

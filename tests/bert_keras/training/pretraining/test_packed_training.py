@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from bert_keras.core.settings import pretraining, strict
 from bert_keras.training import pretrain
@@ -69,9 +70,8 @@ def run(directory, output_dir, strategy=CPU, **changes):
     values = {**conftest.PRETRAINING, "num_train_steps": 6, "save_checkpoint_steps": 3}
     settings = strict.build_config(pretraining.PretrainingConfig, values | changes)
     results = pretrain.pretrain(settings, [directory], output_dir, strategy=strategy)
-    newest = sorted((output_dir / "checkpoints").glob("*.npz"))[-1]
-    with np.load(newest) as arrays:
-        return results, {name: arrays[name] for name in arrays.files}
+    newest = sorted((output_dir / "checkpoints").glob("*.safetensors"))[-1]
+    return results, safetensors.numpy.load_file(newest)
 
 
 @pytest.fixture(scope="module")

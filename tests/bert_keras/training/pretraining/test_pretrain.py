@@ -9,10 +9,10 @@ import types
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 
-from bert_keras.checkpoints import conversion, run_weights
-from bert_keras.checkpoints.containers import npz_files
+from bert_keras.checkpoints import conversion, run_weights, training_state
 from bert_keras.core import files, ownership
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import finetuning, loading, pipelines, pretraining, strict
@@ -46,9 +46,8 @@ def train(directories, run, options=None, *, strategy=CPU, **more):
 
 def weights(run):
     """The trained weights and optimizer state that a run left behind."""
-    newest = sorted((run / "checkpoints").glob("*.npz"))[-1]
-    with np.load(newest) as arrays:
-        return {name: arrays[name] for name in arrays.files}
+    newest = sorted((run / "checkpoints").glob("*.safetensors"))[-1]
+    return safetensors.numpy.load_file(newest)
 
 
 def assert_same_state(first, second):
@@ -68,11 +67,11 @@ def test_what_a_run_leaves_behind(pretrained_run):
         "vocab.txt",
         "tokenizer_config.json",
         "task.json",
-        "model.weights.h5",
+        "model.safetensors",
         "results.json",
-        "checkpoints/step-0000000005.npz",
-        "checkpoints/step-0000000010.npz",
-        "checkpoints/step-0000000012.npz",
+        "checkpoints/step-0000000005.safetensors",
+        "checkpoints/step-0000000010.safetensors",
+        "checkpoints/step-0000000012.safetensors",
     }
     results = json.loads((pretrained_run / "results.json").read_text())
     assert results["steps"] == 12
@@ -127,8 +126,10 @@ def test_the_checkpoint_before_the_decay_stays(tiny_examples, tmp_path):
     changes = settings(optimizer=optimizer, num_best_checkpoints=0, **changes)
     whole = tmp_path / "whole"
     train([tiny_examples], whole, changes)
-    names = ["step-0000000007.npz", "step-0000000012.npz"]
-    assert sorted(p.name for p in (whole / "checkpoints").glob("*.npz")) == names
+    names = ["step-0000000007.safetensors", "step-0000000012.safetensors"]
+    assert (
+        sorted(p.name for p in (whole / "checkpoints").glob("*.safetensors")) == names
+    )
     stable = whole / "checkpoints" / names[0]
     resumed = resuming.broken_off(whole, tmp_path / "resumed", 7)
     train([tiny_examples], resumed, changes)
@@ -257,8 +258,8 @@ def whole(both, tmp_path_factory):
 @pytest.mark.slow
 def test_checkpoints_and_steps_are_those_of_one_run(whole):
     """Every five steps, where the data changes (0.75 * 18), and at the end."""
-    kept = [path.name for path in sorted(whole.glob("checkpoints/*.npz"))]
-    assert kept == [f"step-00000000{step}.npz" for step in (14, 15, 18)]
+    kept = [path.name for path in sorted(whole.glob("checkpoints/*.safetensors"))]
+    assert kept == [f"step-00000000{step}.safetensors" for step in (14, 15, 18)]
     assert weights(whole)["optimizer/bert_adamw/iteration"] == 18
 
 
@@ -362,8 +363,10 @@ def test_positions_are_continued_and_nothing_else_changes(both, tmp_path):
             state[name] = position_growth.extrapolated(
                 state[name], num_trained=32, num_rows=64
             )
-    npz_files.write_arrays(
-        by_hand / "checkpoints" / "step-0000000002.npz", state.items()
+    training_state.save_state(
+        by_hand / "checkpoints" / "step-0000000002.safetensors",
+        state,
+        facts=training_state.Facts(step=2),
     )
     train(both, by_hand, plain)
 
@@ -482,7 +485,7 @@ def test_numbers_that_are_not_finite_end_the_run(tiny_examples, tmp_path):
     message = (
         r"step \d+: the loss or a gradient was not finite in 3 steps in a row, whose "
         r"batches came from .*examples-0000\d-of-00003.tfrecord.*; the last checkpoint "
-        r"is .*step-\d+.npz: lower `optimizer.learning_rate`, or look at"
+        r"is .*step-\d+.safetensors: lower `optimizer.learning_rate`, or look at"
     )
     with pytest.raises(InputError, match=message):
         train([tiny_examples], tmp_path / "run", options)
