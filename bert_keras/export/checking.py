@@ -130,7 +130,7 @@ def _check_close(
         actual = actual[tuple(map(slice, values.shape))]
         # A score has no scale but its own size.
         tolerance, difference = _TOLERANCES[dtype], np.inf
-        if values.dtype.kind == "S":
+        if values.dtype.type is np.bytes_:
             difference = float(actual != values)
         elif actual.shape == values.shape:
             difference = np.abs(actual - values).max(initial=0)
