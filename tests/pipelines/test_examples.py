@@ -459,6 +459,20 @@ def test_balanced_examples_and_the_summary(tmp_path, build_from, caplog):
     assert 2 * sum(map(label_of, read_all(tmp_path / "made"))) == 288
 
 
+def test_mostly_random_next_sentences_are_warned_of(build_from, caplog):
+    """In short targets, many sentences are alone and have no real next one."""
+    config = CONFIG.model_copy(update={"short_seq_prob": 1.0})
+    texts = [document(f"d{n}", ["w1 w2 w3 w4 " * 4] * 4) for n in range(40)]
+    made = build_from(texts, config=config)
+    share = made.counters["random_next_examples"] / made.counters["examples"]
+    assert share > 0.65
+    assert caplog.messages[-1] == (
+        f"B is random in {100 * share:.0f} % of the examples, so the next sentence is "
+        "rare (short_seq_prob=1 leaves many sentences alone): next_sentence=balanced "
+        "leaves the surplus out"
+    )
+
+
 # Bad input.
 
 
