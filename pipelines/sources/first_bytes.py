@@ -70,10 +70,11 @@ _PATTERNS = [
     (re.compile(pattern, re.DOTALL | re.IGNORECASE), form) for pattern, form in _FORMATS
 ]
 _TABLE = Format(
-    "a table with a header",
+    "a table",
     "write its text column as JSON lines for --jsonl, or as plain text",
 )
-_COLUMN_NAME = re.compile(r'"?[A-Za-z_][\w.-]*(?: [\w.-]+)?"?')
+# Of an index, none.
+_COLUMN_NAME = re.compile(r'(?:"?[A-Za-z_][\w.-]*(?: [\w.-]+)?"?)?')
 
 
 def recognize(start: bytes) -> Format | None:
@@ -89,21 +90,20 @@ def recognize(start: bytes) -> Format | None:
 
 
 def _is_table(text: str) -> bool:
-    """Whether names of columns stand above rows of as many fields."""
+    """Whether rows have equally many fields, below a header unless tabs divide them."""
     lines = text.splitlines()[:20]
     if len(text) >= NUM_BYTES // 2:
         lines = lines[:-1]  # cut off
     for delimiter in ",;\t":
-        # Prose has a blank after its commas.
         names = lines[0].split(delimiter) if lines else []
-        if len(names) < 2 or not all(map(_COLUMN_NAME.fullmatch, names)):
+        # Prose has blanks after its commas, and no tab on each of its lines.
+        is_header = delimiter == "\t" or all(map(_COLUMN_NAME.fullmatch, names))
+        if len(names) < 2 or len(lines) < 3 or not is_header:
             continue
-        try:
-            rows = list(csv.reader(lines[1:], delimiter=delimiter))
-        except csv.Error:
-            continue
-        sizes = [len(row) for row in rows[: max(len(rows) - 1, 1)]]
-        if sizes and all(size == len(names) for size in sizes):
+        quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+        rows = list(csv.reader(lines, delimiter=delimiter, quoting=quoting))
+        # The last row may go on below.
+        if all(len(row) == len(names) for row in rows[:-1]):
             return True
     return False
 
