@@ -86,7 +86,7 @@ def parse_options(options: Sequence[str]) -> dict[str, str]:
                 "--encoding: expected the name of an encoding that contains ASCII, "
                 f"such as cp1251 or gb18030, or auto, got {name!r}"
             )
-        by_pattern[pattern] = name
+        by_pattern[pattern] = name if name == AUTO else codecs.lookup(name).name
     return by_pattern
 
 
