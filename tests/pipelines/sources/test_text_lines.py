@@ -1,12 +1,7 @@
 """Lines from any byte on, against `splitlines` by hand."""
 
-import bz2
-import gzip
 import random
 
-import pytest
-
-from bert_keras.core.errors import InputError
 from bert_keras.pipelines.sources import multistream, text_lines
 
 
@@ -35,16 +30,6 @@ def test_lines_from_every_byte_on(tmp_path, monkeypatch):
             for start in range(len(data) + 1):
                 expected = [line for line in lines_by_hand(data) if line[0] >= start]
                 assert read(path, start) == expected
-
-
-@pytest.mark.parametrize("compress", [bz2.compress, gzip.compress])
-def test_packed_lines(tmp_path, compress):
-    path = tmp_path / "lines"
-    path.write_bytes(compress(b"a\nb") + compress(b"c\nd"))
-    assert read(path, 0) == [(0, b"a"), (2, b"bc"), (5, b"d")]
-    path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(InputError, match=r"ends in the middle \(truncated\)"):
-        read(path, 0)
 
 
 def test_a_long_line_is_not_kept(tmp_path, monkeypatch):
