@@ -1,8 +1,9 @@
 """Reads `scalars.jsonl`, which a training writes beside TensorBoard's event files.
 
-A process begins with a line `{"start": true, "step": 20, "time": 1764288000.0}`, the
-step after which it continues. Each further line has what was logged at a step: `step`,
-`time`, and numbers or texts by tag. A number that is not finite is null.
+A process begins with a line that has the step after which it continues, and its name:
+`{"step": 20, "time": 1764288000.0, "start": "1c7a90d2"}`. Each other line has what was
+logged at a step: `step`, `time`, and numbers or texts by tag. A number that is not
+finite is null.
 """
 
 import json

@@ -9,6 +9,7 @@ import logging
 import tempfile
 import threading
 import time
+import uuid
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,6 +31,9 @@ _MAX_SENT_BYTES = 16 << 20
 """Size from which an event file on a store is followed by a new one."""
 
 _EVENT_FILES = "events.out.tfevents.*"
+
+_PROCESS = uuid.uuid4().hex[:8]
+"""Tells this process from others, which may have its number in another container."""
 
 
 class EventWriter:
@@ -63,7 +67,9 @@ class EventWriter:
         text = "".join(files.to_json(line) + "\n" for line in lines)
         files.write_atomically(log, text.encode())
         self._log = open(log, "a", encoding="utf-8")
-        self.add_line(step, {"start": True})
+        # The phases of a run have a writer each.
+        if not any(line.get("start") == _PROCESS for line in lines):
+            self.add_line(step, {"start": _PROCESS})
 
     def _open(self) -> tf.summary.SummaryWriter:
         return tf.summary.create_file_writer(str(self._local or self._directory))
@@ -71,7 +77,7 @@ class EventWriter:
     def as_default(self, step: int) -> contextlib.AbstractContextManager:
         return self._writer.as_default(step)
 
-    def add_line(self, step: int, values: Mapping[str, float | str | bool]) -> None:
+    def add_line(self, step: int, values: Mapping[str, float | str]) -> None:
         """Adds a line to `scalars.jsonl`, which a killed process leaves readable."""
         line = {"step": step, "time": time.time(), **values}
         self._log.write(files.to_json(line) + "\n")

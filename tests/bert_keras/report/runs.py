@@ -19,7 +19,7 @@ def write_process(
     """Logs numbers and texts, by tag and step, as a process that starts at second
     `begin` and logs each step a second after the one before; returns the log."""
     steps = sorted({step for of_tag in values.values() for step in of_tag})
-    lines = [{"step": start_step, "time": begin, "start": True}]
+    lines = [{"step": start_step, "time": begin, "start": "1c7a90d2"}]
     for number, step in enumerate(steps, start=1):
         here = {tag: of_tag[step] for tag, of_tag in values.items() if step in of_tag}
         lines.append({"step": step, "time": begin + number, **here})

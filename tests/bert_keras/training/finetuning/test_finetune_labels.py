@@ -1,6 +1,7 @@
 """Texts with any number of labels, rare labels, smoothing: from the file to answers."""
 
 import json
+import logging
 import random
 from pathlib import Path
 
@@ -86,12 +87,15 @@ def texts_of(files) -> list[list[str]]:
     return [line.split("\t") for line in files[1].read_text().splitlines()[1:]]
 
 
-def test_predict_and_python_give_the_same_labels(run, files, tmp_path):
-    directory, _ = run
+def test_predict_and_python_give_the_same_labels(run, files, tmp_path, caplog):
+    directory, results = run
+    caplog.set_level(logging.INFO, logger="bert_keras")
     rows = texts_of(files)
     source = tmp_path / "new.jsonl"
     source.write_text("".join(json.dumps({"text": t}) + "\n" for t, _ in rows))
     finetuned.predict(directory, source, tmp_path / "answers.jsonl")
+    chosen = ", ".join(f"{n} {value:.3g}" for n, value in results["thresholds"].items())
+    assert f"a text has a label from this probability on: {chosen}" in caplog.text
     lines = (tmp_path / "answers.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
     records = bert_keras.load(directory).predict([text for text, _ in rows])

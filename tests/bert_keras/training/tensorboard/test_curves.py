@@ -2,6 +2,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
+from bert_keras.report import scalar_log
 from bert_keras.training.tensorboard import curves
 
 
@@ -112,6 +113,9 @@ def test_two_phases_write_one_curve(tmp_path):
         *(1, 10, 20, 30, 40, 50)
     ]
     assert scalars(tmp_path / "eval") == {"loss/loss": [(25, 0.25), (50, 0.25)]}
+    log = scalar_log.read_log(tmp_path / "train")
+    assert log.scalars["loss/loss"].steps.tolist() == [1, 10, 20, 30, 40, 50]
+    assert log.restarts == ()
 
 
 def test_several_steps_per_execution(tmp_path):

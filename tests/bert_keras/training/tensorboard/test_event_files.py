@@ -66,6 +66,7 @@ def test_a_killed_log_goes_on_after_the_checkpoint(
 ):
     """Lines of steps beyond it and a line that is cut off are dropped."""
     monkeypatch.setattr(event_files.time, "time", lambda: 5.0)
+    monkeypatch.setattr(event_files, "_PROCESS", "one")
     directory = files.path(f"{memory_store}/log" if is_on_a_store else tmp_path)
     writer = event_files.open_writer(directory, 0)
     for step in range(1, 4):
@@ -75,20 +76,21 @@ def test_a_killed_log_goes_on_after_the_checkpoint(
     path = directory / "scalars.jsonl"
     text = files.read_text(path)
     assert text == (
-        '{"step": 0, "time": 5.0, "start": true}\n'
+        '{"step": 0, "time": 5.0, "start": "one"}\n'
         '{"step": 1, "time": 5.0, "loss": 1.0}\n'
         '{"step": 2, "time": 5.0, "loss": 0.5}\n'
         '{"step": 3, "time": 5.0, "loss": 0.3333333333333333}\n'
         '{"step": 4, "time": 5.0, "loss": null}\n'
     )
     files.write_atomically(path, text[:-9].encode())
+    monkeypatch.setattr(event_files, "_PROCESS", "other")
     writer = event_files.open_writer(directory, 2)
     event_files.write_scalars(writer, {"loss": 7.0}, 3)
     writer.close()
     assert files.read_text(path) == "".join(
         [
             *text.splitlines(keepends=True)[:3],
-            '{"step": 2, "time": 5.0, "start": true}\n',
+            '{"step": 2, "time": 5.0, "start": "other"}\n',
             '{"step": 3, "time": 5.0, "loss": 7.0}\n',
         ]
     )
