@@ -51,7 +51,7 @@ TUNING = finetuning.FinetuningConfig(
     keep="best",
     max_seq_length=32,
     batch_size=8,
-    num_train_epochs=6,
+    num_train_epochs=12,
     learning_rate=1e-3,
     save_checkpoint_steps=3,
     save_checkpoint_minutes=None,
@@ -119,13 +119,13 @@ def newest_step(run: Path) -> int:
     return max([int(p.stem[-10:]) for p in run.glob("checkpoints/step-*")] or [0])
 
 
-@pytest.mark.parametrize(("verb", "num_kills"), [("pretrain", 6), ("finetune", 8)])
+@pytest.mark.parametrize(("verb", "num_kills"), [("pretrain", 5), ("finetune", 6)])
 def test_killed_again_and_again_and_stopped(verb, num_kills, live, whole, tmp_path):
     """`test_run.py` has kills everywhere else, with an engine of plain numbers."""
     order, expected = whole(verb)
     choose, run = random.Random(verb), tmp_path / "run"
     for number in range(num_kills):
-        death = newest_step(run) + choose.randint(1, 4), choose.uniform(0, 0.2)
+        death = newest_step(run) + choose.randint(1, 4), choose.uniform(0, 0.05)
         code = live(**order, output_dir=run, death=death)
         assert code == -signal.SIGKILL, (number, death)
         assert not (run / "results.json").exists()
