@@ -125,7 +125,7 @@ def test_killed_again_and_again_and_stopped(verb, num_kills, live, whole, tmp_pa
     order, expected = whole(verb)
     choose, run = random.Random(verb), tmp_path / "run"
     for number in range(num_kills):
-        death = newest_step(run) + choose.randint(1, 4), choose.uniform(0, 0.05)
+        death = newest_step(run) + choose.randint(2, 8), choose.uniform(0, 0.05)
         code = live(**order, output_dir=run, death=death)
         assert code == -signal.SIGKILL, (number, death)
         assert not (run / "results.json").exists()

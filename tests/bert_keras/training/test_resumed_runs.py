@@ -296,7 +296,7 @@ def test_a_best_checkpoint_that_is_damaged(files, tmp_path, monkeypatch, caplog)
         return restore(self, step, variables)
 
     def finish(engine, *arguments):
-        names.extend(os.listdir(tmp_path / "run/checkpoints"))
+        names.extend(p.name for p in tmp_path.glob("run/checkpoints/*"))
         finish_run(engine, *arguments)
 
     finish_run = engine.KerasEngine.finish
