@@ -354,5 +354,5 @@ def test_an_existing_output_is_kept(fails, model_dir, tmp_path):
 
 
 def test_a_model_of_the_wrong_kind(fails, model_dir):
-    message = "has no head for masked words (it is a model for "
+    message = r"has no head for masked words \(it is a model for "
     fails(message, "fill-mask", "--model", model_dir, "a [MASK]")

@@ -31,6 +31,7 @@ from bert_keras.core.settings import pretraining
 )
 def pretrain(args: argparse.Namespace) -> None:
     settings = options.load_settings(pretraining.PretrainingConfig, args)
+    settings.planned_phases(len(args.examples))
     for directory in args.examples:
         manifest.read_manifest(directory, kind="examples")
     pairs = {"set minimal_pairs": settings.minimal_pairs}
