@@ -193,9 +193,9 @@ def score_baseline(name: str, args: argparse.Namespace) -> dict[str, Any]:
         answers = {q.id: nearest_sentence(q) for q in questions.questions}
         gold, impossible = questions.gold_answers(), questions.has_impossible
         return squad_scores.scores(gold, answers, has_impossible=impossible)
-    name = baselines.EACH_WORD if task.kind == "tagging" else baselines.COMMONEST
+    name = baselines.EACH_WORD if task.kind == "tagging" else baselines.MOST_COMMON
     logits = baselines.learn(name, train_data, task)(dev)
-    return baselines.answer(dev, logits, task).scores()
+    return baselines.make_answers(dev, logits, task).scores()
 
 
 def nearest_sentence(question: squad.Question) -> str:

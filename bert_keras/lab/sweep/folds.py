@@ -13,7 +13,7 @@ PLACE = "{fold}"
 
 
 class Fold(NamedTuple):
-    """The files that the runs of one fold learn from and are scored on."""
+    """The files that the runs of a fold are trained and scored on."""
 
     name: str
     train: str
@@ -78,7 +78,10 @@ def _find_files_of_folds(
             f"{pattern}: expected such files for two folds or more, found {len(names)}"
         )
     folds = []
-    for name in sorted(names, key=_natural_order):
+    # Numbers in names count by their size: 2 comes before 10.
+    order = re.compile(r"(\d+)|(\D+)")
+    names.sort(key=lambda name: [(int(d or 0), t) for d, t in order.findall(name)])
+    for name in names:
         train_path, dev_paths = catalogue.find_training_files(
             task,
             train=train and train.replace(PLACE, name),
@@ -87,8 +90,3 @@ def _find_files_of_folds(
         )
         folds.append(Fold(name, str(train_path), tuple(map(str, dev_paths))))
     return tuple(folds)
-
-
-def _natural_order(name: str) -> list[tuple[int, str]]:
-    """Returns a key that orders numbers by their size: 2 before 10."""
-    return [(int(n or 0), text) for n, text in re.findall(r"(\d+)|(\D+)", name)]

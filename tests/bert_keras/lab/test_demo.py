@@ -125,7 +125,7 @@ def test_table_is_computed(tmp_path):
 
 def test_a_directory_with_other_files_is_left_alone(tmp_path):
     (tmp_path / "thesis.doc").touch()
-    with pytest.raises(InputError, match="holds something else; choose another"):
+    with pytest.raises(InputError, match="other files than a demo's: choose anoth"):
         demo.run(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.doc"]
 
