@@ -9,8 +9,6 @@ import signal
 import time
 from pathlib import Path
 
-import h5py
-import numpy as np
 import pytest
 
 from tests.engines import programs
@@ -116,19 +114,6 @@ def on_a_disk(on_a_store, tmp_path_factory) -> Path:
     words = [pretrain(str(root), f"{root}/run"), *after_pretraining(str(root))]
     programs.check_all(words, {})
     return root
-
-
-def arrays(path: Path) -> dict[str, bytes]:
-    found = {}
-    with h5py.File(path) as file:
-        file.visititems(
-            lambda name, item: (
-                found.__setitem__(name, np.asarray(item).tobytes())
-                if isinstance(item, h5py.Dataset)
-                else None
-            )
-        )
-    return found
 
 
 @pytest.mark.slow

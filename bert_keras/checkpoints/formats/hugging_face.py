@@ -209,15 +209,6 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
             ", ".join(lacking),
         )
     hugging_face_tokenizer.write(checkpoint, directory)
-    _write_tensors(checkpoint, rows, directory / safetensors_files.NAME)
-    values = hugging_face_config.to_theirs(checkpoint, architecture)
-    files.write_json(directory / hugging_face_config.NAME, values)
-    return weights.left_out(checkpoint, rows, f"a {architecture} has no such weight")
-
-
-def _write_tensors(
-    checkpoint: weights.Checkpoint, rows: Iterable[weights.Row], path: Path
-) -> None:
     bert_config = checkpoint.bert_config
     our_shapes = weight_shapes.all_shapes(bert_config, checkpoint.task)
     layouts = {
@@ -228,5 +219,12 @@ def _write_tensors(
         for row in rows
         if row.ours in checkpoint.arrays
     }
-    tensors = weights.write_rows(rows, checkpoint.arrays, bert_config)
-    safetensors_files.write(path, layouts, tensors, has_hashes=False)
+    safetensors_files.write(
+        directory / safetensors_files.NAME,
+        layouts,
+        weights.write_rows(rows, checkpoint.arrays, bert_config),
+        has_hashes=False,
+    )
+    values = hugging_face_config.to_theirs(checkpoint, architecture)
+    files.write_json(directory / hugging_face_config.NAME, values)
+    return weights.left_out(checkpoint, rows, f"a {architecture} has no such weight")
