@@ -174,7 +174,12 @@ def negatives(args: argparse.Namespace) -> None:
         inputs = data.encode(model.task, model.tokenizer, model.settings)
         return compute(inputs, title=None)[:, 0]
 
-    negatives.mine(args.input, args.passages, args.output, embed=embed, choice=choice)
+    negatives.mine(
+        *(args.input, args.passages, args.output),
+        embed=embed,
+        encode=model.tokenizer.encode_packed,
+        choice=choice,
+    )
 
 
 @options.Verb(

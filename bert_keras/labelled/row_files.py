@@ -47,21 +47,23 @@ class Row(NamedTuple):
     def error(self, problem: str) -> InputError:
         return InputError(f"{self.path}: line {self.line}: {problem}")
 
-    def value(self, name: str, *, key: str) -> Any:
-        """Returns a cell; a key of `columns` gives the name of its column."""
+    def value(self, name: str, *, key: str | None) -> Any:
+        """Returns a cell. `key` of `columns` names its column; `None`: no setting
+        does."""
         if name in self.cells:
             return self.cells[name]
         problem = (
             f"no column {name!r} (there: {', '.join(self.cells)})"
-            f"{nearest(name, self.cells)}; rename it, or fine-tune with --set "
-            f"columns.{key}=NAME"
+            f"{nearest(name, self.cells)}; rename it"
         )
+        if key is not None:
+            problem += f", or fine-tune with --set columns.{key}=NAME"
         # Only in JSON lines can one row lack what another has.
         if self.is_json:
             raise self.error(problem)
         raise InputError(f"{self.path}: {problem}")
 
-    def string(self, name: str, *, key: str) -> str:
+    def string(self, name: str, *, key: str | None) -> str:
         value = self.value(name, key=key)
         if not isinstance(value, str):
             raise self.error(f"{name!r}: expected a string, got {value!r}")

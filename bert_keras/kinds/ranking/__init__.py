@@ -44,7 +44,10 @@ class Ranking(Labelled):
             "model_garden": {"head/classifier": "classifier/out_proj"},
         },
     )
-    metrics = tuple(map(Metric, ("mrr", "mrr_at_10", "ndcg_at_10")))
+    metrics = (
+        *map(Metric, ("mrr", "mrr_at_10", "ndcg_at_10")),
+        Metric("mrr_by_chance", better=None),
+    )
     resampled = ("mrr", "mrr_at_10", "ndcg_at_10")
     accepts = frozenset({"long_texts"})
     own_settings = ("ranking",)
@@ -103,7 +106,8 @@ class Ranking(Labelled):
     def sign(self, evaluation, answers):
         from bert_keras.labelled import degenerate
 
-        spreads = [max(a["scores"]) - min(a["scores"]) for a in answers or ()]
+        several = [a["scores"] for a in answers or () if len(a["scores"]) > 1]
+        spreads = [max(scores) - min(scores) for scores in several]
         num_equal = sum(spread < 1e-3 for spread in spreads)
         if not spreads or num_equal < degenerate.SHARE * len(spreads):
             return None

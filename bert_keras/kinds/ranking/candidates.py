@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bert_keras.core import files
 from bert_keras.core.settings import finetuning
 from bert_keras.labelled import row_files
@@ -24,13 +26,17 @@ logger = logging.getLogger(__name__)
 MAX_RELEVANCE = 1e6
 """Greater ones would leave float32 too few digits for the others."""
 
-_QUESTION_ID = "question_id"
+QUESTION_ID = "question_id"
+"""Column that tells apart questions with the same words."""
+
+TRIPLE = ("positive", "negative")
+"""Columns of a right passage and a wrong one."""
 
 
 class Candidate(NamedTuple):
     passage: str
     relevance: float | None
-    """Above 0: right; `None`: unknown."""
+    """A float32 number, above 0: right; `None`: unknown."""
     row: int
     """Number of its row in the file, from 0."""
     line: int
@@ -61,10 +67,19 @@ class _Columns(NamedTuple):
     passages: Mapping[str, tuple[str, float | None]]
     """By key of `columns`; with the relevance that a column itself says, or `None`."""
     relevance: str | None
+    are_settings: bool
+    """Whether `columns` may give other names."""
+
+    def key(self, key: str) -> str | None:
+        """Returns the key of `columns` that an error may recommend."""
+        return key if self.are_settings else None
 
 
 def read_questions(
-    path: str | Path, columns: finetuning.TextColumns, *, has_labels: bool = True
+    path: str | Path,
+    columns: finetuning.TextColumns | None = None,
+    *,
+    has_labels: bool = True,
 ) -> list[Question]:
     """Reads all questions of a file.
 
@@ -76,7 +91,8 @@ def read_questions(
     Args:
         path: `.tsv`, `.csv` or `.jsonl`, see `text.read_texts`.
         columns: names of the columns; those that are not set are `question`, `passage`
-            and `relevance`, or `question`, `positive` and `negative`.
+            and `relevance`, or `question`, `positive` and `negative`. `None`: these
+            names, and errors recommend no setting.
         has_labels: whether to read relevances and triples.
     """
     path = files.path(path)
@@ -84,14 +100,14 @@ def read_questions(
     questions: dict[str, tuple[str, list[Candidate]]] = {}
     for number, row in enumerate(row_files.rows_of(path)):
         names = names or _columns_of(columns, row.cells, has_labels=has_labels)
-        asked = row.string(names.question, key="text")
+        asked = row.string(names.question, key=names.key("text"))
         if not asked.strip():
             raise row.error(f"{names.question!r} is empty: expected a question")
-        group = str(row.cells.get(_QUESTION_ID, asked))
+        group = str(row.cells.get(QUESTION_ID, asked))
         first, passages = questions.setdefault(group, (asked, []))
         if first != asked:
             raise row.error(
-                f"{_QUESTION_ID} {group!r} is that of another question in line "
+                f"{QUESTION_ID} {group!r} is that of another question in line "
                 f"{passages[0].line}: expected an id for each question"
             )
         passages.extend(_candidates(row, names, number))
@@ -102,34 +118,35 @@ def read_questions(
 
 
 def _columns_of(
-    columns: finetuning.TextColumns, row: Mapping[str, Any], *, has_labels: bool
+    settings: finetuning.TextColumns | None, row: Mapping[str, Any], *, has_labels: bool
 ) -> _Columns:
+    columns, are_settings = settings or finetuning.TextColumns(), settings is not None
     question = "question" if columns.text == "text" else columns.text
     label = columns.label if isinstance(columns.label, str) else "label"
     relevance = "relevance" if label == "label" else label
-    if has_labels and relevance not in row and row.keys() & {"positive", "negative"}:
+    if has_labels and relevance not in row and row.keys() & {*TRIPLE}:
         passages = {"text_pair": (columns.text_pair or "positive", 1.0)}
         if "negative" in row:
             passages["negative"] = "negative", 0.0
-        return _Columns(question, passages, None)
+        return _Columns(question, passages, None, are_settings)
     passages = {"text_pair": (columns.text_pair or "passage", None)}
-    return _Columns(question, passages, relevance if has_labels else None)
+    return _Columns(question, passages, relevance if has_labels else None, are_settings)
 
 
 def _candidates(
     row: row_files.Row, names: _Columns, number: int
 ) -> Iterator[Candidate]:
     for key, (name, relevance) in names.passages.items():
-        passage = row.string(name, key=key)
+        passage = row.string(name, key=names.key(key))
         if not passage.strip():
             raise row.error(f"{name!r} is empty: expected a passage")
         if names.relevance:
-            relevance = _relevance(row, names.relevance)
+            relevance = _relevance(row, names.relevance, key=names.key("label"))
         yield Candidate(passage, relevance, number, row.line)
 
 
-def _relevance(row: row_files.Row, name: str) -> float:
-    value = row.value(name, key="label")
+def _relevance(row: row_files.Row, name: str, *, key: str | None) -> float:
+    value = row.value(name, key=key)
     try:
         relevance = float(value)
     except (TypeError, ValueError):
@@ -139,7 +156,8 @@ def _relevance(row: row_files.Row, name: str) -> float:
             f"{name!r}: expected a number from 0, not relevant, to "
             f"{MAX_RELEVANCE:,.0f}, got {value!r}"
         )
-    return relevance
+    # The loss compares float32 numbers: 1 and 1.00000001 are the same relevance.
+    return float(np.float32(relevance))
 
 
 def _without_repeats(path: Path, questions: Iterable[Question]) -> list[Question]:

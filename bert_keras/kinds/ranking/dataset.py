@@ -120,14 +120,19 @@ class RankingDataset(dataset.Dataset):
             labels=[f"{value:g}" for value in relevances] if self.has_labels else (),
         )
 
+    def _comparable(self) -> list[Question]:
+        """Returns the questions with a right passage and a less relevant one, or raises
+        an `InputError` if there are none."""
+        if questions := [q for q in self.rows if q.can_be_learnt]:
+            return questions
+        raise InputError(
+            f"{self.path}: expected a right passage (relevance above 0) and a less "
+            f"relevant one for a question, found none for {len(self)} questions: "
+            "`bert-keras negatives` looks for wrong passages"
+        )
+
     def for_training(self) -> "RankingDataset":
-        questions = [q for q in self.rows if q.can_be_learnt]
-        if not questions:
-            raise InputError(
-                f"{self.path}: expected a right passage (relevance above 0) and a less "
-                f"relevant one for a question, found none for {len(self)} questions: "
-                "`bert-keras negatives` looks for wrong passages"
-            )
+        questions = self._comparable()
         if missing := len(self) - len(questions):
             logger.warning(
                 "%s: %d of %d questions have no right passage, or none that is less "
@@ -155,6 +160,9 @@ class RankingDataset(dataset.Dataset):
         return tasks.Task(kind="ranking", has_text_pair=True)
 
     def encode(self, task, tokenizer, settings):
+        if self.has_labels:
+            # Of right passages alone every order scores 1.
+            self._comparable()
         pairs = tokenized.tokenize(
             ((q.text, c.passage) for q in self.rows for c in q.candidates),
             tokenizer,

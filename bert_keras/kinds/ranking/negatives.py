@@ -3,12 +3,15 @@
 For each question the nearest passages by the cosine of their vectors are looked for in
 a file of any size, without its right ones. Some of the nearest may be right though
 nobody has said so: the first ranks can be skipped, and passages that are about as near
-as a right one are left out, as Moreira et al. (2024, "NV-Retriever") do. No TensorFlow.
+as a right one are left out, as Moreira et al. (2024, "NV-Retriever") do. Texts are
+equal if the tokenizer makes the same ids of them: capitals, blanks and accents mostly
+make no difference. No TensorFlow.
 """
 
+import hashlib
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,12 +19,11 @@ import numpy as np
 
 from bert_keras.core import files, progress
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import finetuning
 from bert_keras.kinds import splits
 from bert_keras.kinds.ranking import candidates
 from bert_keras.kinds.ranking.candidates import Question
 from bert_keras.kinds.text import similarity
-from bert_keras.labelled import reading, row_files, tables
+from bert_keras.labelled import row_files, tables
 
 logger = logging.getLogger(__name__)
 
@@ -29,10 +31,16 @@ BLOCK = 8192
 """Passages whose vectors are in memory at once."""
 
 _QUESTIONS_AT_ONCE = 1024
+_TEXTS_AT_ONCE = 512
+"""Texts that are embedded between two steps of the progress line."""
+
 _SUFFIXES = (".tsv", ".csv", ".jsonl")
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 """From texts to vectors `(num_texts, size)`, float32."""
+
+Encode = Callable[[str], bytes]
+"""From a text to the bytes of its ids, `Tokenizer.encode_packed`."""
 
 
 class Choice(NamedTuple):
@@ -74,6 +82,7 @@ def mine(
     output_path: str | Path,
     *,
     embed: Embed,
+    encode: Encode,
     choice: Choice,
 ) -> None:
     """Writes the rows of a file with negatives for each question.
@@ -84,127 +93,179 @@ def mine(
         input_path: questions and right passages; wrong ones are kept.
         passages_path: passages to search: a `.txt` file with one a line, or a column
             `passage` of `.tsv`, `.csv` or `.jsonl`.
-        output_path: file to make, `.tsv`, `.csv` or `.jsonl`, with `question`,
-            `passage` and `relevance`.
+        output_path: file to make, `.tsv`, `.csv` or `.jsonl`, with the columns of the
+            input, and `question`, `passage` and `relevance`. A negative has the
+            `question_id` of its question, too.
     """
-    questions = candidates.read_questions(input_path, finetuning.TextColumns())
-    vectors = similarity.unit_length(embed([question.text for question in questions]))
-    numbers = _nearest(questions, vectors, files.path(passages_path), embed, choice)
-    chosen = _texts(files.path(passages_path), numbers)
-    if not any(chosen):
+    questions = candidates.read_questions(input_path)
+
+    # 1. Passages that are no negatives of a question: its own ones, and what is right
+    #    for an equal question that has another id.
+    equal_questions: dict[bytes, list[int]] = {}
+    for row, question in enumerate(questions):
+        equal_questions.setdefault(_key(encode, question.text), []).append(row)
+    right = [
+        (row, candidate.passage)
+        for rows in equal_questions.values()
+        for row, other in itertools.product(rows, rows)
+        for candidate in questions[other].candidates
+        if candidate.relevance
+    ]
+    own = [(row, c.passage) for row, q in enumerate(questions) for c in q.candidates]
+    owners: dict[bytes, set[int]] = {}
+    for row, passage in (*right, *own):
+        owners.setdefault(_key(encode, passage), set()).add(row)
+
+    # 2. All passages are read once before the work begins, so the file is sound.
+    passages = _Passages(files.path(passages_path), encode, owners)
+
+    # 3. The nearest passages, block by block.
+    num_embedded = 0
+
+    def embed_and_count(texts: Sequence[str]) -> np.ndarray:
+        nonlocal num_embedded
+        vectors = []
+        for begin in range(0, len(texts), _TEXTS_AT_ONCE):
+            part = texts[begin : begin + _TEXTS_AT_ONCE]
+            vectors.append(similarity.unit_length(embed(part)))
+            num_embedded += len(part)
+        return np.concatenate(vectors)
+
+    with progress.Progress(
+        f"searching {passages.path.name}",
+        total=len(questions) + len(right) + len(passages),
+        unit="texts",
+        read=lambda: num_embedded,
+    ):
+        vectors = embed_and_count([question.text for question in questions])
+        limits = _limits(vectors, right, embed_and_count, choice.margin)
+        cosines, numbers = _nearest(vectors, passages, embed_and_count, choice.depth)
+
+    # 4. The draw, and the texts of the drawn passages.
+    chosen = [
+        _chosen(cosines[row], numbers[row], limits[row], question.text, choice)
+        for row, question in enumerate(questions)
+    ]
+    drawn = {int(number) for numbers in chosen for number in numbers}
+    texts = {n: passage for n, passage in enumerate(passages) if n in drawn}
+    if not texts:
         raise InputError(
             f"{passages_path}: no passage is far enough from the right ones: lower "
             "--margin or --skip, or give more passages"
         )
-    rows = _rows(questions, chosen, files.path(output_path).suffix.lower())
-    files.write_atomically(output_path, rows.encode())
+    negatives = [[texts[number] for number in numbers] for numbers in chosen]
+    content = _table(files.path(input_path), questions, negatives, output_path)
+    files.write_atomically(output_path, content.encode())
     logger.info(
         "%s: %d negatives for %d of %d questions",
-        *(output_path, sum(map(len, chosen)), sum(map(bool, chosen)), len(questions)),
+        *(output_path, sum(map(len, chosen)), sum(map(bool, negatives))),
+        len(questions),
     )
 
 
+def _key(encode: Encode, text: str) -> bytes:
+    """Returns a digest that is the same for equal texts."""
+    return hashlib.blake2b(encode(text), digest_size=16).digest()
+
+
+PASSAGE = "passage"
+
+
+class _Passages:
+    """The different passages of a file, which is read anew each time."""
+
+    def __init__(self, path: Path, encode: Encode, owners: Mapping[bytes, set[int]]):
+        self.path = path
+        self._is_new = bytearray()
+        """For each passage of the file: whether no earlier one is equal."""
+        self.owned: list[tuple[int, int]] = []
+        """Numbers of a different passage, and of a question that it is known to."""
+        keys: set[bytes] = set()
+        for passage in read_passages(path):
+            key = _key(encode, passage)
+            self._is_new.append(key not in keys)
+            if self._is_new[-1]:
+                self.owned += [(len(keys), row) for row in sorted(owners.get(key, ()))]
+                keys.add(key)
+        self._count = len(keys)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[str]:
+        return itertools.compress(read_passages(self.path), self._is_new)
+
+
 def read_passages(path: Path) -> Iterator[str]:
-    """Reads the different passages of a file, one by one; blank ones are skipped."""
-    rows = row_files.reader(path) if path.suffix.lower() != ".txt" else _read_lines
-    seen: set[int] = set()
-    for line, row in rows(path):
-        passage = row.get(_PASSAGE)
+    """Reads the passages of a file, one by one; blank ones are skipped."""
+    if path.suffix.lower() == ".txt":
+        rows = ((0, {PASSAGE: line}) for line in files.read_lines(path))
+    else:
+        rows = row_files.reader(path)(path)
+    for line, row in rows:
+        passage = row.get(PASSAGE)
         if not isinstance(passage, str):
             raise InputError(
-                f"{path}: line {line}: expected a text named {_PASSAGE!r}, got "
+                f"{path}: line {line}: expected a text named {PASSAGE!r}, got "
                 f"{', '.join(row)}"
             )
-        passage = passage.strip()
-        if passage and (key := hash(passage)) not in seen:
-            seen.add(key)
+        if passage := passage.strip():
             yield passage
 
 
-def _read_lines(path: Path) -> reading.Rows:
-    for number, line in enumerate(files.read_lines(path), start=1):
-        yield number, {_PASSAGE: line}
-
-
-_PASSAGE = "passage"
-
-
-def _nearest(
-    questions: Sequence[Question],
-    vectors: np.ndarray,
-    path: Path,
-    embed: Embed,
-    choice: Choice,
-) -> list[np.ndarray]:
-    """Returns the numbers of the negatives of each question, the nearest first."""
-    owners: dict[str, list[int]] = {}
-    for row, question in enumerate(questions):
-        for candidate in question.candidates:
-            owners.setdefault(candidate.passage.strip(), []).append(row)
-    # All of the file is read before the work begins: it is seen to be sound.
-    total = sum(1 for _ in read_passages(path))
-    limits = _limits(questions, vectors, embed, choice.margin)
-    best = np.full((len(questions), choice.depth), -np.inf, np.float32)
-    numbers = np.full(best.shape, -1)
-    num_done, passages = 0, read_passages(path)
-    with progress.Progress(
-        f"searching {path.name}", total=total, unit="passages", read=lambda: num_done
-    ):
-        while block := list(itertools.islice(passages, BLOCK)):
-            own = [(row, i) for i, p in enumerate(block) for row in owners.get(p, ())]
-            own_rows, own_places = np.array(own, int).reshape(-1, 2).T
-            block_vectors = similarity.unit_length(embed(block)).T
-            for first in range(0, len(questions), _QUESTIONS_AT_ONCE):
-                part = slice(first, first + _QUESTIONS_AT_ONCE)
-                cosines = vectors[part] @ block_vectors
-                is_here = (own_rows >= first) & (own_rows < first + len(cosines))
-                cosines[own_rows[is_here] - first, own_places[is_here]] = -np.inf
-                found = _merge(best[part], numbers[part], cosines, num_done)
-                best[part], numbers[part] = found
-            num_done += len(block)
-    return [
-        _chosen(best[row], numbers[row], limits[row], question.text, choice)
-        for row, question in enumerate(questions)
-    ]
-
-
 def _limits(
-    questions: Sequence[Question], vectors: np.ndarray, embed: Embed, margin: float
+    vectors: np.ndarray,
+    right: Sequence[tuple[int, str]],
+    embed: Embed,
+    margin: float,
 ) -> np.ndarray:
     """Returns the greatest cosine of a negative for each question, `(num_questions,)`,
-    infinite for a question without a right passage."""
-    pairs = [
-        (row, candidate.passage)
-        for row, question in enumerate(questions)
-        for candidate in question.candidates
-        if candidate.relevance
-    ]
-    nearest = np.full(len(questions), -np.inf, np.float32)
-    for begin in range(0, len(pairs), BLOCK):
-        rows, passages = zip(*pairs[begin : begin + BLOCK], strict=True)
-        cosines = (vectors[[*rows]] * similarity.unit_length(embed(passages))).sum(
-            axis=1
-        )
+    infinite for a question without a right passage.
+
+    Args:
+        vectors: of the questions, `(num_questions, size)`, of length 1.
+        right: numbers of questions, each with a right passage.
+    """
+    nearest = np.full(len(vectors), -np.inf, np.float32)
+    for begin in range(0, len(right), BLOCK):
+        rows, passages = zip(*right[begin : begin + BLOCK], strict=True)
+        cosines = (vectors[[*rows]] * embed(passages)).sum(axis=1)
         np.maximum.at(nearest, [*rows], cosines)
     limits = nearest - margin * np.abs(nearest)
     return np.where(np.isfinite(nearest), limits, np.inf)
 
 
-def _merge(
-    best: np.ndarray, numbers: np.ndarray, cosines: np.ndarray, begin: int
+def _nearest(
+    vectors: np.ndarray, passages: _Passages, embed: Embed, depth: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns `(num_questions, depth)` cosines and numbers of the nearest passages:
-    `best` and `numbers` are those so far, `cosines`, `(num_questions, num_passages)`,
-    those of the passages from number `begin` on."""
-    depth = best.shape[1]
-    new = np.broadcast_to(np.arange(begin, begin + cosines.shape[1]), cosines.shape)
-    both = np.concatenate([best, cosines], axis=1)
-    nearest = np.argpartition(-both, depth - 1, axis=1)[:, :depth]
-    all_numbers = np.concatenate([numbers, new], axis=1)
-    return (
-        np.take_along_axis(both, nearest, axis=1),
-        np.take_along_axis(all_numbers, nearest, axis=1),
-    )
+    """Returns cosines and numbers of the passages that are nearest to each question and
+    not its own, `(num_questions, depth)`, in no order; of fewer passages the rest of
+    the cosines is -inf."""
+    best = np.full((len(vectors), depth), -np.inf, np.float32)
+    numbers = np.full(best.shape, -1)
+    owned, owners = np.array(passages.owned, int).reshape(-1, 2).T
+    begin, texts = 0, iter(passages)
+    while block := list(itertools.islice(texts, BLOCK)):
+        block_vectors = embed(block).T
+        block_numbers = np.arange(begin, begin + len(block))
+        here = slice(*np.searchsorted(owned, [begin, begin + len(block)]))
+        for first in range(0, len(vectors), _QUESTIONS_AT_ONCE):
+            part = slice(first, first + _QUESTIONS_AT_ONCE)
+            cosines = vectors[part] @ block_vectors
+            row, column = owners[here] - first, owned[here] - begin
+            is_here = (row >= 0) & (row < len(cosines))
+            cosines[row[is_here], column[is_here]] = -np.inf
+
+            # The nearest of those so far and of this block.
+            both = np.concatenate([best[part], cosines], axis=1)
+            all_numbers = np.concatenate(
+                [numbers[part], np.broadcast_to(block_numbers, cosines.shape)], axis=1
+            )
+            nearest = np.argpartition(-both, depth - 1, axis=1)[:, :depth]
+            best[part] = np.take_along_axis(both, nearest, axis=1)
+            numbers[part] = np.take_along_axis(all_numbers, nearest, axis=1)
+        begin += len(block)
+    return best, numbers
 
 
 def _chosen(
@@ -221,19 +282,31 @@ def _chosen(
     return numbers[order]
 
 
-def _texts(path: Path, numbers: Sequence[np.ndarray]) -> list[list[str]]:
-    wanted = {int(number) for row in numbers for number in row}
-    texts = {n: p for n, p in enumerate(read_passages(path)) if n in wanted}
-    return [[texts[number] for number in row] for row in numbers]
-
-
-def _rows(
-    questions: Sequence[Question], negatives: Sequence[Sequence[str]], suffix: str
+def _table(
+    input_path: Path,
+    questions: Sequence[Question],
+    negatives: Sequence[Sequence[str]],
+    output_path: str | Path,
 ) -> str:
+    """Returns the rows of the input, one for each passage, and those of negatives."""
+    cells = list(row_files.read_rows(input_path))
     rows, relevances = [], []
     for question, wrong in zip(questions, negatives, strict=True):
-        passages = [candidate.passage for candidate in question.candidates]
-        rows += [{"question": question.text, _PASSAGE: p} for p in (*passages, *wrong)]
-        relevances += [*question.relevances, *([0] * len(wrong))]
-    columns = {"relevance": tables.Column(relevances, "g")}
+        asked = {"question": question.text}
+        for candidate in question.candidates:
+            row = cells[candidate.row]
+            if "relevance" not in row:
+                # A row with a right passage and a wrong one becomes two.
+                row = {n: v for n, v in row.items() if n not in candidates.TRIPLE}
+            rows.append({**row, **asked, PASSAGE: candidate.passage})
+            relevances.append(candidate.relevance)
+        # Other columns may be about the passage.
+        first = cells[question.candidates[0].row]
+        if candidates.QUESTION_ID in first:
+            asked = {candidates.QUESTION_ID: first[candidates.QUESTION_ID], **asked}
+        rows += [{**asked, PASSAGE: passage} for passage in wrong]
+        relevances += [0] * len(wrong)
+    # Nine digits: float32.
+    columns = {"relevance": tables.Column(relevances, ".9g")}
+    suffix = files.path(output_path).suffix.lower()
     return tables.joined(rows, columns, suffix=suffix)

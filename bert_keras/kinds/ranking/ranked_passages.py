@@ -18,6 +18,7 @@ _NAMES = {
     "mrr": "mean of 1 / rank of the first right passage",
     f"mrr_at_{scores.RANK}": f"the same, 0 below rank {scores.RANK}",
     f"ndcg_at_{scores.RANK}": f"nDCG of the first {scores.RANK} passages",
+    "mrr_by_chance": "mean of 1 / rank in random order",
 }
 
 
@@ -59,13 +60,9 @@ _COLUMNS = (
 def _search(records: Sequence[RankedPassages], ranks: np.ndarray) -> sections.Section:
     """Returns scores; ranks are 0 for questions without a right passage."""
     figures = scores.mean_scores((r.relevances, r.scores) for r in records)
-    by_chance = np.mean(
-        [scores.expected_reciprocal_rank(r.relevances) for r in records]
-    )
     known = ranks[ranks > 0]
     rows = [[_NAMES[name], markdown.percent(value)] for name, value in figures.items()]
     rows += [
-        ["mean of 1 / rank in random order", markdown.percent(float(by_chance))],
         [
             "passages of a question",
             f"{np.mean([len(r.passages) for r in records]):,.1f}",

@@ -66,12 +66,17 @@ METRICS: Mapping[str, Callable[..., float]] = MappingProxyType(
 def mean_scores(
     questions: Iterable[tuple[npt.ArrayLike, npt.ArrayLike]],
 ) -> dict[str, float]:
-    """Returns the mean of each of `METRICS` over relevances and scores of questions."""
-    rows = [[metric(*both) for metric in METRICS.values()] for both in questions]
-    return dict(zip(METRICS, np.mean(rows, axis=0).tolist(), strict=True))
+    """Returns the mean of each of `METRICS` over relevances and scores of questions,
+    and `mrr_by_chance`, the `mrr` of these candidates in random order."""
+    rows = [
+        [*(metric(*both) for metric in METRICS.values()), by_chance(both[0])]
+        for both in questions
+    ]
+    names = (*METRICS, "mrr_by_chance")
+    return dict(zip(names, np.mean(rows, axis=0).tolist(), strict=True))
 
 
-def expected_reciprocal_rank(relevances: npt.ArrayLike) -> float:
+def by_chance(relevances: npt.ArrayLike) -> float:
     """Returns the mean reciprocal rank over all orders of the candidates."""
     is_right = np.asarray(relevances) > 0
     total, num_right = len(is_right), int(is_right.sum())

@@ -66,6 +66,9 @@ def test_triples_and_right_passages_alone(tmp_path):
     found = read(tmp_path / "b.tsv", "question\tpositive\nq\ta\n")
     assert found == [Question("q", (Candidate("a", 1.0, 0, 2),))]
     assert not found[0].can_be_learnt
+    # The loss compares float32 numbers.
+    table = f"{ROWS}q\ta\t1\nq\tb\t1.00000001\nr\ta\t0\nr\tb\t1e-60\n"
+    assert not any(q.can_be_learnt for q in read(tmp_path / "equal.tsv", table))
     columns = finetuning.TextColumns(text="q", text_pair="good")
     found = read(tmp_path / "c.tsv", "q\tgood\tnegative\nx\ty\tz\n", columns)
     assert found == [

@@ -93,6 +93,7 @@ def test_a_draw_is_a_function_of_seed_question_and_epoch():
 
 
 def test_questions_that_teach_nothing_are_left_out(caplog):
+    encoding = (TASK, TOKENIZER, SETTINGS)
     right = question("a", 1, 0)
     data = dataset.RankingDataset(
         path="x.tsv",
@@ -104,8 +105,15 @@ def test_questions_that_teach_nothing_are_left_out(caplog):
         "x.tsv: 3 of 4 questions have no right passage, or none that is less relevant: "
         "nothing is learnt from these"
     ]
-    with pytest.raises(InputError, match="found none for 2 questions: `bert-keras neg"):
-        data.subset([0, 2]).for_training()
+    # As an evaluation, where every order would score 0 or 1.
+    for useless in (data.subset([0, 2]), data.subset([2, 3])):
+        for use in (lambda d: d.for_training(), lambda d: d.encode(*encoding)):
+            with pytest.raises(
+                InputError,
+                match="found none for 2 questions: `bert-keras negatives` lo",
+            ):
+                use(useless)
+    assert data.encode(*encoding).num_answers == 7
 
 
 def test_what_the_report_on_the_data_counts():
@@ -138,6 +146,7 @@ def test_answers_to_a_file(tmp_path):
     data, found = answers_of(path, has_labels=True, scores=[0.5, 0.25, -1, 2, 3])
     assert found.scores() == pytest.approx(
         {"mrr": 0.5, "mrr_at_10": 0.5, "ndcg_at_10": 1 / np.log2(3)}
+        | {"mrr_by_chance": ((1 + 1 / 2 + 1 / 3) / 3 + (1 + 1 / 2) / 2) / 2}
     )
     first, second = found.records()
     assert first.model_dump() == {
@@ -183,7 +192,11 @@ def test_runs_that_learnt_nothing():
     other = {"scores": [0.5, 0.7], "relevances": [1, 0]}
     assert kind.sign({}, [same] * 99 + [other]) is not None
     assert kind.sign({}, [same] * 90 + [other] * 10) is None
-    assert kind.sign({}, None) is None
+    # A question with one passage has one score.
+    assert kind.sign({}, [same | {"scores": [0.5]}] * 99 + [other]) is None
+    assert kind.sign({}, [other | {"scores": [0.5]}] * 99 + [same]) is not None
+    for unknown in (None, [same | {"scores": [0.5]}]):
+        assert kind.sign({}, unknown) is None
 
 
 def test_scores_of_records_for_resampling():

@@ -54,9 +54,11 @@ def test_scores_by_hand():
     none = [0, 0], [1.0, 2.0]
     assert scores.mean_scores([first]) == pytest.approx(
         {"mrr": 1 / 3, "mrr_at_10": 1 / 3, "ndcg_at_10": ndcg}
+        | {"mrr_by_chance": 0.4 + 0.3 / 2 + 0.2 / 3 + 0.1 / 4}
     )
     assert scores.mean_scores([late]) == pytest.approx(
         {"mrr": 1 / 12, "mrr_at_10": 0, "ndcg_at_10": 0}
+        | {"mrr_by_chance": sum(1 / rank for rank in range(1, 13)) / 12}
     )
     assert set(scores.mean_scores([none]).values()) == {0.0}
     assert scores.mean_scores([first, none])["mrr"] == pytest.approx(1 / 6)
@@ -86,4 +88,4 @@ def test_the_score_of_a_random_order_is_the_mean_of_all():
     for relevances in ([1, 0, 0], [1, 2, 0, 0, 0], [1], [0, 0], [1, 1, 1]):
         orders = itertools.permutations(range(len(relevances)))
         mean = np.mean([scores.reciprocal_rank(relevances, order) for order in orders])
-        assert scores.expected_reciprocal_rank(relevances) == pytest.approx(mean)
+        assert scores.by_chance(relevances) == pytest.approx(mean)
