@@ -7,20 +7,21 @@ first used: `import bert_keras` alone loads neither Keras nor TensorFlow.
 import importlib
 from typing import Any
 
-from bert_keras.model import keras_names
+from bert_keras import keras_names
 
 __version__ = "0.1.0"
 
-# By name, because the door imports nothing that stands on it.
 _MODULES = {
     "BertConfig": "bert_keras.core.settings.architecture",
-    **{
-        name: module
-        for module, names in keras_names.CLASSES.items()
-        for name in names
-        # An optimizer is a `BertAdamW`.
-        if name.startswith("Bert") and not module.startswith("bert_keras.training")
-    },
+    "BertEncoder": "bert_keras.model.encoder",
+    "BertPretrainer": "bert_keras.model.pretrainer",
+    "BertEmbedder": "bert_keras.model.embedder",
+    "BertClassifier": "bert_keras.kinds.text.network",
+    "BertMultiLabelClassifier": "bert_keras.kinds.text.network",
+    "BertTagger": "bert_keras.kinds.tagging.network",
+    "BertSpanPredictor": "bert_keras.kinds.span.network",
+    "BertChooser": "bert_keras.kinds.choice.network",
+    "BertRanker": "bert_keras.kinds.ranking.network",
     "Tokenizer": "bert_keras.data.tokenization",
     "load": "bert_keras.inference.loading",
     "score": "bert_keras.scoring.scored_files",

@@ -1,5 +1,7 @@
 """Makers of what tests of several folders need."""
 
+import unittest.mock
+
 from bert_keras.checkpoints import conversion, run_directory, run_weights
 from bert_keras.core.settings import architecture, tasks
 from bert_keras.kinds import catalogue, registry
@@ -63,4 +65,5 @@ def finetune(settings, *, init, **options):
 def check_settings(settings, task, bert_config):
     catalogue.check_settings(settings)
     kind = registry.labelled(task.kind)
-    settings_check.check(kind, settings, task, bert_config)
+    dev = unittest.mock.Mock()
+    settings_check.check(kind, settings, task, bert_config, dev=dev)

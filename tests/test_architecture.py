@@ -78,7 +78,8 @@ def module_name(path: Path) -> str:
 def room_of(module: str) -> str:
     """The folder that a module of ours is in; `door` for the library's own door."""
     _, *rest = module.split(".")
-    return rest[0] if len(rest) > 1 or rest and rest[0] not in ("__main__",) else "door"
+    is_door = not rest or rest[0] in ("__main__", "keras_names")
+    return "door" if is_door else rest[0]
 
 
 def is_light(path: Path) -> bool:
@@ -140,6 +141,16 @@ def test_kinds_import_modules_and_do_not_name_them():
     for path in (REPOSITORY / "bert_keras/kinds").rglob("*.py"):
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"resolve_name|import_module|__import__", text), path
+
+
+def test_kinds_do_not_import_each_other():
+    folder = REPOSITORY / "bert_keras/kinds"
+    names = {path.parent.name for path in folder.glob("*/__init__.py")}
+    assert len(names) == 7
+    for path in folder.glob("*/*.py"):
+        parts = [module.split(".") for module in imports(path)]
+        others = {part[2] for part in parts if part[1:2] == ["kinds"] and part[2:]}
+        assert not others & names - {path.parent.name}, path
 
 
 BRANCHES = {
@@ -221,16 +232,16 @@ LINES = {
     "scoring": 690,
     "inference": 1330,
     "checkpoints": 4735,
-    "kinds": 9185,
+    "kinds": 9110,
     "graphs": 650,
-    "labelled": 1555,
+    "labelled": 1700,
     "model": 2745,
     "data": 1980,
-    "pages": 760,
+    "pages": 785,
     "core": 3350,
     "tpu": 2310,
     "pipelines": 9160,
-    "door": 50,
+    "door": 135,
 }
 """Lines that each folder may have; 43,000 in all are the aim. Raise a number only with
 a sentence in the commit that says why."""
@@ -356,15 +367,22 @@ def floor_of(room: str) -> int:
 
 
 def files_that_name(kind: str) -> list[str]:
-    """Returns product files outside of a kind's folder that name the kind."""
-    name = re.compile(rf"\"{kind}\"|kinds\.{kind}\b|from bert_keras.kinds .*\b{kind}\b")
-    paths = [str(path.relative_to(REPOSITORY)) for path in product_files()]
-    return [
-        path
-        for path in paths
-        if not path.startswith(f"bert_keras/kinds/{kind}/")
-        and name.search(Path(REPOSITORY, path).read_text(encoding="utf-8"))
-    ]
+    """Returns product files outside of a kind's folder that know the kind: in a string,
+    with help texts and docstrings, or by a name of Python such as `RankingConfig`."""
+    name = re.compile(rf"\b({kind}|{kind.title()}(Config)?)\b")
+    found = []
+    for path in product_files():
+        # A folder may have a module of its own with this name.
+        if (path.parent / f"{kind}.py").is_file() or path.parent.name == kind:
+            continue
+        known = []
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for field in ("id", "attr", "arg", "name", "value", "module"):
+                text = getattr(node, field, None)
+                known += [text] if isinstance(text, str) else []
+        if name.search("\n".join(known)):
+            found.append(str(path.relative_to(REPOSITORY)))
+    return found
 
 
 def print_house() -> int:

@@ -189,10 +189,10 @@ def tuning_settings(
     if not isinstance(kind, Labelled):
         return None
     num_positions = checkpoint.bert_config.max_position_embeddings
-    longest = checkpoint.max_seq_length or kind.longest_input
+    usual = kind.usual_settings(task)
+    longest = checkpoint.max_seq_length or usual["max_seq_length"]
     return finetuning.FinetuningConfig(
-        **kind.usual_settings(task),
-        max_seq_length=min(longest, num_positions),
+        **usual | {"max_seq_length": min(longest, num_positions)},
         document_context=False,
         bilstm_units=task.bilstm_units,
         num_bilstm_layers=task.num_bilstm_layers,

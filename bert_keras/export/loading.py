@@ -27,7 +27,7 @@ def load(
         long_texts: how to shorten texts for such a vector.
     """
     task, kind = checkpoint.task, registry.find(checkpoint.task.kind)
-    network_task, purpose, is_needed = task, kind.purpose or kind.name, kind.needs
+    network_task, purpose, is_needed = task, f"a model for {kind.name}", kind.needs
     if embedding is not None:
         network_task, purpose = tasks.Task(kind="encoder"), "a pooled vector"
         needed = "encoder/pooler/" if embedding == "pooled" else ()

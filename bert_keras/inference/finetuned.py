@@ -157,11 +157,7 @@ def evaluate(model_dir: str | Path, input_path: str | Path) -> dict[str, float |
     tuned = FinetunedModel.load(model_dir)
     data = tuned.read(input_path, has_labels=True)
     scores = tuned.answer(data).scores(threshold=tuned.threshold)
-    logger.info(
-        "%s: scores of %s; no file is written",
-        input_path,
-        registry.labelled(tuned.task.kind).scored,
-    )
+    logger.info("%s: %d examples are scored; no file is written", input_path, len(data))
     return {"num_examples": len(data), **scores}
 
 
@@ -179,10 +175,6 @@ def predict(
     row_files.check_output_name(output_path)
     tuned = FinetunedModel.load(model_dir)
     kind = registry.labelled(tuned.task.kind)
-    if is_printed and kind.answers_several_files:
-        raise InputError(
-            "--output: answers to questions are several files: give a directory"
-        )
     if isinstance(tuned.threshold, Mapping):
         listed = ", ".join(f"{n} {value:.3g}" for n, value in tuned.threshold.items())
         logger.info("a text has a label from this probability on: %s", listed)
@@ -212,8 +204,8 @@ def _input_file(path: str | Path, kind: Labelled) -> Iterator[Path]:
         yield files.path(path)
         return
     content = sys.stdin.buffer.read()
-    is_json_lines = kind.reads_json_lines and content.lstrip().startswith(b"{")
-    suffix = ".jsonl" if is_json_lines else kind.suffix
+    is_json_lines = ".jsonl" in kind.suffixes and content.lstrip().startswith(b"{")
+    suffix = ".jsonl" if is_json_lines else kind.suffixes[0]
     with tempfile.TemporaryDirectory() as directory:
         copy = Path(directory) / f"standard_input{suffix}"
         copy.write_bytes(content)

@@ -32,6 +32,8 @@ class Metric(NamedTuple):
     """`%`, `nats`, or what is counted; empty: a fraction of 1."""
     better: Literal["more", "less"] | None = "more"
     """`None`: the number is no score."""
+    is_of_label: bool = False
+    """Whether the name may be followed by ` of LABEL`."""
 
 
 LOSS = Metric("loss", "nats", "less")
@@ -75,8 +77,6 @@ class Kind(abc.ABC):
 
     name: ClassVar[tasks.TaskKind]
     names: ClassVar[Names] = Names()
-    example: ClassVar[Usage] = Usage()
-    """Code that calls a model, where it is alike for all tasks."""
     metrics: ClassVar[tuple[Metric, ...]] = ()
     """Numbers of its evaluations."""
     parts: ClassVar[tuple[str, ...]] = ("encoder/", "head/")
@@ -90,13 +90,16 @@ class Kind(abc.ABC):
     transfers_head: ClassVar[bool] = False
     """Whether a head means the same for all data sets, so that fine-tuning starts from
     it."""
-    purpose: ClassVar[str | None] = None
-    """Its answers in words, for messages; `None`: its name."""
 
     def metric(self, key: str) -> Metric:
         """Returns the meaning of a key of evaluations. Keys of further dev files begin
         with the name of the file. An unknown key is no score."""
-        matches = [m for m in self.metrics if f"_{key}".endswith(f"_{m.name}")]
+        matches = [
+            metric
+            for metric in self.metrics
+            if f"_{key}".endswith(f"_{metric.name}")
+            or (metric.is_of_label and f"_{metric.name} of " in f"_{key}")
+        ]
         longest = max(matches, key=lambda metric: len(metric.name), default=None)
         return longest or Metric(key, better=None)
 
@@ -106,7 +109,7 @@ class Kind(abc.ABC):
 
     def usage(self, task: tasks.Task) -> Usage:
         """Returns code that calls a model of the task."""
-        return self.example
+        return Usage()
 
     def build(
         self,
@@ -114,18 +117,18 @@ class Kind(abc.ABC):
         task: tasks.Task,
         *,
         dropout_prob: float = 0.0,
-        scale: float = 20.0,
         seed: int | None = None,
         dtype: str = "float32",
+        **options: Any,
     ) -> "keras.Model":
         """Builds the network of a task, with new weights.
 
         Args:
             dropout_prob: fraction of the head's input that is dropped in training, if
                 the task has a head with dropout.
-            scale: factor of cosines in the loss of `embedding`.
             seed: of weights and dropout; `None` for random ones.
             dtype: a Keras dtype policy, such as `mixed_bfloat16`.
+            options: what this kind of network alone takes, such as `scale` for vectors.
         """
         network = self.network(
             bert_config,
@@ -135,11 +138,11 @@ class Kind(abc.ABC):
                 "bilstm_units": task.bilstm_units,
                 "num_bilstm_layers": task.num_bilstm_layers,
             },
-            scale=scale,
             seed=seed,
             dtype=dtype,
             # Part of the variables' names, which Keras would number otherwise.
             name=f"bert_{task.kind}",
+            **options,
         )
         network.build(None)
         return network
@@ -151,15 +154,14 @@ class Kind(abc.ABC):
         task: tasks.Task,
         *,
         head: Mapping[str, Any],
-        scale: float,
         **shared: Any,
     ) -> "keras.Model":
         """Returns the network with new weights, not built yet.
 
         Args:
             head: arguments of `EncoderWithHead` about its head.
-            scale: factor of the cosines in the loss of vectors.
-            shared: `seed`, `dtype` and `name` of the model.
+            shared: `seed`, `dtype` and `name` of the model, and what this kind of
+                network alone takes.
         """
 
     @abc.abstractmethod
@@ -185,8 +187,6 @@ class Labelled(Kind):
     """Dotted keys of settings that mean something for it alone."""
     examples: ClassVar[str] = "texts"
     """Its examples in words."""
-    no_label: ClassVar[str | None] = None
-    """Name under which examples without a label are counted; `None`: there are none."""
     num_texts: ClassVar[int] = 1
     """Inputs of the network for each example."""
     resampled: ClassVar[tuple[str, ...]] = ()
@@ -194,23 +194,17 @@ class Labelled(Kind):
     form: ClassVar[str]
     """The `--task` of the user's own files."""
     other_names: ClassVar[tuple[str, ...]] = ()
-    """Names of such tasks in other programs."""
-    suffix: ClassVar[str] = ".tsv"
-    """Of input that comes without a name."""
-    longest_input: ClassVar[int] = 512
-    """Tokens of an input at most, where nothing says how many: that of `export`."""
+    """Names of the same task in other programs."""
+    suffixes: ClassVar[tuple[str, ...]] = (".tsv", ".csv", ".jsonl")
+    """Endings of the names of its files; input without a name has the first one, or is
+    JSON lines if it begins like these."""
     always_windows: ClassVar[bool] = False
     """Whether longer inputs are read in overlapping windows, whatever the settings."""
-    answers_several_files: ClassVar[bool] = False
-    """Whether `predict` writes a directory of files."""
-    reads_json_lines: ClassVar[bool] = True
-    """Whether examples may be JSON lines, whatever the `suffix`."""
-    scored: ClassVar[str] = "whole texts"
-    """What the scores of `evaluate` count."""
 
     def usual_settings(self, task: tasks.Task) -> dict[str, Any]:
-        """Returns settings for a converted model, which comes without any."""
-        return {"task": self.form}
+        """Returns settings for a converted model, which comes without any. Inputs have
+        `max_seq_length` tokens at most if the model does not say how many."""
+        return {"task": self.form, "max_seq_length": 512}
 
     @abc.abstractmethod
     def read(
@@ -274,11 +268,10 @@ class Labelled(Kind):
         settings: finetuning.FinetuningConfig,
         task: tasks.Task,
         bert_config: architecture.BertConfig,
+        dev: Any,
     ) -> None:
-        """Raises an `InputError` for the first setting that this kind alone forbids."""
-
-    def check_dev(self, data: Any) -> None:
-        """Raises an `InputError` if a dev file has no scores of the main metric."""
+        """Raises an `InputError` for the first setting that this kind alone forbids, or
+        if `dev`, the main dev file, has no scores of the main metric."""
 
     def score(
         self,

@@ -29,6 +29,12 @@ KINDS: MappingProxyType[str, Kind] = MappingProxyType(
     }
 )
 
+KERAS_CLASSES = {
+    f"{door.__name__}.network": door.KERAS_CLASSES
+    for door in (text, tagging, span, choice, ranking)
+}
+"""Classes of kinds that a `.keras` file may hold, by module."""
+
 LABELLED = tuple(k.name for k in KINDS.values() if isinstance(k, Labelled))
 """Names of kinds that are learnt from labelled examples: runs of `finetune`."""
 

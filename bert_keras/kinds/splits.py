@@ -115,11 +115,12 @@ def number_of(key: str) -> int:
 
 class Files(NamedTuple):
     task: tasks.Task
-    """What the whole training file teaches."""
+    """The task that the whole training file describes, held-out examples included."""
     names: tuple[str, ...]
-    """Of the files, for people: the training file, then those to evaluate on."""
+    """Display names: the training file first, then the evaluation files."""
     data: tuple[dataset.Dataset, ...]
-    """Their examples, of the training file `train_fraction` of those not held out."""
+    """The examples of each file. The training file has the share `train_fraction` of
+    the examples that are not held out."""
 
 
 def read(

@@ -32,7 +32,6 @@ class Kind(Protocol):
     """Describes a kind of task to a report, as each `kinds.kind.Labelled` does."""
 
     examples: ClassVar[str]
-    no_label: ClassVar[str | None]
     always_windows: ClassVar[bool]
 
 
@@ -255,7 +254,7 @@ def _problems(
             )
     if not is_train:
         return
-    if rare := _rare_labels(file, kind.no_label):
+    if rare := _rare_labels(file):
         yield f"{file.file}: fewer than {FEW} examples of {rare}"
     if several := _several_in_one(file.labels):
         separator, label = several
@@ -291,9 +290,9 @@ def _labels_alike(labels: Iterable[str]) -> list[list[str]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _rare_labels(file: FileReport, no_label: str | None) -> str:
+def _rare_labels(file: FileReport) -> str:
     """Lists labels with few examples for people; empty if there are none."""
-    labels = {n: count for n, count in file.labels.items() if n != no_label}
+    labels = {n: count for n, count in file.labels.items() if n != dataset.NO_LABEL}
     rare = [name for name, count in labels.items() if count < FEW]
     shown = ", ".join(map(repr, rare[:_NUM_SHOWN]))
     rest = max(0, len(rare) - _NUM_SHOWN) + file.num_rare_unlisted

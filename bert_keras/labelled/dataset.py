@@ -23,6 +23,10 @@ class Places(NamedTuple):
     """Index into the leading axes of the batch's outputs."""
 
 
+NO_LABEL = "(none)"
+"""Name under which examples without a label are counted among labels."""
+
+
 class Contents(NamedTuple):
     """All examples of a file, for comparisons with one another."""
 

@@ -130,3 +130,24 @@ def draw_scatter(right: Sequence[float], answered: Sequence[float]) -> figure.Fi
     plot.set_aspect("equal")
     drawing.add_legend(picture)
     return picture
+
+
+def draw_ranks(
+    ranks: np.ndarray,
+    num_searches: int,
+    *,
+    title: str,
+    labels: tuple[str, str],
+    cutoff: int,
+) -> figure.Figure:
+    """Draws the share of searches that find what they look for among the first ones;
+    `labels` are those of the axes."""
+    picture, plot = drawing.new_plot(title)
+    counts = np.unique(np.geomspace(1, max(ranks.max(), 2), 200).round())
+    shares = [(ranks <= count).sum() / num_searches for count in counts]
+    plot.step(counts, shares, where="post", color=drawing.BLUE, linewidth=2)
+    plot.set(xlabel=labels[0], ylabel=labels[1], xscale="log", ylim=(0, 1))
+    # The style of these pictures does not typeset powers.
+    plot.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
+    plot.axvline(cutoff, color=drawing.GREY, linestyle="--")
+    return picture

@@ -90,8 +90,8 @@ def _read_inputs(
         tuning.Examples(name, part, part.encode(task, start.tokenizer, settings))
         for name, part in zip(names, data, strict=True)
     ]
-    settings_check.check(kind, settings, task, start.bert_config)
-    kind.check_dev(examples[1].data)
+    dev = examples[1].data
+    settings_check.check(kind, settings, task, start.bert_config, dev=dev)
     arrays = starting_point.tuning_arrays(
         start, task, transfers_head=kind.transfers_head
     )

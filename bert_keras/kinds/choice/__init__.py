@@ -4,6 +4,9 @@ from bert_keras.kinds.choice import records
 from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, Usage
 from bert_keras.labelled import python_examples
 
+KERAS_CLASSES = ("BertChooser",)
+"""Classes of `network` that a `.keras` file may hold."""
+
 _EXAMPLE = Usage(
     model="""\
 endings = ["sings.", "sleeps.", "runs.", "reads."]
@@ -26,10 +29,9 @@ class Choice(Labelled):
 
     name = "choice"
     record = records.ChosenEnding
-    example = _EXAMPLE
     form = "choice"
     other_names = ("multiple-choice", "multiple_choice")
-    suffix = ".csv"
+    suffixes = (".csv", ".tsv")
     names = Names(
         hugging_face="BertForMultipleChoice",
         pipeline="multiple-choice",
@@ -40,15 +42,18 @@ class Choice(Labelled):
     )
     has_text_pair = True
     transfers_head = True
-    longest_input = 128
-    scored = "questions"
     metrics = (LOSS, Metric("accuracy"))
     resampled = ("accuracy",)
     num_texts = 4
-    reads_json_lines = False
     examples = "questions"
 
-    def network(self, bert_config, task, *, head, scale, **shared):
+    def usage(self, task):
+        return _EXAMPLE
+
+    def usual_settings(self, task):
+        return super().usual_settings(task) | {"max_seq_length": 128}
+
+    def network(self, bert_config, task, *, head, **shared):
         from bert_keras.kinds.choice import network
 
         return network.BertChooser(bert_config, **head, **shared)

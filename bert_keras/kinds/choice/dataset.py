@@ -12,8 +12,7 @@ import scipy.special
 from bert_keras.core.settings import tasks
 from bert_keras.kinds.choice import swag
 from bert_keras.kinds.choice.records import ChosenEnding
-from bert_keras.kinds.text import text
-from bert_keras.labelled import answers, dataset, tables, tokenized
+from bert_keras.labelled import answers, dataset, logit_scores, tables, tokenized
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +33,7 @@ class ChoiceDataset(dataset.Dataset):
         )
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
-        columns = text.prediction_columns(answers.logits, swag.LABELS)
+        columns = logit_scores.prediction_columns(answers.logits, swag.LABELS)
         rows = swag.read_rows(self.path)
         return {"predictions": tables.joined(rows, columns, suffix=suffix)}
 
@@ -71,7 +70,7 @@ class ChoiceAnswers(dataset.Answers):
     label_ids: np.ndarray | None
 
     def scores(self, *, threshold=None) -> dict[str, float]:
-        values = text.scores(self.logits, self.label_ids)
+        values = logit_scores.scores(self.logits, self.label_ids)
         return {name: values[name] for name in ("loss", "accuracy")}
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:

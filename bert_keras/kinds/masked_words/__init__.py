@@ -14,10 +14,6 @@ class MaskedWords(Kind):
     """Answers with the words that a masked place may hold, and the next sentence."""
 
     name = "pretraining"
-    example = Usage(
-        text='"A [MASK] text."',
-        more='inputs["masked_lm_positions"] = np.array([[0]], "int32")\n',
-    )
     names = Names(
         hugging_face="BertForPreTraining",
         pipeline="fill-mask",
@@ -44,7 +40,6 @@ class MaskedWords(Kind):
     )
     parts = ("encoder/", "masked_lm_head/", "next_sentence_head/")
     unused = ("encoder/", "next_sentence_head/")
-    purpose = "filling masks"
     metrics = (
         LOSS,
         Metric("perplexity", "", "less"),
@@ -53,7 +48,11 @@ class MaskedWords(Kind):
         Metric("minimal_pairs_accuracy"),
     )
 
-    def network(self, bert_config, task, *, head, scale, **shared):
+    def usage(self, task):
+        more = 'inputs["masked_lm_positions"] = np.array([[0]], "int32")\n'
+        return Usage(text='"A [MASK] text."', more=more)
+
+    def network(self, bert_config, task, *, head, **shared):
         from bert_keras.model import pretrainer
 
         return pretrainer.BertPretrainer(bert_config, **shared)

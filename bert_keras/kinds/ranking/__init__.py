@@ -2,9 +2,13 @@
 
 import typing
 
+from bert_keras.core.settings import finetuning
 from bert_keras.kinds.kind import Labelled, Metric, Names, Usage
 from bert_keras.kinds.ranking import records
 from bert_keras.labelled import python_examples
+
+KERAS_CLASSES = ("BertRanker",)
+"""Classes of `network` that a `.keras` file may hold."""
 
 if typing.TYPE_CHECKING:
     from bert_keras.kinds.ranking import candidates
@@ -30,7 +34,6 @@ class Ranking(Labelled):
 
     name = "ranking"
     record = records.RankedPassages
-    example = _EXAMPLE
     form = "ranking"
     other_names = ("rerank", "reranking", "reranker", "text-ranking")
     names = Names(
@@ -54,11 +57,13 @@ class Ranking(Labelled):
     has_text_pair = True
     transfers_head = True
     examples = "pairs"
-    num_texts = 8
+    num_texts = finetuning.RankingConfig().num_candidates
     """Passages of a question in training, where `ranking.num_candidates` is not set."""
-    scored = "the candidates of each question"
 
-    def network(self, bert_config, task, *, head, scale, **shared):
+    def usage(self, task):
+        return _EXAMPLE
+
+    def network(self, bert_config, task, *, head, **shared):
         from bert_keras.kinds.ranking import network
 
         return network.BertRanker(bert_config, **head, **shared)

@@ -22,8 +22,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.kinds import splits
 from bert_keras.kinds.ranking import candidates
 from bert_keras.kinds.ranking.candidates import Question
-from bert_keras.kinds.text import similarity
-from bert_keras.labelled import row_files, tables
+from bert_keras.labelled import row_files, similarity, tables
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from bert_keras.kinds.ranking import scores
 from bert_keras.kinds.ranking.records import RankedPassages
-from bert_keras.kinds.vectors import embedded_texts
-from bert_keras.pages import drawing, markdown, sections
+from bert_keras.pages import drawing, markdown, pictures, sections
 from bert_keras.pages.sections import Column
 
 _NAMES = {
@@ -72,7 +71,7 @@ def _search(records: Sequence[RankedPassages], ranks: np.ndarray) -> sections.Se
     if len(known):
         rows.append(["median rank of the first right one", f"{np.median(known):,.0f}"])
     draw = functools.partial(
-        embedded_texts.draw_ranks,
+        pictures.draw_ranks,
         known,
         len(records),
         cutoff=scores.RANK,

@@ -3,6 +3,9 @@
 from bert_keras.kinds.kind import Labelled, Metric, Names, Usage
 from bert_keras.kinds.span import records
 
+KERAS_CLASSES = ("BertSpanPredictor",)
+"""Classes of `network` that a `.keras` file may hold."""
+
 _EXAMPLE = Usage(
     model="""\
 pair = "Who left?", "Ada left early."
@@ -19,10 +22,9 @@ class Span(Labelled):
 
     name = "span"
     record = records.AnsweredQuestion
-    example = _EXAMPLE
     form = "span"
     other_names = ("qa", "question-answering")
-    suffix = ".json"
+    suffixes = (".json",)
     unused = ("encoder/pooler/",)
     names = Names(
         hugging_face="BertForQuestionAnswering",
@@ -36,14 +38,7 @@ class Span(Labelled):
     own_settings = ("span",)
     has_text_pair = True
     transfers_head = True
-    longest_input = 384
     always_windows = True
-    answers_several_files = True
-    reads_json_lines = False
-    scored = (
-        "questions, in percent: answers that are equal (exact), and the words that "
-        "answers share (f1)"
-    )
     examples = "questions"
     metrics = (
         *(Metric(name, "%") for name in ("exact_match", "exact", "f1")),
@@ -55,7 +50,13 @@ class Span(Labelled):
         Metric("total", "questions", None),
     )
 
-    def network(self, bert_config, task, *, head, scale, **shared):
+    def usage(self, task):
+        return _EXAMPLE
+
+    def usual_settings(self, task):
+        return super().usual_settings(task) | {"max_seq_length": 384}
+
+    def network(self, bert_config, task, *, head, **shared):
         from bert_keras.kinds.span import network
 
         return network.BertSpanPredictor(bert_config, **head, **shared)

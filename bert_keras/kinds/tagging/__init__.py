@@ -3,16 +3,18 @@
 from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, Usage
 from bert_keras.kinds.tagging import records
 
+KERAS_CLASSES = ("BertTagger",)
+"""Classes of `network` that a `.keras` file may hold."""
+
 
 class Tagging(Labelled):
     """Answers with a tag for each word, or with the entities of a text."""
 
     name = "tagging"
     record = records.TaggedSentence
-    example = Usage(text='"Ada Lovelace lived in London."')
     form = "tagging"
     other_names = ("ner", "pos", "tags", "token-classification")
-    suffix = ".txt"
+    suffixes = (".txt", ".jsonl")
     unused = ("encoder/pooler/",)
     names = Names(
         hugging_face="BertForTokenClassification",
@@ -24,19 +26,20 @@ class Tagging(Labelled):
         },
     )
     has_labels = True
-    longest_input = 128
     always_windows = True
-    scored = (
-        "words (loss, accuracy), each by its first word piece, and of whole entities "
-        "(precision, recall, f1)"
-    )
     examples = "sentences"
     metrics = (LOSS, *map(Metric, ("accuracy", "precision", "recall", "f1")))
     accepts = frozenset({"teacher"})
     resampled = ("f1", "accuracy")
     own_settings = ("feature_layers", "document_context")
 
-    def network(self, bert_config, task, *, head, scale, **shared):
+    def usage(self, task):
+        return Usage(text='"Ada Lovelace lived in London."')
+
+    def usual_settings(self, task):
+        return super().usual_settings(task) | {"max_seq_length": 128}
+
+    def network(self, bert_config, task, *, head, **shared):
         from bert_keras.kinds.tagging import network
 
         return network.BertTagger(
@@ -74,7 +77,7 @@ class Tagging(Labelled):
         fields = python_examples.read(examples, read, expected=expected)
         return dataset.TaggingDataset(**fields)
 
-    def check(self, settings, task, bert_config):
+    def check(self, settings, task, bert_config, dev):
         from bert_keras.core.settings import tasks
 
         if settings.feature_layers:

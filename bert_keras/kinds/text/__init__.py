@@ -10,6 +10,9 @@ from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names
 from bert_keras.kinds.text import records
 from bert_keras.labelled import python_examples
 
+KERAS_CLASSES = ("BertClassifier", "BertMultiLabelClassifier")
+"""Classes of `network` that a `.keras` file may hold."""
+
 
 def _names(*, problem_type: str, activation: str) -> Names:
     return Names(
@@ -32,7 +35,7 @@ class _Text(Labelled):
     accepts = frozenset({"long_texts", "windows", "teacher"})
     main_metric_name: ClassVar[str] = "accuracy"
 
-    def network(self, bert_config, task, *, head, scale, **shared):
+    def network(self, bert_config, task, *, head, **shared):
         from bert_keras.kinds.text import network
 
         return network.BertClassifier(bert_config, task.num_labels, **head, **shared)
@@ -100,16 +103,14 @@ class Classification(_Text):
     record = records.ClassifiedText
     names = _names(problem_type="single_label_classification", activation="linear")
     has_labels = True
-    metrics = (LOSS, *map(Metric, ("accuracy", "f1", "macro_f1", "matthews")))
+    metrics = (
+        *(LOSS, Metric("accuracy"), Metric("f1", is_of_label=True)),
+        *(Metric("macro_f1"), Metric("matthews")),
+    )
     accepts = _Text.accepts | {"class_weights", "label_smoothing"}
     resampled = ("accuracy", "f1", "matthews")
 
-    def metric(self, key):
-        # `f1 of LABEL`, see `text.own_scores`.
-        name, is_of_label, _ = key.partition("f1 of ")
-        return super().metric(f"{name}f1" if is_of_label else key)
-
-    def check(self, settings, task, bert_config):
+    def check(self, settings, task, bert_config, dev):
         is_own = task.name is None and task.positive_label is None
         if settings.positive_label is not None and is_own and task.labels:
             raise InputError(
@@ -142,13 +143,11 @@ class MultiLabel(_Text):
     record = records.MultiLabelText
     names = _names(problem_type="multi_label_classification", activation="sigmoid")
     has_labels = True
-    scored = "whole texts, each with all labels"
     metrics = (LOSS, *map(Metric, ("accuracy", "micro_f1", "macro_f1")))
     metrics += (Metric("best_micro_f1"), Metric("best_macro_f1"))
     accepts = Classification.accepts
     resampled = ("best_macro_f1",)
     own_settings = ("columns.label_separator",)
-    no_label = "(none)"
     main_metric_name = "best_macro_f1"
 
     def label_features(self, task, rows, length):
@@ -157,7 +156,7 @@ class MultiLabel(_Text):
     def usual_settings(self, task):
         return super().usual_settings(task) | {"multi_label": True}
 
-    def network(self, bert_config, task, *, head, scale, **shared):
+    def network(self, bert_config, task, *, head, **shared):
         from bert_keras.kinds.text import network
 
         return network.BertMultiLabelClassifier(

@@ -16,7 +16,7 @@ from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.finetuning import TextColumns
 from bert_keras.kinds.text import text
-from bert_keras.labelled import reading, row_files
+from bert_keras.labelled import logit_scores, reading, row_files
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class GlueTask:
     labels: tuple[str, ...] | None = ("0", "1")
     """Classes in the order of `run_classifier.py`; `None`: numbers from 0 to 5."""
     metrics: tuple[str, ...] = ("accuracy",)
-    """Official metrics, as `text.scores` names them; the paper's first."""
+    """Official metrics, as `logit_scores.scores` names them; the paper's first."""
     train: str | None = "train"
     """Split to train on; `None`: use the model of `same_model_as`."""
     dev: tuple[str, ...] = ("dev",)
@@ -216,7 +216,7 @@ def scores(
     row has that label and none was given it. A correlation with something constant
     counts as 0.
     """
-    values = text.scores(logits, true_label_ids)
+    values = logit_scores.scores(logits, true_label_ids)
     return {metric: values[metric] for metric in ("loss", *TASKS[name].metrics)}
 
 

@@ -1,4 +1,4 @@
-"""Your own labelled texts: files in; labels, scores and tables of answers out.
+"""Your own labelled texts: files in; labels and scores out.
 
 A file is tab-separated (`.tsv`; quotes are ordinary characters, as in GLUE),
 comma-separated (`.csv`; standard quoting), JSON lines (`.jsonl`) or, without labels,
@@ -6,7 +6,6 @@ a text a line (`.txt`). No TensorFlow.
 """
 
 # Labels are None only in files without any, which are not asked for them.
-# scikit-learn and scipy have no types of their own.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false, reportAttributeAccessIssue=false
 
 import json
@@ -17,16 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import scipy.special
-import scipy.stats
-import sklearn.metrics
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, nearest
 from bert_keras.core.settings import tasks
 from bert_keras.core.settings.finetuning import FinetuningConfig, TextColumns
 from bert_keras.data import features
-from bert_keras.labelled import row_files, tables
+from bert_keras.labelled import logit_scores, row_files
 
 
 class LabelledText(NamedTuple):
@@ -245,68 +241,11 @@ def _number(example: LabelledText, path: str | Path) -> float:
 def own_scores(
     logits: np.ndarray, true_label_ids: np.ndarray, task: tasks.Task
 ) -> dict[str, float]:
-    """Returns `scores`, with the task's positive label in the name of two classes' F1:
-    `f1 of LABEL`; of more classes `macro_f1`."""
+    """Returns `logit_scores.scores`. The F1 of two classes is that of the task's
+    positive label and named `f1 of LABEL`; that of more classes is `macro_f1`."""
     name, positive = "macro_f1", 1
     if task.labels is not None and len(task.labels) == 2:
         label = task.positive_label or task.labels[1]
         name, positive = f"f1 of {label}", task.labels.index(label)
-    found = scores(logits, true_label_ids, positive=positive)
+    found = logit_scores.scores(logits, true_label_ids, positive=positive)
     return {name if key == "f1" else key: value for key, value in found.items()}
-
-
-def scores(
-    logits: np.ndarray, true_label_ids: np.ndarray, *, positive: int = 1
-) -> dict[str, float]:
-    """Returns scores of logits `(num_examples, num_labels)`; one column: numbers.
-
-    For classes `loss` (mean cross entropy, nats), `accuracy`, `f1` (for two classes
-    that of `positive`, for more the mean over those that occur) and `matthews`; for
-    numbers `loss` (mean squared error), `pearson` and `spearman`. A correlation with a
-    constant counts as 0.
-    """
-    is_number = logits.shape[1] == 1
-    predicted = logits[:, 0].astype(float) if is_number else logits.argmax(axis=-1)
-    both = true_label_ids, predicted
-    is_varied = all((values != values[0]).any() for values in both)
-    if is_number:
-        loss = sklearn.metrics.mean_squared_error(*both)
-        values = {"loss": loss, "pearson": 0, "spearman": 0}
-        if is_varied:
-            pairs = predicted, true_label_ids
-            values["pearson"] = scipy.stats.pearsonr(*pairs).statistic
-            values["spearman"] = scipy.stats.spearmanr(*pairs).statistic
-    else:
-        log_probabilities = scipy.special.log_softmax(logits.astype(float), axis=-1)
-        values = {
-            "loss": -log_probabilities[np.arange(len(logits)), true_label_ids].mean(),
-            "accuracy": sklearn.metrics.accuracy_score(*both),
-            "f1": sklearn.metrics.f1_score(
-                *both,
-                pos_label=positive,
-                average="binary" if logits.shape[1] == 2 else "macro",
-                zero_division=0.0,
-            ),
-            "matthews": sklearn.metrics.matthews_corrcoef(*both) if is_varied else 0,
-        }
-    return {name: float(value) for name, value in values.items()}
-
-
-def prediction_columns(
-    logits: np.ndarray, labels: Sequence[str] | None
-) -> dict[str, tables.Column]:
-    """Returns classes or numbers as columns: `prediction`, and with `labels` a
-    `p(label)` for each, its probability."""
-    if labels is None:
-        return {"prediction": tables.Column(logits[:, 0], ".6g")}
-    probabilities = scipy.special.softmax(logits, axis=-1)
-    best = [labels[place] for place in probabilities.argmax(axis=-1)]
-    columns = probability_columns(probabilities, labels)
-    return {"prediction": tables.Column(best), **columns}
-
-
-def probability_columns(
-    probabilities: np.ndarray, labels: Sequence[str]
-) -> dict[str, tables.Column]:
-    by_label = zip(labels, probabilities.T, strict=True)
-    return {f"p({label})": tables.Column(column, ".6f") for label, column in by_label}

@@ -18,6 +18,7 @@ from bert_keras.kinds.text.records import ClassifiedText, MultiLabelText, RatedT
 from bert_keras.labelled import (
     answers,
     dataset,
+    logit_scores,
     row_files,
     tables,
     text_windows,
@@ -55,7 +56,7 @@ class TextDataset(dataset.Dataset):
             # 1 and 1.0 are the same answer.
             numbers = [*map(float, labels)]
             return dataset.Contents(texts, numbers, numbers=numbers)
-        each = [label for several in labels for label in several or ("(none)",)]
+        each = [label for several in labels for label in several or (dataset.NO_LABEL,)]
         return dataset.Contents(texts, [*map(frozenset, labels)], labels=each)
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
@@ -167,7 +168,7 @@ class TextAnswers(dataset.Answers):
         return text.own_scores(self.logits, self.targets, self.task)
 
     def columns(self, *, threshold=None) -> dict[str, tables.Column]:
-        return text.prediction_columns(self.logits, self.task.labels)
+        return logit_scores.prediction_columns(self.logits, self.task.labels)
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
         labels = self.task.labels
@@ -211,7 +212,7 @@ class MultiLabelAnswers(TextAnswers):
 
     def columns(self, *, threshold=None) -> dict[str, tables.Column]:
         probabilities = multi_label.probabilities(self.logits)
-        columns = text.probability_columns(probabilities, self.task.labels)
+        columns = logit_scores.probability_columns(probabilities, self.task.labels)
         return {"prediction": tables.Column(self._predicted(threshold)), **columns}
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:

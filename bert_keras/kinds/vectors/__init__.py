@@ -17,7 +17,7 @@ class Encoder(Kind):
     names = _NAMES
     parts = ("encoder/",)
 
-    def network(self, bert_config, task, *, head, scale, **shared):
+    def network(self, bert_config, task, *, head, **shared):
         from bert_keras.model import encoder
 
         return encoder.BertEncoder(bert_config, **shared)
@@ -48,7 +48,6 @@ class Embedding(Labelled):
     form = "embedding"
     other_names = ("embeddings", "similarity", "sentence-similarity")
     names = _NAMES
-    scored = "pairs of texts"
     metrics = tuple(
         map(Metric, ("recall_at_1", "recall_at_10", "mrr", "spearman", "pearson"))
     )
@@ -68,14 +67,13 @@ print({vector})"""
         vectors = {"pooling": task.pooling, "normalize": task.normalize}
         return super().usual_settings(task) | {"embedding": vectors}
 
-    def network(self, bert_config, task, *, head, scale, **shared):
+    def network(self, bert_config, task, *, head, **shared):
         from bert_keras.model import embedder
 
         return embedder.BertEmbedder(
             bert_config,
             pooling=task.pooling,
             normalize=task.normalize,
-            scale=scale,
             **shared,
         )
 
@@ -112,10 +110,8 @@ print({vector})"""
 
         return served_embeddings.TextVectors(trained)
 
-    def check_dev(self, data):
-        data.check_metric()
-
-    def check(self, settings, task, bert_config):
+    def check(self, settings, task, bert_config, dev):
+        dev.check_metric()
         usual = finetuning.FinetuningConfig()
         for key, reason in _NOT_FOR_VECTORS.items():
             if (value := getattr(settings, key)) != getattr(usual, key):

@@ -7,11 +7,11 @@ import functools
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib import figure, ticker
+from matplotlib import figure
 
-from bert_keras.kinds.text import similarity
 from bert_keras.kinds.vectors.records import EmbeddedText
-from bert_keras.pages import drawing, markdown, sections
+from bert_keras.labelled import similarity
+from bert_keras.pages import drawing, markdown, pictures, sections
 from bert_keras.pages.sections import Column
 
 _COLUMNS = (
@@ -66,7 +66,7 @@ def _search(records: Sequence[EmbeddedText]) -> sections.Section:
     rows = [[what, markdown.percent(scores[name])] for name, what in names.items()]
     rows.append(["median rank", f"{np.median(ranks):,.0f}"])
     draw = functools.partial(
-        draw_ranks,
+        pictures.draw_ranks,
         ranks,
         len(ranks),
         cutoff=similarity.RANK,
@@ -79,27 +79,6 @@ def _search(records: Sequence[EmbeddedText]) -> sections.Section:
         markdown.table(["", f"{len(ranks):,} pairs"], rows),
         drawing.as_png(draw),
     )
-
-
-def draw_ranks(
-    ranks: np.ndarray,
-    num_searches: int,
-    *,
-    title: str,
-    labels: tuple[str, str],
-    cutoff: int,
-) -> figure.Figure:
-    """Draws the share of searches that find what they look for among the first ones;
-    `labels` are those of the axes."""
-    picture, plot = drawing.new_plot(title)
-    counts = np.unique(np.geomspace(1, max(ranks.max(), 2), 200).round())
-    shares = [(ranks <= count).sum() / num_searches for count in counts]
-    plot.step(counts, shares, where="post", color=drawing.BLUE, linewidth=2)
-    plot.set(xlabel=labels[0], ylabel=labels[1], xscale="log", ylim=(0, 1))
-    # The style of these pictures does not typeset powers.
-    plot.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
-    plot.axvline(cutoff, color=drawing.GREY, linestyle="--")
-    return picture
 
 
 def _misses(records: Sequence[EmbeddedText]) -> sections.Section:

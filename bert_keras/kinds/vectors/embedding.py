@@ -23,9 +23,15 @@ from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features
-from bert_keras.kinds.text import similarity
 from bert_keras.kinds.vectors.records import EmbeddedText
-from bert_keras.labelled import answers, dataset, row_files, tables, tokenized
+from bert_keras.labelled import (
+    answers,
+    dataset,
+    row_files,
+    similarity,
+    tables,
+    tokenized,
+)
 
 logger = logging.getLogger(__name__)
 

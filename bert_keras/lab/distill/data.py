@@ -272,7 +272,7 @@ def _examples(
     )
     catalogue.check_settings(settings)
     kind = registry.labelled(task.kind)
-    settings_check.check(kind, settings, task, teacher.bert_config)
+    settings_check.check(kind, settings, task, teacher.bert_config, dev=data[1])
     return task, [
         tuning.Examples(name, d, d.encode(task, teacher.tokenizer, settings))
         for name, d in zip(names, data, strict=True)

@@ -384,14 +384,15 @@ def build_network(
     kind: Kind, settings: finetuning.FinetuningConfig, directory: run_directory.Run
 ) -> keras.Model:
     """Builds the network of a run, with weights from the seed."""
+    compares_rows = directory.task.kind == "embedding"
     network = kind.build(
         directory.bert_config,
         directory.task,
         dropout_prob=settings.dropout_prob,
-        scale=settings.embedding.scale,
         seed=settings.seed,
         dtype=settings.precision,
+        **{"scale": settings.embedding.scale} if compares_rows else {},
     )
-    if directory.task.kind == "embedding":
+    if compares_rows:
         network.gather = replicas.rows_of_all
     return network

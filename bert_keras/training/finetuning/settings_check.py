@@ -3,6 +3,7 @@
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.kinds import kind
+from bert_keras.labelled import dataset
 
 _NEEDS: tuple[tuple[kind.Option, str], ...] = (
     ("class_weights", "texts with labels"),
@@ -17,9 +18,11 @@ def check(
     settings: finetuning.FinetuningConfig,
     task: tasks.Task,
     bert_config: architecture.BertConfig,
+    *,
+    dev: dataset.Dataset,
 ) -> None:
     usual = finetuning.FinetuningConfig()
-    learnt.check(settings, task, bert_config)
+    learnt.check(settings, task, bert_config, dev)
     for key, use in _NEEDS:
         is_set = getattr(settings, key) != getattr(usual, key)
         if is_set and key not in learnt.accepts:

@@ -12,6 +12,7 @@ from bert_keras.kinds.kind import Metric
 from bert_keras.kinds.span import squad
 from bert_keras.kinds.tagging import ner
 from bert_keras.kinds.text import multi_label, text
+from bert_keras.labelled import logit_scores
 
 CLASSES = tasks.Task(kind="classification", labels=("0", "1"))
 PAIRS = CLASSES.model_copy(update={"has_text_pair": True})
@@ -124,7 +125,7 @@ def test_every_score_has_a_metric():
             *text.own_scores(logits[:, :2], np.array([0, 1, 1]), CLASSES),
         ],
         "multi_label": multi_label.scores(logits, logits, np.full(3, 0.5)),
-        "regression": text.scores(logits[:, :1], np.arange(3)),
+        "regression": logit_scores.scores(logits[:, :1], np.arange(3)),
         "choice": choice_dataset.ChoiceAnswers(
             questions=(), logits=np.eye(4), label_ids=np.arange(4)
         ).scores(),

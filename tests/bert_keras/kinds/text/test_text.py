@@ -12,7 +12,7 @@ from bert_keras.core.settings import tasks
 from bert_keras.core.settings.finetuning import FinetuningConfig, TextColumns
 from bert_keras.data import features, tokenization
 from bert_keras.kinds.text import text, text_forms
-from bert_keras.labelled import tables, tokenized
+from bert_keras.labelled import logit_scores, tables, tokenized
 
 COLUMNS = TextColumns()
 TOKENIZER = tokenization.Tokenizer(
@@ -254,7 +254,7 @@ def test_scores_of_classes_are_those_of_the_definitions(num_labels):
     t, p = counts.sum(axis=1), counts.sum(axis=0)
     f1 = 2 * counts.diagonal() / (t + p)
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    assert text.scores(logits, true) == pytest.approx(
+    assert logit_scores.scores(logits, true) == pytest.approx(
         {
             "loss": -np.log(probabilities[np.arange(200), true]).mean(),
             "accuracy": counts.trace() / 200,
@@ -266,7 +266,7 @@ def test_scores_of_classes_are_those_of_the_definitions(num_labels):
 
 
 def test_f1_of_several_classes_averages_over_those_that_occur():
-    result = text.scores(np.eye(4)[[0, 1, 1, 2]], np.array([0, 1, 2, 2]))
+    result = logit_scores.scores(np.eye(4)[[0, 1, 1, 2]], np.array([0, 1, 2, 2]))
     assert result["f1"] == pytest.approx((1 + 2 / 3 + 2 / 3) / 3)
 
 
@@ -280,7 +280,7 @@ def test_scores_of_numbers_are_those_of_the_definitions():
         + (v[None, :] == v[:, None]).sum(axis=1) / 2
         for v in (true, predicted)
     ]
-    assert text.scores(predicted[:, None], true) == pytest.approx(
+    assert logit_scores.scores(predicted[:, None], true) == pytest.approx(
         {
             "loss": ((predicted - true) ** 2).mean(),
             "pearson": np.corrcoef(true, predicted)[0, 1],
@@ -292,12 +292,12 @@ def test_scores_of_numbers_are_those_of_the_definitions():
 def test_constant_answers_and_labels_score_zero_without_a_warning():
     zeros, mixed = np.zeros(4, int), np.array([0, 1, 0, 1])
     for true, given in ((zeros, mixed), (mixed, zeros), (zeros, zeros)):
-        result = text.scores(np.eye(2)[given], true)
+        result = logit_scores.scores(np.eye(2)[given], true)
         assert (result["f1"], result["matthews"]) == (0.0, 0.0)
         assert result["accuracy"] == (true == given).mean()
     numbers, constant = np.arange(4.0), np.full(4, 2.5)
     for true, given in ((numbers, constant), (constant, numbers), ([1.0], [1.0])):
-        result = text.scores(np.array(given)[:, None], np.array(true))
+        result = logit_scores.scores(np.array(given)[:, None], np.array(true))
         assert (result["pearson"], result["spearman"]) == (0.0, 0.0)
 
 
@@ -336,12 +336,14 @@ def test_the_f1_of_two_labels_names_its_label():
 
 def test_predictions_are_a_table():
     logits = np.array([[0, 0, math.log(2)], [800, 0, 0]], np.float32)
-    columns = text.prediction_columns(logits, ("a b", "ü", "2"))
+    columns = logit_scores.prediction_columns(logits, ("a b", "ü", "2"))
     assert tables.joined([{}, {}], columns, suffix=".tsv") == (
         "prediction\tp(a b)\tp(ü)\tp(2)\n"
         "2\t0.250000\t0.250000\t0.500000\n"
         "a b\t1.000000\t0.000000\t0.000000\n"
     )
-    columns = text.prediction_columns(np.array([[0.5], [-1234567.0]], np.float32), None)
+    columns = logit_scores.prediction_columns(
+        np.array([[0.5], [-1234567.0]], np.float32), None
+    )
     table = tables.joined([{}, {}], columns, suffix=".tsv")
     assert table == "prediction\n0.5\n-1.23457e+06\n"

@@ -10,9 +10,8 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.kinds import catalogue, registry
-from bert_keras.kinds.text import similarity
 from bert_keras.kinds.vectors import embedding
-from bert_keras.labelled import data_report
+from bert_keras.labelled import data_report, similarity
 from tests import make
 
 WORDS = ("a", "b", "c", "d", "e")

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_keras.kinds.text import text
+from bert_keras.labelled import logit_scores
 
 RANK = 10
 """`recall_at_10`: a text is found if it is among as many."""
@@ -87,5 +87,5 @@ def label_scores(found: np.ndarray, labels: np.ndarray) -> dict[str, float]:
     constants, and for cosines that are not numbers."""
     if not np.isfinite(found).all():
         found = np.zeros_like(found)
-    values = text.scores(found[:, None], labels)
+    values = logit_scores.scores(found[:, None], labels)
     return {name: values[name] for name in ("spearman", "pearson")}

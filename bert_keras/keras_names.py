@@ -12,12 +12,7 @@ import importlib.machinery
 import sys
 from typing import Any
 
-CLASSES = {
-    "bert_keras.kinds.choice.network": ("BertChooser",),
-    "bert_keras.kinds.ranking.network": ("BertRanker",),
-    "bert_keras.kinds.span.network": ("BertSpanPredictor",),
-    "bert_keras.kinds.tagging.network": ("BertTagger",),
-    "bert_keras.kinds.text.network": ("BertClassifier", "BertMultiLabelClassifier"),
+_SHARED_CLASSES = {
     "bert_keras.model.bilstm": ("BiLSTM",),
     "bert_keras.model.dropout": ("Dropout",),
     "bert_keras.model.embedder": ("BertEmbedder",),
@@ -34,11 +29,18 @@ CLASSES = {
     "bert_keras.training.step.optimization": ("BertAdamW", "Lamb", "Muon"),
     "bert_keras.training.step.schedules": ("WarmupDecay",),
 }
-"""All classes that a `.keras` file may hold, by module."""
+"""Classes that a `.keras` file may hold and that belong to no kind, by module."""
+
+
+def classes() -> dict[str, tuple[str, ...]]:
+    """Returns all classes that a `.keras` file may hold, by module."""
+    from bert_keras.kinds import registry
+
+    return {**_SHARED_CLASSES, **registry.KERAS_CLASSES}
 
 
 def register() -> None:
-    """Registers all `CLASSES`, now or when Keras is imported."""
+    """Registers all classes, now or when Keras is imported."""
     if "keras" in sys.modules:
         _register_stand_ins()
     elif not any(isinstance(finder, _KerasFinder) for finder in sys.meta_path):
@@ -53,20 +55,20 @@ class _StandIn:
         self._name = name
 
     def from_config(self, config: dict[str, Any]) -> Any:
-        found = getattr(importlib.import_module(self._module), self._name)
-        return found.from_config(config)
+        own_class = getattr(importlib.import_module(self._module), self._name)
+        return own_class.from_config(config)
 
 
 def _register_stand_ins() -> None:
     known = sys.modules["keras"].saving.get_custom_objects()
-    for module, names in CLASSES.items():
+    for module, names in classes().items():
         for name in names:
             # A class that was imported already has registered itself.
             known.setdefault(f"bert_keras>{name}", _StandIn(module, name))
 
 
 class _KerasFinder(importlib.abc.MetaPathFinder):
-    """Finds Keras where Python does, and registers `CLASSES` after its import."""
+    """Finds Keras where Python does, and registers our classes after its import."""
 
     def find_spec(self, fullname, path, target=None):
         if fullname != "keras":
