@@ -168,7 +168,8 @@ def predict(
 
     A single file of answers becomes `output_path`, with the columns of the input;
     several go into that directory. Labels of the input are not used. A path `-` means
-    standard input, or standard output in the form of the input.
+    standard input, or standard output in the form of the input; of several files the
+    first is printed, which has the predictions.
     """
     is_printed = str(output_path) == "-"
     output_path = Path("-") if is_printed else files.new_file(output_path)
