@@ -143,7 +143,7 @@ def test_a_student_is_a_run_like_any_other(places, tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="bert_keras")
     scores = finetuned.evaluate(directory, places["dev"])
     assert scores["loss"] == pytest.approx(results["eval"]["loss"], abs=1e-6)
-    assert "dev.tsv: scores of whole texts; no file is written" in caplog.text
+    assert "examples are scored; no file is written" in caplog.text
     text = page.render(facts.read_facts(directory), [])
     assert "Fine-tuning for classification, finished at step 6" in text
     # Finished: another command leaves it as it is.
