@@ -234,7 +234,7 @@ LINES = {
     "checkpoints": 4735,
     "kinds": 9110,
     "graphs": 650,
-    "labelled": 1700,
+    "labelled": 1710,
     "model": 2745,
     "data": 1980,
     "pages": 785,
