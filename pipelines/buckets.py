@@ -80,13 +80,13 @@ def _tokenize(
     for document, end in zip(documents, ends, strict=True):
         sentence_ends = np.cumsum(sizes[first_sentence:end], dtype=np.uint32)
         num_tokens = int(sentence_ends[-1]) if len(sentence_ends) else 0
-        kept = sentence_ends[sizes[first_sentence:end] > 0]
-        counts["empty_documents"] += not len(kept)
+        ends_with_tokens = sentence_ends[sizes[first_sentence:end] > 0]
+        counts["empty_documents"] += not len(ends_with_tokens)
         yield instances.Document(
             id=document["id"],
             source=instances.source_name(document["source"]),
             token_ids=ids[first_token : first_token + num_tokens].data,
-            sentence_ends=kept.data,
+            sentence_ends=ends_with_tokens.data,
         )
         first_sentence, first_token = end, first_token + num_tokens
 
@@ -126,10 +126,10 @@ def encode_bucket(
     Increments the counters of the manifest, `rows` too for packed rows.
     """
     arrived = list(documents)
-    kept = instances.unique_documents(arrived)
-    counts["duplicate_documents"] += len(arrived) - len(kept)
+    unique = instances.unique_documents(arrived)
+    counts["duplicate_documents"] += len(arrived) - len(unique)
     del arrived
-    tokens, spans = _plan(kept, config=config, vocabulary=vocabulary, counts=counts)
+    tokens, spans = _plan(unique, config=config, vocabulary=vocabulary, counts=counts)
     if config.next_sentence == "balanced":
         num_pairs = len(spans.seeds)
         spans = instances.balanced(spans, seed=config.random_seed, bucket=bucket)

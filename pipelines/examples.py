@@ -156,8 +156,8 @@ def default_num_shards(corpus: manifest.Manifest) -> int:
         num_documents // LONG_DOCUMENTS_PER_SHARD, num_bytes // BYTES_PER_SHARD
     )
     least = min(MIN_SHARDS, max(1, num_documents // MIN_DOCUMENTS_PER_SHARD))
-    wanted = max(least, num_documents // DOCUMENTS_PER_SHARD, by_length)
-    return min(wanted, MAX_DEFAULT_SHARDS)
+    number = max(least, num_documents // DOCUMENTS_PER_SHARD, by_length)
+    return min(number, MAX_DEFAULT_SHARDS)
 
 
 def _find_rare(

@@ -210,8 +210,8 @@ class Overlap:
             return None
         heads = _window_hashes([self.word_ids.get(word, 0) for word in words])
         starts = np.flatnonzero(self.may_be_head[_first_bits(heads, self.may_be_head)])
-        found = np.searchsorted(self.heads, heads[starts])
-        is_head = self.heads[np.minimum(found, len(self.heads) - 1)] == heads[starts]
+        indices = np.searchsorted(self.heads, heads[starts])
+        is_head = self.heads[np.minimum(indices, len(self.heads) - 1)] == heads[starts]
         for start in starts[is_head].tolist():
             if line := self._line_at(words, start, heads[start]):
                 return line

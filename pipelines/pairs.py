@@ -94,12 +94,12 @@ def _write(
         with open(directory / TRAIN_NAME, "w", **options) as file:
             file.write(_HEADER)
             for document in corpus:
-                found = pairs_of(document, kind=kind, per_document=per_document)
-                lines = ["\t".join(pair) + "\n" for pair in found]
+                pairs = pairs_of(document, kind=kind, per_document=per_document)
+                lines = ["\t".join(pair) + "\n" for pair in pairs]
                 if _number(document["id"]) < dev_percent / 100 * 2**64:
                     candidates.writelines(lines)
                     continue
-                trained.extend(_number(text) for pair in found for text in pair)
+                trained.extend(_number(text) for pair in pairs for text in pair)
                 file.writelines(lines)
                 num_trained += len(lines)
         np.asarray(trained).sort()
@@ -123,8 +123,8 @@ def pairs_of(
     document: Mapping[str, Any], *, kind: str, per_document: int
 ) -> list[tuple[str, str]]:
     """Returns at most `per_document` pairs of a document, in its order."""
-    found = list(_READERS[kind](document))
-    place = {pair: number for number, pair in enumerate(found)}
+    candidates = list(_READERS[kind](document))
+    place = {pair: number for number, pair in enumerate(candidates)}
     chosen = sorted(place, key=lambda pair: _number(f"{document['id']}\0{pair}"))
     return sorted(chosen[:per_document], key=place.__getitem__)
 

@@ -42,15 +42,15 @@ def run(
     with tempfile.TemporaryDirectory(prefix="bert-keras-") as directory:
         pipeline = beam.Pipeline(options=options)
         build(pipeline, steps.Heartbeat(directory))
-        shown = progress.Progress(
+        line = progress.Progress(
             title,
             total=num_bytes,
             unit="bytes",
             read=lambda: steps.sum_of_heartbeats(directory),
         )
         if runner_options.is_elsewhere(options):
-            shown = contextlib.nullcontext()
-        with shown, _input_errors_of_workers(), _local_workers(options):
+            line = contextlib.nullcontext()
+        with line, _input_errors_of_workers(), _local_workers(options):
             _run_to_end(pipeline)
     if reason := dataflow_options.why_not_run(options):
         raise NotRun(reason)

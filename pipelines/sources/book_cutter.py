@@ -123,13 +123,13 @@ def _marks(text: _Letters, num_bytes: int) -> Iterator[_Mark]:
 def _lines_with_landmarks(chunk: bytes) -> list[int]:
     lines = set()
     for landmark in _LANDMARKS:
-        found = chunk.find(landmark)
-        while found >= 0:
-            first = max(found - _MAX_LINE_BYTES, 0)
-            end = max(chunk.rfind(mark, first, found) for mark in (b"\n", b"\r"))
+        place = chunk.find(landmark)
+        while place >= 0:
+            first = max(place - _MAX_LINE_BYTES, 0)
+            end = max(chunk.rfind(mark, first, place) for mark in (b"\n", b"\r"))
             if end >= 0 or first == 0:  # else it is in a long line
                 lines.add(end + 1)
-            found = chunk.find(landmark, found + 1)
+            place = chunk.find(landmark, place + 1)
     return sorted(lines)
 
 

@@ -126,11 +126,11 @@ def check_end(file: BinaryIO, path: str) -> None:
     # A stream ends with 48 bits of magic, at any bit: five whole bytes of them, and
     # part of one before and after. 32 bits of checksum follow.
     magics = (_END_OF_STREAM >> bit & (1 << 40) - 1 for bit in range(8))
-    found, bit = max(
+    place, bit = max(
         (tail.rfind(magic.to_bytes(5, "big")), bit) for bit, magic in enumerate(magics)
     )
-    rest = tail[found + 9 + (bit > 0) :]
-    if found < 0 or b"BZh" in rest:
+    rest = tail[place + 9 + (bit > 0) :]
+    if place < 0 or b"BZh" in rest:
         raise InputError(
             f"{path}: the bzip2 file has no end (truncated); copy or download it again"
         )

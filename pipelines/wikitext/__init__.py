@@ -18,8 +18,8 @@ def clean(wikitext: str, counts: Counter[str] | None = None) -> list[str]:
     drops something; docs/data.md lists the rules.
     """
     counts = Counter() if counts is None else counts
-    found = lines.paragraphs(markup.resolve(wikitext, counts), counts)
-    kept = [paragraph for paragraph in found if not lines.is_fragment(paragraph)]
-    if len(kept) < len(found):
-        counts["fragments"] += len(found) - len(kept)
-    return kept
+    paragraphs = lines.paragraphs(markup.resolve(wikitext, counts), counts)
+    whole = [text for text in paragraphs if not lines.is_fragment(text)]
+    if len(whole) < len(paragraphs):
+        counts["fragments"] += len(paragraphs) - len(whole)
+    return whole
