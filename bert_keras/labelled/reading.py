@@ -26,6 +26,8 @@ def read_plain_texts(path: str | Path, *, remedy: str) -> list[str]:
     """Reads texts, one a line. A file that holds something else, by its name or its
     beginning, raises an `InputError` that ends with `remedy`."""
     if (actual := other_form(path)) is not None:
+        if actual.startswith("compressed"):
+            remedy = "unpack it first"
         raise InputError(
             f"{path}: expected plain texts, one a line, but this is {actual}: {remedy}"
         )
@@ -38,10 +40,10 @@ _BEGINNINGS = {
     b"\xd0\xcf\x11\xe0": "a document of Office (.xls, .doc)",
     b"%PDF-": "a PDF",
     b"PAR1": "Parquet",
-    b"\x1f\x8b": "compressed (gz), unpack it first",
-    b"BZh": "compressed (bz2), unpack it first",
-    b"\xfd7zXZ": "compressed (xz), unpack it first",
-    b"\x28\xb5\x2f\xfd": "compressed (zstd), unpack it first",
+    b"\x1f\x8b": "compressed (gz)",
+    b"BZh": "compressed (bz2)",
+    b"\xfd7zXZ": "compressed (xz)",
+    b"\x28\xb5\x2f\xfd": "compressed (zstd)",
     b"[{": "a JSON array",
     b'{"': "JSON lines",
     b"<mediawiki": "a MediaWiki dump",

@@ -22,6 +22,10 @@ def check(
     dev: dataset.Dataset,
 ) -> None:
     usual = finetuning.FinetuningConfig()
+    long_texts = f"`long_texts` {settings.long_texts}"
+    own = "is for your own texts (--task text)"
+    has_windows = tasks.reads_windows(settings.long_texts)
+    # What one kind alone knows, then what a table knows, then the rest.
     learnt.check(settings, task, bert_config, dev)
     for key, use in _NEEDS:
         is_set = getattr(settings, key) != getattr(usual, key)
@@ -29,35 +33,21 @@ def check(
             raise InputError(
                 f"`{key}` is for {use}, got a task of kind {task.kind}: leave it out"
             )
-    _check_texts(settings, task)
-    _check_windows(settings, task, learnt)
-
-
-def _check_texts(settings: finetuning.FinetuningConfig, task: tasks.Task) -> None:
     if settings.positive_label is not None and task.positive_label is None:
         raise InputError(
-            "`positive_label` is for your own texts (--task text) with two labels, got "
-            f"the task {settings.task}, {task.kind}: leave it out"
+            f"`positive_label` {own} with two labels, got the task {settings.task}, "
+            f"{task.kind}: leave it out"
         )
     for key in ("multi_label", "regression"):
         if getattr(settings, key) and settings.task != "text":
             raise InputError(
-                f"`{key}` is for your own texts (--task text), got the task "
-                f"{settings.task}: leave it out"
+                f"`{key}` {own}, got the task {settings.task}: leave it out"
             )
-
-
-def _check_windows(
-    settings: finetuning.FinetuningConfig, task: tasks.Task, learnt: kind.Labelled
-) -> None:
-    if not tasks.reads_windows(settings.long_texts):
-        return
-    given = f"`long_texts` {settings.long_texts}"
-    if "windows" not in learnt.accepts:
+    if has_windows and "windows" not in learnt.accepts:
         raise InputError(
-            f"{given} is not for a task of kind {task.kind}: take cut or head_tail"
+            f"{long_texts} is not for a task of kind {task.kind}: take cut or head_tail"
         )
-    if task.has_text_pair:
+    if has_windows and task.has_text_pair:
         raise InputError(
-            f"{given} is for single texts, got pairs: take cut or head_tail"
+            f"{long_texts} is for single texts, got pairs: take cut or head_tail"
         )
