@@ -100,7 +100,8 @@ def _not_a_dump(head: bytes, root: bytes | None, path: str) -> InputError:
     text = head[:4096].decode("utf-8-sig", errors="replace")
     form = first_bytes.recognize(head)
     if not text.strip():
-        actual = "the file is empty"
+        is_long = len(head) > _MAX_HEAD_BYTES
+        actual = "it begins with 4 MiB of blanks" if is_long else "the file is empty"
     elif form is not None and form.name != "XML":
         actual = f"this is {form.name}: {form.remedy}"
     elif root:
