@@ -151,7 +151,7 @@ class MultiLabel(_Text):
     main_metric_name = "best_macro_f1"
 
     def label_features(self, task, rows, length):
-        return {"label_ids": ((rows, task.num_labels), "float32")}
+        return {"label_targets": ((rows, 1, task.num_labels), "float32")}
 
     def usual_settings(self, task):
         return super().usual_settings(task) | {"multi_label": True}

@@ -52,6 +52,7 @@ class Embedding(Labelled):
         map(Metric, ("recall_at_1", "recall_at_10", "mrr", "spearman", "pearson"))
     )
     accepts = frozenset({"long_texts"})
+    num_texts = 2
     own_settings = ("embedding", "columns.negative")
 
     def usage(self, task):
@@ -62,6 +63,9 @@ inputs = tokenizer("A text.", return_tensors="pt", truncation=True)
 vector = model(**inputs).last_hidden_state[0]{_POOLED[task.pooling]}
 print({vector})"""
         )
+
+    def label_features(self, task, rows, length):
+        return {"text_ids": ((rows, self.num_texts), "int32")}
 
     def usual_settings(self, task):
         vectors = {"pooling": task.pooling, "normalize": task.normalize}

@@ -134,34 +134,3 @@ def test_every_score_has_a_metric():
         for key in keys:
             metric = registry.find(kind).metric(key)
             assert metric.better == ("less" if key == "loss" else "more"), (kind, key)
-
-
-@pytest.mark.parametrize(
-    ("task", "expected"),
-    [
-        (NUMBERS, {"label_ids": ((2,), "float32")}),
-        (TAGS, {"label_ids": ((2, 8), "int32")}),
-        (
-            tasks.Task(kind="multi_label", labels=("a", "b", "c")),
-            {"label_ids": ((2, 3), "float32")},
-        ),
-        (CHOICE, {"label_ids": ((2,), "int32"), "input_ids": ((2, 4, 8), "int32")}),
-    ],
-)
-def test_features_of_a_batch(task, expected):
-    kind = registry.labelled(task.kind)
-    features = kind.features(task, 2, 8, has_labels=True)
-    usual = {
-        **dict.fromkeys(("input_ids", "input_mask", "segment_ids"), ((2, 8), "int32")),
-        "example_weights": ((2,), "float32"),
-        "batch_lengths": ((2,), "int32"),
-    }
-    if "input_ids" in expected:
-        names = ("input_ids", "input_mask", "segment_ids")
-        usual |= dict.fromkeys(names, expected["input_ids"])
-    assert features == usual | expected
-    assert set(kind.features(task, 2, 8, has_labels=False)) == {
-        "input_ids",
-        "input_mask",
-        "segment_ids",
-    }
