@@ -302,7 +302,7 @@ def test_a_vocabulary_that_is_no_extension(vocabulary, new):
             "sequences of 32 tokens, but `model.max_position_embeddings` is 16 in "
             ".*source: make shorter examples",
         ),
-        (None, {}, "source: no known checkpoint format"),
+        (None, {}, "source: does not exist"),
         (
             {"do_lower_case": False},
             {},

@@ -190,7 +190,7 @@ def test_texts_of_which_the_best_weights_are_kept(
     whole, killed = killed_at(11, files, tmp_path, at_step, **settings)
     done = results(whole)
     assert 11 < done["kept_step"] < done["steps"]
-    with pytest.raises(InputError, match="not finished; give its command again to re"):
+    with pytest.raises(InputError, match="not finished; run its command again to res"):
         finetuned.evaluate(killed, files["text_dev"])
     newest = killed / "checkpoints/step-0000000009.safetensors"
     seconds = float(safetensors.numpy.load_file(newest)["run/seconds"])
