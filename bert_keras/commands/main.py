@@ -16,17 +16,6 @@ from bert_keras.commands import data, lab, machines, models, parser, signals, tr
 from bert_keras.core import messages, requirements
 from bert_keras.core.errors import InputError, NotRun, Stopped, Unavailable
 
-OVERVIEW = """\
-usage: bert-keras VERB ...
-
-bert-keras demo --output_dir demo    all stages on text that is on this machine
-bert-keras help                      all verbs
-bert-keras help VERB                 the options of a verb
-bert-keras config VERB               the settings of a verb, for --set
-
-A model of your own: corpus, vocab, examples, pretrain. A task on a model: finetune,
-evaluate, predict, report, export. Other programs' checkpoints: convert."""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the process's exit code.
@@ -36,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if not arguments:
-        print(OVERVIEW, file=sys.stderr)
+        print(build_parser().format_help(), end="", file=sys.stderr)
         return 2
     if arguments[0] == "help":
         arguments = [*arguments[1:], "--help"]
@@ -108,7 +97,10 @@ def build_parser() -> parser.Parser:
     )
     command_line.add_argument("--version", action="version", version=__version__)
     below = command_line.add_subparsers(
-        dest="verb", required=True, metavar="VERB", help="`bert-keras help VERB`"
+        dest="verb",
+        required=True,
+        metavar="VERB",
+        help="`help VERB` prints its options, `config VERB` its settings",
     )
     for verbs in VERBS.values():
         for verb in verbs:

@@ -328,9 +328,9 @@ def test_what_is_missing_or_in_use_is_said_before_tensorflow_is_loaded(tmp_path)
             assert message in ended.stderr
 
 
-def test_without_a_verb_there_is_an_overview(capsys):
+def test_without_a_verb_there_is_the_help(capsys):
     assert cli.main([]) == 2
-    assert capsys.readouterr().err == cli.OVERVIEW + "\n"
+    assert capsys.readouterr().err == cli.build_parser().format_help()
 
 
 @pytest.mark.parametrize("verb", [[], ["finetune"]])
