@@ -245,8 +245,9 @@ def write(
     with files.open_atomically(path) as file:
         file.write(_header(layouts, metadata | hashes))
         for expected, (name, array) in zip(layouts.items(), tensors, strict=True):
-            if (name, Layout(array.dtype, array.shape)) != expected:
-                raise ValueError(f"expected {expected}, got {name}: {array!r:.80}")
+            actual = name, Layout(array.dtype, array.shape)
+            if actual != expected:
+                raise ValueError(f"expected {expected}, got {actual}")
             # Bytes in the file are in C order and, as here, little-endian.
             data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
             file.write(data)

@@ -771,7 +771,9 @@ def test_a_file_that_changed_meanwhile_is_refused(directory):
     path = directory / "model.safetensors"
     path.write_bytes(path.read_bytes()[:1000])
     for _ in range(2):
-        with pytest.raises(InputError, match="it was truncated while it was being read"):
+        with pytest.raises(
+            InputError, match="it was truncated while it was being read"
+        ):
             dict(arrays)
         path.unlink(missing_ok=True)
 
