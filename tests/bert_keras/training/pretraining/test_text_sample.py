@@ -200,7 +200,10 @@ def test_a_pretraining_warns_once(tmp_path, tiny_vocab, caplog):
     [
         ({"learning_rate": 3e-3}, set()),
         ({"learning_rate": 1e-6}, {"rate too low", "stuck"}),
-        ({"learning_rate": 3e-3, "max_grad_norm": 1e-3}, {"clipping"}),
+        (
+            {"learning_rate": 3e-3, "max_grad_norm": 1e-3},
+            {"clipping", "max grad norm"},
+        ),
         ({"learning_rate": 0.5}, {"rate too high", "diverged", "stuck"}),
     ],
     ids=["sound", "low", "clipped", "high"],
