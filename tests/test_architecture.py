@@ -154,7 +154,7 @@ def test_kinds_do_not_import_each_other():
 
 
 BRANCHES = {
-    "checkpoints.conversion": 1,
+    "checkpoints.conversion": 3,
     "checkpoints.formats.google_tf1": 1,
     "checkpoints.formats.keras_hub_tasks": 1,
     "checkpoints.formats.sentence_transformers": 1,

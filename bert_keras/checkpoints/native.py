@@ -54,7 +54,8 @@ def read(path: Path) -> weights.Checkpoint:
     if training_state.is_state(path):
         arrays = _read_state(path, without=untrained)
     else:
-        arrays = run_weights.open_weights(run, without=untrained)
+        parts = registry.find(run.task.kind).parts
+        arrays = run_weights.open_weights(run, parts=parts, without=untrained)
     settings = tuning_settings_of_run(run.directory, run.task)
     return weights.Checkpoint(
         bert_config=run.bert_config,

@@ -75,7 +75,6 @@ class _Results(strict.StrictModel):
     seconds: float = 0.0
     num_parameters: int = 0
     skipped_steps: int = 0
-    train: dict[str, float | None] = {}
     eval: dict[str, float | None] = {}
     eval_baseline: dict[str, float | str | None] | None = None
     environment: dict[str, str | list[str] | None] = {}

@@ -10,7 +10,6 @@ import numpy as np
 from bert_keras.checkpoints import run_directory, training_state, weights
 from bert_keras.checkpoints.containers import safetensors_files
 from bert_keras.core.errors import InputError
-from bert_keras.kinds import registry
 from bert_keras.model import weight_shapes
 
 
@@ -52,10 +51,10 @@ def checkpoints_of(run: run_directory.Run) -> training_state.CheckpointDirectory
 
 
 def open_weights(
-    run: run_directory.Run, *, without: tuple[str, ...] = ()
+    run: run_directory.Run, *, parts: tuple[str, ...], without: tuple[str, ...] = ()
 ) -> Mapping[str, np.ndarray]:
-    """Opens the weights of a finished run, but for those whose names begin with one of
-    `without`."""
+    """Opens the weights of a finished run, of which all `parts` must be there, but for
+    those whose names begin with one of `without`."""
     path = run.directory / run_directory.WEIGHTS_NAME
     source = safetensors_files.SafetensorsFile(path)
     num_layers = weights.count_layers(source.layouts, r"encoder/layer_(\d+)/")
@@ -63,7 +62,7 @@ def open_weights(
     names = [
         name
         for name in weight_shapes.all_shapes(run.bert_config, run.task)
-        if name.startswith(registry.find(run.task.kind).parts)
+        if name.startswith(parts)
     ]
     if missing := [name for name in names if name not in source.layouts]:
         raise InputError(
@@ -78,8 +77,11 @@ def open_weights(
     )
 
 
-def load_weights(run: run_directory.Run, network: keras.Model) -> None:
-    arrays = open_weights(run)
+def load_weights(
+    run: run_directory.Run, network: keras.Model, *, parts: tuple[str, ...]
+) -> None:
+    """Assigns the weights of a finished run; `parts` are those of its kind."""
+    arrays = open_weights(run, parts=parts)
     weights.assign(network, arrays)
     path = run.directory / run_directory.WEIGHTS_NAME
     weights.check_finite(

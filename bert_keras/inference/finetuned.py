@@ -92,7 +92,8 @@ class FinetunedModel:
             dropout_prob=settings.dropout_prob,
             dtype=precision or settings.precision,
         )
-        run_weights.load_weights(run, network)
+        parts = registry.find(run.task.kind).parts
+        run_weights.load_weights(run, network, parts=parts)
         results = run_directory.read_results(directory)
         return cls(
             network=network,

@@ -90,8 +90,7 @@ def _read_inputs(
         tuning.Examples(name, part, part.encode(task, start.tokenizer, settings))
         for name, part in zip(names, data, strict=True)
     ]
-    dev = examples[1].data
-    settings_check.check(kind, settings, task, start.bert_config, dev=dev)
+    settings_check.check(kind, settings, task, start.bert_config, dev=examples[1].data)
     arrays = starting_point.tuning_arrays(
         start, task, transfers_head=kind.transfers_head
     )

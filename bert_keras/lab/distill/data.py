@@ -262,7 +262,7 @@ def _examples(
             *(catalogue.read(p, settings, has_text_pair=has_pairs) for p in dev),
         ]
         names = [files.path(name).name for name in (train, *dev)]
-    is_form = settings.task in catalogue.FORMS
+    is_form = settings.task in tasks.FORMS
     task = theirs.model_copy(
         update={
             "bilstm_units": settings.bilstm_units,

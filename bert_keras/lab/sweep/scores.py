@@ -64,7 +64,6 @@ def judge(
             "--sweep_set metric=NAME; no finished run is lost"
         )
     watched = {
-        "loss in training": results.get("train", {}).get("loss", 0.0),
         "loss on dev": evaluation.get("loss", 0.0),
         metric: evaluation[metric],
     }

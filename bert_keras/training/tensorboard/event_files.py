@@ -62,11 +62,10 @@ class EventWriter:
         # Lines of steps that come again are dropped, and a line that a kill has cut
         # off: the log is written anew, whole or not at all, and then grows.
         lines = [x for x in scalar_log.read_lines(directory) if x["step"] <= step]
-        log = (self._local or directory) / scalar_log.NAME
-        files.make_directory(log.parent)
+        self._log = (self._local or directory) / scalar_log.NAME
+        files.make_directory(self._log.parent)
         text = "".join(files.to_json(line) + "\n" for line in lines)
-        files.write_atomically(log, text.encode())
-        self._log = open(log, "a", encoding="utf-8")
+        files.write_atomically(self._log, text.encode())
         # The phases of a run have a writer each.
         if not any(line.get("start") == _PROCESS for line in lines):
             self.add_line(step, {"start": _PROCESS})
@@ -80,8 +79,8 @@ class EventWriter:
     def add_line(self, step: int, values: Mapping[str, float | str]) -> None:
         """Adds a line to `scalars.jsonl`, which a killed process leaves readable."""
         line = {"step": step, "time": time.time(), **values}
-        self._log.write(files.to_json(line) + "\n")
-        self._log.flush()
+        with self._log.open("a", encoding="utf-8") as file:
+            file.write(files.to_json(line) + "\n")
 
     def flush(self) -> None:
         """Makes what was written visible: at once, or on a store within a minute."""
@@ -130,7 +129,6 @@ class EventWriter:
         with self._lock:
             self._is_closed = True
             self._writer.close()
-            self._log.close()
         self._send_files()
         self._forget()
 

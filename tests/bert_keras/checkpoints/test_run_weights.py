@@ -10,6 +10,7 @@ from bert_keras.data import tokenization
 from bert_keras.kinds import registry
 
 TASK = tasks.Task(kind="regression")
+PARTS = registry.find("regression").parts
 BERT_CONFIG = architecture.BertConfig(
     vocab_size=5,
     hidden_size=8,
@@ -47,7 +48,7 @@ def test_weights_come_back_and_the_run_is_finished(run):
     assert run_directory.read_results(run.directory) == {"steps": 3}
     assert not list(run.directory.glob(".*"))
     other = registry.build_network(BERT_CONFIG, TASK, seed=2)
-    run_weights.load_weights(run, other)
+    run_weights.load_weights(run, other, parts=PARTS)
     for first, second in zip(network.weights, other.weights, strict=True):
         np.testing.assert_array_equal(first, second)
 
@@ -74,4 +75,4 @@ def test_weights_of_another_model_are_refused(run):
     run_weights.finish_run(run, registry.build_network(wider, TASK), {})
     network = registry.build_network(BERT_CONFIG, TASK)
     with pytest.raises(InputError, match="not the weights of this model: tensor"):
-        run_weights.load_weights(run, network)
+        run_weights.load_weights(run, network, parts=PARTS)

@@ -109,22 +109,6 @@ def test_layouts(tiny_config):
     assert source.num_reads == len(ROWS)
 
 
-def test_thirds_of_a_fused_kernel(tiny_config):
-    numbers = np.arange(16 * 48, dtype="f4").reshape(16, 48)
-    name = "encoder/layer_0/self_attention/{}/kernel"
-    rows = [weights.Row(name.format(part), "fused", part) for part in weights.APART]
-    arrays = weights.Arrays(
-        Tensors({"fused": numbers}), rows, tiny_config, TASK, path="x"
-    )
-    for index, part in enumerate(("query", "key", "value")):
-        third = numbers[:, 16 * index : 16 * (index + 1)]
-        np.testing.assert_array_equal(arrays[name.format(part)], third)
-    message = r"'fused' has the shape \(16, 16\), but by .* it has \(16, 48\)"
-    with pytest.raises(InputError, match=message):
-        source = Tensors({"fused": numbers[:, :16]})
-        weights.Arrays(source, rows, tiny_config, TASK, path="x")
-
-
 def test_tensors_become_float32_of_the_configured_shape(tiny_config):
     source = Tensors({"pb": np.arange(16, dtype=np.float16)})
     arrays = weights.Arrays(source, ROWS[-1:], tiny_config, TASK, path="x")

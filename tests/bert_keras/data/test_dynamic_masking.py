@@ -164,7 +164,8 @@ def test_without_next_sentences_their_weights_stay(packing, finished):
         registry.build_network(run.bert_config, run.task, seed=seed)
         for seed in (settings().seed, None)
     )
-    run_weights.load_weights(run, network)
+    parts = registry.find("pretraining").parts
+    run_weights.load_weights(run, network, parts=parts)
     for old, new in (
         (fresh.encoder.pooler, network.encoder.pooler),
         (fresh.next_sentence_head, network.next_sentence_head),

@@ -95,7 +95,6 @@ RESULTS = {
     "skipped_steps": 1,
     "num_parameters": 1234567,
     "num_replicas": 2,
-    "train": {},
     "eval": {"masked_lm_accuracy": 0.5},
     "eval_baseline": {"commonest_token": "the", "masked_lm_accuracy": 0.0625},
 }

@@ -203,7 +203,6 @@ def test_two_workers_equal_one_device(verb, files, tmp_path):
     ours, theirs = results(run), results(one)
     assert ours.get("kept_step") == theirs.get("kept_step")
     assert ours["eval"] == pytest.approx(theirs["eval"], rel=1e-5, abs=1e-5)
-    assert ours.get("train", {}).keys() == theirs.get("train", {}).keys()
     assert {p.name for p in run.iterdir()} == {p.name for p in one.iterdir()}
 
 

@@ -103,7 +103,7 @@ def test_all_that_can_become_of_runs(folder, caplog, monkeypatch):
             ("5e-05", "finished", ""),
             ("3e-05", "finished", ""),
             ("1", "failed", "exit code 1: RuntimeError: exploded"),
-            ("2", "failed", "loss in training is not finite"),
+            ("2", "failed", "loss on dev is not finite"),
             ("3", "majority", 'always "a"'),
             ("5", "failed", "ended by SIGKILL: step 1/4 loss 0.7"),
             ("6", "failed", "exit code 0: stopped by SIGTERM at step 1"),

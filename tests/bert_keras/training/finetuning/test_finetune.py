@@ -114,8 +114,12 @@ def run_finetune(
     strategy=None,
     **changes,
 ) -> dict:
+    settings = settings.model_copy(update=changes)
+    if settings.task != "span":
+        # Other kinds refuse them.
+        settings = settings.model_copy(update={"span": finetuning.SpanConfig()})
     return make.finetune(
-        settings.model_copy(update=changes),
+        settings,
         train=train,
         dev=dev if isinstance(dev, list) else [dev],
         init=init,

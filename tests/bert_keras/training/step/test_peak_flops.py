@@ -1,7 +1,7 @@
 import pytest
 import tensorflow as tf
 
-from bert_keras.training.step import peak_flops
+from bert_keras.training.step import peak_flops, replicas
 
 
 def test_without_a_data_sheet_there_is_no_utilization():
@@ -21,6 +21,7 @@ def test_without_a_data_sheet_there_is_no_utilization():
     ],
 )
 def test_each_gpu_counts(monkeypatch, names, expected):
-    monkeypatch.setattr(peak_flops, "_device_names", lambda strategy: names)
+    monkeypatch.setattr(replicas, "are_gpus", lambda strategy: True)
+    monkeypatch.setattr(replicas, "details_of_gpus", lambda name, default: names)
     mirrored = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
     assert peak_flops.of_strategy(mirrored, "mixed_bfloat16") == expected
