@@ -6,6 +6,7 @@ logged at a step: `step`, `time`, and numbers or texts by tag. A number that is 
 finite is null.
 """
 
+import contextlib
 import json
 import logging
 from collections.abc import Iterator
@@ -83,10 +84,10 @@ def read_lines(directory: Path) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):
                 return
-            try:
+            values = None
+            with contextlib.suppress(ValueError):
                 values = json.loads(line)
-                values["step"], values["time"]
-            except (ValueError, TypeError, KeyError):
-                logger.warning("%s: line %d is damaged and was ignored", path, number)
-            else:
+            if isinstance(values, dict) and values.keys() >= {"step", "time"}:
                 yield values
+            else:
+                logger.warning("%s: line %d is damaged and was ignored", path, number)
