@@ -225,25 +225,25 @@ def test_branches_on_the_kind_are_few():
 
 LINES = {
     "commands": 1820,
-    "lab": 3605,
+    "lab": 3415,
     "export": 1240,
-    "training": 6285,
-    "report": 1905,
+    "training": 6250,
+    "report": 1800,
     "scoring": 690,
-    "inference": 1330,
-    "checkpoints": 4735,
-    "kinds": 9110,
+    "inference": 1105,
+    "checkpoints": 4620,
+    "kinds": 8740,
     "graphs": 650,
     "labelled": 1710,
-    "model": 2745,
+    "model": 2675,
     "data": 1980,
-    "pages": 785,
-    "core": 3350,
-    "tpu": 2310,
+    "pages": 725,
+    "core": 3340,
+    "tpu": 2295,
     "pipelines": 9160,
     "door": 135,
 }
-"""Lines that each folder may have; 43,000 in all are the aim. Raise a number only with
+"""Lines that each folder may have; 47,000 in all are the aim. Raise a number only with
 a sentence in the commit that says why."""
 
 
