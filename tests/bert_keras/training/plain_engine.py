@@ -128,7 +128,10 @@ class Curve(watcher.Watcher):
         points = [json.loads(line) for line in lines if line.endswith("]")]
         redone = {"evaluation": "evaluate" in loop.due}
         points = [p for p in points if p[0] <= loop.step - redone.get(p[1], 0)]
-        self.path.write_text("".join(f"{json.dumps(p)}\n" for p in points))
+        # A signal may come between any two lines here.
+        new = self.path.with_suffix(".new")
+        new.write_text("".join(f"{json.dumps(p)}\n" for p in points))
+        new.rename(self.path)
 
     def write(self, *point):
         with self.path.open("a") as file:

@@ -461,7 +461,7 @@ def test_half_precisions_train_too(init, opinion_files, tmp_path):
 
 def test_curves_of_every_epoch_are_logged(tuned_run):
     values: dict[str, list[tuple[int, float]]] = {}
-    for path in sorted((tuned_run[0] / "logs" / "eval").iterdir()):
+    for path in sorted((tuned_run[0] / "logs" / "eval").glob("events.*")):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
                 number = float(tf.make_ndarray(value.tensor))
