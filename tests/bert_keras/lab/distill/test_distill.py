@@ -269,7 +269,7 @@ def test_relations_of_plain_texts_make_an_encoder_to_tune(places, tmp_path):
 @pytest.mark.slow
 def test_answers_that_are_kept_are_those_that_are_learnt(places, tmp_path, monkeypatch):
     kept = tmp_path / "answers.safetensors"
-    learn(places, tmp_path / "first", answers=kept)
+    first = learn(places, tmp_path / "first", answers=kept)
     learn(places, tmp_path / "without")
     assert_same(tmp_path / "first", tmp_path / "without")
 
