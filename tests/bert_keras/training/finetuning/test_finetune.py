@@ -307,7 +307,7 @@ def test_the_same_seed_gives_the_same_weights_in_a_run_begun_anew(
     with pytest.raises(InputError, match="the run is not finished"):
         finetuned.evaluate(directory, opinion_files[1])
     assert run("run")["eval"] == results["eval"]
-    assert len(list((directory / "logs" / "train").iterdir())) == 1
+    assert len(list((directory / "logs" / "train").glob("events*"))) == 1
     run("other", seed=1)
     run("scratch", from_scratch=True)
     second, other, scratch = map(weights, ("run", "other", "scratch"))
@@ -320,8 +320,9 @@ def test_the_same_seed_gives_the_same_weights_in_a_run_begun_anew(
 
 @pytest.mark.slow
 def test_in_parts_padded_or_compiled_a_training_is_the_same(opinion_files, tmp_path):
-    """Three steps, the last one with two rows."""
-    # Larger weights would make more of the last bits.
+    """Three steps, the last one with two rows; the curves have the first."""
+    # Larger weights would make more of the last bits, which padding changes: the norm
+    # of the first gradient by 1.5e-4.
     init = make_init(tmp_path / "init", BERT_CONFIG)
     train = write_tsv(tmp_path / "train.tsv", opinions(40, seed=1))
 
@@ -339,7 +340,7 @@ def test_in_parts_padded_or_compiled_a_training_is_the_same(opinion_files, tmp_p
         ("compiled", {"jit_compile": True}),
     ):
         found = trained(name, length_multiple=8, **changes)
-        assert found == pytest.approx(whole, rel=1e-4)
+        assert found == pytest.approx(whole, rel=3e-4)
     other = trained("other", max_grad_norm=1e-3, hidden_dropout_prob=0.5)
     assert abs(other[0] - whole[0]) > 1e-3
     written = loading.read_bert_config(tmp_path / "other" / "bert_config.json")
