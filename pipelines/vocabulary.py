@@ -84,6 +84,7 @@ def build_vocabulary(
     digest = hashlib.sha256(repr(settings).encode()).hexdigest()
     # Hidden beside the file, which people copy next to models.
     inputs_path = _beside(output_path, "inputs.json")
+    work_dir = _beside(output_path, f"{digest[:12]}.job")
     if files.exists(output_path):
         inputs = files.read_json(inputs_path) if files.exists(inputs_path) else {}
         if inputs != {"inputs": digest, "sha256": files.sha256(output_path)}:
@@ -93,9 +94,11 @@ def build_vocabulary(
         logger.info(
             "%s: finished already, with the same corpus and settings", output_path
         )
+        # A command that was killed at its end has left its counts.
+        files.delete_tree(work_dir)
         return
     job = VocabularyJob(
-        work_dir=_beside(output_path, f"{digest[:12]}.job"),
+        work_dir=work_dir,
         num_words=min(WORDS_PER_ENTRY * vocab_size, MAX_WORDS),
         num_partitions=min(MAX_PARTITIONS, 1 + num_bytes // BYTES_PER_PARTITION),
         do_lower_case=do_lower_case,
@@ -126,10 +129,10 @@ def build_vocabulary(
         # The next command will differ, and cannot use these counts.
         files.delete_tree(job.work_dir)
         raise
-    tokenization.Vocabulary(tuple(tokens)).save(output_path)
-    files.write_json(
-        inputs_path, {"inputs": digest, "sha256": files.sha256(output_path)}
-    )
+    # The inputs first: a vocabulary without them would be somebody else's.
+    vocabulary = tokenization.Vocabulary(tuple(tokens))
+    files.write_json(inputs_path, {"inputs": digest, "sha256": vocabulary.sha256})
+    vocabulary.save(output_path)
     files.delete_tree(job.work_dir)
     logger.info(
         "vocab: %s entries in %s, learnt from the %s most frequent of %s different "

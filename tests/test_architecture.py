@@ -227,7 +227,7 @@ LINES = {
     "commands": 1820,
     "lab": 3415,
     "export": 1240,
-    "training": 6250,
+    "training": 6260,
     "report": 1800,
     "scoring": 690,
     "inference": 1105,
@@ -238,9 +238,9 @@ LINES = {
     "model": 2675,
     "data": 1980,
     "pages": 725,
-    "core": 3340,
+    "core": 3355,
     "tpu": 2295,
-    "pipelines": 9160,
+    "pipelines": 9165,
     "door": 135,
 }
 """Lines that each folder may have; 47,000 in all are the aim. Raise a number only with

@@ -260,6 +260,13 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
             delete(temporary)
 
 
+def _sync(path: Path) -> None:
+    """Waits until a file is on the disk: after a loss of power, a name may be there
+    without the bytes that were written before it."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
 @contextlib.contextmanager
 def _errors_of_writing(path: Path, temporary: str = "") -> Iterator[None]:
     """Turns errors of the written file, or of files in it, into an `InputError`. Errors
@@ -296,6 +303,7 @@ def written_whole(path: Path) -> Iterator[pathlib.Path]:
     if not is_remote(path):
         local = pathlib.Path(path).with_name(f".partial.{name_of(path)}")
         yield local
+        _sync(local)
         os.replace(local, path)
         return
     with tempfile.TemporaryDirectory(prefix="bert_keras_") as directory:
@@ -389,6 +397,9 @@ def new_directory(
     make_directory(temporary)
     try:
         yield temporary
+        for item in temporary.rglob("*"):
+            if item.is_file():
+                _sync(item)
         if replaces_earlier and directory.exists():
             os.rename(directory, earlier)
         os.rename(temporary, directory)

@@ -188,6 +188,10 @@ class Job:
     ) -> None:
         """Ends the run on the chief, once weights and results are written."""
 
+    def delete_leftovers(self) -> None:
+        """Deletes what a finished run does not keep; asked again if the process was
+        killed meanwhile."""
+
     def _create_run(
         self,
         settings: strict.StrictModel,
@@ -271,6 +275,8 @@ def run(job: Job) -> dict[str, Any]:
         if (results := run_directory.read_results(output_dir)) is not None:
             message = "%s: finished already, at step %d"
             logger.info(message, output_dir, results["steps"])
+            if job.is_chief:
+                job.delete_leftovers()
             return results
         job.engine.self_check()
         # 2. Resume from the newest whole checkpoint, else begin with the first weights.

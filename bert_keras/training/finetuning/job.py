@@ -321,11 +321,14 @@ class TuningJob(run.Job):
         logger.info("best %s at step %d: its weights are kept", metric, step)
         return step
 
+    def delete_leftovers(self) -> None:
+        files.delete_tree(self.run.directory / run_directory.CHECKPOINTS_NAME)
+
     def finish(
         self, results: Mapping[str, Any], stop_signal: stopping.StopSignal
     ) -> None:
         directory, kind = self.run.directory, self._inputs.kind
-        files.delete_tree(directory / run_directory.CHECKPOINTS_NAME)
+        self.delete_leftovers()
         if not isinstance(kind, Labelled):
             return
         # Pictures come last: one that fails does not cost the weights.
