@@ -39,10 +39,13 @@ def write_wheel(directory: str | os.PathLike[str]) -> str:
             for path in (Path(folder, name) for name in names):
                 members[path.relative_to(root.parent).as_posix()] = path.read_bytes()
     members = dict(sorted(members.items()))
-    # 2. What `pip` knows of it here.
+    # 2. What `pip` knows of it here. In a checkout that is run with `python -m`, this
+    # is the `.egg-info` that setuptools left there, where METADATA is called PKG-INFO.
     info = f"bert_keras-{installed.version}.dist-info"
-    for name in ("METADATA", "entry_points.txt"):
-        members[f"{info}/{name}"] = (installed.read_text(name) or "").encode()
+    metadata = installed.read_text("METADATA") or installed.read_text("PKG-INFO") or ""
+    members[f"{info}/METADATA"] = metadata.encode()
+    entry_points = installed.read_text("entry_points.txt") or ""
+    members[f"{info}/entry_points.txt"] = entry_points.encode()
     members[f"{info}/WHEEL"] = (
         b"Wheel-Version: 1.0\nGenerator: bert-keras\nRoot-Is-Purelib: true\n"
         b"Tag: py3-none-any\n"

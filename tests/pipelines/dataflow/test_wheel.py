@@ -43,6 +43,18 @@ def test_it_holds_the_files_that_are_here(tmp_path, put):
     assert script.value == "bert_keras.commands.main:entry_point"
 
 
+def test_a_checkout_in_which_setuptools_left_its_metadata(tmp_path, monkeypatch):
+    expected = importlib.metadata.metadata("bert-keras")
+    left = tmp_path / "bert_keras.egg-info"
+    left.mkdir()
+    (left / "PKG-INFO").write_text(str(expected))
+    monkeypatch.syspath_prepend(tmp_path)
+    unpack(wheel.write_wheel(tmp_path / "dist"), tmp_path / "installed")
+    (found,) = importlib.metadata.distributions(path=[str(tmp_path / "installed")])
+    assert found.metadata["Name"] == "bert-keras"
+    assert found.requires == expected.get_all("Requires-Dist")
+
+
 def files_below(root: Path) -> dict[str, bytes]:
     return {
         path.relative_to(root).as_posix(): path.read_bytes()
