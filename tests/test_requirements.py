@@ -145,7 +145,7 @@ def test_the_lines_of_xla_are_silenced():
 import os
 os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
 from bert_keras.core import requirements
-if QUIET: requirements.quiet_native_logs()
+if QUIET: requirements.quiet_tensorflow()
 import tensorflow as tf
 assert tf.function(lambda x: x + 1, jit_compile=True)(tf.ones(2)).numpy()[0] == 2
 """

@@ -51,16 +51,21 @@ class Stopped(BaseException):
         self.exit_code = 128 + signal_number
 
 
+DISK_ERRORS = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room, or "),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS), "get the right to write there, or "
+    ),
+}
+"""Ways out of errors of a full or protected disk."""
+
+
 def not_writable(path: object, error: OSError) -> InputError:
     """Returns the error for a file or directory that cannot be written."""
-    way_out = "choose another place"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        way_out = "make room, or choose another place"
-    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        way_out = "get the right to write there, or choose another place"
     return InputError(
-        f"{path}: cannot be written: {error.strerror}; {way_out}, and run the same "
-        "command again"
+        f"{path}: cannot be written: {error.strerror}; "
+        f"{DISK_ERRORS.get(error.errno or 0, '')}choose another place, and run the "
+        "same command again"
     )
 
 

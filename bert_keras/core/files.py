@@ -1,13 +1,13 @@
 """Files of the local disk, by `os`, and of `gs://` and other stores, by `stores`."""
 
 import contextlib
-import errno
 import glob
 import hashlib
+import itertools
 import json
-import math
 import os
 import pathlib
+import re
 import shutil
 import stat
 import tempfile
@@ -16,17 +16,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 from bert_keras.core import stores
-from bert_keras.core.errors import InputError, not_writable
+from bert_keras.core.errors import DISK_ERRORS, InputError, not_writable
 
 Path = str | os.PathLike[str]
 
 _MAX_NESTING = 100
 """Lists in lists that any of our walks and Python's `repr` can follow."""
 
-_NOT_WRITABLE = (
-    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
-    *(errno.EROFS, errno.EACCES, errno.EPERM),
-)
+_UNFINISHED_NAME = ".unfinished"
+"""File in a remote directory that has not received all its files yet."""
 
 
 def is_remote(path: Path) -> bool:
@@ -113,19 +111,18 @@ def parse_json(text: str) -> Any:
         value = json.loads(text)
     except RecursionError:
         raise ValueError("brackets are nested too deeply") from None
-    # So many brackets are rare: most texts are not walked through.
+    # Most texts have fewer brackets in all; those within strings do not count.
     if text.count("[") + text.count("{") > _MAX_NESTING:
-        inner = [value]
-        for _ in range(_MAX_NESTING):
-            inner = [
-                item
-                for outer in inner
-                if isinstance(outer, dict | list)
-                for item in (outer.values() if isinstance(outer, dict) else outer)
-            ]
-        if any(isinstance(item, dict | list) for item in inner):
+        outside = re.sub(r'"[^"\\]*(?:\\.[^"\\]*)*"', "", text)
+        if num_open_brackets(outside) > _MAX_NESTING:
             raise ValueError("brackets are nested too deeply")
     return value
+
+
+def num_open_brackets(text: str) -> int:
+    """Returns the greatest number of brackets `[` and `{` that are open at once."""
+    steps = (1 if bracket in "[{" else -1 for bracket in re.findall(r"[][{}]", text))
+    return max(itertools.accumulate(steps), default=0)
 
 
 def exists(path: Path) -> bool:
@@ -217,18 +214,11 @@ def write_json(path: Path, values: Mapping[str, Any], **layout: Any) -> None:
 
 
 def to_json(values: Any, **layout: Any) -> str:
-    """Writes values as JSON, with null for each number that is not finite: Python would
-    write `NaN`, which no other reader of JSON takes."""
-    return json.dumps(_without_nan(values), allow_nan=False, **layout)
-
-
-def _without_nan(values: Any) -> Any:
-    if isinstance(values, Mapping):
-        return {key: _without_nan(value) for key, value in values.items()}
-    if isinstance(values, list | tuple):
-        return [_without_nan(value) for value in values]
-    is_number = not isinstance(values, float) or math.isfinite(values)
-    return values if is_number else None
+    """Writes values as JSON, with null for each number that is not finite."""
+    # Python itself writes `NaN`, which no other reader of JSON takes.
+    text = json.dumps(values, default=dict)
+    plain = json.loads(text, parse_constant=lambda name: None)
+    return json.dumps(plain, **layout)
 
 
 @contextlib.contextmanager
@@ -240,9 +230,11 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
     """
     if is_remote(path):
         # From the local disk, the file can be sent again from its beginning.
-        with _errors_of_writing(path), written_whole(path) as local:
+        with _errors_of_writing(path), _local_directory() as directory:
+            local = directory / name_of(path)
             with open(local, "wb") as file:
                 yield file
+            stores.put(local, str(path))
         return
     temporary = join(
         os.path.dirname(str(path)), f".{name_of(path)}.{uuid.uuid4().hex[:8]}.tmp"
@@ -260,11 +252,11 @@ def open_atomically(path: Path) -> Iterator[BinaryIO]:
             delete(temporary)
 
 
-def _sync(path: Path) -> None:
-    """Waits until a file is on the disk: after a loss of power, a name may be there
-    without the bytes that were written before it."""
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
+@contextlib.contextmanager
+def _local_directory() -> Iterator[pathlib.Path]:
+    """Yields a temporary directory for copies of a store's files."""
+    with tempfile.TemporaryDirectory(prefix="bert_keras_") as directory:
+        yield pathlib.Path(directory)
 
 
 @contextlib.contextmanager
@@ -276,7 +268,7 @@ def _errors_of_writing(path: Path, temporary: str = "") -> Iterator[None]:
     except OSError as error:
         name = str(error.filename)
         is_ours = name == temporary if temporary else name.startswith(str(path))
-        is_disk = error.filename is None and error.errno in _NOT_WRITABLE
+        is_disk = error.filename is None and error.errno in DISK_ERRORS
         if not is_ours and not is_disk:
             raise
         raise not_writable(path, error) from error
@@ -289,28 +281,11 @@ def local_copy(path: Path) -> Iterator[pathlib.Path]:
     if not is_remote(path):
         yield pathlib.Path(path)
         return
-    with tempfile.TemporaryDirectory(prefix="bert_keras_") as directory:
-        copy = pathlib.Path(directory, name_of(path))
+    with _local_directory() as directory:
+        copy = directory / name_of(path)
         with open_to_read(path) as source, open(copy, "wb") as target:
             shutil.copyfileobj(source, target, 1 << 20)
         yield copy
-
-
-@contextlib.contextmanager
-def written_whole(path: Path) -> Iterator[pathlib.Path]:
-    """Yields a local file to write, which then gets its name or goes to a store. It has
-    the suffix of `path` and serves programs that insist on a path."""
-    if not is_remote(path):
-        local = pathlib.Path(path).with_name(f".partial.{name_of(path)}")
-        yield local
-        _sync(local)
-        os.replace(local, path)
-        return
-    with tempfile.TemporaryDirectory(prefix="bert_keras_") as directory:
-        local = pathlib.Path(directory, name_of(path))
-        yield local
-        with _errors_of_writing(path):
-            stores.put(local, str(path))
 
 
 @contextlib.contextmanager
@@ -319,14 +294,18 @@ def added_to(directory: Path) -> Iterator[pathlib.Path]:
     if not is_remote(directory):
         yield pathlib.Path(directory)
         return
-    with tempfile.TemporaryDirectory(prefix="bert_keras_") as temporary:
-        local = pathlib.Path(temporary)
+    with _local_directory() as local:
         yield local
         with _errors_of_writing(directory):
-            for item in sorted(local.rglob("*")):
-                if item.is_file():
-                    name = item.relative_to(local).as_posix()
-                    stores.put(item, join(directory, name))
+            for name, item in _files_below(local).items():
+                stores.put(item, join(directory, name))
+
+
+def _files_below(directory: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Returns all files in a directory by relative name, as they were written."""
+    items = [item for item in directory.rglob("*") if item.is_file()]
+    items.sort(key=lambda item: (item.stat().st_mtime_ns, item))
+    return {item.relative_to(directory).as_posix(): item for item in items}
 
 
 def is_new(directory: Path) -> bool:
@@ -380,8 +359,8 @@ def new_directory(
     written. With `replaces_earlier`, a directory with content is replaced at the end.
     """
     if is_remote(directory):
-        with tempfile.TemporaryDirectory(prefix="bert_keras_") as local:
-            temporary = pathlib.Path(local, name_of(directory))
+        with _local_directory() as local:
+            temporary = local / name_of(directory)
             temporary.mkdir()
             yield temporary
             with _errors_of_writing(directory):
@@ -397,9 +376,10 @@ def new_directory(
     make_directory(temporary)
     try:
         yield temporary
-        for item in temporary.rglob("*"):
-            if item.is_file():
-                _sync(item)
+        # After a loss of power, a name may be there without its bytes.
+        for item in _files_below(temporary).values():
+            with open(item, "rb") as file:
+                os.fsync(file.fileno())
         if replaces_earlier and directory.exists():
             os.rename(directory, earlier)
         os.rename(temporary, directory)
@@ -409,20 +389,11 @@ def new_directory(
 
 
 def _send(local: pathlib.Path, directory: str) -> None:
-    names = {
-        item.relative_to(local).as_posix(): item
-        for item in sorted(local.rglob("*"), key=lambda item: item.stat().st_mtime_ns)
-        if item.is_file()
-    }
+    """Makes a remote directory of a local one's files; until the end it has a mark."""
     mark = join(directory, _UNFINISHED_NAME)
     write_atomically(mark, b"")
-    earlier = [item for item in stores.below(directory) if item != mark]
-    new = {join(directory, name) for name in names}
-    stores.delete([item for item in earlier if item not in new])
-    for name, item in names.items():
-        stores.put(item, join(directory, name))
+    new = {join(directory, name): item for name, item in _files_below(local).items()}
+    stores.delete(sorted({*stores.below(directory)} - {mark, *new}))
+    for path, item in new.items():
+        stores.put(item, path)
     delete(mark)
-
-
-_UNFINISHED_NAME = ".unfinished"
-"""File in a remote directory that has not received all its files yet."""

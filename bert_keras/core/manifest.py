@@ -24,9 +24,6 @@ WORK_NAME = ".work"
 """Subdirectory for the files between the steps of a job."""
 INPUTS_NAME = "inputs.json"
 
-_NUM_HASHING_THREADS = 8
-"""Several threads read a network disk faster than one."""
-
 
 class Shard(StrictModel):
     name: str
@@ -64,16 +61,15 @@ def read_manifest(directory: str | Path, *, kind: str) -> Manifest:
     verb = {"documents": "bert-keras corpus", "examples": "bert-keras examples"}[kind]
     path = files.join(directory, MANIFEST_NAME)
     if not files.exists(path):
-        if not files.is_remote(directory) and os.path.isfile(directory):
-            raise InputError(
-                f"{directory}: a file; give the directory that `{verb}` made"
-            )
-        if not files.is_remote(directory) and not os.path.isdir(directory):
-            raise InputError(f"{directory}: no such directory; make it with `{verb}`")
-        raise InputError(
-            f"{directory}: no {MANIFEST_NAME}, so this is not a finished output of "
-            f"`{verb}`: run `{verb}` again until it finishes"
+        problem = (
+            f"no {MANIFEST_NAME}, so this is not a finished output of `{verb}`: run "
+            f"`{verb}` again until it finishes"
         )
+        if os.path.isfile(directory):
+            problem = f"a file; give the directory that `{verb}` made"
+        elif not files.is_remote(directory) and not os.path.isdir(directory):
+            problem = f"no such directory; make it with `{verb}`"
+        raise InputError(f"{directory}: {problem}")
     manifest = build_config(Manifest, files.read_json(path), origin=path)
     if manifest.kind != kind:
         raise InputError(f"{directory}: expected {kind}, found {manifest.kind}")
@@ -88,8 +84,8 @@ def verify_shards(
     directory: str | Path, manifest: Manifest, *, hashes: bool = True
 ) -> None:
     """Checks the size and, if requested, the hash of every shard."""
-    for shard in manifest.shards:
-        path = files.join(directory, shard.name)
+    paths = [files.join(directory, shard.name) for shard in manifest.shards]
+    for shard, path in zip(manifest.shards, paths, strict=True):
         try:
             size = files.size(path)
         except OSError:
@@ -100,14 +96,11 @@ def verify_shards(
                 f"{path}: {size} bytes, {MANIFEST_NAME} says {shard.num_bytes}: the "
                 "file was changed or truncated; make the directory again"
             )
-    if hashes:
-        _verify_hashes(directory, manifest)
-
-
-def _verify_hashes(directory: str | Path, manifest: Manifest) -> None:
+    if not hashes:
+        return
     done = 0
-    paths = [files.join(directory, shard.name) for shard in manifest.shards]
-    threads = futures.ThreadPoolExecutor(_NUM_HASHING_THREADS)
+    # Several threads read a network disk faster than one.
+    threads = futures.ThreadPoolExecutor(8)
     with progress.Progress(
         f"checking {directory}",
         total=sum(shard.num_bytes for shard in manifest.shards),
@@ -116,8 +109,9 @@ def _verify_hashes(directory: str | Path, manifest: Manifest) -> None:
         only_if_long=True,
     ):
         try:
-            hashes = threads.map(files.sha256, paths)
-            for shard, path, sha256 in zip(manifest.shards, paths, hashes, strict=True):
+            digests = threads.map(files.sha256, paths)
+            checked = zip(manifest.shards, paths, digests, strict=True)
+            for shard, path, sha256 in checked:
                 if sha256 != shard.sha256:
                     raise InputError(
                         f"{path}: sha256 {sha256[:12]}…, {MANIFEST_NAME} says "

@@ -102,22 +102,17 @@ class Progress:
             return f"{self._title}: starting, {duration(seconds)}"
         self._rate.note(seconds, done)
         rate = self._rate.per_second()
-        amount = _quantity(done, self._unit)
         share = min(done / max(self._total, 1), 1)
+        beginning = f"{self._title}: {share:4.0%}  {_quantity(done, self._unit)}"
         if not rate:
-            return f"{self._title}: {share:4.0%}  {amount}  waiting"
+            return f"{beginning}  waiting"
         left = duration(max(self._total - done, 0) / rate)
-        speed = _rate(rate, self._unit)
-        return f"{self._title}: {share:4.0%}  {amount}  {speed}  {left} left"
-
-
-def _rate(per_second: float, unit: str) -> str:
-    """Writes a rate per second, minute or hour, the first that needs no fraction."""
-    if unit == "bytes" or per_second >= 1:
-        return f"{_quantity(per_second, unit)}/s"
-    if per_second * 60 >= 1:
-        return f"{_quantity(per_second * 60, unit)}/min"
-    return f"{_quantity(per_second * 3600, unit)}/h"
+        # Per second, minute or hour: the first that needs no fraction.
+        period, name = 1, "s"
+        if self._unit != "bytes" and rate < 1:
+            period, name = (60, "min") if rate * 60 >= 1 else (3600, "h")
+        speed = _quantity(rate * period, self._unit)
+        return f"{beginning}  {speed}/{name}  {left} left"
 
 
 def _quantity(amount: float, unit: str) -> str:

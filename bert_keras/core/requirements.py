@@ -54,25 +54,16 @@ def quiet_tensorflow() -> None:
     # Else it takes the size of a store's file from what it was five seconds ago.
     os.environ.setdefault("GCS_STAT_CACHE_MAX_AGE", "0")
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    if os.environ["TF_CPP_MIN_LOG_LEVEL"] == "3":
-        quiet_native_logs()
     warnings.filterwarnings("ignore", module="(tensorflow|keras|google|h5py).*")
-
-
-def quiet_native_logs() -> None:
-    """Silences the logs of TensorFlow's libraries before TensorFlow sets their level.
-
-    "Compiled cluster using XLA", for instance, heeds no `TF_CPP_MIN_LOG_LEVEL`. Python
-    has no function for that level, so it is called by its name in the library of
-    TensorFlow 2.20; without that library the function does nothing.
-    """
+    # Some messages, such as "Compiled cluster using XLA", heed no TF_CPP_MIN_LOG_LEVEL,
+    # but a level that Python has no function for: it is called by its name in the
+    # library of TensorFlow 2.20.
     spec = importlib.util.find_spec("tensorflow")
-    if os.environ.get("KERAS_BACKEND") != "tensorflow" or not spec or not spec.origin:
-        return
-    library = Path(spec.origin).with_name("libtensorflow_framework.so.2")
-    with contextlib.suppress(OSError, AttributeError):
-        set_level = getattr(ctypes.CDLL(str(library)), _SET_MIN_LOG_LEVEL)
-        set_level(3)
+    is_used = os.environ.get("KERAS_BACKEND") == "tensorflow"
+    if is_used and os.environ["TF_CPP_MIN_LOG_LEVEL"] == "3" and spec and spec.origin:
+        library = Path(spec.origin).with_name("libtensorflow_framework.so.2")
+        with contextlib.suppress(OSError, AttributeError):
+            getattr(ctypes.CDLL(str(library)), _SET_MIN_LOG_LEVEL)(3)
 
 
 _SET_MIN_LOG_LEVEL = "_ZN4absl12lts_2025012714SetMinLogLevelENS0_18LogSeverityAtLeastE"
