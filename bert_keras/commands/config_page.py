@@ -12,7 +12,6 @@ from pydantic.fields import FieldInfo
 
 from bert_keras.core.settings import features as feature_settings
 from bert_keras.core.settings import (
-    fields,
     finetuning,
     loading,
     pipelines,
@@ -40,7 +39,7 @@ def option_of(verb: str | None, option: str, value: str) -> str:
     """
     model = CONFIGURATIONS.get(verb) if verb else None
     name = option.lstrip("-").replace("-", "_")
-    keys = fields.keys_named(model, name) if model else []
+    keys = strict.keys_named(model, name) if model else []
     value = "VALUE" if value.startswith("--") else value or "VALUE"
     hint = " or ".join(f"--set {shlex.quote(f'{key}={value}')}" for key in keys)
     return hint and f"; it is a setting: {hint}"
@@ -80,13 +79,8 @@ _WORDS = {
 }
 
 
-def describe(verb: str, settings: strict.StrictModel) -> Iterator[str]:
-    """Yields the lines of a YAML file, a verb's settings below their meanings."""
-    yield f"# Settings of `bert-keras {verb}`. {_summary(type(settings))}"
-    yield from _describe(settings, indent="")
-
-
-def _describe(settings: strict.StrictModel, *, indent: str) -> Iterator[str]:
+def describe(settings: strict.StrictModel, *, indent: str = "") -> Iterator[str]:
+    """Yields the lines of a YAML file, settings below their meanings."""
     values = settings.model_dump(mode="json")
     for name, field in type(settings).model_fields.items():
         yield ""
@@ -94,10 +88,10 @@ def _describe(settings: strict.StrictModel, *, indent: str) -> Iterator[str]:
         if isinstance(nested, strict.StrictModel):
             yield from _comment(str(field.description), indent=indent)
             yield f"{indent}{name}:"
-            yield from _describe(nested, indent=indent + "  ")
+            yield from describe(nested, indent=indent + "  ")
             continue
         yield from _comment(_meaning(field), indent=indent)
-        if item := fields.model_in(field.annotation):
+        if item := strict.model_in(field.annotation):
             for key, part in item.model_fields.items():
                 meaning = f"{key}: {_meaning(part)}"
                 yield from _comment(meaning, indent=indent, hanging="  ")
@@ -120,13 +114,12 @@ def _comment(text: str, *, indent: str, hanging: str = "") -> list[str]:
 
 
 def _yaml(value: Any) -> str:
-    text = yaml.safe_dump(
-        value, default_flow_style=True, width=math.inf, sort_keys=False
-    )
+    flow: dict[str, Any] = {"default_flow_style": True, "width": math.inf}
+    text = yaml.safe_dump(value, sort_keys=False, **flow)
     return text.removesuffix("...\n").strip()
 
 
-def _summary(model: type[strict.StrictModel]) -> str:
+def summary(model: type[strict.StrictModel]) -> str:
     return (model.__doc__ or "").partition("\n\n")[0]
 
 
@@ -172,34 +165,23 @@ def recipes() -> Iterator[tuple[str, str, str]]:
         yield name, verb_of_recipe(name), first_line.removeprefix("# ")
 
 
-def recipe_lines() -> Iterator[str]:
-    for name, verb, summary in recipes():
-        yield f"{name:24}{verb:10}{summary}"
-
-
 def page() -> Iterator[str]:
     yield from _INTRODUCTION.splitlines()
     for verb, model in CONFIGURATIONS.items():
-        yield from ("", f"## `{verb}`", "", _summary(model), "")
+        yield from ("", f"## `{verb}`", "", summary(model), "")
         yield from ("| key | default | values | meaning |", "|---|---|---|---|")
-        for key, field in fields.walk(model):
-            if not field.is_required() and isinstance(
-                field.default, strict.StrictModel
-            ):
+        for key, field in strict.walk(model):
+            if isinstance(field.default, strict.StrictModel):
                 continue
-            default = "" if field.is_required() else f"`{_yaml(_plain(field.default))}`"
+            default = ""
+            if not field.is_required():
+                typed: Any = pydantic.TypeAdapter(field.annotation)
+                # Without the unset keys of a tuple's items.
+                options: dict[str, Any] = {"mode": "json", "exclude_unset": True}
+                default = f"`{_yaml(typed.dump_python(field.default, **options))}`"
             meaning = " ".join((field.description or "").split())
             cells = (f"`{key}`", default, _kind(field), meaning)
             yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
     yield from ("", "## Recipes", "", "| name | verb | |", "|---|---|---|")
-    for name, verb, summary in recipes():
-        yield f"| `{name}` | `{verb}` | {summary} |"
-
-
-def _plain(value: Any) -> Any:
-    """Returns a default as plain values, without the unset keys of a tuple's items."""
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, strict.StrictModel):
-        return value.model_dump(mode="json", exclude_unset=True)
-    return value
+    for name, verb, first_line in recipes():
+        yield f"| `{name}` | `{verb}` | {first_line} |"

@@ -37,14 +37,10 @@ def distill(args: argparse.Namespace) -> None:
 
     distill.distill(
         settings,
-        teacher=args.teacher,
-        student=args.student,
-        train=args.train,
-        dev=args.dev,
-        data=args.data,
         has_labels=args.labels,
-        answers=args.answers,
-        output_dir=args.output_dir,
+        **options.named(
+            args, "teacher", "student", "train", "dev", "data", "answers", "output_dir"
+        ),
         **options.devices(args),
     )
 
@@ -82,7 +78,7 @@ def sweep(args: argparse.Namespace) -> None:
     from bert_keras.lab.sweep import folds, planning, running, summary
 
     catalogue.check_settings(tuning)
-    paths = {"train": args.train, "dev": args.dev, "data": args.data}
+    paths = options.named(args, "train", "dev", "data")
     parts = folds.find_folds(tuning.task, **paths, num_folds=settings.folds)
     if parts:
         train, dev = parts[0].train, parts[0].dev
@@ -134,9 +130,8 @@ def compare(args: argparse.Namespace) -> None:
     from bert_keras.lab.sweep import comparison, planning, running, summary
 
     catalogue.check_settings(tuning)
-    train, dev = catalogue.find_training_files(
-        tuning.task, train=args.train, dev=args.dev, data=args.data
-    )
+    paths = options.named(args, "train", "dev", "data")
+    train, dev = catalogue.find_training_files(tuning.task, **paths)
     command = planning.Command(
         task=args.task,
         train=str(train),

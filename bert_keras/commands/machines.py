@@ -3,7 +3,6 @@
 import argparse
 import dataclasses
 import shlex
-from collections.abc import Sequence
 
 from bert_keras import tpu
 from bert_keras.commands import config_page, data
@@ -34,11 +33,15 @@ _SUBJECTS = (*config_page.CONFIGURATIONS, "list", "page")
 def show_config(args: argparse.Namespace) -> None:
     if args.subject in config_page.CONFIGURATIONS:
         model = config_page.CONFIGURATIONS[args.subject]
-        lines = config_page.describe(args.subject, options.load_settings(model, args))
+        settings = options.load_settings(model, args)
+        summary = config_page.summary(model)
+        print(f"# Settings of `bert-keras {args.subject}`. {summary}")
+        lines = config_page.describe(settings)
     elif args.config or args.set:
         raise InputError(f"`config {args.subject}` takes no --config and no --set")
     elif args.subject == "list":
-        lines = config_page.recipe_lines()
+        rows = config_page.recipes()
+        lines = (f"{name:24}{verb:10}{summary}" for name, verb, summary in rows)
     else:
         lines = config_page.page()
     options.print_lines(lines)
@@ -115,15 +118,11 @@ def doctor(args: argparse.Namespace) -> None:
     exclusive=(("--train", "--data"), ("--sequences_per_second", "--teraflops")),
 )
 def plan(args: argparse.Namespace) -> None:
-    choice = None if args.budget is None else _choose(args)
-    if choice is not None:
-        settings = budgets.load(choice.settings)
-        work = _pretraining_work(args, settings, [budgets.examples()])
-    elif args.train or args.data:
+    choice = None
+    if args.budget is None and (args.train or args.data):
         work = _finetuning_work(args)
     else:
-        settings = _pretraining_settings(args)
-        work = _pretraining_work(args, settings, _examples(args, settings))
+        work, choice = _pretraining_work(args)
     facts = plans.facts(
         work,
         sequences_per_second=args.sequences_per_second or (),
@@ -142,22 +141,33 @@ _NOT_WITH_BUDGET = ("config", "set", "max_seq_length", "masking", "train", "data
 _NOT_WITH_BUDGET += ("vocab", "cased", "model", "sequences_per_second")
 
 
-def _choose(args: argparse.Namespace) -> budgets.Choice:
-    """Chooses the settings of a pre-training for `--budget`."""
-    given = [f"--{name}" for name in _NOT_WITH_BUDGET if getattr(args, name)]
-    if given or args.teraflops is None:
-        raise InputError(
-            "--budget chooses the run: give --teraflops, what the devices reach "
-            f"together, {'and leave out ' + ', '.join(given) if given else 'too'}"
-        )
-    return budgets.choose(args.budget, args.teraflops, num_words=args.words)
-
-
 def _pretraining_work(
     args: argparse.Namespace,
-    settings: pretraining.PretrainingConfig,
-    examples: Sequence[pipelines.ExamplesConfig],
-) -> plans.Work:
+) -> tuple[plans.Work, budgets.Choice | None]:
+    """Returns the work of a pre-training, and what `--budget` chose."""
+    choice = None
+    if args.budget is not None:
+        given = [f"--{name}" for name in _NOT_WITH_BUDGET if getattr(args, name)]
+        if given or args.teraflops is None:
+            raise InputError(
+                "--budget chooses the run: give --teraflops, what the devices reach "
+                f"together, {'and leave out ' + ', '.join(given) if given else 'too'}"
+            )
+        choice = budgets.choose(args.budget, args.teraflops, num_words=args.words)
+        settings, examples = budgets.load(choice.settings), [budgets.examples()]
+    else:
+        try:
+            settings = options.load_settings(pretraining.PretrainingConfig, args)
+        except InputError as error:
+            try:
+                options.load_settings(finetuning.FinetuningConfig, args)
+            except InputError:
+                raise error from None
+            raise InputError(
+                "these settings are of `finetune`: give its file, too, with --train "
+                "or --data, and --vocab"
+            ) from None
+        examples = _examples(args, num_phases=len(settings.phases))
     for option in ("vocab", "cased", "model"):
         if getattr(args, option):
             raise InputError(
@@ -165,11 +175,12 @@ def _pretraining_work(
             )
     if args.words is not None and not 0 < args.words < 1e15:
         raise InputError(f"--words: expected a number above 0, got {args.words:g}")
-    return plans.plan_pretraining(settings, examples, num_words=args.words)
+    work = plans.plan_pretraining(settings, examples, num_words=args.words)
+    return work, choice
 
 
 def _examples(
-    args: argparse.Namespace, settings: pretraining.PretrainingConfig
+    args: argparse.Namespace, *, num_phases: int
 ) -> list[pipelines.ExamplesConfig]:
     """Returns the examples of each phase: those of the recipe's own recipe, or the
     default ones of 128 tokens, and 512 in a second phase."""
@@ -177,27 +188,13 @@ def _examples(
     lengths = args.max_seq_length
     if recipe not in loading.recipe_names():
         recipe = None
-        lengths = lengths or (128, 512)[: len(settings.phases)]
+        lengths = lengths or (128, 512)[:num_phases]
     overrides = [f"masking={args.masking}"] if args.masking else []
     by_length = [[f"max_seq_length={n}"] for n in lengths] if lengths else [[]]
     return [
         loading.load(pipelines.ExamplesConfig, recipe, [*overrides, *length])
         for length in by_length
     ]
-
-
-def _pretraining_settings(args: argparse.Namespace) -> pretraining.PretrainingConfig:
-    try:
-        return options.load_settings(pretraining.PretrainingConfig, args)
-    except InputError as error:
-        try:
-            options.load_settings(finetuning.FinetuningConfig, args)
-        except InputError:
-            raise error from None
-        raise InputError(
-            "these settings are of `finetune`: give its file, too, with --train "
-            "or --data, and --vocab"
-        ) from None
 
 
 def _finetuning_work(args: argparse.Namespace) -> plans.Work:
@@ -247,10 +244,9 @@ def preflight(args: argparse.Namespace) -> None:
     request = steps.Request(
         settings=options.load_settings(pretraining.PretrainingConfig, args),
         device=chips.parse_device(args.device),
-        examples=args.examples,
-        max_seq_length=args.max_seq_length,
-        task=args.task,
-        global_batch_size=args.global_batch_size,
+        **options.named(
+            args, "examples", "max_seq_length", "task", "global_batch_size"
+        ),
     )
     rows = preflight.check(request)
     if args.json:
@@ -283,7 +279,7 @@ def launch_dataflow(args: argparse.Namespace) -> None:
 
     staged = None if args.sdk_container_image else wheel.write_wheel("dist")
     names = launch.Dataflow.__dataclass_fields__
-    settings = launch.Dataflow(**{name: getattr(args, name) for name in names})
+    settings = launch.Dataflow(**options.named(args, *names))
     command = launch.dataflow_command(args.beam_arguments, settings, wheel=staged)
     data_verbs = options.Parser(prog="bert-keras")
     below = data_verbs.add_subparsers(dest="verb", required=True, metavar="VERB")

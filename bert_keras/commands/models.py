@@ -56,11 +56,11 @@ def score(args: argparse.Namespace) -> None:
     options.check_paths(input=args.input, pairs=args.pairs)
     from bert_keras.scoring import scored_files
 
-    asked = {"output": args.output, "pll": args.pll}
     if args.pairs is None:
+        asked = options.named(args, "output", "pll")
         lines = scored_files.score_sentences(args.model, path, **asked)
     else:
-        asked |= {"group_by": args.group_by, "picture": args.picture}
+        asked = options.named(args, "output", "pll", "group_by", "picture")
         lines = scored_files.score_pairs(args.model, path, **asked)
     options.print_lines(lines)
 
@@ -158,7 +158,7 @@ def negatives(args: argparse.Namespace) -> None:
     from bert_keras.kinds import registry, vectors
     from bert_keras.kinds.ranking import negatives
 
-    choice = negatives.Choice(*(getattr(args, n) for n in negatives.Choice._fields))
+    choice = negatives.Choice(**options.named(args, *negatives.Choice._fields))
     negatives.check(choice, args.output)
     model = finetuned.FinetunedModel.load(args.model)
     kind = registry.labelled(model.task.kind)
@@ -232,18 +232,11 @@ def export(args: argparse.Namespace) -> None:
     from bert_keras import export
 
     verdict = export.export_model(
-        args.model,
-        args.output,
-        to=args.to,
-        embedding=args.embedding,
-        layers=args.layers,
-        long_texts=args.long_texts,
-        top_k=args.top_k,
-        quantize=args.quantize,
-        reduce_range=args.reduce_range,
-        dev=args.dev,
-        max_drop=args.max_drop,
-        serving=args.serving,
+        *(args.model, args.output),
+        **options.named(
+            args, "to", "embedding", "layers", "long_texts", "top_k", "serving"
+        ),
+        **options.named(args, "quantize", "reduce_range", "dev", "max_drop"),
     )
     if verdict is not None:
         print(export.table(verdict), end="")

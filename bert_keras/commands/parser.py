@@ -76,10 +76,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    if "--" not in arguments:
-        return list(arguments), []
-    position = list(arguments).index("--")
-    return list(arguments[:position]), list(arguments[position + 1 :])
+    """Returns the arguments before and after the first `--`."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return list(arguments[:end]), list(arguments[end + 1 :])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,7 +121,15 @@ class Verb:
             resumes=self.resumes,
             takes_beam_options=self.dashes is not None,
         )
-        settings = _config_options(self.settings_of) if self.settings_of else {}
+        settings: dict[str, Any] = {}
+        if self.settings_of:
+            settings["--config"] = (
+                "YAML file with settings, or a recipe (`bert-keras config list`)"
+            )
+            settings["--set"] = overrides(
+                "override one setting, nested keys with dots; repeatable (`bert-keras "
+                f"config {self.settings_of}` prints all settings)"
+            )
         groups = {}
         for names in self.exclusive:
             groups |= dict.fromkeys(names, parser.add_mutually_exclusive_group())
@@ -232,14 +239,9 @@ def overrides(help: str) -> dict[str, Any]:
     return value(help, action="append", default=[], metavar="KEY=VALUE")
 
 
-def _config_options(verb: str) -> dict[str, str | dict[str, Any]]:
-    return {
-        "--config": "YAML file with settings, or a recipe (`bert-keras config list`)",
-        "--set": overrides(
-            "override one setting, nested keys with dots; repeatable (`bert-keras "
-            f"config {verb}` prints all settings)"
-        ),
-    }
+def named(args: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Returns some of a command's arguments by name, as keywords of a function."""
+    return {name: getattr(args, name) for name in names}
 
 
 def load_settings(

@@ -80,9 +80,8 @@ def finetune(args: argparse.Namespace) -> None:
     settings = options.finetuning_settings(args)
     from bert_keras.kinds import catalogue
 
-    train, dev = catalogue.find_training_files(
-        settings.task, train=args.train, dev=args.dev, data=args.data
-    )
+    paths = options.named(args, "train", "dev", "data")
+    train, dev = catalogue.find_training_files(settings.task, **paths)
     catalogue.check_settings(settings)
     options.check_paths(args.output_dir, train=args.train)
     from bert_keras.checkpoints import conversion

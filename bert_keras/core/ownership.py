@@ -149,15 +149,18 @@ class Owner:
         return False
 
     def _is_gone(self, owner: dict[str, Any], *, is_locked: bool) -> bool:
-        same = {
-            name for name in _place_of_pids() if owner.get(name) == self._name[name]
-        }
         # A lock reaches all processes of one machine, a process id those of one
         # container; containers of two machines may have the same host name.
-        if "boot" in same and (
-            is_locked or ("pid_namespace" in same and not _is_alive(owner["pid"]))
-        ):
-            return True
+        if owner.get("boot") == self._name["boot"]:
+            if is_locked:
+                return True
+            if owner.get("pid_namespace") == self._name["pid_namespace"]:
+                try:
+                    os.kill(owner["pid"], 0)
+                except ProcessLookupError:
+                    return True
+                except OSError:
+                    pass  # a process of another user
         if time.time() - owner["time"] > _LONG_GONE_SECONDS:
             return True
         logger.info(
@@ -223,14 +226,6 @@ def _place_of_pids() -> dict[str, str]:
             place["boot"] = file.read().strip()
         place["pid_namespace"] = os.readlink("/proc/self/ns/pid")
     return {name: value or uuid.uuid4().hex for name, value in place.items()}
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError as error:
-        return not isinstance(error, ProcessLookupError)
-    return True
 
 
 def _described(owner: dict[str, Any]) -> str:

@@ -4,6 +4,7 @@ A task is one of the forms of your own data, `FORMS`, or a data set in its offic
 folder: those of GLUE by the names in `glue.TASKS`, and `DATASETS`.
 """
 
+import operator
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -89,7 +90,8 @@ def check_settings(settings: finetuning.FinetuningConfig) -> None:
     learnt, usual = find(settings), finetuning.FinetuningConfig()
     for other in _LABELLED:
         for key in other.own_settings if other is not learnt else ():
-            if finetuning.value(settings, key) != finetuning.value(usual, key):
+            value_of = operator.attrgetter(key)
+            if value_of(settings) != value_of(usual):
                 use = _OTHER_NAMES.get(other.name, other.form)
                 raise InputError(
                     f"`{key}` is for --task {use}, got the task {settings.task}: "

@@ -4,10 +4,11 @@ At its end `finetune` writes the records of its development file, with the right
 answers, into the run directory: `dev_answers.jsonl`, an object a line.
 """
 
+import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import pydantic
 
@@ -53,12 +54,9 @@ def read_answers(path: Path, record_type: type[Record]) -> list[Record]:
 def are_finite(records: Iterable[Record]) -> bool:
     """Whether all computed numbers are finite: the model has not overflowed. Numbers
     that are right answers are finite anyway."""
-    return all(_is_finite(record.model_dump()) for record in records)
-
-
-def _is_finite(value: Any) -> bool:
-    if isinstance(value, dict | list | tuple):
-        return all(
-            map(_is_finite, value.values() if isinstance(value, dict) else value)
-        )
-    return not isinstance(value, float) or math.isfinite(value)
+    try:
+        for record in records:
+            json.dumps(record.model_dump(), allow_nan=False)
+    except ValueError:
+        return False
+    return True

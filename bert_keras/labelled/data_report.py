@@ -111,7 +111,8 @@ def describe(
         rows = reversed(range(len(texts)))
         first = dict(zip(reversed(texts), rows, strict=True))
         is_there = all if contents.needs_all_texts else any
-        lengths = _lengths(inputs.whole_lengths, max_seq_length)
+        counts = collections.Counter(contents.labels).most_common()
+        unlisted = [count for _, count in counts[MAX_LABELS:]]
         overlap = {}
         if known is not None:
             seen = [parts for parts in texts if parts in known]
@@ -120,10 +121,13 @@ def describe(
             FileReport(
                 file=name,
                 num_examples=len(texts),
-                lengths=lengths,
+                lengths=_lengths(inputs.whole_lengths, max_seq_length),
                 num_empty=sum(not is_there(map(str.strip, p[:2])) for p in texts),
                 numbers=_numbers(contents.numbers),
-                **_count_labels(contents.labels),
+                labels={str(label): count for label, count in counts[:MAX_LABELS]},
+                num_other_labels=sum(unlisted),
+                num_unlisted=len(unlisted),
+                num_rare_unlisted=sum(count < FEW for count in unlisted),
                 **_describe_repeats(texts, contents.answers, first),
                 **overlap,
             )
@@ -135,18 +139,6 @@ def describe(
         long_texts=long_texts,
         files=tuple(reports),
     )
-
-
-def _count_labels(labels: Sequence[Any]) -> dict[str, Any]:
-    counts = collections.Counter(labels).most_common()
-    common = counts[:MAX_LABELS]
-    unlisted = counts[MAX_LABELS:]
-    return {
-        "labels": {str(label): count for label, count in common},
-        "num_other_labels": sum(count for _, count in unlisted),
-        "num_unlisted": len(unlisted),
-        "num_rare_unlisted": sum(count < FEW for _, count in unlisted),
-    }
 
 
 def _describe_repeats(
@@ -224,15 +216,18 @@ def _problems(
         fate = "are divided into windows"
     elif report.long_texts == "head_tail":
         fate = "lose their middle"
+    shared, contradicted = (
+        f": {texts[0]!r}" if quotes and texts else ""
+        for texts in (file.in_training, file.contradicted)
+    )
     for count, least, problem in (
         (
             *(file.num_in_training or 0, 1),
-            f"are in {train} too, so their scores say little about new ones"
-            + _quoted(file.in_training, quotes),
+            f"are in {train} too, so their scores say little about new ones{shared}",
         ),
         (
             *(file.num_contradicted, 1),
-            "are there again with another answer" + _quoted(file.contradicted, quotes),
+            f"are there again with another answer{contradicted}",
         ),
         (file.num_empty, 1, "lack a text"),
         (
@@ -252,62 +247,52 @@ def _problems(
                 f"{file.file}: {count:,} of {total:,} ({percent} %) of the "
                 f"{kind.examples} {problem}"
             )
-    if not is_train:
-        return
-    if rare := _rare_labels(file):
-        yield f"{file.file}: fewer than {FEW} examples of {rare}"
-    if several := _several_in_one(file.labels):
-        separator, label = several
-        yield (
-            f"{file.file}: most labels have {separator!r} in them, such as {label!r}: "
-            "if these are several labels of a text, give --set multi_label=true and, "
-            f"unless it is a comma, --set columns.label_separator={separator!r}"
-        )
-    for alike in _labels_alike(file.labels):
-        yield (
-            f"{file.file}: labels that differ in spaces or capital letters only are "
-            f"learnt as different ones: {', '.join(map(repr, alike))}"
-        )
+    if is_train:
+        yield from (f"{file.file}: {problem}" for problem in _label_problems(file))
 
 
-def _several_in_one(labels: Mapping[str, int]) -> tuple[str, str] | None:
-    """Returns what stands between the parts of most examples' labels, and such a label,
-    if the parts are fewer than the labels, as where each label is a list of some."""
+def _label_problems(file: FileReport) -> Iterator[str]:
+    labels = file.labels
+    # Few examples.
+    rare = [n for n, count in labels.items() if count < FEW and n != dataset.NO_LABEL]
+    shown = ", ".join(map(repr, rare[:_NUM_SHOWN]))
+    if rest := max(0, len(rare) - _NUM_SHOWN) + file.num_rare_unlisted:
+        shown = f"{shown} and {rest:,} more" if rare else f"{rest:,} labels"
+    if shown:
+        yield f"fewer than {FEW} examples of {shown}"
+    # Lists of labels: most examples' labels have parts, which are fewer than labels.
     for separator in ",;|":
         joined = [label for label in labels if separator in label]
         parts = {part.strip() for label in labels for part in label.split(separator)}
         count = sum(labels[label] for label in joined)
         if 2 * count > sum(labels.values()) and len(parts) < len(labels):
-            return separator, joined[0]
-    return None
-
-
-def _labels_alike(labels: Iterable[str]) -> list[list[str]]:
-    """Groups labels that a person would take for one, such as " Yes" and "yes"."""
+            yield (
+                f"most labels have {separator!r} in them, such as {joined[0]!r}: if "
+                "these are several labels of a text, give --set multi_label=true and, "
+                f"unless it is a comma, --set columns.label_separator={separator!r}"
+            )
+            break
+    # Labels that a person would take for one, such as " Yes" and "yes".
     groups: dict[str, list[str]] = {}
     for label in labels:
         groups.setdefault("".join(label.split()).casefold(), []).append(label)
-    return [group for group in groups.values() if len(group) > 1]
-
-
-def _rare_labels(file: FileReport) -> str:
-    """Lists labels with few examples for people; empty if there are none."""
-    labels = {n: count for n, count in file.labels.items() if n != dataset.NO_LABEL}
-    rare = [name for name, count in labels.items() if count < FEW]
-    shown = ", ".join(map(repr, rare[:_NUM_SHOWN]))
-    rest = max(0, len(rare) - _NUM_SHOWN) + file.num_rare_unlisted
-    if not rest:
-        return shown
-    return f"{shown} and {rest:,} more" if rare else f"{rest:,} labels"
-
-
-def _quoted(texts: Sequence[str], quotes: bool) -> str:
-    return f": {texts[0]!r}" if quotes and texts else ""
+    for alike in groups.values():
+        if len(alike) > 1:
+            yield (
+                "labels that differ in spaces or capital letters only are learnt as "
+                f"different ones: {', '.join(map(repr, alike))}"
+            )
 
 
 def _summary(file: FileReport, examples: str) -> str:
-    lengths = file.lengths
-    answers = f"labels: {_counted(file)}; " if file.labels else ""
+    lengths, labels, answers = file.lengths, list(file.labels.items()), ""
+    if labels:
+        counts = [f"{name} {count:,}" for name, count in labels]
+        answers = f"labels: {', '.join(counts[:_NUM_COUNTED])}; "
+        if len(labels) > _NUM_COUNTED:
+            last = "" if file.num_unlisted else f"{counts[-1]} "
+            total = f"({len(labels) + file.num_unlisted:,} labels)"
+            answers = f"{answers[:-2]}, ... {last}{total}; "
     if numbers := file.numbers:
         span = f"{numbers.least:g} to {numbers.greatest:g}"
         answers = f"numbers {span}, mean {numbers.mean:.3g}; "
@@ -316,13 +301,3 @@ def _summary(file: FileReport, examples: str) -> str:
         f"{lengths.median:,}, 95 % up to {lengths.percentile_95:,}, longest "
         f"{lengths.longest:,}"
     )
-
-
-def _counted(file: FileReport) -> str:
-    labels = list(file.labels.items())
-    shown = ", ".join(f"{name} {count:,}" for name, count in labels[:_NUM_COUNTED])
-    if len(labels) <= _NUM_COUNTED:
-        return shown
-    name, count = labels[-1]
-    last = "" if file.num_unlisted else f"{name} {count:,} "
-    return f"{shown}, ... {last}({len(labels) + file.num_unlisted:,} labels)"

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import sklearn.metrics
 
+_PAIR = operator.itemgetter("label", "prediction")
 SHARE = 0.99
 """Share of equal answers from which on the answers are suspicious."""
 
@@ -23,7 +24,7 @@ def guessing(answers: Sequence[Mapping[str, Any]] | None) -> str | None:
     """
     if not answers:
         return None
-    labels, predictions = _columns(answers)
+    labels, predictions = zip(*map(_PAIR, answers), strict=True)
     num_right = sum(map(operator.eq, labels, predictions))
     sign = sameness(predictions)
     # If nearly all labels are the same, right answers are too.
@@ -53,13 +54,9 @@ def constancy(answers: Sequence[Mapping[str, Any]] | None) -> str | None:
     """Returns the sign that numbers hardly differ; see `guessing`."""
     if not answers:
         return None
-    labels, predictions = _columns(answers)
+    labels, predictions = zip(*map(_PAIR, answers), strict=True)
     # Unlike `statistics`, NumPy takes numbers whose squares overflow.
     with np.errstate(over="ignore", invalid="ignore"):
         if np.std(predictions) >= 0.01 * np.std(labels):
             return None
     return f"always about {np.mean(predictions):.3g}"
-
-
-def _columns(answers: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[Any]]:
-    return [a["label"] for a in answers], [a["prediction"] for a in answers]

@@ -72,8 +72,15 @@ class TokenizedTexts:
         )
 
     def tokens(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns some texts' tokens' places among all tokens, see `padded_ranges`."""
-        return padded_ranges(self.starts[rows], self.lengths[rows])
+        """Returns places among all tokens of some texts' tokens, `(len(rows), longest)`
+        with 0 for padding, and a bool mask of what is no padding.
+
+        With both, `all_logits[tokens[mask]] = logits_of_batch[mask]`.
+        """
+        lengths = self.lengths[rows]
+        columns = np.arange(lengths.max())
+        mask = columns < lengths[:, None]
+        return np.where(mask, self.starts[rows][:, None] + columns, 0), mask
 
     @functools.cached_property
     def starts(self) -> np.ndarray:
@@ -106,21 +113,9 @@ class GroupedTexts:
         return {name: array.reshape(*ids.shape, -1) for name, array in batch.items()}
 
 
-def padded_ranges(
-    starts: np.ndarray, lengths: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns `(num_rows, longest)` runs of numbers, 0 for padding, and a bool mask.
-
-    `starts` has the first number of each row, `lengths` the count. With both results,
-    `all_logits[tokens[mask]] = logits_of_batch[mask]`.
-    """
-    columns = np.arange(lengths.max())
-    mask = columns < lengths[:, None]
-    return np.where(mask, starts[:, None] + columns, 0), mask
-
-
 def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Returns the runs of `padded_ranges`, end to end: `(sum(lengths),)`."""
+    """Returns runs of consecutive numbers end to end, `(sum(lengths),)`, given the
+    first number of each run and the count."""
     within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return np.repeat(starts, lengths) + within
 

@@ -1,6 +1,5 @@
 """Settings of a fine-tuning run; unknown keys are refused."""
 
-import functools
 import json
 import math
 from collections.abc import Iterator
@@ -317,8 +316,3 @@ class FinetuningConfig(StrictModel):
         if self.batches == "auto":
             return task.kind not in ("tagging", "embedding")
         return self.batches == "by_length"
-
-
-def value(settings: FinetuningConfig, key: str) -> Any:
-    """Returns the value of a dotted key."""
-    return functools.reduce(getattr, key.split("."), settings)

@@ -3,7 +3,6 @@
 A name without a slash or a suffix is a recipe in `bert_keras/recipes/`.
 """
 
-import itertools
 import re
 from collections.abc import Iterable
 from importlib import resources
@@ -39,7 +38,18 @@ def load(
         overrides: `"dotted.key=value"` strings. A value is written as in YAML, but
             punctuation alone is text as it is typed.
     """
-    values = {} if source is None else _read_source(source)
+    name, recipes = str(source), recipe_names()
+    if source is None:
+        values: dict[str, Any] = {}
+    elif name in recipes:
+        values = yaml.safe_load(recipe_text(name)) or {}
+    elif files.path(name).is_file():
+        values = read_yaml(name)
+    else:
+        raise InputError(
+            f"no configuration {name!r}: neither a file nor one of the recipes "
+            f"{', '.join(recipes)}{nearest(name, recipes)}"
+        )
     for override in overrides:
         _apply_override(values, override)
     return build_config(config_type, values, origin=source)
@@ -61,19 +71,6 @@ def recipe_text(name: str) -> str:
     """Returns the YAML of a recipe, with its comments."""
     path = resources.files("bert_keras") / f"recipes/{name}.yaml"
     return path.read_text(encoding="utf-8")
-
-
-def _read_source(source: str | Path) -> dict[str, Any]:
-    name = str(source)
-    if name in recipe_names():
-        return yaml.safe_load(recipe_text(name)) or {}
-    if files.path(name).is_file():
-        return read_yaml(source)
-    raise InputError(
-        f"no configuration {name!r}: neither a file nor one of the recipes "
-        + ", ".join(recipe_names())
-        + nearest(name, recipe_names())
-    )
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
@@ -106,8 +103,7 @@ def _check_amount(text: str) -> None:
     PyYAML would read them until the memory or Python's stack is full.
     """
     # Before PyYAML, which looks for a colon after each bracket of a line.
-    steps = (1 if bracket in "[{" else -1 for bracket in re.findall(r"[][{}]", text))
-    if max(itertools.accumulate(steps), default=0) > _MAX_NESTING:
+    if files.num_open_brackets(text) > _MAX_NESTING:
         raise ValueError(_TOO_MUCH)
     sizes: dict[str | None, int] = {}
     # The anchor of each open collection, and the values in it so far.
@@ -138,14 +134,15 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_mapping_node(anchor)
         lines: dict[str, int] = {}
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
             line = key.start_mark.line + 1
-            if isinstance(key, yaml.ScalarNode) and key.value in lines:
+            if key.value in lines:
                 raise ValueError(
                     f"the key {key.value!r} is there twice, in lines "
                     f"{lines[key.value]} and {line}: keep one of them"
                 )
-            if isinstance(key, yaml.ScalarNode):
-                lines[key.value] = line
+            lines[key.value] = line
         return node
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError, check_choice
-from bert_keras.core.settings import fields, finetuning, strict
+from bert_keras.core.settings import finetuning, strict
 from bert_keras.kinds import catalogue, registry, splits
 from bert_keras.lab.sweep import planning, scores
 from bert_keras.labelled import answers
@@ -67,7 +67,7 @@ def read_plan(directory: Path) -> _Plan:
     if not path.is_file():
         return _Plan()
     plan = strict.build_config(_Plan, files.read_json(path), origin=path)
-    known = [key for key, _ in fields.walk(finetuning.FinetuningConfig)]
+    known = [key for key, _ in strict.walk(finetuning.FinetuningConfig)]
     for key in plan.keys:
         check_choice(f"{path}: a key", key, [*known, planning.MODEL_KEY])
     return plan

@@ -8,7 +8,7 @@ import yaml
 
 from bert_keras.commands import config_page
 from bert_keras.commands import main as cli
-from bert_keras.core.settings import fields, finetuning, loading, pretraining
+from bert_keras.core.settings import finetuning, loading, pretraining, strict
 from bert_keras.training.finetuning import job as tuning
 from bert_keras.training.pretraining import inputs
 
@@ -90,7 +90,7 @@ def test_what_is_printed_is_a_configuration(verb, recipe, capsys, tmp_path):
 
 @pytest.mark.parametrize("verb", config_page.CONFIGURATIONS)
 def test_every_setting_has_a_meaning(verb):
-    for key, field in fields.walk(config_page.CONFIGURATIONS[verb]):
+    for key, field in strict.walk(config_page.CONFIGURATIONS[verb]):
         assert field.description and field.description[-1] in ".)", key
 
 
@@ -138,7 +138,7 @@ def test_a_mistake(command, message, capsys):
 def test_settings_that_may_change_on_resume_say_so(model, changeable):
     marked = {
         key
-        for key, field in fields.walk(model)
+        for key, field in strict.walk(model)
         if (field.description or "").endswith("May change on resume.")
     }
     assert marked == {key.replace(".*", "") for key in changeable}

@@ -397,7 +397,7 @@ def test_sigterm_is_not_taken_for_the_end():
         "from bert_keras.commands import main as cli\n"
         "from bert_keras.commands import config_page\n"
         "kill = lambda: (os.kill(os.getpid(), 15), time.sleep(60))\n"
-        "config_page.recipe_lines = kill\n"
+        "config_page.recipes = kill\n"
         "sys.argv = ['bert-keras', 'config', 'list']\n"
         "cli.entry_point()\n"
     )
@@ -428,7 +428,7 @@ def test_a_signal_ends_a_process_that_a_silent_store_holds_up(answers):
         "    lock, mutex = ctypes.CDLL(None).pthread_mutex_lock, ctypes.c_buffer(99)\n"
         "    lock(mutex), lock(mutex)\n"
         "signals._GRACE_SECONDS, signals._ANSWER_SECONDS = 0.2, 1\n"
-        "config_page.recipe_lines = block\n"
+        "config_page.recipes = block\n"
         "sys.argv = ['bert-keras', 'config', 'list']\n"
         "cli.entry_point()\n"
     )

@@ -96,9 +96,6 @@ def test_bytes_come_back(root):
     with pytest.raises(KeyError), files.open_atomically(path) as file:
         file.write(b"new")
         raise KeyError
-    with pytest.raises(KeyError), files.written_whole(path) as local:
-        local.write_bytes(b"new")
-        raise KeyError
     assert files.read_bytes(path) == b"other"
     assert files.list_directory(f"{root}/a") == ["b.json"]
     files.delete(path)
@@ -123,13 +120,12 @@ def test_seeks(root):
 
 def test_local_copies_and_what_programs_write(root, tmp_path):
     path = files.join(root, "model.safetensors")
-    with files.written_whole(path) as local:
-        assert local.name == "model.safetensors"
-        local.write_bytes(b"abc")
+    with files.open_atomically(path) as file:
+        file.write(b"abc")
         assert not files.exists(path)
     with files.local_copy(path) as copy:
         assert (copy.name, copy.read_bytes()) == ("model.safetensors", b"abc")
-    assert not copy.exists() and not local.exists()
+    assert not copy.exists() and not os.path.exists(file.name)
     with files.added_to(root) as local:
         (local / "b").mkdir()
         (local / "b/c").write_text("2")

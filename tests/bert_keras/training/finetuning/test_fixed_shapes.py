@@ -99,8 +99,9 @@ class RandomInputs:
         if self.num_answers == NUM_INPUTS:
             return dataset.Places(rows, (np.arange(len(rows)),))
         starts = (np.cumsum(self.lengths) - self.lengths)[rows]
-        tokens, mask = tokenized.padded_ranges(starts, self.lengths[rows])
-        return dataset.Places(tokens[mask], np.nonzero(mask))
+        lengths = self.lengths[rows]
+        mask = np.arange(lengths.max()) < lengths[:, None]
+        return dataset.Places(tokenized.ranges(starts, lengths), np.nonzero(mask))
 
 
 def inputs_of(kind):
