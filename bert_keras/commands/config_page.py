@@ -1,7 +1,6 @@
 """Keys of all configurations with values, units and meanings: `bert-keras config`."""
 
 import math
-import shlex
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
@@ -29,20 +28,6 @@ CONFIGURATIONS: dict[str, type[strict.StrictModel]] = {
     "features": feature_settings.FeaturesConfig,
 }
 """Verbs with a configuration."""
-
-
-def option_of(verb: str | None, option: str, value: str) -> str:
-    """Returns `; it is a setting: --set KEY=VALUE`, or "" if there is no such key.
-
-    `verb` is one of `CONFIGURATIONS`, or `None`. It has no option `option`, such as
-    `--learning_rate`; `value` is the argument after it.
-    """
-    model = CONFIGURATIONS.get(verb) if verb else None
-    name = option.lstrip("-").replace("-", "_")
-    keys = strict.keys_named(model, name) if model else []
-    value = "VALUE" if value.startswith("--") else value or "VALUE"
-    hint = " or ".join(f"--set {shlex.quote(f'{key}={value}')}" for key in keys)
-    return hint and f"; it is a setting: {hint}"
 
 
 _INTRODUCTION = """\

@@ -37,10 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name, resumes = f"bert-keras {args.verb}", args.resumes
         _prepare(args)
         args.run(args)
-    except InputError as error:
-        messages.print_final_error(f"{name}: error: {error}")
-        return 2
-    except Unavailable as error:
+    except (InputError, Unavailable) as error:
         messages.print_final_error(f"{name}: error: {error}")
         return error.exit_code
     except OSError as error:

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import shlex
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -10,7 +11,7 @@ from bert_keras import tpu
 from bert_keras.commands import config_page
 from bert_keras.core import files, ownership
 from bert_keras.core.errors import InputError, check_choice, nearest
-from bert_keras.core.settings import finetuning, loading, tasks
+from bert_keras.core.settings import finetuning, loading, strict, tasks
 
 ANY_CHECKPOINT = "run directory, or any checkpoint that `convert` reads"
 
@@ -57,10 +58,18 @@ class Parser(argparse.ArgumentParser):
             self.error(f"--set takes KEY=VALUE in one word: --set {halves[-1]}={name}")
         if not name.startswith("-"):
             self.error(f"did not expect {name!r}, which belongs to no option")
-        verb, value = self.get_default("settings_of"), value or unknown[1:2]
-        hint = config_page.option_of(verb, name, "".join(value))
-        hint = hint or nearest(name, self._option_string_actions)
-        self.error(f"no option {name!r}{hint}")
+        # A setting is given by --set; the value is in this word or in the next.
+        model = config_page.CONFIGURATIONS.get(self.get_default("settings_of"))
+        key = name.lstrip("-").replace("-", "_")
+        keys = strict.keys_named(model, key) if model else []
+        value = value or "".join(unknown[1:2])
+        value = "VALUE" if not value or value.startswith("--") else value
+        hint = " or ".join(f"--set {shlex.quote(f'{key}={value}')}" for key in keys)
+        if not hint:
+            self.error(
+                f"no option {name!r}{nearest(name, self._option_string_actions)}"
+            )
+        self.error(f"no option {name!r}; it is a setting: {hint}")
 
     def _check_value(self, action, value):  # type: ignore[override]
         if action.choices is not None:

@@ -15,6 +15,8 @@ class InputError(ValueError):
     come from a damaged file, are shown as escapes.
     """
 
+    exit_code = 2
+
     def __init__(self, message: str):
         super().__init__(_CONTROL.sub(lambda match: ascii(match[0])[1:-1], message))
 

@@ -44,8 +44,6 @@ def join(directory: Path, name: str) -> str:
 
 
 def name_of(path: Path) -> str:
-    if is_remote(path):
-        return str(path).rstrip("/").rpartition("/")[2]
     return os.path.basename(os.path.normpath(path))
 
 
@@ -180,11 +178,8 @@ def make_directory(directory: Path) -> None:
         ) from None
 
 
-def delete(path: Path) -> None:
-    if is_remote(path):
-        stores.delete([str(path)])
-    else:
-        pathlib.Path(path).unlink(missing_ok=True)
+def delete(name: Path) -> None:
+    path(name).unlink(missing_ok=True)
 
 
 def delete_tree(directory: Path) -> None:

@@ -3,7 +3,6 @@
 import json
 import logging
 import sys
-import time
 
 PACKAGE = "bert_keras"
 
@@ -43,7 +42,6 @@ def is_json() -> bool:
 
 def print_final_error(text: str, *, level: int = logging.ERROR) -> None:
     if is_json():
-        record = logging.LogRecord("bert_keras", level, "", 0, text, None, None)
-        record.created = time.time()
+        record = logging.LogRecord(PACKAGE, level, "", 0, text, None, None)
         text = JsonLines().format(record)
     print(text, file=sys.stderr)

@@ -9,7 +9,7 @@ import pydantic
 
 from bert_keras.core.settings.architecture import Precision, Recompute
 from bert_keras.core.settings.pretraining import AdamwMode
-from bert_keras.core.settings.strict import FixedLengths, StrictModel
+from bert_keras.core.settings.strict import StrictModel
 from bert_keras.core.settings.tasks import (
     FORMS,
     FeatureLayers,
@@ -206,7 +206,7 @@ class FinetuningConfig(StrictModel):
     """Parts in which a replica computes its share of a batch, one after the other, to
     need less memory; the result is that of the whole batch, up to rounding."""
     recompute: Recompute = "none"
-    lengths: FixedLengths = None
+    lengths: tuple[int, ...] | None = None
     """Fixed shapes: each batch has `batch_size` rows, of which missing ones have no
     weight, and the smallest of these numbers of tokens that its inputs fit into, or
     `max_seq_length`. []: as many tokens as its longest input. null: [64, 128, 384] on
@@ -284,9 +284,15 @@ class FinetuningConfig(StrictModel):
                 f"`num_bilstm_layers` {self.num_bilstm_layers} needs `bilstm_units`, "
                 "got 0"
             )
-        if self.lengths and self.length_multiple > 1:
+        lengths = list(self.lengths or ())
+        if lengths and (lengths[0] < 1 or lengths != sorted({*lengths})):
             yield (
-                f"give `lengths` or `length_multiple`, got {list(self.lengths)} and "
+                "`lengths` are ascending numbers of tokens or words, such as [64, 128, "
+                f"384], got {lengths}"
+            )
+        if lengths and self.length_multiple > 1:
+            yield (
+                f"give `lengths` or `length_multiple`, got {lengths} and "
                 f"{self.length_multiple}"
             )
 

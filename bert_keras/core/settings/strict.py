@@ -1,12 +1,12 @@
 """The base class of all configurations, their keys, and errors that name the keys.
 
-Nested keys have dots. `FixedLengths` is a type of a field.
+Nested keys have dots.
 """
 
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import pydantic
 from pydantic.fields import FieldInfo
@@ -53,19 +53,6 @@ class StrictModel(pydantic.BaseModel):
 def _types_in(annotation: Any) -> set[Any]:
     parts = typing.get_args(annotation)
     return {annotation}.union(*map(_types_in, parts))
-
-
-def _ascending(lengths: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    if lengths and (lengths[0] < 1 or list(lengths) != sorted(set(lengths))):
-        raise ValueError(
-            "`lengths` are ascending numbers of tokens or words, such as [64, 128, "
-            f"384], got {list(lengths)}"
-        )
-    return lengths
-
-
-FixedLengths = Annotated[tuple[int, ...] | None, pydantic.AfterValidator(_ascending)]
-"""Lengths that batches may have; null: as suits the devices."""
 
 
 Model = type[pydantic.BaseModel]
