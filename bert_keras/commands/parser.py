@@ -64,12 +64,10 @@ class Parser(argparse.ArgumentParser):
         keys = strict.keys_named(model, key) if model else []
         value = value or "".join(unknown[1:2])
         value = "VALUE" if not value or value.startswith("--") else value
-        hint = " or ".join(f"--set {shlex.quote(f'{key}={value}')}" for key in keys)
-        if not hint:
-            self.error(
-                f"no option {name!r}{nearest(name, self._option_string_actions)}"
-            )
-        self.error(f"no option {name!r}; it is a setting: {hint}")
+        ways = [f"--set {shlex.quote(f'{key}={value}')}" for key in keys]
+        hint = f"; it is a setting: {' or '.join(ways)}" if ways else ""
+        hint = hint or nearest(name, self._option_string_actions)
+        self.error(f"no option {name!r}{hint}")
 
     def _check_value(self, action, value):  # type: ignore[override]
         if action.choices is not None:
