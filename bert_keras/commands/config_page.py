@@ -158,12 +158,14 @@ def page() -> Iterator[str]:
         for key, field in strict.walk(model):
             if isinstance(field.default, strict.StrictModel):
                 continue
+            annotation: Any = field.annotation
             default = ""
             if not field.is_required():
-                typed: Any = pydantic.TypeAdapter(field.annotation)
                 # Without the unset keys of a tuple's items.
-                options: dict[str, Any] = {"mode": "json", "exclude_unset": True}
-                default = f"`{_yaml(typed.dump_python(field.default, **options))}`"
+                plain = pydantic.TypeAdapter(annotation).dump_python(
+                    field.default, mode="json", exclude_unset=True
+                )
+                default = f"`{_yaml(plain)}`"
             meaning = " ".join((field.description or "").split())
             cells = (f"`{key}`", default, _kind(field), meaning)
             yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
