@@ -9,6 +9,8 @@ import os
 import re
 import runpy
 import shlex
+import shutil
+import string
 import subprocess
 import sys
 import textwrap
@@ -17,14 +19,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import keras
-import numpy as np
 import pytest
-import safetensors.numpy
 
+from bert_keras.checkpoints import conversion
+from bert_keras.commands import config_page, parser
 from bert_keras.commands import main as cli
-from bert_keras.commands import parser
-from bert_keras.core.settings import features as feature_settings
-from bert_keras.core.settings import loading, pipelines, pretraining, sweeps
+from bert_keras.core.settings import architecture, loading
+from bert_keras.data import tokenization
+from tests import make
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -61,14 +63,6 @@ SMALLER = (
     "--set model.num_attention_heads=2 --set model.intermediate_size=32"
 )
 """A model for `pretrain` without `--init`."""
-
-CONFIG_TYPES = {
-    "corpus": pipelines.CorpusConfig,
-    "examples": pipelines.ExamplesConfig,
-    "pretrain": pretraining.PretrainingConfig,
-    "features": feature_settings.FeaturesConfig,
-}
-"""Of `--config`, by verb; `finetune` and `sweep` have a task in it too."""
 
 BOOK = """*** START OF THE PROJECT GUTENBERG EBOOK OF WINTER ***
 
@@ -123,50 +117,14 @@ def joined(text: str) -> str:
 
 def write_inputs(directory: Path) -> None:
     """Writes the files of a user that the pages' commands read."""
-    (directory / "dumps").mkdir()
-    (directory / "books").mkdir()
-    articles = (resources.files("bert_keras") / "demo_articles.xml").read_bytes()
-    dump = directory / "dumps/demo-pages-articles.xml.bz2"
-    dump.write_bytes(bz2.compress(articles))
-    for number in range(40):
-        (directory / f"books/winter_{number}.txt").write_text(BOOK.format(number))
-    document = {"id": "1", "text": "The ward was full. " * 12}
-    (directory / "reports.jsonl").write_text(json.dumps(document) + "\n")
-    (directory / "words.txt").write_text("lamp\n")
     rows = [
         f"the {thing} was {how}" for thing in ("road", "lamp") for how in ("a", "b")
     ]
-    labelled = "".join(f"{row}\t{row[-1]}\n" for row in rows)
-    for name in ("train", "dev"):
-        (directory / f"{name}.tsv").write_text("text\tlabel\n" + labelled)
-    moods = "text\tlabel\nthe road was a\ta,b\nthe lamp was\t\nthe lamp was b\tb\n"
-    (directory / "moods.tsv").write_text(moods)
-    (directory / "new.txt").write_text("\n".join(rows) + "\n")
-    minimal = "good\tbad\tgroup\n" + "".join(f"{row}\t{row[:-4]}\tis\n" for row in rows)
-    (directory / "minimal_pairs.tsv").write_text(minimal)
+    document = {"id": "1", "text": "The ward was full. " * 12}
     blimp = [
         {"sentence_good": row, "sentence_bad": f"{row} a", "UID": row[-1]}
         for row in rows
     ]
-    (directory / "blimp.jsonl").write_text("\n".join(map(json.dumps, blimp)) + "\n")
-    parts = ("text\ttext_pair", *(f"{row}\twhat is {row[4:]}" for row in rows))
-    (directory / "pairs.tsv").write_text("\n".join(parts) + "\n")
-    (directory / "new.tsv").write_text("text\n" + "\n".join(rows) + "\n")
-    asked = "".join(f"what is {row[4:]}\t{row}\n" for row in rows)
-    (directory / "right.tsv").write_text("question\tpositive\n" + asked)
-    (directory / "passages.txt").write_text("\n".join(rows) + "\n")
-    candidates = "".join(
-        f"{row[:8]}\t{passage}\t{int(row == passage)}\n"
-        for row in rows
-        for passage in rows
-    )
-    (directory / "candidates.tsv").write_text(
-        "question\tpassage\trelevance\n" + candidates
-    )
-    (directory / "names").mkdir()
-    for name in ("train", "dev"):
-        tags = "the O\nroad O\nto O\nWinter B-LOC\n\nWinter B-LOC\n"
-        (directory / "names" / f"{name}.txt").write_text(tags)
     question = {
         "id": "1",
         "question": "what was covered",
@@ -174,65 +132,82 @@ def write_inputs(directory: Path) -> None:
     }
     paragraph = {"context": "the road was covered with snow", "qas": [question]}
     questions = {"version": "1.1", "data": [{"paragraphs": [paragraph]}]}
-    (directory / "questions.json").write_text(json.dumps(questions))
-    (directory / "endings.csv").write_text(
-        "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
-        "the horse was tired,it,slept,sang,wrote,snowed,0\n"
-    )
-    (directory / "glue/RTE").mkdir(parents=True)
-    pairs = ["index\tsentence1\tsentence2", "0\tit snowed\tthere was snow"]
-    for name, last in (("train", "\tlabel"), ("dev", "\tlabel"), ("test", "")):
-        label = "\tentailment" if last else ""
-        lines = f"{pairs[0]}{last}\n{pairs[1]}{label}\n"
-        (directory / f"glue/RTE/{name}.tsv").write_text(lines)
+    labelled = table("text label", *(f"{row}\t{row[-1]}" for row in rows))
+    tags = "the O\nroad O\nto O\nWinter B-LOC\n\nWinter B-LOC\n"
+    pair = "0\tit snowed\tthere was snow"
+    rte = "index sentence1 sentence2"
+    texts = {
+        **{f"books/winter_{number}.txt": BOOK.format(number) for number in range(40)},
+        "reports.jsonl": json.dumps(document) + "\n",
+        "words.txt": "lamp\n",
+        **dict.fromkeys(("train.tsv", "dev.tsv"), labelled),
+        "moods.tsv": table(
+            *("text label", "the road was a\ta,b", "the lamp was\t"),
+            "the lamp was b\tb",
+        ),
+        **dict.fromkeys(("new.txt", "passages.txt"), "\n".join(rows) + "\n"),
+        "new.tsv": table("text", *rows),
+        "minimal_pairs.tsv": table(
+            "good bad group", *(f"{row}\t{row[:-4]}\tis" for row in rows)
+        ),
+        "blimp.jsonl": "\n".join(map(json.dumps, blimp)) + "\n",
+        "pairs.tsv": table(
+            "text text_pair", *(f"{row}\twhat is {row[4:]}" for row in rows)
+        ),
+        "right.tsv": table(
+            "question positive", *(f"what is {row[4:]}\t{row}" for row in rows)
+        ),
+        "candidates.tsv": table(
+            "question passage relevance",
+            *(
+                f"{row[:8]}\t{passage}\t{int(row == passage)}"
+                for row in rows
+                for passage in rows
+            ),
+        ),
+        **dict.fromkeys(("names/train.txt", "names/dev.txt"), tags),
+        "questions.json": json.dumps(questions),
+        "endings.csv": "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
+        "the horse was tired,it,slept,sang,wrote,snowed,0\n",
+        **dict.fromkeys(
+            ("glue/RTE/train.tsv", "glue/RTE/dev.tsv"),
+            table(f"{rte} label", f"{pair}\tentailment"),
+        ),
+        "glue/RTE/test.tsv": table(rte, pair),
+    }
+    for name, text in texts.items():
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_text(text)
+    (directory / "dumps").mkdir()
+    articles = (resources.files("bert_keras") / "demo_articles.xml").read_bytes()
+    dump = directory / "dumps/demo-pages-articles.xml.bz2"
+    dump.write_bytes(bz2.compress(articles))
     write_published_model(directory / "bert")
 
 
+def table(columns: str, *rows: str) -> str:
+    """A file of tab-separated rows, with names of columns."""
+    return "\n".join([columns.replace(" ", "\t"), *rows, ""])
+
+
 def write_published_model(directory: Path) -> None:
-    """Writes the four files that the README downloads, of a model of one layer."""
-    directory.mkdir()
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    vocabulary = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    vocabulary += [*letters, *(f"##{letter}" for letter in letters), "the", "was"]
-    (directory / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
-    sizes = {
-        "vocab_size": len(vocabulary),
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-        "max_position_embeddings": 128,
-        "type_vocab_size": 2,
-        "hidden_act": "gelu",
-    }
-    values = {"architectures": ["BertModel"], "model_type": "bert", **sizes}
-    (directory / "config.json").write_text(json.dumps(values))
-    (directory / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    shapes = {
-        "embeddings.word_embeddings.weight": (len(vocabulary), 16),
-        "embeddings.position_embeddings.weight": (128, 16),
-        "embeddings.token_type_embeddings.weight": (2, 16),
-        "pooler.dense.weight": (16, 16),
-    }
-    layer = "encoder.layer.0"
-    for name in ("self.query", "self.key", "self.value", "output.dense"):
-        shapes[f"{layer}.attention.{name}.weight"] = (16, 16)
-    shapes[f"{layer}.intermediate.dense.weight"] = (32, 16)
-    shapes[f"{layer}.output.dense.weight"] = (16, 32)
-    biases = {
-        name.replace(".weight", ".bias"): shape[:1]
-        for name, shape in shapes.items()
-        if not name.startswith("embeddings")
-    }
-    norms = ("embeddings", f"{layer}.attention.output", f"{layer}.output")
-    for name in norms:
-        shapes[f"{name}.LayerNorm.weight"] = biases[f"{name}.LayerNorm.bias"] = (16,)
-    random = np.random.default_rng(0)
-    arrays = {
-        name: random.normal(0, 0.1, shape).astype(np.float32)
-        for name, shape in (shapes | biases).items()
-    }
-    safetensors.numpy.save_file(arrays, directory / "model.safetensors")
+    """Writes a model of one layer, in the four files that the README downloads."""
+    special = ("[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    letters = string.ascii_lowercase
+    parts = (f"##{letter}" for letter in letters)
+    vocabulary = tokenization.Vocabulary((*special, *letters, *parts, "the", "was"))
+    sizes = architecture.BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=128,
+    )
+    run = directory.with_name("run of bert")
+    make.make_run(run, vocabulary, bert_config=sizes, kind="encoder")
+    conversion.convert(run, directory, to="hugging_face")
+    shutil.rmtree(run)
 
 
 # === What is run ===
@@ -308,19 +283,14 @@ def output_of(line: str) -> str | None:
 
 
 def shortened(arguments: list[str]) -> list[str]:
-    ours, dashes, beams = (
-        (arguments[: arguments.index("--")], ["--"], arguments)
-        if "--" in arguments
-        else (arguments, [], [])
-    )
-    beams = beams[len(ours) + 1 :]
+    end = arguments.index("--") if "--" in arguments else len(arguments)
     more = SHORTER.get(arguments[0], "")
     if arguments[0] == "pretrain" and "--init" not in arguments:
         more += f" {SMALLER}"
     # A question of 64 pieces leaves no room in 16; other tasks refuse the setting.
     if any(re.match("span|squad", word, re.IGNORECASE) for word in arguments):
         more += " --set span.max_query_length=8" * (arguments[0] == "finetune")
-    return [*ours, *shlex.split(more), *dashes, *beams]
+    return [*arguments[:end], *shlex.split(more), *arguments[end:]]
 
 
 def check_tensorboard(arguments: list[str]) -> None:
@@ -374,12 +344,13 @@ def test_every_command_is_understood(page):
 
 def check_settings(parsed: argparse.Namespace) -> None:
     """Loads the configuration that a command names."""
+    model = config_page.CONFIGURATIONS.get(parsed.verb)
     if parsed.verb in ("finetune", "distill", "sweep", "compare"):
         assert parser.finetuning_settings(parsed)
-    if parsed.verb == "sweep":
-        assert loading.load(sweeps.SweepConfig, parsed.sweep, parsed.sweep_set)
-    if parsed.verb in CONFIG_TYPES:
-        assert loading.load(CONFIG_TYPES[parsed.verb], parsed.config, parsed.set)
+        if parsed.verb == "sweep":
+            assert loading.load(model, parsed.sweep, parsed.sweep_set)
+    elif model:
+        assert loading.load(model, parsed.config, parsed.set)
 
 
 def test_pages_that_are_run_elsewhere():
@@ -408,16 +379,12 @@ def test_the_mistake_that_is_shown(capsys):
     assert capsys.readouterr().err == shown[2] + "\n"
 
 
-def make_targets() -> set[str]:
+def test_targets_of_make():
     text = "\n".join(PAGES.values())
-    return set(re.findall(r"^make ([a-z-]+)|`make ([a-z-]+)`", text, re.MULTILINE))
-
-
-@pytest.mark.parametrize("target", sorted({"".join(pair) for pair in make_targets()}))
-def test_targets_of_make(target):
-    command = ["make", "--dry-run", target]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    for words in set(re.findall(r"^make [a-z-]+|`make [a-z-]+`", text, re.MULTILINE)):
+        command = ["make", "--dry-run", words.strip("`").split()[1]]
+        done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
 
 
 # === Where links lead ===
@@ -430,7 +397,10 @@ def slug(heading: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page):
+def test_links_and_files_that_are_named_lead_somewhere(page):
+    folders = "benchmarks|tests|docs|docker|bert_keras|pipelines|tpu"
+    named = re.findall(rf"(?<![\w/-])((?:{folders})/[\w./-]*\w)", PAGES[page])
+    assert not [name for name in named if not (REPOSITORY / name).exists()]
     folder = (REPOSITORY / page).parent
     for link in re.findall(r"\]\(([^)\s]+)\)", PAGES[page]):
         path, _, anchor = link.partition("#")
@@ -442,13 +412,6 @@ def test_links_lead_somewhere(page):
             text = target.read_text(encoding="utf-8")
             headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
             assert anchor in map(slug, headings), link
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_files_that_are_named_exist(page):
-    folders = "benchmarks|tests|docs|docker|bert_keras|pipelines|tpu"
-    named = re.findall(rf"(?<![\w/-])((?:{folders})/[\w./-]*\w)", PAGES[page])
-    assert not [name for name in named if not (REPOSITORY / name).exists()]
 
 
 # === The drawing ===

@@ -54,9 +54,13 @@ class Stopped(BaseException):
 
 
 DISK_ERRORS = {
-    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room, or "),
     **dict.fromkeys(
-        (errno.EACCES, errno.EPERM, errno.EROFS), "get the right to write there, or "
+        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+        "make room, or choose another place",
+    ),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS),
+        "get the right to write there, or choose another place",
     ),
 }
 """Ways out of errors of a full or protected disk."""
@@ -64,10 +68,10 @@ DISK_ERRORS = {
 
 def not_writable(path: object, error: OSError) -> InputError:
     """Returns the error for a file or directory that cannot be written."""
+    way_out = DISK_ERRORS.get(error.errno or 0, "choose another place")
     return InputError(
-        f"{path}: cannot be written: {error.strerror}; "
-        f"{DISK_ERRORS.get(error.errno or 0, '')}choose another place, and run the "
-        "same command again"
+        f"{path}: cannot be written: {error.strerror}; {way_out}, and run the same "
+        "command again"
     )
 
 

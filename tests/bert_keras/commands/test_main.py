@@ -11,7 +11,6 @@ import pytest
 from bert_keras.commands import data
 from bert_keras.commands import main as cli
 from bert_keras.core import manifest, ownership
-from bert_keras.pipelines.engine import runner_options
 from tests.bert_keras.training.finetuning import test_finetune
 
 
@@ -86,105 +85,6 @@ def test_a_reader_that_has_seen_enough_is_no_error():
     assert (done.stdout, done.stderr) == ("# Configuration\n", "")
 
 
-EXAMPLES = "examples --corpus x --vocab v --output y "
-
-
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        ("corpsu", "verb is one of corpus, .* got 'corpsu'; did you mean 'corpus'"),
-        ("corpus", "corpus: the following arguments are required: --output"),
-        ("corpus --ouput x", "required: --output"),
-        (
-            "corpus --output x --wikipdia y",
-            "corpus: no option '--wikipdia'; did you mean '--wikipedia'",
-        ),
-        (
-            "pretrain --examples x --output_dir y --sett a=1",
-            "pretrain: no option '--sett'; did you mean '--set'",
-        ),
-        ("vocab --corpus x --output y --vocab_size many", "'many'"),
-        (
-            "finetune --task textt --train a --dev b --init c --output_dir d",
-            "`task` is one of text, tagging, .*, got 'textt'; did you mean 'text'",
-        ),
-        (
-            "pretrain --config bert_tinny --examples x --output_dir y",
-            "no configuration 'bert_tinny': .*did you mean 'bert_tiny'",
-        ),
-        (
-            "pretrain --set sed=1 --examples x --output_dir y",
-            "no key 'sed'; did you mean 'seed'",
-        ),
-        (
-            EXAMPLES + "--max_seq_length 20 --set max_predictions_per_seq=19",
-            "must leave room",
-        ),
-        (
-            "corpus --output x -- --runer FnApiRunner",
-            "Beam has no option '--runer'; did you mean '--runner'",
-        ),
-        ("corpus --output x --workers 0", "must be at least 1, got 0"),
-        (
-            "corpus --jsonl x --output y --encoding cp1251",
-            "--encoding is for the plain text of --books and --sentences",
-        ),
-        ("inspect x -- --runner y", "`inspect` takes nothing after `--`"),
-        ("inspect x --json y", "--json writes the card: give --stats too"),
-        ("adopt x", "adopt: the following arguments are required: --vocab"),
-        ("adopt x --vocab y", "y: expected a vocabulary, cannot read it"),
-        (
-            "predict --model a --input x --data y --output z",
-            "give a file with --input, or GLUE's folder with",
-        ),
-        (
-            "predict --model a b --input x --output z",
-            "several runs go together only with --data",
-        ),
-        ("evaluate --input x", "give a run with --model, or answers with --pre"),
-        ("evaluate --model m --input none", "--input none: no such file or directory"),
-        ("predict --model m --input none --output o", "--input none: no such file"),
-        ("score --model m --pairs none", "--pairs none: no such file or directory"),
-        ("features --model m --input none --output o", "--input none: no such file"),
-        (
-            "sweep --folds 2 --train t --init i --output_dir o --set span.doc_stride=4",
-            "`span` is for --task span, got the task text: leave it out",
-        ),
-        (
-            "evaluate --input x --predictions y --model z",
-            "give a run with --model, or answers with --pre",
-        ),
-        *(
-            (f"finetune {options} --init i --output_dir o", message)
-            for options, message in (
-                ("--task MRPX --data d", "got 'MRPX'; did you mean 'MRPC'?"),
-                ("--task MRPC --train t", "give the files with --train and --dev, or"),
-                ("--data d --train t --dev t", "give the files with --train and --de"),
-                ("--task AX --data d", "AX has no training data: fine-tune on MNLI;"),
-                ("--data d", "`text` is a form of your own data: give its files with"),
-                ("--train t --dev d", "--train t: no such file or directory"),
-                ("--train t --dev d --gpu 1", "no option '--gpu'$"),
-                (
-                    "--set learning_rate 2e-5",
-                    "--set takes KEY=VALUE in one word: --set learning_rate=2e-5$",
-                ),
-                ("--train t --quiet u", "did not expect 'u', which belongs to no"),
-                (
-                    "--config bert_tiny --train t --dev d",
-                    "--config bert_tiny: a recipe of `pretrain`, not of `finetune`;",
-                ),
-            )
-        ),
-    ],
-)
-def test_a_mistake_gets_one_line(command, message, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    error = error_of(*command.split(), capsys=capsys)
-    assert error.startswith("bert-keras")
-    assert re.search(message, error), error
-    assert list(tmp_path.iterdir()) == []
-
-
 FILES = {
     "ok.csv": b"text,label\na,x\nb,y\n",
     "semicolons.csv": b"text;label\na;x\nb;y\n",
@@ -199,9 +99,11 @@ FILES = {
     "hugging_face/model.safetensors": b"",
     "corpus/manifest.json": b"{}",
 }
-TUNE = "finetune --train ok.csv --dev ok.csv --init bert --output_dir run "
-READ = "finetune --set max_seq_length=64 --init {init} --output_dir run "
-READ += "--dev 10% --train "
+START = "finetune --init bert --output_dir run "
+TUNE = f"{START} --train ok.csv --dev ok.csv "
+READ = "finetune --set max_seq_length=64 --init {init} --output_dir run --dev 10% "
+READ += "--train "
+HUB = "hf download google-bert/bert-base-uncased --local-dir bert-base-uncased"
 
 
 @pytest.fixture(scope="module")
@@ -213,6 +115,53 @@ def init(tmp_path_factory):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
+        # Verbs and options.
+        ("corpsu", "got 'corpsu'; did you mean 'corpus'"),
+        ("corpus", "corpus: the following arguments are required: --output"),
+        (
+            "corpus --output x --wikipdia y",
+            "corpus: no option '--wikipdia'; did you mean '--wikipedia'",
+        ),
+        ("vocab --corpus x --output y --vocab_size many", "'many'"),
+        (TUNE + "--gpu 1", "no option '--gpu'\n"),
+        (TUNE + "--quiet u", "did not expect 'u', which belongs to no"),
+        ("corpus --output x --workers 0", "must be at least 1, got 0"),
+        (
+            "corpus --jsonl x --output y --encoding cp1251",
+            "--encoding is for the plain text of --books and --sentences",
+        ),
+        ("inspect x -- --runner y", "`inspect` takes nothing after `--`"),
+        ("inspect x --json y", "--json writes the card: give --stats too"),
+        ("adopt x", "adopt: the following arguments are required: --vocab"),
+        (
+            "predict --model a --input x --data y --output z",
+            "give a file with --input, or GLUE's folder with",
+        ),
+        (
+            "predict --model a b --input x --output z",
+            "several runs go together only with --data",
+        ),
+        *(
+            (f"evaluate --input x {more}", "give a run with --model, or answers with")
+            for more in ("", "--predictions y --model z")
+        ),
+        (START + "--task MRPC --train t", "give the files with --train and --dev, or"),
+        (START + "--data d --train t --dev t", "give the files with --train and --de"),
+        (START + "--data d", "`text` is a form of your own data: give its files with"),
+        # Settings.
+        (
+            "examples --corpus x --vocab v --output y --max_seq_length 20 "
+            "--set max_predictions_per_seq=19",
+            "must leave room for [CLS] and two [SEP] in `max_seq_length`, got 19 and",
+        ),
+        (
+            "sweep --folds 2 --train t --init i --output_dir o --set span.doc_stride=4",
+            "`span` is for --task span, got the task text: leave it out",
+        ),
+        (
+            TUNE + "--set learning_rate 2e-5",
+            "--set takes KEY=VALUE in one word: --set learning_rate=2e-5\n",
+        ),
         (
             TUNE + "--learning_rate 2e-5",
             "finetune: no option '--learning_rate'; it is a setting: "
@@ -228,9 +177,33 @@ def init(tmp_path_factory):
         ),
         (TUNE + "--set lr=2e-5", "no key 'lr'; did you mean 'learning_rate'?"),
         (TUNE + "--set epochs=3", "no key 'epochs'; did you mean 'num_train_epochs'?"),
+        (
+            TUNE + "--config bert_tiny",
+            "--config bert_tiny: a recipe of `pretrain`, not of `finetune`;",
+        ),
+        (
+            TUNE + "--config bert_tinny",
+            "no configuration 'bert_tinny': neither a file nor one of the recipes",
+        ),
+        (TUNE + "--config twice.yaml", "'batch_size' is there twice, in lines 1 and 3"),
+        # Tasks.
+        (TUNE + "--task textt", "'textt'; did you mean 'text'"),
         (TUNE + "--task ner", "no task 'ner'; give --task tagging"),
         (TUNE + "--task mrpc", "no task 'mrpc'; give --task MRPC"),
-        (TUNE + "--config twice.yaml", "'batch_size' is there twice, in lines 1 and 3"),
+        (START + "--task MRPX --data d", "got 'MRPX'; did you mean 'MRPC'?"),
+        (START + "--task AX --data d", "AX has no training data: fine-tune on MNLI;"),
+        # Files.
+        ("adopt x --vocab y", "y: expected a vocabulary, cannot read it"),
+        (START + "--train t --dev d", "--train t: no such file or directory"),
+        *(
+            (f"{command} none", f"{command.split()[-1]} none: no such file or direct")
+            for command in (
+                "evaluate --model m --input",
+                "predict --model m --output o --input",
+                "score --model m --pairs",
+                "features --model m --output o --input",
+            )
+        ),
         (
             READ + "ok.csv --dev 0.1",
             "--dev 0.1: no such file; 10% of the training file is held out by "
@@ -246,30 +219,22 @@ def init(tmp_path_factory):
             "windows.csv: line 2: not UTF-8: save it as UTF-8 (Excel: CSV UTF-8; or "
             "iconv -f CP1252 -t UTF-8",
         ),
-        (
-            READ + "columns.csv",
-            "no column 'text' (there: sentence, class); rename it, or fine-tune with "
-            "--set columns.text=NAME",
-        ),
-        (
-            READ + "labels.csv",
-            "no column 'label' (there: text, class); rename it, or fine-tune with "
-            "--set columns.label=NAME",
-        ),
-        (
-            TUNE + "--init bert-base-uncased",
-            "if it is a model of the Hugging Face hub, download it first: hf download "
-            "google-bert/bert-base-uncased --local-dir bert-base-uncased",
-        ),
-        (
-            TUNE + "--init owner/name",
-            "hf download owner/name --local-dir name",
-        ),
         *(
             (
-                f"{verb} --model bert-base-uncased --input ok.csv",
-                "hf download google-bert/bert-base-uncased --local-dir bert-base-uncas",
+                f"{READ}{key}s.csv",
+                f"no column {name!r} (there: {others}); rename it, or fine-tune with "
+                f"--set columns.{name}=NAME",
             )
+            for key, name, others in (
+                ("column", "text", "sentence, class"),
+                ("label", "label", "text, class"),
+            )
+        ),
+        # Models.
+        (TUNE.replace("bert", "bert-base-uncased"), HUB),
+        (TUNE.replace("bert", "owner/name"), "hf download owner/name --local-dir name"),
+        *(
+            (f"{verb} --model bert-base-uncased --input ok.csv", HUB)
             for verb in ("evaluate", "predict --output new.csv")
         ),
         (
@@ -291,13 +256,15 @@ def init(tmp_path_factory):
         ),
     ],
 )
-def test_slips_have_a_way_out(command, message, init, capsys, tmp_path, monkeypatch):
+def test_a_mistake_gets_one_line(command, message, init, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, content in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
-    assert message in error_of(*command.format(init=init).split(), capsys=capsys)
-    assert not (tmp_path / "run").exists()
+    before = sorted(tmp_path.rglob("*"))
+    error = error_of(*command.format(init=init).split(), capsys=capsys)
+    assert error.startswith("bert-keras") and message in error
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_what_is_missing_or_in_use_is_said_before_tensorflow_is_loaded(tmp_path):
@@ -360,21 +327,6 @@ def test_an_interrupt_is_no_traceback(monkeypatch, capsys):
     monkeypatch.setattr(data, "quiet_beam", interrupted)
     code, _, err = run("inspect", "x", capsys=capsys)
     assert (code, err) == (130, "bert-keras inspect: interrupted\n")
-
-
-def test_options_of_beam():
-    """`DirectRunner` may download another runner and switch to it."""
-    fast = {"runner": "FnApiRunner"}
-    many = {"direct_num_workers": 3, "direct_running_mode": "multi_processing"}
-    other = {"runner": "PortableRunner", "job_endpoint": "embed"}
-    for arguments, num_workers, expected in (
-        ([], 1, fast),
-        (["--runner", "DirectRunner"], 1, fast),
-        ([], 3, many),
-        (["--runner=PortableRunner", "--job_endpoint=embed"], 1, other),
-    ):
-        options = runner_options.parse(arguments, num_workers=num_workers)
-        assert options.get_all_options().items() >= expected.items()
 
 
 def test_answers_of_any_system_are_scored(shared_data, capsys):

@@ -59,19 +59,19 @@ def test_a_shard_that_differs(finished, data, message):
         manifest.verify_shards(finished, found)
 
 
-def test_directories_that_cannot_be_read(finished, tmp_path_factory):
-    with pytest.raises(InputError, match="no such directory; make it with `bert-keras"):
-        read(finished / "none")
-    with pytest.raises(InputError, match="expected examples, found documents"):
-        read(finished, kind="examples")
-    unfinished = tmp_path_factory.mktemp("unfinished")
-    with pytest.raises(
-        InputError, match="not a finished output of `bert-keras corpus`"
+def test_directories_that_cannot_be_read(finished):
+    (finished / "new").mkdir()
+    (finished / "cut").mkdir()
+    (finished / "cut/manifest.json").write_text("{")
+    for name, kind, message in (
+        ("none", "documents", "no such directory; make it with `bert-keras corpus`"),
+        ("shard", "documents", "a file; give the directory that `bert-keras corpus` m"),
+        ("new", "documents", "not a finished output of `bert-keras corpus`: run"),
+        ("cut", "documents", r"manifest\.json: expected JSON: "),
+        ("", "examples", "expected examples, found documents"),
     ):
-        read(unfinished)
-    (unfinished / "manifest.json").write_text("{")
-    with pytest.raises(InputError, match=r"manifest\.json: expected JSON: "):
-        read(unfinished)
+        with pytest.raises(InputError, match=message):
+            read(finished / name, kind=kind)
 
 
 @pytest.mark.parametrize("name", ["../shard", "..", "a\nb", "a\0b"])
@@ -145,7 +145,11 @@ def test_finishing_removes_what_killed_processes_left(finished):
     (finished / "manifest.json").unlink()
     (finished / ".work/Read").mkdir(parents=True)
     (finished / ".work/Read/0.spill").touch()
-    (finished / ".shard.0123.tmp").write_bytes(b"a")
+    (finished / "shard").rename(finished / ".shard.0123.tmp")
+    with pytest.raises(InputError, match="shard: listed .* but missing"):
+        manifest.finish_output_directory(finished, made)
+    assert files.list_directory(finished) == [".shard.0123.tmp", ".work"]
+    (finished / "shard").write_bytes(b"abc")
     manifest.finish_output_directory(finished, made)
     assert files.list_directory(finished) == ["manifest.json", "shard"]
     assert read(finished) == made
@@ -154,13 +158,3 @@ def test_finishing_removes_what_killed_processes_left(finished):
     with pytest.raises(InputError, match="holds a finished output already"):
         manifest.claim_output_directory(finished, {})
     assert files.list_directory(finished) == ["manifest.json", "shard"]
-
-
-def test_finishing_without_a_shard(finished):
-    made = read(finished)
-    for name in ("manifest.json", "shard"):
-        (finished / name).unlink()
-    (finished / ".work").mkdir()
-    with pytest.raises(InputError, match="shard: listed .* but missing"):
-        manifest.finish_output_directory(finished, made)
-    assert files.list_directory(finished) == [".work"]

@@ -2,7 +2,6 @@ import errno
 import fcntl
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -22,16 +21,6 @@ with ownership.owned(sys.argv[1]):
     print("owned", flush=True)
     time.sleep(600)
 """
-
-
-@pytest.fixture
-def first(tmp_path):
-    """Another process that owns a directory."""
-    command = [sys.executable, "-c", OWN_AND_WAIT, str(tmp_path / "out")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "owned\n"
-        yield process
-        process.kill()
 
 
 @pytest.fixture
@@ -57,17 +46,18 @@ def named(directory, changes=(), **more):
     files.write_atomically(files.join(directory, ".owner"), json.dumps(name).encode())
 
 
-def test_the_second_process_is_refused_and_told_of_the_first(first, tmp_path):
-    host = os.uname().nodename
-    message = (
-        rf"out: in use by process {first.pid} on {host}, since \d{{4}}-\d\d-\d\d "
-        r"\d\d:\d\d:\d\d: wait for its end, or choose another directory"
-    )
-    with pytest.raises(InputError, match=message):
-        with ownership.owned(tmp_path / "out"):
-            pass
-    first.send_signal(signal.SIGKILL)
-    first.wait()
+def test_the_second_process_is_refused_and_told_of_the_first(tmp_path):
+    command = [sys.executable, "-c", OWN_AND_WAIT, str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout.readline() == "owned\n"
+        message = (
+            rf"out: in use by process {first.pid} on {os.uname().nodename}, since "
+            r"\d{4}(-\d\d){2} \d\d(:\d\d){2}: wait for its end, or choose another dir"
+        )
+        with pytest.raises(InputError, match=message):
+            with ownership.owned(tmp_path / "out"):
+                pass
+        first.kill()
     with ownership.owned(tmp_path / "out"):
         assert json.loads((tmp_path / "out/.owner").read_text())["pid"] == os.getpid()
 
@@ -198,26 +188,23 @@ def test_a_damaged_name_is_no_owner(tmp_path, no_locks, content):
     assert not (tmp_path / ".owner").exists()
 
 
-def test_an_owner_that_was_taken_over_learns_of_it(tmp_path, no_locks, monkeypatch):
+def test_the_heart_beats_until_another_owner_takes_over(
+    tmp_path, no_locks, monkeypatch
+):
     monkeypatch.setattr(ownership, "HEARTBEAT_SECONDS", 0.05)
     with pytest.raises(InputError, match="in use by process 4711 on gpu-3"):
         with ownership.owned(tmp_path) as owner:
             owner.check()
+            before = json.loads((tmp_path / ".owner").read_text())
+            time.sleep(0.3)
+            after = json.loads((tmp_path / ".owner").read_text())
+            assert after.pop("time") > before.pop("time")
+            assert after == before
             named(tmp_path)
             time.sleep(0.3)
             owner.check()
             raise AssertionError
     assert "gpu-3" in (tmp_path / ".owner").read_text()
-
-
-def test_the_heart_beats(tmp_path, monkeypatch):
-    monkeypatch.setattr(ownership, "HEARTBEAT_SECONDS", 0.05)
-    with ownership.owned(tmp_path):
-        before = json.loads((tmp_path / ".owner").read_text())
-        time.sleep(0.3)
-        after = json.loads((tmp_path / ".owner").read_text())
-    assert after.pop("time") > before.pop("time")
-    assert after == before
 
 
 def test_places_that_cannot_be_owned(tmp_path):
@@ -235,13 +222,10 @@ def test_data_commands_refuse_before_they_read(tmp_path):
     options = {"engine": engines.make_engine(), "do_lower_case": True}
     with ownership.owned(out), ownership.owned(words, is_file=True):
         with pytest.raises(InputError, match="out: in use by process"):
+            checks = {"exclude_overlap_with": (), "max_bad_fraction": 0.0}
+            settings, engine = pipelines.CorpusConfig(), options["engine"]
             corpus.build_corpus(
-                out,
-                sources={},
-                config=pipelines.CorpusConfig(),
-                exclude_overlap_with=(),
-                max_bad_fraction=0.0,
-                engine=options["engine"],
+                out, sources={}, config=settings, engine=engine, **checks
             )
         with pytest.raises(InputError, match="out: in use by process"):
             settings = pipelines.ExamplesConfig()
