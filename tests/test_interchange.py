@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.core import manifest
-from bert_keras.core.settings import pipelines, pretraining, strict
+from bert_keras.core.settings import architecture, pipelines, pretraining
 from bert_keras.data import features, tokenization
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
@@ -102,18 +102,13 @@ def test_tf_models_loads_our_records(names, make_ours):
 
 def google_decode(record):
     """As run_pretraining.py of google-research/bert does it."""
-    example = tf.io.parse_single_example(
-        record,
-        {
-            "input_ids": tf.io.FixedLenFeature([LENGTH], tf.int64),
-            "input_mask": tf.io.FixedLenFeature([LENGTH], tf.int64),
-            "segment_ids": tf.io.FixedLenFeature([LENGTH], tf.int64),
-            "masked_lm_positions": tf.io.FixedLenFeature([PREDICTIONS], tf.int64),
-            "masked_lm_ids": tf.io.FixedLenFeature([PREDICTIONS], tf.int64),
-            "masked_lm_weights": tf.io.FixedLenFeature([PREDICTIONS], tf.float32),
-            "next_sentence_labels": tf.io.FixedLenFeature([1], tf.int64),
-        },
-    )
+    lengths = {name: LENGTH for name in ("input_ids", "input_mask", "segment_ids")}
+    for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
+        lengths[name] = PREDICTIONS
+    lengths["next_sentence_labels"] = 1
+    spec = {n: tf.io.FixedLenFeature([size], tf.int64) for n, size in lengths.items()}
+    spec["masked_lm_weights"] = tf.io.FixedLenFeature([PREDICTIONS], tf.float32)
+    example = tf.io.parse_single_example(record, spec)
     return {
         name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
         for name, value in example.items()
@@ -142,18 +137,10 @@ def test_google_reads_our_records(packing, make_ours):
 @pytest.mark.slow
 def test_masks_made_when_loading_hide_the_same_text(packing, make_ours):
     """A record for dynamic masking is a static one before it was masked."""
-    kinds = {
-        masking_kind: make_ours(
-            packing=packing,
-            masking=masking_kind,
-            feature_names="v2",
-            compression="gzip",
-        )
-        for masking_kind in ("static", "dynamic")
-    }
     restored = {}
-    for kind, directory in kinds.items():
-        arrays = read_by_us(directory)
+    for kind in ("static", "dynamic"):
+        forms = {"feature_names": "v2", "compression": "gzip"}
+        arrays = read_by_us(make_ours(packing=packing, masking=kind, **forms))
         rows, slots = np.nonzero(arrays["masked_lm_weights"])
         positions = arrays["masked_lm_positions"][rows, slots]
         ids = arrays["input_ids"]
@@ -238,21 +225,14 @@ def test_we_read_what_tf_models_made(gzip, v2, make_theirs, tiny_vocab):
 def test_adopted_records_are_trained_on_and_shown(make_theirs, tiny_vocab, tmp_path):
     directory = make_theirs(gzip=True, v2=True)
     adoption.adopt_examples(directory, tiny_vocab, do_lower_case=True)
-    settings = strict.build_config(
-        pretraining.PretrainingConfig,
-        {
-            "model": {
-                "num_hidden_layers": 1,
-                "hidden_size": 16,
-                "num_attention_heads": 2,
-                "intermediate_size": 32,
-                "max_position_embeddings": LENGTH,
-            },
-            "optimizer": {"warmup_steps": 1},
-            "global_batch_size": 8,
-            "num_train_steps": 3,
-            "shuffle_buffer_size": 10,
-        },
+    sizes = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 32, "max_position_embeddings": LENGTH}
+    settings = pretraining.PretrainingConfig(
+        model=architecture.ModelConfig(**sizes),
+        optimizer=pretraining.OptimizerConfig(warmup_steps=1),
+        global_batch_size=8,
+        num_train_steps=3,
+        shuffle_buffer_size=10,
     )
     results = pretrain.pretrain(
         settings,

@@ -178,11 +178,15 @@ def write_inputs(directory: Path) -> None:
     for name, text in texts.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(text)
+    write_dump(directory)
+    write_published_model(directory / "bert")
+
+
+def write_dump(directory: Path) -> None:
     (directory / "dumps").mkdir()
     articles = (resources.files("bert_keras") / "demo_articles.xml").read_bytes()
     dump = directory / "dumps/demo-pages-articles.xml.bz2"
     dump.write_bytes(bz2.compress(articles))
-    write_published_model(directory / "bert")
 
 
 def table(columns: str, *rows: str) -> str:

@@ -12,6 +12,7 @@ adds this processor's bits to the file, if the numbers are those recorded. Where
 are to change, delete the recipe's entry first.
 """
 
+import functools
 import hashlib
 import json
 import re
@@ -39,12 +40,7 @@ OTHER_SIZES = (
     *("bert_large", "bert_medium", "bert_small", "bert_mini", "bert_tiny"),
     *("bert_l3_h768_a12", "bert_l6_h768_a12", "bert_l6_h768_a3", "bert_l12_h1024_a16"),
 )
-SIZES = (
-    "num_hidden_layers",
-    "hidden_size",
-    "num_attention_heads",
-    "intermediate_size",
-)
+SIZES = "num_hidden_layers hidden_size num_attention_heads intermediate_size".split()
 SMALLER = (
     *("model.num_hidden_layers=1", "model.hidden_size=48"),
     *("model.intermediate_size=64", "global_batch_size=4"),
@@ -75,19 +71,16 @@ def make_examples(directory: Path) -> list[Path]:
     vocab = directory / "vocab.txt"
     vocab.write_text("\n".join([*conftest.features.SPECIAL_TOKENS, *conftest.WORDS]))
     conftest.write_documents(directory / "corpus", conftest.counting_documents())
-    made = []
-    for length in (32, 64):
-        made.append(directory / f"examples_{length}")
+    made = {length: directory / f"examples_{length}" for length in (32, 64)}
+    for length, output in made.items():
         examples.build_examples(
-            directory / "corpus",
-            vocab,
-            made[-1],
+            *(directory / "corpus", vocab, output),
             config=pipelines.ExamplesConfig(max_seq_length=length, dupe_factor=1),
             do_lower_case=True,
             num_shards=3,
             engine=engines.make_engine(),
         )
-    return made
+    return list(made.values())
 
 
 def sha256(arrays: Mapping[str, np.ndarray]) -> str:
@@ -156,16 +149,8 @@ def differences(found: Mapping[str, Any], recorded: Mapping[str, Any]) -> list[s
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory) -> Callable[[str], dict[str, Any]]:
     directory = tmp_path_factory.mktemp("paper")
-    made, known = [], {}
-
-    def of(name: str) -> dict[str, Any]:
-        if not made:
-            made.extend(make_examples(directory))
-        if name not in known:
-            known[name] = train(name, made, directory / name)
-        return known[name]
-
-    return of
+    made = functools.cache(lambda: make_examples(directory))
+    return functools.cache(lambda name: train(name, made(), directory / name))
 
 
 # One recipe is trained in every run of the tests.

@@ -2,19 +2,19 @@
 every command of theirs runs."""
 
 import argparse
-import bz2
+import functools
+import itertools
 import json
 import re
 import shlex
 import typing
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 
 import pytest
 
+from bert_keras.commands import config_page
 from bert_keras.commands import main as cli
-from bert_keras.commands import parser
 from bert_keras.core.settings import (
     architecture,
     finetuning,
@@ -28,16 +28,10 @@ from bert_keras.kinds import catalogue
 from bert_keras.kinds.text import glue
 from bert_keras.lab.sweep import planning
 from bert_keras.model import flops
+from tests import test_pages
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = (REPOSITORY / "docs/paper.md").read_text(encoding="utf-8")
-
-CONFIG_TYPES = {
-    "examples": pipelines.ExamplesConfig,
-    "pretrain": pretraining.PretrainingConfig,
-    "finetune": finetuning.FinetuningConfig,
-}
-"""Of `--config`, by verb."""
 
 OF_THE_DEMO = {"demo", "demo_finetune"}
 """Recipes that have nothing to do with the paper; tests of the demo run them."""
@@ -76,13 +70,7 @@ ALL_COMMANDS = list(dict.fromkeys(ALL_COMMANDS))
 
 @pytest.mark.parametrize("line", ALL_COMMANDS)
 def test_every_command_is_understood(line):
-    args = parse(line)
-    if args.verb in ("finetune", "sweep"):
-        assert parser.finetuning_settings(args)
-    elif args.verb in CONFIG_TYPES:
-        assert loading.load(CONFIG_TYPES[args.verb], args.config, args.set)
-    if args.verb == "sweep":
-        assert loading.load(sweeps.SweepConfig, args.sweep, args.sweep_set)
+    test_pages.check_settings(parse(line))
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -93,7 +81,7 @@ def test_a_header_says_how_its_recipe_is_used(name):
         if name == getattr(args, "sweep", None):
             found.add(sweeps.SweepConfig)
         elif name == getattr(args, "config", None):
-            found.add(CONFIG_TYPES[args.verb])
+            found.add(config_page.CONFIGURATIONS[args.verb])
     assert len(found) == 1
     assert loading.load(found.pop(), name)
 
@@ -373,53 +361,43 @@ def output(line: str) -> str:
 WRITERS = {output(line): line for line in ALL_COMMANDS if parse(line).verb in RUN}
 
 
-class Place:
-    """A directory to run commands in: the working directory."""
-
-    def __init__(self) -> None:
-        self.made: set[str] = set()
-
-    def make(self, path: str) -> None:
-        """Runs the command that writes a path, and before it those it needs."""
-        if path in self.made or path not in WRITERS:
-            return
-        args = parse(WRITERS[path])
-        needed = [vars(args).get(key) for key in ("corpus", "vocab", "init", "model")]
-        for source in (*needed, *vars(args).get("examples", ())):
-            self.make(source)
-        assert cli.main([*shlex.split(WRITERS[path])[1:], *smaller(args)]) == 0
-        self.made.add(path)
+@functools.cache
+def write_output(path: str) -> None:
+    """Runs the command that writes a path, and before it those it needs."""
+    if path not in WRITERS:
+        return
+    args = parse(WRITERS[path])
+    needed = [vars(args).get(key) for key in ("corpus", "vocab", "init", "model")]
+    for source in (*needed, *vars(args).get("examples", ())):
+        write_output(source)
+    assert cli.main([*shlex.split(WRITERS[path])[1:], *smaller(args)]) == 0
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Iterator[Place]:
+def inputs_here(tmp_path_factory) -> Iterator[None]:
+    """A working directory with the raw text and the data sets of the commands."""
     directory = tmp_path_factory.mktemp("recipes")
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.chdir(directory)
-        write_raw_text(directory)
-        write_glue(directory / "glue")
-        write_squad(directory / "squad_v1", version="1.1")
-        write_squad(directory / "squad_v2", version="2.0")
-        write_triviaqa(directory / "triviaqa")
-        write_swag(directory / "swag")
-        write_conll(directory / "conll2003")
-        yield Place()
+        test_pages.write_dump(directory)
+        for name, text in (*glue_files(), *question_files(), *other_files()):
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            (directory / name).write_text(text)
+        yield
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("inputs_here")
 @pytest.mark.parametrize("path", WRITERS)
-def test_twenty_steps(place, path):
-    place.make(path)
+def test_twenty_steps(path):
+    write_output(path)
     args = parse(WRITERS[path])
     if args.verb in ("pretrain", "finetune"):
         results = json.loads(Path(path, "results.json").read_text())
         assert results["steps"] == 20
-        written = loading.load(CONFIG_TYPES[args.verb], f"{path}/config.yaml")
-        wanted = loading.load(
-            CONFIG_TYPES[args.verb],
-            args.config,
-            [*args.set, *smaller(args)[1::2]],
-        )
+        model = config_page.CONFIGURATIONS[args.verb]
+        written = loading.load(model, f"{path}/config.yaml")
+        wanted = loading.load(model, args.config, [*args.set, *smaller(args)[1::2]])
         # Which precision is the machine's to say.
         update = {"precision": written.precision}
         if args.verb == "finetune" and args.task:
@@ -450,16 +428,6 @@ def splits(*names: str) -> Iterator[tuple[str, int]]:
         yield name, NUM_TRAIN if name == names[0] else NUM_DEV
 
 
-def write_raw_text(directory: Path) -> None:
-    for name in ("dumps", "books"):
-        (directory / name).mkdir()
-    articles = (resources.files("bert_keras") / "demo_articles.xml").read_bytes()
-    dump = directory / "dumps/demo-pages-articles.xml.bz2"
-    dump.write_bytes(bz2.compress(articles))
-    paragraphs = [f"{s.capitalize()}. Again." for s in SENTENCES]
-    (directory / "books/winter.txt").write_text("\n\n".join(paragraphs))
-
-
 GLUE_COLUMNS = {
     "CoLA": "source|label|mark|sentence",
     "SST-2": "sentence|label",
@@ -481,36 +449,32 @@ GLUE_LABELS = {
 }
 
 
-def write_glue(directory: Path) -> None:
+def glue_files() -> Iterator[tuple[str, str]]:
+    label = re.compile("label|gold_label|Quality|score|is_duplicate")
+    text = re.compile(r"(sentence|question)[12]?|#[12] String")
     for name, columns in GLUE_COLUMNS.items():
-        (directory / name).mkdir(parents=True)
-        labels = GLUE_LABELS.get(name, "0 1").split()
+        labels = itertools.cycle(GLUE_LABELS.get(name, "0 1").split())
         dev = ["dev_matched", "dev_mismatched"] if name == "MNLI" else ["dev"]
         for split, number in splits("train", *dev):
             # CoLA has no line of names.
             lines = [] if name == "CoLA" else [columns.split("|")]
             for row in range(number):
-                values = {
-                    "label": labels[row % len(labels)],
-                    "text": SENTENCES[row % 3],
-                }
-                lines.append(
-                    [values.get(kind(c), str(row)) for c in columns.split("|")]
-                )
-            text = "".join("\t".join(line) + "\n" for line in lines)
-            (directory / name / f"{split}.tsv").write_text(text)
+                values = {}
+                for column in columns.split("|"):
+                    values[column] = str(row)
+                    if label.fullmatch(column):
+                        values[column] = next(labels)
+                    elif text.fullmatch(column):
+                        values[column] = SENTENCES[row % 3]
+                lines.append(list(values.values()))
+            content = "".join("\t".join(line) + "\n" for line in lines)
+            yield f"glue/{name}/{split}.tsv", content
 
 
-def kind(column: str) -> str | None:
-    if column in ("label", "Quality", "score", "is_duplicate", "gold_label"):
-        return "label"
-    is_text = re.fullmatch(r"(sentence|question)[12]?|#[12] String", column)
-    return "text" if is_text else None
-
-
-def write_squad(directory: Path, *, version: str) -> None:
-    directory.mkdir()
-    for split, number in splits("train", "dev"):
+def question_files() -> Iterator[tuple[str, str]]:
+    for (split, number), version in itertools.product(
+        splits("train", "dev"), ("1.1", "2.0")
+    ):
         questions = []
         for row in range(number):
             question = {"id": f"{split}{row}", "question": f"Who lit lamp {row}?"}
@@ -521,15 +485,9 @@ def write_squad(directory: Path, *, version: str) -> None:
             questions.append({**question, "answers": answers})
         paragraph = {"context": SENTENCES[1], "qas": questions}
         article = {"title": "Winter", "paragraphs": [paragraph]}
-        content = {"version": version, "data": [article]}
-        path = directory / f"{split}-v{version}.json"
-        path.write_text(json.dumps(content))
-
-
-def write_triviaqa(directory: Path) -> None:
-    for name in ("qa", "evidence/wikipedia"):
-        (directory / name).mkdir(parents=True)
-    (directory / "evidence/wikipedia/Winter.txt").write_text(". ".join(SENTENCES))
+        content = json.dumps({"version": version, "data": [article]})
+        yield f"squad_v{version[0]}/{split}-v{version}.json", content
+    yield "triviaqa/evidence/wikipedia/Winter.txt", ". ".join(SENTENCES)
     for split, number in splits("train", "dev"):
         data = [
             {
@@ -541,12 +499,13 @@ def write_triviaqa(directory: Path) -> None:
             }
             for row in range(number)
         ]
-        path = directory / f"qa/wikipedia-{split}.json"
-        path.write_text(json.dumps({"Data": data, "Domain": "Wikipedia"}))
+        content = json.dumps({"Data": data, "Domain": "Wikipedia"})
+        yield f"triviaqa/qa/wikipedia-{split}.json", content
 
 
-def write_swag(directory: Path) -> None:
-    directory.mkdir()
+def other_files() -> Iterator[tuple[str, str]]:
+    paragraphs = [f"{s.capitalize()}. Again." for s in SENTENCES]
+    yield "books/winter.txt", "\n\n".join(paragraphs)
     columns = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,"
     columns += "ending2,ending3,label\n"
     for split, number in splits("train", "val"):
@@ -555,13 +514,9 @@ def write_swag(directory: Path) -> None:
             f"came,had snow,{row % 4}\n"
             for row in range(number)
         ]
-        (directory / f"{split}.csv").write_text(columns + "".join(rows))
-
-
-def write_conll(directory: Path) -> None:
-    directory.mkdir()
+        yield f"swag/{split}.csv", columns + "".join(rows)
     words = "the DT I-NP O|old JJ I-NP I-PER|man NN I-NP I-PER|lit VBD I-VP O"
     sentence = words.replace("|", "\n") + "\n\n"
     for split, number in splits("eng.train", "eng.testa"):
         document = "-DOCSTART- -X- O O\n\n" + sentence * 2
-        (directory / split).write_text(document * (number // 2))
+        yield f"conll2003/{split}", document * (number // 2)

@@ -17,7 +17,7 @@ COLUMNS = {
 
 
 @pytest.mark.parametrize(
-    ("suffix", "wanted"),
+    ("suffix", "expected"),
     [
         (
             ".tsv",
@@ -40,40 +40,38 @@ COLUMNS = {
         ),
     ],
 )
-def test_tables(suffix, wanted):
-    assert tables.joined(ROWS, COLUMNS, suffix=suffix) == wanted
+def test_tables(suffix, expected):
+    assert tables.joined(ROWS, COLUMNS, suffix=suffix) == expected
 
 
-def test_a_predicted_number_is_a_number_in_json():
-    columns = {"prediction": tables.Column([0.5], ".6g")}
-    found = tables.joined([{"text": "a"}], columns, suffix=".jsonl")
-    assert found == '{"text": "a", "prediction": 0.5}\n'
-
-
-def test_columns_of_tagged_words(tmp_path):
-    path = tmp_path / "words.txt"
-    path.write_text("-DOCSTART- -X- O\n\na NN  O\nb NN B-X\n\n\nc VB O\n")
+@pytest.mark.parametrize(
+    ("name", "content", "columns", "json_lines"),
+    [
+        (
+            "words.txt",
+            "-DOCSTART- -X- O\n\na NN  O\nb NN B-X\n\n\nc VB O\n",
+            "a NN O O\nb NN B-X B-X\n\nc VB O B-Y\n\n",
+            '{"words": ["a", "b"], "prediction": ["O", "B-X"]}\n'
+            '{"words": ["c"], "prediction": ["B-Y"]}\n',
+        ),
+        (
+            "words.jsonl",
+            '{"id": 7, "words": ["a", "b\u3000"], "prediction": "old"}\n\n'
+            '{"words": ["ü"], "tags": ["O"]}',
+            "a O\nb\u3000 B-X\n\nü B-Y\n\n",
+            '{"id": 7, "words": ["a", "b\u3000"], "prediction": ["O", "B-X"]}\n'
+            '{"words": ["ü"], "tags": ["O"], "prediction": ["B-Y"]}\n',
+        ),
+    ],
+)
+def test_tagged_words_stay_beside_their_answers(
+    tmp_path, name, content, columns, json_lines
+):
+    path = tmp_path / name
+    path.write_text(content)
     answers = ner.read(path, has_tags=False), [["O", "B-X"], ["B-Y"]]
-    found = ner.with_columns(path, *answers, suffix=".txt")
-    assert found == "a NN O O\nb NN B-X B-X\n\nc VB O B-Y\n\n"
-    assert ner.with_columns(path, *answers, suffix=".jsonl") == (
-        '{"words": ["a", "b"], "prediction": ["O", "B-X"]}\n'
-        '{"words": ["c"], "prediction": ["B-Y"]}\n'
-    )
-
-
-def test_fields_of_tagged_json_lines(tmp_path):
-    path = tmp_path / "words.jsonl"
-    lines = ['{"id": 7, "words": ["a", "b\u3000"], "prediction": "old"}']
-    lines += ["", '{"words": ["ü"], "tags": ["O"]}']
-    path.write_text("\n".join(lines))
-    answers = ner.read(path, has_tags=False), [["O", "B-X"], ["B-Y"]]
-    found = ner.with_columns(path, *answers, suffix=".txt")
-    assert found == "a O\nb\u3000 B-X\n\nü B-Y\n\n"
-    assert ner.with_columns(path, *answers, suffix=".jsonl") == (
-        '{"id": 7, "words": ["a", "b\u3000"], "prediction": ["O", "B-X"]}\n'
-        '{"words": ["ü"], "tags": ["O"], "prediction": ["B-Y"]}\n'
-    )
+    for suffix, expected in ((".txt", columns), (".jsonl", json_lines)):
+        assert ner.with_columns(path, *answers, suffix=suffix) == expected
 
 
 def test_columns_of_a_file_of_glue(tmp_path):
