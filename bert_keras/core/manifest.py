@@ -144,29 +144,26 @@ def claim_output_directory(
         in_words: returns what is wrong and what to do if a key has another value;
             `None`: both values are shown.
     """
-    if os.path.isfile(directory):
-        raise InputError(f"{directory}: expected a directory, found a file")
     marker = files.join(directory, INPUTS_NAME)
     requested = compared(json.loads(json.dumps(settings)))
     is_finished = files.exists(files.join(directory, MANIFEST_NAME))
     if is_finished:
         # A run that was killed just before its end has left files.
         _delete_leftovers(directory)
-        if not files.exists(marker):
-            raise InputError(
-                f"{directory}: holds a finished output already, and no {INPUTS_NAME} "
-                "that says of what; choose another directory or delete it"
-            )
     if files.exists(marker):
         begun = compared(files.read_json(marker))
         if difference := _difference(begun, requested):
             key, was, is_now = difference
-            if message := in_words(key):
-                raise InputError(f"{directory}: {message}")
-            raise InputError(
-                f"{directory}: begun by another run, with {key}={was!r} where this "
-                f"one has {is_now!r}; choose another directory or delete it"
+            message = in_words(key) or (
+                f"begun by another run, with {key}={was!r} where this one has "
+                f"{is_now!r}; choose another directory or delete it"
             )
+            raise InputError(f"{directory}: {message}")
+    elif is_finished:
+        raise InputError(
+            f"{directory}: holds a finished output already, and no {INPUTS_NAME} that "
+            "says of what; choose another directory or delete it"
+        )
     elif any(
         name != ownership.OWNER_NAME and not _is_leftover(name)
         for name in files.list_directory(directory)
@@ -176,9 +173,8 @@ def claim_output_directory(
             "directory"
         )
     if is_finished:
-        logger.info(
-            "%s: finished already, with the same inputs and settings", directory
-        )
+        message = "%s: finished already, with the same inputs and settings"
+        logger.info(message, directory)
         return True
     files.make_directory(directory)
     files.write_json(marker, requested, indent=1, sort_keys=True)

@@ -103,25 +103,22 @@ class Owner:
         with self._one_at_a_time:
             if self._successor is not None:
                 return
-            if not files.is_remote(self._path):
-                owner = self._read() or {}
-                if owner.get("token") == self._name["token"]:
-                    self._write()
-                else:
-                    self._successor = owner
-                return
-            try:
-                self._tag = stores.write_if_unchanged(
-                    self._path, self._line(), self._tag
-                )
-            except OSError as error:
-                is_missing = isinstance(error, FileNotFoundError) and self._tag
-                if not is_missing and not isinstance(error, FileExistsError):
-                    raise self._not_writable(error) from None
-                owner = self._read() or {}
-                # The file may be ours: only the answer to our write was lost.
-                if owner.get("token") != self._name["token"]:
-                    self._successor = owner
+            is_remote = files.is_remote(self._path)
+            if is_remote:
+                try:
+                    line, tag = self._line(), self._tag
+                    self._tag = stores.write_if_unchanged(self._path, line, tag)
+                    return
+                except OSError as error:
+                    is_missing = isinstance(error, FileNotFoundError) and self._tag
+                    if not is_missing and not isinstance(error, FileExistsError):
+                        raise self._not_writable(error) from None
+            owner = self._read() or {}
+            # The file on a store is ours if only the answer to our write was lost.
+            if owner.get("token") != self._name["token"]:
+                self._successor = owner
+            elif not is_remote:
+                self._write()
 
     def _lock(self) -> bool:
         """Locks the owner file; returns whether the file system has locks."""

@@ -417,10 +417,6 @@ class StorePath(pathlib.PosixPath):
     def __fspath__(self) -> str:
         return str(self)
 
-    def relative_to(self, *other: Any) -> pathlib.PurePosixPath:  # pyright: ignore
-        parts = super().relative_to(*other).parts
-        return pathlib.PurePosixPath(*parts)
-
     def absolute(self) -> "StorePath":
         return self
 
@@ -443,10 +439,6 @@ class StorePath(pathlib.PosixPath):
     def glob(self, pattern: str, **_: Any) -> Iterator["StorePath"]:
         names = (name for name in self.iterdir() if name.match(pattern))
         return iter([name for name in names if name.is_file()])
-
-    def rglob(self, pattern: str, **_: Any) -> Iterator["StorePath"]:
-        paths = map(type(self), below(str(self)))
-        return (path for path in paths if path.match(pattern))
 
     def open(self, mode: str = "r", *_: Any, **options: Any) -> Any:
         if mode not in ("r", "rb"):

@@ -35,10 +35,9 @@ def no_locks(monkeypatch):
     monkeypatch.setattr(ownership, "_SETTLING_SECONDS", 0.0)
 
 
-def named(directory, changes=(), **more):
+def named(directory, **changes):
     """Writes an owner file as a process of another machine would; `None`: ours."""
     ours = ownership._place_of_pids()
-    changes = {**dict(changes), **more}
     changes = {k: ours.get(k) if v is None else v for k, v in changes.items()}
     name = {"host": "gpu-3", "pid": 4711, "since": "2026-11-22 14:03:11", "token": "t"}
     name |= {"boot": "b", "pid_namespace": "n", "time": time.time(), **changes}
