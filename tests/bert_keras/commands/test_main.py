@@ -311,15 +311,6 @@ def test_help_is_a_verb_too(verb, capsys):
     assert pages[0] == pages[1]
 
 
-def test_a_mistake_ends_a_process_with_code_2(tmp_path):
-    command = [sys.executable, "-m", "bert_keras", "inspect", str(tmp_path / "no")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    expected = f"bert-keras inspect: error: {tmp_path / 'no'}: no such directory; "
-    assert done.stderr == expected + "make it with `bert-keras examples`\n"
-
-
 def test_an_interrupt_is_no_traceback(monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
@@ -342,48 +333,47 @@ def test_answers_of_any_system_are_scored(shared_data, capsys):
     )
 
 
+HELD_UP = """
+import ctypes, os, sys, threading, time
+from bert_keras.commands import config_page, signals
+from bert_keras.commands import main as cli
+from bert_keras.core import stores
+def sleep():
+    os.kill(os.getpid(), 15)
+    time.sleep(60)
+def block():
+    # In a call that hears of no signal, as TensorFlow's may be.
+    stores.client_for("gs://bucket/directory")
+    threading.Timer(0.3, os.kill, (os.getpid(), 15)).start()
+    threading.Timer(3, os._exit, (0,)).start()
+    lock, mutex = ctypes.CDLL(None).pthread_mutex_lock, ctypes.c_buffer(99)
+    lock(mutex), lock(mutex)
+signals._GRACE_SECONDS, signals._ANSWER_SECONDS = 0.2, 1
+config_page.recipes = globals()[sys.argv[1]]
+sys.argv = ["bert-keras", "config", "list"]
+cli.entry_point()
+"""
+
+
+def held_up(how, **variables):
+    command = [sys.executable, "-c", HELD_UP, how]
+    environment = {**os.environ, **variables}
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
 def test_sigterm_is_not_taken_for_the_end():
     """As an exit code that `&&` and schedulers heed. `config` has nothing to resume."""
-    program = (
-        "import os, signal, sys, time\n"
-        "from bert_keras.commands import main as cli\n"
-        "from bert_keras.commands import config_page\n"
-        "kill = lambda: (os.kill(os.getpid(), 15), time.sleep(60))\n"
-        "config_page.recipes = kill\n"
-        "sys.argv = ['bert-keras', 'config', 'list']\n"
-        "cli.entry_point()\n"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True
-    )
+    ended = held_up("sleep")
     assert ended.returncode == 143
     assert ended.stderr == "bert-keras config: stopped by SIGTERM\n"
 
 
 @pytest.mark.parametrize("answers", [False, True])
 def test_a_signal_ends_a_process_that_a_silent_store_holds_up(answers):
-    """The main thread is in a call that hears of no signal, as TensorFlow's may be."""
-
     class Missing(http.server.BaseHTTPRequestHandler):
         def do_HEAD(self):
             self.send_error(404)
 
-    program = (
-        "import ctypes, os, sys, threading\n"
-        "from bert_keras.commands import main as cli\n"
-        "from bert_keras.commands import config_page, signals\n"
-        "from bert_keras.core import stores\n"
-        "def block():\n"
-        "    stores.client_for('gs://bucket/directory')\n"
-        "    threading.Timer(0.3, os.kill, (os.getpid(), 15)).start()\n"
-        "    threading.Timer(3, os._exit, (0,)).start()\n"
-        "    lock, mutex = ctypes.CDLL(None).pthread_mutex_lock, ctypes.c_buffer(99)\n"
-        "    lock(mutex), lock(mutex)\n"
-        "signals._GRACE_SECONDS, signals._ANSWER_SECONDS = 0.2, 1\n"
-        "config_page.recipes = block\n"
-        "sys.argv = ['bert-keras', 'config', 'list']\n"
-        "cli.entry_point()\n"
-    )
     with (
         http.server.ThreadingHTTPServer(("localhost", 0), Missing) as server,
         futures.ThreadPoolExecutor() as pool,
@@ -391,12 +381,7 @@ def test_a_signal_ends_a_process_that_a_silent_store_holds_up(answers):
         if answers:
             pool.submit(server.serve_forever)
         address = f"http://localhost:{server.server_port}"
-        ended = subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "STORAGE_EMULATOR_HOST": address},
-            capture_output=True,
-            text=True,
-        )
+        ended = held_up("block", STORAGE_EMULATOR_HOST=address)
         if answers:
             server.shutdown()
     assert ended.returncode == (0 if answers else 143), ended.stderr

@@ -64,7 +64,7 @@ def test_directories_that_cannot_be_read(finished):
     (finished / "cut").mkdir()
     (finished / "cut/manifest.json").write_text("{")
     for name, kind, message in (
-        ("none", "documents", "no such directory; make it with `bert-keras corpus`"),
+        ("none", "examples", "no such directory; make it with `bert-keras examples`"),
         ("shard", "documents", "a file; give the directory that `bert-keras corpus` m"),
         ("new", "documents", "not a finished output of `bert-keras corpus`: run"),
         ("cut", "documents", r"manifest\.json: expected JSON: "),
