@@ -20,7 +20,6 @@ from bert_keras.pipelines import documents, records
 from tests import make
 from tests.pipelines import example_messages
 
-PAGE = "<page><title>A</title><ns>0</ns><id>{}</id>{}</page>"
 DUMP = (resources.files("bert_keras") / "demo_articles.xml").read_bytes()
 
 
@@ -42,38 +41,20 @@ def fails(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("content", "options", "message"),
+    ("options", "message"),
     [
-        (b"", "", "nothing to read: give at least one of --wikipedia, --books, --sen"),
-        (b"", "--wikipedia none", "--wikipedia: no file matches 'none'"),
-        (b"Dear reader,\n\n", "--wikipedia file", "file: expected a MediaWiki export"),
-        (b"<!DOCTYPE html><html>", "--wikipedia file", "file: .*this is an HTML page"),
         (
-            bz2.compress(DUMP)[:-5000],
-            "--wikipedia file.bz2",
-            r"file.bz2: the compressed file ends in the middle \(truncated\); copy or",
+            "--wikipedia cut.bz2",
+            r"cut.bz2: the compressed file ends in the middle \(truncated\); copy or",
         ),
-        (b"<mediawiki></mediawiki>", "--wikipedia file", "no document in 0 items read"),
-        (
-            (
-                "<mediawiki>"
-                + PAGE.format(1, f"<revision><text>{'A word. ' * 25}</text></revision>")
-                + PAGE.format(2, "<b>")
-                + "</mediawiki>"
-            ).encode(),
-            "--wikipedia file",
-            r"1 of 2 items \(50.00%\) could not be read.*rejects.jsonl",
-        ),
-        (b"", "--jsonl file --output file/out", "file/out: cannot be made: Not a dir"),
-        (b"", "--jsonl file -- --runner=FnApiRuner", "did you mean 'FnApiRunner'"),
+        ("--jsonl cut.bz2 -- --runner=FnApiRuner", "did you mean 'FnApiRunner'"),
         # As `--books <(command)`, which could be read only once.
-        (b"", "--books pipe", "pipe: expected a file, found a pipe: write the data to"),
+        ("--books pipe", "pipe: expected a file, found a pipe: write the data to a fi"),
     ],
 )
-def test_a_corpus(fails, tmp_path, content, options, message):
+def test_a_corpus(fails, tmp_path, options, message):
     os.mkfifo(tmp_path / "pipe")
-    for name in ("file", "file.bz2"):
-        (tmp_path / name).write_bytes(content)
+    (tmp_path / "cut.bz2").write_bytes(bz2.compress(DUMP)[:-5000])
     fails(message, "corpus", "--output", "out", *options.split())
 
 
@@ -85,47 +66,19 @@ def test_a_file_of_the_system_is_named(fails, tmp_path):
     fails("expected a run directory", "report", tmp_path)
 
 
-def corpus_of(tmp_path, *words):
-    """Counters and documents of a corpus: what is bad is counted, the rest used."""
-    output = tmp_path / "out"
-    command = ["corpus", *words, "--output", output]
-    command += ["--set", "min_document_words=1", "--max_bad_fraction", "0.5"]
-    assert cli.main([str(word) for word in command]) == 0
-    made = manifest.read_manifest(output, kind="documents")
-    return made.counters, {
-        document["id"].split(":")[0]: document["paragraphs"]
-        for shard in made.shards
-        for document in documents.read_shard(output / shard.name)
-    }
-
-
-def test_nul_bytes_surrogates_and_latin_1(tmp_path):
-    lines = [
-        '{"id": "nul", "text": "Nul \\u0000 is here."}',
-        '{"id": "half", "text": "Half a \\ud83d character."}',
-        '{"id": "\\ud83d", "text": "Its id is no text."}',
-        '{"id": "good", "text": "Some words."}',
-        '{"id": "two", "text": "Second in order."}',
-        '{"id": "one", "text": "First in order."}',
-    ]
+def test_an_id_that_is_no_text(tmp_path):
+    lines = ['{"id": "\\ud83d", "text": "Its id is no text."}']
+    lines += ['{"id": "good", "text": "Some words."}']
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
-    (tmp_path / "a.txt").write_bytes("Él llegó à Tours.\n".encode("latin-1"))
-    inputs = ("--jsonl", tmp_path / "a.jsonl", "--books", tmp_path / "a.txt")
-    counters, found = corpus_of(tmp_path, *inputs, "--encoding", "latin-1")
-    assert found == {
-        "good": [["Some words."]],
-        "two": [["Second in order."]],
-        "one": [["First in order."]],
-        "a.txt": [["Él llegó à Tours."]],
-    }
-    assert counters["rejected/not plain text"] == 3
-    assert counters["encoding/iso8859-1"] == 1
-    rejects = (tmp_path / "out/rejects.jsonl").read_text().splitlines()
-    assert [json.loads(line)["reason"] for line in rejects] == [
-        "not plain text: it holds NUL characters",
-        "not plain text: it holds lone surrogates",
-        "not plain text: it holds lone surrogates",
-    ]
+    options = f"--jsonl {tmp_path}/a.jsonl --output {tmp_path}/out"
+    options += " --set min_document_words=1 --max_bad_fraction 0.5"
+    assert cli.main(["corpus", *options.split()]) == 0
+    (shard,) = manifest.read_manifest(tmp_path / "out", kind="documents").shards
+    (document,) = documents.read_shard(tmp_path / "out" / shard.name)
+    assert document["paragraphs"] == [["Some words."]]
+    (reject,) = (tmp_path / "out/rejects.jsonl").read_text().splitlines()
+    reason = "not plain text: it holds lone surrogates"
+    assert json.loads(reject)["reason"] == reason
 
 
 def test_a_full_disk(tmp_path):
@@ -159,17 +112,10 @@ def test_a_full_disk(tmp_path):
         assert (tmp_path / "out" / name).read_bytes() == whole
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda text: text.replace("[SEP]\n", ""), r"\[SEP\]"),
-        (lambda text: text + "ba\n", "'ba'.*(line|twice|duplicate)"),
-        (lambda text: "", "empty"),
-    ],
-)
-def test_a_bad_vocabulary(fails, change, message, tiny_vocab, tmp_path):
-    (tmp_path / "v.txt").write_text(change(tiny_vocab.read_text()))
-    fails(message, *"examples --corpus . --vocab v.txt --output out".split())
+def test_a_bad_vocabulary(fails, tiny_vocab, tmp_path):
+    (tmp_path / "v.txt").write_text(tiny_vocab.read_text() + "ba\n")
+    command = "examples --corpus . --vocab v.txt --output out"
+    fails("'ba'.*(line|twice|duplicate)", *command.split())
     assert not (tmp_path / "out").exists()
 
 
@@ -189,19 +135,19 @@ def with_a_changed_byte(directory):
     shard.write_bytes(data)
 
 
-def rewrite(directory, name, change):
-    """Changes a feature of every example; the manifest is right about the bytes."""
+def with_another_vocabulary(directory):
+    """Changes an id of every example; the manifest is right about the bytes."""
     made = manifest.read_manifest(directory, kind="examples")
-    shards = []
     types = {"masked_lm_weights": np.float32}
+    shards = []
     for shard in made.shards:
         path = directory / shard.name
         examples = [example_messages.decode(r) for r in records.read_records(path)]
-        columns = {}
-        for key in examples[0]:
-            values = [example[key] for example in examples]
-            values = [change(value) for value in values] if key == name else values
-            columns[key] = np.array(values, types.get(key, np.int64))
+        columns = {
+            key: np.array([example[key] for example in examples], types.get(key, int))
+            for key in examples[0]
+        }
+        columns["input_ids"][:, -1] = 49
         shards.append(records.write_shard(path, records.encode_examples(columns)))
     changed = made.model_copy(update={"shards": tuple(shards)})
     manifest.write_manifest(directory, changed)
@@ -210,25 +156,8 @@ def rewrite(directory, name, change):
 @pytest.mark.parametrize(
     ("damage", "options", "message"),
     [
-        (
-            lambda examples: (examples / "manifest.json").unlink(),
-            "",
-            "no manifest.json, so this is not a finished output",
-        ),
         (with_a_changed_byte, "", "examples-00000.*: sha256 .* the file was changed"),
-        (
-            lambda examples: rewrite(examples, "input_ids", lambda x: [*x[:-1], 49]),
-            "",
-            "input_ids beyond the vocabulary of 49",
-        ),
-        (
-            lambda examples: rewrite(
-                examples, "masked_lm_positions", lambda x: 6 * [0]
-            ),
-            "",
-            "hold 6 masked_lm_positions, manifest.json says 5",
-        ),
-        (None, "--vocab other.txt", "not the vocabulary that"),
+        (with_another_vocabulary, "", "input_ids beyond the vocabulary of 49"),
         (
             None,
             "--set global_batch_size=10 --set gradient_accumulation_steps=4",
@@ -236,36 +165,15 @@ def rewrite(directory, name, change):
             "`gradient_accumulation_steps` 4 cannot share equally: make it a multiple "
             "of 4",
         ),
-        (None, "--examples examples a b", "3 directories of examples, but `phases` h"),
-        (
-            None,
-            "--set phases=[{fraction:_0.9},{fraction:_0.2}]",
-            "the fractions of `phases` must add up to 1, got 1.1",
-        ),
-        (None, "--worker_index 1", "--worker_index needs --workers HOST:PORT"),
         (None, "--workers here", "--workers needs --worker_index, 0 to 0"),
-        (None, "--workers a:1,b:2 --worker_index 2", "a worker's index is 0 to 1 with"),
-        (None, "--strategy multi_worker", "multi_worker needs --workers HOST:PORT"),
-        (None, "--output_dir of_another_run", "begun by another run"),
-        (None, "--output_dir of_something_else", "not empty and not made by this"),
     ],
 )
-def test_pretraining(
-    fails, tiny_examples, tiny_vocab, tmp_path, damage, options, message
-):
+def test_pretraining(fails, tiny_examples, tmp_path, damage, options, message):
     copied = shutil.copytree(tiny_examples, tmp_path / "examples")
     if damage:
         damage(copied)
-    (tmp_path / "other.txt").write_text(tiny_vocab.read_text() + "zebra\n")
-    for name in ("of_another_run/inputs.json", "of_something_else/thesis.tex"):
-        (tmp_path / name).parent.mkdir()
-        (tmp_path / name).write_text('{"seed": 1}')
-    command = "pretrain --config bert_tiny --examples examples --output_dir out"
-    fails(
-        message,
-        *command.split(),
-        *(word.replace("_0", " 0") for word in options.split()),
-    )
+    command = "pretrain --config bert_tiny --examples examples --output_dir out "
+    fails(message, *(command + options).split())
 
 
 def test_another_number_of_steps_is_another_run(fails, pretrained_run, tiny_examples):
@@ -284,36 +192,11 @@ def test_another_number_of_steps_is_another_run(fails, pretrained_run, tiny_exam
 # === Labelled text ===
 
 
-@pytest.fixture(scope="module")
-def model_dir(tiny_vocab, tmp_path_factory):
+def test_a_label_that_the_model_does_not_have(fails, tiny_vocab, tmp_path):
     vocabulary = tokenization.Vocabulary.load(tiny_vocab)
-    directory = tmp_path_factory.mktemp("runs") / "tuned"
     task = {"kind": "classification", "labels": ("a", "b")}
     settings = finetuning.FinetuningConfig()
-    return make.make_run(directory, vocabulary, settings=settings, **task)
-
-
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ("sentence\tlabel\nba\ta\n", "no column 'text'.*sentence"),
-        ("text\tlabel\nba\ta\nbe\n", r"line 3: .*2 columns.*1"),
-        ("text\tlabel\nba\tc\n", r"line 2: .*'c'.*a, b"),
-        ("", "expected a first line with names of columns"),
-    ],
-)
-def test_a_bad_file(fails, rows, message, model_dir, tmp_path):
-    (tmp_path / "x.tsv").write_text(rows)
-    fails(message, "evaluate", "--model", model_dir, "--input", "x.tsv")
-
-
-def test_an_existing_output_is_kept(fails, model_dir, tmp_path):
-    (tmp_path / "x.tsv").write_text("text\nba\n")
-    command = ["predict", "--model", model_dir, "--input", "x.tsv"]
-    fails("x.tsv: exists already", *command, "--output", "x.tsv")
-    assert (tmp_path / "x.tsv").read_text() == "text\nba\n"
-
-
-def test_a_model_of_the_wrong_kind(fails, model_dir):
-    message = r"has no head for masked words \(it is a model for "
-    fails(message, "fill-mask", "--model", model_dir, "a [MASK]")
+    make.make_run(tmp_path / "tuned", vocabulary, settings=settings, **task)
+    (tmp_path / "x.tsv").write_text("text\tlabel\nba\tc\n")
+    command = "evaluate --model tuned --input x.tsv"
+    fails(r"line 2: .*'c'.*a, b", *command.split())

@@ -7,13 +7,16 @@ data verbs never load TensorFlow.
 import argparse
 import logging
 import os
+import signal
 import sys
+import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from bert_keras import __version__
-from bert_keras.commands import data, lab, machines, models, parser, signals, training
-from bert_keras.core import messages, requirements
+from bert_keras.commands import data, lab, machines, models, parser, training
+from bert_keras.core import messages, requirements, stores
 from bert_keras.core.errors import InputError, NotRun, Stopped, Unavailable
 
 
@@ -50,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NotRun as reason:
         messages.print_final_error(f"{name}: {reason}", level=logging.INFO)
     except Stopped as reason:
-        # Training says at which step; `signals` does not know the verb.
+        # Training says at which step.
         way_out = "; run the same command again to resume" if resumes else ""
         text = str(reason) or f"stopped by SIGTERM{way_out}"
         messages.print_final_error(f"{name}: {text}", level=logging.WARNING)
@@ -122,8 +125,51 @@ def _prepare(args: argparse.Namespace) -> None:
         os.environ.setdefault("GCS_RETRY_CONFIG_MAX_RETRIES", "17")
 
 
+_GRACE_SECONDS = 20.0
+"""Time between a signal and the end of a process that a silent store holds up, without
+`_ANSWER_SECONDS`: clouds give 30 in all."""
+_ANSWER_SECONDS = 5.0
+"""Time in which a store that is there answers."""
+
+
+def _end_at_signals() -> None:
+    """Makes SIGTERM and Ctrl-C end this process even if a store does not answer.
+
+    Python's handlers wait for the call that the main thread is in, such as TensorFlow's
+    read of a batch, which may take minutes. So a thread receives the signal, asks the
+    stores, and ends the process, whose state may be in the middle of a step.
+    """
+
+    def stop(*_: object) -> NoReturn:
+        # Unless a verb answers SIGTERM itself; `main` words the message.
+        raise Stopped("")
+
+    signal.signal(signal.SIGTERM, stop)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    # A signal to a forked process is none to this one.
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+    threading.Thread(target=_watch, args=(reading,), daemon=True).start()
+
+
+def _watch(pipe: int) -> None:
+    number = 0
+    while number not in (signal.SIGTERM, signal.SIGINT):
+        number = os.read(pipe, 1)[0]
+    time.sleep(_GRACE_SECONDS)
+    while stores.all_answer(seconds=_ANSWER_SECONDS):
+        time.sleep(1)
+    messages.print_final_error(
+        f"bert-keras: stopped by {signal.Signals(number).name} while a store does not "
+        "answer, and not saved",
+        level=logging.WARNING,
+    )
+    os._exit(128 + number)
+
+
 def entry_point() -> NoReturn:
-    signals.end_this_process()
+    _end_at_signals()
     try:
         code = main()
         sys.stdout.flush()

@@ -59,6 +59,7 @@ def test_sizes_of_small_models(name, size):
             "optimizer.decay_steps=990001",
             "must fit into .* 990001 of 1000000: lower one",
         ),
+        ("phases=[{fraction: 0.9}, {fraction: 0.2}]", "must add up to 1, got 1.1"),
         ("model.hidden_size=10", r"multiple of `num_attention_heads`, got 10 and 12"),
         ("seed.a=1", r"`seed`: .*valid integer"),
         ("seed", r"--set takes key=value, got 'seed'"),
