@@ -151,6 +151,7 @@ def claim_output_directory(
         # A run that was killed just before its end has left files.
         _delete_leftovers(directory)
     if files.exists(marker):
+        # The directory is of a run like this one, or it is refused.
         begun = compared(files.read_json(marker))
         if difference := _difference(begun, requested):
             key, was, is_now = difference

@@ -71,10 +71,12 @@ class Owner:
             raise self._refusal(self._successor)
 
     def acquire(self) -> None:
+        """Takes the output, or raises an `InputError` that names its owner."""
         is_locked = self._lock()
         owner = self._read()
         if owner and not self._is_gone(owner, is_locked=is_locked):
             raise self._refusal(owner)
+        # On a store, the first heartbeat of `check` takes it.
         if not files.is_remote(self._path):
             self._write()
             if not is_locked:
