@@ -35,12 +35,7 @@ from tests import conftest
 RECORD = Path(__file__).parent / "golden" / "paper_bits.json"
 RECIPES = ("bert_base", "bert_base_lamb", "ablation_ltr_no_nsp")
 """The kinds of step that recipes of the paper take; the rest differ from `bert_base` in
-size alone."""
-OTHER_SIZES = (
-    *("bert_large", "bert_medium", "bert_small", "bert_mini", "bert_tiny"),
-    *("bert_l3_h768_a12", "bert_l6_h768_a12", "bert_l6_h768_a3", "bert_l12_h1024_a16"),
-)
-SIZES = "num_hidden_layers hidden_size num_attention_heads intermediate_size".split()
+size alone, see `tests.test_recipes`."""
 SMALLER = (
     *("model.num_hidden_layers=1", "model.hidden_size=48"),
     *("model.intermediate_size=64", "global_batch_size=4"),
@@ -176,19 +171,6 @@ def test_bits_are_those_recorded(trained, name):
             "rounding; `PYTHONPATH=. python tests/test_paper_bits.py` records them"
         )
     assert trained(name)["bits"] == {here: recorded[here]}
-
-
-@pytest.mark.parametrize("name", OTHER_SIZES)
-def test_the_rest_differs_in_size_alone(name):
-    """So what holds for `bert_base` holds for it."""
-    base, other = (
-        loading.load(pretraining.PretrainingConfig, which)
-        for which in ("bert_base", name)
-    )
-    sizes = {key: getattr(base.model, key) for key in SIZES}
-    assert other.model_copy(update={"model": other.model.model_copy(update=sizes)}) == (
-        base
-    )
 
 
 @pytest.mark.parametrize(

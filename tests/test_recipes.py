@@ -128,6 +128,14 @@ SIZES = {
 """Layers, hidden size, heads, width of the feed-forward network: 4 times the hidden
 size (footnote 3)."""
 
+SMALL_SIZES = {
+    "bert_medium": (8, 512, 8, 2048),
+    "bert_small": (4, 512, 8, 2048),
+    "bert_mini": (4, 256, 4, 1024),
+    "bert_tiny": (2, 128, 2, 512),
+}
+"""Turc et al. (2019)."""
+
 MASKING = {
     "masking_80_10_10": (0.8, 0.1),
     "masking_100_0_0": (1.0, 0.0),
@@ -168,22 +176,28 @@ def test_features():
     assert (sweep.grid, sweep.num_restarts) == ({"feature_layers": rows}, 5)
 
 
-@pytest.mark.parametrize(("name", "size"), SIZES.items())
+@pytest.mark.parametrize(("name", "size"), (SIZES | SMALL_SIZES).items())
 def test_pre_training(name, size):
-    found = loading.load(pretraining.PretrainingConfig, name)
-    model, optimizer = found.model, found.optimizer
     keys = "num_hidden_layers hidden_size num_attention_heads intermediate_size".split()
-    assert tuple(getattr(model, key) for key in keys) == size
-    assert (found.global_batch_size, found.num_train_steps) == (256, 1_000_000)
-    assert [phase.fraction for phase in found.phases] == [0.9, 0.1]
-    assert optimizer == pretraining.OptimizerConfig(
-        adamw_mode="google", learning_rate=1e-4, warmup_steps=10_000
+    is_left_to_right = name == "ablation_ltr_no_nsp"
+    assert loading.load(
+        pretraining.PretrainingConfig, name
+    ) == pretraining.PretrainingConfig(
+        model=architecture.ModelConfig(
+            **dict(zip(keys, size, strict=True)),
+            hidden_dropout_prob=0.1,
+            attention_probs_dropout_prob=0.1,
+            initializer_range=0.02,
+            attention="left_to_right" if is_left_to_right else "bidirectional",
+        ),
+        optimizer=pretraining.OptimizerConfig(
+            adamw_mode="google", learning_rate=1e-4, warmup_steps=10_000
+        ),
+        next_sentence=not name.startswith("ablation"),
+        global_batch_size=256,
+        num_train_steps=1_000_000,
+        phases=[{"fraction": 0.9}, {"fraction": 0.1}],
     )
-    assert model.hidden_dropout_prob == model.attention_probs_dropout_prob == 0.1
-    assert model.initializer_range == 0.02
-    assert found.next_sentence == (not name.startswith("ablation"))
-    is_left_to_right = model.attention == "left_to_right"
-    assert is_left_to_right == (name == "ablation_ltr_no_nsp")
 
 
 @pytest.mark.parametrize(("name", "usual"), FAST.items())

@@ -36,14 +36,6 @@ def test_saved_configuration_is_read_back_unchanged(tmp_path):
     assert read == written
 
 
-@pytest.mark.parametrize(("name", "size"), [("tiny", (2, 128)), ("mini", (4, 256))])
-def test_sizes_of_small_models(name, size):
-    model = load(source=f"bert_{name}").model
-    assert (model.num_hidden_layers, model.hidden_size) == size
-    assert model.num_attention_heads == model.hidden_size // 64
-    assert model.intermediate_size == 4 * model.hidden_size
-
-
 @pytest.mark.parametrize(
     ("override", "message"),
     [
