@@ -180,9 +180,7 @@ def test_features():
 def test_pre_training(name, size):
     keys = "num_hidden_layers hidden_size num_attention_heads intermediate_size".split()
     is_left_to_right = name == "ablation_ltr_no_nsp"
-    assert loading.load(
-        pretraining.PretrainingConfig, name
-    ) == pretraining.PretrainingConfig(
+    expected = pretraining.PretrainingConfig(
         model=architecture.ModelConfig(
             **dict(zip(keys, size, strict=True)),
             hidden_dropout_prob=0.1,
@@ -198,6 +196,7 @@ def test_pre_training(name, size):
         num_train_steps=1_000_000,
         phases=[{"fraction": 0.9}, {"fraction": 0.1}],
     )
+    assert loading.load(pretraining.PretrainingConfig, name) == expected
 
 
 @pytest.mark.parametrize(("name", "usual"), FAST.items())
