@@ -156,8 +156,6 @@ def test_kinds_do_not_import_each_other():
 
 BRANCHES = {
     "checkpoints.conversion": 3,
-    "checkpoints.formats.google_tf1": 1,
-    "checkpoints.formats.keras_hub_tasks": 1,
     "checkpoints.formats.sentence_transformers": 1,
     "checkpoints.native": 2,
     "checkpoints.run_directory": 1,
@@ -270,7 +268,7 @@ def test_one_module_names_the_files_of_a_run():
         if found := texts & RUN_FILES:
             naming[module_name(path)] = found
     # A preset of KerasHub has a `task.json` of its own.
-    assert naming.pop("bert_keras.checkpoints.formats.keras_hub_tasks") == {"task.json"}
+    assert naming.pop("bert_keras.checkpoints.formats.keras_hub") == {"task.json"}
     assert naming == {"bert_keras.checkpoints.run_directory": RUN_FILES}
 
 

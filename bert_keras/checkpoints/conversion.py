@@ -1,16 +1,18 @@
 """Conversion between checkpoint formats, verified by reading the result back."""
 
+import collections
 import dataclasses
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import keras
 import numpy as np
 
-from bert_keras.checkpoints import native, pruning, starting_point, weights
+from bert_keras.checkpoints import native, starting_point, weights
 from bert_keras.checkpoints.formats import (
     companions,
     google_tf1,
@@ -21,7 +23,8 @@ from bert_keras.checkpoints.formats import (
 )
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
-from bert_keras.core.settings import choices, tasks
+from bert_keras.core.settings import choices
+from bert_keras.data import vocabulary_pruning
 from bert_keras.kinds import registry
 
 logger = logging.getLogger(__name__)
@@ -40,7 +43,14 @@ reasons why weights have no place in the format, by our names."""
 TOLERANCE = 1e-6
 """Largest difference allowed between the outputs of source and result."""
 
-_BATCH_SIZE, _LENGTH = 2, 16
+
+class Sizes(NamedTuple):
+    """Sizes of a vocabulary and of the weights in float32, after and before pruning."""
+
+    num_kept: int
+    num_pieces: int
+    num_bytes: int
+    num_bytes_before: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,7 +70,7 @@ class Conversion:
     """Weights of the result that the source lacks, by our names."""
     difference: float
     """Largest difference between the outputs of both on a fixed batch."""
-    pruned: pruning.Sizes | None = None
+    pruned: Sizes | None = None
     """`None`: all pieces were kept."""
 
 
@@ -70,38 +80,34 @@ def recognize(path: str | Path) -> str:
     names = [name for name, form in FORMATS.items() if form.recognizes(path)]
     if len(names) == 1:
         return names[0]
-    if names:
-        raise InputError(
-            f"{path}: contains checkpoints in {len(names)} formats, "
-            f"{' and '.join(names)}: move the one you want into its own directory"
-        )
-    raise InputError(f"{path}: {_problem(path)}")
-
-
-def _problem(path: Path) -> str:
-    if name := hub_name(path):
-        return (
-            "does not exist; if it is a model of the Hugging Face hub, download it "
-            f"first: hf download {name} --local-dir {path.name}"
-        )
-    if path.is_file():
-        parent = path.parent
-        if any(form.recognizes(parent) for form in FORMATS.values()):
-            return f"a file of a checkpoint; give its directory, {parent}"
-    elif not path.exists():
-        return "does not exist"
-    elif isinstance(path, Path) and path.is_dir():
-        for pattern, (kind, caller) in _EXPORTED.items():
-            if any(path.glob(pattern)):
-                return (
-                    f"an export for serving ({kind}), which {caller} runs; give the "
-                    "run directory that `export` made it from"
-                )
-    return (
+    problem = (
         "no known checkpoint format; expected a run directory, bert_model.ckpt.index "
         "with bert_config.json (Google, Model Garden), config.json with "
         "model.safetensors (Hugging Face) or with model.weights.h5 (KerasHub)"
     )
+    if names:
+        problem = (
+            f"contains checkpoints in {len(names)} formats, {' and '.join(names)}: "
+            "move the one you want into its own directory"
+        )
+    elif name := hub_name(path):
+        problem = (
+            "does not exist; if it is a model of the Hugging Face hub, download it "
+            f"first: hf download {name} --local-dir {path.name}"
+        )
+    elif not path.exists():
+        problem = "does not exist"
+    elif path.is_file():
+        if any(form.recognizes(path.parent) for form in FORMATS.values()):
+            problem = f"a file of a checkpoint; give its directory, {path.parent}"
+    elif isinstance(path, Path):
+        for pattern, (kind, caller) in reversed(_EXPORTED.items()):
+            if any(path.glob(pattern)):
+                problem = (
+                    f"an export for serving ({kind}), which {caller} runs; give the "
+                    "run directory that `export` made it from"
+                )
+    raise InputError(f"{path}: {problem}")
 
 
 def hub_name(path: Path) -> str | None:
@@ -177,8 +183,7 @@ def convert(
     target = _expressible(source, to, approximate_gelu=approximate_gelu)
     has_same_outputs, kept_ids, pruned = target is source, None, None
     if keep_tokens is not None:
-        target, kept_ids = pruning.prune(target, keep_tokens, path=input_path)
-        pruned = pruning.sizes(source, target)
+        target, kept_ids, pruned = prune(target, keep_tokens, path=input_path)
     with files.new_directory(output_dir) as temporary:
         # 2. Write, and read back.
         left_out = FORMATS[to].write(target, temporary)
@@ -200,7 +205,13 @@ def convert(
             )
         num_parameters = sum(array.size for array in result.arrays.values())
         if card is not None:
-            card += "" if pruned is None else _card_section(pruned, num_parameters)
+            if pruned is not None:
+                card += (
+                    f"\n## Vocabulary\n\nOf the {pruned.num_pieces:,} pieces named "
+                    f"above, {pruned.num_kept:,} were kept after the training, with "
+                    f"{num_parameters:,} parameters. Answers to texts of these pieces "
+                    "are the same; words of other texts are split further.\n"
+                )
             (temporary / "README.md").write_text(card, encoding="utf-8")
     return Conversion(
         source=source_format,
@@ -243,33 +254,25 @@ def list_losses(
         )
 
 
-def _card_section(pruned: pruning.Sizes, num_parameters: int) -> str:
-    return (
-        "\n## Vocabulary\n\n"
-        f"Of the {pruned.num_pieces:,} pieces named above, {pruned.num_kept:,} were "
-        f"kept after the training, with {num_parameters:,} parameters. Answers to "
-        "texts of these pieces are the same; words of other texts are split further.\n"
-    )
-
-
 def _expressible(
     source: weights.Checkpoint, to: str, *, approximate_gelu: bool
 ) -> weights.Checkpoint:
-    bert_config, activations = source.bert_config, FORMATS[to].ACTIVATIONS
-    if to != "native" and bert_config.attention != "bidirectional":
+    bert_config, task = source.bert_config, source.task
+    activations, is_foreign = FORMATS[to].ACTIVATIONS, to != "native"
+    if is_foreign and bert_config.attention != "bidirectional":
         raise InputError(
             f"the model attends {bert_config.attention}, which {to} cannot say"
         )
-    if to != "native" and source.task.bilstm_units:
+    if is_foreign and task.bilstm_units:
         raise InputError(
-            f"the head has a BiLSTM of {source.task.bilstm_units} units, which {to} "
-            "has no place for: convert the model that it was tuned from, or one that "
-            "was tuned without `bilstm_units`"
+            f"the head has a BiLSTM of {task.bilstm_units} units, which {to} has no "
+            "place for: convert the model that it was tuned from, or one that was "
+            "tuned without `bilstm_units`"
         )
-    if to != "native" and source.task.feature_layers:
+    if is_foreign and task.feature_layers:
         raise InputError(
-            f"the head reads `feature_layers` {source.task.feature_layers}, which {to} "
-            "has no place for: convert the model that it was tuned from"
+            f"the head reads `feature_layers` {task.feature_layers}, which {to} has no "
+            "place for: convert the model that it was tuned from"
         )
     if bert_config.hidden_act in activations:
         return source
@@ -287,9 +290,45 @@ def _expressible(
     return dataclasses.replace(source, bert_config=changed)
 
 
+def prune(
+    checkpoint: weights.Checkpoint, texts: Iterable[str], *, path: str | Path
+) -> tuple[weights.Checkpoint, np.ndarray, Sizes]:
+    """Leaves out the pieces that texts do not need. Returns the smaller checkpoint, the
+    old ids `(num_kept,)` of its pieces, and its sizes."""
+    if checkpoint.vocabulary is None:
+        raise InputError(
+            f"{path}: has no vocabulary, so nothing says which rows the texts need: "
+            "put its vocab.txt next to it"
+        )
+    companions.check_casing_is_known(checkpoint, path=path)
+    kept = np.array(
+        vocabulary_pruning.kept_ids(
+            checkpoint.vocabulary, texts, do_lower_case=bool(checkpoint.do_lower_case)
+        ),
+        np.int64,
+    )
+    if not len(kept):
+        raise InputError("--keep_tokens: the files hold no words: nothing to keep")
+    tokens = checkpoint.vocabulary.tokens
+    arrays, size = checkpoint.arrays, {"vocab_size": len(kept)}
+    # All weights with a row for each piece of the vocabulary.
+    by_piece = ("encoder/embeddings/word_embeddings", "masked_lm_head/output_bias")
+    smaller = {name: arrays[name][kept] for name in by_piece if name in arrays}
+    pruned = dataclasses.replace(
+        checkpoint,
+        bert_config=checkpoint.bert_config.model_copy(update=size),
+        vocabulary=type(checkpoint.vocabulary)(tuple(tokens[i] for i in kept)),
+        arrays=collections.ChainMap(smaller, arrays),
+    )
+    num_bytes = [sum(a.nbytes for a in x.values()) for x in (pruned.arrays, arrays)]
+    return pruned, kept, Sizes(len(kept), len(tokens), *num_bytes)
+
+
 def _check_weights(
     source: weights.Checkpoint, result: weights.Checkpoint, left_out: dict[str, str]
 ) -> tuple[str, ...]:
+    """Compares the weights of what was written with the source's; returns the names of
+    those that the source lacks."""
     for name, array in source.arrays.items():
         if name in left_out:
             continue
@@ -308,44 +347,39 @@ def _largest_difference(
 ) -> float:
     """Returns the largest difference of any output, both as networks of one task.
     `kept_ids`: ids in the source of the result's pieces; `None`: the same ids."""
-    batch = _fixed_batch(result)
-    ours = _outputs(result, result.task, batch)
-    if kept_ids is not None:
-        ids = kept_ids[batch["input_ids"]].astype("int32")
-        batch = {**batch, "input_ids": ids}
-    theirs = _outputs(source, result.task, batch)
-    if kept_ids is not None and _WORD_LOGITS in theirs:
-        theirs[_WORD_LOGITS] = theirs[_WORD_LOGITS][..., kept_ids]
-    return float(np.max([np.abs(ours[name] - theirs[name]).max() for name in theirs]))
-
-
-_WORD_LOGITS = "masked_lm_logits"
-
-
-def _outputs(
-    checkpoint: weights.Checkpoint, task: tasks.Task, batch: dict[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    network = registry.build_network(checkpoint.bert_config, task, seed=native.SEED)
-    weights.assign(network, checkpoint.arrays)
-    return {
-        name: keras.ops.convert_to_numpy(value)
-        for name, value in network(batch, training=False).items()
-    }
-
-
-def _fixed_batch(checkpoint: weights.Checkpoint) -> dict[str, np.ndarray]:
-    bert_config = checkpoint.bert_config
-    length = min(_LENGTH, bert_config.max_position_embeddings)
+    # 1. A fixed batch of two inputs: random ids, padding in one, two segments.
+    bert_config = result.bert_config
+    length = min(16, bert_config.max_position_embeddings)
     ids = np.random.default_rng(0).integers(
-        bert_config.vocab_size, size=(_BATCH_SIZE, length), dtype="int32"
+        bert_config.vocab_size, size=(2, length), dtype="int32"
     )
     mask, segments = np.ones_like(ids), np.zeros_like(ids)
     mask[1, length - length // 4 :] = 0
     segments[:, length // 2 :] = min(1, bert_config.type_vocab_size - 1)
     batch = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
-    if checkpoint.task.kind == "choice":
-        return {name: array[:, None] for name, array in batch.items()}
-    return batch | {"masked_lm_positions": ids[:, :2] % length}
+    if result.task.kind == "choice":
+        batch = {name: array[:, None] for name, array in batch.items()}
+    else:
+        batch["masked_lm_positions"] = ids[:, :2] % length
+
+    # 2. The outputs of both.
+    def outputs(checkpoint: weights.Checkpoint) -> dict[str, np.ndarray]:
+        network = registry.build_network(
+            checkpoint.bert_config, result.task, seed=native.SEED
+        )
+        weights.assign(network, checkpoint.arrays)
+        return {
+            name: keras.ops.convert_to_numpy(value)
+            for name, value in network(batch, training=False).items()
+        }
+
+    ours = outputs(result)
+    if kept_ids is not None:
+        batch["input_ids"] = kept_ids[batch["input_ids"]].astype("int32")
+    theirs = outputs(source)
+    if kept_ids is not None and "masked_lm_logits" in theirs:
+        theirs["masked_lm_logits"] = theirs["masked_lm_logits"][..., kept_ids]
+    return float(np.max([np.abs(ours[name] - theirs[name]).max() for name in theirs]))
 
 
 def describe(conversion: Conversion, *, to: str) -> Iterator[str]:

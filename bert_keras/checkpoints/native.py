@@ -2,17 +2,9 @@
 
 import logging
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
-from bert_keras.checkpoints import (
-    run_directory,
-    run_weights,
-    training_state,
-    weights,
-)
+from bert_keras.checkpoints import run_directory, run_weights, training_state, weights
 from bert_keras.checkpoints.formats import companions
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, loading, pretraining, tasks
@@ -38,7 +30,7 @@ def read(path: Path) -> weights.Checkpoint:
     """Opens a finished run, or reads a `checkpoints/step-....safetensors` of a
     pre-training. Weights that a conversion initialized are left out, and weights for
     next sentences if none were predicted."""
-    if training_state.is_state(path):
+    if is_state := training_state.is_state(path):
         directory = path.absolute().parent.parent
         if not (directory / run_directory.TASK_NAME).is_file():
             name = run_directory.CHECKPOINTS_NAME
@@ -51,8 +43,15 @@ def read(path: Path) -> weights.Checkpoint:
     untrained = made_new(run.directory)
     if not _next_sentence_was_trained(run, path):
         untrained += ("encoder/pooler/", "next_sentence_head/")
-    if training_state.is_state(path):
-        arrays = _read_state(path, without=untrained)
+    if is_state:
+        file, _ = training_state.open_state(path)
+        pattern = re.compile(r"(?:non_)?(?:trainable|weights)/bert_pretrainer/(.+)")
+        matches = [match for match in map(pattern.fullmatch, file.layouts) if match]
+        arrays = weights.with_parts_apart(
+            (match[1], file.read(match[0]))
+            for match in matches
+            if not match[1].startswith(untrained)
+        )
     else:
         parts = registry.find(run.task.kind).parts
         arrays = run_weights.open_weights(run, parts=parts, without=untrained)
@@ -76,17 +75,6 @@ def tuning_settings_of_run(
     return run_directory.read_settings(directory, finetuning.FinetuningConfig)
 
 
-def _read_state(path: Path, *, without: tuple[str, ...]) -> Mapping[str, np.ndarray]:
-    file, _ = training_state.open_state(path)
-    name_in_file = re.compile(r"(?:non_)?(?:trainable|weights)/bert_pretrainer/(.+)")
-    matches = [match for match in map(name_in_file.fullmatch, file.layouts) if match]
-    return weights.with_parts_apart(
-        (match[1], file.read(match[0]))
-        for match in matches
-        if not match[1].startswith(without)
-    )
-
-
 def made_new(directory: Path) -> tuple[str, ...]:
     """Returns the weights that the conversion of a run initialized."""
     return tuple((run_directory.read_results(directory) or {}).get("made_new", ()))
@@ -103,11 +91,8 @@ def _next_sentence_was_trained(run: run_directory.Run, path: Path) -> bool:
     evaluation = (run_directory.read_results(run.directory) or {}).get("eval")
     if evaluation:
         return "next_sentence_loss" in evaluation
-    states = (
-        [path]
-        if training_state.is_state(path)
-        else run_weights.checkpoints_of(run).paths()
-    )
+    is_state = training_state.is_state(path)
+    states = [path] if is_state else run_weights.checkpoints_of(run).paths()
     frozen = "non_trainable/bert_pretrainer/next_sentence_head/"
     names = training_state.open_state(states[-1])[0].layouts if states else ()
     return not any(name.startswith(frozen) for name in names)
@@ -173,13 +158,12 @@ def carry_over(source: Path, task: tasks.Task, directory: Path) -> None:
     if settings is not None:
         loading.save(settings, directory / run_directory.CONFIG_NAME)
     threshold = run_directory.threshold_of(run_directory.read_results(source) or {})
-    if threshold is None:
-        return
-    chosen = {"eval": {"best_f1_thresh": threshold}}
-    if isinstance(threshold, dict):
-        chosen = {run_directory.THRESHOLDS: threshold}
-    results = run_directory.read_results(directory) or {}
-    run_directory.write_results(directory, {**results, **chosen})
+    if threshold is not None:
+        chosen = {"eval": {"best_f1_thresh": threshold}}
+        if isinstance(threshold, dict):
+            chosen = {run_directory.THRESHOLDS: threshold}
+        results = run_directory.read_results(directory) or {}
+        run_directory.write_results(directory, {**results, **chosen})
 
 
 def tuning_settings(

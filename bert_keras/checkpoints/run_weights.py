@@ -68,7 +68,7 @@ def open_weights(
         raise InputError(
             f"{path}: not the weights of this model: no {', '.join(missing[:3])}"
         )
-    return weights.Arrays(
+    return weights.open_arrays(
         source,
         [weights.Row(name, name) for name in names if not name.startswith(without)],
         run.bert_config,
@@ -81,8 +81,7 @@ def load_weights(
     run: run_directory.Run, network: keras.Model, *, parts: tuple[str, ...]
 ) -> None:
     """Assigns the weights of a finished run; `parts` are those of its kind."""
-    arrays = open_weights(run, parts=parts)
-    weights.assign(network, arrays)
+    weights.assign(network, open_weights(run, parts=parts))
     path = run.directory / run_directory.WEIGHTS_NAME
     weights.check_finite(
         ((w.path, keras.ops.convert_to_numpy(w)) for w in network.weights), path=path

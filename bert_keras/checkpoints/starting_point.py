@@ -4,7 +4,7 @@ import collections
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -31,28 +31,7 @@ ARCHITECTURE = (
 )
 """Keys of a model's configuration that its weights determine; `attention` is none."""
 
-_WORD_EMBEDDINGS = "encoder/embeddings/word_embeddings"
 _OUTPUT_BIAS = "masked_lm_head/output_bias"
-
-
-class _Part(Mapping[str, np.ndarray]):
-    def __init__(self, arrays: Mapping[str, np.ndarray], names: Collection[str]):
-        self._arrays = arrays
-        self._names = dict.fromkeys(names)
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._names:
-            raise KeyError(name)
-        return self._arrays[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 class Init(NamedTuple):
@@ -83,7 +62,7 @@ def _check_has_vocabulary(checkpoint: weights.Checkpoint, path: str | Path) -> N
 def encoder_arrays(checkpoint: weights.Checkpoint) -> Mapping[str, np.ndarray]:
     """Returns the weights of the encoder, including the pooler's if present."""
     names = [name for name in checkpoint.arrays if name.startswith("encoder/")]
-    return _Part(checkpoint.arrays, names)
+    return weights.part(checkpoint.arrays, names)
 
 
 def tuning_arrays(
@@ -184,30 +163,24 @@ def pretraining_start(
             f"text: make them {'with' if do_lower_case else 'without'} --cased"
         )
     names = [name for name in checkpoint.arrays if not name.startswith("head/")]
-    arrays = _Part(checkpoint.arrays, names)
+    arrays = weights.part(checkpoint.arrays, names)
     means = vocabulary_extension.sources(
         checkpoint.vocabulary, vocabulary, do_lower_case=do_lower_case, path=path
     )
     num_rows = max(checkpoint.bert_config.vocab_size, len(vocabulary))
-    start = Start(
+    extended = {}
+    if means:
+        extended = {
+            name: vocabulary_extension.extend_rows(
+                arrays[name], means, num_rows=num_rows
+            )
+            for name in ("encoder/embeddings/word_embeddings", _OUTPUT_BIAS)
+            if name in arrays
+        }
+        logger.info("%s: %d new entries of the vocabulary", path, len(means))
+    return Start(
         path=path,
-        arrays=_extended(arrays, means, num_rows) if means else arrays,
+        arrays=collections.ChainMap(extended, arrays),
         vocab_size=num_rows,
         sha256=digest(checkpoint, arrays),
     )
-    if means:
-        logger.info("%s: %d new entries of the vocabulary", path, len(means))
-    return start
-
-
-def _extended(
-    arrays: Mapping[str, np.ndarray],
-    means: Mapping[int, tuple[int, ...]],
-    num_rows: int,
-) -> Mapping[str, np.ndarray]:
-    changed = {
-        name: vocabulary_extension.extend_rows(arrays[name], means, num_rows=num_rows)
-        for name in (_WORD_EMBEDDINGS, _OUTPUT_BIAS)
-        if name in arrays
-    }
-    return collections.ChainMap(changed, arrays)

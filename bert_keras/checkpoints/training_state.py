@@ -28,10 +28,6 @@ logger = logging.getLogger(__name__)
 
 SCORES_NAME = "scores.json"
 
-# Keras numbers unnamed seed generators throughout the life of a process.
-_COUNTED_NAME = re.compile(r"(^|/)seed_generator(_\d+)?/")
-
-
 AssignableVariable = Any
 """A variable of an engine, such as Keras's: with `shape`, `dtype` and `assign`."""
 
@@ -43,6 +39,8 @@ def named_variables(model: Any, optimizer: Any) -> dict[str, Any]:
     layers are made nor on other objects of the process. The model, its layers, its seed
     generators and the optimizer must have explicit names, or a `ValueError` is raised.
     """
+    # Keras numbers unnamed seed generators throughout the life of a process.
+    counted = re.compile(r"(^|/)seed_generator(_\d+)?/")
     named = {}
     for prefix, variables in (
         ("non_trainable", model.non_trainable_variables),
@@ -51,7 +49,7 @@ def named_variables(model: Any, optimizer: Any) -> dict[str, Any]:
     ):
         for variable in variables:
             name = f"{prefix}/{variable.path}"
-            if name in named or _COUNTED_NAME.search(variable.path):
+            if name in named or counted.search(variable.path):
                 raise ValueError(
                     "a variable needs a path of its own that is the same in every "
                     f"process, got {variable.path!r}: name its layer or seed generator"
@@ -72,7 +70,6 @@ class Facts:
     """Whether the checkpoint was saved because the run stopped, and not on schedule."""
 
 
-_FACTS = pydantic.TypeAdapter(Facts)
 _NO_FACTS = Facts(step=0)
 
 _NAME = re.compile(r"step-(\d{10})\.safetensors")
@@ -120,7 +117,7 @@ def open_state(path: str | Path) -> tuple[safetensors_files.SafetensorsFile, Fac
     """Opens a checkpoint; its name must agree with the number of steps in it."""
     file = safetensors_files.SafetensorsFile(path, needs_hashes=True)
     try:
-        facts = _FACTS.validate_strings(file.metadata)
+        facts = pydantic.TypeAdapter(Facts).validate_strings(file.metadata)
     except pydantic.ValidationError:
         raise safetensors_files.DamagedFile(
             f"{path}: expected the state of a training, found other tensors"
@@ -140,19 +137,7 @@ def restore_state(
     """Sets the variables to a file's values and returns its facts. No variable changes
     before the whole file was read and verified."""
     file, facts = open_state(path)
-    expected = _layouts(variables)
-    if file.layouts != expected:
-        raise InputError(f"{path}: {_differences(file.layouts, expected)}")
-    arrays = {name: file.read(name) for name in variables}
-    for name, variable in variables.items():
-        variable.assign(arrays[name])
-    return facts
-
-
-def _differences(
-    layouts: Mapping[str, safetensors_files.Layout],
-    expected: Mapping[str, safetensors_files.Layout],
-) -> str:
+    layouts, expected = file.layouts, _layouts(variables)
     names = sorted(layouts.keys() | expected.keys())
     names = [name for name in names if layouts.get(name) != expected.get(name)]
     described = []
@@ -163,32 +148,16 @@ def _differences(
         else:
             there, here = (side.shape if side else "nothing" for side in (there, here))
         described.append(f"{name}: {there} in the file, {here} here")
-    return (
-        f"a checkpoint of another model, {len(names)} variables differ: "
-        + "; ".join(described)
-        + "; give the configuration that it was made with, or another directory"
-    )
-
-
-def steps_to_keep(
-    facts: Mapping[int, Facts],
-    *,
-    keep: int,
-    keep_best: int,
-    always: Collection[int] = (),
-) -> set[int]:
-    """Returns the steps of the checkpoints that stay, equal for an interrupted and
-    resumed run and for an uninterrupted one.
-
-    Args:
-        keep: number of the newest that stay, at least 1. Interim ones do not count and
-            do not stay, unless one is the newest of all.
-        keep_best: number of the lowest scores that stay as well.
-        always: steps whose checkpoints stay in any case.
-    """
-    due = sorted(step for step, fact in facts.items() if not fact.is_interim)
-    stay = {max(facts), *due[-keep:], *_best_first(facts)[:keep_best]}
-    return stay | (facts.keys() & set(always))
+    if described:
+        raise InputError(
+            f"{path}: a checkpoint of another model, {len(names)} variables differ: "
+            + "; ".join(described)
+            + "; give the configuration that it was made with, or another directory"
+        )
+    arrays = {name: file.read(name) for name in variables}
+    for name, variable in variables.items():
+        variable.assign(arrays[name])
+    return facts
 
 
 def _best_first(facts: Mapping[int, Facts]) -> list[int]:
@@ -205,14 +174,13 @@ def _best_first(facts: Mapping[int, Facts]) -> list[int]:
     return [step for _, step in sorted(scored)]
 
 
-_SCORES = pydantic.TypeAdapter(dict[int, float | None])
-
-
 class CheckpointDirectory:
-    """The numbered checkpoints of a run; the newest and the best few are kept.
+    """The numbered checkpoints of a run; the newest and the best few are kept, the same
+    ones in an interrupted and resumed run as in an uninterrupted one.
 
     Args:
-        keep: number of the newest to keep, at least 1.
+        keep: number of the newest to keep, at least 1. Interim ones do not count and do
+            not stay, unless one is the newest of all.
         keep_best: number of the lowest scores to keep as well.
         always: steps whose checkpoints are kept in any case.
         is_chief: whether this is the one process that writes and deletes.
@@ -246,7 +214,7 @@ class CheckpointDirectory:
         self._always = always
         self._is_chief = is_chief
         self._facts: dict[int, Facts] = {}
-        self._step = 0
+        self.step = 0
         self._unreadable: list[int] = []
         self._scores_since = 0
         if is_chief:
@@ -264,17 +232,13 @@ class CheckpointDirectory:
 
     def scores(self) -> dict[int, float]:
         """Returns the scores of the checkpoints up to the one restored, by step."""
-        facts = self._facts_up_to(self._step)
+        facts = self._facts_up_to(self.step)
         return {step: facts[step].score for step in _best_first(facts)}
 
     def forget_scores(self) -> None:
         """Excludes the scores so far from later comparisons. Later checkpoints store
         the boundary, the last step saved or restored, so it survives this process."""
-        self._scores_since = self._step
-
-    @property
-    def step(self) -> int:
-        return self._step
+        self._scores_since = self.step
 
     def has_score(self, step: int) -> bool:
         """Whether the state after `step` steps, saved or restored, was evaluated."""
@@ -283,13 +247,20 @@ class CheckpointDirectory:
 
     def record_score(self, step: int, score: float) -> None:
         """Notes the evaluation loss of the last saved state, if `step` is its step."""
-        if step != self._step:
+        if step != self.step:
             return
+
+        def write_scores() -> None:
+            steps = self._steps()
+            scores = {str(k): v for k, v in self._read_scores().items() if k in steps}
+            files.write_json(self._directory / SCORES_NAME, scores)
+            self._delete_old(step)
+
         # Another dict, because the writer may be reading this one.
         value = None if math.isnan(score) else score
         self._scores = self._read_scores() | {step: value}
         if self._is_chief:
-            self._write_soon(lambda: self._write_scores(step))
+            self._write_soon(write_scores)
 
     def check(self) -> None:
         while self._unwritten and self._unwritten[0].done():
@@ -330,7 +301,7 @@ class CheckpointDirectory:
         """
         # One copy of the state in memory is enough.
         self.wait()
-        self._step = step
+        self.step = step
         if not self._is_chief:
             return self._path(step)
         facts = Facts(
@@ -369,17 +340,12 @@ class CheckpointDirectory:
             self._owner.check()
         self._delete_old(step)
 
-    def _write_scores(self, step: int) -> None:
-        steps = self._steps()
-        scores = {str(k): v for k, v in self._read_scores().items() if k in steps}
-        files.write_json(self._directory / SCORES_NAME, scores)
-        self._delete_old(step)
-
     def _read_scores(self) -> dict[int, float | None]:
         if self._scores is None:
             path = self._directory / SCORES_NAME
             try:
-                self._scores = _SCORES.validate_json(files.read_bytes(path))
+                scores = pydantic.TypeAdapter(dict[int, float | None])
+                self._scores = scores.validate_json(files.read_bytes(path))
             except FileNotFoundError:
                 self._scores = {}
             except ValueError:
@@ -401,7 +367,7 @@ class CheckpointDirectory:
                 unreadable.append(step)
                 continue
             logger.info("resuming after step %d from %s", step, self._path(step))
-            self._step, self._scores_since = step, facts.scores_since
+            self.step, self._scores_since = step, facts.scores_since
             self._facts[step] = facts
             self._unreadable = unreadable
             # Later ones belong to checkpoints that are damaged.
@@ -467,8 +433,8 @@ class CheckpointDirectory:
 
     def _delete_old(self, step: int) -> None:
         facts = self._facts_up_to(step)
-        remaining = steps_to_keep(
-            facts, keep=self._keep, keep_best=self._keep_best, always=self._always
-        )
-        for old in facts.keys() - remaining:
+        due = sorted(step for step, fact in facts.items() if not fact.is_interim)
+        best = _best_first(facts)[: self._keep_best]
+        stay = {max(facts), *due[-self._keep :], *best, *self._always}
+        for old in facts.keys() - stay:
             self._path(old).unlink()

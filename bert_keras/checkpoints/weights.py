@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import keras
 import numpy as np
@@ -39,6 +39,10 @@ class Row(NamedTuple):
     layout: Layout = "as_is"
 
 
+VARIABLES = {name: f"/{name}" for name in ("kernel", "bias", "gamma", "beta")}
+"""Suffixes of a layer's weights in formats that name weights as Keras does."""
+
+
 def rows(
     names: Mapping[str, str],
     variables: Mapping[str, str],
@@ -58,26 +62,23 @@ def rows(
         if ours.endswith(("_embeddings", "output_bias")):
             table.append(Row(ours, theirs))
             continue
+        # Layouts of the first and the second weight of a layer.
+        layouts: tuple[Layout, Layout] = ("as_is", "as_is")
         is_norm = ours.endswith("layer_norm")
-        for name in ("gamma", "beta") if is_norm else ("kernel", "bias"):
-            layout = _layout(f"{ours}/{name}", kernels)
+        if kernels == "transposed" and not is_norm:
+            layouts = ("transposed", "as_is")
+        elif kernels == "heads" and ours.endswith(APART):
+            layouts = ("heads_out", "heads_out")
+        elif kernels == "heads" and ours.endswith("self_attention/output_dense"):
+            layouts = ("heads_in", "as_is")
+        names_of_two = ("gamma", "beta") if is_norm else ("kernel", "bias")
+        for name, layout in zip(names_of_two, layouts, strict=True):
             table.append(Row(f"{ours}/{name}", theirs + variables[name], layout))
     return [
         Row(row.ours.format(i=index), row.theirs.format(i=index), row.layout)
         for row in table
         for index in (range(num_hidden_layers) if "{i}" in row.ours else (0,))
     ]
-
-
-def _layout(name: str, kernels: str) -> Layout:
-    if kernels == "heads":
-        layer, _, variable = name.rpartition("/")
-        if layer.endswith(APART):
-            return "heads_out"
-        is_joining = layer.endswith("self_attention/output_dense")
-        return "heads_in" if is_joining and variable == "kernel" else "as_is"
-    is_transposed = kernels == "transposed" and name.endswith("/kernel")
-    return "transposed" if is_transposed else "as_is"
 
 
 class Source(Protocol):
@@ -134,50 +135,57 @@ def check_num_layers(
 
 
 class Arrays(Mapping[str, np.ndarray]):
-    """Tensors of a source under our names, read and converted one by one. Rows without
-    a tensor are skipped."""
+    """Arrays by our names, read one by one; `places` are what `read` takes for each."""
 
-    def __init__(
-        self,
-        source: Source,
-        rows: Iterable[Row],
-        bert_config: architecture.BertConfig,
-        task: tasks.Task,
-        *,
-        path: str | Path,
-    ):
-        self._source = source
-        self._shapes = weight_shapes.all_shapes(bert_config, task)
-        self._rows: dict[str, Row] = {}
-        their_shapes = source.shapes()
-        for row in rows:
-            if row.theirs not in their_shapes:
-                continue
-            shape = tuple(their_shapes[row.theirs])
-            expected = their_shape(row, self._shapes[row.ours], bert_config)
-            if shape != expected:
-                raise InputError(
-                    f"{path}: tensor {row.theirs!r} has the shape {shape}, but by the "
-                    f"configuration next to it, it has {expected}: they do not belong "
-                    "together"
-                )
-            self._rows[row.ours] = row
+    def __init__(self, read: Callable[[Any], np.ndarray], places: Mapping[str, Any]):
+        self._read, self._places = read, places
 
     def __getitem__(self, name: str) -> np.ndarray:
-        row = self._rows[name]
-        array = np.asarray(self._source.read(row.theirs))
-        array = array.T if row.layout == "transposed" else array
-        return array.reshape(self._shapes[name]).astype(np.float32, copy=False)
+        return self._read(self._places[name])
 
     def __contains__(self, name: object) -> bool:
-        # Mapping's own would read the tensor.
-        return name in self._rows
+        # Mapping's own would read the array.
+        return name in self._places
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
+        return iter(self._places)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._places)
+
+
+def part(arrays: Mapping[str, np.ndarray], names: Iterable[str]) -> Arrays:
+    return Arrays(arrays.__getitem__, {name: name for name in names})
+
+
+def open_arrays(
+    source: Source,
+    rows: Iterable[Row],
+    bert_config: architecture.BertConfig,
+    task: tasks.Task,
+    *,
+    path: str | Path,
+) -> Arrays:
+    """Opens the tensors of a source under our names, to be read and converted one by
+    one. Rows without a tensor are skipped."""
+    shapes, their_shapes = weight_shapes.all_shapes(bert_config, task), source.shapes()
+    there = {row.ours: row for row in rows if row.theirs in their_shapes}
+    for name, row in there.items():
+        shape = tuple(their_shapes[row.theirs])
+        expected = their_shape(row, shapes[name], bert_config)
+        if shape != expected:
+            raise InputError(
+                f"{path}: tensor {row.theirs!r} has the shape {shape}, but by the "
+                f"configuration next to it, it has {expected}: they do not belong "
+                "together"
+            )
+
+    def read(row: Row) -> np.ndarray:
+        array = np.asarray(source.read(row.theirs))
+        array = array.T if row.layout == "transposed" else array
+        return array.reshape(shapes[row.ours]).astype(np.float32, copy=False)
+
+    return Arrays(read, there)
 
 
 def open_checkpoint(
@@ -203,7 +211,7 @@ def open_checkpoint(
     return Checkpoint(
         bert_config=bert_config,
         task=task,
-        arrays=Arrays(source, rows, bert_config, task, path=path),
+        arrays=open_arrays(source, rows, bert_config, task, path=path),
         vocabulary=vocabulary,
         do_lower_case=do_lower_case,
         max_seq_length=max_seq_length,

@@ -1,6 +1,7 @@
 """Asks an exported model what the original is asked in Python, and compares."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,6 @@ TEXTS = (
     "日本語とひらがな, 한국어, русский, العربية 🙂 \u200b\ufffd\x00\ttab",
     "long " * 600,
 )
-
-# In half precision numbers depend on what else is in a batch.
-_TOLERANCES = {"float32": 1e-5, "bfloat16": 2.0**-4, "float16": 2.0**-7}
 
 
 def check_saved_model(model: served.ServedModel, directory: Path) -> None:
@@ -86,8 +84,14 @@ def _answers_in_python(model: served.ServedModel, questions: Mapping[str, Any]) 
     if len(questions) == 1:
         [examples] = questions.values()
     if trained.settings is None:
-        # A pre-trained model guesses words.
-        return _guesses(fill_mask.FillMask(trained.path), examples, top_k=model.top_k)
+        # A pre-trained model guesses words; none where Python refuses a text that an
+        # export answers: without a mask, or with more tokens than an input has.
+        fill, guesses = fill_mask.FillMask(trained.path), []
+        for text in examples:
+            guesses.append([])
+            with contextlib.suppress(InputError):
+                guesses[-1] = fill(text, top_k=model.top_k)
+        return guesses
 
     def network(features, training):
         numbers = model.compute(features)
@@ -106,18 +110,6 @@ def _answers_in_python(model: served.ServedModel, questions: Mapping[str, Any]) 
     return original.answer(kind.from_python(examples, trained.task))
 
 
-def _guesses(
-    fill: fill_mask.FillMask, texts: Sequence[str], *, top_k: int
-) -> Iterator[list[list[fill_mask.Guess]]]:
-    """Yields guesses for each text, none where Python refuses a text that an export
-    answers: without a mask, or with more tokens than an input has."""
-    for text in texts:
-        try:
-            yield fill(text, top_k=top_k)
-        except InputError:
-            yield []
-
-
 def _check_close(
     outputs: Mapping[str, Any], expected: Mapping[str, Any], *, dtype: str
 ) -> None:
@@ -128,8 +120,10 @@ def _check_close(
         if values.dtype == object:
             continue
         actual = actual[tuple(map(slice, values.shape))]
-        # A score has no scale but its own size.
-        tolerance, difference = _TOLERANCES[dtype], np.inf
+        # In half precision numbers depend on what else is in a batch. A score has no
+        # scale but its own size.
+        tolerances = {"float32": 1e-5, "bfloat16": 2.0**-4, "float16": 2.0**-7}
+        tolerance, difference = tolerances[dtype], np.inf
         if values.dtype.type is np.bytes_:
             difference = float(actual != values)
         elif actual.shape == values.shape:

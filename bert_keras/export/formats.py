@@ -22,9 +22,6 @@ from bert_keras.kinds import served
 Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 """From ids to numbers, both by name."""
 
-# Published in 2022, so that runtimes of the last years take it too.
-_ONNX_OPSET = 17
-
 
 def write_saved_model(model: served.ServedModel, directory: Path) -> None:
     signatures = {
@@ -95,7 +92,8 @@ def write_onnx(model: served.ServedModel, path: Path) -> None:
     proto, _ = tf2onnx.convert.from_function(
         tf.function(compute, autograph=False),
         input_signature=[*model.id_specs, *specs],
-        opset=_ONNX_OPSET,
+        # Published in 2022, so that runtimes of the last years take it too.
+        opset=17,
     )
     used = {name for node in proto.graph.node for name in node.input}
     inputs = {value.name: value for value in proto.graph.input}

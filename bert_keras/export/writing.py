@@ -236,20 +236,13 @@ def _write_and_check(model: served.ServedModel, directory: Path, to: str) -> Non
     on_cpu = tf.device("CPU:0")
     if to == "saved_model":
         formats.write_saved_model(model, directory)
-        if model.labels is not None:
-            _write_labels(model.labels, directory / "assets.extra")
+        _write_labels(model, directory / "assets.extra")
         with on_cpu:
             checking.check_saved_model(model, directory)
         return
     form = formats.ID_FORMATS[to]
     form.write(model, directory / form.file_name)
-    _describe_inputs(model, directory)
-    with on_cpu:
-        checking.check_numbers(model, form.load(directory / form.file_name))
-
-
-def _describe_inputs(model: served.ServedModel, directory: Path) -> None:
-    """Writes what a caller of the file needs to make its ids and read its numbers."""
+    # What a caller of the file needs to make its ids and read its numbers.
     model.vocabulary.save(directory / "vocab.txt")
     tokenizer_config = {
         "do_lower_case": model.tokenizer.do_lower_case,
@@ -264,11 +257,13 @@ def _describe_inputs(model: served.ServedModel, directory: Path) -> None:
     files.write_json(directory / "tokenizer_config.json", tokenizer_config)
     if model.decisions:
         files.write_json(directory / "decisions.json", model.decisions)
+    _write_labels(model, directory)
+    with on_cpu:
+        checking.check_numbers(model, form.load(directory / form.file_name))
+
+
+def _write_labels(model: served.ServedModel, directory: Path) -> None:
     if model.labels is not None:
-        _write_labels(model.labels, directory)
-
-
-def _write_labels(labels: Sequence[str], directory: Path) -> None:
-    directory.mkdir(exist_ok=True)
-    lines = "".join(f"{label}\n" for label in labels)
-    (directory / LABELS_NAME).write_text(lines, encoding="utf-8")
+        directory.mkdir(exist_ok=True)
+        lines = "".join(f"{label}\n" for label in model.labels)
+        (directory / LABELS_NAME).write_text(lines, encoding="utf-8")

@@ -48,8 +48,16 @@ class FillMask:
 
     def __call__(self, text: str, *, top_k: int = 5) -> list[list[Guess]]:
         """Returns the `top_k` most probable tokens of each `[MASK]`, best first."""
-        input_ids = self._encode(text)
-        positions = np.flatnonzero(input_ids == self._vocabulary.mask_id)
+        if features.MASK_TOKEN not in text:
+            raise InputError(f"expected a text with {features.MASK_TOKEN}: {text!r}")
+        vocabulary = self._vocabulary
+        pieces = tokenized.encode_with_masks(text, self._tokenizer)
+        input_ids = np.array([vocabulary.cls_id, *pieces, vocabulary.sep_id], "int32")
+        if len(input_ids) > self._longest:
+            raise InputError(
+                f"a text of {len(input_ids)} tokens, the model takes {self._longest}"
+            )
+        positions = np.flatnonzero(input_ids == vocabulary.mask_id)
         logits = self._network(
             {
                 "input_ids": input_ids[None],
@@ -60,27 +68,13 @@ class FillMask:
         )["masked_lm_logits"]
         probabilities = keras.ops.convert_to_numpy(keras.ops.softmax(logits))[0]
         # An embedding may have more rows than the vocabulary has entries.
-        tokens = self._vocabulary.tokens
+        tokens = vocabulary.tokens
         probabilities = probabilities[:, : len(tokens)]
         best = np.argsort(-probabilities, axis=1, kind="stable")[:, :top_k]
         return [
             [Guess(tokens[index], float(row[index])) for index in indices]
             for row, indices in zip(probabilities, best, strict=True)
         ]
-
-    def _encode(self, text: str) -> np.ndarray:
-        if features.MASK_TOKEN not in text:
-            raise InputError(f"expected a text with {features.MASK_TOKEN}: {text!r}")
-        ids = [
-            self._vocabulary.cls_id,
-            *tokenized.encode_with_masks(text, self._tokenizer),
-            self._vocabulary.sep_id,
-        ]
-        if len(ids) > self._longest:
-            raise InputError(
-                f"a text of {len(ids)} tokens, the model takes {self._longest}"
-            )
-        return np.array(ids, "int32")
 
 
 def describe(text: str, masks: Sequence[Sequence[Guess]]) -> Iterator[str]:

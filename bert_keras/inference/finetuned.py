@@ -83,8 +83,7 @@ class FinetunedModel:
             directory, kinds=registry.LABELLED, verb="finetune"
         )
         settings = loading.load(
-            finetuning.FinetuningConfig,
-            run.directory / run_directory.CONFIG_NAME,
+            finetuning.FinetuningConfig, run.directory / run_directory.CONFIG_NAME
         )
         network = registry.build_network(
             run.bert_config,
@@ -245,25 +244,21 @@ def submit_glue(
                 f"{model_dir}: a run on {model.settings.task}, expected one on a task "
                 "of GLUE"
             )
-        for name, split, path in _test_files(model.task.name, data):
-            file_name = glue.TASKS[name].submissions[split].file_name
-            if file_name in tables:
-                raise InputError(f"{model_dir}: a second run on {name}: give one")
-            answers = model.answer(model.read(path, has_labels=False, task=name))
-            tables[file_name] = glue.submission_tsv(name, answers.logits)
+        for name, task in glue.TASKS.items():
+            if (task.same_model_as or name) != model.task.name:
+                continue
+            paths = glue.find_files(data, name, task.submissions)
+            for split, path in paths.items():
+                file_name = task.submissions[split].file_name
+                if file_name in tables:
+                    raise InputError(f"{model_dir}: a second run on {name}: give one")
+                answers = model.answer(model.read(path, has_labels=False, task=name))
+                tables[file_name] = glue.submission_tsv(name, answers.logits)
     if output_path.suffix == ".zip":
         files.write_atomically(output_path, glue.submission_zip(tables))
     else:
         _write_directory(output_path, tables)
     logger.info("%d tables in %s", len(tables), output_path)
-
-
-def _test_files(model_task: str, data: str | Path) -> Iterator[tuple[str, str, Path]]:
-    """Yields task, split and path of each test file that a model answers."""
-    for name, task in glue.TASKS.items():
-        if (task.same_model_as or name) == model_task:
-            paths = glue.find_files(data, name, task.submissions)
-            yield from ((name, split, path) for split, path in paths.items())
 
 
 def _write_directory(path: Path, contents: Mapping[str, str]) -> None:

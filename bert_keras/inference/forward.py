@@ -1,5 +1,6 @@
 """One forward pass of a network over many inputs, in batches, without training."""
 
+import contextlib
 import math
 import shutil
 import tempfile
@@ -55,30 +56,27 @@ class BatchPredictor:
         """Returns the outputs of one or more inputs, `(inputs.num_answers, width)`
         float32, `on_disk` in a file that ends with the process. `title` names a
         progress line; `None`: no line."""
-        if title is None:
-            return self._all_outputs(inputs, on_disk)
-        self.num_done = 0
-        with progress.Progress(
-            title,
-            total=len(inputs.lengths),
-            unit="inputs",
-            read=lambda: self.num_done,
-            only_if_long=True,
-        ):
-            return self._all_outputs(inputs, on_disk)
-
-    def _all_outputs(self, inputs: dataset.Inputs, on_disk: bool) -> np.ndarray:
-        outputs = None
-        for rows, num_rows, length in self._batches(inputs):
-            batch = inputs.batch(shapes.pad_rows(rows, num_rows))
-            batch_outputs = self._run(shapes.padded(batch, length))
-            places = inputs.places(rows)
-            if outputs is None:
-                width = batch_outputs.shape[len(places.index) :]
-                shape = (inputs.num_answers, *width)
-                outputs = _zeros_on_disk(shape) if on_disk else np.zeros(shape, "f4")
-            outputs[places.ids] = batch_outputs[places.index]
-            self.num_done += len(rows)
+        line, outputs = contextlib.nullcontext(), None
+        if title is not None:
+            self.num_done = 0
+            line = progress.Progress(
+                title,
+                total=len(inputs.lengths),
+                unit="inputs",
+                read=lambda: self.num_done,
+                only_if_long=True,
+            )
+        with line:
+            for rows, num_rows, length in self._batches(inputs):
+                batch = inputs.batch(shapes.pad_rows(rows, num_rows))
+                answers = self._run(shapes.padded(batch, length))
+                places = inputs.places(rows)
+                if outputs is None:
+                    shape = inputs.num_answers, *answers.shape[len(places.index) :]
+                    make = _zeros_on_disk if on_disk else np.zeros
+                    outputs = make(shape, np.float32)
+                outputs[places.ids] = answers[places.index]
+                self.num_done += len(rows)
         return outputs
 
     def _batches(self, inputs: dataset.Inputs) -> Iterator[tuple[np.ndarray, int, int]]:
@@ -132,7 +130,7 @@ class BatchPredictor:
         return self._strategy.gather(outputs, axis=0)
 
 
-def _zeros_on_disk(shape: tuple[int, ...]) -> np.ndarray:
+def _zeros_on_disk(shape: tuple[int, ...], dtype: type) -> np.ndarray:
     folder, num_bytes = tempfile.gettempdir(), 4 * math.prod(shape)
     # Writing to a map of a file that does not fit would kill the process.
     if num_bytes > (free := shutil.disk_usage(folder).free):
@@ -141,7 +139,7 @@ def _zeros_on_disk(shape: tuple[int, ...]) -> np.ndarray:
             f"vectors, got {free / 1e9:.1f} GB: name a folder on another disk by TMPDIR"
         )
     with tempfile.TemporaryFile(dir=folder) as file:
-        return np.memmap(file, np.float32, "w+", shape=shape)
+        return np.memmap(file, dtype, "w+", shape=shape)
 
 
 def predictor_for(network: keras.Model, **options: Any) -> BatchPredictor:

@@ -144,29 +144,21 @@ def load(
     may still train, or a directory of Google, Hugging Face, KerasHub or the Model
     Garden.
     """
-    if _is_tuned_run(files.path(path)):
-        tuned = finetuned.FinetunedModel.load(path, precision=precision)
+    local, is_tuned_run = files.path(path), False
+    if conversion.recognize(local) == "native" and not local.is_file():
+        task = run_directory.read_task(local, kinds=tasks.TASK_KINDS, verb="finetune")
+        is_tuned_run = task.kind in registry.LABELLED
+    if is_tuned_run:
+        source = tuned = finetuned.FinetunedModel.load(path, precision=precision)
     else:
-        checkpoint = conversion.read(path)
+        source = conversion.read(path)
         tuned = finetuned.FinetunedModel.from_checkpoint(
-            checkpoint, path, precision=precision
+            source, path, precision=precision
         )
-        if tuned is None:
-            network = finetuned.build_network(checkpoint, path, precision=precision)
-            tokenizer = checkpoint.tokenizer
-            return LoadedModel(
-                network=network, task=checkpoint.task, tokenizer=tokenizer, tuned=None
-            )
+    if tuned is None:
+        network = finetuned.build_network(source, path, precision=precision)
+    else:
+        network = tuned.network
     return LoadedModel(
-        network=tuned.network,
-        task=tuned.task,
-        tokenizer=tuned.tokenizer,
-        tuned=tuned,
+        network=network, task=source.task, tokenizer=source.tokenizer, tuned=tuned
     )
-
-
-def _is_tuned_run(path: Path) -> bool:
-    if conversion.recognize(path) != "native" or path.is_file():
-        return False
-    task = run_directory.read_task(path, kinds=tasks.TASK_KINDS, verb="finetune")
-    return task.kind in registry.LABELLED

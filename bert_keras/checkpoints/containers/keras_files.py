@@ -22,7 +22,27 @@ class WeightsFile:
         self._path = path
         with _errors_of(path), files.local_copy(path) as copy:
             self._file = h5py.File(copy, "r")
-            datasets = _plain_datasets(self._file, path)
+            links = {}
+            # h5py would replace an error that a callback raises.
+            self._file.visititems_links(links.__setitem__)
+            for name, link in links.items():
+                if not isinstance(link, h5py.HardLink):
+                    raise InputError(
+                        f"{path}: {name} is a link to elsewhere, expected the data "
+                        "itself: links are not followed"
+                    )
+            items = {name: self._file[name] for name in links}
+            datasets = {k: v for k, v in items.items() if isinstance(v, h5py.Dataset)}
+            for name, dataset in datasets.items():
+                if dataset.is_virtual or dataset.external or dataset.chunks:
+                    raise InputError(
+                        f"{path}: {name} is compressed, or kept in another file: "
+                        "expected what Keras writes"
+                    )
+            # No memory is allocated for impossible sizes.
+            size, values = os.path.getsize(copy), datasets.values()
+            if sum(math.prod(d.shape) * d.dtype.itemsize for d in values) > size:
+                raise InputError(f"{path}: claims more than its {size} bytes")
             self._shapes = {name: datasets[name].shape for name in datasets}
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -58,42 +78,6 @@ def _errors_of(path: Path) -> Iterator[None]:
         yield
     except InputError:
         raise
-    except _SIGNS_OF_DAMAGE as error:
-        reason = one_line(error)
-        raise InputError(f"{path}: cannot be read as HDF5: {reason}") from None
-
-
-# Errors that h5py raises for those of HDF5; SystemError: a name that is not UTF-8.
-_SIGNS_OF_DAMAGE = (
-    OSError,
-    RuntimeError,
-    KeyError,
-    ValueError,
-    TypeError,
-    SystemError,
-)
-
-
-def _plain_datasets(file: h5py.File, path: Path) -> dict[str, h5py.Dataset]:
-    """Returns the datasets; refuses links to other files, and impossible sizes."""
-    links = {}
-    # h5py would replace an error that a callback raises.
-    file.visititems_links(links.__setitem__)
-    for name, link in links.items():
-        if not isinstance(link, h5py.HardLink):
-            raise InputError(
-                f"{path}: {name} is a link to elsewhere, expected the data "
-                "itself: links are not followed"
-            )
-    items = {name: file[name] for name in links}
-    datasets = {k: v for k, v in items.items() if isinstance(v, h5py.Dataset)}
-    for name, dataset in datasets.items():
-        if dataset.is_virtual or dataset.external or dataset.chunks:
-            raise InputError(
-                f"{path}: {name} is compressed, or kept in another file: "
-                "expected what Keras writes"
-            )
-    size = os.path.getsize(file.filename)
-    if sum(math.prod(d.shape) * d.dtype.itemsize for d in datasets.values()) > size:
-        raise InputError(f"{path}: claims more than its {size} bytes")
-    return datasets
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, SystemError) as e:
+        # What h5py raises for errors of HDF5; SystemError: a name that is not UTF-8.
+        raise InputError(f"{path}: cannot be read as HDF5: {one_line(e)}") from None

@@ -41,9 +41,6 @@ _DTYPES = _FLOATS | {
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
-# The limit of the safetensors package. Ours have less than 1 MB.
-_MAX_HEADER_BYTES = 100_000_000
-
 # Keys of the metadata, and what stands in the place of a hash until it is known.
 _HEADER_HASH, _TENSOR_HASH = "sha256 of header", "sha256 of {}"
 _NO_HASH = "0" * 64
@@ -60,15 +57,14 @@ class Layout(NamedTuple):
     shape: tuple[int, ...]
 
 
-class _Entry(pydantic.BaseModel):
-    dtype: str
-    shape: tuple[pydantic.NonNegativeInt, ...]
-    data_offsets: tuple[pydantic.NonNegativeInt, pydantic.NonNegativeInt]
-
-
 class _Header(pydantic.BaseModel, extra="allow"):
+    class Entry(pydantic.BaseModel):
+        dtype: str
+        shape: tuple[pydantic.NonNegativeInt, ...]
+        data_offsets: tuple[pydantic.NonNegativeInt, pydantic.NonNegativeInt]
+
     metadata: dict[str, str] = pydantic.Field({}, alias="__metadata__")
-    __pydantic_extra__: dict[str, _Entry]
+    __pydantic_extra__: dict[str, Entry]
 
 
 class SafetensorsFile:
@@ -119,15 +115,18 @@ def _read_header(file: BinaryIO) -> tuple[_Header, int]:
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     num_bytes = int.from_bytes(file.read(8), "little")
-    if size < 8 or num_bytes > min(size - 8, _MAX_HEADER_BYTES):
+    # The limit of the safetensors package. Our headers have less than 1 MB.
+    if size < 8 or num_bytes > min(size - 8, 100_000_000):
         raise ValueError(f"claims a header of {num_bytes} bytes in a file of {size}")
     text = file.read(num_bytes)
     header = _Header.model_validate_json(text, strict=True)
+    # The hash was computed while zeros stood in its place.
     expected = header.metadata.get(_HEADER_HASH)
     if expected is not None:
         text = text.replace(expected.encode(), _NO_HASH.encode(), 1)
         if hashlib.sha256(text).hexdigest() != expected:
             raise ValueError("the hash of its header differs")
+    # Tensors follow one another without gaps, and each is as long as its shape says.
     end = 0
     entries = header.__pydantic_extra__.items()
     for name, entry in sorted(entries, key=lambda item: item[1].data_offsets):
@@ -168,21 +167,15 @@ class SafetensorsFiles:
     def __init__(self, directory: Path):
         self.path = directory / NAME
         """The file, or the index of its shards, for errors."""
-        self._files: dict[str, SafetensorsFile] = {}
-        """For each tensor, the file that holds it."""
-        if self.path.is_file():
-            self._open(self.path)
-        else:
+        weight_map = {}
+        if not self.path.is_file():
             self.path = directory / INDEX_NAME
-            self._open_shards(directory)
-
-    def _open_shards(self, directory: Path) -> None:
-        weight_map = files.read_json(self.path).get("weight_map")
-        if not isinstance(weight_map, dict) or not weight_map:
-            raise InputError(
-                f'{self.path}: expected "weight_map", from tensors to the files that '
-                "hold them"
-            )
+            weight_map = files.read_json(self.path).get("weight_map")
+            if not isinstance(weight_map, dict) or not weight_map:
+                raise InputError(
+                    f'{self.path}: expected "weight_map", from tensors to the files '
+                    "that hold them"
+                )
         for name in weight_map.values():
             if not isinstance(name, str) or not name.endswith(".safetensors"):
                 raise InputError(f"{self.path}: {name!r} is no *.safetensors file")
@@ -190,21 +183,23 @@ class SafetensorsFiles:
                 raise InputError(
                     f"{self.path}: names {name!r}: shards lie next to their index"
                 )
-        for name in sorted(set(weight_map.values())):
-            self._open(directory / name)
+        self._files: dict[str, SafetensorsFile] = {}
+        """For each tensor, the file that holds it."""
+        for name in sorted(set(weight_map.values())) or [NAME]:
+            path = directory / name
+            if not path.is_file():
+                raise InputError(
+                    f"{path}: missing; {self.path.name} names it: download it"
+                )
+            file = SafetensorsFile(path)
+            if twice := sorted(file.layouts.keys() & self._files.keys()):
+                raise InputError(f"{path}: {twice[0]!r} is in another shard too")
+            self._files |= dict.fromkeys(file.layouts, file)
         if missing := sorted(weight_map.keys() - self._files.keys()):
             raise InputError(
                 f"{self.path}: names {len(missing)} tensors that no shard holds, such "
                 f"as {missing[0]!r}"
             )
-
-    def _open(self, path: Path) -> None:
-        if not path.is_file():
-            raise InputError(f"{path}: missing; {self.path.name} names it: download it")
-        file = SafetensorsFile(path)
-        if twice := sorted(file.layouts.keys() & self._files.keys()):
-            raise InputError(f"{path}: {twice[0]!r} is in another shard too")
-        self._files |= dict.fromkeys(file.layouts, file)
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         return {name: file.layouts[name].shape for name, file in self._files.items()}
@@ -260,7 +255,14 @@ def write(
             file.seek(0)
             file.write(_header(layouts, metadata | hashes))
     if not files.is_remote(path):
-        _sync_directory(Path(path).parent)
+        # The file's name is on the disk when its directory is. Some network file
+        # systems do not support it.
+        descriptor = os.open(Path(path).parent, os.O_RDONLY)
+        try:
+            with contextlib.suppress(OSError):
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _header(layouts: Mapping[str, Layout], metadata: Mapping[str, str]) -> bytes:
@@ -277,13 +279,3 @@ def _header(layouts: Mapping[str, Layout], metadata: Mapping[str, str]) -> bytes
     # Padded, so that the numbers begin at a multiple of eight and can be mapped.
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        # Some network file systems do not support it.
-        with contextlib.suppress(OSError):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

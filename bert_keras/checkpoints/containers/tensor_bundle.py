@@ -19,7 +19,6 @@ GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """The tensor that holds the graph of objects."""
 
 _INDEX = ".index"
-_STATE_NAME = "checkpoint"
 
 
 class Bundle:
@@ -32,11 +31,33 @@ class Bundle:
                 for name, shape in self._reader.get_variable_to_shape_map().items()
             }
             dtypes = self._reader.get_variable_to_dtype_map()
-        self._check_size(dtypes)
-
-    @property
-    def has_graph(self) -> bool:
-        return GRAPH in self._shapes
+        self.has_graph = GRAPH in self._shapes
+        # The names of data files tell how many there must be.
+        pattern = re.compile(re.escape(prefix.name) + r"\.data-\d{5}-of-(\d{5})")
+        matches = [pattern.fullmatch(path.name) for path in prefix.parent.iterdir()]
+        names = {match[0]: int(match[1]) for match in matches if match}
+        num_files = next(iter(names.values()), 1)
+        for index in range(num_files):
+            name = f"{prefix.name}.data-{index:05d}-of-{num_files:05d}"
+            if name not in names:
+                raise InputError(
+                    f"{prefix.parent / name}: missing; put it next to "
+                    f"{prefix.name}.index"
+                )
+        # Claims of the index are checked before memory is allocated for them.
+        claimed = sum(
+            math.prod(shape) * dtypes[name].size
+            for name, shape in self._shapes.items()
+            # Their values have any number of bytes, which the index does not tell.
+            if dtypes[name] not in (tf.string, tf.variant)
+        )
+        there = sum(files.size(prefix.parent / name) for name in names)
+        if there < claimed:
+            raise InputError(
+                f"{prefix}.data-*: {there} bytes in {len(names)} files, but the "
+                f"tensors of {prefix.name}.index have {claimed}: cut or missing; "
+                "copy them again"
+            )
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Returns the shapes of all tensors but the graph of objects, by name."""
@@ -45,23 +66,6 @@ class Bundle:
     def read(self, name: str) -> np.ndarray:
         with self._errors():
             return self._reader.get_tensor(name)
-
-    def _check_size(self, dtypes: Mapping[str, tf.DType]) -> None:
-        """Checks claims of the index against the data before memory is allocated."""
-        paths = _data_files(self.prefix)
-        claimed = sum(
-            math.prod(shape) * dtypes[name].size
-            for name, shape in self._shapes.items()
-            # Their values have any number of bytes, which the index does not tell.
-            if dtypes[name] not in (tf.string, tf.variant)
-        )
-        there = sum(files.size(path) for path in paths)
-        if there < claimed:
-            raise InputError(
-                f"{self.prefix}.data-*: {there} bytes in {len(paths)} files, but the "
-                f"tensors of {self.prefix.name}.index have {claimed}: cut or missing; "
-                "copy them again"
-            )
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -143,21 +147,6 @@ class ObjectGraph:
         return len(self.children) - 1
 
 
-def _data_files(prefix: Path) -> list[Path]:
-    """Lists the data files, whose names tell how many there must be."""
-    pattern = re.compile(re.escape(prefix.name) + r"\.data-\d{5}-of-(\d{5})")
-    matches = [pattern.fullmatch(path.name) for path in prefix.parent.iterdir()]
-    names = {match[0]: int(match[1]) for match in matches if match}
-    num_files = next(iter(names.values()), 1)
-    for index in range(num_files):
-        name = f"{prefix.name}.data-{index:05d}-of-{num_files:05d}"
-        if name not in names:
-            raise InputError(
-                f"{prefix.parent / name}: missing; put it next to {prefix.name}.index"
-            )
-    return [prefix.parent / name for name in names]
-
-
 def prefixes(directory: Path) -> list[Path]:
     with contextlib.suppress(OSError):
         return sorted(
@@ -181,7 +170,13 @@ def find_prefix(path: Path) -> Path:
         raise InputError(f"{path}: expected a TensorFlow checkpoint, found no *.index")
     if len(candidates) == 1:
         return candidates[0]
-    latest = _latest(path)
+    text = ""
+    with contextlib.suppress(OSError):
+        text = (path / "checkpoint").read_text(encoding="utf-8", errors="replace")
+    match = re.search(r'^model_checkpoint_path: "([^"]+)"', text, re.MULTILINE)
+    # Only the last part of the named path counts: the rest belongs to the machine that
+    # wrote it.
+    latest = path / Path(match[1]).name if match else None
     if latest not in candidates:
         raise InputError(
             f"{path}: several checkpoints: "
@@ -189,17 +184,6 @@ def find_prefix(path: Path) -> Path:
             + f"; give one, such as {candidates[0]}"
         )
     return latest
-
-
-def _latest(directory: Path) -> Path | None:
-    """Returns the prefix that the state file names. Only the last part of the path
-    counts: the rest belongs to the machine that wrote it."""
-    try:
-        text = (directory / _STATE_NAME).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    match = re.search(r'^model_checkpoint_path: "([^"]+)"', text, re.MULTILINE)
-    return directory / Path(match[1]).name if match else None
 
 
 def names_at(path: Path) -> frozenset[str] | None:

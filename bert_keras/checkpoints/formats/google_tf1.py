@@ -7,7 +7,6 @@ scorer of endings of other scripts: it is read as a classification, and with a s
 output as a regression.
 """
 
-from collections.abc import Collection
 from pathlib import Path
 
 from bert_keras.checkpoints import weights
@@ -22,9 +21,7 @@ ACTIVATIONS = companions.ACTIVATIONS
 NAME = "bert_model.ckpt"
 
 _WORD_EMBEDDINGS = "bert/embeddings/word_embeddings"
-_SHARED_LAYERS = "bert/encoder/transformer/group_"
 _OURS, _THEIRS = "encoder/layer_{i}", "bert/encoder/layer_{i}"
-_VARIABLES = {name: f"/{name}" for name in ("kernel", "bias", "gamma", "beta")}
 
 ENCODER = {
     "encoder/embeddings/word_embeddings": _WORD_EMBEDDINGS,
@@ -41,7 +38,13 @@ ENCODER = {
     f"{_OURS}/output_layer_norm": f"{_THEIRS}/output/LayerNorm",
     "encoder/pooler": "bert/pooler/dense",
 }
-_OUTPUTS = {"kernel": "_weights", "bias": "_bias"}
+_KINDS: dict[str, tasks.TaskKind] = {
+    "cls/squad/output_weights": "span",
+    "output_weights": "classification",
+    # The head is useless without the transform.
+    "cls/predictions/transform/dense/kernel": "pretraining",
+}
+"""Kinds of task by a tensor of their head; the first that is there decides."""
 
 
 def _rows(
@@ -51,8 +54,9 @@ def _rows(
     outputs = {ours: name for ours, name in heads.items() if "classifier" in ours}
     others = {ours: name for ours, name in heads.items() if ours not in outputs}
     num_layers = bert_config.num_hidden_layers
-    rows = weights.rows({**ENCODER, **others}, _VARIABLES, num_layers)
-    return rows + weights.rows(outputs, _OUTPUTS, num_layers, kernels="transposed")
+    rows = weights.rows({**ENCODER, **others}, weights.VARIABLES, num_layers)
+    variables = {"kernel": "_weights", "bias": "_bias"}
+    return rows + weights.rows(outputs, variables, num_layers, kernels="transposed")
 
 
 def recognizes(path: Path) -> bool:
@@ -70,7 +74,7 @@ def read(path: Path) -> weights.Checkpoint:
             f"{prefix}.index: expected the names of google-research/bert, such as "
             f"{_WORD_EMBEDDINGS}, found " + ", ".join(sorted(names)[:3])
         )
-    if any(name.startswith(_SHARED_LAYERS) for name in names):
+    if any(name.startswith("bert/encoder/transformer/group_") for name in names):
         raise InputError(
             f"{prefix}.index: the model is an ALBERT, whose layers share their "
             "weights, not a BERT"
@@ -78,9 +82,23 @@ def read(path: Path) -> weights.Checkpoint:
     bert_config = companions.read_config(prefix.parent)
     num_layers = weights.count_layers(names, r"bert/encoder/layer_(\d+)/")
     weights.check_num_layers(num_layers, bert_config, path=prefix)
-    kind = _kind(names)
-    shape = names.get("output_weights", ())
-    num_labels = 2 if kind == "span" else shape[0] if shape else 1
+    sign = next((name for name in _KINDS if name in names), "")
+    kind = _KINDS.get(sign, "encoder")
+    num_labels, *_ = names.get("output_weights") or (1,)
+
+    def why_unused(name: str) -> str:
+        parent, _, last = name.rpartition("/")
+        if last == "global_step":
+            return "step counter"
+        # `.../kernel/adam_m` next to `.../kernel`; powers are of TensorFlow's own Adam.
+        if parent in names or last in ("beta1_power", "beta2_power"):
+            return "optimizer slot"
+        if not name.startswith(("cls/predictions/", "cls/seq_relationship/")):
+            return "not part of BERT"
+        if sign.endswith("output_weights"):
+            return "a pre-training head, which the fine-tuned one replaces"
+        return "a pre-training head without the masked-LM transform"
+
     return weights.open_checkpoint(
         bundle,
         _rows(kind, bert_config),
@@ -88,35 +106,8 @@ def read(path: Path) -> weights.Checkpoint:
         registry.numbered_task(kind, num_labels),
         path=prefix,
         tokenizer=companions.read_tokenizer(prefix.parent),
-        why_unused=lambda name: _why_unused(name, names),
+        why_unused=why_unused,
     )
-
-
-def _kind(names: Collection[str]) -> tasks.TaskKind:
-    if "cls/squad/output_weights" in names:
-        return "span"
-    if "output_weights" in names:
-        return "classification"
-    # The head is useless without the transform.
-    is_pretraining = "cls/predictions/transform/dense/kernel" in names
-    return "pretraining" if is_pretraining else "encoder"
-
-
-def _why_unused(name: str, names: Collection[str]) -> str:
-    parent, _, last = name.rpartition("/")
-    if last == "global_step":
-        return "step counter"
-    # `.../kernel/adam_m` next to `.../kernel`; powers belong to TensorFlow's own Adam.
-    if parent in names or last in ("beta1_power", "beta2_power"):
-        return "optimizer slot"
-    if name.startswith(("cls/predictions/", "cls/seq_relationship/")):
-        is_tuned = _kind(names) not in ("pretraining", "encoder")
-        return (
-            "a pre-training head, which the fine-tuned one replaces"
-            if is_tuned
-            else "a pre-training head without the masked-LM transform"
-        )
-    return "not part of BERT"
 
 
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:

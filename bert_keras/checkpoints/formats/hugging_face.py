@@ -5,7 +5,7 @@ Only their package safetensors is used; nothing that the files name is imported 
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -28,14 +28,9 @@ logger = logging.getLogger(__name__)
 
 ACTIVATIONS = hugging_face_config.ACTIVATIONS
 
+_SAFETENSORS = (safetensors_files.NAME, safetensors_files.INDEX_NAME)
 _PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 
-
-_WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
-_VARIABLES = {
-    **dict.fromkeys(("kernel", "gamma"), ".weight"),
-    **dict.fromkeys(("bias", "beta"), ".bias"),
-}
 _ENCODER = {
     ours: theirs.replace("/", ".").replace("layer_{i}", "layer.{i}")
     + (".weight" if theirs.endswith("_embeddings") else "")
@@ -50,24 +45,13 @@ _NO_PLACE = {
 }
 """Prefixes of weights that a class lacks although its kind of task has them."""
 
-# Names of the same tensor, today's first. A file has one of them, or several if it was
-# made from copies.
-_SPELLINGS = (
-    ("LayerNorm.weight", "LayerNorm.gamma"),
-    ("LayerNorm.bias", "LayerNorm.beta"),
-    ("cls.predictions.bias", "cls.predictions.decoder.bias"),
-)
 _DECODER = "cls.predictions.decoder.weight"
-
-_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
 
 
 def recognizes(path: Path) -> bool:
     """Whether there are Hugging Face weights, of any model, readable or not. The same
     files in a directory of sentence-transformers do not count."""
-    if (path / MODULES_NAME).is_file():
-        return False
-    return has_weights(path)
+    return not (path / MODULES_NAME).is_file() and has_weights(path)
 
 
 MODULES_NAME = "modules.json"
@@ -75,32 +59,42 @@ MODULES_NAME = "modules.json"
 
 
 def has_weights(path: Path) -> bool:
-    names = (safetensors_files.NAME, safetensors_files.INDEX_NAME, *_PICKLES)
     has_config = (path / hugging_face_config.NAME).is_file()
+    names = (*_SAFETENSORS, *_PICKLES)
     return has_config and any((path / name).is_file() for name in names)
 
 
 def read(path: Path) -> weights.Checkpoint:
     """Opens a directory; logs that weights of other precisions become float32."""
+    # 1. The model's class, which must be a BERT as published.
     config_path = path / hugging_face_config.NAME
     values = files.read_json(config_path)
-    hugging_face_config.check_model(values, config_path)
     architecture = hugging_face_config.named_architecture(values, config_path)
-    _check_weights_are_there(path, architecture or "BertModel")
+    if not any((path / name).is_file() for name in _SAFETENSORS):
+        raise _no_safetensors(path, architecture or "BertModel")
     source = safetensors_files.SafetensorsFiles(path)
     shapes = source.shapes()
     if architecture is None:
         architecture = hugging_face_config.architecture_by_tensors(shapes, config_path)
+    # 2. Its sizes and its task.
     bert_config = hugging_face_config.read_bert_config(values, config_path)
     # Before making as many rows as the configuration claims.
     num_layers = weights.count_layers(shapes, r"(?:bert\.)?encoder\.layer\.(\d+)\.")
     weights.check_num_layers(num_layers, bert_config, path=source.path)
     task = hugging_face_config.read_task(values, architecture, shapes, config_path)
-    rows = _rows(task.kind, bert_config)
-    # A head that the class does not have may be anything.
-    has_cls = any(row.theirs.startswith("cls.") for row in rows)
-    names = [name for name in shapes if has_cls or not name.startswith("cls.")]
-    rows, copies = _resolve(rows, names)
+    # 3. The weights, under whatever names the file has for them.
+    rows, copies = _resolve(_rows(task.kind, bert_config), shapes)
+
+    def why_unused(name: str) -> str:
+        if name in copies:
+            is_table = name == _DECODER
+            return f"a copy of {'the word embeddings' if is_table else copies[name]}"
+        if name.endswith(("embeddings.position_ids", "embeddings.token_type_ids")):
+            return "numbers of positions, not a weight"
+        if name.startswith(("cls.", "classifier.", "qa_outputs.")):
+            return f"a {architecture} has no such head"
+        return "not part of BERT"
+
     checkpoint = weights.open_checkpoint(
         source,
         rows,
@@ -108,7 +102,7 @@ def read(path: Path) -> weights.Checkpoint:
         task,
         path=source.path,
         tokenizer=hugging_face_tokenizer.read(path),
-        why_unused=lambda name: _why_unused(name, architecture, copies),
+        why_unused=why_unused,
         max_seq_length=hugging_face_tokenizer.read_longest_input(
             path, bert_config.max_position_embeddings
         ),
@@ -118,18 +112,23 @@ def read(path: Path) -> weights.Checkpoint:
         logger.warning(
             "%s: weights are %s, read as float32", path, " and ".join(sorted(dtypes))
         )
-    _check_copies(copies, source)
+    for name, original in copies.items():
+        arrays = source.read(name), source.read(original)
+        if not np.array_equal(*arrays, equal_nan=True):
+            raise InputError(
+                f"{source.path}: {name!r} and {original!r} differ, but are one weight "
+                "of a BERT: a model that was trained with them apart cannot be "
+                "represented here"
+            )
     return checkpoint
 
 
-def _check_weights_are_there(path: Path, architecture: str) -> None:
-    names = (safetensors_files.NAME, safetensors_files.INDEX_NAME)
-    if any((path / name).is_file() for name in names):
-        return
+def _no_safetensors(path: Path, architecture: str) -> InputError:
     pickles = [name for name in _PICKLES if (path / name).is_file()]
     if not pickles:
-        raise InputError(f"{path}: expected {names[0]} or {names[1]}, found neither")
-    raise InputError(
+        expected = " or ".join(_SAFETENSORS)
+        return InputError(f"{path}: expected {expected}, found neither")
+    return InputError(
         f"{path}: the weights are in {pickles[0]}, a pickle, which can run any code "
         "when it is read; if you trust it, convert it where transformers is installed: "
         f'python -c "from transformers import {architecture} as M; '
@@ -139,62 +138,45 @@ def _check_weights_are_there(path: Path, architecture: str) -> None:
 
 def _rows(kind: tasks.TaskKind, bert_config: BertConfig) -> list[weights.Row]:
     heads = registry.find(kind).names.heads.get("hugging_face", {})
-    num_layers = bert_config.num_hidden_layers
-    return weights.rows(
-        {**_ENCODER, **heads}, _VARIABLES, num_layers, kernels="transposed"
-    )
-
-
-def _spellings(theirs: str) -> list[str]:
-    names = [theirs]
-    for new, old in _SPELLINGS:
-        names += [name.replace(new, old) for name in names if new in name]
-    names += [n.removeprefix("bert.") for n in names if n.startswith("bert.")]
-    return names + [_DECODER] if theirs == _WORD_EMBEDDINGS else names
+    variables = {"kernel": ".weight", "bias": ".bias"}
+    variables |= {"gamma": ".weight", "beta": ".bias"}
+    num_layers, names = bert_config.num_hidden_layers, {**_ENCODER, **heads}
+    return weights.rows(names, variables, num_layers, kernels="transposed")
 
 
 def _resolve(
-    rows: Iterable[weights.Row], theirs: Iterable[str]
+    rows: Collection[weights.Row], theirs: Iterable[str]
 ) -> tuple[list[weights.Row], dict[str, str]]:
     """Replaces names in the table by names in a file; returns the rows with a tensor,
     and the originals by the names of tensors that must be copies."""
-    theirs, resolved, copies = set(theirs), [], {}
+    # A head that the class does not have may be anything.
+    has_cls = any(row.theirs.startswith("cls.") for row in rows)
+    theirs = {name for name in theirs if has_cls or not name.startswith("cls.")}
+    resolved, copies = [], {}
     for row in rows:
-        first, *others = [n for n in _spellings(row.theirs) if n in theirs] or [None]
-        if first is not None:
-            resolved.append(row._replace(theirs=first))
-            copies |= dict.fromkeys(others, first)
+        # All names of the tensor, today's first. A file has one of them, or several if
+        # it was made from copies.
+        names = [row.theirs]
+        for new, old in (
+            ("LayerNorm.weight", "LayerNorm.gamma"),
+            ("LayerNorm.bias", "LayerNorm.beta"),
+            ("cls.predictions.bias", "cls.predictions.decoder.bias"),
+        ):
+            names += [name.replace(new, old) for name in names if new in name]
+        names += [n.removeprefix("bert.") for n in names if n.startswith("bert.")]
+        if row.theirs == "bert.embeddings.word_embeddings.weight":
+            names.append(_DECODER)
+        if present := [name for name in names if name in theirs]:
+            resolved.append(row._replace(theirs=present[0]))
+            copies |= dict.fromkeys(present[1:], present[0])
     return resolved, copies
-
-
-def _check_copies(
-    copies: Mapping[str, str], source: safetensors_files.SafetensorsFiles
-) -> None:
-    for name, original in copies.items():
-        arrays = source.read(name), source.read(original)
-        if not np.array_equal(*arrays, equal_nan=True):
-            raise InputError(
-                f"{source.path}: {name!r} and {original!r} differ, but are one weight "
-                "of a BERT: a model that was trained with them apart cannot be "
-                "represented here"
-            )
-
-
-def _why_unused(name: str, architecture: str, copies: Mapping[str, str]) -> str:
-    if name in copies:
-        is_table = name == _DECODER
-        return f"a copy of {'the word embeddings' if is_table else copies[name]}"
-    if name.endswith(_BUFFERS):
-        return "numbers of positions, not a weight"
-    if name.startswith(("cls.", "classifier.", "qa_outputs.")):
-        return f"a {architecture} has no such head"
-    return "not part of BERT"
 
 
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     """Writes a directory for `from_pretrained`. A `BertModel` always has a pooler,
     because transformers initializes one if it is missing."""
-    architecture = hugging_face_config.choose_architecture(checkpoint)
+    values = hugging_face_config.to_theirs(checkpoint)
+    [architecture] = values["architectures"]
     rows = [
         row
         for row in _rows(checkpoint.task.kind, checkpoint.bert_config)
@@ -225,6 +207,5 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         weights.write_rows(rows, checkpoint.arrays, bert_config),
         has_hashes=False,
     )
-    values = hugging_face_config.to_theirs(checkpoint, architecture)
     files.write_json(directory / hugging_face_config.NAME, values)
     return weights.left_out(checkpoint, rows, f"a {architecture} has no such weight")

@@ -47,15 +47,6 @@ _MODEL_NAMES = {
     "xlm-roberta": "an XLM-RoBERTa",
 }
 
-_SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "intermediate_size",
-    "max_position_embeddings",
-)
-
 _ONLY_VALUES: dict[str, Any] = {
     "position_embedding_type": "absolute",
     "is_decoder": False,
@@ -66,13 +57,10 @@ _ONLY_VALUES: dict[str, Any] = {
 """Config values that our network implements. Any other value would compute something
 else and is refused."""
 
-# Ours is 1e-12. With 1e-8 the outputs of a trained model of 6 layers and 384 units move
-# by 3e-6, with 1e-7 by 2e-5, and with 1e-5 by 2e-3.
-_LARGEST_EPSILON = 1e-8
 
-
-def check_model(values: Mapping[str, Any], path: Path) -> None:
-    """Refuses any model but BERT as published."""
+def named_architecture(values: Mapping[str, Any], path: Path) -> str | None:
+    """Returns the class of a model, `None` if the file does not tell it; refuses any
+    model but BERT as published."""
     model_type = values.get("model_type", "bert")
     if model_type != "bert":
         name = _MODEL_NAMES.get(str(model_type), f"of the type {model_type!r}")
@@ -83,11 +71,7 @@ def check_model(values: Mapping[str, Any], path: Path) -> None:
                 f'{path}: "{key}" is {values[key]!r}, only {expected!r} is '
                 "known here: such a model computes something else"
             )
-
-
-def named_architecture(values: Mapping[str, Any], path: Path) -> str | None:
-    named = values.get("architectures")
-    if not named:
+    if not (named := values.get("architectures")):
         return None
     for known in KINDS:
         if named == [known]:
@@ -116,13 +100,17 @@ def architecture_by_tensors(names: Iterable[str], path: Path) -> str:
 
 def read_bert_config(values: Mapping[str, Any], path: Path) -> BertConfig:
     # They have defaults, but no tensor would reveal a wrong number of heads.
-    if lacking := [key for key in _SIZES if key not in values]:
+    sizes = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+    sizes += ("intermediate_size", "max_position_embeddings")
+    if lacking := [key for key in sizes if key not in values]:
         raise InputError(f"{path}: expected the keys {', '.join(lacking)} too")
-    epsilon = values.get("layer_norm_eps", 1e-12)
-    if not isinstance(epsilon, float | int) or not 0 <= epsilon <= _LARGEST_EPSILON:
+    # Ours is 1e-12. With 1e-8 the outputs of a trained model of 6 layers and 384 units
+    # move by 3e-6, with 1e-7 by 2e-5, and with 1e-5 by 2e-3.
+    epsilon, largest = values.get("layer_norm_eps", 1e-12), 1e-8
+    if not isinstance(epsilon, float | int) or not 0 <= epsilon <= largest:
         raise InputError(
             f'{path}: "layer_norm_eps" is {epsilon!r}, here it is 1e-12, and above '
-            f"{_LARGEST_EPSILON} the outputs would be others"
+            f"{largest} the outputs would be others"
         )
     hidden_act = values.get("hidden_act", "gelu")
     if not isinstance(hidden_act, str) or hidden_act not in _OUR_ACTIVATIONS:
@@ -142,15 +130,14 @@ def read_task(
     shapes: Mapping[str, Sequence[int]],
     path: Path,
 ) -> tasks.Task:
-    kind = KINDS[architecture]
-    labels = None
+    kind, labels = KINDS[architecture], None
+    problem_type = values.get("problem_type")
+    has_several = problem_type == "multi_label_classification"
     if registry.find(kind).has_labels:
         labels = _read_labels(values, shapes, path)
-        has_several = values.get("problem_type") == "multi_label_classification"
         tasks.check_labels(labels, path=path, has_several=has_several)
     if architecture == "BertForSequenceClassification":
-        problem_type = values.get("problem_type")
-        if problem_type == "multi_label_classification":
+        if has_several:
             return tasks.Task(kind="multi_label", labels=labels)
         if problem_type == "regression" and len(labels) > 1:
             raise InputError(
@@ -184,29 +171,22 @@ def _read_labels(
     )
 
 
-def choose_architecture(checkpoint: weights.Checkpoint) -> str:
-    architecture = registry.find(checkpoint.task.kind).names.hugging_face
+def to_theirs(checkpoint: weights.Checkpoint) -> dict[str, Any]:
+    """Returns the configuration of a checkpoint, with the class that has a place for
+    most of its weights."""
+    names = registry.find(checkpoint.task.kind).names
+    architecture = names.hugging_face
     if architecture is None:
         raise InputError(
             f"transformers has no class for {checkpoint.task.kind}: `convert --to "
             "native` or `export` keep this model"
         )
-    if architecture != "BertForPreTraining":
-        return architecture
-    has_masked_lm, has_pooler, has_next_sentence = (
-        f"{name}/kernel" in checkpoint.arrays
-        for name in (
-            "masked_lm_head/transform",
-            "encoder/pooler",
-            "next_sentence_head/classifier",
-        )
-    )
-    if not (has_pooler and has_next_sentence):
-        return "BertForMaskedLM"
-    return "BertForPreTraining" if has_masked_lm else "BertForNextSentencePrediction"
-
-
-def to_theirs(checkpoint: weights.Checkpoint, architecture: str) -> dict[str, Any]:
+    if architecture == "BertForPreTraining":
+        pair_head = {"encoder/pooler/kernel", "next_sentence_head/classifier/kernel"}
+        if not pair_head <= checkpoint.arrays.keys():
+            architecture = "BertForMaskedLM"
+        elif "masked_lm_head/transform/kernel" not in checkpoint.arrays:
+            architecture = "BertForNextSentencePrediction"
     values = checkpoint.bert_config.model_dump(exclude={"attention"})
     values |= {
         "model_type": "bert",
@@ -220,8 +200,8 @@ def to_theirs(checkpoint: weights.Checkpoint, architecture: str) -> dict[str, An
     if labels is not None:
         values["id2label"] = {str(i): label for i, label in enumerate(labels)}
         values["label2id"] = {label: i for i, label in enumerate(labels)}
-    if problem_type := registry.find(checkpoint.task.kind).names.problem_type:
-        values["problem_type"] = problem_type
+    if names.problem_type:
+        values["problem_type"] = names.problem_type
         if labels is None:
             # Else transformers makes two outputs.
             values["id2label"] = {"0": "LABEL_0"}

@@ -28,15 +28,6 @@ logger = logging.getLogger(__name__)
 _VOCABULARY, _TOKENIZER = "vocab.txt", "tokenizer.json"
 _CONFIG = "tokenizer_config.json"
 
-# Tokenizers that split text as BERT's; the last two may be any tokenizer.json.
-_CLASSES = {
-    "BertTokenizer",
-    "DistilBertTokenizer",
-    "ElectraTokenizer",
-    "PreTrainedTokenizer",
-    "TokenizersBackend",
-}
-
 _SPECIAL_TOKENS = {
     "pad_token": features.PAD_TOKEN,
     "unk_token": features.UNK_TOKEN,
@@ -45,9 +36,6 @@ _SPECIAL_TOKENS = {
     "mask_token": features.MASK_TOKEN,
 }
 
-_DROPPED = r"(?![\t\n\r])[\p{Cc}\p{Cf}\uFFFD]"
-"""`tokenization.is_dropped` as a regular expression."""
-
 _REMEDY = (
     "here text would be split in another way than for the model; to read its weights "
     f"alone, remove {_VOCABULARY}, {_TOKENIZER} and {_CONFIG}"
@@ -55,15 +43,15 @@ _REMEDY = (
 
 
 def read(directory: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
-    casings = set()
-    vocabulary = None
-    if (directory / _TOKENIZER).is_file():
-        path = directory / _TOKENIZER
+    casings, vocabulary = set(), None
+    has_vocabulary = (directory / _VOCABULARY).is_file()
+    path = directory / _TOKENIZER
+    if path.is_file():
         values = files.read_json(path)
         casings.add(_check_tokenizer(values, path))
-        if not (directory / _VOCABULARY).is_file():
+        if not has_vocabulary:
             vocabulary = _read_vocabulary(values, path)
-    if (directory / _VOCABULARY).is_file():
+    if has_vocabulary:
         vocabulary = tokenization.Vocabulary.load(directory / _VOCABULARY)
     if (directory / _CONFIG).is_file():
         casings.add(_check_config(directory / _CONFIG))
@@ -89,7 +77,10 @@ def read_longest_input(directory: Path, num_positions: int) -> int | None:
 def _check_config(path: Path) -> bool | None:
     values = files.read_json(path)
     name = values.get("tokenizer_class") or "BertTokenizer"
-    if str(name).removesuffix("Fast") not in _CLASSES:
+    # Tokenizers that split text as BERT's; the last two may be any tokenizer.json.
+    known = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
+    known += ("PreTrainedTokenizer", "TokenizersBackend")
+    if str(name).removesuffix("Fast") not in known:
         raise InputError(f"{path}: expected a BertTokenizer, found {name}: {_REMEDY}")
     for key, expected in _SPECIAL_TOKENS.items():
         token = values.get(key, expected)
@@ -246,7 +237,9 @@ def describe(
 
 
 def _normalizer(do_lower_case: bool) -> dict[str, Any]:
-    dropped = {"type": "Replace", "pattern": {"Regex": _DROPPED}, "content": ""}
+    # `tokenization.is_dropped` as a regular expression.
+    pattern = {"Regex": r"(?![\t\n\r])[\p{Cc}\p{Cf}\uFFFD]"}
+    dropped = {"type": "Replace", "pattern": pattern, "content": ""}
     rest = {
         "type": "BertNormalizer",
         "clean_text": False,

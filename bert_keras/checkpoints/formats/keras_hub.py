@@ -1,15 +1,20 @@
 """Presets of KerasHub's `BertBackbone`: directories with `config.json`,
 `model.weights.h5`, `tokenizer.json` and `assets/tokenizer/vocabulary.txt`.
 
-Read and written with h5py alone: nothing that the files name is imported or called. A
-preset holds the encoder and the head that classifies texts, see `keras_hub_tasks`.
-KerasHub has no next-sentence head, and its masked-LM head computes another function.
+A preset holds the encoder and the head that classifies texts: a `BertTextClassifier`
+around the backbone. `task.json` describes it, `preprocessor.json` how texts become its
+inputs, and `task.weights.h5` has the head. KerasHub has no names of labels:
+`labels.txt`, a line for each, is ours. KerasHub has no next-sentence head, and its
+masked-LM head computes another function.
+
+Read and written with h5py alone: nothing that the files name is imported or called.
 """
 
 import collections
+import dataclasses
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +24,12 @@ import numpy as np
 
 from bert_keras.checkpoints import native, weights
 from bert_keras.checkpoints.containers import keras_files
-from bert_keras.checkpoints.formats import companions, keras_hub_tasks
+from bert_keras.checkpoints.formats import companions
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import architecture, strict, tasks
 from bert_keras.data import tokenization
+from bert_keras.kinds import registry
 from bert_keras.model import layers
 
 logger = logging.getLogger(__name__)
@@ -31,10 +37,10 @@ logger = logging.getLogger(__name__)
 ACTIVATIONS = {"gelu_tanh": "gelu_approximate"}
 """KerasHub has only this one, whose name no file contains."""
 
-_CONFIG, _METADATA, _TOKENIZER = "config.json", "metadata.json", "tokenizer.json"
+_CONFIG, _TOKENIZER, _WEIGHTS = "config.json", "tokenizer.json", "model.weights.h5"
 _VOCABULARY = "assets/tokenizer/vocabulary.txt"
-_WEIGHTS = "model.weights.h5"
-_SHARDED_WEIGHTS = "model.weights.json"
+_TASK, _PREPROCESSOR, _LABELS = "task.json", "preprocessor.json", "labels.txt"
+_HEAD_WEIGHTS = "task.weights.h5"
 
 _OURS, _THEIRS = "encoder/layer_{i}", "layers/transformer_encoder_{i}"
 _ATTENTION = f"{_THEIRS}/_self_attention_layer"
@@ -57,13 +63,13 @@ _NAMES = {
     f"{_OURS}/output_layer_norm": f"{_THEIRS}/_feedforward_layer_norm",
     "encoder/pooler": "layers/dense",
 }
-# Keras names groups after the classes of layers, and numbers their datasets.
-_VARIABLES = {
-    **dict.fromkeys(("kernel", "gamma"), "/vars/0"),
-    **dict.fromkeys(("bias", "beta"), "/vars/1"),
+_HEAD = {
+    "head/classifier/kernel": "layers/dense/vars/0",
+    "head/classifier/bias": "layers/dense/vars/1",
 }
+"""Our names of the head's weights, and theirs."""
 
-# Their keys -> ours, and the defaults of theirs.
+# Their keys -> ours.
 _KEYS = {
     "vocabulary_size": "vocab_size",
     "num_layers": "num_hidden_layers",
@@ -74,18 +80,17 @@ _KEYS = {
     "max_sequence_length": "max_position_embeddings",
     "num_segments": "type_vocab_size",
 }
-_DEFAULTS = {"dropout": 0.1, "max_sequence_length": 512, "num_segments": 2}
-# `dtype` is that of the computation; the arrays have their own.
-_UNUSED_KEYS = frozenset(("name", "trainable", "dtype"))
 
 # With other values, it would split text differently from our tokenizer.
 _TOKENIZER_SETTINGS = {"split": True, "suffix_indicator": "##", "oov_token": "[UNK]"}
 
-_LARGEST_JSON = 1 << 20
+OTHER_HEAD = (
+    "KerasHub's masked-LM head computes the exact GELU and a norm with epsilon 1e-5"
+)
 
 
 def recognizes(path: Path) -> bool:
-    if not any((path / name).is_file() for name in (_WEIGHTS, _SHARDED_WEIGHTS)):
+    if not any((path / n).is_file() for n in (_WEIGHTS, "model.weights.json")):
         return False
     try:
         registered_name = str(_read_json(path / _CONFIG).get("registered_name"))
@@ -111,22 +116,30 @@ def read(path: Path) -> weights.Checkpoint:
         for row in _rows(bert_config)
         if row.theirs in names
     ]
+    vocabulary, do_lower_case = companions.read_tokenizer(path)
+    if (path / _VOCABULARY).is_file():
+        vocabulary = tokenization.Vocabulary.load(path / _VOCABULARY)
+    if (path / _TOKENIZER).is_file():
+        do_lower_case = _read_lowercase(path / _TOKENIZER)
     backbone = weights.open_checkpoint(
         source,
         rows,
         bert_config,
         tasks.Task(kind="encoder"),
         path=path / _WEIGHTS,
-        tokenizer=_read_tokenizer(path),
+        tokenizer=(vocabulary, do_lower_case),
         why_unused=lambda name: "not part of BERT",
     )
     source.check_dtypes(row.theirs for row in rows)
-    return keras_hub_tasks.with_head(backbone, path)
+    return _with_head(backbone, path)
 
 
 def _rows(bert_config: architecture.BertConfig) -> list[weights.Row]:
+    # Keras names groups after the classes of layers, and numbers their datasets.
+    variables = {"kernel": "/vars/0", "bias": "/vars/1"}
+    variables |= {"gamma": "/vars/0", "beta": "/vars/1"}
     num_layers = bert_config.num_hidden_layers
-    return weights.rows(_NAMES, _VARIABLES, num_layers, kernels="heads")
+    return weights.rows(_NAMES, variables, num_layers, kernels="heads")
 
 
 def _read_bert_config(path: Path) -> architecture.BertConfig:
@@ -134,29 +147,22 @@ def _read_bert_config(path: Path) -> architecture.BertConfig:
     name, values = description.get("class_name"), description.get("config")
     if name != "BertBackbone" or not isinstance(values, dict):
         raise InputError(f"{path}: expected a BertBackbone of KerasHub, found {name!r}")
-    if unknown := sorted(values.keys() - _KEYS.keys() - _UNUSED_KEYS):
+    # `dtype` is that of the computation; the arrays have their own.
+    known = {*_KEYS, "name", "trainable", "dtype"}
+    if unknown := sorted(values.keys() - known):
         raise InputError(
             f"{path}: a BertBackbone with {unknown[0]!r}, which is not known here and "
             "may change what it computes"
         )
-    values = {**_DEFAULTS, **values}
+    defaults = {"dropout": 0.1, "max_sequence_length": 512, "num_segments": 2}
+    values = {**defaults, **values}
     if missing := [key for key in _KEYS if key not in values]:
         raise InputError(f"{path}: expected a key {missing[0]!r} in its `config`")
     converted = {ours: values[theirs] for theirs, ours in _KEYS.items()}
-    return strict.build_config(
-        architecture.BertConfig,
-        {
-            **converted,
-            # Their one rate is both of ours.
-            "attention_probs_dropout_prob": values["dropout"],
-            "hidden_act": "gelu_tanh",
-        },
-        origin=path,
-    )
-
-
-_ROOT = r"^(?:layers|_layer_checkpoint_dependencies)/"
-_ENCODER = re.compile(rf"{_ROOT}transformer_encoder(?:_(\d{{1,9}}))?/")
+    # Their one rate is both of ours.
+    converted["attention_probs_dropout_prob"] = values["dropout"]
+    converted["hidden_act"] = "gelu_tanh"
+    return strict.build_config(architecture.BertConfig, converted, origin=path)
 
 
 def _names(found: Iterable[str]) -> tuple[dict[str, str], int]:
@@ -166,27 +172,20 @@ def _names(found: Iterable[str]) -> tuple[dict[str, str], int]:
     for `query_dense`, and count each layer twice: `transformer_encoder`,
     `transformer_encoder_2`, ... In `_rows` every layer has a number, also the first.
     """
-    matches = {name: _ENCODER.match(name) for name in found}
+    root = r"^(?:layers|_layer_checkpoint_dependencies)/"
+    layer = re.compile(rf"{root}transformer_encoder(?:_(\d{{1,9}}))?/")
+    matches = {name: layer.match(name) for name in found}
     numbers = sorted({int(match[1] or 0) for match in matches.values() if match})
     places = {number: place for place, number in enumerate(numbers)}
     names = {}
     for name, match in matches.items():
-        today = re.sub(_ROOT, "layers/", name)
+        today = re.sub(root, "layers/", name)
         if match:
             place = places[int(match[1] or 0)]
             rest = re.sub("_layer/_(?=[a-z]+_dense/)", "_layer/", name[match.end() :])
             today = f"layers/transformer_encoder_{place}/{rest}"
         names[today] = name
     return names, len(places)
-
-
-def _read_tokenizer(path: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
-    vocabulary, do_lower_case = companions.read_tokenizer(path)
-    if (path / _VOCABULARY).is_file():
-        vocabulary = tokenization.Vocabulary.load(path / _VOCABULARY)
-    if (path / _TOKENIZER).is_file():
-        do_lower_case = _read_lowercase(path / _TOKENIZER)
-    return vocabulary, do_lower_case
 
 
 def _read_lowercase(path: Path) -> bool:
@@ -214,6 +213,92 @@ def _read_lowercase(path: Path) -> bool:
     return lowercase
 
 
+def _with_head(backbone: weights.Checkpoint, directory: Path) -> weights.Checkpoint:
+    """Returns the backbone of a preset with the preset's head, if that has a place
+    here. All other tensors of the head's file are unused."""
+    path = directory / _HEAD_WEIGHTS
+    if not path.is_file():
+        return backbone
+    task, max_seq_length = _read_task(directory)
+    source = keras_files.WeightsFile(path)
+    names = _HEAD if _has_place(task) else {}
+    if missing := [name for name in names.values() if name not in source.shapes()]:
+        raise InputError(f"{path}: expected a tensor {missing[0]!r}")
+    source.check_dtypes(names.values())
+
+    def why_unused(name: str) -> str:
+        if name.startswith("optimizer/"):
+            return "optimizer slot"
+        is_known = "/masked_lm_head/" in name
+        return OTHER_HEAD if is_known else "of a head that is not known here"
+
+    head = weights.open_checkpoint(
+        source,
+        [weights.Row(*pair) for pair in names.items()],
+        backbone.bert_config,
+        task,
+        path=path,
+        tokenizer=(backbone.vocabulary, backbone.do_lower_case),
+        why_unused=why_unused,
+        max_seq_length=max_seq_length,
+    )
+    unused = {f"{_HEAD_WEIGHTS}: {name}": why for name, why in head.unused.items()}
+    return dataclasses.replace(
+        head,
+        arrays=collections.ChainMap(backbone.arrays, head.arrays),
+        unused={**backbone.unused, **unused},
+    )
+
+
+def _has_place(task: tasks.Task) -> bool:
+    return registry.find(task.kind).names.keras_hub is not None
+
+
+def _read_task(directory: Path) -> tuple[tasks.Task, int | None]:
+    """Returns the task of a preset and its longest input, `None` if no file tells;
+    an encoder: the preset has no head that has a place here."""
+    no_head = tasks.Task(kind="encoder"), None
+    path = directory / _TASK
+    described = files.read_json(path) if path.is_file() else {}
+    values = described.get("config")
+    is_classifier = described.get("class_name") == "BertTextClassifier"
+    if not is_classifier or not isinstance(values, dict):
+        return no_head
+    # 1. The kind of task: by the number of classes and what is computed of the logits.
+    number, activation = values.get("num_classes"), values.get("activation")
+    if type(number) is not int or number < 1:
+        raise InputError(
+            f"{path}: expected a number of classes, `num_classes`, found {number!r}"
+        )
+    kinds: dict[str, tasks.TaskKind | None] = {
+        "linear": "classification" if number > 1 else "regression",
+        "softmax": "classification" if number > 1 else None,
+        "sigmoid": "multi_label",
+    }
+    kind = kinds.get(str(activation or "linear"))
+    if not kind:
+        return no_head
+    # 2. The longest input.
+    preprocessor = values.get("preprocessor") or {}
+    length = (preprocessor.get("config") or {}).get("sequence_length")
+    length = length if type(length) is int and length > 0 else None
+    # 3. The labels: their numbers where no file has their names.
+    if not registry.find(kind).has_labels:
+        return tasks.Task(kind=kind), length
+    labels_path = directory / _LABELS
+    labels = tuple(map(str, range(number)))
+    if labels_path.is_file():
+        text = files.read_text(labels_path, expected="labels")
+        labels = tuple(text.splitlines())
+    tasks.check_labels(labels, path=labels_path)
+    if len(labels) != number:
+        raise InputError(
+            f"{labels_path}: expected {number} different labels, one a line, as many "
+            f"as `num_classes` in {_TASK}, found {len(labels)}"
+        )
+    return tasks.Task(kind=kind, labels=labels), length
+
+
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     """Writes a preset for `BertBackbone.from_preset`, or
     `BertTextClassifier.from_preset` for texts' classes or numbers. A backbone always
@@ -221,6 +306,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     if checkpoint.vocabulary is not None:
         companions.check_casing_is_known(checkpoint)
     bert_config = checkpoint.bert_config
+    # 1. The weights of the backbone.
     rows = _rows(bert_config)
     arrays = collections.ChainMap(checkpoint.arrays, _new_pooler(bert_config))
     num_parameters = 0
@@ -230,18 +316,30 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
             file[name.replace("transformer_encoder_0/", "transformer_encoder/")] = array
             num_parameters += array.size
     metadata = {"keras_version": keras.__version__, "parameter_count": num_parameters}
-    files.write_json(directory / _METADATA, metadata, indent=4)
-    backbone = _their_config(bert_config)
+    files.write_json(directory / "metadata.json", metadata, indent=4)
+    # 2. Its configuration.
+    rates = bert_config.hidden_dropout_prob, bert_config.attention_probs_dropout_prob
+    if rates[0] != rates[1]:
+        logger.warning(
+            "KerasHub has one dropout rate: wrote %s, that of attention was %s", *rates
+        )
+    values = {theirs: getattr(bert_config, ours) for theirs, ours in _KEYS.items()}
+    backbone = _serialized("bert_backbone", "BertBackbone", "float32", values)
     files.write_json(directory / _CONFIG, backbone, indent=4)
+    # 3. The tokenizer, and the head, which needs it.
     written = {row.ours for row in rows}
     if checkpoint.vocabulary is not None:
         tokenizer = _write_tokenizer(checkpoint, directory)
-        if keras_hub_tasks.has_place(checkpoint.task):
-            keras_hub_tasks.write(
-                checkpoint, directory, backbone=backbone, tokenizer=tokenizer
-            )
-            written |= keras_hub_tasks.HEAD.keys()
-    return {n: _why_left_out(n) for n in checkpoint.arrays if n not in written}
+        if _has_place(checkpoint.task):
+            _write_task(checkpoint, directory, backbone=backbone, tokenizer=tokenizer)
+            written |= _HEAD.keys()
+    reasons = {
+        "masked_lm_head": OTHER_HEAD,
+        "next_sentence_head": "KerasHub has no such head",
+    }
+    other = "KerasHub has a head for texts alone, and needs a vocabulary with it"
+    left_out = [name for name in checkpoint.arrays if name not in written]
+    return {name: reasons.get(name.partition("/")[0], other) for name in left_out}
 
 
 def _new_pooler(bert_config: architecture.BertConfig) -> dict[str, np.ndarray]:
@@ -251,26 +349,6 @@ def _new_pooler(bert_config: architecture.BertConfig) -> dict[str, np.ndarray]:
     pooler.build((None, size))
     kernel, bias = (keras.ops.convert_to_numpy(weight) for weight in pooler.weights)
     return {"encoder/pooler/kernel": kernel, "encoder/pooler/bias": bias}
-
-
-def _why_left_out(name: str) -> str:
-    if name.startswith("masked_lm_head/"):
-        return keras_hub_tasks.OTHER_HEAD
-    if name.startswith("next_sentence_head/"):
-        return "KerasHub has no such head"
-    return "KerasHub has a head for texts alone, and needs a vocabulary with it"
-
-
-def _their_config(bert_config: architecture.BertConfig) -> dict[str, Any]:
-    rates = bert_config.hidden_dropout_prob, bert_config.attention_probs_dropout_prob
-    if rates[0] != rates[1]:
-        logger.warning(
-            "KerasHub has one dropout rate: wrote %s, that of attention was %s", *rates
-        )
-    values = {theirs: getattr(bert_config, ours) for theirs, ours in _KEYS.items()}
-    return keras_hub_tasks.serialized(
-        "bert_backbone", "BertBackbone", "float32", values
-    )
 
 
 def _write_tokenizer(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, Any]:
@@ -284,14 +362,78 @@ def _write_tokenizer(checkpoint: weights.Checkpoint, directory: Path) -> dict[st
         "strip_accents": checkpoint.do_lower_case,
         **_TOKENIZER_SETTINGS,
     }
-    described = keras_hub_tasks.serialized(
-        "bert_tokenizer", "BertTokenizer", "int32", values
-    )
+    described = _serialized("bert_tokenizer", "BertTokenizer", "int32", values)
     files.write_json(directory / _TOKENIZER, described, indent=4)
     return described
 
 
+def _write_task(
+    checkpoint: weights.Checkpoint,
+    directory: Path,
+    *,
+    backbone: Mapping[str, Any],
+    tokenizer: Mapping[str, Any],
+) -> None:
+    task, bert_config = checkpoint.task, checkpoint.bert_config
+    length = checkpoint.max_seq_length or bert_config.max_position_embeddings
+    preprocessor = _serialized(
+        "bert_text_classifier_preprocessor",
+        "BertTextClassifierPreprocessor",
+        "float32",
+        {
+            "tokenizer": tokenizer,
+            "config_file": _PREPROCESSOR,
+            "sequence_length": length,
+            "truncate": "round_robin",
+        },
+    )
+    values = {
+        "backbone": backbone,
+        "preprocessor": preprocessor,
+        "num_classes": len(checkpoint.arrays["head/classifier/bias"]),
+        "activation": registry.find(task.kind).names.keras_hub,
+        "dropout": bert_config.hidden_dropout_prob,
+    }
+    described = _serialized("bert_text_classifier", "BertTextClassifier", None, values)
+    files.write_json(directory / _TASK, described, indent=4)
+    files.write_json(directory / _PREPROCESSOR, preprocessor, indent=4)
+    with h5py.File(directory / _HEAD_WEIGHTS, "w") as file:
+        for ours, theirs in _HEAD.items():
+            file[theirs] = checkpoint.arrays[ours]
+    if task.labels:
+        lines = "".join(f"{label}\n" for label in task.labels)
+        files.write_atomically(directory / _LABELS, lines.encode())
+
+
+def _serialized(
+    name: str, class_name: str, dtype: str | None, values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Describes an object as `keras.saving.serialize_keras_object` does.
+
+    Args:
+        name: of the object, and of the module of its class.
+        dtype: of its policy; `None`: it has no policy, as a task.
+        values: all other keys of its configuration.
+    """
+    settings: dict[str, Any] = {"name": name}
+    if dtype is not None:
+        policy = {
+            "module": "keras",
+            "class_name": "DTypePolicy",
+            "config": {"name": dtype},
+            "registered_name": None,
+        }
+        settings |= {"trainable": True, "dtype": policy}
+    return {
+        "module": f"keras_hub.src.models.bert.{name}",
+        "class_name": class_name,
+        "config": {**settings, **values},
+        "registered_name": f"keras_hub>{class_name}",
+    }
+
+
 def _read_json(path: Path) -> dict[str, Any]:
-    if path.is_file() and files.size(path) > _LARGEST_JSON:
-        raise InputError(f"{path}: expected JSON: more than {_LARGEST_JSON} bytes")
+    largest = 1 << 20
+    if path.is_file() and files.size(path) > largest:
+        raise InputError(f"{path}: expected JSON: more than {largest} bytes")
     return files.read_json(path)

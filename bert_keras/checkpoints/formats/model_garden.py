@@ -29,7 +29,7 @@ script. So parts are found by the graph: an encoder wherever it is, and the head
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,6 @@ ACTIVATIONS = companions.ACTIVATIONS
 
 NAME = "bert_model.ckpt"
 PARAMS_NAME = "params.yaml"
-
 
 _OURS, _THEIRS = "encoder/layer_{i}", "encoder/_transformer_layers/{i}"
 _ATTENTION = f"{_THEIRS}/_attention_layer"
@@ -73,11 +72,9 @@ _ENCODER = {
 }
 """Their names are paths from a part of the model, such as `encoder` or `masked_lm`.
 `_find_parts` finds the parts in a graph, `_compose` makes a graph of them."""
-_VARIABLES = {name: f"/{name}" for name in ("kernel", "bias", "gamma", "beta")}
 
 _QUERY = "_attention_layer/_query_dense/kernel"
 _FIRST_QUERY = f"_transformer_layers/0/{_QUERY}"
-_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 
 _PARAMS = {
     "vocab_size": "vocab_size",
@@ -107,12 +104,14 @@ def _rows(
     if "head/classifier" in heads:
         heads["head/classifier"] = "classifier"
     num_layers = bert_config.num_hidden_layers
-    return weights.rows({**_ENCODER, **heads}, _VARIABLES, num_layers, kernels="heads")
+    names = {**_ENCODER, **heads}
+    return weights.rows(names, weights.VARIABLES, num_layers, kernels="heads")
 
 
 def recognizes(path: Path) -> bool:
     names = tensor_bundle.names_at(path) or ()
-    return any(name.endswith(f"/{_QUERY}{_VALUE}") for name in names)
+    query = f"/{_QUERY}/.ATTRIBUTES/VARIABLE_VALUE"
+    return any(name.endswith(query) for name in names)
 
 
 def read(path: Path) -> weights.Checkpoint:
@@ -132,6 +131,17 @@ def read(path: Path) -> weights.Checkpoint:
     *_, num_labels = graph.shape(parts, "classifier/kernel") or (1,)
     pooler = graph.find(parts, "encoder/_pooler_layer")
     poolers = {graph.key(pooler, name) for name in ("kernel", "bias")}
+
+    def why_unused(name: str) -> str:
+        first = name.partition("/")[0]
+        if first in ("save_counter", "global_step"):
+            return "step counter"
+        if "/.OPTIMIZER_SLOT/" in name or first == "optimizer":
+            return "optimizer slot"
+        if name in poolers:
+            return "the head has a pooler of its own"
+        return "not part of BERT"
+
     return weights.open_checkpoint(
         bundle,
         rows,
@@ -139,7 +149,7 @@ def read(path: Path) -> weights.Checkpoint:
         registry.numbered_task(kind, num_labels),
         path=prefix,
         tokenizer=companions.read_tokenizer(prefix.parent),
-        why_unused=lambda name: _why_unused(name, poolers),
+        why_unused=why_unused,
     )
 
 
@@ -148,7 +158,13 @@ def _find_parts(
 ) -> tuple[tasks.TaskKind, int]:
     """Returns the kind of a model, and a new object with its parts as children."""
     nodes = graph.from_root()
-    encoder = _find_encoder(graph, nodes, path=path)
+    encoder = next((n for n in nodes if graph.key(n, _FIRST_QUERY)), None)
+    if encoder is None:
+        encoder = _encoder_of_2020(graph, nodes)
+    if encoder is None:
+        raise InputError(
+            f"{path}.index: expected an encoder of Model Garden's BERT in it"
+        )
     parts = {"encoder": encoder}
     if (pooler := graph.find(encoder, "_pooler_layer")) is not None:
         parts["pooler"] = pooler
@@ -159,29 +175,28 @@ def _find_parts(
         heads |= _next_sentence_parts(graph, node)
     if "masked_lm" in heads:
         return "pretraining", graph.add(parts | heads)
-    for node in nodes:
-        if graph.find(node, "_network") == encoder:
-            kind, heads = _fine_tuned_parts(graph, node)
-            return kind, graph.add(parts | heads)
+    # A fine-tuned model is around the encoder.
+    model = next((n for n in nodes if graph.find(n, "_network") == encoder), None)
+    for head, kind in _CLASSIFIERS.items():
+        classifier = graph.find(model, head)
+        if not graph.key(classifier, "kernel"):
+            continue
+        parts["classifier"] = classifier
+        pooler = graph.find(model, "classifier/dense")
+        if head.startswith("classifier/") and pooler is not None:
+            parts["pooler"] = pooler
+        return kind, graph.add(parts)
     return "encoder", graph.add(parts)
 
 
-def _find_encoder(
-    graph: tensor_bundle.ObjectGraph, nodes: list[int], *, path: Path
-) -> int:
-    for node in nodes:
-        if graph.key(node, _FIRST_QUERY):
-            return node
-        if graph.key(node, f"layer_with_weights-4/{_QUERY}"):
-            _name_layers(graph, node)
-            return node
-    raise InputError(f"{path}.index: expected an encoder of Model Garden's BERT in it")
-
-
-def _name_layers(graph: tensor_bundle.ObjectGraph, encoder: int) -> None:
-    """Gives the layers of an encoder of 2020 today's names. They have only numbers, in
-    the order of computation, and the output of attention belongs to the transformer
-    layer."""
+def _encoder_of_2020(graph: tensor_bundle.ObjectGraph, nodes: list[int]) -> int | None:
+    """Finds an encoder of 2020, and gives its layers today's names. They have only
+    numbers, in the order of computation, and the output of attention belongs to the
+    transformer layer."""
+    first_query = f"layer_with_weights-4/{_QUERY}"
+    encoder = next((n for n in nodes if graph.key(n, first_query)), None)
+    if encoder is None:
+        return None
     children = graph.children[encoder]
     layers: dict[str, int] = {}
     while graph.key(encoder, f"layer_with_weights-{len(layers) + 4}/{_QUERY}"):
@@ -202,6 +217,7 @@ def _name_layers(graph: tensor_bundle.ObjectGraph, encoder: int) -> None:
     for name, number in numbers.items():
         if (layer := graph.find(encoder, f"layer_with_weights-{number}")) is not None:
             children.setdefault(name, layer)
+    return encoder
 
 
 def _next_sentence_parts(graph: tensor_bundle.ObjectGraph, node: int) -> dict[str, int]:
@@ -223,21 +239,6 @@ def _next_sentence_parts(graph: tensor_bundle.ObjectGraph, node: int) -> dict[st
     return {}
 
 
-def _fine_tuned_parts(
-    graph: tensor_bundle.ObjectGraph, model: int
-) -> tuple[tasks.TaskKind, dict[str, int]]:
-    for path, kind in _CLASSIFIERS.items():
-        classifier = graph.find(model, path)
-        if not graph.key(classifier, "kernel"):
-            continue
-        parts = {"classifier": classifier}
-        pooler = graph.find(model, "classifier/dense")
-        if path.startswith("classifier/") and pooler is not None:
-            parts["pooler"] = pooler
-        return kind, parts
-    return "encoder", {}
-
-
 _CLASSIFIERS: dict[str, tasks.TaskKind] = {
     "classifier/out_proj": "classification",
     "classifier/layer_with_weights-0": "classification",
@@ -246,17 +247,6 @@ _CLASSIFIERS: dict[str, tasks.TaskKind] = {
 }
 """Paths of the last layer of `BertClassifier` (today's and that of 2020),
 `BertTokenClassifier` and `BertSpanLabeler`."""
-
-
-def _why_unused(name: str, poolers: Collection[str | None]) -> str:
-    first = name.partition("/")[0]
-    if first in ("save_counter", "global_step"):
-        return "step counter"
-    if "/.OPTIMIZER_SLOT/" in name or first == "optimizer":
-        return "optimizer slot"
-    if name in poolers:
-        return "the head has a pooler of its own"
-    return "not part of BERT"
 
 
 def _read_config(
@@ -269,7 +259,17 @@ def _read_config(
     if (directory / PARAMS_NAME).is_file():
         return _read_params(directory / PARAMS_NAME)
     sizes = {}
-    for path, names in _SIZES.items():
+    # The axes of an encoder's tensors; those without a name have a name elsewhere.
+    for path, names in (
+        ("_embedding_layer/embeddings", ("vocab_size", "hidden_size")),
+        ("_position_embedding_layer/embeddings", ("max_position_embeddings", "")),
+        ("_type_embedding_layer/embeddings", ("type_vocab_size", "")),
+        (_FIRST_QUERY, ("", "num_attention_heads", "")),
+        (
+            "_transformer_layers/0/_intermediate_dense/kernel",
+            ("", "intermediate_size"),
+        ),
+    ):
         shape = graph.shape(parts, f"encoder/{path}")
         if len(shape) != len(names):
             raise InputError(
@@ -290,16 +290,6 @@ def _read_config(
     return strict.build_config(architecture.BertConfig, values, origin=prefix)
 
 
-_SIZES = {
-    "_embedding_layer/embeddings": ("vocab_size", "hidden_size"),
-    "_position_embedding_layer/embeddings": ("max_position_embeddings", ""),
-    "_type_embedding_layer/embeddings": ("type_vocab_size", ""),
-    _FIRST_QUERY: ("", "num_attention_heads", ""),
-    "_transformer_layers/0/_intermediate_dense/kernel": ("", "intermediate_size"),
-}
-"""Meaning of the axes of an encoder's tensors."""
-
-
 def _read_params(path: Path) -> architecture.BertConfig:
     try:
         values: Any = loading.read_yaml(path)
@@ -308,9 +298,8 @@ def _read_params(path: Path) -> architecture.BertConfig:
     except InputError:
         raise
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{path}: expected YAML with task.model.encoder.bert: " + one_line(error)
-        ) from None
+        expected = "expected YAML with task.model.encoder.bert"
+        raise InputError(f"{path}: {expected}: {one_line(error)}") from None
     sizes = {ours: encoder[name] for name, ours in _PARAMS.items() if name in encoder}
     activation = encoder.get("hidden_activation", "gelu")
     widths = (None, sizes.get("hidden_size"))
@@ -326,11 +315,8 @@ def _read_params(path: Path) -> architecture.BertConfig:
                 + " or ".join(map(repr, choices))
             )
     theirs = {theirs: ours for ours, theirs in ACTIVATIONS.items()}
-    return strict.build_config(
-        architecture.BertConfig,
-        {**sizes, "hidden_act": theirs[activation]},
-        origin=path,
-    )
+    values = {**sizes, "hidden_act": theirs[activation]}
+    return strict.build_config(architecture.BertConfig, values, origin=path)
 
 
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
@@ -347,9 +333,8 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     companions.write(checkpoint, directory)
     rows = _rows(kind, checkpoint.bert_config)
     parts: dict[str, Any] = {}
-    for path, array in weights.write_rows(
-        rows, checkpoint.arrays, checkpoint.bert_config
-    ):
+    tensors = weights.write_rows(rows, checkpoint.arrays, checkpoint.bert_config)
+    for path, array in tensors:
         *parents, name = path.split("/")
         branch = parts
         for parent in parents:
@@ -363,15 +348,17 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
 
 def _compose(heads: Mapping[str, str], parts: dict[str, Any]) -> tf.train.Checkpoint:
     """Makes the graph of the module's docstring."""
-    pooler = parts.get("pooler")
-    own_pooler = {"_pooler_layer": pooler} if pooler else {}
-    encoder = _object(parts["encoder"] | own_pooler)
+    pooler, encoder = {}, parts["encoder"]
+    if "pooler" in parts:
+        pooler = {"dense": parts["pooler"]}
+        encoder = {**encoder, "_pooler_layer": parts["pooler"]}
+    encoder = _object(encoder)
     root: dict[str, Any] = {"encoder": encoder}
     model: dict[str, Any] = {}
     if "masked_lm" in parts:
         root["masked_lm"] = model["masked_lm"] = _object(parts["masked_lm"])
     if "next_sentence" in parts:
-        head = _head("out_proj", parts["next_sentence"], pooler)
+        head = _object({"out_proj": parts["next_sentence"], **pooler})
         model["classification_heads"] = [head]
         if pooler:
             root["next_sentence.pooler_dense"] = head.dense
@@ -380,22 +367,15 @@ def _compose(heads: Mapping[str, str], parts: dict[str, Any]) -> tf.train.Checkp
     if "classifier" in parts:
         model["_network"] = encoder
         name, _, layer = heads["head/classifier"].partition("/")
-        model[name] = _head(layer, parts["classifier"], pooler)
-        if pooler and layer == "out_proj":
+        # Without a name of its own, the last layer is the whole head.
+        head = {layer: parts["classifier"]} if layer else parts["classifier"]
+        has_pooler = pooler and layer == "out_proj"
+        model[name] = _object({**head, **pooler} if has_pooler else head)
+        if has_pooler:
             root["sentence_prediction.pooler_dense"] = model[name].dense
     if model:
         root["model"] = tf.train.Checkpoint(**model)
     return tf.train.Checkpoint(**root)
-
-
-def _head(
-    layer: str, classifier: dict[str, Any], pooler: dict[str, Any] | None
-) -> tf.train.Checkpoint:
-    """Makes a head; with an empty name, the last layer is the whole head."""
-    if not layer:
-        return _object(classifier)
-    own_pooler = {"dense": pooler} if pooler and layer == "out_proj" else {}
-    return _object({layer: classifier, **own_pooler})
 
 
 def _object(tree: Mapping[str, Any]) -> Any:

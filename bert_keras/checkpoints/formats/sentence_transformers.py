@@ -8,22 +8,18 @@ versions from 2.0 on read the names that are written. Their package is not used.
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from bert_keras.checkpoints import weights
-from bert_keras.checkpoints.formats import hugging_face
+from bert_keras.checkpoints.formats import companions, hugging_face
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
 
 ACTIVATIONS = hugging_face.ACTIVATIONS
 
-_POOLING, _NORMALIZE = "1_Pooling", "2_Normalize"
-_ENCODER_CONFIG = "sentence_bert_config.json"
-_TOKENIZER_CONFIG = "tokenizer_config.json"
+_POOLING, _ENCODER_CONFIG = "1_Pooling/config.json", "sentence_bert_config.json"
 _MODES: Mapping[str, tasks.TextPooling] = {"mean_tokens": "mean", "cls_token": "cls"}
 """Their names in old files to ours; in new ones they are the same."""
-_OTHER_MODES = ("max_tokens", "mean_sqrt_len_tokens")
 
 
 def recognizes(path: Path) -> bool:
@@ -37,7 +33,10 @@ def read(path: Path) -> weights.Checkpoint:
     pooling = _read_pooling(path / steps["Pooling"] / "config.json")
     task = tasks.Task(kind="embedding", pooling=pooling, normalize="Normalize" in steps)
     checkpoint = hugging_face.read(path)
-    values = _read_json(path / _ENCODER_CONFIG)
+    values, tokenizer = (
+        files.read_json(path / name) if (path / name).is_file() else {}
+        for name in (_ENCODER_CONFIG, companions.TOKENIZER_CONFIG_NAME)
+    )
     if values.get("do_lower_case") and not checkpoint.do_lower_case:
         raise InputError(
             f'{path / _ENCODER_CONFIG}: "do_lower_case" is true, but the tokenizer '
@@ -46,7 +45,7 @@ def read(path: Path) -> weights.Checkpoint:
     length = values.get("max_seq_length")
     if length is None:
         # Since version 6; without a limit it is a number of 30 digits.
-        length = _read_json(path / _TOKENIZER_CONFIG).get("model_max_length")
+        length = tokenizer.get("model_max_length")
     longest = checkpoint.bert_config.max_position_embeddings
     if length is not None and (not isinstance(length, int | float) or length < 4):
         raise InputError(
@@ -56,24 +55,25 @@ def read(path: Path) -> weights.Checkpoint:
     return dataclasses.replace(checkpoint, task=task, max_seq_length=length)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    return files.read_json(path) if path.is_file() else {}
-
-
 def _read_steps(path: Path) -> dict[str, str]:
     """Returns the folders of the steps, by the last part of their class's name."""
     try:
         listed = files.parse_json(files.read_text(path))
     except ValueError as error:
         raise InputError(f"{path}: expected JSON: {error}") from None
-    steps = {}
+    steps, unknown = {}, None
     for step in listed if isinstance(listed, list) else []:
-        if not isinstance(step, dict) or not isinstance(step.get("type"), str):
-            raise _unknown(path, step)
-        steps[step["type"].rpartition(".")[2]] = str(step.get("path", ""))
+        if isinstance(step, dict) and isinstance(step.get("type"), str):
+            steps[step["type"].rpartition(".")[2]] = str(step.get("path", ""))
+        else:
+            unknown = unknown or str(step)
     order = [name for name in ("Transformer", "Pooling", "Normalize") if name in steps]
-    if list(steps) != order or order[:2] != ["Transformer", "Pooling"]:
-        raise _unknown(path, ", ".join(steps))
+    if unknown or list(steps) != order or order[:2] != ["Transformer", "Pooling"]:
+        raise InputError(
+            f"{path}: expected the steps Transformer, Pooling and maybe Normalize, got "
+            f"{unknown or ', '.join(steps)}: to read the encoder alone, remove this "
+            "file"
+        )
     for folder in steps.values():
         # A link can lead out as well.
         place = (path.parent / folder).resolve()
@@ -87,13 +87,6 @@ def _read_steps(path: Path) -> dict[str, str]:
             f"{path}: the encoder is in {steps['Transformer']!r}, expected next to it"
         )
     return steps
-
-
-def _unknown(path: Path, found: Any) -> InputError:
-    return InputError(
-        f"{path}: expected the steps Transformer, Pooling and maybe Normalize, got "
-        f"{found}: to read the encoder alone, remove this file"
-    )
 
 
 def _read_pooling(path: Path) -> tasks.TextPooling:
@@ -132,17 +125,17 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     length = checkpoint.max_seq_length or checkpoint.bert_config.max_position_embeddings
     # Their tokenizer lower-cases as its own file says; this key does it once more.
     inputs = {"max_seq_length": length, "do_lower_case": False}
-    modes = {f"pooling_mode_{name}": m == task.pooling for name, m in _MODES.items()}
-    modes |= {f"pooling_mode_{name}": False for name in _OTHER_MODES}
-    size = {"word_embedding_dimension": checkpoint.bert_config.hidden_size}
-    folders = {"Transformer": "", "Pooling": _POOLING}
+    pooling = {"word_embedding_dimension": checkpoint.bert_config.hidden_size}
+    for name in (*_MODES, "max_tokens", "mean_sqrt_len_tokens"):
+        pooling[f"pooling_mode_{name}"] = _MODES.get(name) == task.pooling
+    folders = {"Transformer": "", "Pooling": "1_Pooling"}
     if task.normalize:
-        folders["Normalize"] = _NORMALIZE
+        folders["Normalize"] = "2_Normalize"
     for folder in folders.values():
         (directory / folder).mkdir(exist_ok=True)
     for name, values in (
         (_ENCODER_CONFIG, inputs),
-        (f"{_POOLING}/config.json", size | modes),
+        (_POOLING, pooling),
         ("config_sentence_transformers.json", {"similarity_fn_name": "cosine"}),
     ):
         files.write_json(directory / name, values)

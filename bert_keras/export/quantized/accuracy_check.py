@@ -19,7 +19,6 @@ FILE_NAME = "quantization.json"
 """The verdict, next to the export."""
 
 _BATCH_SIZE = 32
-_REPETITIONS = 5
 
 _ALONE = "one_at_a_time"
 """Key of a quantised export's answers to inputs that are not in a batch."""
@@ -73,14 +72,24 @@ class DevFile:
         if rank < exported_rank:
             # A passage and its question: a question with one passage.
             ids = {name: values[:, np.newaxis] for name, values in ids.items()}
+
+        def outputs_of(ids: Mapping[str, np.ndarray]) -> np.ndarray:
+            """Returns logits or vectors; logits of starts and ends as two columns."""
+            outputs = run(ids)
+            if "start_logits" in outputs:
+                both = outputs["start_logits"], outputs["end_logits"]
+                return np.stack(both, axis=-1)
+            [numbers] = outputs.values()
+            return numbers
+
         if rank <= exported_rank:
-            return _joined(run(ids))
+            return outputs_of(ids)
         # The texts of a row: one after the other, as vectors are asked for.
         outputs = []
         for text in range(ids["input_ids"].shape[1]):
             length = ids["input_mask"][:, text].sum(axis=-1).max()
             part = {name: values[:, text, :length] for name, values in ids.items()}
-            outputs.append(_joined(run(part)))
+            outputs.append(outputs_of(part))
         return np.stack(outputs, axis=1)
 
     def compare(self, exact: formats.Run, quantised: formats.Run) -> dict[str, Any]:
@@ -135,23 +144,14 @@ class DevFile:
         rows = np.linspace(0, len(self._inputs.lengths) - 1, count).astype(int)
         batches = [rows] if size > 1 else [rows[i : i + 1] for i in range(count)]
         seconds = {name: [] for name in runs}
-        for _ in range(_REPETITIONS):
-            for batch in batches:
-                inputs = self._inputs.batch(batch)
-                for name, run in runs.items():
-                    started = time.perf_counter()
-                    self._run(run, inputs)
-                    seconds[name].append(time.perf_counter() - started)
+        # Five times each.
+        for batch in 5 * batches:
+            inputs = self._inputs.batch(batch)
+            for name, run in runs.items():
+                started = time.perf_counter()
+                self._run(run, inputs)
+                seconds[name].append(time.perf_counter() - started)
         return {name: 1000 * float(np.median(s)) for name, s in seconds.items()}
-
-
-def _joined(outputs: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Returns logits or vectors; logits of starts and ends as two columns."""
-    if "start_logits" in outputs:
-        both = outputs["start_logits"], outputs["end_logits"]
-        return np.stack(both, axis=-1)
-    [numbers] = outputs.values()
-    return numbers
 
 
 def check_drop(check: Mapping[str, Any], max_drop: float) -> None:

@@ -7,7 +7,6 @@ ready when they are answered.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,14 +17,6 @@ from bert_keras.kinds import served
 
 FILE_NAME = "tf_serving_warmup_requests"
 """Name that the server looks for, below `assets.extra/`."""
-
-_BATCH_SIZES = (1, 8, 32)
-
-_LENGTHS = (16, 64)
-"""Tokens of an input; and as many as the model takes."""
-
-_MOST_TOKENS = 4096
-"""Of a request: a server of BERT-BASE on two cores is ready within a minute or so."""
 
 
 def check(*, to: str, output_dir: Path) -> None:
@@ -44,20 +35,28 @@ def write(model: served.ServedModel, directory: Path) -> None:
     Serving in each record."""
     path = directory / "assets.extra" / FILE_NAME
     path.parent.mkdir(exist_ok=True)
+    # Four messages of `tensorflow_serving/apis`, whose fields are all messages, strings
+    # or maps: PredictionLog.predict_log.request is a PredictRequest.
     with path.open("wb") as file:
         for signature, inputs in requests(model):
-            file.write(tfrecords.frame(_prediction_log(signature, inputs)))
+            request = _field(1, _field(3, signature.encode()))
+            for name, value in inputs.items():
+                tensor = tf.make_tensor_proto(value).SerializeToString()
+                request += _field(2, _field(1, name.encode()) + _field(2, tensor))
+            file.write(tfrecords.frame(_field(6, _field(1, request))))
 
 
 def requests(model: served.ServedModel) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     """Yields signatures and inputs: short, longer and full, alone and in batches."""
     longest = model.max_seq_length
-    lengths = sorted({min(length, longest) for length in (*_LENGTHS, longest)})
+    # With so many tokens of a request, a server of BERT-BASE on two cores is ready
+    # within a minute or so.
+    most_tokens = max(4096, longest)
     shapes = [
         (batch_size, length)
-        for length in lengths
-        for batch_size in _BATCH_SIZES
-        if batch_size * length <= max(_MOST_TOKENS, longest)
+        for length in sorted({min(length, longest) for length in (16, 64, longest)})
+        for batch_size in (1, 8, 32)
+        if batch_size * length <= most_tokens
     ]
     for name, signature in model.signatures().items():
         for shape in shapes:
@@ -90,17 +89,6 @@ def _value(
     if "masked_lm_positions" in [other.name for other in model.id_specs]:
         text = f"{features.MASK_TOKEN} {text}"
     return np.full((batch_size, *[2] * (spec.shape.rank - 1)), text, object)
-
-
-# Four messages of `tensorflow_serving/apis`, whose fields are all messages, strings or
-# maps: PredictionLog.predict_log.request is a PredictRequest.
-def _prediction_log(signature: str, inputs: dict[str, Any]) -> bytes:
-    model_spec = _field(3, signature.encode())
-    request = _field(1, model_spec)
-    for name, value in inputs.items():
-        tensor = tf.make_tensor_proto(value).SerializeToString()
-        request += _field(2, _field(1, name.encode()) + _field(2, tensor))
-    return _field(6, _field(1, request))
 
 
 def _field(number: int, data: bytes) -> bytes:

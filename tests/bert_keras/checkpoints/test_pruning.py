@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from bert_keras.checkpoints import conversion, native, pruning, run_directory, weights
+from bert_keras.checkpoints import conversion, native, run_directory, weights
 from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, tasks
@@ -57,7 +57,7 @@ def outputs(checkpoint, ids=None) -> dict[str, np.ndarray]:
 
 def test_outputs_are_those_of_the_same_pieces():
     source = make_checkpoint()
-    small, ids = pruning.prune(source, TEXTS, path="x")
+    small, ids, sizes = conversion.prune(source, TEXTS, path="x")
     assert small.vocabulary.tokens == KEPT
     assert small.bert_config.vocab_size == len(KEPT)
     np.testing.assert_array_equal(ids, IDS)
@@ -68,7 +68,7 @@ def test_outputs_are_those_of_the_same_pieces():
     }
     making.assert_same_arrays(small.arrays, expected)
     num_bytes = [sum(a.nbytes for a in x.values()) for x in (expected, source.arrays)]
-    assert pruning.sizes(source, small) == (len(KEPT), 40, *num_bytes)
+    assert sizes == (len(KEPT), 40, *num_bytes)
     before, after = outputs(source, IDS), outputs(small)
     logits = before.pop("masked_lm_logits")[..., IDS]
     # As many columns as pieces: the products of matrices are cut elsewhere.
@@ -88,7 +88,7 @@ def test_every_format_has_the_kept_rows(to, tmp_path):
     assert (done.pruned.num_kept, done.pruned.num_pieces) == (len(KEPT), 40)
     found = conversion.read(small)
     assert found.vocabulary.tokens == KEPT
-    expected, _ = pruning.prune(source, TEXTS, path="x")
+    expected, *_ = conversion.prune(source, TEXTS, path="x")
     making.assert_same_arrays(found.arrays, expected.arrays)
 
 
@@ -189,7 +189,7 @@ def test_texts_that_cannot_be_used(run, tmp_path, capsys, name, content, message
 def test_models_that_cannot_be_pruned(changes, message):
     checkpoint = dataclasses.replace(make_checkpoint("encoder"), **changes)
     with pytest.raises(InputError, match=message):
-        pruning.prune(checkpoint, ["w3"], path="x")
+        conversion.prune(checkpoint, ["w3"], path="x")
 
 
 def test_what_fails_while_texts_are_read_leaves_nothing(run, tmp_path):

@@ -100,7 +100,7 @@ def test_layouts(tiny_config):
     assert theirs["o"][1, 2, 5] == numbers[4 * 1 + 2, 5]
     assert theirs["p"][3, 7] == numbers[7, 3]
     source = Tensors(theirs | {"other": np.zeros(2)})
-    arrays = weights.Arrays(source, ROWS, tiny_config, TASK, path="x")
+    arrays = weights.open_arrays(source, ROWS, tiny_config, TASK, path="x")
     assert all(name in arrays for name in ours) and "other" not in arrays
     assert source.num_reads == 0
     assert set(arrays) == set(ours)
@@ -111,12 +111,12 @@ def test_layouts(tiny_config):
 
 def test_tensors_become_float32_of_the_configured_shape(tiny_config):
     source = Tensors({"pb": np.arange(16, dtype=np.float16)})
-    arrays = weights.Arrays(source, ROWS[-1:], tiny_config, TASK, path="x")
+    arrays = weights.open_arrays(source, ROWS[-1:], tiny_config, TASK, path="x")
     assert arrays["encoder/pooler/bias"].dtype == np.float32
     source = Tensors({"p": np.zeros((16, 8))})
     message = r"model: tensor 'p' has the shape \(16, 8\), but by .* \(16, 16\)"
     with pytest.raises(InputError, match=message):
-        weights.Arrays(source, ROWS[3:4], tiny_config, TASK, path="model")
+        weights.open_arrays(source, ROWS[3:4], tiny_config, TASK, path="model")
     assert source.num_reads == 0
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bert_keras.checkpoints import weights
-from bert_keras.checkpoints.formats import keras_hub, keras_hub_tasks
+from bert_keras.checkpoints.formats import keras_hub
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import architecture, tasks
 from bert_keras.data import features, tokenization
@@ -146,7 +146,7 @@ def test_their_presets_give_their_outputs(their_preset, backbone, make_batch, na
     assert checkpoint.do_lower_case is True
     reasons = {
         "classifier": {"optimizer slot"},
-        "masked_lm": {"optimizer slot", keras_hub_tasks.OTHER_HEAD},
+        "masked_lm": {"optimizer slot", keras_hub.OTHER_HEAD},
     }
     assert set(checkpoint.unused.values()) == reasons.get(name, set())
     theirs, ours = outputs(backbone, checkpoint, make_batch(TINY))

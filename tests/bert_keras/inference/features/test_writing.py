@@ -15,7 +15,7 @@ from bert_keras.core.settings import architecture
 from bert_keras.core.settings import features as feature_settings
 from bert_keras.data import features, tokenization
 from bert_keras.inference import forward
-from bert_keras.inference.features import vector_files, word_inputs, writing
+from bert_keras.inference.features import word_inputs, writing
 from bert_keras.kinds import registry
 from bert_keras.kinds.tagging import ner, ner_windows
 from bert_keras.model import encoder
@@ -300,7 +300,7 @@ def test_what_is_broken_off_leaves_nothing(model, inputs, tmp_path, monkeypatch)
     def fails(self, vectors):
         raise RuntimeError("broken off")
 
-    monkeypatch.setattr(vector_files.VectorWriter, "add", fails)
+    monkeypatch.setattr(writing.VectorWriter, "add", fails)
     with pytest.raises(RuntimeError, match="broken off"):
         write(model, inputs / "plain.txt", tmp_path / "made")
     assert list(tmp_path.iterdir()) == []
