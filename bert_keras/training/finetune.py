@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.checkpoints import run_directory, starting_point, weights
+from bert_keras.checkpoints import run_directory, starting_point
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
 from bert_keras.kinds import splits
@@ -80,9 +80,18 @@ def _read_inputs(
     from_scratch: bool,
     strategy: tf.distribute.Strategy,
 ) -> tuple[tuning.Inputs, tuning.Build]:
-    start = _read_init(init, settings.max_seq_length)
+    # 1. The checkpoint, and its tokenizer.
+    start = init.open_with_tokenizer()
+    longest = start.bert_config.max_position_embeddings
+    if settings.max_seq_length > longest:
+        raise InputError(
+            f"`max_seq_length` is {settings.max_seq_length}, but the encoder of "
+            f"{init.path} takes {longest} tokens at most: --set "
+            f"max_seq_length={longest}"
+        )
     if settings.distillation != finetuning.DistillationConfig():
         raise InputError("`distillation` is for `bert-keras distill`: leave it out")
+    # 2. The files, encoded; what the settings ask must fit them.
     task, names, data = splits.read(kind, train, dev, settings)
     head = ("bilstm_units", "num_bilstm_layers", "feature_layers")
     task = task.model_copy(update={key: getattr(settings, key) for key in head})
@@ -91,6 +100,7 @@ def _read_inputs(
         for name, part in zip(names, data, strict=True)
     ]
     settings_check.check(kind, settings, task, start.bert_config, dev=examples[1].data)
+    # 3. The first weights. They are assigned when the network is built.
     arrays = starting_point.tuning_arrays(
         start, task, transfers_head=kind.transfers_head
     )
@@ -126,14 +136,3 @@ def _read_inputs(
         data_report=tuning.describe_data(settings, task, examples),
     )
     return inputs, build
-
-
-def _read_init(init: starting_point.Init, max_seq_length: int) -> weights.Checkpoint:
-    checkpoint = init.open_with_tokenizer()
-    longest = checkpoint.bert_config.max_position_embeddings
-    if max_seq_length > longest:
-        raise InputError(
-            f"`max_seq_length` is {max_seq_length}, but the encoder of {init.path} "
-            f"takes {longest} tokens at most: --set max_seq_length={longest}"
-        )
-    return checkpoint

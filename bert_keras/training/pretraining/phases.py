@@ -140,7 +140,14 @@ def _read_phase(
         )
     if phase.num_train_records < 1:
         raise InputError(f"{directory}: its training shards hold no example")
-    _check_divisible(phase, num_replicas)
+    # Each replica computes equally many examples in each of its parts.
+    if phase.batch_size % (num_replicas * phase.num_parts):
+        sharers = "1 replica" if num_replicas == 1 else f"{num_replicas} replicas"
+        raise InputError(
+            f"`global_batch_size` is {phase.batch_size}, which {sharers} "
+            f"with `gradient_accumulation_steps` {phase.num_parts} cannot share "
+            f"equally: make it a multiple of {num_replicas * phase.num_parts}"
+        )
     _check_masks(settings, phase)
     return phase
 
@@ -157,16 +164,6 @@ def _read_vocabulary(
             "one, or make the examples again with this one"
         )
     return vocabulary
-
-
-def _check_divisible(phase: Phase, num_replicas: int) -> None:
-    if phase.batch_size % (num_replicas * phase.num_parts):
-        sharers = "1 replica" if num_replicas == 1 else f"{num_replicas} replicas"
-        raise InputError(
-            f"`global_batch_size` is {phase.batch_size}, which {sharers} "
-            f"with `gradient_accumulation_steps` {phase.num_parts} cannot share "
-            f"equally: make it a multiple of {num_replicas * phase.num_parts}"
-        )
 
 
 def _check_masks(settings: pretraining.PretrainingConfig, phase: Phase) -> None:

@@ -84,11 +84,11 @@ def grow(
         if name.endswith("position_embeddings"):
             table = keras.ops.convert_to_numpy(variable)
             table = extrapolated(table, num_trained=num_trained, num_rows=num_rows)
-            variable.assign(replicas.of_first_worker(strategy, table))
+            variable.assign(replicas.take_first_workers(strategy, table))
         elif name.endswith("position_embeddings_v"):
             squares = np.array(keras.ops.convert_to_numpy(variable))
             squares[new] = squares[1 : num_trained - 1].mean(axis=0)
-            variable.assign(replicas.of_first_worker(strategy, squares))
+            variable.assign(replicas.take_first_workers(strategy, squares))
     logger.info(
         "positions %d to %d go on from those before", num_trained - 1, num_rows - 1
     )

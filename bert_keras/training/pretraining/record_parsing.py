@@ -21,16 +21,6 @@ NO_LABEL = -1
 """Label of an example that does not count."""
 
 
-def feature_spec(config: ExamplesConfig) -> dict[str, Any]:
-    """Returns what `tf.io.parse_example` needs for records made with `config`."""
-    return {
-        feature.name: tf.io.RaggedFeature(feature.dtype)
-        if feature.length is None
-        else tf.io.FixedLenFeature([feature.length], feature.dtype)
-        for feature in features.record_features(config)
-    }
-
-
 def padding_record(config: ExamplesConfig, cls_id: int) -> bytes:
     """Returns the record of a `[CLS]` alone, in which nothing counts."""
     example = tf.train.Example()
@@ -99,7 +89,13 @@ class Parser(abc.ABC):
 
     def _stored(self, records: tf.Tensor) -> dict[str, Any]:
         """Returns stored features by the names that the model knows; checks ids."""
-        stored = tf.io.parse_example(records, feature_spec(self.config))
+        spec = {
+            feature.name: tf.io.RaggedFeature(feature.dtype)
+            if feature.length is None
+            else tf.io.FixedLenFeature([feature.length], feature.dtype)
+            for feature in features.record_features(self.config)
+        }
+        stored = tf.io.parse_example(records, spec)
         parsed = {}
         for feature in features.batch_features(self.config):
             stored_name = features.stored_name(feature.name, self.config)
@@ -114,7 +110,14 @@ class Parser(abc.ABC):
         }
         for name in sorted(parsed.keys() & limits.keys()):
             limit, whole = limits[name]
-            _check_below(limit, parsed[name], f"{name} beyond the {whole} of {limit}")
+            # Nothing complains later: a GPU reads row 0 for an id past the table, a
+            # position past the sequence is one of the next example, a third segment
+            # has no vector.
+            ids = parsed[name]
+            ids = ids.flat_values if isinstance(ids, tf.RaggedTensor) else ids
+            message = f"{name} beyond the {whole} of {limit}"
+            tf.debugging.assert_less(ids, tf.constant(limit, tf.int64), message=message)
+            tf.debugging.assert_non_negative(ids, message=message)
         return parsed
 
     def _masked(self, parsed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -251,14 +254,6 @@ class PackedParser(Parser):
             name: tf.ensure_shape(array, [num_rows, lengths[name]])
             for name, array in zip(names, arrays, strict=True)
         }
-
-
-def _check_below(limit: int, ids: tf.Tensor | tf.RaggedTensor, message: str) -> None:
-    # Nothing complains later: a GPU reads row 0 for an id past the table, a position
-    # past the sequence is one of the next example, a third segment has no vector.
-    values = ids.flat_values if isinstance(ids, tf.RaggedTensor) else ids
-    tf.debugging.assert_less(values, tf.constant(limit, tf.int64), message=message)
-    tf.debugging.assert_non_negative(values, message=message)
 
 
 def next_tokens(parsed: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -51,7 +51,7 @@ def open_watchers(
             next_sentence=trained.network.next_sentence,
             num_instances=examples.num_slots,
         ),
-        peak_flops=peak_flops.of_strategy(strategy, settings.precision),
+        peak_flops=peak_flops.of_devices(strategy, settings.precision),
     )
     if not loop.is_chief:
         return watchers, None

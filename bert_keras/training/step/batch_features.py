@@ -22,16 +22,12 @@ def dropout_seeds(
     state = tf.constant(seeded_hash.mix(first + seeded_hash.INCREMENT))
     for numbers in (epochs, records):
         state = tf.bitwise.bitwise_xor(state, tf.cast(numbers, tf.uint64))
-        state = _mix(state + tf.constant(seeded_hash.INCREMENT))
+        state += tf.constant(seeded_hash.INCREMENT)
+        # `seeded_hash.mix`, by operations of TensorFlow.
+        for shift, factor in seeded_hash.MIX_ROUNDS:
+            shifted = tf.bitwise.right_shift(state, tf.constant(shift))
+            state = tf.bitwise.bitwise_xor(state, shifted) * tf.constant(factor)
     return tf.bitcast(tf.cast(state, tf.uint32), tf.int32)
-
-
-def _mix(numbers: tf.Tensor) -> tf.Tensor:
-    """Computes `seeded_hash.mix` by operations of TensorFlow."""
-    for shift, factor in seeded_hash.MIX_ROUNDS:
-        shifted = tf.bitwise.right_shift(numbers, tf.constant(shift))
-        numbers = tf.bitwise.bitwise_xor(numbers, shifted) * tf.constant(factor)
-    return numbers
 
 
 def unmasked_ids(parsed: Mapping[str, tf.Tensor | np.ndarray]) -> tf.Tensor:

@@ -141,6 +141,7 @@ class Learner(fit.ReplicatedModel):
 
     def train_step(self, batch):
         """Makes a step; returns its own scalars, the same on all replicas."""
+        # 1. What the sums of the loss are divided by, over all replicas and parts.
         learning_rate = self.optimizer.learning_rate
         weights = replicas.sum_over_replicas(self.network.loss_weights(batch))
         scale = (
@@ -148,10 +149,19 @@ class Learner(fit.ReplicatedModel):
             if self._scales_loss
             else tf.constant(1.0)
         )
-        gradients, sums = self._gradients(batch, weights, scale)
+        # 2. Gradients of this replica's parts, summed over all replicas.
+        compute = self._forward_backward
+        if self._compile_step:
+            # One for each replica: a compiled function reads the variables of one
+            # device only.
+            compute = tf.function(compute, jit_compile=True, autograph=False)
+        gradients, sums = self._over_parts(
+            batch, lambda part: compute(part, weights, scale)
+        )
         gradients, sums = self._summed(gradients, sums)
         if self._scales_loss:
             gradients = [gradient / scale for gradient in gradients]
+        # 3. One update, alike on all replicas, unless a number is not finite.
         gradient_norm = self._apply(gradients, sums["loss"][0])
         logs = {
             name: total / tf.maximum(weight, MIN_WEIGHT)
@@ -164,14 +174,6 @@ class Learner(fit.ReplicatedModel):
             **({"loss_scale": scale} if self._scales_loss else {}),
             **({"tokens": weights["tokens"]} if "tokens" in weights else {}),
         }
-
-    def _gradients(self, batch, weights, scale):
-        compute = self._forward_backward
-        if self._compile_step:
-            # One for each replica: a compiled function reads the variables of one
-            # device only.
-            compute = tf.function(compute, jit_compile=True, autograph=False)
-        return self._over_parts(batch, lambda part: compute(part, weights, scale))
 
     def _over_parts(self, batch, compute):
         """Sums the results of `compute` over the parts of a batch, one by one."""

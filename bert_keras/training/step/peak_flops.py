@@ -9,7 +9,7 @@ from bert_keras.core.settings import architecture
 from bert_keras.training.step import replicas
 
 
-def of_strategy(
+def of_devices(
     strategy: tf.distribute.Strategy, precision: architecture.Precision
 ) -> float | None:
     """Returns the operations a second of all devices, from the makers' data sheets.

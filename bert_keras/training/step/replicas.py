@@ -180,7 +180,7 @@ def _bit_sums(value):
     return tf.stack([tf.reduce_sum(bits), tf.reduce_sum(bits * places)])
 
 
-def of_first_worker(
+def take_first_workers(
     strategy: tf.distribute.Strategy, numbers: np.ndarray
 ) -> np.ndarray:
     """Returns the first worker's numbers, bit for bit, in all processes at once."""

@@ -8,7 +8,7 @@ def test_without_a_data_sheet_there_is_no_utilization():
     """A measured peak is none: 1.75 of it was reached once."""
     mirrored = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
     for strategy in (tf.distribute.OneDeviceStrategy("/cpu:0"), mirrored):
-        assert peak_flops.of_strategy(strategy, "float32") is None
+        assert peak_flops.of_devices(strategy, "float32") is None
 
 
 @pytest.mark.parametrize(
@@ -24,4 +24,4 @@ def test_each_gpu_counts(monkeypatch, names, expected):
     monkeypatch.setattr(replicas, "are_gpus", lambda strategy: True)
     monkeypatch.setattr(replicas, "details_of_gpus", lambda name, default: names)
     mirrored = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
-    assert peak_flops.of_strategy(mirrored, "mixed_bfloat16") == expected
+    assert peak_flops.of_devices(mirrored, "mixed_bfloat16") == expected
