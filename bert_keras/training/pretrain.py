@@ -12,23 +12,33 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_keras.checkpoints import run_directory, starting_point, training_state
 from bert_keras.core.settings import pretraining, tasks
+from bert_keras.data import features
+from bert_keras.model import flops, pretrainer
 from bert_keras.scoring import pairs_curve
-from bert_keras.training import run
+from bert_keras.training import run, watching
 from bert_keras.training.pretraining import (
+    curve_warnings,
     errors,
     inputs,
-    learning,
     phases,
     position_growth,
     text_sample,
-    watching,
 )
-from bert_keras.training.step import engine, fit, replicas, watcher
+from bert_keras.training.step import (
+    engine,
+    fit,
+    learner,
+    optimization,
+    peak_flops,
+    replicas,
+    watcher,
+)
 from bert_keras.training.tensorboard import curves, panels
 
 logger = logging.getLogger(__name__)
@@ -136,9 +146,7 @@ class PretrainingJob(run.Job):
                 is_further_training=read.is_further_training,
             )
         # 2. The network with its optimizer, on the devices.
-        self._learner = learning.build_learner(
-            settings, self.run.bert_config, read.planned[0], self.engine.strategy
-        )
+        self._learner = self._build_learner(read.planned[0])
         self.engine.take(self._learner, self._learner.network)
         self.state = self.engine.state()
         if settings.minimal_pairs is not None:
@@ -192,19 +200,54 @@ class PretrainingJob(run.Job):
             ),
         ]
 
-    def _stretch(self, phase: phases.Phase) -> run.Stretch:
+    def _build_learner(self, phase: phases.Phase) -> learner.Learner:
         settings, strategy = self._inputs.settings, self.engine.strategy
+        keras.utils.set_random_seed(settings.seed)
+        compile_step = settings.jit_compile
+        if compile_step is None:
+            compile_step = replicas.are_gpus(strategy)
+        return learner.build_learner(
+            lambda: pretrainer.BertPretrainer(
+                self.run.bert_config,
+                seed=settings.seed,
+                next_sentence=settings.next_sentence
+                and phase.examples.packing == "sentence_pairs",
+                dtype=settings.precision,
+                # Part of the variables' names, which Keras would number otherwise.
+                name="bert_pretrainer",
+            ),
+            {
+                feature.name: tf.zeros(
+                    [1, feature.length],
+                    tf.int32 if feature.dtype == "int64" else tf.float32,
+                )
+                for feature in features.batch_features(phase.examples)
+            },
+            optimizer=lambda: optimization.build_optimizer(
+                settings.optimizer,
+                num_train_steps=settings.num_train_steps,
+                precision=settings.precision,
+            ),
+            strategy=strategy,
+            max_grad_norm=settings.optimizer.max_grad_norm,
+            steps_per_execution=settings.steps_per_execution,
+            recompute=settings.recompute,
+            compile_step=compile_step,
+            scales_loss=settings.precision == "mixed_float16",
+        )
 
-        def stream_from(step: int) -> replicas.Stream:
-            batches = phases.training_batches(
-                settings, phase, strategy, start_step=step
-            )
-            return replicas.Stream(batches)
-
+    def _stretch(self, phase: phases.Phase) -> run.Stretch:
         return run.Stretch(
             last_step=phase.last_step,
             enter=functools.partial(self._enter, phase),
-            stream_from=stream_from,
+            stream_from=lambda step: replicas.Stream(
+                phases.training_batches(
+                    self._inputs.settings,
+                    phase,
+                    self.engine.strategy,
+                    start_step=step,
+                )
+            ),
             schedule_to=replicas.Schedule,
         )
 
@@ -250,14 +293,67 @@ class PretrainingJob(run.Job):
                 num_trained=read.num_positions_before(phase),
                 num_rows=phase.examples.max_seq_length,
             )
-        watchers, self._panels = watching.open_watchers(
+        return self._open_watchers(phase, loop)
+
+    def _open_watchers(
+        self, phase: phases.Phase, loop: run.Loop
+    ) -> list[watcher.Watcher]:
+        settings, trained = self._inputs.settings, self._learner
+        examples = phase.examples
+
+        def describe_skipped(first: int, last: int) -> str:
+            data = phases.describe_data(settings, phase, first, last)
+            return (
+                f", whose batches came from {data}; the last checkpoint is "
+                f"{max(loop.checkpoints.paths(), default='none')}: lower "
+                "`optimizer.learning_rate`, or look at the examples with `bert-keras "
+                "inspect`"
+            )
+
+        num_predictions = examples.num_row_predictions
+        if settings.model.attention == "left_to_right":
+            num_predictions = examples.max_seq_length - 1
+        watchers = watching.open_watchers(
             loop,
-            self._learner,
-            self.run,
-            read.settings,
-            phase,
-            sample=self._sample,
+            trained,
+            logs=self._logs,
+            num_train_steps=settings.num_train_steps,
+            batch_size=phase.batch_size,
+            max_skipped_steps=settings.max_skipped_steps,
+            describe_skipped=describe_skipped,
+            tokens_per_example=examples.max_seq_length,
+            flops_per_example=flops.pretraining_flops_per_example(
+                self.run.bert_config,
+                max_seq_length=examples.max_seq_length,
+                num_predictions=num_predictions,
+                next_sentence=trained.network.next_sentence,
+                num_instances=examples.num_slots,
+            ),
+            peak_flops=peak_flops.of_devices(self.engine.strategy, settings.precision),
         )
+        self._panels = None
+        if not loop.is_chief:
+            return watchers
+        flat_settings = run_directory.flat(settings.model_dump(mode="json"))
+        watchers.append(
+            curve_warnings.CurveWarnings(flat_settings, self._sample, phase.first_step)
+        )
+        if settings.profile_steps is not None:
+            profile = panels.Profile(
+                self._logs / "train", trained, settings.profile_steps
+            )
+            watchers.append(profile)
+        if phase.has_evaluation:
+            batches, _ = phases.whole_evaluation_batches(settings, phase)
+            self._panels = panels.EvaluationPanels(
+                self._logs,
+                loop.step,
+                learner=trained,
+                tokenizer=self.run.tokenizer,
+                batch=next(batches.as_numpy_iterator()),
+                repeats_drawing="draw" in loop.due,
+            )
+            watchers.append(self._panels)
         return watchers
 
     def _evaluate(self, loop: run.Loop) -> None:

@@ -35,7 +35,19 @@ def in_words(
     # XLA's own errors have another type.
     is_memory = isinstance(error, tf.errors.ResourceExhaustedError)
     if is_memory or "RESOURCE_EXHAUSTED" in text:
-        return InputError(_out_of_memory_message(phase, num_replicas))
+        num_rows, num_parts = phase.batch_size // num_replicas, phase.num_parts
+        more = [n for n in range(num_parts + 1, num_rows + 1) if num_rows % n == 0]
+        way_out = (
+            f"set `gradient_accumulation_steps` (here {num_parts}) to {more[0]}"
+            if more
+            else "set `recompute` to layers, or take more devices, shorter examples or "
+            "a smaller model"
+        )
+        return InputError(
+            f"a device has no memory for {num_rows // num_parts} examples of "
+            f"{phase.examples.max_seq_length} tokens at once: {way_out} and run the "
+            "same command again"
+        )
     # Without an assertion of ours, TensorFlow's last line is the cause.
     cause = text.strip().splitlines()[-1]
     if stores.is_transient(error) and re.search(r"\w+://", text):
@@ -51,19 +63,3 @@ def in_words(
         cause = assertion[1]
     directories = ", ".join(phase.directory for phase in planned)
     return InputError(f"{directories}: {cause[:300]}; make the examples again")
-
-
-def _out_of_memory_message(phase: phases.Phase, num_replicas: int) -> str:
-    num_rows = phase.batch_size // num_replicas
-    more = [n for n in range(phase.num_parts + 1, num_rows + 1) if num_rows % n == 0]
-    way_out = (
-        f"set `gradient_accumulation_steps` (here {phase.num_parts}) to {more[0]}"
-        if more
-        else "set `recompute` to layers, or take more devices, shorter examples or a "
-        "smaller model"
-    )
-    return (
-        f"a device has no memory for {num_rows // phase.num_parts} examples of "
-        f"{phase.examples.max_seq_length} tokens at once: {way_out} and run the same "
-        "command again"
-    )

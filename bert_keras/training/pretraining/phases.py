@@ -6,9 +6,10 @@ step go on.
 """
 
 import dataclasses
+import functools
 import hashlib
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,8 +83,8 @@ def read_phases(
         )
         for (plan, *steps), directory in zip(planned, directories, strict=True)
     ]
-    for phase in every[1:]:
-        _check_alike(every[0], phase, next_sentence=settings.next_sentence)
+    for other in every[1:]:
+        _check_alike(every[0], other, next_sentence=settings.next_sentence)
     return [phase for phase in every if phase.last_step > phase.first_step]
 
 
@@ -116,9 +117,17 @@ def _read_phase(
     train_shards, eval_shards = record_batches.split_shards(
         shards, settings.num_eval_shards
     )
+    source = vocab_path or files.join(directory, "vocab.txt")
+    vocabulary = tokenization.Vocabulary.load(source)
+    if vocabulary.sha256 != contents.vocab_sha256:
+        raise InputError(
+            f"{source}: {len(vocabulary)} entries, not the vocabulary that "
+            f"{directory} was made with ({contents.vocab_size} entries): give that "
+            "one, or make the examples again with this one"
+        )
     phase = Phase(
         directory=str(directory),
-        vocabulary=_read_vocabulary(directory, contents, vocab_path),
+        vocabulary=vocabulary,
         do_lower_case=contents.config["do_lower_case"],
         examples=examples,
         manifest_sha256=manifest_sha256,
@@ -150,20 +159,6 @@ def _read_phase(
         )
     _check_masks(settings, phase)
     return phase
-
-
-def _read_vocabulary(
-    directory: files.Path, contents: manifest.Manifest, vocab_path: files.Path | None
-) -> tokenization.Vocabulary:
-    source = vocab_path or files.join(directory, "vocab.txt")
-    vocabulary = tokenization.Vocabulary.load(source)
-    if vocabulary.sha256 != contents.vocab_sha256:
-        raise InputError(
-            f"{source}: {len(vocabulary)} entries, not the vocabulary that "
-            f"{directory} was made with ({contents.vocab_size} entries): give that "
-            "one, or make the examples again with this one"
-        )
-    return vocabulary
 
 
 def _check_masks(settings: pretraining.PretrainingConfig, phase: Phase) -> None:
@@ -225,15 +220,14 @@ def training_batches(
     start_step: int,
 ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
     """Returns endless batches for every replica, from `start_step + 1` on."""
-
-    def of_worker(*place: int) -> tf.data.Dataset:
-        return batches_of(settings, phase).to_train(
+    return replicas.distribute(
+        strategy,
+        lambda *place: batches_of(settings, phase).to_train(
             phase.train_shards,
             start_step=start_step - phase.first_step,
             worker=record_batches.Worker(*place),
-        )
-
-    return replicas.distribute(strategy, of_worker)
+        ),
+    )
 
 
 def evaluation_batches(
@@ -244,16 +238,17 @@ def evaluation_batches(
     """Returns endless batches for every replica and their number in a round, if any."""
     if not phase.has_evaluation:
         return None
-
-    def of_worker(*place: int) -> tf.data.Dataset:
-        worker = record_batches.Worker(*place)
-        return whole_evaluation_batches(settings, phase, worker=worker)[0]
-
+    batches = replicas.distribute(
+        strategy,
+        lambda *place: whole_evaluation_batches(
+            settings, phase, worker=record_batches.Worker(*place)
+        )[0],
+    )
     # The length of a round is the same for every share of it.
     num_batches = batches_of(settings, phase).num_evaluation_batches(
         phase.eval_shards, settings.num_eval_steps
     )
-    return replicas.distribute(strategy, of_worker), num_batches
+    return batches, num_batches
 
 
 def whole_evaluation_batches(
@@ -271,6 +266,13 @@ def whole_evaluation_batches(
 def batches_of(
     settings: pretraining.PretrainingConfig, phase: Phase
 ) -> record_batches.RecordBatches:
+    start, end = phase.examples.masked_lm_prob, settings.masked_lm_prob_end
+
+    def mask_share(batch: tf.Tensor) -> tf.Tensor:
+        # It moves linearly over the whole run.
+        step = tf.cast(phase.first_step + batch, tf.float64)
+        return start + (end - start) * step / settings.num_train_steps
+
     return record_batches.RecordBatches(
         config=phase.examples,
         vocabulary=phase.vocabulary,
@@ -278,24 +280,8 @@ def batches_of(
         seed=settings.seed,
         shuffle_buffer_size=settings.shuffle_buffer_size,
         attention=settings.model.attention,
-        mask_share=_mask_share(settings, phase),
+        mask_share=None if end is None else mask_share,
     )
-
-
-def _mask_share(
-    settings: pretraining.PretrainingConfig, phase: Phase
-) -> Callable[[tf.Tensor], tf.Tensor] | None:
-    """Returns the share of tokens to hide in the phase's batch N, from 0, which moves
-    linearly over the whole run; `None`: it is constant."""
-    start, end = phase.examples.masked_lm_prob, settings.masked_lm_prob_end
-    if end is None:
-        return None
-
-    def share(batch: tf.Tensor) -> tf.Tensor:
-        step = tf.cast(phase.first_step + batch, tf.float64)
-        return start + (end - start) * step / settings.num_train_steps
-
-    return share
 
 
 def placeholder_batches(
@@ -304,23 +290,22 @@ def placeholder_batches(
     strategy: tf.distribute.Strategy,
 ) -> list[tf.data.Dataset | tf.distribute.DistributedDataset]:
     """Returns endless zeros, shaped as training and evaluation batches."""
-
-    def zeros_like(make_batches: Callable[[record_batches.Worker], tf.data.Dataset]):
-        def of_worker(*place: int) -> tf.data.Dataset:
-            spec = make_batches(record_batches.Worker(*place)).element_spec
-            zeros = {k: tf.zeros(part.shape, part.dtype) for k, part in spec.items()}
-            return tf.data.Dataset.from_tensors(zeros).repeat()
-
-        return replicas.distribute(strategy, of_worker)
-
     batches = batches_of(settings, phase)
+
+    def zeros(*place: int, evaluates: bool) -> tf.data.Dataset:
+        shards, worker = phase.train_shards, record_batches.Worker(*place)
+        if evaluates:
+            data, _ = batches.to_evaluate(shards, num_batches=1, worker=worker)
+        else:
+            data = batches.to_train(shards, worker=worker)
+        spec = data.element_spec.items()
+        return tf.data.Dataset.from_tensors(
+            {name: tf.zeros(part.shape, part.dtype) for name, part in spec}
+        ).repeat()
+
     return [
-        zeros_like(lambda worker: batches.to_train(phase.train_shards, worker=worker)),
-        zeros_like(
-            lambda worker: batches.to_evaluate(
-                phase.train_shards, num_batches=1, worker=worker
-            )[0]
-        ),
+        replicas.distribute(strategy, functools.partial(zeros, evaluates=evaluates))
+        for evaluates in (False, True)
     ]
 
 

@@ -177,21 +177,14 @@ class RecordBatches:
         num_records = sum(shard.num_records for shard in shards)
         return min(num_batches, -(-num_records // self.batch_size))
 
-    def _blocks(self, path: tf.Tensor, first_record: tf.Tensor) -> tf.data.Dataset:
-        records = tf.data.TFRecordDataset(path, _COMPRESSIONS[self.config.compression])
-
-        def with_numbers(index: tf.Tensor, block: tf.Tensor) -> tuple:
-            places = tf.range(tf.size(block, out_type=tf.int64))
-            return first_record + index * _BLOCK_LENGTH + places, block
-
-        return records.batch(_BLOCK_LENGTH).enumerate().map(with_numbers)
-
     def _shuffled(self, shards: Sequence[Shard], start: int) -> tf.data.Dataset:
-        size, blocks = self.shuffle_buffer_size, self._blocks
-        reader = _ShuffledReader(
-            shards=shards, blocks=blocks, shuffle_buffer_size=size, seed=self.seed
+        return _shuffled_records(
+            shards,
+            start,
+            compression=_COMPRESSIONS[self.config.compression],
+            shuffle_buffer_size=self.shuffle_buffer_size,
+            seed=self.seed,
         )
-        return reader.records(start)
 
     def _parsed(
         self, batches: tf.data.Dataset, *, has_dropout: bool
@@ -253,70 +246,73 @@ def _shard_table(shards: Sequence[Shard]) -> tuple[tf.Tensor, tf.Tensor]:
     return paths, tf.constant([shard.first_record for shard in shards], tf.int64)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ShuffledReader:
-    """Reads all records once in each epoch, in an order of (seed, epoch).
+def _shuffled_records(
+    shards: Sequence[Shard],
+    start: int,
+    *,
+    compression: str,
+    shuffle_buffer_size: int,
+    seed: int,
+) -> tf.data.Dataset:
+    """Yields number and bytes of each record, endlessly, from the `start`-th on.
 
-    The shuffled shards are cut into stretches, whose shards are read several at a time;
-    records are shuffled in buffers. A start within an epoch reads one stretch at most.
-    All randomness is in stateless operations: `Dataset.shuffle` would also depend on
-    the global seed of the process.
+    An epoch has all records once, in an order of (seed, epoch). The shuffled shards are
+    cut into stretches, whose shards are read several at a time; records are shuffled in
+    buffers. A start within an epoch reads one stretch at most. All randomness is in
+    stateless operations: `Dataset.shuffle` would also depend on the global seed of the
+    process.
     """
+    num_stretches = math.ceil(len(shards) / _MAX_SHARDS_PER_STRETCH)
+    starts = range(0, len(shards), math.ceil(len(shards) / num_stretches))
 
-    shards: Sequence[Shard]
-    blocks: Callable[[tf.Tensor, tf.Tensor], tf.data.Dataset]
-    shuffle_buffer_size: int
-    seed: int
+    def seeds(number: tf.Tensor) -> tf.Tensor:
+        return tf.stack([tf.constant(seed, tf.int64), number])
 
-    def records(self, start: int) -> tf.data.Dataset:
-        """Yields number and bytes of each record, endlessly, from the `start`-th on."""
-        sizes = np.array([shard.num_records for shard in self.shards])
-        epoch, num_passed = divmod(start, int(sizes.sum()))
-        order = self._order(tf.constant(epoch, tf.int64)).numpy()
-        ends = np.cumsum(np.add.reduceat(sizes[order], self._stretch_starts))
-        stretch = int(np.searchsorted(ends, num_passed, side="right"))
-        num_passed -= int(ends[stretch - 1]) if stretch else 0
-        first = epoch * len(self._stretch_starts) + stretch
-        stretches = tf.data.Dataset.counter(first, dtype=tf.int64)
-        # One shuffled buffer is drawn from while the next one is made.
-        buffers = stretches.flat_map(self._stretch).prefetch(1)
-        return buffers.unbatch().skip(num_passed)
+    def order_of(epoch: tf.Tensor) -> tf.Tensor:
+        shuffle = tf.random.experimental.stateless_shuffle
+        return shuffle(tf.range(len(shards)), seeds(epoch))
 
-    @property
-    def _stretch_starts(self) -> range:
-        num_stretches = math.ceil(len(self.shards) / _MAX_SHARDS_PER_STRETCH)
-        return range(0, len(self.shards), math.ceil(len(self.shards) / num_stretches))
+    def blocks_of(path: tf.Tensor, first_record: tf.Tensor) -> tf.data.Dataset:
+        def with_numbers(index: tf.Tensor, block: tf.Tensor) -> tuple:
+            places = tf.range(tf.size(block, out_type=tf.int64))
+            return first_record + index * _BLOCK_LENGTH + places, block
 
-    def _order(self, epoch: tf.Tensor) -> tf.Tensor:
-        return tf.random.experimental.stateless_shuffle(
-            tf.range(len(self.shards)), self._seeds(epoch)
-        )
+        records = tf.data.TFRecordDataset(path, compression)
+        return records.batch(_BLOCK_LENGTH).enumerate().map(with_numbers)
 
-    def _seeds(self, number: tf.Tensor) -> tf.Tensor:
-        return tf.stack([tf.constant(self.seed, tf.int64), number])
-
-    def _stretch(self, number: tf.Tensor) -> tf.data.Dataset:
-        """Returns shuffled buffers of a stretch; `number` counts through all epochs."""
-        starts = self._stretch_starts
-        start = number % len(starts) * starts.step
-        order = self._order(number // len(starts))[start : start + starts.step]
-        table = tuple(tf.gather(column, order) for column in _shard_table(self.shards))
+    def buffers_of(number: tf.Tensor) -> tf.data.Dataset:
+        """Returns the shuffled buffers of a stretch, counted through all epochs."""
+        first = number % len(starts) * starts.step
+        order = order_of(number // len(starts))[first : first + starts.step]
+        table = tuple(tf.gather(column, order) for column in _shard_table(shards))
         blocks = tf.data.Dataset.from_tensor_slices(table).interleave(
-            self.blocks,
-            cycle_length=min(_SHARDS_AT_A_TIME, len(self.shards)),
+            blocks_of,
+            cycle_length=min(_SHARDS_AT_A_TIME, len(shards)),
             num_parallel_calls=tf.data.AUTOTUNE,
             deterministic=True,
         )
-        buffers = blocks.rebatch(self.shuffle_buffer_size, drop_remainder=False)
 
         def shuffle(index: tf.Tensor, columns: tuple) -> tuple[tf.Tensor, ...]:
             order = tf.random.experimental.stateless_shuffle(
                 tf.range(tf.shape(columns[0])[0]),
-                tf.random.fold_in(self._seeds(number), index),
+                tf.random.fold_in(seeds(number), index),
             )
             return tuple(tf.gather(column, order) for column in columns)
 
+        buffers = blocks.rebatch(shuffle_buffer_size, drop_remainder=False)
         return buffers.enumerate().map(shuffle)
+
+    # 1. The stretch that has the `start`-th record.
+    sizes = np.array([shard.num_records for shard in shards])
+    epoch, num_passed = divmod(start, int(sizes.sum()))
+    order = order_of(tf.constant(epoch, tf.int64)).numpy()
+    ends = np.cumsum(np.add.reduceat(sizes[order], starts))
+    stretch = int(np.searchsorted(ends, num_passed, side="right"))
+    num_passed -= int(ends[stretch - 1]) if stretch else 0
+    # 2. All stretches from there on. One buffer is drawn from while the next is made.
+    first = epoch * len(starts) + stretch
+    stretches = tf.data.Dataset.counter(first, dtype=tf.int64)
+    return stretches.flat_map(buffers_of).prefetch(1).unbatch().skip(num_passed)
 
 
 def _shares(batches: tf.data.Dataset, worker: Worker) -> tf.data.Dataset:
