@@ -212,7 +212,13 @@ class Job:
                 changeable=changeable,
                 in_words=self._difference_in_words,
             )
-            _delete_half_written(directory)
+            # What a killed process was writing; a store has no such files.
+            patterns = () if files.is_remote(directory) else (".*.tmp", ".partial.*")
+            for pattern in patterns:
+                for path in Path(directory).rglob(pattern):
+                    # The heartbeat of this process writes its file at any time.
+                    if not path.name.startswith(f".{ownership.OWNER_NAME}"):
+                        path.unlink()
         # Everything that decides the outcome, and the devices' own choices.
         values = run_directory.flat(settings.model_dump(mode="json"))
         values |= {**compared, "version of bert-keras": __version__}
@@ -241,17 +247,6 @@ class Job:
                 f"give `--init {self.output_dir}` and a new --output_dir"
             )
         return None
-
-
-def _delete_half_written(directory: files.Path) -> None:
-    """Deletes what a killed process was writing; a store has no such files."""
-    if files.is_remote(directory):
-        return
-    for pattern in (".*.tmp", ".partial.*"):
-        for path in Path(directory).rglob(pattern):
-            # The heartbeat of this process writes its file at any time.
-            if not path.name.startswith(f".{ownership.OWNER_NAME}"):
-                path.unlink()
 
 
 def run(job: Job) -> dict[str, Any]:
@@ -383,12 +378,7 @@ class Loop:
                 step = self.step
                 try:
                     if not self.due:
-                        self.engine.make_steps(
-                            self._batches(stretch),
-                            stretch.schedule_to(self._next_event(stretch)),
-                            before=self._before_steps,
-                            after=self._after_steps,
-                        )
+                        self._make_steps(stretch)
                         self.due = [
                             name
                             for name, event in self._events.items()
@@ -504,14 +494,6 @@ class Loop:
                 self._watchers = stretch.enter(self)
         return stretch
 
-    def _batches(self, stretch: Stretch) -> Any:
-        """Opens the batches, unless they go on, and the measurement of time."""
-        for each in self._watchers:
-            each.resume()
-        if self._stream is None:
-            self._stream = stretch.stream_from(self.step)
-        return self._stream
-
     def _close_batches(self) -> None:
         if self._stream is not None:
             self._stream.close()
@@ -521,18 +503,30 @@ class Loop:
         for each in self._watchers:
             each.send()
 
-    def _next_event(self, stretch: Stretch) -> int:
+    def _make_steps(self, stretch: Stretch) -> None:
+        """Makes steps to the next event, or until one is requested."""
         step = self.step
-        steps = [stretch.last_step]
+        stops = [stretch.last_step]
         for event in self._job.events:
-            steps += [(step // n + 1) * n for n in event.every_steps]
+            stops += [(step // n + 1) * n for n in event.every_steps]
             if event.at_step is not None and event.at_step > step:
-                steps.append(event.at_step)
-        return min(steps)
-
-    def _before_steps(self, step: int) -> None:
+                stops.append(event.at_step)
         for each in self._watchers:
-            each.before_steps(step)
+            each.resume()
+        # The batches go on from one event to the next.
+        if self._stream is None:
+            self._stream = stretch.stream_from(step)
+
+        def before(step: int) -> None:
+            for each in self._watchers:
+                each.before_steps(step)
+
+        self.engine.make_steps(
+            self._stream,
+            stretch.schedule_to(min(stops)),
+            before=before,
+            after=self._after_steps,
+        )
 
     def _after_steps(self, step: int, logs: dict[str, float]) -> bool:
         """Notes the steps that were made; returns whether an event is requested."""
@@ -574,8 +568,8 @@ class Loop:
             self._stop_if_requested()
 
     def _stop_if_requested(self) -> None:
-        is_requested = "stop" in self._requests
-        if is_requested or (self.engine.is_alone and self.signal.received):
+        is_received = self.engine.is_alone and self.signal.received
+        if is_received or "stop" in self._requests:
             self._save_and_stop()
 
     def _save_and_stop(self) -> None:
