@@ -23,7 +23,7 @@ from bert_keras.data import tokenization
 from bert_keras.inference import forward
 from bert_keras.kinds.kind import Kind, Labelled
 from bert_keras.labelled import data_report, dataset
-from bert_keras.report import task_summaries
+from bert_keras.report import scalar_log, task_summaries
 from bert_keras.training import run, watching
 from bert_keras.training.finetuning import learning
 from bert_keras.training.step import (
@@ -275,6 +275,13 @@ class TuningJob(run.Job):
             self._answer()
         answers = self._answers
         thresholds = answers.best_threshold() if answers else None
+        # The last scalars in the curves, without the speeds, which depend on time.
+        curves = scalar_log.read_log(self._logs / "train").scalars
+        train = {
+            tag.partition("/")[2]: float(curve.values[-1])
+            for tag, curve in curves.items()
+            if not tag.startswith("speed/")
+        }
         results = {
             "steps": num_steps,
             **({"kept_step": kept_step} if self._settings.keep == "best" else {}),
@@ -282,6 +289,7 @@ class TuningJob(run.Job):
             "num_parameters": self.engine.network.count_params(),
             "num_train_examples": self._inputs.num_train_examples,
             "num_eval_examples": self._inputs.num_dev_examples,
+            "train": train,
             "eval": self._scores,
             **({run_directory.THRESHOLDS: thresholds} if thresholds else {}),
         }

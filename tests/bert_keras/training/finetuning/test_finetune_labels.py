@@ -74,20 +74,11 @@ def test_all_labels_are_learnt(run):
     assert json.loads((directory / "results.json").read_text()) == results
 
 
-def test_evaluate_uses_the_thresholds_that_were_chosen(run, files):
-    directory, results = run
-    scores = finetuned.evaluate(directory, files[1])
-    for mean in ("micro_f1", "macro_f1"):
-        best = results["eval"][f"best_{mean}"]
-        assert scores[mean] == scores[f"best_{mean}"] == pytest.approx(best)
-    assert scores["loss"] == pytest.approx(results["eval"]["loss"], abs=1e-5)
-
-
 def texts_of(files) -> list[list[str]]:
     return [line.split("\t") for line in files[1].read_text().splitlines()[1:]]
 
 
-def test_predict_and_python_give_the_same_labels(run, files, tmp_path, caplog):
+def test_predict_has_the_thresholds_that_were_chosen(run, files, tmp_path, caplog):
     directory, results = run
     caplog.set_level(logging.INFO, logger="bert_keras")
     rows = texts_of(files)
@@ -97,15 +88,8 @@ def test_predict_and_python_give_the_same_labels(run, files, tmp_path, caplog):
     chosen = ", ".join(f"{n} {value:.3g}" for n, value in results["thresholds"].items())
     assert f"a text has a label from this probability on: {chosen}" in caplog.text
     lines = (tmp_path / "answers.jsonl").read_text().splitlines()
-    found = [json.loads(line) for line in lines]
-    records = bert_keras.load(directory).predict([text for text, _ in rows])
-    for line, record in zip(found, records, strict=True):
-        assert tuple(line["prediction"]) == record.prediction
-        given = [line[f"p({name})"] for name in sorted(TELLING)]
-        expected = [record.probabilities[name] for name in sorted(TELLING)]
-        np.testing.assert_allclose(given, expected, atol=2e-6)
+    given = [set(json.loads(line)["prediction"]) for line in lines]
     right = [set(filter(None, labels.split(","))) for _, labels in rows]
-    given = [set(line["prediction"]) for line in found]
     assert sum(a == b for a, b in zip(right, given, strict=True)) >= 54
     # No text without a label, or with several, would show little.
     assert {len(labels) for labels in right} == {0, 1, 2, 3}

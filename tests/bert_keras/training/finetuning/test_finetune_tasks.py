@@ -105,19 +105,6 @@ def records(run: Path) -> list[dict]:
     return [json.loads(line) for line in lines]
 
 
-def assert_evaluated_alike(run: Path, dev: Path, results: dict) -> None:
-    scores = finetuned.evaluate(run, dev)
-    assert scores.pop("num_examples") == results["num_eval_examples"]
-    assert scores == pytest.approx(results["eval"], abs=1e-5)
-
-
-def assert_python_answered_alike(run: Path, examples: list) -> None:
-    """Examples that are Python objects, and those of the file that they are from."""
-    found = finetuned.FinetunedModel.load(run).predict(examples)
-    for record, wanted in zip(found, records(run), strict=True):
-        assert json.loads(json.dumps(record.prediction)) == wanted["prediction"]
-
-
 @pytest.fixture(scope="module")
 def tagging_run(init, tmp_path_factory) -> Path:
     """A finished run; its development file is beside it."""
@@ -135,7 +122,6 @@ def test_tags_are_learnt(tagging_run, tmp_path):
     results = json.loads((run / "results.json").read_text())
     assert results["eval"]["f1"] > 0.95
     assert results["num_train_examples"] == 300
-    assert_evaluated_alike(run, dev, results)
     task = json.loads((run / "task.json").read_text())
     assert task["labels"] == ["O", "B-BAD", "I-BAD", "B-GOOD", "I-GOOD"]
     assert len(records(run)) == 30
@@ -144,7 +130,6 @@ def test_tags_are_learnt(tagging_run, tmp_path):
     assert {len(word) for word in words if word} == {3}  # its columns and the answer
     predicted = [word[2] for word in words if word]
     assert predicted == [tag for r in records(run) for tag in r["prediction"]]
-    assert_python_answered_alike(run, [r["words"] for r in records(run)])
 
 
 def spans_file(path: Path, sentences: list[ner.Sentence]) -> Path:
@@ -215,7 +200,6 @@ def test_spans_of_characters_are_learnt(init, tagging_run, tmp_path):
     options = {"num_train_epochs": 15, "evaluate_steps": 1000}
     results = tune(init, tmp_path / "run", train, dev, task="tagging", **options)
     assert results["eval"]["f1"] > 0.95
-    assert_evaluated_alike(tmp_path / "run", dev, results)
 
 
 @pytest.mark.slow
@@ -225,15 +209,11 @@ def test_endings_are_chosen(init, tmp_path):
     run = tmp_path / "run"
     results = tune(init, run, train, dev, task="choice")
     assert results["eval"]["accuracy"] > 0.9
-    assert_evaluated_alike(run, dev, results)
     finetuned.predict(run, dev, tmp_path / "out.tsv")
     answers = (tmp_path / "out.tsv").read_text().splitlines()[1:]
     assert [int(line.split("\t")[7]) for line in answers] == [
         r["prediction"] for r in records(run)
     ]
-    assert_python_answered_alike(
-        run, [(r["text"], r["beginning"], r["endings"]) for r in records(run)]
-    )
 
 
 @pytest.mark.slow
@@ -244,7 +224,6 @@ def test_answers_are_found_and_a_second_stage_keeps_the_head(init, tmp_path, cap
     first = tmp_path / "first"
     results = tune(init, first, train, dev, task="span")
     assert results["eval"]["exact_match"] > 90
-    assert_evaluated_alike(first, dev, results)
     out = tmp_path / "answers"
     finetuned.predict(first, dev, out)
     assert sorted(p.name for p in out.iterdir()) == [
@@ -280,9 +259,6 @@ def test_no_answer_is_an_answer_and_its_threshold_is_chosen(init, tmp_path):
     for record in records(run):
         is_none = odds[record["id"]] > model.threshold
         assert (record["prediction"] == "") == is_none
-    assert_python_answered_alike(
-        run, [(r["question"], r["context"]) for r in records(run)]
-    )
 
 
 def write_glue(folder: Path, name: str) -> None:

@@ -173,6 +173,12 @@ def assert_alike(found, wanted, atol):
         assert found_logs[name] == pytest.approx(wanted_logs[name], abs=1e-5), name
 
 
+def answers_of(learner, kind, ladder=()):
+    strategy = learner.distribute_strategy
+    predict = forward.predictor_for(learner.network, strategy=strategy, ladder=ladder)
+    return predict(inputs_of(kind), title=None)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TASKS)
 def test_fixed_shapes_give_what_shapes_as_they_come_give(kind, monkeypatch):
@@ -184,12 +190,7 @@ def test_fixed_shapes_give_what_shapes_as_they_come_give(kind, monkeypatch):
     middle = (NUM_ENDINGS,) if kind == "choice" else ()
     assert shapes == {(9, *middle, length) for length in LADDER}
     monkeypatch.setattr(forward, "TOKENS_PER_BATCH", 70)
-    free, padded = (
-        forward.predictor_for(fixed[0].network, ladder=ladder)(
-            inputs_of(kind), title=None
-        )
-        for ladder in ((), LADDER)
-    )
+    free, padded = (answers_of(fixed[0], kind, ladder) for ladder in ((), LADDER))
     np.testing.assert_allclose(padded, free, rtol=0, atol=1e-5)
 
 
@@ -230,12 +231,7 @@ def test_two_replicas_give_what_one_device_gives(kind, ladder, monkeypatch):
     two, one = (tuned(kind, strategy, **options) for strategy in (mirrored(2), CPU))
     assert_alike(two, one, atol=1e-6)
     monkeypatch.setattr(forward, "TOKENS_PER_BATCH", 5 * MAX_LENGTH)
-    outputs = [
-        forward.predictor_for(
-            learner.network, strategy=learner.distribute_strategy, ladder=ladder
-        )(inputs_of(kind), title=None)
-        for learner in (two[0], one[0])
-    ]
+    outputs = [answers_of(learner, kind, ladder) for learner, *_ in (two, one)]
     np.testing.assert_allclose(*outputs, rtol=0, atol=1e-5)
 
 

@@ -16,7 +16,6 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, loading, tasks
 from bert_keras.data import tokenization
 from bert_keras.export import formats
-from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 from bert_keras.labelled import text_windows
 from tests import make
@@ -102,15 +101,31 @@ def run_with(files, init, directory: Path, **changes) -> dict:
     return run_finetune(init, *files, directory, **changes)
 
 
-@pytest.fixture(scope="module", params=["windows_mean", "head_tail", "windows_max"])
+SLOW = pytest.mark.slow
+HOW = [
+    "windows_mean",
+    *(pytest.param(how, marks=SLOW) for how in ("head_tail", "windows_max")),
+]
+
+
+@pytest.fixture(scope="module", params=HOW)
 def long_texts(request) -> str:
     return request.param
 
 
 @pytest.fixture(scope="module")
-def run(init, files, long_texts, tmp_path_factory) -> tuple[Path, dict]:
-    directory = tmp_path_factory.mktemp(long_texts) / "run"
-    return directory, run_with(files, init, directory, long_texts=long_texts)
+def run(long_texts, tmp_path_factory) -> Path:
+    """Random weights for texts that are longer than an input."""
+    settings = SETTINGS.model_copy(
+        update={"max_seq_length": LENGTH, "long_texts": long_texts}
+    )
+    return make.make_run(
+        tmp_path_factory.mktemp(long_texts) / "run",
+        VOCABULARY,
+        settings=settings,
+        kind="classification",
+        labels=("bad", "good"),
+    )
 
 
 def logits_by_hand(run: Path, texts: list[str], long_texts: str) -> np.ndarray:
@@ -128,79 +143,57 @@ def probabilities_by_hand(*arguments) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_what_is_late_in_a_text_is_learnt(run, init, files, long_texts, tmp_path):
-    directory, results = run
+def test_what_is_late_in_a_text_is_learnt(init, files, long_texts, tmp_path):
+    directory = tmp_path / "run"
+    results = run_with(files, init, directory, long_texts=long_texts)
     assert results["eval"]["accuracy"] > 0.9
     assert (results["num_train_examples"], results["num_eval_examples"]) == (400, 40)
-    scores = finetuned.evaluate(directory, files[1])
-    assert scores["loss"] == pytest.approx(results["eval"]["loss"], abs=1e-5)
     right = [
         ["bad", "good"].index(label) for _, label in texts_that_tell_late(40, seed=2)
     ]
     by_hand = probabilities_by_hand(directory, dev_texts(files), long_texts)
     by_hand = -np.log(by_hand[range(40), right]).mean()
-    assert scores["loss"] == pytest.approx(by_hand, abs=1e-5)
+    assert results["eval"]["loss"] == pytest.approx(by_hand, abs=1e-5)
     if long_texts == "head_tail":
         # The same with beginnings alone is guessing for most texts.
-        results = run_with(files, init, tmp_path / "run")
+        results = run_with(files, init, tmp_path / "cut")
         assert results["eval"]["accuracy"] < 0.8
 
 
-def check_answers(directory: Path, texts: list[str], long_texts: str, tmp_path) -> dict:
-    """Checks that Python and a saved model give the answers of the network."""
-    wanted = probabilities_by_hand(directory, texts, long_texts)
-    records = bert_keras.load(directory).predict(texts)
-    found = [[record.probabilities[k] for k in ("bad", "good")] for record in records]
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
-    export.export_model(directory, tmp_path / "exported")
-    serve = tf.saved_model.load(str(tmp_path / "exported")).signatures
-    served = serve["serving_default"](text=tf.constant(texts))
-    np.testing.assert_allclose(served["probabilities"], wanted, atol=1e-5)
-    nothing = serve["serving_default"](text=tf.constant([], tf.string))
+def test_predict_and_a_saved_model_answer_as_the_network(run, long_texts, tmp_path):
+    words = random.Random(4).choices(FILLER + GOOD, k=64)
+    # Lengths around those at which one window more is needed.
+    texts = [" ".join(words[:n]) for n in (0, 1, 13, 14, 15, 20, 21, 22, 28, 29, 64)]
+    expected = probabilities_by_hand(run, texts, long_texts)
+    model = bert_keras.load(run)
+
+    def answers_of(*texts):
+        records = model.predict(texts)
+        return [
+            [record.probabilities[k] for k in ("bad", "good")] for record in records
+        ]
+
+    np.testing.assert_allclose(answers_of(*texts), expected, atol=1e-5)
+    export.export_model(run, tmp_path / "exported")
+    signatures = tf.saved_model.load(str(tmp_path / "exported")).signatures
+    serve = signatures["serving_default"]
+    served = serve(text=tf.constant(texts))["probabilities"]
+    np.testing.assert_allclose(served, expected, atol=1e-5)
+    nothing = serve(text=tf.constant([], tf.string))
     assert nothing["probabilities"].shape == (0, 2)
-    return serve
-
-
-# Lengths around those at which one window more is needed.
-LENGTHS = (0, 1, 13, 14, 15, 20, 21, 22, 28, 29, 64)
-
-
-def test_predict_and_a_saved_model_answer_as_the_network(tmp_path):
-    directory = make.make_run(
-        tmp_path / "run",
-        VOCABULARY,
-        settings=SETTINGS.model_copy(
-            update={"max_seq_length": LENGTH, "long_texts": "windows_mean"}
-        ),
-        kind="classification",
-        labels=("bad", "good"),
-    )
-    words = random.Random(4).choices(FILLER + GOOD, k=64)
-    texts = [" ".join(words[:n]) for n in LENGTHS]
-    check_answers(directory, texts, "windows_mean", tmp_path)
-
-
-@pytest.mark.slow
-def test_predict_and_a_saved_model_agree(run, files, long_texts, tmp_path):
-    directory, _ = run
-    words = random.Random(4).choices(FILLER + GOOD, k=64)
-    texts = dev_texts(files) + [" ".join(words[:n]) for n in LENGTHS]
-    serve = check_answers(directory, texts, long_texts, tmp_path)
     if long_texts != "head_tail":
         # Some windows at a time, however many a text has.
-        for part in (500 * words, texts[-1:] * 40):
-            served = serve["serving_default"](text=tf.constant([" ".join(part)]))
-            (record,) = bert_keras.load(directory).predict([" ".join(part)])
-            found = [record.probabilities[k] for k in ("bad", "good")]
-            np.testing.assert_allclose(served["probabilities"][0], found, atol=1e-5)
-        library = serve["serving_default"].graph.as_graph_def().library
+        text = " ".join(500 * words)
+        served = serve(text=tf.constant([text]))["probabilities"]
+        np.testing.assert_allclose(served, answers_of(text), atol=1e-5)
+        library = serve.graph.as_graph_def().library
         operations = {node.op for f in library.function for node in f.node_def}
         assert operations & {"While", "StatelessWhile"}
 
 
 @pytest.mark.slow
 def test_files_that_take_ids_say_what_ids_they_want(run, files, long_texts, tmp_path):
-    export.export_model(run[0], tmp_path / "litert", to="litert")
+    export.export_model(run, tmp_path / "litert", to="litert")
     said = json.loads((tmp_path / "litert/tokenizer_config.json").read_text())
     assert (said["long_texts"], said["model_max_length"]) == (long_texts, LENGTH)
     is_windowed = long_texts != "head_tail"
@@ -209,32 +202,35 @@ def test_files_that_take_ids_say_what_ids_they_want(run, files, long_texts, tmp_
     texts = dev_texts(files)[:8]
     found = [model(inputs_of(PARTS[long_texts](text)))["logits"] for text in texts]
     found = np.stack([pooled(rows, long_texts) for rows in found])
-    wanted = logits_by_hand(run[0], texts, long_texts)
-    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    expected = logits_by_hand(run, texts, long_texts)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["head_tail", "windows_mean", "windows_max"])
-def test_vectors_of_long_texts(init, tmp_path, how):
+def test_vectors_of_long_texts(init, tmp_path, long_texts):
     """An encoder of 64 positions: 62 tokens, of which 15 are the head, or windows that
     share 31 with the next."""
     words = random.Random(3).choices(FILLER, k=140)
     short, long = " ".join(words[:3]), " ".join(words)
     parts = [" ".join(words[start : start + 62]) for start in (0, 31, 62, 93)]
     model = bert_keras.load(init)
-    if how == "head_tail":
+    if long_texts == "head_tail":
         parts = [" ".join(words[:15] + words[-47:])]
-        assert model.encode([long], long_texts=how)["input_ids"].shape[1] == 64
+        assert model.encode([long], long_texts=long_texts)["input_ids"].shape[1] == 64
         with pytest.raises(InputError, match="`long_texts` is one of cut, head_tail,"):
             model.encode([long], long_texts="windows_mean")
-    export.export_model(init, tmp_path / how, embedding="mean", long_texts=how)
-    serve = tf.saved_model.load(str(tmp_path / how)).signatures["serving_default"]
+    export.export_model(
+        init, tmp_path / long_texts, embedding="mean", long_texts=long_texts
+    )
+    serve = tf.saved_model.load(str(tmp_path / long_texts)).signatures[
+        "serving_default"
+    ]
     found = serve(text=tf.constant([short, long]))["embedding"].numpy()
     alone, *vectors = (
         model.encoder(model.encode([text]))["sequence_output"][0].numpy().mean(axis=0)
         for text in (short, *parts)
     )
-    expected = np.stack([alone, pooled(np.stack(vectors), how)])
+    expected = np.stack([alone, pooled(np.stack(vectors), long_texts)])
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
@@ -282,9 +278,8 @@ def test_a_batch_of_one_long_text_counts_for_less_than_others(kind):
     np.testing.assert_allclose(totals, [totals[0]] * 4, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_what_cannot_be_exported(init, tmp_path):
+    for options, message in (
         ({"long_texts": "head_tail"}, "--long_texts is for --embedding: a tuned model"),
         (
             {"long_texts": "tail", "embedding": "cls"},
@@ -294,11 +289,9 @@ def test_a_batch_of_one_long_text_counts_for_less_than_others(kind):
             {"long_texts": "windows_max", "embedding": "tokens"},
             "windows_max give a text one vector: for --embedding tokens take cut or",
         ),
-    ],
-)
-def test_what_cannot_be_exported(init, options, message, tmp_path):
-    with pytest.raises(InputError, match=message):
-        export.export_model(init, tmp_path / "new", **options)
+    ):
+        with pytest.raises(InputError, match=message):
+            export.export_model(init, tmp_path / "new", **options)
 
 
 def test_what_is_no_long_text(init, tmp_path):

@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
-import safetensors.numpy
 
 from bert_keras.core.settings import pretraining, strict
 from bert_keras.training import pretrain
 from tests import conftest
 from tests.bert_keras.model import test_packed_rows
-from tests.bert_keras.training import test_resumed_runs
 from tests.bert_keras.training.step import test_learner
 
 CPU = test_learner.CPU
@@ -58,67 +56,21 @@ def test_packed_rows_train_the_weights_of_their_instances(alone, num_replicas, o
         np.testing.assert_allclose(weights[path], expected, atol=1e-6, err_msg=path)
 
 
-# Whole runs.
-
-
-@pytest.fixture(scope="module")
-def packed_examples(examples_of):
-    return examples_of(max_seq_length=32, dupe_factor=2, pack_instances=True)
-
-
-def run(directory, output_dir, strategy=CPU, **changes):
-    values = {**conftest.PRETRAINING, "num_train_steps": 6, "save_checkpoint_steps": 3}
-    settings = strict.build_config(pretraining.PretrainingConfig, values | changes)
-    results = pretrain.pretrain(settings, [directory], output_dir, strategy=strategy)
-    newest = sorted((output_dir / "checkpoints").glob("*.safetensors"))[-1]
-    return results, safetensors.numpy.load_file(newest)
-
-
-@pytest.fixture(scope="module")
-def finished(packed_examples, tmp_path_factory):
-    """A finished run on packed examples."""
-    output_dir = tmp_path_factory.mktemp("stored") / "run"
-    return output_dir, run(packed_examples, output_dir)
-
-
-@pytest.mark.slow
-def test_a_resumed_packed_run_has_the_same_bits(finished, packed_examples, tmp_path):
-    """As after a kill between the checkpoint of step 3 and the next one."""
-    whole, (results, expected) = finished
-    resumed = test_resumed_runs.broken_off(whole, tmp_path / "resumed", 3)
-    again, state = run(packed_examples, resumed)
-    assert again["eval"] == results["eval"]
-    for name, values in expected.items():
-        np.testing.assert_array_equal(state[name], values, err_msg=name)
-
-
-@pytest.mark.slow
-def test_two_replicas_of_two_parts_equal_one_device(
-    finished, packed_examples, tmp_path
-):
-    _, (results, expected) = finished
-    two = test_learner.mirrored(2)
-    again, state = run(
-        packed_examples, tmp_path / "run", two, gradient_accumulation_steps=2
-    )
-    assert again["eval"] == pytest.approx(results["eval"], rel=1e-5)
-    for name, values in expected.items():
-        np.testing.assert_allclose(state[name], values, atol=1e-6, err_msg=name)
-
-
 @pytest.mark.slow
 def test_a_packed_evaluation_is_that_of_the_examples_row_by_row(
-    packed_examples, tiny_examples, tmp_path
+    examples_of, tiny_examples, tmp_path
 ):
     """All of the held-out shard, which has the same documents packed or not."""
-    packed, alone = (
-        run(
-            directory,
-            tmp_path / str(number),
-            # The weights hardly move: they are those of the start.
-            optimizer={"learning_rate": 1e-12, "warmup_steps": 1},
-            num_train_steps=2,
-        )[0]["eval"]
-        for number, directory in enumerate((packed_examples, tiny_examples))
+    settings = strict.build_config(
+        pretraining.PretrainingConfig,
+        conftest.PRETRAINING
+        # The weights hardly move: they are those of the start.
+        | {"optimizer": {"learning_rate": 1e-12, "warmup_steps": 1}}
+        | {"num_train_steps": 2},
     )
-    assert packed == pytest.approx(alone, rel=1e-5)
+    packed = examples_of(max_seq_length=32, dupe_factor=2, pack_instances=True)
+    of_packed, alone = (
+        pretrain.pretrain(settings, [directory], tmp_path / name, strategy=CPU)["eval"]
+        for name, directory in (("packed", packed), ("alone", tiny_examples))
+    )
+    assert of_packed == pytest.approx(alone, rel=1e-5)
