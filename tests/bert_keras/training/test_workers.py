@@ -65,14 +65,21 @@ def free_addresses(count):
 
 @pytest.fixture(scope="module")
 def files(tiny_examples, tmp_path_factory):
-    """Options by verb: examples; a pre-trained model, 90 texts and 21 for dev."""
+    """Options by verb or task: examples, or a model, texts to train on and for dev."""
     folder = tmp_path_factory.mktemp("files")
+    init, header = make_init(folder / "init", BERT_CONFIG), ("text", "text_pair")
+    pairs = [(one, f"so {other}") for one, other in topical_pairs(42, seed=1)]
     return {
         "pretrain": {"examples": tiny_examples},
         "finetune": {
-            "init": make_init(folder / "init", BERT_CONFIG),
+            "init": init,
             "train": write_tsv(folder / "train.tsv", opinions(90, seed=1)),
             "dev": write_tsv(folder / "dev.tsv", opinions(21, seed=2)),
+        },
+        "embedding": {
+            "init": init,
+            "train": write_tsv(folder / "pairs.tsv", pairs, header),
+            "dev": write_tsv(folder / "dev_pairs.tsv", pairs[:15], header),
         },
     }
 
@@ -85,24 +92,38 @@ def settings_of(verb, **changes):
     )
 
 
-def start_workers(verb, files, run, second=(), *, program=COMMAND_LINE, **changes):
-    """Both processes of a run; what they say goes to `worker-N.log` beside it.
+def start_workers(
+    verb,
+    files,
+    run,
+    second=(),
+    *,
+    program=COMMAND_LINE,
+    folder=None,
+    environment=None,
+    **changes,
+):
+    """Both processes of a run; what they say goes to `worker-N.log` in the folder.
 
-    `files` are options of the verb, `second` more of them for the second worker.
+    `files` are options of the verb, `second` more of them for the second worker. The
+    folder is that of the run, if none is given.
     """
-    path = run.parent / "config.yaml"
-    loading.save(settings_of(verb, **changes), path)
+    folder = folder or run.parent
+    loading.save(settings_of(verb, **changes), folder / "config.yaml")
     addresses = ",".join(free_addresses(2))
     processes = []
     for index in range(2):
         command = [sys.executable, *program, verb]
         for name, value in files.items():
             command += [f"--{name}", *map(str, np.ravel(value))]
-        command += ["--config", str(path), "--output_dir", str(run)]
+        command += ["--config", str(folder / "config.yaml"), "--output_dir", str(run)]
         command += ["--workers", addresses, "--worker_index", str(index)]
         command += second if index else ()
-        with open(run.parent / f"worker-{index}.log", "wb") as log:
-            processes.append(subprocess.Popen(command, stderr=log))
+        with open(folder / f"worker-{index}.log", "wb") as log:
+            process = subprocess.Popen(
+                command, stderr=log, env={**os.environ, **(environment or {})}
+            )
+        processes.append(process)
     return processes
 
 
@@ -171,9 +192,6 @@ def results(run):
     return json.loads((run / "results.json").read_text())
 
 
-of_both = pytest.mark.parametrize("verb", ["pretrain", "finetune"])
-
-
 @pytest.fixture(scope="module")
 def uninterrupted(files, tmp_path_factory):
     """A function: a run of two workers that nothing happened to."""
@@ -189,14 +207,22 @@ def uninterrupted(files, tmp_path_factory):
     return whole
 
 
-@of_both
-def test_two_workers_equal_one_device(verb, files, tmp_path):
+@pytest.mark.parametrize(
+    ("verb", "name", "options"),
+    [
+        ("pretrain", "pretrain", {}),
+        (
+            *("finetune", "finetune"),
+            {"keep": "best", "evaluate_steps": 4, "lengths": (16, 24)},
+        ),
+        # Each compares its texts with those of both.
+        ("finetune", "embedding", {"task": "embedding"}),
+    ],
+)
+def test_two_workers_equal_one_device(verb, name, options, files, tmp_path):
     run, one = tmp_path / "run", tmp_path / "one"
-    options = {}
-    if verb == "finetune":
-        options = {"keep": "best", "evaluate_steps": 4, "lengths": (16, 24)}
-    run_both(verb, files[verb], run, **options)
-    train_alone(verb, files[verb], one, **options)
+    run_both(verb, files[name], run, **options)
+    train_alone(verb, files[name], one, **options)
     assert_same_state(run, one, atol=1e-6)
     for index in range(2):
         assert "2 devices add up right and train as one does" in log_of(run, index)
@@ -204,22 +230,6 @@ def test_two_workers_equal_one_device(verb, files, tmp_path):
     assert ours.get("kept_step") == theirs.get("kept_step")
     assert ours["eval"] == pytest.approx(theirs["eval"], rel=1e-5, abs=1e-5)
     assert {p.name for p in run.iterdir()} == {p.name for p in one.iterdir()}
-
-
-def test_two_workers_compare_the_texts_of_both(files, tmp_path):
-    header = ("text", "text_pair")
-    rows = [(one, f"so {other}") for (one, other) in topical_pairs(42, seed=1)]
-    pairs = {
-        "init": files["finetune"]["init"],
-        "train": write_tsv(tmp_path / "train.tsv", rows, header),
-        "dev": write_tsv(tmp_path / "dev.tsv", rows[:15], header),
-    }
-    run, options = tmp_path / "run", {"task": "embedding"}
-    run_both("finetune", pairs, run, **options)
-    train_alone("finetune", pairs, tmp_path / "one", **options)
-    assert_same_state(run, tmp_path / "one", atol=1e-6)
-    two, one = results(run), results(tmp_path / "one")
-    assert two["eval"] == pytest.approx(one["eval"], abs=1e-5)
 
 
 @pytest.mark.parametrize(("verb", "num_kills"), [("pretrain", 10), ("finetune", 1)])

@@ -276,23 +276,6 @@ def test_bfloat16_replicas_stay_near_one_device(batches):
     assert_close(one, two, atol=2e-3)
 
 
-class Watch:
-    """Keeps each step's scalars and the weights after it."""
-
-    def __init__(self):
-        self.logs, self.weights = [], []
-
-    def __call__(self, built, step, logs):
-        self.logs.append(logs)
-        local = built.distribute_strategy.experimental_local_results
-        self.weights.append(
-            [
-                [copy.numpy() for copy in local(variable.value)]
-                for variable in built.trainable_variables
-            ]
-        )
-
-
 class Amplified(pretrainer.BertPretrainer):
     """Multiplies its loss by a float16 number of each batch."""
 
@@ -303,21 +286,23 @@ class Amplified(pretrainer.BertPretrainer):
         return terms | {"masked_lm_loss": (total * tf.cast(factor, "float32"), weight)}
 
 
-def overflow_in_third_batch(batches, *, row):
-    factors = np.ones((24 * BATCH_SIZE, 1), np.float32)
-    # The largest float16 is 65,504.
-    factors[2 * BATCH_SIZE + row] = 70_000
-    return {**batches, "loss_scales": factors}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("replica", "branches"), [(0, True), (1, True), (1, False)])
 def test_an_overflow_on_one_replica_is_skipped_on_all(batches, replica, branches):
-    watch = Watch()
-    strategy = mirrored(2)
+    factors = np.ones((24 * BATCH_SIZE, 1), np.float32)
+    # In the third batch. The largest float16 is 65,504.
+    factors[2 * BATCH_SIZE + 8 * replica + 3] = 70_000
+    all_logs, weights = [], []
+
+    def watch(built, step, logs):
+        local = built.distribute_strategy.experimental_local_results
+        copies = [local(variable.value) for variable in built.trainable_variables]
+        all_logs.append(logs)
+        weights.append([[copy.numpy() for copy in each] for each in copies])
+
     trained(
-        overflow_in_third_batch(batches, row=8 * replica + 3),
-        strategy,
+        {**batches, "loss_scales": factors},
+        mirrored(2),
         num_steps=4,
         dtype="mixed_float16",
         network=Amplified,
@@ -325,15 +310,13 @@ def test_an_overflow_on_one_replica_is_skipped_on_all(batches, replica, branches
         branches=branches,
         watch=watch,
     )
-    scales = [log["loss_scale"] / precision.INITIAL_LOSS_SCALE for log in watch.logs]
+    scales = [log["loss_scale"] / precision.INITIAL_LOSS_SCALE for log in all_logs]
     assert scales == [1, 1, 1, 0.5]
-    assert [log["skipped_steps"] for log in watch.logs] == [0, 0, 1, 1]
-    first, second, third, fourth = watch.weights
+    assert [log["skipped_steps"] for log in all_logs] == [0, 0, 1, 1]
+    first, second, third, fourth = weights
     assert all(len(copies) == 2 for copies in first)
     np.testing.assert_equal(third, second)
-    assert np.isfinite(
-        np.concatenate([copy.ravel() for v in fourth for copy in v])
-    ).all()
+    assert all(np.isfinite(copy).all() for copies in fourth for copy in copies)
     with pytest.raises(AssertionError):
         np.testing.assert_equal(fourth, third)
 
@@ -443,12 +426,11 @@ def test_the_loss_scale_grows_after_many_good_steps():
 
 
 def test_the_processor_tells_whether_it_multiplies_in_bfloat16(tmp_path):
-    path = tmp_path / "cpuinfo"
-    path.write_text("flags\t: fpu avx512f avx512_bf16 amx_tile\n")
-    assert precision.processor_multiplies_in_bfloat16(path)
-    path.write_text("flags\t: fpu avx2 avx512f\n")
-    assert not precision.processor_multiplies_in_bfloat16(path)
-    assert not precision.processor_multiplies_in_bfloat16(tmp_path / "none")
+    path, tells = tmp_path / "cpuinfo", precision.processor_multiplies_in_bfloat16
+    assert not tells(path)
+    for flags, expected in (("avx512_bf16 amx_tile", True), ("avx2 avx512f", False)):
+        path.write_text(f"flags\t: fpu {flags}\n")
+        assert tells(path) == expected
 
 
 @pytest.mark.slow
@@ -526,16 +508,12 @@ def test_fit_ends_its_iterators_itself_and_soon(
 def test_where_and_how_it_trains():
     for strategy, dtype, options, expected in (
         (
-            mirrored(2),
-            "mixed_bfloat16",
-            {"num_parts": 4, "compile_step": True},
+            *(mirrored(2), "mixed_bfloat16", {"num_parts": 4, "compile_step": True}),
             "2 CPUs (MirroredStrategy), 8 examples each, in 4 parts; mixed_bfloat16, "
             "with XLA",
         ),
         (
-            CPU,
-            "float32",
-            {},
+            *(CPU, "float32", {}),
             "1 CPU (OneDeviceStrategy), 16 examples each; float32, without XLA",
         ),
     ):

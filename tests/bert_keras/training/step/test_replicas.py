@@ -17,28 +17,25 @@ def test_a_value_outside_of_replicas_is_itself():
     assert float(replicas.sum_over_replicas(tf.constant(3.0))) == 3.0
 
 
-@pytest.mark.parametrize(
-    ("devices", "kind", "num_steps"),
-    [
-        (["/device:CPU:0", "/device:CPU:1"], "CPU", 1),
-        (["/device:GPU:0", "/device:GPU:1"], "GPU", 10),
-        (["/device:CPU:0", "/device:GPU:0"], "GPU", 10),
-        # Those of preflight are said to be TPUs.
-        (["/device:TPU:0"], "TPU", 10),
-    ],
-)
-def test_what_suits_the_devices(devices, kind, num_steps):
-    extended = types.SimpleNamespace(worker_devices=devices)
-    strategy = types.SimpleNamespace(extended=extended)
-    assert replicas.kind_of_devices(strategy) == kind
-    assert replicas.steps_per_execution(strategy) == num_steps
-
-
-def test_what_suits_a_tpu():
-    # Its devices are named by the host's.
+def test_what_suits_the_devices():
+    strategies = [
+        (
+            types.SimpleNamespace(extended=types.SimpleNamespace(worker_devices=names)),
+            *x,
+        )
+        for names, *x in (
+            (["/device:CPU:0", "/device:CPU:1"], "CPU", 1),
+            (["/device:GPU:0", "/device:GPU:1"], "GPU", 10),
+            (["/device:CPU:0", "/device:GPU:0"], "GPU", 10),
+            # Those of preflight are said to be TPUs.
+            (["/device:TPU:0"], "TPU", 10),
+        )
+    ]
+    # A TPU's devices are named by the host's.
     tpu = object.__new__(tf.distribute.TPUStrategy)
-    assert replicas.kind_of_devices(tpu) == "TPU"
-    assert replicas.steps_per_execution(tpu) == 50
+    for strategy, kind, num_steps in (*strategies, (tpu, "TPU", 50)):
+        assert replicas.kind_of_devices(strategy) == kind
+        assert replicas.steps_per_execution(strategy) == num_steps
 
 
 def workers(monkeypatch, strategy, of_each):
@@ -56,12 +53,12 @@ def workers(monkeypatch, strategy, of_each):
     monkeypatch.setattr(replicas, "_sum_over_workers", lambda *_: total)
 
 
-@pytest.mark.parametrize("num_workers", [1, 2, 33, 1000])
-def test_equal_values_raise_no_alarm(monkeypatch, num_workers):
-    strategy = types.SimpleNamespace(num_replicas_in_sync=num_workers)
+def test_equal_values_raise_no_alarm(monkeypatch):
     values = {"step": 2**24 - 1, "--init": "ab", "x": None, "fractions": [0.9, 0.1]}
-    workers(monkeypatch, strategy, [values] * num_workers)
-    assert replicas.differing(strategy, values) == []
+    for num_workers in (1, 2, 33, 1000):
+        strategy = types.SimpleNamespace(num_replicas_in_sync=num_workers)
+        workers(monkeypatch, strategy, [values] * num_workers)
+        assert replicas.differing(strategy, values) == []
 
 
 def test_one_worker_of_many_that_differs(monkeypatch):
