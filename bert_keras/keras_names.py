@@ -26,8 +26,9 @@ _SHARED_CLASSES = {
         *("SelfAttention", "TransformerLayer"),
     ),
     "bert_keras.model.pretrainer": ("BertPretrainer",),
-    "bert_keras.training.step.optimization": ("BertAdamW", "Lamb", "Muon"),
-    "bert_keras.training.step.schedules": ("WarmupDecay",),
+    "bert_keras.training.step.optimization": (
+        *("BertAdamW", "Lamb", "Muon", "WarmupDecay"),
+    ),
 }
 """Classes that a `.keras` file may hold and that belong to no kind, by module."""
 

@@ -47,17 +47,70 @@ def finetune(
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
     settings = tuning.resolved(settings, strategy)
+
+    def read() -> tuple[tuning.Inputs, tuning.Build]:
+        # 1. The checkpoint, and its tokenizer.
+        start = init.open_with_tokenizer()
+        longest = start.bert_config.max_position_embeddings
+        if settings.max_seq_length > longest:
+            raise InputError(
+                f"`max_seq_length` is {settings.max_seq_length}, but the encoder of "
+                f"{init.path} takes {longest} tokens at most: --set "
+                f"max_seq_length={longest}"
+            )
+        if settings.distillation != finetuning.DistillationConfig():
+            raise InputError("`distillation` is for `bert-keras distill`: leave it out")
+        # 2. The files, encoded; what the settings ask must fit them.
+        task, names, data = splits.read(kind, train, dev, settings)
+        head = ("bilstm_units", "num_bilstm_layers", "feature_layers")
+        task = task.model_copy(update={key: getattr(settings, key) for key in head})
+        examples = [
+            tuning.Examples(name, part, part.encode(task, start.tokenizer, settings))
+            for name, part in zip(names, data, strict=True)
+        ]
+        settings_check.check(
+            kind, settings, task, start.bert_config, dev=examples[1].data
+        )
+        # 3. The first weights. They are assigned when the network is built.
+        arrays = starting_point.tuning_arrays(
+            start, task, transfers_head=kind.transfers_head
+        )
+        recorded = {
+            "train_sha256": splits.file_hash(train),
+            "dev_sha256": splits.file_hashes(dev),
+            "init_sha256": starting_point.digest(start, arrays),
+            "from_scratch": from_scratch,
+        }
+        train_inputs = examples[0].inputs
+
+        def build(directory: run_directory.Run) -> tuning.Trained:
+            tuner = learning.build_learner(
+                settings,
+                lambda: tuning.build_network(kind, settings, directory),
+                train_inputs,
+                strategy,
+            )
+            if not from_scratch:
+                starting_point.assign(tuner.network, arrays, path=init.path)
+            return tuning.Trained(tuner, tuner.network, train_inputs)
+
+        inputs = tuning.Inputs(
+            bert_config=tuning.with_dropout(start.bert_config, settings),
+            vocabulary=start.vocabulary,
+            do_lower_case=start.do_lower_case,
+            kind=kind,
+            task=task,
+            metric=kind.main_metric(settings, task.labels),
+            num_train_examples=len(examples[0].data),
+            dev=examples[1:],
+            recorded=recorded,
+            data_report=tuning.describe_data(settings, task, examples),
+        )
+        return inputs, build
+
     job = tuning.TuningJob(
         settings,
-        lambda: _read_inputs(
-            settings,
-            kind,
-            train,
-            dev,
-            init,
-            from_scratch=from_scratch,
-            strategy=strategy,
-        ),
+        read,
         paths={
             "train": train,
             "dev": splits.display_names(train, dev),
@@ -68,71 +121,3 @@ def finetune(
         is_chief=is_chief,
     )
     return run.run(job)
-
-
-def _read_inputs(
-    settings: finetuning.FinetuningConfig,
-    kind: Labelled,
-    train: str | Path,
-    dev: Sequence[str | Path],
-    init: starting_point.Init,
-    *,
-    from_scratch: bool,
-    strategy: tf.distribute.Strategy,
-) -> tuple[tuning.Inputs, tuning.Build]:
-    # 1. The checkpoint, and its tokenizer.
-    start = init.open_with_tokenizer()
-    longest = start.bert_config.max_position_embeddings
-    if settings.max_seq_length > longest:
-        raise InputError(
-            f"`max_seq_length` is {settings.max_seq_length}, but the encoder of "
-            f"{init.path} takes {longest} tokens at most: --set "
-            f"max_seq_length={longest}"
-        )
-    if settings.distillation != finetuning.DistillationConfig():
-        raise InputError("`distillation` is for `bert-keras distill`: leave it out")
-    # 2. The files, encoded; what the settings ask must fit them.
-    task, names, data = splits.read(kind, train, dev, settings)
-    head = ("bilstm_units", "num_bilstm_layers", "feature_layers")
-    task = task.model_copy(update={key: getattr(settings, key) for key in head})
-    examples = [
-        tuning.Examples(name, part, part.encode(task, start.tokenizer, settings))
-        for name, part in zip(names, data, strict=True)
-    ]
-    settings_check.check(kind, settings, task, start.bert_config, dev=examples[1].data)
-    # 3. The first weights. They are assigned when the network is built.
-    arrays = starting_point.tuning_arrays(
-        start, task, transfers_head=kind.transfers_head
-    )
-    recorded = {
-        "train_sha256": splits.file_hash(train),
-        "dev_sha256": splits.file_hashes(dev),
-        "init_sha256": starting_point.digest(start, arrays),
-        "from_scratch": from_scratch,
-    }
-    train_inputs = examples[0].inputs
-
-    def build(directory: run_directory.Run) -> tuning.Trained:
-        tuner = learning.build_learner(
-            settings,
-            lambda: tuning.build_network(kind, settings, directory),
-            train_inputs,
-            strategy,
-        )
-        if not from_scratch:
-            starting_point.assign(tuner.network, arrays, path=init.path)
-        return tuning.Trained(tuner, tuner.network, train_inputs)
-
-    inputs = tuning.Inputs(
-        bert_config=tuning.with_dropout(start.bert_config, settings),
-        vocabulary=start.vocabulary,
-        do_lower_case=start.do_lower_case,
-        kind=kind,
-        task=task,
-        metric=kind.main_metric(settings, task.labels),
-        num_train_examples=len(examples[0].data),
-        dev=examples[1:],
-        recorded=recorded,
-        data_report=tuning.describe_data(settings, task, examples),
-    )
-    return inputs, build

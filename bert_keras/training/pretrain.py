@@ -35,7 +35,7 @@ from bert_keras.training.step import (
     fit,
     learner,
     optimization,
-    peak_flops,
+    precision,
     replicas,
     watcher,
 )
@@ -329,7 +329,7 @@ class PretrainingJob(run.Job):
                 next_sentence=trained.network.next_sentence,
                 num_instances=examples.num_slots,
             ),
-            peak_flops=peak_flops.of_devices(self.engine.strategy, settings.precision),
+            peak_flops=precision.peak_flops(self.engine.strategy, settings.precision),
         )
         self._panels = None
         if not loop.is_chief:

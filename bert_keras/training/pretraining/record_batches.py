@@ -189,12 +189,7 @@ class RecordBatches:
     def _parsed(
         self, batches: tf.data.Dataset, *, has_dropout: bool
     ) -> tf.data.Dataset:
-        parser = (
-            record_parsing.PackedParser
-            if self.config.pack_instances
-            else record_parsing.PlainParser
-        )
-        parse = parser(
+        parse = record_parsing.Parser(
             config=self.config,
             vocabulary=self.vocabulary,
             seed=self.seed,

@@ -3,7 +3,6 @@
 The run's seed, the epoch and a record's number decide chance: see `dynamic_masking`.
 """
 
-import abc
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -39,7 +38,7 @@ def padding_record(config: ExamplesConfig, cls_id: int) -> bytes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parser(abc.ABC):
+class Parser:
     """Makes features of records; for the fields see `record_batches.RecordBatches`."""
 
     config: ExamplesConfig
@@ -61,7 +60,26 @@ class Parser(abc.ABC):
         Epochs and numbers are `(rows,)` int64, and the shares of tokens to hide
         `(rows,)` float64, for records without masks.
         """
-        parsed = self._parsed(epochs, shares, numbers, records)
+        parsed, num_slots = self._stored(records), self.config.num_slots
+        is_packed = self.config.pack_instances
+        if is_packed:
+            # Each slot of a row has a number, for chance.
+            slots = tf.range(num_slots, dtype=tf.int64)
+            numbers = numbers[:, tf.newaxis] * num_slots + slots
+        if self.config.masking == "dynamic":
+            complete = self._completed_by_instance if is_packed else self._completed
+            parsed = complete(parsed, epochs, shares, numbers)
+        else:
+            if is_packed and "next_sentence_labels" in parsed:
+                labels = parsed["next_sentence_labels"].to_tensor(
+                    NO_LABEL, shape=[records.shape[0], num_slots]
+                )
+                parsed["next_sentence_labels"] = labels
+            if self.attention == "left_to_right":
+                parsed["input_ids"] = batch_features.unmasked_ids(parsed)
+            parsed |= self._seeds(
+                epochs[:, tf.newaxis] if is_packed else epochs, numbers
+            )
         if self.attention == "left_to_right":
             parsed |= next_tokens(parsed)
         return {
@@ -69,23 +87,11 @@ class Parser(abc.ABC):
             for name, value in parsed.items()
         }
 
-    @abc.abstractmethod
-    def _parsed(
-        self,
-        epochs: tf.Tensor,
-        shares: tf.Tensor,
-        numbers: tf.Tensor,
-        records: tf.Tensor,
-    ) -> dict[str, tf.Tensor]:
-        """Returns the records' features, masked, with the seeds of dropout."""
-
-    def _with_seeds(
-        self, parsed: dict[str, tf.Tensor], epochs: tf.Tensor, numbers: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        if self.has_dropout:
-            seeds = batch_features.dropout_seeds(self.seed, epochs, numbers)
-            parsed[features.DROPOUT_SEEDS] = seeds
-        return parsed
+    def _seeds(self, epochs: tf.Tensor, numbers: tf.Tensor) -> dict[str, tf.Tensor]:
+        if not self.has_dropout:
+            return {}
+        seeds = batch_features.dropout_seeds(self.seed, epochs, numbers)
+        return {features.DROPOUT_SEEDS: seeds}
 
     def _stored(self, records: tf.Tensor) -> dict[str, Any]:
         """Returns stored features by the names that the model knows; checks ids."""
@@ -120,20 +126,15 @@ class Parser(abc.ABC):
             tf.debugging.assert_non_negative(ids, message=message)
         return parsed
 
-    def _masked(self, parsed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Adapts records that were masked when they were made to the attention."""
-        if self.attention == "left_to_right":
-            parsed["input_ids"] = batch_features.unmasked_ids(parsed)
-        return parsed
-
     def _completed(
         self,
-        input_ids: tf.RaggedTensor,
+        parsed: dict[str, Any],
         epochs: tf.Tensor,
         shares: tf.Tensor,
         numbers: tf.Tensor,
     ) -> dict[str, tf.Tensor]:
         """Pads plain sequences and masks them unless attention is `left_to_right`."""
+        input_ids = parsed.pop("input_ids")
         config = self.config.model_copy(update={"pack_instances": False})
         is_masked = self.attention == "bidirectional"
         columns = [
@@ -167,39 +168,13 @@ class Parser(abc.ABC):
         arrays = tf.numpy_function(
             complete, [padded, lengths, epochs, shares, numbers], types
         )
-        return {
+        completed = {
             feature.name: tf.ensure_shape(array, [epochs.shape[0], feature.length])
             for feature, array in zip(columns, arrays, strict=True)
         }
+        return parsed | completed | self._seeds(epochs, numbers)
 
-
-class PlainParser(Parser):
-    def _parsed(self, epochs, shares, numbers, records):
-        parsed = self._stored(records)
-        if self.config.masking == "dynamic":
-            ids = parsed.pop("input_ids")
-            parsed |= self._completed(ids, epochs, shares, numbers)
-        else:
-            parsed = self._masked(parsed)
-        return self._with_seeds(parsed, epochs, numbers)
-
-
-class PackedParser(Parser):
-    """Records of several instances; each slot of a row has a number, for chance."""
-
-    def _parsed(self, epochs, shares, numbers, records):
-        parsed, num_slots = self._stored(records), self.config.num_slots
-        slots = tf.range(num_slots, dtype=tf.int64)
-        numbers = numbers[:, tf.newaxis] * num_slots + slots
-        if self.config.masking == "dynamic":
-            return self._masked_by_instance(parsed, epochs, shares, numbers)
-        if "next_sentence_labels" in parsed:
-            parsed["next_sentence_labels"] = parsed["next_sentence_labels"].to_tensor(
-                NO_LABEL, shape=[records.shape[0], num_slots]
-            )
-        return self._with_seeds(self._masked(parsed), epochs[:, tf.newaxis], numbers)
-
-    def _masked_by_instance(
+    def _completed_by_instance(
         self,
         parsed: dict[str, Any],
         epochs: tf.Tensor,
@@ -215,7 +190,6 @@ class PackedParser(Parser):
         slots = tf.range(tf.size(row_of, out_type=tf.int64))
         slots -= tf.gather(first_slots, row_of)
         numbers = tf.gather_nd(numbers, tf.stack([row_of, slots], axis=1))
-        instance_epochs = tf.gather(epochs, row_of)
         if "next_sentence_labels" in parsed:
             labels = parsed["next_sentence_labels"].flat_values
             tf.debugging.assert_equal(
@@ -224,15 +198,11 @@ class PackedParser(Parser):
                 message="a packed record has not one label for each [CLS]",
             )
             parsed["next_sentence_labels"] = labels[:, tf.newaxis]
-        instances = tf.RaggedTensor.from_row_starts(ids.flat_values, starts)
-        instance_shares = tf.gather(shares, row_of)
-        parsed |= self._completed(instances, instance_epochs, instance_shares, numbers)
-        parsed = self._with_seeds(parsed, instance_epochs, numbers)
-        return self._joined(parsed, row_of, num_rows=epochs.shape[0])
-
-    def _joined(
-        self, parsed: dict[str, tf.Tensor], row_of: tf.Tensor, *, num_rows: int
-    ) -> dict[str, tf.Tensor]:
+        parsed["input_ids"] = tf.RaggedTensor.from_row_starts(ids.flat_values, starts)
+        parsed = self._completed(
+            parsed, tf.gather(epochs, row_of), tf.gather(shares, row_of), numbers
+        )
+        # Each row has the features of its instances, end to end.
         lengths = {f.name: f.length for f in features.batch_features(self.config)}
         lengths[features.DROPOUT_SEEDS] = self.config.num_slots
         sources = sorted(parsed)
@@ -251,7 +221,7 @@ class PackedParser(Parser):
             join, [row_of, *(parsed[name] for name in sources)], types
         )
         return {
-            name: tf.ensure_shape(array, [num_rows, lengths[name]])
+            name: tf.ensure_shape(array, [epochs.shape[0], lengths[name]])
             for name, array in zip(names, arrays, strict=True)
         }
 

@@ -1,4 +1,4 @@
-"""BERT's optimizers and clipping, for TensorFlow only.
+"""BERT's optimizers, learning rates and clipping, for TensorFlow only.
 
 BERT's own Adam is that of the original's optimization.py (paper, A.2); LAMB is
 algorithm 2 of You et al. (2020), "Large Batch Optimization for Deep Learning"; Muon is
@@ -14,9 +14,9 @@ from typing import Any, Literal
 import keras
 import numpy as np
 import tensorflow as tf
+from keras import ops
 
 from bert_keras.core.settings.pretraining import OptimizerConfig
-from bert_keras.training.step import schedules
 
 NOT_DECAYED = (r"layer_norm", r"bias$")
 """Patterns of weights without decay: layer norms and biases, as in the original."""
@@ -341,11 +341,62 @@ def trust_ratio(weights, update):
     return tf.where(both, weights_norm / tf.where(both, update_norm, 1.0), 1.0)
 
 
+@keras.saving.register_keras_serializable(package="bert_keras")
+class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
+    """Linear warm-up, then polynomial decay, counted from step 0 or at the end only.
+
+    Below `warmup_steps` the rate is `peak * step / warmup_steps`; from there on
+    `end + (peak - end) * (1 - step / num_train_steps) ** power`, and `end` after that.
+
+    As in the original the decay does not restart when the warm-up ends, so the rate
+    falls there from nearly `peak` to `1 - warmup_steps / num_train_steps` of it (with
+    `power` 1 and `end` 0); and the very first update has a rate of 0.
+
+    With `decay_steps` (`None`: the decay is counted from step 0) the rate is `peak`
+    between the warm-up and the last `decay_steps` steps, in which it is
+    `end + (peak - end) * ((num_train_steps - step) / decay_steps) ** power`: warm-up,
+    stable, decay (WSD; Hu et al., 2024, "MiniCPM").
+    """
+
+    def __init__(
+        self,
+        peak: float,
+        *,
+        warmup_steps: int,
+        num_train_steps: int,
+        power: float = 1.0,
+        end: float = 0.0,
+        decay_steps: int | None = None,
+    ):
+        self.peak = peak
+        self.warmup_steps = warmup_steps
+        self.num_train_steps = num_train_steps
+        self.power = power
+        self.end = end
+        self.decay_steps = decay_steps
+
+    def __call__(self, step):
+        step = ops.cast(step, "float32")
+        warmup = self.peak * step / max(self.warmup_steps, 1)
+        if self.decay_steps is None:
+            done = ops.minimum(step, self.num_train_steps) / self.num_train_steps
+        else:
+            into_decay = step - (self.num_train_steps - self.decay_steps)
+            done = ops.clip(into_decay / self.decay_steps, 0.0, 1.0)
+        remaining = 1.0 - done
+        decay = self.end + (self.peak - self.end) * ops.power(remaining, self.power)
+        return ops.where(step < self.warmup_steps, warmup, decay)
+
+    def get_config(self) -> dict[str, Any]:
+        names = ("peak", "warmup_steps", "num_train_steps", "power", "end")
+        return {name: getattr(self, name) for name in (*names, "decay_steps")}
+
+
 def build_optimizer(
     config: OptimizerConfig, *, num_train_steps: int, precision: str = "float32"
 ) -> ReplicaOptimizer:
     """Builds a run's optimizer; Muon multiplies in bfloat16 under mixed_bfloat16."""
-    schedule = schedules.WarmupDecay(
+    schedule = WarmupDecay(
         config.learning_rate,
         warmup_steps=config.warmup_steps,
         num_train_steps=num_train_steps,

@@ -1,9 +1,12 @@
-"""Precision of the computation: the hardware's best, and float16's loss scale."""
+"""Precision of the computation: the hardware's best and its highest speed, and
+float16's loss scale."""
 
+import os
 from pathlib import Path
 
 import tensorflow as tf
 
+from bert_keras.core import chips
 from bert_keras.core.settings import architecture
 from bert_keras.training.step import replicas
 
@@ -39,6 +42,29 @@ def processor_multiplies_in_bfloat16(cpuinfo: str | Path = "/proc/cpuinfo") -> b
     except OSError:
         return False
     return bool({"avx512_bf16", "amx_bf16"} & set(text.split()))
+
+
+def peak_flops(
+    strategy: tf.distribute.Strategy, precision: architecture.Precision
+) -> float | None:
+    """Returns the operations a second of all devices, from the makers' data sheets.
+
+    `None` for processors and devices without a data sheet here: the speed of a product
+    measured on a busy machine is no upper limit.
+    """
+    names = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
+    dtype = names.get(precision, "float32")
+    device_names = []
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        # TPU machines have it; TensorFlow does not know the generation.
+        device_names = [os.environ.get("TPU_ACCELERATOR_TYPE", "")]
+    elif replicas.are_gpus(strategy):
+        device_names = replicas.details_of_gpus("device_name", "")
+    # A TPU's replica is a core before v4, as in the data sheet; then it is a chip.
+    known = [chips.peak_flops(name, dtype) for name in device_names]
+    if not known or None in known:
+        return None
+    return min(filter(None, known)) * strategy.num_replicas_in_sync
 
 
 def next_loss_scale(

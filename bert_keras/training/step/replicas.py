@@ -184,40 +184,29 @@ def take_first_workers(
     strategy: tf.distribute.Strategy, numbers: np.ndarray
 ) -> np.ndarray:
     """Returns the first worker's numbers, bit for bit, in all processes at once."""
-    if not is_multi_worker(strategy):
-        return numbers
-
-    def of_first_replica(own: tf.Tensor) -> tf.Tensor:
-        context = tf.distribute.get_replica_context()
-        is_first = tf.equal(context.replica_id_in_sync_group, 0)
-        return tf.where(is_first, own, tf.zeros_like(own))
-
-    return _sum(strategy, numbers, of_first_replica).astype(numbers.dtype)
+    summed = _sum_over_workers(strategy, numbers, only_first=True)
+    return summed.astype(numbers.dtype)
 
 
 def _sum_over_workers(
-    strategy: tf.distribute.Strategy, numbers: np.ndarray
+    strategy: tf.distribute.Strategy, numbers: np.ndarray, *, only_first: bool = False
 ) -> np.ndarray:
-    """Sums each process's numbers, counted once for each of its replicas."""
+    """Sums each process's numbers in float64, counted once for each of its replicas.
+
+    With `only_first`, the others' numbers count as 0.
+    """
     if not is_multi_worker(strategy):
-        return numbers * strategy.num_replicas_in_sync
-    return _sum(strategy, numbers, lambda own: own)
+        return numbers if only_first else numbers * strategy.num_replicas_in_sync
 
+    def own_and_others() -> tf.Tensor:
+        own = tf.constant(numbers, tf.float64)
+        context = tf.distribute.get_replica_context()
+        is_first = tf.equal(context.replica_id_in_sync_group, 0)
+        counts = is_first if only_first else tf.constant(True)
+        return sum_over_replicas(tf.where(counts, own, tf.zeros_like(own)))
 
-def _sum(
-    strategy: tf.distribute.Strategy,
-    numbers: np.ndarray,
-    share: Callable[[tf.Tensor], tf.Tensor],
-) -> np.ndarray:
-    """Sums `share` of each replica's numbers over all replicas, in float64."""
-
-    @tf.function
-    def total():
-        return strategy.run(
-            lambda: sum_over_replicas(share(tf.constant(numbers, tf.float64)))
-        )
-
-    return strategy.experimental_local_results(total())[0].numpy()
+    total = tf.function(lambda: strategy.run(own_and_others))()
+    return strategy.experimental_local_results(total)[0].numpy()
 
 
 def without_autotune(batches: tf.data.Dataset) -> tf.data.Dataset:

@@ -539,7 +539,7 @@ def put_together(parts, *, num_replicas):
 
 def test_records_with_masks_are_read_without_python(vocabulary):
     """Any host can: a function of Python lives in one process."""
-    parse = record_parsing.PlainParser(
+    parse = record_parsing.Parser(
         config=CONFIG,
         vocabulary=vocabulary,
         seed=1,

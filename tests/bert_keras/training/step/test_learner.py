@@ -417,22 +417,6 @@ def test_a_step_without_its_batch_does_not_count(probed, num_replicas, options):
         np.testing.assert_array_equal(value, expected[path], err_msg=path)
 
 
-def test_the_loss_scale_grows_after_many_good_steps():
-    now, scales = (tf.constant(8.0), tf.constant(1998)), []
-    for is_finite in (True, True, True, False, True):
-        now = precision.next_loss_scale(*now, tf.constant(is_finite))
-        scales.append((float(now[0]), int(now[1])))
-    assert scales == [(8, 1999), (16, 0), (16, 1), (8, 0), (8, 1)]
-
-
-def test_the_processor_tells_whether_it_multiplies_in_bfloat16(tmp_path):
-    path, tells = tmp_path / "cpuinfo", precision.processor_multiplies_in_bfloat16
-    assert not tells(path)
-    for flags, expected in (("avx512_bf16 amx_tile", True), ("avx2 avx512f", False)):
-        path.write_text(f"flags\t: fpu {flags}\n")
-        assert tells(path) == expected
-
-
 @pytest.mark.slow
 def test_a_slow_input_is_seen(batches, one_device):
     """`input_wait` is the time that a step spent on waiting for its batch."""

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.core.settings import pretraining
-from bert_keras.training.step import optimization, schedules
+from bert_keras.training.step import optimization
 
 NUM_STEPS = 10
 SHAPES = {
@@ -499,10 +499,10 @@ def test_a_loaded_model_trains_on_as_the_saved_one(fields, tmp_path):
     ],
 )
 def test_learning_rate_at_literal_steps(settings, expected):
-    schedule = schedules.WarmupDecay(
+    schedule = optimization.WarmupDecay(
         1e-4, **{"warmup_steps": 10, "num_train_steps": 100, **settings}
     )
-    for each in (schedule, schedules.WarmupDecay.from_config(schedule.get_config())):
+    for each in (schedule, optimization.WarmupDecay.from_config(schedule.get_config())):
         rates = [float(each(step)) for step in (0, 5, 9, 10, 50, 100, 200)]
         np.testing.assert_allclose(rates, expected, rtol=1e-5, atol=1e-12)
 
@@ -515,7 +515,7 @@ def test_learning_rate_equals_model_gardens(power, end):
     reference = official.create_optimizer(
         1e-4, 1000, 100, end_lr=end, optimizer_type="adamw", poly_power=power
     ).learning_rate
-    schedule = schedules.WarmupDecay(
+    schedule = optimization.WarmupDecay(
         1e-4, warmup_steps=100, num_train_steps=1000, power=power, end=end
     )
     for step in (0, 1, 50, 99, 100, 101, 500, 999, 1000, 1500):
