@@ -241,12 +241,7 @@ class PretrainingJob(run.Job):
             last_step=phase.last_step,
             enter=functools.partial(self._enter, phase),
             stream_from=lambda step: replicas.Stream(
-                phases.training_batches(
-                    self._inputs.settings,
-                    phase,
-                    self.engine.strategy,
-                    start_step=step,
-                )
+                phase.training_batches(self.engine.strategy, start_step=step)
             ),
             schedule_to=replicas.Schedule,
         )
@@ -264,9 +259,7 @@ class PretrainingJob(run.Job):
         # A device without memory for a later phase would stop the run only there.
         logger.info("trying a step of %d examples of %d tokens", *largest.shape)
         before = training_state.copy_of(self.state)
-        batches, evaluation = phases.placeholder_batches(
-            settings, largest, self.engine.strategy
-        )
+        batches, evaluation = largest.placeholder_batches(self.engine.strategy)
         self._take_parts_of(largest)
         self._learner.make_steps(batches, replicas.Schedule(1))
         self._learner.evaluate_round((evaluation, 1))
@@ -280,9 +273,9 @@ class PretrainingJob(run.Job):
     def _enter(self, phase: phases.Phase, loop: run.Loop) -> list[watcher.Watcher]:
         read, strategy = self._inputs, self.engine.strategy
         self._take_parts_of(phase)
-        self._evaluation = phases.evaluation_batches(read.settings, phase, strategy)
+        self._evaluation = phase.evaluation_batches(strategy)
         if loop.step < phase.last_step:
-            logger.info("%s", phases.describe(phase, loop.step + 1))
+            logger.info("%s", phase.describe(loop.step + 1))
         if loop.step == phase.first_step:
             # Losses at another sequence length do not compare with this phase's.
             loop.checkpoints.forget_scores()
@@ -302,7 +295,7 @@ class PretrainingJob(run.Job):
         examples = phase.examples
 
         def describe_skipped(first: int, last: int) -> str:
-            data = phases.describe_data(settings, phase, first, last)
+            data = phase.describe_data(first, last)
             return (
                 f", whose batches came from {data}; the last checkpoint is "
                 f"{max(loop.checkpoints.paths(), default='none')}: lower "
@@ -344,7 +337,7 @@ class PretrainingJob(run.Job):
             )
             watchers.append(profile)
         if phase.has_evaluation:
-            batches, _ = phases.whole_evaluation_batches(settings, phase)
+            batches, _ = phase.whole_evaluation_batches()
             self._panels = panels.EvaluationPanels(
                 self._logs,
                 loop.step,
@@ -368,13 +361,11 @@ class PretrainingJob(run.Job):
             self._panels.draw(loop.step)
 
     def results(self, loop: run.Loop) -> dict[str, Any]:
-        settings, phase = self._inputs.settings, self._inputs.planned[-1]
+        phase = self._inputs.planned[-1]
         if not self._last_evaluation:
             # An earlier process made the last evaluation.
             self._take_parts_of(phase)
-            if evaluation := phases.evaluation_batches(
-                settings, phase, self.engine.strategy
-            ):
+            if evaluation := phase.evaluation_batches(self.engine.strategy):
                 self._last_evaluation = self._learner.evaluate_round(evaluation)
         return {
             "steps": loop.step,
@@ -382,7 +373,7 @@ class PretrainingJob(run.Job):
             "skipped_steps": int(np.asarray(self._learner.skipped_steps)),
             "num_parameters": self.engine.network.count_params(),
             "eval": self._last_evaluation,
-            "eval_baseline": phases.evaluation_baseline(settings, phase),
+            "eval_baseline": phase.evaluation_baseline(),
         }
 
     def in_words(self, error: Exception) -> Exception | None:

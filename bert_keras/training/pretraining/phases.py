@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 class Phase:
     """A stretch of steps on one directory of examples, read and checked."""
 
+    settings: pretraining.PretrainingConfig
     directory: str
     vocabulary: tokenization.Vocabulary
     do_lower_case: bool
@@ -55,6 +56,122 @@ class Phase:
     def has_evaluation(self) -> bool:
         return any(shard.num_records for shard in self.eval_shards)
 
+    @property
+    def batches(self) -> record_batches.RecordBatches:
+        settings = self.settings
+        start, end = self.examples.masked_lm_prob, settings.masked_lm_prob_end
+
+        def mask_share(batch: tf.Tensor) -> tf.Tensor:
+            # It moves linearly over the whole run.
+            step = tf.cast(self.first_step + batch, tf.float64)
+            return start + (end - start) * step / settings.num_train_steps
+
+        return record_batches.RecordBatches(
+            config=self.examples,
+            vocabulary=self.vocabulary,
+            batch_size=self.batch_size,
+            seed=settings.seed,
+            shuffle_buffer_size=settings.shuffle_buffer_size,
+            attention=settings.model.attention,
+            mask_share=None if end is None else mask_share,
+        )
+
+    def training_batches(
+        self, strategy: tf.distribute.Strategy, *, start_step: int
+    ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
+        """Returns endless batches for every replica, from `start_step + 1` on."""
+        return replicas.distribute(
+            strategy,
+            lambda *place: self.batches.to_train(
+                self.train_shards,
+                start_step=start_step - self.first_step,
+                worker=record_batches.Worker(*place),
+            ),
+        )
+
+    def evaluation_batches(
+        self, strategy: tf.distribute.Strategy
+    ) -> tuple[tf.data.Dataset | tf.distribute.DistributedDataset, int] | None:
+        """Returns endless batches for every replica and their number in a round, if
+        there are any."""
+        if not self.has_evaluation:
+            return None
+        batches = replicas.distribute(
+            strategy,
+            lambda *place: self.whole_evaluation_batches(
+                worker=record_batches.Worker(*place)
+            )[0],
+        )
+        # The length of a round is the same for every share of it.
+        num_batches = self.batches.num_evaluation_batches(
+            self.eval_shards, self.settings.num_eval_steps
+        )
+        return batches, num_batches
+
+    def whole_evaluation_batches(
+        self, *, worker: record_batches.Worker = record_batches.ONLY_WORKER
+    ) -> tuple[tf.data.Dataset, int]:
+        """Returns batches of `evaluation_batches`, whole or a worker's rows of them."""
+        return self.batches.to_evaluate(
+            self.eval_shards, num_batches=self.settings.num_eval_steps, worker=worker
+        )
+
+    def placeholder_batches(
+        self, strategy: tf.distribute.Strategy
+    ) -> list[tf.data.Dataset | tf.distribute.DistributedDataset]:
+        """Returns endless zeros, shaped as training and evaluation batches."""
+
+        def zeros(*place: int, evaluates: bool) -> tf.data.Dataset:
+            shards, worker = self.train_shards, record_batches.Worker(*place)
+            if evaluates:
+                data, _ = self.batches.to_evaluate(shards, num_batches=1, worker=worker)
+            else:
+                data = self.batches.to_train(shards, worker=worker)
+            spec = data.element_spec.items()
+            return tf.data.Dataset.from_tensors(
+                {name: tf.zeros(part.shape, part.dtype) for name, part in spec}
+            ).repeat()
+
+        return [
+            replicas.distribute(strategy, functools.partial(zeros, evaluates=evaluates))
+            for evaluates in (False, True)
+        ]
+
+    def describe(self, first_step: int) -> str:
+        num_eval_records = sum(shard.num_records for shard in self.eval_shards)
+        return (
+            f"steps {first_step} to {self.last_step}: {self.num_train_records} "
+            f"{'rows' if self.examples.pack_instances else 'examples'} of "
+            f"{self.examples.max_seq_length} word pieces, [CLS], [SEP] and padding "
+            f"included, {self.batch_size} a step; "
+            f"{num_eval_records} for evaluation, which masks "
+            f"{100 * self.examples.masked_lm_prob:g} % of the tokens"
+        )
+
+    def describe_data(self, first_step: int, last_step: int) -> str:
+        """Returns the names of the shards that the batches of some steps came from."""
+        names = self.batches.shards_of_steps(
+            self.train_shards,
+            start_step=first_step - 1 - self.first_step,
+            num_steps=last_step - first_step + 1,
+        )
+        more = f" and {len(names) - 5} others" if len(names) > 5 else ""
+        return f"{self.directory}: {', '.join(names[:5])}{more}"
+
+    def evaluation_baseline(self) -> dict[str, Any] | None:
+        """Returns the score of always guessing the commonest masked token."""
+        if not self.has_evaluation:
+            return None
+        batches, num_batches = self.whole_evaluation_batches()
+        counts = np.zeros(len(self.vocabulary), np.int64)
+        for batch in batches.take(num_batches).as_numpy_iterator():
+            predicted = batch["masked_lm_ids"][batch["masked_lm_weights"] > 0]
+            counts += np.bincount(predicted, minlength=len(self.vocabulary))
+        return {
+            "commonest_token": self.vocabulary.tokens[int(counts.argmax())],
+            "masked_lm_accuracy": float(counts.max() / max(counts.sum(), 1)),
+        }
+
 
 def read_phases(
     settings: pretraining.PretrainingConfig,
@@ -70,77 +187,64 @@ def read_phases(
     their sizes are checked, as are those of remote shards, which would be downloaded
     for it. `None`: all shards are hashed.
     """
-    planned = settings.planned_phases(len(directories))
-    every = [
-        _read_phase(
-            settings,
-            plan,
-            directory,
-            vocab_path=vocab_path,
-            steps=steps,
-            num_replicas=num_replicas,
-            verified=verified,
+    planned, every = settings.planned_phases(len(directories)), []
+    for (plan, *steps), directory in zip(planned, directories, strict=True):
+        # 1. The shards are those of the manifest, and hold what it says.
+        contents = manifest.read_manifest(directory, kind="examples")
+        text = contents.model_dump_json()
+        manifest_sha256 = hashlib.sha256(text.encode()).hexdigest()
+        hashes = verified is None or not (
+            files.is_remote(directory) or manifest_sha256 in verified
         )
-        for (plan, *steps), directory in zip(planned, directories, strict=True)
-    ]
-    for other in every[1:]:
-        _check_alike(every[0], other, next_sentence=settings.next_sentence)
+        checked = "hashes" if hashes else "sizes"
+        logger.info(
+            "checking %s of %d shards of %s", checked, len(contents.shards), directory
+        )
+        manifest.verify_shards(directory, contents, hashes=hashes)
+        examples = features.examples_config(
+            contents.config, origin=files.join(directory, manifest.MANIFEST_NAME)
+        )
+        first_shard = files.join(directory, contents.shards[0].name)
+        record_batches.check_lengths(first_shard, examples)
+        train_shards, eval_shards = record_batches.split_shards(
+            record_batches.read_shards(directory, contents), settings.num_eval_shards
+        )
+        # 2. The vocabulary is that of the examples.
+        source = vocab_path or files.join(directory, "vocab.txt")
+        vocabulary = tokenization.Vocabulary.load(source)
+        if vocabulary.sha256 != contents.vocab_sha256:
+            raise InputError(
+                f"{source}: {len(vocabulary)} entries, not the vocabulary that "
+                f"{directory} was made with ({contents.vocab_size} entries): give that "
+                "one, or make the examples again with this one"
+            )
+        phase = Phase(
+            settings=settings,
+            directory=str(directory),
+            vocabulary=vocabulary,
+            do_lower_case=contents.config["do_lower_case"],
+            examples=examples,
+            manifest_sha256=manifest_sha256,
+            train_shards=train_shards,
+            eval_shards=eval_shards,
+            first_step=steps[0],
+            last_step=steps[1],
+            batch_size=plan.global_batch_size or settings.global_batch_size,
+            num_parts=(
+                plan.gradient_accumulation_steps or settings.gradient_accumulation_steps
+            ),
+        )
+        # 3. The settings fit the examples, and all phases each other.
+        _check_phase(phase, num_replicas)
+        if every:
+            _check_alike(every[0], phase, next_sentence=settings.next_sentence)
+        every.append(phase)
     return [phase for phase in every if phase.last_step > phase.first_step]
 
 
-def _read_phase(
-    settings: pretraining.PretrainingConfig,
-    plan: pretraining.PhaseConfig,
-    directory: files.Path,
-    *,
-    vocab_path: files.Path | None,
-    steps: Sequence[int],
-    num_replicas: int,
-    verified: Collection[str] | None,
-) -> Phase:
-    contents = manifest.read_manifest(directory, kind="examples")
-    manifest_sha256 = hashlib.sha256(contents.model_dump_json().encode()).hexdigest()
-    hashes = verified is None or not (
-        files.is_remote(directory) or manifest_sha256 in verified
-    )
-    checked = "hashes" if hashes else "sizes"
-    logger.info(
-        "checking %s of %d shards of %s", checked, len(contents.shards), directory
-    )
-    manifest.verify_shards(directory, contents, hashes=hashes)
-    examples = features.examples_config(
-        contents.config, origin=files.join(directory, manifest.MANIFEST_NAME)
-    )
-    first_shard = files.join(directory, contents.shards[0].name)
-    record_batches.check_lengths(first_shard, examples)
-    shards = record_batches.read_shards(directory, contents)
-    train_shards, eval_shards = record_batches.split_shards(
-        shards, settings.num_eval_shards
-    )
-    source = vocab_path or files.join(directory, "vocab.txt")
-    vocabulary = tokenization.Vocabulary.load(source)
-    if vocabulary.sha256 != contents.vocab_sha256:
-        raise InputError(
-            f"{source}: {len(vocabulary)} entries, not the vocabulary that "
-            f"{directory} was made with ({contents.vocab_size} entries): give that "
-            "one, or make the examples again with this one"
-        )
-    phase = Phase(
-        directory=str(directory),
-        vocabulary=vocabulary,
-        do_lower_case=contents.config["do_lower_case"],
-        examples=examples,
-        manifest_sha256=manifest_sha256,
-        train_shards=train_shards,
-        eval_shards=eval_shards,
-        first_step=steps[0],
-        last_step=steps[1],
-        batch_size=plan.global_batch_size or settings.global_batch_size,
-        num_parts=(
-            plan.gradient_accumulation_steps or settings.gradient_accumulation_steps
-        ),
-    )
-    if len(contents.shards) == 1 and settings.num_eval_shards is None:
+def _check_phase(phase: Phase, num_replicas: int) -> None:
+    directory, settings, num_parts = phase.directory, phase.settings, phase.num_parts
+    if settings.num_eval_shards is None and not phase.eval_shards:
         logger.warning(
             "%s: a single shard, which is trained on, so there is no evaluation: make "
             "the examples again with a larger --num_shards (20), and the last one is "
@@ -150,18 +254,13 @@ def _read_phase(
     if phase.num_train_records < 1:
         raise InputError(f"{directory}: its training shards hold no example")
     # Each replica computes equally many examples in each of its parts.
-    if phase.batch_size % (num_replicas * phase.num_parts):
+    if phase.batch_size % (num_replicas * num_parts):
         sharers = "1 replica" if num_replicas == 1 else f"{num_replicas} replicas"
         raise InputError(
             f"`global_batch_size` is {phase.batch_size}, which {sharers} "
-            f"with `gradient_accumulation_steps` {phase.num_parts} cannot share "
-            f"equally: make it a multiple of {num_replicas * phase.num_parts}"
+            f"with `gradient_accumulation_steps` {num_parts} cannot share "
+            f"equally: make it a multiple of {num_replicas * num_parts}"
         )
-    _check_masks(settings, phase)
-    return phase
-
-
-def _check_masks(settings: pretraining.PretrainingConfig, phase: Phase) -> None:
     end, examples = settings.masked_lm_prob_end, phase.examples
     if end is None:
         return
@@ -172,13 +271,13 @@ def _check_masks(settings: pretraining.PretrainingConfig, phase: Phase) -> None:
         )
     if examples.masking != "dynamic":
         raise InputError(
-            f"{phase.directory}: made with masking=static, so `masked_lm_prob_end` "
+            f"{directory}: made with masking=static, so `masked_lm_prob_end` "
             "changes nothing: make the examples with masking=dynamic"
         )
     if end > examples.masked_lm_prob:
         raise InputError(
             f"`masked_lm_prob_end` is {end}, above the `masked_lm_prob` of "
-            f"{phase.directory}, {examples.masked_lm_prob}, for which it has slots: "
+            f"{directory}, {examples.masked_lm_prob}, for which it has slots: "
             "lower it, or make the examples with a larger one"
         )
 
@@ -212,103 +311,6 @@ def _check_alike(first: Phase, other: Phase, *, next_sentence: bool) -> None:
         )
 
 
-def training_batches(
-    settings: pretraining.PretrainingConfig,
-    phase: Phase,
-    strategy: tf.distribute.Strategy,
-    *,
-    start_step: int,
-) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-    """Returns endless batches for every replica, from `start_step + 1` on."""
-    return replicas.distribute(
-        strategy,
-        lambda *place: batches_of(settings, phase).to_train(
-            phase.train_shards,
-            start_step=start_step - phase.first_step,
-            worker=record_batches.Worker(*place),
-        ),
-    )
-
-
-def evaluation_batches(
-    settings: pretraining.PretrainingConfig,
-    phase: Phase,
-    strategy: tf.distribute.Strategy,
-) -> tuple[tf.data.Dataset | tf.distribute.DistributedDataset, int] | None:
-    """Returns endless batches for every replica and their number in a round, if any."""
-    if not phase.has_evaluation:
-        return None
-    batches = replicas.distribute(
-        strategy,
-        lambda *place: whole_evaluation_batches(
-            settings, phase, worker=record_batches.Worker(*place)
-        )[0],
-    )
-    # The length of a round is the same for every share of it.
-    num_batches = batches_of(settings, phase).num_evaluation_batches(
-        phase.eval_shards, settings.num_eval_steps
-    )
-    return batches, num_batches
-
-
-def whole_evaluation_batches(
-    settings: pretraining.PretrainingConfig,
-    phase: Phase,
-    *,
-    worker: record_batches.Worker = record_batches.ONLY_WORKER,
-) -> tuple[tf.data.Dataset, int]:
-    """Returns batches of `evaluation_batches`, whole or a worker's rows of them."""
-    return batches_of(settings, phase).to_evaluate(
-        phase.eval_shards, num_batches=settings.num_eval_steps, worker=worker
-    )
-
-
-def batches_of(
-    settings: pretraining.PretrainingConfig, phase: Phase
-) -> record_batches.RecordBatches:
-    start, end = phase.examples.masked_lm_prob, settings.masked_lm_prob_end
-
-    def mask_share(batch: tf.Tensor) -> tf.Tensor:
-        # It moves linearly over the whole run.
-        step = tf.cast(phase.first_step + batch, tf.float64)
-        return start + (end - start) * step / settings.num_train_steps
-
-    return record_batches.RecordBatches(
-        config=phase.examples,
-        vocabulary=phase.vocabulary,
-        batch_size=phase.batch_size,
-        seed=settings.seed,
-        shuffle_buffer_size=settings.shuffle_buffer_size,
-        attention=settings.model.attention,
-        mask_share=None if end is None else mask_share,
-    )
-
-
-def placeholder_batches(
-    settings: pretraining.PretrainingConfig,
-    phase: Phase,
-    strategy: tf.distribute.Strategy,
-) -> list[tf.data.Dataset | tf.distribute.DistributedDataset]:
-    """Returns endless zeros, shaped as training and evaluation batches."""
-    batches = batches_of(settings, phase)
-
-    def zeros(*place: int, evaluates: bool) -> tf.data.Dataset:
-        shards, worker = phase.train_shards, record_batches.Worker(*place)
-        if evaluates:
-            data, _ = batches.to_evaluate(shards, num_batches=1, worker=worker)
-        else:
-            data = batches.to_train(shards, worker=worker)
-        spec = data.element_spec.items()
-        return tf.data.Dataset.from_tensors(
-            {name: tf.zeros(part.shape, part.dtype) for name, part in spec}
-        ).repeat()
-
-    return [
-        replicas.distribute(strategy, functools.partial(zeros, evaluates=evaluates))
-        for evaluates in (False, True)
-    ]
-
-
 def largest(planned: Sequence[Phase], model: architecture.ModelConfig) -> Phase:
     """Returns the phase whose steps need the most memory; the first of equals.
 
@@ -322,48 +324,3 @@ def largest(planned: Sequence[Phase], model: architecture.ModelConfig) -> Phase:
         return num_rows * length * per_token
 
     return max(planned, key=num_activations)
-
-
-def describe(phase: Phase, first_step: int) -> str:
-    num_eval_records = sum(shard.num_records for shard in phase.eval_shards)
-    return (
-        f"steps {first_step} to {phase.last_step}: {phase.num_train_records} "
-        f"{'rows' if phase.examples.pack_instances else 'examples'} of "
-        f"{phase.examples.max_seq_length} word pieces, [CLS], [SEP] and padding "
-        f"included, {phase.batch_size} a step; "
-        f"{num_eval_records} for evaluation, which masks "
-        f"{100 * phase.examples.masked_lm_prob:g} % of the tokens"
-    )
-
-
-def describe_data(
-    settings: pretraining.PretrainingConfig,
-    phase: Phase,
-    first_step: int,
-    last_step: int,
-) -> str:
-    """Returns the names of the shards that the batches of some steps came from."""
-    names = batches_of(settings, phase).shards_of_steps(
-        phase.train_shards,
-        start_step=first_step - 1 - phase.first_step,
-        num_steps=last_step - first_step + 1,
-    )
-    more = f" and {len(names) - 5} others" if len(names) > 5 else ""
-    return f"{phase.directory}: {', '.join(names[:5])}{more}"
-
-
-def evaluation_baseline(
-    settings: pretraining.PretrainingConfig, phase: Phase
-) -> dict[str, Any] | None:
-    """Returns the score of always guessing the commonest masked token."""
-    if not phase.has_evaluation:
-        return None
-    batches, num_batches = whole_evaluation_batches(settings, phase)
-    counts = np.zeros(len(phase.vocabulary), np.int64)
-    for batch in batches.take(num_batches).as_numpy_iterator():
-        predicted = batch["masked_lm_ids"][batch["masked_lm_weights"] > 0]
-        counts += np.bincount(predicted, minlength=len(phase.vocabulary))
-    return {
-        "commonest_token": phase.vocabulary.tokens[int(counts.argmax())],
-        "masked_lm_accuracy": float(counts.max() / max(counts.sum(), 1)),
-    }

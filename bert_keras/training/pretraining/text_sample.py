@@ -33,7 +33,7 @@ def check_start(
     """Measures the text of a run once, and warns of what no training can mend."""
     path = directory / run_directory.TEXT_SAMPLE_NAME
     if not path.is_file():
-        files.write_json(path, measure(settings, phase).model_dump())
+        files.write_json(path, measure(phase).model_dump())
     sample = diagnosis.read_sample(directory)
     flat_settings = run_directory.flat(settings.model_dump(mode="json"))
     for finding in diagnosis.start_findings(
@@ -48,11 +48,11 @@ def check_start(
     return sample
 
 
-def measure(settings: pretraining.PretrainingConfig, phase: phases.Phase) -> TextSample:
+def measure(phase: phases.Phase) -> TextSample:
     """Reads the first examples of several shards, which take turns."""
     examples, vocabulary = phase.examples, phase.vocabulary
     reader = dataclasses.replace(
-        phases.batches_of(settings, phase),
+        phase.batches,
         batch_size=_BATCH_SIZE,
         # Left to right nothing would be masked.
         attention="bidirectional",

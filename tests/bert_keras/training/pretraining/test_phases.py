@@ -109,42 +109,23 @@ def test_a_device_without_memory(tiny_examples, num_replicas, num_parts, advice)
     assert re.search(advice, str(error))
 
 
-@pytest.mark.parametrize(
-    ("examples", "model", "message"),
-    [
-        (
-            {"masking": "static"},
-            {},
-            "made with masking=static, so `masked_lm_prob_end`",
-        ),
-        (
-            {"masking": "dynamic", "masked_lm_prob": 0.05},
-            {},
-            "`masked_lm_prob_end` is 0.1, above the `masked_lm_prob` of .*, 0.05, for",
-        ),
-        ({"masking": "dynamic"}, {"attention": "left_to_right"}, "masks nothing"),
-    ],
-)
-def test_masks_that_cannot_fall(changed, examples, model, message):
-    plan = settings(masked_lm_prob_end=0.1, model=model)
-    with pytest.raises(InputError, match=message):
-        phases._check_masks(plan, with_examples(changed(), **examples))
-
-
-def with_examples(directory, **values):
-    [phase] = read(settings(), [directory])
-    examples = phase.examples.model_copy(update=values)
-    return dataclasses.replace(phase, examples=examples)
+def test_masks_that_cannot_fall(changed, tiny_examples):
+    directory = changed(masking="dynamic", masked_lm_prob=0.05)
+    for path, model, message in (
+        (tiny_examples, {}, "made with masking=static, so `masked_lm_prob_end`"),
+        (directory, {}, "end` is 0.1, above the `masked_lm_prob` of .*, 0.05, for"),
+        (directory, {"attention": "left_to_right"}, "masks nothing"),
+    ):
+        with pytest.raises(InputError, match=message):
+            read(settings(masked_lm_prob_end=0.1, model=model), [path])
 
 
 def test_the_share_of_masks_falls_over_all_phases(tiny_examples):
     plan = {"phases": [{"fraction": 0.75}, {"fraction": 0.25}]}
-    plan = settings(masked_lm_prob_end=0.05, **plan)
+    falls = settings(masked_lm_prob_end=0.05, **plan)
     shares = []
-    for phase in read(
-        settings(**plan.model_dump(include={"phases"})), [tiny_examples] * 2
-    ):
-        share = phases._mask_share(plan, phase)
+    for phase in read(settings(**plan), [tiny_examples] * 2):
+        share = dataclasses.replace(phase, settings=falls).batches.mask_share
         steps = range(phase.last_step - phase.first_step)
         shares += [float(share(step)) for step in steps]
     assert shares == pytest.approx([0.15 - 0.1 * step / 12 for step in range(12)])

@@ -253,14 +253,14 @@ SHORT = {
 def test_the_largest_phase_is_tried_before_the_first_step(both, tmp_path, monkeypatch):
     """A step of zeros, which leaves no trace."""
     options = two_phases(**SHORT)
-    tried, placeholders = [], phases.placeholder_batches
+    tried, placeholders = [], phases.Phase.placeholder_batches
 
     def note(*args):
         made = placeholders(*args)
         tried.append([tuple(b.element_spec["input_ids"].shape) for b in made])
         return made
 
-    monkeypatch.setattr(phases, "placeholder_batches", note)
+    monkeypatch.setattr(phases.Phase, "placeholder_batches", note)
     train(both, tmp_path / "tried", options)
     assert tried == [[(8, 64), (8, 64)]]
     monkeypatch.setattr(phases, "largest", lambda planned, model: planned[0])

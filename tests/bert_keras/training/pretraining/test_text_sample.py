@@ -25,7 +25,7 @@ SETTINGS = pretraining.PretrainingConfig(
 def read(directory, settings=SETTINGS):
     plan = {"vocab_path": None, "num_replicas": 1}
     [phase] = phases.read_phases(settings, [directory], **plan)
-    return text_sample.measure(settings, phase), phase
+    return text_sample.measure(phase), phase
 
 
 def texts_of(phase):
