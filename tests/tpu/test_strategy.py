@@ -134,7 +134,7 @@ try:
     while True:
         total()
 except tf.errors.OpError as error:
-    print(engine.lost_worker_message(error) or repr(error), flush=True)
+    print(engine.KerasEngine(made).in_words(error) or repr(error), flush=True)
 """
 
 

@@ -11,6 +11,21 @@ from bert_keras.checkpoints import run_directory, run_weights, training_state
 from bert_keras.training.step import replicas, self_check
 from bert_keras.training.step.learner import Learner
 
+_LOST_WORKER_ERRORS = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.InternalError,
+)
+_ABORTED = "Collective ops is aborted by"
+_LOST_WORKER_SIGNS = (
+    "stopped sending heartbeats",
+    "Connection reset by peer",
+    "Connection refused",
+    "Socket closed",
+    "failed to connect to all addresses",
+    "remote target",
+)
+
 
 class KerasEngine:
     """Keras's steps and evaluations; see `training.run.Engine`."""
@@ -42,7 +57,24 @@ class KerasEngine:
         replicas.wait_for_all(self.strategy)
 
     def in_words(self, error: Exception) -> str | None:
-        return lost_worker_message(error)
+        """Returns a line about the lost worker of `error`; `None`: another error.
+
+        A worker that is killed, hangs or ends early breaks the next sum over replicas
+        of all others: at once if the connection breaks, else when TensorFlow misses its
+        heartbeats, after about ten seconds. `fit` and `evaluate` then raise
+        `tf.errors.UnavailableError`, and all processes have to be started again.
+        """
+        # The text before it names this worker's own devices.
+        reason = str(error).partition(_ABORTED)[2]
+        is_lost = any(sign in reason for sign in _LOST_WORKER_SIGNS)
+        if not isinstance(error, _LOST_WORKER_ERRORS) or not is_lost:
+            return None
+        tasks = sorted(set(re.findall(r"/task:(\d+)", reason)), key=int)
+        who = " and ".join(f"task {task}" for task in tasks) or "another worker"
+        return (
+            f"{who} no longer answers (ended, killed, stopped or cut off); start all "
+            "workers again with the same command to go on from the last checkpoint"
+        )
 
     @property
     def step(self) -> int:
@@ -56,42 +88,3 @@ class KerasEngine:
 
     def finish(self, run: run_directory.Run, results: Mapping[str, Any]) -> None:
         run_weights.finish_run(run, self.network, results)
-
-
-_LOST_WORKER_ERRORS = (
-    tf.errors.UnavailableError,
-    tf.errors.AbortedError,
-    tf.errors.InternalError,
-)
-_ABORTED = "Collective ops is aborted by"
-_LOST_WORKER_SIGNS = (
-    "stopped sending heartbeats",
-    "Connection reset by peer",
-    "Connection refused",
-    "Socket closed",
-    "failed to connect to all addresses",
-    "remote target",
-)
-
-
-def lost_worker_message(error: BaseException) -> str | None:
-    """Returns a line about the lost worker of `error`; `None`: another error.
-
-    A worker that is killed, hangs or ends early breaks the next sum over replicas of
-    all others: at once if the connection breaks, else when TensorFlow misses its
-    heartbeats, after about ten seconds. `fit` and `evaluate` then raise
-    `tf.errors.UnavailableError`, and all processes have to be started again.
-    """
-    text = str(error)
-    if not isinstance(error, _LOST_WORKER_ERRORS) or _ABORTED not in text:
-        return None
-    # The text before it names this worker's own devices.
-    reason = text.partition(_ABORTED)[2]
-    if not any(sign in reason for sign in _LOST_WORKER_SIGNS):
-        return None
-    tasks = sorted(set(re.findall(r"/task:(\d+)", reason)), key=int)
-    who = " and ".join(f"task {task}" for task in tasks) or "another worker"
-    return (
-        f"{who} no longer answers (ended, killed, stopped or cut off); start all "
-        "workers again with the same command to go on from the last checkpoint"
-    )

@@ -160,19 +160,16 @@ def open_writer(directory: Path, step: int) -> EventWriter:
     """
     directory = files.path(directory)
     for path in sorted(directory.glob(_EVENT_FILES)):
-        if any(_step_of(record) > step for record in read_records(path)):
-            _keep_events_until(path, step)
+        if all(_step_of(record) <= step for record in read_records(path)):
+            continue
+        # TensorBoard does not take this name for an event file.
+        temporary = path.with_name(".partial.events")
+        with files.open_atomically(temporary) as file:
+            for record in read_records(path):
+                if _step_of(record) <= step:
+                    file.write(tfrecords.frame(record))
+        temporary.replace(path)
     return EventWriter(directory, step)
-
-
-def _keep_events_until(path: Path, step: int) -> None:
-    # TensorBoard does not take this name for an event file.
-    temporary = path.with_name(".partial.events")
-    with files.open_atomically(temporary) as file:
-        for record in read_records(path):
-            if _step_of(record) <= step:
-                file.write(tfrecords.frame(record))
-    temporary.replace(path)
 
 
 def read_records(path: Path) -> Iterator[bytes]:

@@ -243,16 +243,15 @@ def guesses_markdown(
         # The model may have more rows than the vocabulary has tokens.
         known = probabilities[slot, : len(tokens)]
         best = np.argsort(-known, kind="stable")[:top_k]
-        guesses = [_guess(tokens[i], known[i], is_right=i == true) for i in best]
+        guesses = []
+        for token in best:
+            mark = "**" if token == true else ""
+            text = markdown.escape_signs(tokens[token])
+            guesses.append(f"{mark}{text}{mark} {known[token]:.1%}")
         cells = [str(number), markdown.escape_signs(pieces[position])]
         rows.append([*cells, markdown.escape_signs(tokens[true]), *guesses])
     header = ["gap", "read", "true", *(f"guess {k + 1}" for k in range(top_k))]
     return f"{readable_text(pieces, gaps)}\n\n{markdown.table(header, rows)}"
-
-
-def _guess(token: str, probability: float, *, is_right: bool) -> str:
-    mark = "**" if is_right else ""
-    return f"{mark}{markdown.escape_signs(token)}{mark} {probability:.1%}"
 
 
 def readable_text(pieces: Sequence[str], replaced: Mapping[int, str]) -> str:

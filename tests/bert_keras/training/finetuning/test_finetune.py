@@ -324,7 +324,7 @@ def test_in_parts_padded_or_compiled_a_training_is_the_same(opinion_files, tmp_p
         found = run_finetune(
             *(init, train, opinion_files[1], tmp_path / name), **changes
         )
-        numbers = [scalars(tmp_path / name)[k] for k in ("loss", "gradient_norm")]
+        numbers = [found["train"][key] for key in ("loss", "gradient_norm")]
         return [*numbers, found["eval"]["loss"]]
 
     whole = trained("whole")
@@ -427,7 +427,7 @@ def test_half_precisions_train_too(init, opinion_files, tmp_path):
         )
         for kind, num_epochs in (("float16", 0.2), ("bfloat16", 6))
     }
-    logs = scalars(tmp_path / "float16")
+    logs = results["float16"]["train"]
     assert logs["loss_scale"] == precision.INITIAL_LOSS_SCALE
     assert logs["skipped_steps"] == 0
     assert results["bfloat16"]["eval"]["accuracy"] > 0.9

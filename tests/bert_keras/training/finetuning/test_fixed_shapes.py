@@ -14,10 +14,10 @@ from bert_keras.labelled import dataset, tokenized
 from bert_keras.training.finetuning import job as tuning
 from bert_keras.training.finetuning import learning
 from bert_keras.training.step import replicas
+from tests.bert_keras.training.step.test_learner import CPU, mirrored
 
 NUM_INPUTS, NUM_ENDINGS, MAX_LENGTH, VOCAB_SIZE = 22, 3, 16, 50
 LADDER = (13, MAX_LENGTH)
-CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
 TASKS = {
     "classification": tasks.Task(kind="classification", labels=("a", "b", "c")),
     # As many labels as a text may have tokens: none is taken for the other.
@@ -212,14 +212,6 @@ def test_an_execution_has_steps_of_one_length():
     for ours, theirs in zip(many.variables, one.variables, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=ours.path)
     assert many_logs["loss"] == one_logs["loss"]
-
-
-def mirrored(num_replicas):
-    return tf.distribute.MirroredStrategy(
-        [f"/cpu:{number}" for number in range(num_replicas)],
-        # Collectives of one process are of one shape, and tests use several.
-        cross_device_ops=tf.distribute.ReductionToOneDevice(),
-    )
 
 
 @pytest.mark.slow

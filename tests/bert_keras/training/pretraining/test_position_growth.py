@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_keras.checkpoints import training_state
 from bert_keras.core.settings import architecture, pretraining
 from bert_keras.model import pretrainer
 from bert_keras.training.pretraining import position_growth
 from bert_keras.training.step import optimization
+from tests.bert_keras.training.step import test_learner
 
 SMALL = architecture.BertConfig(
     vocab_size=11,
@@ -66,10 +66,7 @@ def test_few_rows_and_equal_ones(num_trained):
 
 @pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
 def test_table_and_squares_change_on_all_replicas_and_nothing_else(name):
-    strategy = tf.distribute.MirroredStrategy(
-        ["/cpu:0", "/cpu:1"],
-        cross_device_ops=tf.distribute.ReductionToOneDevice(),
-    )
+    strategy = test_learner.mirrored(2)
     with strategy.scope():
         network = pretrainer.BertPretrainer(SMALL, name="bert_pretrainer")
         network.encoder.build({})

@@ -248,51 +248,6 @@ def test_updates_without_a_branch(is_compiled, fields):
     assert_weights(weights, expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("fields", SLOW_BUT_THE_FIRST)
-def test_two_replicas_that_skip_a_step_equal_one_device_that_skips_it(fields):
-    skipped = 4
-    weights = {}
-    for name, strategy in {
-        "one": tf.distribute.OneDeviceStrategy("/cpu:0"),
-        "two": tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"]),
-    }.items():
-        with strategy.scope():
-            variables = make_variables()
-            optimizer = make_optimizer(**fields)
-            optimizer.build(variables)
-            num_updates = tf.Variable(
-                0.0, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
-            )
-
-        def step(gradients, is_finite, optimizer=optimizer, num_updates=num_updates):
-            def update():
-                optimizer.apply_in_replica(gradients, num_updates=num_updates)
-                return 1.0
-
-            num_updates.assign_add(tf.cond(is_finite, update, lambda: 0.0))
-            optimizer.iterations.assign_add(1)
-
-        @tf.function
-        def run(gradients, is_finite, strategy=strategy, step=step):
-            strategy.run(step, args=(gradients, is_finite))
-
-        for index, gradients in enumerate(GRADIENTS):
-            is_finite = index != skipped
-            values = (
-                tensors(gradients)
-                if is_finite
-                else [np.nan * g for g in tensors(gradients)]
-            )
-            run(values, tf.constant(is_finite))
-        copies = [strategy.experimental_local_results(v.value) for v in variables]
-        weights[name] = [[copy.numpy() for copy in group] for group in copies]
-        assert int(keras.ops.convert_to_numpy(optimizer.iterations)) == NUM_STEPS
-    for (expected,), copies in zip(weights["one"], weights["two"], strict=True):
-        assert len(copies) == 2
-        for copy in copies:
-            np.testing.assert_array_equal(copy, expected)
-
-
 def as_legacy(optimizer, *, num_updates_before):
     """The weights after tf-models-official's optimizer made the same updates."""
     variables = [
