@@ -20,6 +20,7 @@ from bert_keras.checkpoints import run_directory, starting_point, training_state
 from bert_keras.core.settings import pretraining, tasks
 from bert_keras.data import features
 from bert_keras.model import flops, pretrainer
+from bert_keras.report import scalar_log
 from bert_keras.scoring import pairs_curve
 from bert_keras.training import run, watching
 from bert_keras.training.pretraining import (
@@ -39,7 +40,7 @@ from bert_keras.training.step import (
     replicas,
     watcher,
 )
-from bert_keras.training.tensorboard import curves, panels
+from bert_keras.training.tensorboard import panels
 
 logger = logging.getLogger(__name__)
 
@@ -158,7 +159,9 @@ class PretrainingJob(run.Job):
             )
         # 3. Files of the run: its curves, and the checkpoints that stay.
         self._logs = self.run.directory / run_directory.LOGS_NAME
-        self._began = time.monotonic() - curves.seconds_so_far(self._logs)
+        # Seconds of earlier processes count, too.
+        earlier = scalar_log.read_log(self._logs / "train").seconds
+        self._began = time.monotonic() - earlier
         self.checkpoints_to_keep = {
             "keep": settings.num_checkpoints,
             "keep_best": settings.num_best_checkpoints,

@@ -373,7 +373,7 @@ class Loop:
         If a store fails, it waits for the data: seed and step determine a batch.
         """
         backoff = None
-        with self._checkpoints_are_written():
+        try:
             while (stretch := self._current_stretch()) is not None:
                 step = self.step
                 try:
@@ -391,6 +391,21 @@ class Loop:
                     # Patience is for one outage: not if steps were made since.
                     backoff = backoff if self.step == step else None
                     backoff = self._wait_for_data(error, backoff)
+        except Stopped as stopped:
+            # The message says "resume" only when the checkpoint is written.
+            try:
+                self.checkpoints.wait()
+            except Exception as error:
+                kind = Unavailable if isinstance(error, Unavailable) else InputError
+                reason = str(stopped).partition(";")[0]
+                raise kind(
+                    f"{reason}; its last checkpoint was not written, so the run "
+                    f"resumes from the one before it: {error}"
+                ) from error
+            raise
+        finally:
+            self._close_batches()
+        self.checkpoints.wait()
 
     def finish(self) -> dict[str, Any]:
         job = self._job
@@ -455,26 +470,6 @@ class Loop:
             if not self._has_unsaved_steps:
                 raise
             self._save_and_stop()
-
-    @contextlib.contextmanager
-    def _checkpoints_are_written(self) -> Iterator[None]:
-        try:
-            yield
-        except Stopped as stopped:
-            # The message says "resume" only when the checkpoint is written.
-            try:
-                self.checkpoints.wait()
-            except Exception as error:
-                kind = Unavailable if isinstance(error, Unavailable) else InputError
-                reason = str(stopped).partition(";")[0]
-                raise kind(
-                    f"{reason}; its last checkpoint was not written, so the run "
-                    f"resumes from the one before it: {error}"
-                ) from error
-            raise
-        finally:
-            self._close_batches()
-        self.checkpoints.wait()
 
     def _current_stretch(self) -> Stretch | None:
         """Leaves a finished stretch, and enters the next; `None`: none is left.

@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
@@ -85,7 +85,14 @@ def kind_of_devices(strategy: tf.distribute.Strategy) -> str:
     """Returns `TPU`, also where devices are said to be TPUs, else `GPU` or `CPU`."""
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return "TPU"
-    names = " ".join(_devices(strategy)).upper()
+    if strategy is not tf.distribute.get_strategy() or tf.distribute.has_strategy():
+        devices = strategy.extended.worker_devices
+    else:
+        # The default strategy does not say: TensorFlow takes the first GPU.
+        gpus = tf.config.list_logical_devices("GPU")
+        found = gpus or tf.config.list_logical_devices()
+        devices = [device.name for device in found[:1]]
+    names = " ".join(devices).upper()
     return next((kind for kind in ("TPU", "GPU", "CPU") if kind in names), "OTHER")
 
 
@@ -105,14 +112,6 @@ def steps_per_execution(strategy: tf.distribute.Strategy) -> int:
     if isinstance(strategy, tf.distribute.TPUStrategy):
         return 50
     return 1 if kind_of_devices(strategy) == "CPU" else 10
-
-
-def _devices(strategy: tf.distribute.Strategy) -> Sequence[str]:
-    if strategy is not tf.distribute.get_strategy() or tf.distribute.has_strategy():
-        return strategy.extended.worker_devices
-    # The default strategy does not say: TensorFlow takes the first GPU.
-    gpus = tf.config.list_logical_devices("GPU")
-    return [device.name for device in gpus or tf.config.list_logical_devices()][:1]
 
 
 def describe_devices(strategy: tf.distribute.Strategy) -> str:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from bert_keras.core import files
 from bert_keras.core.settings import pretraining
-from bert_keras.report import scalar_log
 from bert_keras.training.step import watcher
 from bert_keras.training.tensorboard import event_files
 
@@ -114,11 +113,6 @@ class Curves(watcher.Watcher):
     def close(self) -> None:
         self._train_writer.close()
         self._eval_writer.close()
-
-
-def seconds_so_far(directory: Path) -> float:
-    """Returns the seconds of all earlier processes, from start to last event."""
-    return scalar_log.read_log(files.path(directory) / "train").seconds
 
 
 def _tagged(metrics: Mapping[str, float]) -> dict[str, float]:

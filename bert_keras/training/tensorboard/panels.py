@@ -89,29 +89,25 @@ class EvaluationPanels(watcher.Watcher):
     def draw(self, step: int) -> None:
         """Draws the panels of a step, the attention of the last layer last of all."""
         with _panels_only(), self._writer.as_default(step):
-            self._write_guesses(step)
+            batch = {name: tf.constant(rows) for name, rows in self._batch.items()}
+            logits = self._forward(batch)["masked_lm_logits"]
+            probabilities = tf.nn.softmax(tf.cast(logits, tf.float32)).numpy()
+            texts = {}
+            for row, guessed in enumerate(probabilities):
+                example = {name: values[row] for name, values in self._batch.items()}
+                texts[f"masked_lm/example_{row + 1:02}"] = guesses_markdown(
+                    example,
+                    guessed,
+                    tokens=self._vocabulary.tokens,
+                    top_k=TOP_K,
+                    is_masked=self._is_masked,
+                )
+            for tag, text in texts.items():
+                tf.summary.text(tag, text)
+            self._writer.add_line(step, texts)
             self._write_attention()
         with _panels_only():
             self._writer.flush()
-
-    def _write_guesses(self, step: int) -> None:
-        batch = {name: tf.constant(rows) for name, rows in self._batch.items()}
-        logits = self._forward(batch)["masked_lm_logits"]
-        probabilities = tf.nn.softmax(tf.cast(logits, tf.float32)).numpy()
-        texts = {}
-        for row, guessed in enumerate(probabilities):
-            example = {name: values[row] for name, values in self._batch.items()}
-            text = guesses_markdown(
-                example,
-                guessed,
-                tokens=self._vocabulary.tokens,
-                top_k=TOP_K,
-                is_masked=self._is_masked,
-            )
-            texts[f"masked_lm/example_{row + 1:02}"] = text
-        for tag, text in texts.items():
-            tf.summary.text(tag, text)
-        self._writer.add_line(step, texts)
 
     def _write_attention(self) -> None:
         # Not at the top: matplotlib is slow to load, and most processes draw nothing.
