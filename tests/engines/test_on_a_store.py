@@ -29,6 +29,7 @@ model:
   num_attention_heads: 2
   intermediate_size: 32
   max_position_embeddings: 64
+  hidden_act: gelu_tanh
 optimizer: {warmup_steps: 2}
 global_batch_size: 8
 num_train_steps: 30
