@@ -9,8 +9,6 @@ import pytest
 from bert_keras.core import manifest
 from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import features, packing, tokenization
-from bert_keras.pipelines import examples
-from bert_keras.pipelines.engine import engines
 from bert_keras.training.pretraining import record_batches
 
 KINDS = {
@@ -26,6 +24,7 @@ EVERY_KIND = [
         for kind in ("static", "full sentences", "dynamic full sentences")
     ),
 ]
+VALUES = {"max_seq_length": 64, "dupe_factor": 2, "short_seq_prob": 0.8}
 BATCH_SIZE = 8
 
 
@@ -35,35 +34,19 @@ def vocabulary(tiny_vocab):
 
 
 @pytest.fixture(scope="module")
-def source(tiny_examples, tiny_vocab, vocabulary, tmp_path_factory):
+def source(examples_of, vocabulary):
     """A function that makes examples of one kind, packed or not, and their source."""
 
     @functools.cache
     def directory(kind, is_packed):
-        directory = tmp_path_factory.mktemp("packed") / "examples"
-        examples.build_examples(
-            tiny_examples.parent / "corpus",
-            tiny_vocab,
-            directory,
-            config=config_of(kind, is_packed),
-            do_lower_case=True,
-            num_shards=3,
-            engine=engines.make_engine(),
-        )
-        return directory
+        return examples_of(pack_instances=is_packed, **VALUES, **KINDS[kind])
 
     @functools.cache
     def source(kind, is_packed=True, **changes):
-        config = config_of(kind, is_packed)
+        config = ExamplesConfig(pack_instances=is_packed, **VALUES, **KINDS[kind])
         return Source(directory(kind, is_packed), vocabulary, config, **changes)
 
     return source
-
-
-def config_of(kind, pack_instances=False):
-    settings = {"max_seq_length": 64, "dupe_factor": 2, "short_seq_prob": 0.8}
-    settings |= KINDS[kind]
-    return ExamplesConfig(pack_instances=pack_instances, **settings)
 
 
 class Source:
@@ -107,11 +90,6 @@ def joined(batches):
     return {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
 
 
-def instances_of(rows, config):
-    """What is in packed rows, as sorted tuples."""
-    return as_tuples(packing.split_rows(rows, config)[0])
-
-
 def as_tuples(arrays):
     names = sorted(arrays)
     count = len(arrays["input_ids"])
@@ -139,7 +117,8 @@ def test_an_epoch_of_packed_records_has_each_instance(source, kind):
             arrays["input_ids"][places] = arrays["masked_lm_ids"][rows, slots]
             for name in [name for name in arrays if name.startswith("masked_lm")]:
                 del arrays[name]
-    assert instances_of(found, packed.config) == as_tuples(expected)
+    instances, _ = packing.split_rows(found, packed.config)
+    assert as_tuples(instances) == as_tuples(expected)
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
@@ -188,9 +167,9 @@ def test_an_evaluation_has_each_instance_once_and_padding_that_does_not_count(
         {name: values[rows] for name, values in found.items()}
         for rows in (slice(packed.num_rows), slice(packed.num_rows, None))
     )
+    instances, _ = packing.split_rows(real, packed.config)
     alone = source(kind, is_packed=False)
-    num_instances = len(instances_of(real, packed.config))
-    assert num_instances == alone.num_rows
+    assert len(instances["input_ids"]) == alone.num_rows
     assert not filled["masked_lm_weights"].any()
     assert (filled["instance_ids"].sum(axis=1) == 1).all()
     assert (filled.get("next_sentence_labels", np.array([-1])) == -1).all()

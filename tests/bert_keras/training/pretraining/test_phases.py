@@ -88,25 +88,22 @@ def test_phases_that_do_not_belong_together(changed, tiny_examples, change, mess
         assert len(read(settings(**plan, next_sentence=False), both)) == 2
 
 
-@pytest.mark.parametrize(
-    ("num_replicas", "num_parts", "advice"),
-    [
+def test_a_device_without_memory(tiny_examples):
+    [phase] = read(settings(), [tiny_examples])
+    for num_replicas, num_parts, advice in (
         (1, 1, "8 examples .*set `gradient_accumulation_steps` .here 1. to 2 and run"),
         (2, 2, "2 examples .*set `gradient_accumulation_steps` .here 2. to 4 and run"),
         (4, 2, "1 examples of 32 tokens at once: set `recompute` to layers, or take"),
-    ],
-)
-def test_a_device_without_memory(tiny_examples, num_replicas, num_parts, advice):
-    [phase] = read(settings(), [tiny_examples])
-    phase = dataclasses.replace(phase, num_parts=num_parts)
-    error = errors.in_words(
-        tf.errors.ResourceExhaustedError(None, None, "OOM"),
-        output_dir="run",
-        planned=[phase],
-        phase=phase,
-        num_replicas=num_replicas,
-    )
-    assert re.search(advice, str(error))
+    ):
+        phase = dataclasses.replace(phase, num_parts=num_parts)
+        error = errors.in_words(
+            tf.errors.ResourceExhaustedError(None, None, "OOM"),
+            output_dir="run",
+            planned=[phase],
+            phase=phase,
+            num_replicas=num_replicas,
+        )
+        assert re.search(advice, str(error))
 
 
 def test_masks_that_cannot_fall(changed, tiny_examples):

@@ -92,18 +92,15 @@ def test_guesses_of_a_left_to_right_model(tokenizer):
     )
 
 
-@pytest.mark.parametrize(
-    ("pieces", "text"),
-    [
+def test_readable_text():
+    for pieces, text in (
         ("run ##s dog", "runs dog"),
         ("[CLS] ##s dog ##s [SEP] ##s", "[CLS] ##s dogs [SEP] ##s"),
         ("dog [MASK] ##s ##s", "dog **gap**ss"),
-    ],
-)
-def test_readable_text(pieces, text):
-    pieces = pieces.split()
-    gaps = {i: "**gap**" for i, piece in enumerate(pieces) if piece == "[MASK]"}
-    assert html.unescape(panels.readable_text(pieces, gaps)) == text
+    ):
+        pieces = pieces.split()
+        gaps = {i: "**gap**" for i, piece in enumerate(pieces) if piece == "[MASK]"}
+        assert html.unescape(panels.readable_text(pieces, gaps)) == text
 
 
 def test_tensorboard_shows_any_token_literally():
@@ -120,22 +117,14 @@ def test_tensorboard_shows_any_token_literally():
     assert [html.unescape(cell) for cell in found] == tokens
 
 
-@pytest.mark.parametrize(
-    ("max_tokens", "sentence"),
-    [
-        (24, "[CLS] the dog ##s a|b * [SEP]"),
-        (7, "[CLS] the dog ##s a|b * [SEP]"),
-        (4, "[CLS] the dog [SEP]"),
-    ],
-)
-def test_sentence_for_attention(example, tokenizer, max_tokens, sentence):
+def test_sentence_for_attention(example, tokenizer):
     batch = {name: values[np.newaxis] for name, values in example.items()}
-    ids = panels.first_sentence(
-        batch_features.unmasked_ids(batch).numpy()[0],
-        max_tokens=max_tokens,
-        sep_id=tokenizer.vocabulary.sep_id,
-    )
-    assert [tokenizer.vocabulary.tokens[i] for i in ids] == sentence.split()
+    ids = batch_features.unmasked_ids(batch).numpy()[0]
+    whole = "[CLS] the dog ##s a|b * [SEP]"
+    for most, sentence in ((24, whole), (7, whole), (4, "[CLS] the dog [SEP]")):
+        sep_id = tokenizer.vocabulary.sep_id
+        cut = panels.first_sentence(ids, max_tokens=most, sep_id=sep_id)
+        assert [tokenizer.vocabulary.tokens[i] for i in cut] == sentence.split()
 
 
 def build_learner(bert_config, batch, strategy):
