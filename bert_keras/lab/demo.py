@@ -32,6 +32,10 @@ ROWS_PER_LIBRARY = {"train": 50, "dev": 100, "test": 100}
 """Labelled paragraphs: few to tune on, so that the gain of pre-training shows."""
 COMPARED = "compared"
 
+_NAMES_A_LIBRARY = re.compile(
+    r"tensorflow|keras|numpy|beam|scipy|sklearn|scikit|\b(tf|np|ps|sp)\b", re.IGNORECASE
+)
+
 SENTENCES = (
     "returns a [MASK] with the same shape as the input.",
     "if the argument is not an [MASK], an error is raised.",
@@ -196,8 +200,19 @@ def write_texts(directory: Path) -> None:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
     known = {p for document in shares["docs"] for p in document.paragraphs}
     for name, count in ROWS_PER_LIBRARY.items():
-        rows = _labelled_rows(shares[name], per_library=count, known=known)
-        lines = [f"{text}\t{label}\n" for text, label in rows]
+        # Equally many paragraphs of each library, in turn.
+        paragraphs = {library: [] for library in LIBRARIES}
+        for document in sorted(shares[name], key=lambda d: d.id.rpartition(":")[2]):
+            for paragraph in document.paragraphs:
+                if not _NAMES_A_LIBRARY.search(paragraph) and paragraph not in known:
+                    known.add(paragraph)
+                    paragraphs[document.library].append(paragraph)
+        rows = itertools.islice(zip(*paragraphs.values(), strict=False), count)
+        lines = [
+            f"{text}\t{label}\n"
+            for texts in rows
+            for text, label in zip(texts, paragraphs, strict=True)
+        ]
         path = directory / f"{name}.tsv"
         path.write_text("text\tlabel\n" + "".join(lines), encoding="utf-8")
     logger.info("%d docstrings written to %s", len(documents), directory)
@@ -205,9 +220,23 @@ def write_texts(directory: Path) -> None:
 
 def read_docstrings(libraries: Iterable[str]) -> Iterator[Document]:
     """Reads the docstrings of installed packages, each distinct text once."""
-    seen = set()
-    sources = [(library, path) for library in libraries for path in _sources(library)]
-    done = 0
+    # 1. The Python files of each package in order, without its tests.
+    sources = []
+    for library in libraries:
+        spec = importlib.util.find_spec(library)
+        if spec is None or spec.origin is None:
+            raise InputError(
+                f"the demo reads the documentation of {library}, which is not "
+                f"installed: {requirements.INSTALL_TRAIN}"
+            )
+        root = Path(spec.origin).parent
+        # TensorFlow carries an old copy of Keras, which would have two labels.
+        skipped = re.compile(r"test|keras" if library == "tensorflow" else r"test")
+        names = {path.relative_to(root).as_posix(): path for path in root.rglob("*.py")}
+        chosen = [name for name in sorted(names) if not skipped.search(name)]
+        sources += [(library, names[name]) for name in chosen]
+    # 2. Their docstrings.
+    seen, done = set(), 0
     with progress.Progress(
         "docstrings", total=len(sources), unit="files", read=lambda: done
     ):
@@ -219,21 +248,6 @@ def read_docstrings(libraries: Iterable[str]) -> Iterator[Document]:
                     continue
                 seen.add(digest)
                 yield Document(f"{library}:{digest[:16]}", library, paragraphs)
-
-
-def _sources(library: str) -> list[Path]:
-    """Returns the Python files of a package in order, without its tests."""
-    spec = importlib.util.find_spec(library)
-    if spec is None or spec.origin is None:
-        raise InputError(
-            f"the demo reads the documentation of {library}, which is not installed: "
-            f"{requirements.INSTALL_TRAIN}"
-        )
-    root = Path(spec.origin).parent
-    # TensorFlow carries an old copy of Keras, which would have two labels.
-    skipped = re.compile(r"test|keras" if library == "tensorflow" else r"test")
-    paths = ((path.relative_to(root).as_posix(), path) for path in root.rglob("*.py"))
-    return [path for name, path in sorted(paths) if not skipped.search(name)]
 
 
 def docstrings(source: bytes) -> Iterator[str]:
@@ -264,26 +278,6 @@ def prose(docstring: str) -> Iterator[str]:
         if len(words) >= 8 and letters >= 0.65 * len(paragraph.replace(" ", "")):
             if not _NOT_PROSE.search(paragraph):
                 yield paragraph
-
-
-_NAMES_A_LIBRARY = re.compile(
-    r"tensorflow|keras|numpy|beam|scipy|sklearn|scikit|\b(tf|np|ps|sp)\b", re.IGNORECASE
-)
-
-
-def _labelled_rows(
-    documents: Iterable[Document], *, per_library: int, known: set[str]
-) -> Iterator[tuple[str, str]]:
-    """Yields equally many paragraphs of each library in turn; extends `known`."""
-    paragraphs = {library: [] for library in LIBRARIES}
-    for document in sorted(documents, key=lambda d: d.id.rpartition(":")[2]):
-        for paragraph in document.paragraphs:
-            if not _NAMES_A_LIBRARY.search(paragraph) and paragraph not in known:
-                known.add(paragraph)
-                paragraphs[document.library].append(paragraph)
-    in_turn = zip(*paragraphs.values(), strict=False)
-    for texts in itertools.islice(in_turn, per_library):
-        yield from zip(texts, paragraphs, strict=True)
 
 
 def _ask_saved_model(directory: Path, texts: Sequence[str]) -> list[str]:

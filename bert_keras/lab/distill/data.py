@@ -33,8 +33,6 @@ _TASK_SETTINGS = (
 )
 """Settings without a meaning for plain texts."""
 
-_DEFAULTS = finetuning.FinetuningConfig()
-
 
 class DistillationData(NamedTuple):
     run: tuning.Inputs
@@ -63,8 +61,9 @@ def complete(
     """
 
     def is_set(key: str) -> bool:
-        value = operator.attrgetter(key)(settings)
-        return bool(value) and value != operator.attrgetter(key)(_DEFAULTS)
+        value_of = operator.attrgetter(key)
+        value, default = value_of(settings), value_of(finetuning.FinetuningConfig())
+        return bool(value) and value != default
 
     # 1. The inputs are the teacher's, or plain texts.
     has_answers = is_tuned(teacher)
@@ -144,27 +143,6 @@ def _with_inputs_of(
             f"{settings.task} is {kind}: take a teacher that was tuned on it"
         )
     return settings
-
-
-def find_files(
-    settings: finetuning.FinetuningConfig,
-    teacher: weights.Checkpoint,
-    *,
-    train: str | Path | None,
-    dev: Sequence[str | Path] | None,
-    data: str | Path | None,
-) -> tuple[str | Path, Sequence[str | Path]]:
-    """Returns the files to train on and to evaluate on; plain texts have no latter."""
-    if is_tuned(teacher):
-        return catalogue.find_training_files(
-            settings.task, train=train, dev=dev, data=data
-        )
-    if train is None or dev is not None or data is not None:
-        raise InputError(
-            "the teacher is not tuned, so its student learns from plain texts: give "
-            "them with --train, and neither --dev nor --data"
-        )
-    return train, ()
 
 
 def read_data(

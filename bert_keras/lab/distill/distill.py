@@ -4,9 +4,8 @@ A tuned teacher's answers are computed once, before the training: neither its in
 its weights change. A teacher whose relations are learnt runs in every step.
 """
 
-import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,10 @@ import tensorflow as tf
 from bert_keras.checkpoints import conversion, run_directory, weights
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import architecture, finetuning
-from bert_keras.kinds import registry, splits
+from bert_keras.kinds import catalogue, registry, splits
 from bert_keras.lab.distill import data as distill_data
 from bert_keras.lab.distill import student as students
 from bert_keras.lab.distill import teacher_logits
-from bert_keras.labelled import dataset
 from bert_keras.model import distillation
 from bert_keras.training import run
 from bert_keras.training.finetuning import job as tuning
@@ -67,14 +65,23 @@ def distill(
     Raises:
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
+    # 1. The settings and the files, completed with those of the teacher.
     checkpoint = conversion.read_with_tokenizer(teacher)
     settings = distill_data.complete(
         settings, checkpoint, teacher, has_labels=has_labels
     )
     settings = tuning.resolved(settings, strategy)
-    train, dev = distill_data.find_files(
-        settings, checkpoint, train=train, dev=dev, data=data
-    )
+    is_tuned = distill_data.is_tuned(checkpoint)
+    if is_tuned:
+        paths = {"train": train, "dev": dev, "data": data}
+        train, dev = catalogue.find_training_files(settings.task, **paths)
+    elif train is None or dev is not None or data is not None:
+        raise InputError(
+            "the teacher is not tuned, so its student learns from plain texts: give "
+            "them with --train, and neither --dev nor --data"
+        )
+    dev = dev or ()
+    losses = settings.distillation
 
     def read() -> tuple[tuning.Inputs, tuning.Build]:
         learner = students.read_student(
@@ -83,22 +90,56 @@ def distill(
         texts = distill_data.read_data(
             *(settings, checkpoint, learner, teacher, train, dev), has_labels=has_labels
         )
-        if answers is not None and not settings.distillation.soft_weight:
+        if answers is not None and not losses.soft_weight:
             raise InputError("--answers: none are learnt from: leave it out")
-        build = functools.partial(
-            _build,
-            settings=settings,
-            teacher=checkpoint,
-            student=learner,
-            inputs=texts.inputs,
-            facts=texts.facts,
-            losses=_with_heads(settings.distillation, checkpoint, learner.bert_config),
-            answers=answers,
-            strategy=strategy,
-            is_chief=is_chief,
-        )
+        heads = _num_heads(losses, checkpoint, learner.bert_config)
+
+        def build(directory: run_directory.Run) -> tuning.Trained:
+            # 2. The teacher, whose answers to all inputs are computed before.
+            with strategy.scope():
+                # The student does not learn from pre-training heads.
+                network = registry.build_network(
+                    checkpoint.bert_config,
+                    checkpoint.task if is_tuned else directory.task,
+                    dtype=settings.precision,
+                )
+                weights.assign(network, checkpoint.arrays)
+            inputs = texts.inputs
+            if losses.soft_weight:
+                logits = teacher_logits.compute(
+                    network,
+                    inputs,
+                    path=answers,
+                    facts=texts.facts,
+                    ladder=settings.lengths or (),
+                    strategy=strategy,
+                    is_chief=is_chief,
+                )
+                inputs = teacher_logits.InputsWithTeacherLogits(
+                    inputs=inputs, logits=logits
+                )
+
+            # 3. The student, which is trained beside a teacher of relations.
+            def make_network() -> keras.Model:
+                kind = registry.find(directory.task.kind)
+                trained = distillation.Distillation(
+                    tuning.build_network(kind, settings, directory),
+                    weights=losses.model_copy(update={"relation_heads": heads}),
+                    teacher=network if losses.relation_weight else None,
+                    seed=settings.seed,
+                    dtype=settings.precision,
+                    name="distillation",
+                )
+                trained.build()
+                return trained
+
+            tuner = learning.build_learner(settings, make_network, inputs, strategy)
+            weights.assign(tuner.network.student, learner.arrays)
+            return tuning.Trained(tuner, tuner.network.student, inputs)
+
         return texts.run, build
 
+    # 4. A run like a fine-tuning.
     job = tuning.TuningJob(
         settings,
         read,
@@ -115,74 +156,21 @@ def distill(
     return run.run(job)
 
 
-def _build(
-    directory: run_directory.Run,
-    *,
-    settings: finetuning.FinetuningConfig,
-    teacher: weights.Checkpoint,
-    student: weights.Checkpoint,
-    inputs: dataset.Inputs,
-    facts: Mapping[str, Any],
+def _num_heads(
     losses: finetuning.DistillationConfig,
-    answers: str | Path | None,
-    strategy: tf.distribute.Strategy,
-    is_chief: bool,
-) -> tuning.Trained:
-    with strategy.scope():
-        # The student does not learn from pre-training heads.
-        is_tuned = distill_data.is_tuned(teacher)
-        network = registry.build_network(
-            teacher.bert_config,
-            teacher.task if is_tuned else directory.task,
-            dtype=settings.precision,
-        )
-        weights.assign(network, teacher.arrays)
-    if losses.soft_weight:
-        logits = teacher_logits.compute(
-            network,
-            inputs,
-            path=answers,
-            facts=facts,
-            ladder=settings.lengths or (),
-            strategy=strategy,
-            is_chief=is_chief,
-        )
-        inputs = teacher_logits.InputsWithTeacherLogits(inputs=inputs, logits=logits)
-
-    kind = registry.find(directory.task.kind)
-
-    def make_network() -> keras.Model:
-        trained = distillation.Distillation(
-            tuning.build_network(kind, settings, directory),
-            weights=losses,
-            teacher=network if losses.relation_weight else None,
-            seed=settings.seed,
-            dtype=settings.precision,
-            name="distillation",
-        )
-        trained.build()
-        return trained
-
-    tuner = learning.build_learner(settings, make_network, inputs, strategy)
-    weights.assign(tuner.network.student, student.arrays)
-    return tuning.Trained(tuner, tuner.network.student, inputs)
-
-
-def _with_heads(
-    settings: finetuning.DistillationConfig,
     teacher: weights.Checkpoint,
     student: architecture.BertConfig,
-) -> finetuning.DistillationConfig:
-    """Returns the settings with the number of relation heads, which divides both hidden
-    sizes: by default the greatest divisor that is not above `_MOST_HEADS`."""
+) -> int:
+    """Returns the number of relation heads, which divides both hidden sizes: by default
+    the greatest divisor that is not above `_MOST_HEADS`."""
     theirs, ours = teacher.bert_config.hidden_size, student.hidden_size
     common = math.gcd(theirs, ours)
     divisors = [n for n in range(1, common + 1) if common % n == 0]
-    heads = settings.relation_heads or max(n for n in divisors if n <= _MOST_HEADS)
+    heads = losses.relation_heads or max(n for n in divisors if n <= _MOST_HEADS)
     if heads not in divisors:
         raise InputError(
             "`distillation.relation_heads` must divide both hidden sizes, "
             f"{theirs} and {ours}, got {heads}: expected one of "
             + ", ".join(map(str, divisors))
         )
-    return settings.model_copy(update={"relation_heads": heads})
+    return heads

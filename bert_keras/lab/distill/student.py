@@ -31,6 +31,7 @@ def read_student(
     the teacher's sizes and first layers. `distillation.init_layers` and
     `init_embeddings` are taken from the teacher.
     """
+    # 1. The student's own sizes and weights.
     init_layers = settings.distillation.init_layers
     arrays = {}
     if student is None and not init_layers:
@@ -42,7 +43,7 @@ def read_student(
     if student is None:
         changes = {"num_hidden_layers": len(init_layers)}
         bert_config = teacher.bert_config.model_copy(update=changes)
-    elif is_size_spec(student):
+    elif _is_size_spec(student):
         bert_config = _read_sizes(student, len(teacher.vocabulary))
     else:
         checkpoint = conversion.read_with_tokenizer(student)
@@ -54,6 +55,7 @@ def read_student(
             )
         bert_config = checkpoint.bert_config
         arrays = starting_point.encoder_arrays(checkpoint)
+    # 2. Weights of the teacher.
     if init_layers is not None:
         arrays = _layers_of(teacher, bert_config, init_layers)
         if settings.bilstm_units != (units := teacher.task.bilstm_units):
@@ -75,7 +77,15 @@ def read_student(
             f"`max_seq_length` is {settings.max_seq_length}, but the student takes "
             f"{longest} tokens at most: --set max_seq_length={longest}"
         )
-    _log_sizes(bert_config, teacher.bert_config)
+    ours, theirs = (
+        flops.num_weights(sizes, heads=False) / 1e6
+        for sizes in (bert_config, teacher.bert_config)
+    )
+    level = logging.WARNING if ours > theirs else logging.INFO
+    larger = "the student is larger than its teacher:"
+    what = larger if ours > theirs else "a student of"
+    message = "%s %.1f million weights, the teacher has %.1f million"
+    logger.log(level, message, what, ours, theirs)
     return weights.Checkpoint(
         bert_config=bert_config,
         task=teacher.task,
@@ -85,7 +95,7 @@ def read_student(
     )
 
 
-def is_size_spec(student: str | Path) -> bool:
+def _is_size_spec(student: str | Path) -> bool:
     if str(student) in loading.recipe_names():
         return True
     path = files.path(student)
@@ -201,16 +211,3 @@ def _embeddings_of(
         # A table that is too short for the student begins from the seed.
         if len(table) >= num_rows[name]
     }
-
-
-def _log_sizes(
-    student: architecture.BertConfig, teacher: architecture.BertConfig
-) -> None:
-    ours, theirs = (
-        flops.num_weights(sizes, heads=False) / 1e6 for sizes in (student, teacher)
-    )
-    message = f"{ours:.1f} million weights, the teacher has {theirs:.1f} million"
-    if ours > theirs:
-        logger.warning("the student is larger than its teacher: %s", message)
-    else:
-        logger.info("a student of %s", message)

@@ -57,7 +57,21 @@ def compute(
     """
     text = json.dumps(facts, sort_keys=True, default=str)
     key = hashlib.sha256(text.encode()).hexdigest()
-    logits = _read_logits(path, key)
+    logits = None
+    if path is not None and files.path(path).exists():
+        try:
+            file = safetensors_files.SafetensorsFile(path, needs_hashes=True)
+            logits = file.read("logits")
+        except (safetensors_files.DamagedFile, KeyError):
+            raise InputError(
+                f"{path}: no whole file of answers: delete it, or give --answers "
+                "another name"
+            ) from None
+        if file.metadata.get("key") != key:
+            raise InputError(
+                f"{path}: answers of another teacher, to other texts or with other "
+                "settings of inputs: give --answers another name"
+            )
     # The devices of all processes compute together, or none does.
     is_everywhere = not replicas.differing(strategy, {"found": logits is not None})
     if logits is not None and is_everywhere:
@@ -68,33 +82,9 @@ def compute(
     logits = predict(inputs, title="the teacher answers")
     check_finite(logits)
     if path is not None and is_chief:
-        layout = safetensors_files.Layout(logits.dtype, logits.shape)
-        safetensors_files.write(
-            path,
-            {"logits": layout},
-            [("logits", logits)],
-            has_hashes=True,
-            metadata={"key": key},
-        )
-    return logits
-
-
-def _read_logits(path: str | Path | None, key: str) -> np.ndarray | None:
-    if path is None or not files.path(path).exists():
-        return None
-    try:
-        file = safetensors_files.SafetensorsFile(path, needs_hashes=True)
-        logits = file.read("logits")
-    except (safetensors_files.DamagedFile, KeyError):
-        raise InputError(
-            f"{path}: no whole file of answers: delete it, or give --answers another "
-            "name"
-        ) from None
-    if file.metadata.get("key") != key:
-        raise InputError(
-            f"{path}: answers of another teacher, to other texts or with other "
-            "settings of inputs: give --answers another name"
-        )
+        layouts = {"logits": safetensors_files.Layout(logits.dtype, logits.shape)}
+        options = {"has_hashes": True, "metadata": {"key": key}}
+        safetensors_files.write(path, layouts, [("logits", logits)], **options)
     return logits
 
 

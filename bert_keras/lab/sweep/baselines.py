@@ -9,6 +9,7 @@ of all words, and of each word.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 
 import collections
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -84,14 +85,15 @@ def make_runs(
     Finished ones are read. A run of a baseline has the answers and results of a run of
     `finetune`.
     """
+    # 1. The runs, named like those of the models.
     runs: dict[str, planning.Run] = {}
-    for run in model_runs:
-        for name in NAMES[data.task.kind]:
-            first = planning.run_name({"baseline": name})
-            _, _, rest = run.name.partition(",")
-            model = planning.Model(name=name, init="", is_baseline=True)
-            update = {"name": f"{first},{rest}", "model": model}
-            runs[update["name"]] = run.model_copy(update=update)
+    for run, baseline in itertools.product(model_runs, NAMES[data.task.kind]):
+        _, _, rest = run.name.partition(",")
+        name = f"{planning.run_name({'baseline': baseline})},{rest}"
+        model = planning.Model(name=baseline, init="", is_baseline=True)
+        runs[name] = run.model_copy(update={"name": name, "model": model})
+    # 2. What each of them learns and answers.
+    train, dev = data.data[:2]
     outcomes: list[scores.Outcome] = []
     bar = progress.Progress(
         "baselines",
@@ -105,30 +107,24 @@ def make_runs(
             path = sweep_directory.run_path(directory, run.name)
             results = run_directory.read_results(path) or {}
             if metric not in results.get("eval", {}):
-                _make_run(run, path, data)
+                seed = run.settings.seed
+                share = splits.fraction(train, run.settings.train_fraction, seed=seed)
+                start = time.perf_counter()
+                predict = learn(str(run.value(planning.MODEL_KEY)), share, data.task)
+                seconds = round(time.perf_counter() - start, 3)
+                answers = make_answers(dev, predict(dev), data.task)
+                records = answers.records(threshold=answers.best_threshold())
+                lines = [files.to_json(r.model_dump()) + "\n" for r in records]
+                text = "".join(lines).encode()
+                files.make_directory(path)
+                files.write_atomically(path / run_directory.ANSWERS_NAME, text)
+                results = {"seconds": seconds, "eval": answers.scores()}
+                results |= {"num_train_examples": len(share)}
+                run_directory.write_results(path, results)
             outcome = sweep_directory.read_outcome(directory, run, metric=metric)
             outcomes += [outcome] if outcome else []
     logger.info("%d runs of baselines are done", len(outcomes))
     return outcomes
-
-
-def _make_run(run: planning.Run, path: Path, data: splits.Files) -> None:
-    train, dev = data.data[:2]
-    share = splits.fraction(train, run.settings.train_fraction, seed=run.settings.seed)
-    start = time.perf_counter()
-    predict = learn(str(run.value(planning.MODEL_KEY)), share, data.task)
-    seconds = time.perf_counter() - start
-    answers = make_answers(dev, predict(dev), data.task)
-    records = answers.records(threshold=answers.best_threshold())
-    lines = [files.to_json(record.model_dump()) + "\n" for record in records]
-    files.make_directory(path)
-    files.write_atomically(path / run_directory.ANSWERS_NAME, "".join(lines).encode())
-    results = {
-        "seconds": round(seconds, 3),
-        "eval": answers.scores(),
-        "num_train_examples": len(share),
-    }
-    run_directory.write_results(path, results)
 
 
 def learn(name: str, train: dataset.Dataset, task: tasks.Task) -> Predict:
@@ -226,16 +222,15 @@ def _features(vectorizers: Sequence, data: text_forms.TextDataset) -> Any:
 def _learn_tags(
     train: tagging_data.TaggingDataset, task: tasks.Task, *, by_word: bool
 ) -> Predict:
-    label_ids = {label: label_id for label_id, label in enumerate(task.labels)}
     counts: collections.Counter[str] = collections.Counter()
-    counts_by_word: dict[str, collections.Counter[str]] = {}
+    counts_by_word = collections.defaultdict(collections.Counter)
     for sentence in train.rows:
         counts.update(sentence.tags)
         for word, tag in zip(sentence.words, sentence.tags, strict=True):
-            counts_by_word.setdefault(word, collections.Counter())[tag] += 1
+            counts_by_word[word][tag] += 1
 
     def most_common(tags: collections.Counter[str]) -> int:
-        return label_ids[tags.most_common(1)[0][0]]
+        return task.labels.index(tags.most_common(1)[0][0])
 
     other, known = most_common(counts), {}
     if by_word:
@@ -244,6 +239,6 @@ def _learn_tags(
     def predict(data: tagging_data.TaggingDataset) -> np.ndarray:
         words = [word for sentence in data.rows for word in sentence.words]
         rows = [known.get(word, other) for word in words]
-        return np.eye(len(label_ids), dtype=np.float32)[rows] * 10
+        return np.eye(len(task.labels), dtype=np.float32)[rows] * 10
 
     return predict

@@ -40,13 +40,15 @@ def draw_points(
     """Draws the scores of all runs by point (the best `MAX_POINTS`), with means."""
     if len(points) > MAX_POINTS:
         title += f": the best {MAX_POINTS} of {len(points):,} points"
-        points = scores.best_points(points, criterion, MAX_POINTS)
+        ranked = sorted(points, key=lambda p: p.merit(criterion), reverse=True)
+        best = ranked[:MAX_POINTS]
+        points = [point for point in points if point in best]
     image, plot = drawing.new_plot(title, height=2.2 + 0.36 * len(points))
-    columns = zip(keys, zip(*(p.values for p in points), strict=True), strict=False)
-    varied = [key for key, values in columns if len({*values}) > 1]
+    values = [point.values for point in points]
+    columns = zip(keys, zip(*values, strict=True), strict=False)
+    varied = [key for key, column in columns if len({*column}) > 1]
     plot.set(xlabel=criterion.metric, ylabel=" · ".join(varied))
-    names = planning.varied_names([point.values for point in points])
-    plot.set_yticks(range(len(points)), names)
+    plot.set_yticks(range(len(points)), planning.varied_names(values))
     plot.set_ylim(len(points) - 0.5, -0.5)
     # 1. A dot for each run, and the means.
     for state, label, colour, fill in (
@@ -81,7 +83,7 @@ def draw_points(
     if chosen is None:
         plot.set_xticks([])
     else:
-        row = [point.values for point in points].index(chosen[0].values)
+        row = values.index(chosen[0].values)
         plot.axhspan(row - 0.5, row + 0.5, color=drawing.GREEN, alpha=0.12, linewidth=0)
         look = {"color": drawing.GREEN, "edgecolors": "white", "label": "chosen"}
         plot.scatter([chosen[1].score], [row], s=180, marker="*", zorder=5, **look)
@@ -109,18 +111,14 @@ Line = list[tuple[float, tuple[float, ...]]]
 
 def curve_lines(points: Iterable[scores.Point], keys: Sequence[str]) -> dict[str, Line]:
     """Returns a line for each combination of the keys beside `FRACTION_KEY`."""
-    measured = [
-        (point, [o.num_train_examples for o in point.finished if o.num_train_examples])
-        for point in points
-    ]
-    measured = [(point, sizes) for point, sizes in measured if sizes]
+    measured = [point for point in points if point.num_train_examples]
     names = planning.varied_names(
-        [point.values for point, _ in measured], without=keys.index(FRACTION_KEY)
+        [point.values for point in measured], without=keys.index(FRACTION_KEY)
     )
     lines: dict[str, Line] = {}
-    for name, (point, sizes) in zip(names, measured, strict=True):
-        size = statistics.fmean(sizes)
-        lines.setdefault(name, []).append((size, tuple(point.scores)))
+    for name, point in zip(names, measured, strict=True):
+        at = point.num_train_examples, tuple(point.scores)
+        lines.setdefault(name, []).append(at)
     return {name: sorted(line) for name, line in lines.items()}
 
 

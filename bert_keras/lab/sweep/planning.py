@@ -6,6 +6,7 @@ import operator
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import pydantic
@@ -46,42 +47,33 @@ class Command:
     models: tuple[Model, ...] = ()
     """The first axis of the grid, in place of `init` and `from_scratch`."""
 
-    def arguments(
-        self,
-        overrides: Iterable[str],
-        output_dir: str,
-        *,
-        fold: str | None = None,
-        model: Model | None = None,
-    ) -> list[str]:
+    def arguments(self, run: "Run", output_dir: Path) -> list[str]:
+        """Returns the arguments of `bert-keras` that make a run."""
         train, dev = self.train, self.dev
-        if fold is not None:
-            _, train, dev = next(f for f in self.folds if f.name == fold)
-        start = model or self
+        if run.fold is not None:
+            _, train, dev = next(f for f in self.folds if f.name == run.fold)
+        start = run.model or self
         options = {
             "--task": self.task,
             "--train": train,
             "--init": start.init,
             "--config": self.recipe,
             "--strategy": self.strategy,
-            "--output_dir": output_dir,
+            "--output_dir": str(output_dir),
         }
         arguments = ["finetune"]
         for option, value in options.items():
             arguments += [] if value is None else [option, value]
         arguments += ["--dev", *dev]
         arguments += ["--from_scratch"] if start.from_scratch else []
-        for override in (*self.overrides, *overrides):
+        for override in (*self.overrides, *run.overrides):
             arguments += ["--set", override]
         return arguments
 
     def settings(self, overrides: Iterable[str] = ()) -> finetuning.FinetuningConfig:
         task = [] if self.task is None else [f"task={self.task}"]
-        return loading.load(
-            finetuning.FinetuningConfig,
-            self.recipe,
-            [*task, *self.overrides, *overrides],
-        )
+        overrides = [*task, *self.overrides, *overrides]
+        return loading.load(finetuning.FinetuningConfig, self.recipe, overrides)
 
 
 class Run(strict.StrictModel):
@@ -120,47 +112,37 @@ def plan_runs(settings: sweeps.SweepConfig, command: Command) -> list[Run]:
     first_seed = command.settings().seed
     seeds = range(first_seed, first_seed + settings.num_restarts)
     folds = [fold.name for fold in command.folds] or [None]
-    points = [
-        dict(zip(settings.grid, values, strict=True))
-        for values in itertools.product(*settings.grid.values())
-    ]
+    grid = itertools.product(*settings.grid.values())
+    points = [dict(zip(settings.grid, values, strict=True)) for values in grid]
     models = command.models or [None]
     runs: dict[str, Run] = {}
     for seed, fold, point, model in itertools.product(seeds, folds, points, models):
-        run = _plan_run(command, point, seed=seed, fold=fold, model=model)
-        if run.name in runs:
-            raise InputError(f"`grid`: {run.name} is in it twice")
-        runs[run.name] = run
+        assigned = point | {"seed": seed}
+        tuning = command.settings(_overrides(assigned))
+        # As in the configuration, where 5e-5, text to YAML, is a number.
+        values = {key: operator.attrgetter(key)(tuning) for key in assigned}
+        start = {"fold": fold, MODEL_KEY: model and model.name}
+        name = run_name({k: v for k, v in start.items() if v is not None} | values)
+        if len(name) > MAX_NAME_LENGTH:
+            raise InputError(
+                f"`grid`: a run's directory would be called {name[:60]}..., "
+                f"{len(name)} characters, at most {MAX_NAME_LENGTH} are possible: give "
+                "what does not vary with --set"
+            )
+        if name in runs:
+            raise InputError(f"`grid`: {name} is in it twice")
+        runs[name] = Run(
+            name=name,
+            overrides=_overrides(values),
+            settings=tuning,
+            fold=fold,
+            model=model,
+        )
     return list(runs.values())
 
 
-def _plan_run(
-    command: Command,
-    point: Mapping[str, Any],
-    *,
-    seed: int,
-    fold: str | None,
-    model: Model | None,
-) -> Run:
-    assignments = [f"{key}={json.dumps(value)}" for key, value in point.items()]
-    settings = command.settings([*assignments, f"seed={seed}"])
-    # As in the configuration, where 5e-5, text to YAML, is a number.
-    pairs = {key: operator.attrgetter(key)(settings) for key in point} | {"seed": seed}
-    in_name = {"fold": fold, MODEL_KEY: model and model.name, **pairs}
-    name = run_name({k: v for k, v in in_name.items() if k in pairs or v is not None})
-    if len(name) > MAX_NAME_LENGTH:
-        raise InputError(
-            f"`grid`: a run's directory would be called {name[:60]}..., {len(name)} "
-            f"characters, at most {MAX_NAME_LENGTH} are possible: give what does not "
-            "vary with --set"
-        )
-    return Run(
-        name=name,
-        overrides=tuple(f"{key}={json.dumps(value)}" for key, value in pairs.items()),
-        settings=settings,
-        fold=fold,
-        model=model,
-    )
+def _overrides(values: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(f"{key}={json.dumps(value)}" for key, value in values.items())
 
 
 def run_name(values: Mapping[str, Any]) -> str:

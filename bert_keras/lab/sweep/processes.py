@@ -29,13 +29,6 @@ class Job:
     """Number among the running jobs, from 0."""
     start: float
 
-    @property
-    def ending(self) -> str:
-        """Returns the reason for the process's end, with its log's last line."""
-        code = self.process.returncode
-        how = f"exit code {code}" if code >= 0 else f"ended by {signal_name(-code)}"
-        return f"{how}: {last_line(read_tail(self.log))}"
-
 
 class Processes:
     """Running jobs; a context manager that ends them when it is left.
@@ -63,7 +56,16 @@ class Processes:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._end_all()
+        for job in self.jobs:
+            job.process.terminate()
+        deadline = time.monotonic() + GRACE_SECONDS
+        for job in self.jobs:
+            try:
+                job.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                job.process.kill()
+                job.process.wait()
+        self.jobs = []
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
@@ -106,18 +108,6 @@ class Processes:
         ended = [job for job in self.jobs if job.process.poll() is not None]
         self.jobs = [job for job in self.jobs if job not in ended]
         return ended
-
-    def _end_all(self) -> None:
-        for job in self.jobs:
-            job.process.terminate()
-        deadline = time.monotonic() + GRACE_SECONDS
-        for job in self.jobs:
-            try:
-                job.process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                job.process.kill()
-                job.process.wait()
-        self.jobs = []
 
 
 def _end_with_parent(parent: int) -> None:

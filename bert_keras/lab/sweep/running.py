@@ -6,7 +6,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bert_keras.checkpoints import run_directory
@@ -14,7 +14,6 @@ from bert_keras.core import files, ownership, progress
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import sweeps
 from bert_keras.kinds import catalogue
-from bert_keras.kinds.kind import Labelled
 from bert_keras.lab.sweep import (
     baselines,
     drawings,
@@ -86,9 +85,18 @@ def run_sweep(
         lock = owner.descriptor
         with processes.Processes(runner, num_slots=num_jobs, lock=lock) as jobs:
             sweep.make_runs(command, jobs)
-        # 5. The page, and the choice.
+        # 5. The page with the rankings at each share of the labels, and the choice.
         if command.models:
-            sweep.rank(kind, labels)
+            by_share = collections.defaultdict(list)
+            share = sweep.keys.index(drawings.FRACTION_KEY)
+            for point in (*sweep.baseline_points, *sweep.points):
+                by_share[point.values[share]].append(point)
+            options = {"kind": kind, "metric": criterion.metric, "labels": labels}
+            ranked = [
+                ranking.rank(points, sweep_dir=directory, **options)
+                for _, points in sorted(by_share.items())
+            ]
+            sweep.rankings = [each for each in ranked if each is not None]
             summary.write_tables(sweep)
         summary.write_pictures(sweep)
         report = directory / summary.PAGE_NAME
@@ -146,46 +154,48 @@ class Sweep(summary.State):
         self._check_same_inputs()
         sweep_directory.write_plan(self.directory, self.keys, [*others, *planned])
 
-    def rank(self, kind: Labelled, labels: Sequence[str]) -> None:
-        """Ranks models and baselines at each share of the labels."""
-        by_share: dict[float, list[scores.Point]] = {}
-        share = self.keys.index(drawings.FRACTION_KEY)
-        for point in (*self.baseline_points, *self.points):
-            by_share.setdefault(point.values[share], []).append(point)
-        ranked = (
-            ranking.rank(
-                points,
-                sweep_dir=self.directory,
-                kind=kind,
-                metric=self.criterion.metric,
-                labels=labels,
-            )
-            for _, points in sorted(by_share.items())
-        )
-        self.rankings = [each for each in ranked if each is not None]
-
     def make_runs(self, command: planning.Command, jobs: processes.Processes) -> None:
-        """Makes all unfinished runs, and writes the tables after each."""
+        """Makes all unfinished runs, and writes the tables after each.
+
+        Tells the progress every `PROGRESS_SECONDS`.
+        """
         waiting = collections.deque(
             run for name, run in self.runs.items() if name not in self.ended
         )
-        clock = _Clock(waiting)
         num_finished = len(self.runs) - len(waiting)
         logger.info("%d runs, %d finished already", len(self.runs), num_finished)
+        epochs = {
+            run.name: run.settings.num_train_epochs * run.settings.train_fraction
+            for run in waiting
+        }
+        start = last_line = time.monotonic()
         while waiting or jobs.jobs:
-            self._check_signal(jobs.received)
+            # 1. Stop at a signal; the processes end when their block is left.
+            if jobs.received is not None:
+                message = (
+                    f"stopped by {processes.signal_name(jobs.received)} with "
+                    f"{len(self.ended)} of {len(self.runs)} runs ended; run the same "
+                    "command again for the others"
+                )
+                if jobs.received == signal.SIGINT:
+                    logger.info("%s", message)
+                    raise KeyboardInterrupt
+                raise Stopped(message, signal_number=jobs.received)
+            # 2. A process for each free slot.
             while waiting and jobs.has_room:
                 run = waiting.popleft()
                 path = sweep_directory.run_path(self.directory, run.name)
-                arguments = command.arguments(
-                    run.overrides, str(path), fold=run.fold, model=run.model
-                )
                 log = self.directory / "logs" / f"{run.name}.log"
-                jobs.start(run.name, arguments, log)
+                jobs.start(run.name, command.arguments(run, path), log)
+            # 3. What has come of the processes so far.
             for job in jobs.ended():
                 self._end(job)
-            for line in clock.lines(jobs.jobs, self.ended):
-                logger.info("%s", line)
+            if jobs.jobs and time.monotonic() - last_line >= PROGRESS_SECONDS:
+                last_line = time.monotonic()
+                tails = {job.name: processes.read_tail(job.log) for job in jobs.jobs}
+                ended, seconds = epochs.keys() & self.ended, last_line - start
+                for line in progress_lines(tails, epochs, ended, seconds=seconds):
+                    logger.info("%s", line)
             time.sleep(_POLL_SECONDS)
         summary.write_tables(self)
 
@@ -195,8 +205,8 @@ class Sweep(summary.State):
         The first refused run of a model raises an `InputError`: others would be
         refused, too.
         """
-        run = self.runs[job.name]
-        if job.process.returncode == 0:
+        run, code = self.runs[job.name], job.process.returncode
+        if code == 0:
             self._read_outcome(run)
         if job.name not in self.ended:
             is_first = not any(
@@ -206,11 +216,14 @@ class Sweep(summary.State):
             # A run that has begun was accepted, with its data and checkpoint.
             task = sweep_directory.run_path(self.directory, job.name)
             task /= run_directory.TASK_NAME
-            if job.process.returncode == 2 and is_first and not task.is_file():
-                line = processes.last_line(processes.read_tail(job.log))
+            line = processes.last_line(processes.read_tail(job.log))
+            if code == 2 and is_first and not task.is_file():
                 raise InputError(f"{line} (from the first run, see {job.log})")
+            ending = f"exit code {code}"
+            if code < 0:
+                ending = f"ended by {processes.signal_name(-code)}"
             self.ended[job.name] = scores.Outcome(
-                run=run, score=None, evaluation={}, failure=job.ending
+                run=run, score=None, evaluation={}, failure=f"{ending}: {line}"
             )
         self._check_same_inputs()
         outcome = self.ended[job.name]
@@ -235,61 +248,31 @@ class Sweep(summary.State):
         finished = [o.run for o in self.ended.values() if o.evaluation]
         sweep_directory.check_same_inputs(self.directory, finished)
 
-    def _check_signal(self, received: int | None) -> None:
-        if received is None:
-            return
-        message = (
-            f"stopped by {processes.signal_name(received)} with {len(self.ended)} "
-            f"of {len(self.runs)} runs ended; run the same command again for the others"
-        )
-        if received == signal.SIGINT:
-            logger.info("%s", message)
-            raise KeyboardInterrupt
-        raise Stopped(message, signal_number=received)
 
+def progress_lines(
+    tails: Mapping[str, str],
+    epochs: Mapping[str, float],
+    ended: Collection[str],
+    *,
+    seconds: float,
+) -> Iterator[str]:
+    """Yields the progress of a command after some seconds, and each job's last line.
 
-class _Clock:
-    """Writes progress lines at intervals, about the runs in `waiting`."""
-
-    def __init__(self, waiting: Sequence[planning.Run]):
-        self._epochs = {
-            run.name: run.settings.num_train_epochs * run.settings.train_fraction
-            for run in waiting
-        }
-        self._start = self._last = time.monotonic()
-
-    def lines(
-        self, jobs: Sequence[processes.Job], outcomes: Mapping[str, scores.Outcome]
-    ) -> list[str]:
-        """Returns lines about the running jobs; none before the next interval."""
-        now = time.monotonic()
-        if now - self._last < PROGRESS_SECONDS or not jobs:
-            return []
-        self._last = now
-        tails = {job.name: processes.read_tail(job.log) for job in jobs}
-        shares = {name: share_done(tail) for name, tail in tails.items()}
-        ended = self._epochs.keys() & outcomes
-        shares |= dict.fromkeys(ended, 1.0)
-        epochs = sum(self._epochs[name] * share for name, share in shares.items())
-        line = progress_line(
-            num_ended=len(ended),
-            num_runs=len(self._epochs),
-            share=epochs / sum(self._epochs.values()),
-            seconds=now - self._start,
-        )
-        return [line, *(f"  {n}: {processes.last_line(t)}" for n, t in tails.items())]
-
-
-def progress_line(
-    *, num_ended: int, num_runs: int, share: float, seconds: float
-) -> str:
-    """Returns a line; `share` is the trained part of all epochs of this command."""
-    ended = f"sweep: {share:4.0%}  {num_ended}/{num_runs} runs"
-    if not share:
-        return f"{ended}  starting, {progress.duration(seconds)}"
-    rate = num_runs * share / seconds * 3600
-    left = progress.duration(seconds / share - seconds)
-    return f"{ended}  {rate:.3g} runs/h  {left} left"
+    Args:
+        tails: ends of the logs of the running jobs, by run.
+        epochs: epochs of each run of this command, by run; some runs have `ended`.
+    """
+    shares = {name: share_done(tail) for name, tail in tails.items()}
+    shares |= dict.fromkeys(ended, 1.0)
+    done = sum(epochs[name] * share for name, share in shares.items())
+    share = done / sum(epochs.values())
+    speed = f"starting, {progress.duration(seconds)}"
+    if share:
+        left = progress.duration(seconds / share - seconds)
+        speed = f"{len(epochs) * share / seconds * 3600:.3g} runs/h  {left} left"
+    yield f"sweep: {share:4.0%}  {len(ended)}/{len(epochs)} runs  {speed}"
+    for name, tail in tails.items():
+        yield f"  {name}: {processes.last_line(tail)}"
 
 
 def share_done(output: str) -> float:

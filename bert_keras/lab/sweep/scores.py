@@ -63,20 +63,14 @@ def judge(
             f"`metric` is one of {', '.join(evaluation)}, got {metric!r}: give it with "
             "--sweep_set metric=NAME; no finished run is lost"
         )
-    watched = {
-        "loss on dev": evaluation.get("loss", 0.0),
-        metric: evaluation[metric],
-    }
     # In the file a number that is not finite is null.
+    watched = {"loss on dev": evaluation.get("loss", 0.0), metric: evaluation[metric]}
     broken = [
         f"{name} is not finite"
         for name, value in watched.items()
         if value is None or not abs(value) < LARGEST
     ]
-    sign = None
-    if not broken:
-        kind = catalogue.task_kind(run.settings)
-        sign = registry.labelled(kind).sign(evaluation, answers)
+    kind = registry.labelled(catalogue.task_kind(run.settings))
     return Outcome(
         run=run,
         score=None if broken else float(evaluation[metric]),
@@ -84,7 +78,7 @@ def judge(
         seconds=results.get("seconds"),
         num_train_examples=results.get("num_train_examples"),
         failure=", ".join(broken) or None,
-        majority=sign,
+        majority=None if broken else kind.sign(evaluation, answers),
     )
 
 
@@ -111,6 +105,12 @@ class Point:
         return statistics.stdev(self.scores) if len(self.scores) > 1 else None
 
     @property
+    def num_train_examples(self) -> float | None:
+        """Returns the mean number of examples; `None`: no run has recorded it."""
+        numbers = [o.num_train_examples for o in self.finished if o.num_train_examples]
+        return statistics.fmean(numbers) if numbers else None
+
+    @property
     def is_baseline(self) -> bool:
         model = self.outcomes[0].run.model
         return model is not None and model.is_baseline
@@ -119,13 +119,18 @@ class Point:
     def num_failed(self) -> int:
         return len(self.outcomes) - len(self.finished)
 
-    @property
-    def num_majority(self) -> int:
-        return sum(outcome.majority is not None for outcome in self.outcomes)
-
     def best(self, criterion: Criterion) -> Outcome | None:
         """Returns the first best run; runs that learnt nothing come last."""
         return max(self.finished, key=criterion.rank, default=None)
+
+    def merit(self, criterion: Criterion) -> tuple[Any, ...]:
+        """Returns a key that is greater for points to be chosen first, see `choose`."""
+        if self.mean is None:
+            return ()
+        if criterion.choose == "best":
+            return max(map(criterion.rank, self.finished))
+        has_learnt = any(outcome.majority is None for outcome in self.finished)
+        return has_learnt, -self.num_failed, criterion.key(self.mean)
 
 
 def points_of(outcomes: Iterable[Outcome], keys: Sequence[str]) -> list[Point]:
@@ -147,28 +152,6 @@ def choose(
     equals is chosen. A run at the majority class, which learnt nothing, is chosen only
     if all runs are.
     """
-    for point in best_points(points, criterion, 1):
-        if best := point.best(criterion):
-            return point, best
-    return None
-
-
-def best_points(
-    points: Sequence[Point], criterion: Criterion, limit: int
-) -> list[Point]:
-    """Returns the points that would be chosen first, in their own order."""
-
-    def merit(index: int) -> tuple[Any, ...]:
-        point = points[index]
-        if not point.scores:
-            return ()
-        if criterion.choose == "best":
-            return max(map(criterion.rank, point.finished))
-        return (
-            any(outcome.majority is None for outcome in point.finished),
-            -point.num_failed,
-            criterion.key(cast(float, point.mean)),
-        )
-
-    best = sorted(range(len(points)), key=merit, reverse=True)[:limit]
-    return [points[index] for index in sorted(best)]
+    point = max(points, key=lambda point: point.merit(criterion), default=None)
+    best = point and point.best(criterion)
+    return None if best is None else (point, best)

@@ -87,10 +87,9 @@ class State:
     @property
     def conclusions(self) -> list[str]:
         """Returns what the differences of a comparison allow to say, in sentences."""
-        metric = self.criterion.metric
         if not self.rankings:
             return []
-        return ranking.conclusions(self.rankings, metric=metric)
+        return ranking.conclusions(self.rankings, self.criterion.metric)
 
 
 def write_tables(state: State) -> None:
@@ -125,16 +124,6 @@ def write_pictures(state: State) -> None:
 def write_best(state: State) -> None:
     """Writes sweep.json and makes `best` a link to the directory of the chosen run; a
     run must have been chosen."""
-    facts = as_json(state)
-    files.write_json(state.directory / JSON_NAME, facts, ensure_ascii=False)
-    temporary = state.directory / ".best.tmp"
-    temporary.unlink(missing_ok=True)
-    temporary.symlink_to(facts["chosen"]["run"], target_is_directory=True)
-    temporary.replace(state.directory / "best")
-
-
-def as_json(state: State) -> dict[str, Any]:
-    point, best = cast(tuple[scores.Point, scores.Outcome], state.chosen)
 
     def run_json(outcome: scores.Outcome) -> dict[str, Any]:
         run = outcome.run
@@ -153,22 +142,25 @@ def as_json(state: State) -> dict[str, Any]:
             "point": dict(zip(state.keys, point.values, strict=True)),
             "mean": point.mean,
             "deviation": point.deviation,
+            "runs": [*map(run_json, point.outcomes)],
         }
 
-    def points_json(points: Sequence[scores.Point]) -> list[dict[str, Any]]:
-        return [point_json(p) | {"runs": [*map(run_json, p.outcomes)]} for p in points]
-
+    # 1. The choice, and all runs by point.
     criterion = state.criterion
+    point, best = cast(tuple[scores.Point, scores.Outcome], state.chosen)
+    chosen = run_json(best) | point_json(point) | {"eval": best.evaluation}
+    del chosen["runs"]
     facts = {
         "task": state.settings.task,
         "metric": criterion.metric,
         "goal": criterion.goal,
         "choose": criterion.choose,
-        "chosen": {**run_json(best), **point_json(point), "eval": best.evaluation},
-        "points": points_json(state.points),
+        "chosen": chosen,
+        "points": [*map(point_json, state.points)],
     }
+    # 2. Of a comparison also the baselines, and the first model against each other one.
     if state.rankings:
-        facts["baselines"] = points_json(state.baseline_points)
+        facts["baselines"] = [*map(point_json, state.baseline_points)]
         facts["confidence"] = bootstrap.CONFIDENCE
         facts["differences"] = [
             {
@@ -178,17 +170,19 @@ def as_json(state: State) -> dict[str, Any]:
                 "model_beats_baselines": ranking.model_beats_baselines,
                 "first": ranking.points[0].values[0],
                 "others": [
-                    {
-                        "name": other.values[0],
-                        **(interval._asdict() if interval else {}),
-                    }
+                    {"name": other.values[0]} | (interval._asdict() if interval else {})
                     for other, interval in ranking.others
                 ],
             }
             for ranking in state.rankings
         ]
         facts["conclusions"] = state.conclusions
-    return facts
+    files.write_json(state.directory / JSON_NAME, facts, ensure_ascii=False)
+    # 3. The link, which is at no time missing.
+    temporary = state.directory / ".best.tmp"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(chosen["run"], target_is_directory=True)
+    temporary.replace(state.directory / "best")
 
 
 def runs_tsv(state: State) -> str:
@@ -218,7 +212,7 @@ def points_table(state: State, points: Sequence[scores.Point]) -> str:
     for point in points:
         best = point.best(state.criterion)
         seconds = [o.seconds for o in point.finished if o.seconds is not None]
-        sizes = [o.num_train_examples for o in point.finished if o.num_train_examples]
+        size = point.num_train_examples
         row = [
             *map(planning.show, point.values),
             str(len(point.scores)),
@@ -227,8 +221,8 @@ def points_table(state: State, points: Sequence[scores.Point]) -> str:
                 for value in (point.mean, point.deviation, best and best.score)
             ),
             str(point.num_failed),
-            str(point.num_majority),
-            f"{statistics.fmean(sizes):,.0f}" if sizes else "",
+            str(sum(outcome.majority is not None for outcome in point.outcomes)),
+            f"{size:,.0f}" if size else "",
             progress.duration(statistics.fmean(seconds)) if seconds else "",
         ]
         is_chosen = state.chosen is not None and point.values == state.chosen[0].values
@@ -267,6 +261,7 @@ def page(state: State) -> str:
 
 
 def _parts(state: State) -> Iterator[str]:
+    # 1. How far the sweep got, and which run it chose.
     metric, states = state.criterion.metric, [o.state for o in state.outcomes]
     title = "Comparison" if planning.MODEL_KEY in state.keys else "Sweep"
     yield f"# {title}: {markdown.literal(state.settings.task)}"
@@ -284,35 +279,47 @@ def _parts(state: State) -> Iterator[str]:
             f"`--model {model}` gives it to `bert-keras predict`, `evaluate` and "
             "`export`."
         )
+    # 2. The points of the grid, and what their figures mean.
     yield points_table(state, state.points)
-    yield _EXPLANATION.format(metric=metric, how=_HOW[state.criterion.choose])
+    yield (
+        f"The columns n, mean, deviation (of the sample) and best are about the "
+        f"`{metric}` on dev of the runs that did not fail. Runs at the majority class, "
+        f"which learnt nothing, count. The chosen run is {_HOW[state.criterion.choose]}"
+        ". The time is the mean wall time of a run on this machine. `results.tsv` "
+        "lists each run, and `logs` has its output."
+    )
     if state.num_folds:
-        yield _FOLDS
+        yield (
+            "Each run learnt from all folds but one and was scored on that one. With "
+            "one point the mean is what to expect of such a model on new data of this "
+            "kind; the best of several points was also lucky, and is expected to score "
+            "lower there. The chosen run has not seen its own fold; `finetune` on all "
+            "data makes a model to keep."
+        )
     if state.is_finished:
         yield f"![{metric} of each run]({_PICTURE_NAME})"
         if state.curve:
             yield f"![{metric} against labels]({_CURVE_NAME})"
+    # 3. Of a comparison the significance of the differences, and the baselines.
     if state.rankings:
         yield from _differences(state)
-        yield "## Baselines"
-        yield points_table(state, state.baseline_points)
+        yield "## Baselines\n\n" + points_table(state, state.baseline_points)
         names = dict.fromkeys(point.values[0] for point in state.baseline_points)
         described = [f"- {name}: {baselines.DESCRIPTIONS[name]}." for name in names]
         yield "The baselines learnt from the same examples as the models:"
         yield "\n".join(described)
+    # 4. The runs to look at.
     for title, attribute in (
         ("Failed runs", "failure"),
         ("Runs at the majority class", "majority"),
     ):
-        notes = {o.run.name: getattr(o, attribute) for o in state.outcomes}
         listed = [
-            f"- `{name}`: {markdown.literal(note, max_length=markdown.MAX_TEXT_LENGTH)}"
-            for name, note in notes.items()
-            if note
+            f"- `{outcome.run.name}`: {markdown.excerpt(note)}"
+            for outcome in state.outcomes
+            if (note := getattr(outcome, attribute))
         ]
         if listed:
-            yield f"## {title}"
-            yield "\n".join(listed)
+            yield f"## {title}\n\n" + "\n".join(listed)
 
 
 _HOW = {
@@ -325,20 +332,6 @@ _HOW = {
         "best run"
     ),
 }
-
-_EXPLANATION = (
-    "The columns n, mean, deviation (of the sample) and best are about the `{metric}` "
-    "on dev of the runs that did not fail. Runs at the majority class, which learnt "
-    "nothing, count. The chosen run is {how}. The time is the mean wall time of a run "
-    "on this machine. `results.tsv` lists each run, and `logs` has its output."
-)
-
-_FOLDS = (
-    "Each run learnt from all folds but one and was scored on that one. With one point "
-    "the mean is what to expect of such a model on new data of this kind; the best of "
-    "several points was also lucky, and is expected to score lower there. The chosen "
-    "run has not seen its own fold; `finetune` on all data makes a model to keep."
-)
 
 
 def _differences(state: State) -> Iterator[str]:
