@@ -90,25 +90,20 @@ def short_names(names: Sequence[str]) -> list[str]:
         for name in plain
     ]
     counts = collections.Counter(cut)
-    can_be_shown = _letters_of_the_font()
+    numbered = enumerate(zip(cut, drawable(cut), strict=True), start=1)
     return [
         name
-        if counts[name] == 1
-        and name
-        and all(can_be_shown(char) for char in name)
-        and not re.fullmatch(r"#[0-9]+", name)
+        if name == boxed
+        and counts[name] == 1
+        # A name like a number would be taken for one.
+        and not re.fullmatch(r"(#[0-9]+)?", name)
         else f"#{number}"
-        for number, name in enumerate(cut, start=1)
+        for number, (name, boxed) in numbered
     ]
 
 
 def drawable(texts: Sequence[str]) -> list[str]:
     """Replaces each character that a picture cannot show by a box."""
-    can_be_shown = _letters_of_the_font()
-    return ["".join(c if can_be_shown(c) else "□" for c in text) for text in texts]
-
-
-def _letters_of_the_font() -> Callable[[str], bool]:
     path = font_manager.findfont(font_manager.FontProperties())
     known = ft2font.FT2Font(path).get_charmap()
 
@@ -117,4 +112,4 @@ def _letters_of_the_font() -> Callable[[str], bool]:
         is_turned = unicodedata.bidirectional(char) in ("R", "AL")
         return char.isprintable() and ord(char) in known and not is_turned
 
-    return can_be_shown
+    return ["".join(c if can_be_shown(c) else "□" for c in text) for text in texts]

@@ -106,16 +106,11 @@ def _marked(text: str, start: int, end: int, marks: Sequence[Mark]) -> str:
     for low, high in itertools.pairwise(sorted({start, end} | inner)):
         tags = sorted({m.tag for m in marks if m.start <= low and high <= m.end})
         parts += [f"<{tag}>" for tag in tags]
-        parts.append(_escape(text[low:high]))
+        part = re.sub(r"\s+", " ", _UNBROKEN.sub(r"\1…\2", text[low:high]))
+        part = "".join(map(_visible, part))
+        parts.append(_MARKUP.sub(lambda char: f"&#{ord(char[0])};", part))
         parts += [f"</{tag}>" for tag in reversed(tags)]
     return "".join(parts)
-
-
-def _escape(text: str) -> str:
-    text = _UNBROKEN.sub(r"\1…\2", text)
-    text = re.sub(r"\s+", " ", text)
-    text = "".join(map(_visible, text))
-    return _MARKUP.sub(lambda char: f"&#{ord(char[0])};", text)
 
 
 def _visible(char: str) -> str:
@@ -149,7 +144,14 @@ def _windows(
         first_end = _at_blank(text, min(end, start + half), -1, limit=start)
         last_start = _at_blank(text, max(start, end - half), 1, limit=end)
         windows += [(low, first_end), (last_start, high)]
-    return _joined(windows)
+    # Windows that nearly touch are one.
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(windows):
+        if joined and start <= joined[-1][1] + _NEAREST_BLANK:
+            start, previous_end = joined.pop()
+            end = max(end, previous_end)
+        joined.append((start, end))
+    return joined
 
 
 def _at_blank(text: str, place: int, step: int, *, limit: int | None = None) -> int:
@@ -162,14 +164,3 @@ def _at_blank(text: str, place: int, step: int, *, limit: int | None = None) -> 
         if text[found if step < 0 else found - 1].isspace():
             return found
     return place
-
-
-def _joined(windows: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merges windows that nearly touch."""
-    joined: list[tuple[int, int]] = []
-    for start, end in sorted(windows):
-        if joined and start <= joined[-1][1] + _NEAREST_BLANK:
-            start, previous_end = joined.pop()
-            end = max(end, previous_end)
-        joined.append((start, end))
-    return joined

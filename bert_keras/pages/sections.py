@@ -78,12 +78,8 @@ def calibration_section(
 ) -> Section:
     """Shows whether a model is right as often as it is confident."""
     whole = calibration.reliability(confidences, is_right)
-    shares = (
-        sum(confidences) / len(confidences),
-        sum(is_right) / len(is_right),
-        whole.error,
-    )
-    mean, accuracy, error = map(markdown.percent, shares)
+    means = (sum(values) / len(values) for values in (confidences, is_right))
+    mean, accuracy, error = map(markdown.percent, (*means, whole.error))
     text = (
         f"The model gives its answers a probability of {mean} on average, and "
         f"{accuracy} of them are right. Expected calibration error, in "

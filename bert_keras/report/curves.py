@@ -3,7 +3,7 @@
 # matplotlib's types are narrower than what it takes.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import matplotlib
@@ -110,7 +110,15 @@ def draw_metric(run: facts.Facts, name: str) -> figure.Figure | None:
     picture, plot = drawing.new_plot(f"{run.name}: {title}")
     plot.set(xlabel="step", ylabel=axis)
     if train is not None:
-        _draw_training(plot, train, is_smoothed=name not in _NOT_SMOOTHED)
+        steps, values = train
+        is_smoothed = name not in _NOT_SMOOTHED and len(steps) >= 60
+        raw = {"linewidth": 0.7, "alpha": 0.35}
+        look = raw if is_smoothed else {"linewidth": 1.8, "label": "training"}
+        plot.plot(steps, values, color=drawing.BLUE, **look)
+        if is_smoothed:
+            means = moving_mean(values, max(5, len(steps) // 40))
+            look = {"linewidth": 2, "label": "training, smoothed", "zorder": 3}
+            plot.plot(steps, means, color=drawing.BLUE, **look)
     if evaluation is not None:
         plot.plot(
             *evaluation,
@@ -131,8 +139,13 @@ def draw_metric(run: facts.Facts, name: str) -> figure.Figure | None:
             linewidth=1.5,
         )
     _scale_axes(plot, name)
-    _mark_steps(plot, run.phase_ends, label="next phase", linestyle="--")
-    _mark_steps(plot, run.train.restarts, label="restart", linestyle=":")
+    for steps, label, style in (
+        (run.phase_ends, "next phase", "--"),
+        (run.train.restarts, "restart", ":"),
+    ):
+        look = {"color": drawing.GREY, "linestyle": style, "linewidth": 1.5}
+        for number, step in enumerate(steps):
+            plot.axvline(step, label=None if number else label, **look)
     drawing.add_legend(picture)
     return picture
 
@@ -145,42 +158,11 @@ def _finite(curve: scalar_log.Curve | None) -> scalar_log.Curve | None:
     return scalar_log.Curve(curve.steps[finite], values)
 
 
-def _draw_training(
-    plot: axes.Axes, curve: scalar_log.Curve, *, is_smoothed: bool
-) -> None:
-    steps, values = curve
-    if not is_smoothed or len(steps) < 60:
-        plot.plot(steps, values, color=drawing.BLUE, linewidth=1.8, label="training")
-        return
-    plot.plot(steps, values, color=drawing.BLUE, linewidth=0.7, alpha=0.35)
-    plot.plot(
-        steps,
-        moving_mean(values, max(5, len(steps) // 40)),
-        color=drawing.BLUE,
-        linewidth=2,
-        label="training, smoothed",
-        zorder=3,
-    )
-
-
 def moving_mean(values: np.ndarray, window: int) -> np.ndarray:
     """Returns means over `window` neighbours, half on each side; fewer at the ends."""
     ones = np.ones(2 * (window // 2) + 1)
     counts = np.convolve(np.ones(len(values)), ones, "same")
     return np.convolve(values, ones, "same") / counts
-
-
-def _mark_steps(
-    plot: axes.Axes, steps: Sequence[int], *, label: str, linestyle: str
-) -> None:
-    for number, step in enumerate(steps):
-        plot.axvline(
-            step,
-            color=drawing.GREY,
-            linestyle=linestyle,
-            linewidth=1.5,
-            label=label if number == 0 else None,
-        )
 
 
 def _scale_axes(plot: axes.Axes, name: str) -> None:

@@ -1,9 +1,7 @@
 """The section on a run's training and dev files: labels, lengths, repeats."""
 
-from pathlib import Path
-
 import numpy as np
-from matplotlib import axes, figure
+from matplotlib import figure
 
 from bert_keras.labelled import data_report
 from bert_keras.pages import drawing, markdown, sections
@@ -13,12 +11,6 @@ MAX_DRAWN_LABELS = 20
 """Labels in the picture, the commonest in the training file."""
 
 _COLOURS = (drawing.BLUE, drawing.VERMILION, drawing.GREEN, drawing.GREY)
-
-
-def read_section(run_dir: Path) -> sections.Section | None:
-    """Reads the section on the data; `None`: the run has no report on it."""
-    report = facts.read_data_report(run_dir)
-    return None if report is None else describe(report)
 
 
 def describe(report: data_report.DataReport) -> sections.Section:
@@ -64,44 +56,33 @@ def _cell(count: int | None, total: int) -> str:
 def draw(report: data_report.DataReport) -> figure.Figure:
     """Draws shares of labels beside shares of lengths, a colour for each file."""
     names = list(report.files[0].labels)[:MAX_DRAWN_LABELS]
+    shown = report.files[: len(_COLOURS)]
     height = max(4.0, 1.6 + 0.3 * len(names))
     picture, plot = drawing.new_plot("Lengths", height=height)
+    # 1. Bars for the labels.
     if names:
         picture = figure.Figure(figsize=(11, height), layout="constrained")
         left, plot = picture.subplots(1, 2)
-        _draw_labels(left, report, names)
-    _draw_lengths(plot, report)
-    drawing.add_legend(picture, num_columns=len(_COLOURS))
-    return picture
-
-
-def _draw_labels(
-    plot: axes.Axes, report: data_report.DataReport, names: list[str]
-) -> None:
-    shown = report.files[: len(_COLOURS)]
-    thickness = 0.8 / len(shown)
-    for number, file in enumerate(shown):
-        plot.barh(
-            np.arange(len(names)) + (number - (len(shown) - 1) / 2) * thickness,
-            [100 * facts.share_of(name, file) for name in names],
-            height=thickness,
-            color=_COLOURS[number],
-        )
-    plot.set_yticks(range(len(names)), drawing.short_names(names))
-    plot.set_ylim(len(names) - 0.5, -0.5)
-    first = report.files[0]
-    rest = len(first.labels) + first.num_unlisted - len(names)
-    title = f"Labels, the commonest {len(names)} of {len(names) + rest}"
-    plot.set(title=title if rest else "Labels", xlabel="% of a file's labels")
-
-
-def _draw_lengths(plot: axes.Axes, report: data_report.DataReport) -> None:
-    for file, colour in zip(report.files, _COLOURS, strict=False):
-        lengths = file.lengths
-        places = np.arange(len(lengths.counts) + 1) * lengths.bin_width
+        thickness = 0.8 / len(shown)
+        for number, file in enumerate(shown):
+            left.barh(
+                np.arange(len(names)) + (number - (len(shown) - 1) / 2) * thickness,
+                [100 * facts.share_of(name, file) for name in names],
+                height=thickness,
+                color=_COLOURS[number],
+            )
+        left.set_yticks(range(len(names)), drawing.short_names(names))
+        left.set_ylim(len(names) - 0.5, -0.5)
+        num_labels = len(report.files[0].labels) + report.files[0].num_unlisted
+        title = f"Labels, the commonest {len(names)} of {num_labels}"
+        title = title if num_labels > len(names) else "Labels"
+        left.set(title=title, xlabel="% of a file's labels")
+    # 2. The distribution of the lengths.
+    for file, colour in zip(shown, _COLOURS, strict=False):
+        counts = file.lengths.counts
         plot.plot(
-            places,
-            100 * np.cumsum([0, *lengths.counts]) / file.num_examples,
+            np.arange(len(counts) + 1) * file.lengths.bin_width,
+            100 * np.cumsum([0, *counts]) / file.num_examples,
             color=colour,
             linewidth=2,
             label=drawing.drawable([file.file])[0],
@@ -115,10 +96,7 @@ def _draw_lengths(plot: axes.Axes, report: data_report.DataReport) -> None:
         rotation=90,
         fontsize=10,
     )
-    plot.set(
-        title="Lengths",
-        xlabel="tokens, uncut",
-        ylabel="% of the examples, up to",
-        ylim=(0, 102),
-        xlim=(0, None),
-    )
+    plot.set(title="Lengths", xlabel="tokens, uncut", ylabel="% of the examples, up to")
+    plot.set(ylim=(0, 102), xlim=(0, None))
+    drawing.add_legend(picture, num_columns=len(_COLOURS))
+    return picture

@@ -65,64 +65,7 @@ def start_findings(
     is_further_training: bool,
 ) -> Iterator[Finding]:
     """Yields what is known before the first step; `settings` by dotted key."""
-    yield from settings_findings(settings, is_further_training=is_further_training)
-    if sample is not None:
-        yield from text_findings(sample)
-        yield from order_findings(settings, sample)
-
-
-def text_findings(sample: TextSample) -> Iterator[Finding]:
-    if sample.unknown_share > 0.01:
-        yield Finding(
-            "unknown words",
-            f"{sample.unknown_share:.1%} of the pieces are [UNK], where 0.1 % are "
-            "usual: the vocabulary does not fit the text; make it of this text, with "
-            "the same casing",
-        )
-    if sample.pieces_per_word > 3:
-        yield Finding(
-            "vocabulary",
-            f"{sample.pieces_per_word:.1f} pieces a word, where 1.2 to 2 are usual: "
-            "make the vocabulary of this text, unless no spaces stand between words",
-        )
-    if sample.repeated_share > 0.2:
-        yield Finding(
-            "repeated text",
-            f"{sample.repeated_share:.0%} of the text comes more than three times, and "
-            "is learnt by heart: look at it with `bert-keras inspect`, and leave the "
-            "repeated documents or lines out",
-        )
-    if not 0.03 < sample.masked_share < 0.5:
-        yield Finding(
-            "masks",
-            f"{sample.masked_share:.1%} of the pieces are to be predicted, where 15 to "
-            "40 % are usual: too few teach nothing, too many leave nothing to tell "
-            "them from; change `masked_lm_prob` or `max_predictions_per_seq`",
-        )
-    if sample.padding_share > 0.6:
-        yield Finding(
-            "padding",
-            f"{sample.padding_share:.0%} of the positions are padding: make shorter "
-            "examples, or pack them (`pack_instances`)",
-        )
-
-
-def order_findings(
-    settings: Mapping[str, Any], sample: TextSample
-) -> Iterator[Finding]:
-    buffer = settings["shuffle_buffer_size"]
-    if sample.num_shards < 4 and buffer < sample.num_records / 4:
-        yield Finding(
-            "order",
-            f"{sample.num_records:,} examples in {sample.num_shards} shards are "
-            f"shuffled {buffer:,} at a time, so neighbours in the text come together: "
-            "raise `shuffle_buffer_size`, or make the examples with more --num_shards",
-        )
-
-
-def settings_findings(
-    settings: Mapping[str, Any], *, is_further_training: bool
-) -> Iterator[Finding]:
+    # 1. The settings of the optimizer and of the initial weights.
     steps = settings["num_train_steps"]
     warmup = settings["optimizer.warmup_steps"]
     rate = settings["optimizer.learning_rate"]
@@ -141,22 +84,68 @@ def settings_findings(
         value, name = settings[key], key.rpartition(".")[2].replace("_", " ")
         if value is not None and not least <= value <= greatest:
             yield Finding(name, f"`{key}` is {value:g}, where {usual} is usual")
-    if settings["optimizer.name"] == "lamb":
-        # Its steps are shares of a weight's own size.
-        return
+    # 2. The learning rate. Steps of LAMB are shares of a weight's own size.
+    is_lamb = settings["optimizer.name"] == "lamb"
     # A step moves a weight by about its rate at most; trained ones need not move far.
-    if rate * steps < 10 * scale and not is_further_training:
+    if rate * steps < 10 * scale and not (is_further_training or is_lamb):
         yield Finding(
             "rate too low",
             f"{steps:,} steps at a rate of up to {rate:g} move a weight by about "
             f"{rate * steps:.2g} at most, and initial weights are of a size of "
             f"{scale:g}: raise `optimizer.learning_rate`, or make more steps",
         )
-    if rate > 0.01:
+    if rate > 0.01 and not is_lamb:
         yield Finding(
             "rate too high",
             f"`optimizer.learning_rate` is {rate:g}, where 1e-4 to 3e-3 are usual",
         )
+    # 3. The text, and its order.
+    if sample is not None:
+        yield from text_findings(sample)
+        buffer = settings["shuffle_buffer_size"]
+        if sample.num_shards < 4 and buffer < sample.num_records / 4:
+            yield Finding(
+                "order",
+                f"{sample.num_records:,} examples in {sample.num_shards} shards are "
+                f"shuffled {buffer:,} at a time, so neighbours in the text come "
+                "together: raise `shuffle_buffer_size`, or make the examples with more "
+                "--num_shards",
+            )
+
+
+def text_findings(sample: TextSample) -> Iterator[Finding]:
+    for is_unusual, cause, text in (
+        (
+            *(sample.unknown_share > 0.01, "unknown words"),
+            f"{sample.unknown_share:.1%} of the pieces are [UNK], where 0.1 % are "
+            "usual: the vocabulary does not fit the text; make it of this text, with "
+            "the same casing",
+        ),
+        (
+            *(sample.pieces_per_word > 3, "vocabulary"),
+            f"{sample.pieces_per_word:.1f} pieces a word, where 1.2 to 2 are usual: "
+            "make the vocabulary of this text, unless no spaces stand between words",
+        ),
+        (
+            *(sample.repeated_share > 0.2, "repeated text"),
+            f"{sample.repeated_share:.0%} of the text comes more than three times, and "
+            "is learnt by heart: look at it with `bert-keras inspect`, and leave the "
+            "repeated documents or lines out",
+        ),
+        (
+            *(not 0.03 < sample.masked_share < 0.5, "masks"),
+            f"{sample.masked_share:.1%} of the pieces are to be predicted, where 15 to "
+            "40 % are usual: too few teach nothing, too many leave nothing to tell "
+            "them from; change `masked_lm_prob` or `max_predictions_per_seq`",
+        ),
+        (
+            *(sample.padding_share > 0.6, "padding"),
+            f"{sample.padding_share:.0%} of the positions are padding: make shorter "
+            "examples, or pack them (`pack_instances`)",
+        ),
+    ):
+        if is_unusual:
+            yield Finding(cause, text)
 
 
 CURVES = ("masked_lm_loss", "gradient_norm", "skipped_steps")
@@ -186,6 +175,7 @@ def curve_findings(
     step = int(loss.steps[-1])
     # Means of ten stretches.
     ends = np.array([part.mean() for part in np.array_split(loss.values, 10)])
+    band = usual_losses(settings, sample, step)
     if ends[-1] > ends.min() + 0.5:
         yield Finding(
             "diverged",
@@ -193,12 +183,18 @@ def curve_findings(
             "`optimizer.learning_rate`, or warm up longer",
         )
     elif sample is not None and ends[-1] > sample.entropy - 0.05:
-        yield _stuck(settings, ends[-1], sample.entropy)
-    elif (
-        not first_step
-        and (band := usual_losses(settings, sample, step))
-        and ends[-1] > band[1]
-    ):
+        text = (
+            f"the masked-LM loss is {ends[-1]:.2f}, no better than the "
+            f"{sample.entropy:.2f} of a model that only knows how frequent pieces are"
+        )
+        is_small = settings["model.hidden_size"] <= 256
+        if is_small and settings["model.initializer_range"] <= 0.02:
+            text += (
+                "; weights of small models must begin larger, or attention begins "
+                "uniform: try `model.initializer_range=0.05`"
+            )
+        yield Finding("stuck", text)
+    elif not first_step and band is not None and ends[-1] > band[1]:
         yield Finding(
             "behind",
             f"the masked-LM loss is {ends[-1]:.2f}, where {band[0]:.1f} to "
@@ -222,7 +218,14 @@ def curve_findings(
             "gradients were not finite: lower `optimizer.learning_rate`",
         )
     if held_out is not None and np.isfinite(held_out.values).any():
-        yield from _learnt_by_heart(held_out)
+        best = int(np.nanargmin(held_out.values))
+        if held_out.values[-1] > held_out.values[best] + 0.3:
+            yield Finding(
+                "learnt by heart",
+                f"the loss on held-out text rose from {held_out.values[best]:.2f} at "
+                f"step {held_out.steps[best]:,} to {held_out.values[-1]:.2f}: the text "
+                "is seen too often; make fewer steps, or give more text",
+            )
 
 
 def usual_losses(
@@ -238,31 +241,6 @@ def usual_losses(
     return measured_runs.usual_losses(
         step * batch * sample.tokens_per_example, entropy=sample.entropy
     )
-
-
-def _stuck(settings: Mapping[str, Any], loss: float, entropy: float) -> Finding:
-    text = (
-        f"the masked-LM loss is {loss:.2f}, no better than the {entropy:.2f} of a "
-        "model that only knows how frequent pieces are"
-    )
-    small = settings["model.hidden_size"] <= 256
-    if small and settings["model.initializer_range"] <= 0.02:
-        text += (
-            "; weights of small models must begin larger, or attention begins uniform: "
-            "try `model.initializer_range=0.05`"
-        )
-    return Finding("stuck", text)
-
-
-def _learnt_by_heart(held_out: scalar_log.Curve) -> Iterator[Finding]:
-    best = int(np.nanargmin(held_out.values))
-    if held_out.values[-1] > held_out.values[best] + 0.3:
-        yield Finding(
-            "learnt by heart",
-            f"the loss on held-out text rose from {held_out.values[best]:.2f} at step "
-            f"{held_out.steps[best]:,} to {held_out.values[-1]:.2f}: the text is seen "
-            "too often; make fewer steps, or give more text",
-        )
 
 
 def _after(curve: scalar_log.Curve | None, step: int) -> scalar_log.Curve | None:

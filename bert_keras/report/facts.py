@@ -73,13 +73,19 @@ class Facts:
         tokens = find_curve(self.train, "tokens_per_second")
         if sequences is None or tokens is None or not self.is_pretraining:
             return None
-        limits = [0, *self.phase_ends, self.last_step]
+        # The two rates are logged together, and their ratio is the length of a phase's
+        # examples.
+        steps, here, there = np.intersect1d(
+            sequences.steps, tokens.steps, return_indices=True
+        )
+        rates, limits = sequences.values[here], [0, *self.phase_ends, self.last_step]
         total = 0
         for number, (first, last) in enumerate(itertools.pairwise(limits)):
-            length = _tokens_per_example(sequences, tokens, first, last)
-            if length is None:
+            inside = (steps > first) & (steps <= last) & (rates > 0)
+            if not inside.any():
                 return None
-            batch_size = None
+            ratios = tokens.values[there][inside] / rates[inside]
+            length, batch_size = round(float(np.median(ratios))), None
             if self.num_phases == len(self.settings["phases"]):
                 batch_size = self.settings["phases"][number].get("global_batch_size")
             batch_size = batch_size or self.settings["global_batch_size"]
@@ -106,9 +112,8 @@ def read_facts(directory: Path) -> Facts:
             f"{directory}: expected scalars in logs/*/{scalar_log.NAME}, found none: "
             "wait until the run has made its first steps, or resume it"
         )
-    settings = run_directory.flat(
-        loading.read_yaml(directory / run_directory.CONFIG_NAME)
-    )
+    configuration = loading.read_yaml(directory / run_directory.CONFIG_NAME)
+    settings = run_directory.flat(configuration)
     inputs = files.read_json(directory / run_directory.INPUTS_NAME)
     return Facts(
         name=directory.resolve().name,
@@ -154,16 +159,11 @@ def listed_labels(labels: Sequence[str], limit: int, more: str) -> str:
 
 def changed_settings(task: tasks.Task, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Returns settings that differ from the defaults, by dotted key."""
-    is_pretraining = task.kind == "pretraining"
-    settings_type = (
-        pretraining.PretrainingConfig if is_pretraining else finetuning.FinetuningConfig
-    )
+    settings_type = finetuning.FinetuningConfig
+    if task.kind == "pretraining":
+        settings_type = pretraining.PretrainingConfig
     defaults = run_directory.flat(settings_type().model_dump(mode="json"))
-    return {
-        key: value
-        for key, value in settings.items()
-        if key not in defaults or defaults[key] != value
-    }
+    return {k: v for k, v in settings.items() if k not in defaults or v != defaults[k]}
 
 
 def find_curve(log: scalar_log.ScalarLog, name: str) -> scalar_log.Curve | None:
@@ -189,17 +189,3 @@ def of_last_phase(run: Facts, curve: scalar_log.Curve) -> scalar_log.Curve:
     """Returns the last phase's values: values for other lengths do not compare."""
     begin = max((end for end in run.phase_ends if end < curve.steps[-1]), default=-1)
     return scalar_log.Curve(*(part[curve.steps > begin] for part in curve))
-
-
-def _tokens_per_example(
-    sequences: scalar_log.Curve, tokens: scalar_log.Curve, first: int, last: int
-) -> int | None:
-    """Returns the ratio of two rates logged together, in steps `(first, last]`."""
-    steps, here, there = np.intersect1d(
-        sequences.steps, tokens.steps, return_indices=True
-    )
-    inside = (steps > first) & (steps <= last) & (sequences.values[here] > 0)
-    if not inside.any():
-        return None
-    ratios = tokens.values[there][inside] / sequences.values[here][inside]
-    return round(float(np.median(ratios)))

@@ -5,6 +5,7 @@ It is Markdown under the metadata that the Hugging Face Hub reads (`library_name
 stated". The card names files, but neither directories, nor the machine, nor a text.
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -16,10 +17,9 @@ import yaml
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import loading, tasks
+from bert_keras.core.settings import loading
 from bert_keras.kinds import registry
 from bert_keras.kinds.kind import Labelled
-from bert_keras.labelled import data_report
 from bert_keras.pages import markdown
 from bert_keras.report import facts
 
@@ -107,7 +107,6 @@ the task."""
 
 
 class _Source(NamedTuple):
-    directory: Path
     run: run_directory.Run
     results: Mapping[str, Any]
     settings: Mapping[str, Any]
@@ -128,19 +127,15 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
     results = run_directory.read_results(directory)
     if results is None or not results.get("eval"):
         return None
-    source = _Source(
-        directory,
-        run_directory.read_run(directory, kinds=_KINDS, verb=run_directory.VERBS),
-        results,
-        run_directory.flat(loading.read_yaml(directory / run_directory.CONFIG_NAME)),
-    )
-    library, use = USES[form]
-    use = _strings_or_ids(use, source.run) if use else _pipeline(source.run.task)
+    run = run_directory.read_run(directory, kinds=_KINDS, verb=run_directory.VERBS)
+    settings = loading.read_yaml(directory / run_directory.CONFIG_NAME)
+    source = _Source(run, results, run_directory.flat(settings))
+    library, code = USES[form]
     sections = [
         f"---\n{_metadata(source, name=name, library=library)}---",
         f"# {markdown.literal(name)}",
         _summary(source),
-        f"## Use\n\n{use}",
+        f"## Use\n\n{_use(code, source.run)}",
         *("## Results", _scores(source), *_thresholds(source.results)),
         *("## Data", "\n".join(_data(source))),
         *("## Training", "\n".join(_training(source))),
@@ -149,35 +144,31 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
     return "\n\n".join(sections) + "\n"
 
 
-def _pipeline(task: tasks.Task) -> str:
-    """Returns the code for transformers."""
-    kind = registry.find(task.kind)
-    usage, names = kind.usage(task), kind.names
-    if usage.model is not None:
+def _use(code: str | None, run: run_directory.Run) -> str:
+    """Returns the code that loads the files beside the card; `code`: see `USES`."""
+    task, kind = run.task, registry.find(run.task.kind)
+    usage = kind.usage(task)
+    if code is None and usage.model is not None:
         # transformers 5 has no pipeline for questions, and no version has one for
         # endings or vectors. BertForMultipleChoice -> AutoModelForMultipleChoice.
-        suffix = str(names.hugging_face).removeprefix("Bert").removeprefix("Model")
-        return _MODEL.replace("MODEL", f"AutoModel{suffix}").replace(
-            "CALL", usage.model
-        )
-    # Without it, theirs reads more of a long text than the run did.
-    options = "" if usage.text else ", truncation=True"
-    code = _PIPELINE.replace("PIPELINE", str(names.pipeline))
-    call = usage.text or (_PAIR if task.has_text_pair else _TEXT)
-    return code.replace("OPTIONS", options).replace("CALL", call)
-
-
-def _strings_or_ids(use: str, run: run_directory.Run) -> str:
-    """Returns the code for a model that takes strings or ids."""
-    usage = registry.find(run.task.kind).usage(run.task)
+        name = str(kind.names.hugging_face).removeprefix("Bert").removeprefix("Model")
+        code = _MODEL.replace("MODEL", f"AutoModel{name}")
+        return code.replace("CALL", usage.model)
+    if code is None:
+        # Without it, theirs reads more of a long text than the run did.
+        options = "" if usage.text else ", truncation=True"
+        code = _PIPELINE.replace("PIPELINE", str(kind.names.pipeline))
+        call = usage.text or (_PAIR if task.has_text_pair else _TEXT)
+        return code.replace("OPTIONS", options).replace("CALL", call)
+    # A model that takes strings or ids. The place of ids is within the brackets of an
+    # array.
     call = f"text=tf.constant([{usage.text or _TEXT}])"
-    if run.task.has_text_pair:
+    if task.has_text_pair:
         call += ', text_pair=tf.constant(["Another text."])'
     ids = f"[{run.vocabulary.cls_id}, {run.vocabulary.sep_id}]"
-    use = use.replace("CALL", usage.strings or call)
-    # The place of ids is within the brackets of an array.
-    use = use.replace("[IDS]", usage.ids.replace("{ids}", ids))
-    return use.replace("MORE", usage.more)
+    code = code.replace("CALL", usage.strings or call)
+    code = code.replace("[IDS]", usage.ids.replace("{ids}", ids))
+    return code.replace("MORE", usage.more)
 
 
 def _metadata(source: _Source, *, name: str, library: str) -> str:
@@ -218,25 +209,45 @@ def _summary(source: _Source) -> str:
 
 def _scores(source: _Source) -> str:
     """Formats this run's scores, and the mean of runs that differ in the seed alone."""
-    runs = [results["eval"] for results in _seeds(source.directory)]
-    baseline = source.results.get("eval_baseline") or {}
     scores = source.scores
     columns = {
         "score": map(markdown.literal, scores),
         "this model": [f"{value:.4f}" for value in scores.values()],
     }
+    runs = _runs_but_for_seed(source.run.directory)
     if len(runs) > 1:
         values = [[run[k] for run in runs if run.get(k) is not None] for k in scores]
         columns[f"mean ± deviation of {len(runs)} seeds"] = [
             markdown.spread(v, digits=4, num_runs=len(runs)) for v in values
         ]
-    if baseline:
+    if baseline := source.results.get("eval_baseline"):
         columns["commonest answer"] = [_number(baseline.get(k), ".4f") for k in scores]
     return (
         markdown.table(list(columns), zip(*columns.values(), strict=True))
         + "\n\nOf data that the model was not trained on. It and its settings may have "
         "been chosen by these scores; they may be lower on other texts."
     )
+
+
+def _runs_but_for_seed(directory: Path) -> list[Mapping[str, float | None]]:
+    """Returns the scores of this run and of its neighbours with another seed, as in a
+    sweep; [] if the run does not record its inputs."""
+
+    def inputs_of(run: Path) -> dict[str, Any]:
+        return files.read_json(run / run_directory.INPUTS_NAME) | {"seed": None}
+
+    if not (directory / run_directory.INPUTS_NAME).is_file():
+        return []
+    inputs, same = inputs_of(directory), []
+    for path in sorted(directory.absolute().parent.iterdir()):
+        try:
+            is_same = inputs_of(path) == inputs
+            results = run_directory.read_results(path) if is_same else None
+        except (OSError, InputError):
+            continue
+        if results and results.get("eval"):
+            same.append(results["eval"])
+    return same
 
 
 def _number(value: float | None, form: str) -> str:
@@ -261,41 +272,40 @@ def _thresholds(results: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _seeds(directory: Path) -> list[Mapping[str, Any]]:
-    """Returns the results of this run and of its neighbours with another seed, as in a
-    sweep; [] if the run does not record its inputs."""
-    if not (directory / run_directory.INPUTS_NAME).is_file():
-        return []
-    inputs, same = _but_seed(directory), []
-    for path in sorted(directory.absolute().parent.iterdir()):
-        try:
-            is_same = _but_seed(path) == inputs
-            results = run_directory.read_results(path) if is_same else None
-        except (OSError, InputError):
-            continue
-        if results and results.get("eval"):
-            same.append(results)
-    return same
-
-
-def _but_seed(directory: Path) -> dict[str, Any]:
-    inputs = files.read_json(directory / run_directory.INPUTS_NAME)
-    return {key: value for key, value in inputs.items() if key != "seed"}
-
-
 def _data(source: _Source) -> Iterator[str]:
+    # 1. The labelled files of a fine-tuning.
     results, text_sources = source.results, set()
-    if report := facts.read_data_report(source.directory):
-        for file in report.files:
-            yield _file_line(file, report.max_seq_length)
+    report = facts.read_data_report(source.run.directory)
+    for file in report.files if report else ():
+        shares = {label: facts.share_of(label, file) for label in file.labels}
+        labels = ", ".join(
+            f"{markdown.literal(label)} {markdown.percent(share)}"
+            for label, share in list(shares.items())[:_MAX_LABELS]
+        )
+        long = markdown.percent(file.lengths.num_long / max(file.num_examples, 1))
+        yield (
+            f"- {_name(file.file)}: {file.num_examples:,} examples; "
+            + (f"labels: {labels}; " if labels else "")
+            + f"{file.lengths.median} tokens in the median, {long} have more than "
+            f"{report.max_seq_length}"
+        )
+    if report:
         yield from facts.problem_lines(report, quotes=False)
     elif "num_train_examples" in results:
         yield f"- {results['num_train_examples']:,} examples to learn from"
         yield f"- {results['num_eval_examples']:,} examples to score on"
+    # 2. The directories of examples of a pre-training, while they exist.
     places = results.get("environment", {}).get("examples") or ()
     for place in [places] if isinstance(places, str) else places:
-        counts = _corpus_counts(place)
-        text_sources |= {key for key in counts if key.startswith("words/")}
+        counts = {}
+        with contextlib.suppress(OSError, InputError):
+            examples = manifest.read_manifest(place, kind="examples")
+            corpus = examples.config.get("corpus") or {}
+            counters = {**corpus.get("counters", {}), **examples.counters}
+            by_source = [key for key in counters if key.startswith("words/")]
+            text_sources.update(by_source)
+            names = ("documents", "words", "examples", *by_source)
+            counts = {key: counters[key] for key in names if key in counters}
         listed = ", ".join(f"{number:,} {key}" for key, number in counts.items())
         yield f"- {_name(place)}: {listed or 'counts not stated, its manifest is gone'}"
     yield ""
@@ -304,34 +314,6 @@ def _data(source: _Source) -> Iterator[str]:
         if "words/wikipedia" in text_sources
         else ""
     )
-
-
-def _file_line(file: data_report.FileReport, max_seq_length: int) -> str:
-    shares = {label: facts.share_of(label, file) for label in file.labels}
-    labels = ", ".join(
-        f"{markdown.literal(label)} {markdown.percent(share)}"
-        for label, share in list(shares.items())[:_MAX_LABELS]
-    )
-    long = markdown.percent(file.lengths.num_long / max(file.num_examples, 1))
-    return (
-        f"- {_name(file.file)}: {file.num_examples:,} examples; "
-        + (f"labels: {labels}; " if labels else "")
-        + f"{file.lengths.median} tokens in the median, {long} have more than "
-        f"{max_seq_length}"
-    )
-
-
-def _corpus_counts(place: str) -> dict[str, int]:
-    """Counts documents, words and examples of a directory of examples, if it exists."""
-    try:
-        examples = manifest.read_manifest(place, kind="examples")
-    except (OSError, InputError):
-        return {}
-    corpus = examples.config.get("corpus") or {}
-    counters = {**corpus.get("counters", {}), **examples.counters}
-    by_source = [key for key in counters if key.startswith("words/")]
-    names = ("documents", "words", "examples", *by_source)
-    return {key: counters[key] for key in names if key in counters}
 
 
 def _training(source: _Source) -> Iterator[str]:
@@ -344,19 +326,16 @@ def _training(source: _Source) -> Iterator[str]:
     time = f"{seconds:.0f} seconds" if seconds < 600 else f"{seconds / 3600:.1f} hours"
     yield f"- {results.get('steps', 0):,} steps in {time}"
     yield f"- hardware: {environment.get('devices') or 'not stated'}"
-    changed = facts.changed_settings(source.run.task, settings)
-    # The rest of a path is the maker's own business.
-    shown = {
-        key: os.path.basename(value.rstrip("/"))
-        if isinstance(value, str) and "/" in value
-        else value
-        for key, value in changed.items()
-    }
-    listed = ", ".join(f"`{key}={json.dumps(v)}`" for key, v in shown.items())
-    yield f"- settings that differ from the defaults: {listed or 'none'}"
+    changed = []
+    for key, value in facts.changed_settings(source.run.task, settings).items():
+        if isinstance(value, str):
+            # The rest of a path is the maker's own business.
+            value = os.path.basename(value.rstrip("/"))
+        changed.append(f"`{key}={json.dumps(value)}`")
+    yield f"- settings that differ from the defaults: {', '.join(changed) or 'none'}"
     packages = [f"bert-keras {environment.get('version', 'of unknown version')}"]
-    for name in ("tensorflow", "keras"):
-        packages += [f"{name} {environment[name]}"] if name in environment else []
+    names = [name for name in ("tensorflow", "keras") if name in environment]
+    packages += [f"{name} {environment[name]}" for name in names]
     yield f"- made by {', '.join(packages)}"
 
 

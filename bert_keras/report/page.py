@@ -3,7 +3,7 @@
 import json
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from bert_keras.checkpoints import run_directory
 from bert_keras.core import progress
 from bert_keras.core.settings import pretraining
 from bert_keras.kinds import registry
-from bert_keras.kinds.kind import Metric
 from bert_keras.pages import markdown, sections
 from bert_keras.report import diagnosis, facts, scalar_log
 
@@ -53,8 +52,16 @@ def render(
             loss.
     """
     # 1. How far the run got, and how good it is.
-    curves = _evaluation_curves(run)
-    blocks = [f"{MARK}\n# {run.name}", _state(run), *_evaluation(run, curves)]
+    verb = "Pre-training" if run.is_pretraining else "Distillation of an encoder"
+    if run.is_tuned:
+        name = "" if run.task.name is None else f"{run.task.name}, "
+        verb = f"Fine-tuning for {name}{run.task.kind}"
+    total = run.settings.get("num_train_steps")
+    state = "not finished: step" if run.results is None else "finished at step"
+    state = f"{verb}, {state} {run.last_step:,}"
+    state += f" of {total:,}" if isinstance(total, int) else ""
+    state += " so far." if run.results is None else "."
+    blocks = [f"{MARK}\n# {run.name}", state, *_evaluation(run)]
     blocks.append(markdown.table(("", "the run"), _figures(run)))
     # 2. What may be wrong.
     if problems is not None:
@@ -88,37 +95,42 @@ def render(
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _state(run: facts.Facts) -> str:
-    task = run.task
-    verb = "Pre-training" if run.is_pretraining else "Distillation of an encoder"
-    if run.is_tuned:
-        name = "" if task.name is None else f"{task.name}, "
-        verb = f"Fine-tuning for {name}{task.kind}"
-    total = run.settings.get("num_train_steps")
-    of = f" of {total:,}" if isinstance(total, int) else ""
-    if run.results is None:
-        return f"{verb}, not finished: step {run.last_step:,}{of} so far."
-    return f"{verb}, finished at step {run.last_step:,}{of}."
-
-
-def _evaluation(
-    run: facts.Facts, curves: Mapping[str, scalar_log.Curve]
-) -> Iterator[str]:
+def _evaluation(run: facts.Facts) -> Iterator[str]:
     """Yields the last and the best value of each metric, and the baseline's."""
+    # 1. Curves by metric, of the last phase evaluated; those of groups are left out.
+    curves = {
+        facts.name_of(tag): facts.of_last_phase(run, run.eval.scalars[tag])
+        for tag in sorted(run.eval.scalars, key=facts.name_of)
+        if not tag.startswith(pretraining.GROUPS)
+    }
+    for name, value in (run.results or {}).get("eval", {}).items():
+        # A run that was resumed after its last step has no line of it.
+        if name not in curves and not name.startswith(pretraining.GROUPS):
+            # In JSON a number that is not finite is null.
+            values = np.array([value], float)
+            curves[name] = scalar_log.Curve(np.array([run.last_step]), values)
+    # 2. The perplexity, which is derived.
+    baseline = dict(run.baseline)
+    with np.errstate(over="ignore"):
+        if "masked_lm_loss" in curves:
+            steps, values = curves["masked_lm_loss"]
+            perplexity = scalar_log.Curve(steps, np.exp(values))
+            curves["masked_lm_perplexity"] = perplexity
+        if "masked_lm_loss" in baseline:
+            perplexity = float(np.exp(baseline["masked_lm_loss"]))
+            baseline["masked_lm_perplexity"] = perplexity
+    # 3. A row for each metric; one that is no score has no best value.
     rows = []
-    metric_of = registry.find(run.task.kind).metric
     for name, curve in curves.items():
-        guess = run.baseline.get(name)
-        if name == "masked_lm_perplexity" and "masked_lm_loss" in run.baseline:
-            guess = float(_exp(np.asarray(run.baseline["masked_lm_loss"])))
-        rows.append(
-            [
-                name,
-                *_value_and_step(curve, -1),
-                *_value_and_step(curve, _best(metric_of(name), curve)),
-                _number(guess) if isinstance(guess, int | float) else "",
-            ]
-        )
+        better = registry.find(run.task.kind).metric(name).better
+        finite = np.flatnonzero(np.isfinite(curve.values))
+        choose = np.argmin if better == "less" else np.argmax
+        has_best = better is not None and len(finite) > 0
+        best = int(finite[choose(curve.values[finite])]) if has_best else None
+        guess = baseline.get(name)
+        guess = _number(guess) if isinstance(guess, int | float) else ""
+        ends = *_value_and_step(curve, -1), *_value_and_step(curve, best)
+        rows.append([name, *ends, guess])
     if not rows:
         yield "No evaluation so far."
         return
@@ -132,47 +144,10 @@ def _evaluation(
         yield f"Baseline: the commonest masked token, `{token}`, always guessed."
 
 
-def _best(metric: Metric, curve: scalar_log.Curve) -> int | None:
-    """Returns the best value's index; `None`: none is finite, or it is no score."""
-    finite = np.flatnonzero(np.isfinite(curve.values))
-    if metric.better is None or not len(finite):
-        return None
-    choose = np.argmin if metric.better == "less" else np.argmax
-    return int(finite[choose(curve.values[finite])])
-
-
 def _value_and_step(curve: scalar_log.Curve, index: int | None) -> tuple[str, str]:
     if index is None:
         return "", ""
     return _number(curve.values[index]), f"{curve.steps[index]:,}"
-
-
-def _evaluation_curves(run: facts.Facts) -> dict[str, scalar_log.Curve]:
-    """Returns curves by metric, with derived ones, of the last phase evaluated; those
-    of groups are left out."""
-    curves = {
-        facts.name_of(tag): facts.of_last_phase(run, run.eval.scalars[tag])
-        for tag in sorted(run.eval.scalars, key=facts.name_of)
-        if not tag.startswith(pretraining.GROUPS)
-    }
-    for name, value in (run.results or {}).get("eval", {}).items():
-        # A run that was resumed after its last step has no line of it.
-        if name not in curves and not name.startswith(pretraining.GROUPS):
-            # In JSON a number that is not finite is null.
-            values = np.array([value], float)
-            curves[name] = scalar_log.Curve(np.array([run.last_step]), values)
-    if "masked_lm_loss" in curves:
-        steps, values = curves["masked_lm_loss"]
-        curves["masked_lm_perplexity"] = scalar_log.Curve(steps, _exp(values))
-    return curves
-
-
-def _exp(values: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        return np.exp(values)
-
-
-_SPEEDS = ("sequences_per_second", "tokens_per_second", "real_tokens_per_second")
 
 
 def _figures(run: facts.Facts) -> Iterator[tuple[str, str]]:
@@ -180,14 +155,13 @@ def _figures(run: facts.Facts) -> Iterator[tuple[str, str]]:
     yield "training time, loading left out", progress.duration(run.train.seconds)
     if (tokens := run.num_tokens) is not None:
         yield "tokens seen, padding included", f"{tokens:,}"
-    for name in _SPEEDS:
+    for name in ("sequences_per_second", "tokens_per_second", "real_tokens_per_second"):
         if (curve := facts.find_curve(run.train, name)) is not None:
             yield f"{name.replace('_', ' ')}, median", f"{np.median(curve.values):,.1f}"
-    if restarts := run.train.restarts:
-        steps = ", ".join(f"{step:,}" for step in restarts)
-        yield "restarts", f"{len(restarts)}, first logged step after it: {steps}"
-    else:
-        yield "restarts", "none"
+    restarts = run.train.restarts
+    steps = ", ".join(f"{step:,}" for step in restarts)
+    listed = f"{len(restarts)}, first logged step after it: {steps}"
+    yield "restarts", listed if restarts else "none"
     skipped = (run.results or {}).get("skipped_steps")
     if skipped is None and (curve := facts.find_curve(run.train, "skipped_steps")):
         skipped = int(curve.values[-1])
@@ -229,13 +203,8 @@ def _command(run: facts.Facts) -> str:
     for key, value in changed.items():
         # As `--set` reads it: JSON, but a plain word without quotes; of a phase without
         # the settings that it leaves to the run.
-        if isinstance(value, list):
-            value = [
-                {k: v for k, v in item.items() if v is not None}
-                if isinstance(item, dict)
-                else item
-                for item in value
-            ]
+        if key == "phases":
+            value = [{k: v for k, v in p.items() if v is not None} for p in value]
         text = value if isinstance(value, str) else json.dumps(value)
         lines.append(f"    --set {shlex.quote(f'{key}={text}')}")
     command = " \\\n".join(lines)

@@ -1,7 +1,6 @@
 """A tuned model's answers to its development file, for a page and for TensorBoard."""
 
 import contextlib
-from collections.abc import Sequence
 from pathlib import Path
 
 from bert_keras.checkpoints import run_directory
@@ -14,19 +13,12 @@ from bert_keras.pages import drawing, sections
 
 def read_sections(kind: Labelled, run_dir: Path) -> list[sections.Section]:
     """Reads a fine-tuned run's `task.json` and `dev_answers.jsonl`; returns the parts
-    of a page about the answers. Refuses files of two different runs."""
+    of a page about the answers, at least one. Refuses files of two different runs."""
     task = run_directory.read_task(
         run_dir, kinds=tasks.TASK_KINDS, verb=run_directory.VERBS
     )
     path = run_dir / run_directory.ANSWERS_NAME
-    return describe(kind, answers.read_answers(path, kind.record), task)
-
-
-def describe(
-    kind: Labelled, records: Sequence[answers.Record], task: tasks.Task
-) -> list[sections.Section]:
-    """Returns parts of a page about answers, at least one, of the kind of the task;
-    refuses labels that the task does not have."""
+    records = answers.read_answers(path, kind.record)
     if not answers.are_finite(records):
         text = (
             "The model computes numbers that are not finite, so its answers mean "

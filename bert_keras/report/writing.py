@@ -44,7 +44,8 @@ def _write_files(run_dir: Path, run: facts.Facts, output: Path) -> None:
     # Answers without results are from an interrupted attempt.
     if run.results is not None and (run_dir / run_directory.ANSWERS_NAME).is_file():
         parts = task_summaries.read_sections(registry.labelled(run.task.kind), run_dir)
-    data = data_section.read_section(run_dir)
+    report = facts.read_data_report(run_dir)
+    data = None if report is None else data_section.describe(report)
     for part in filter(None, (data, *(parts or ()))):
         if part.picture is not None:
             (output / f"{part.name}.png").write_bytes(part.picture)

@@ -40,11 +40,6 @@ class ScoredPair(NamedTuple):
         """1 if the good sentence is found more probable, 0.5 for a tie, else 0."""
         return _larger(self.good.total, self.bad.total)
 
-    @property
-    def right_by_length(self) -> float:
-        """`right` of a model that finds all pieces equally probable."""
-        return _larger(-len(self.good.pieces), -len(self.bad.pieces))
-
     def as_json(self) -> dict[str, object]:
         return {
             **({"group": self.pair.group} if self.pair.group else {}),
@@ -108,12 +103,11 @@ def sample(
 ) -> list[MinimalPair]:
     """Draws up to `per_group` pairs of each group; their order does not matter."""
     groups = defaultdict(list)
-    for pair in pairs:
+    for pair in sorted(pairs):
         groups[pair.group].append(pair)
     drawn = []
-    for name in sorted(groups):
+    for name, group in sorted(groups.items()):
         choose = random.Random(f"{seed} {name}")
-        group = sorted(groups[name])
         drawn += choose.sample(group, min(per_group, len(group)))
     return drawn
 
@@ -142,18 +136,16 @@ class Tally:
         counts = self._counts.setdefault(scored.pair.group, [0, 0.0, 0.0])
         counts[0] += 1
         counts[1] += scored.right
-        counts[2] += scored.right_by_length
+        # `right` of a model that finds all pieces equally probable.
+        counts[2] += _larger(-len(scored.good.pieces), -len(scored.bad.pieces))
         self.num_ties += scored.right == 0.5
 
     def groups(self) -> list[Accuracy]:
         """Returns the accuracy of each group, by name."""
-        groups = []
-        for name in sorted(self._counts):
-            number, right, by_length = self._counts[name]
-            share = right / number
-            ends = _wilson(share, number)
-            groups.append(Accuracy(name, int(number), share, *ends, by_length / number))
-        return groups
+        return [
+            Accuracy(name, int(n), *_wilson(right / n, n), by_length / n)
+            for name, (n, right, by_length) in sorted(self._counts.items())
+        ]
 
     def mean(self) -> Accuracy:
         """Returns the mean of the groups' accuracies, as BLiMP's figure is."""
@@ -165,18 +157,16 @@ class Tally:
         smooth = [((right + 2) / (number + 4), number) for number, right, _ in counts]
         centre = sum(p for p, _ in smooth) / len(smooth)
         variance = sum(p * (1 - p) / n for p, n in smooth) / len(smooth) ** 2
-        ends = _wilson(share, centre * (1 - centre) / variance)
         return Accuracy(
             f"mean of {len(counts)} groups" if len(counts) > 1 else "all pairs",
             sum(int(number) for number, _, _ in counts),
-            share,
-            *ends,
+            *_wilson(share, centre * (1 - centre) / variance),
             sum(by_length / number for number, _, by_length in counts) / len(counts),
         )
 
 
-def _wilson(share: float, number: float) -> tuple[float, float]:
-    """Returns the ends of the 95 % score interval of a share (Wilson, 1927).
+def _wilson(share: float, number: float) -> tuple[float, float, float]:
+    """Returns a share and the ends of its 95 % score interval (Wilson, 1927).
 
     Unlike an interval around the share it lies within 0 and 1, and has a width where
     all pairs are right: 10 of 10 are 72.2 to 100 %.
@@ -184,4 +174,4 @@ def _wilson(share: float, number: float) -> tuple[float, float]:
     z2 = 1.96**2 / number
     centre = (share + z2 / 2) / (1 + z2)
     half = math.sqrt(z2 * (share * (1 - share) + z2 / 4)) / (1 + z2)
-    return max(centre - half, 0.0), min(centre + half, 1.0)
+    return share, max(centre - half, 0.0), min(centre + half, 1.0)

@@ -1,20 +1,29 @@
 """Models and files for `bert-keras score`, and the function of that name."""
 
+# matplotlib's types are narrower than what it takes.
+# pyright: reportArgumentType=false
+
 import collections
 import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
+from matplotlib import figure, ticker
+
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.choices import PllForm
 from bert_keras.inference import fill_mask
 from bert_keras.labelled import reading
-from bert_keras.pages import drawing
-from bert_keras.scoring import minimal_pairs, pairs_page
+from bert_keras.pages import drawing, pictures
+from bert_keras.scoring import minimal_pairs
 from bert_keras.scoring.scorer import SentenceScorer
 from bert_keras.scoring.sentences import SentenceScore
+
+MAX_DRAWN = 200
+"""Number of groups that a picture has room for."""
 
 
 def score(
@@ -99,7 +108,7 @@ def score_pairs(
             for score in (pair.good, pair.bad):
                 _count(counts, score)
             write(pair.as_json())
-    yield from pairs_page.table(tally)
+    yield from table(tally)
     yield _summarize(counts, scorer)
     yield (
         f"{tally.num_ties:,} ties, which count one half; a model that finds all pieces "
@@ -107,8 +116,51 @@ def score_pairs(
     )
     if picture is not None:
         title = f"Minimal pairs of {files.name_of(path)}"
-        image = drawing.as_png(lambda: pairs_page.draw_groups(tally, title=title))
+        image = drawing.as_png(lambda: draw_groups(tally, title=title))
         files.write_atomically(picture, image)
+
+
+def table(tally: minimal_pairs.Tally) -> Iterator[str]:
+    """Yields lines: the accuracy of each group and their mean, with intervals."""
+    groups = tally.groups()
+    rows = [*groups, tally.mean()] if len(groups) > 1 else [tally.mean()]
+    width = max(len("group"), *(len(row.name) for row in rows))
+    yield f"{'group':{width}}  {'pairs':>7}  {'right':>6}   95 % interval"
+    for row in rows:
+        yield (
+            f"{row.name:{width}}  {row.num_pairs:7,}  {row.share:6.1%}  "
+            f"{row.low:6.1%} - {row.high:6.1%}"
+        )
+
+
+def draw_groups(tally: minimal_pairs.Tally, *, title: str) -> figure.Figure:
+    """Draws the accuracy of each group with its interval, the highest above. Draws the
+    lowest groups if there are more than `MAX_DRAWN`."""
+    groups = sorted(tally.groups(), key=lambda group: -group.share)
+    if len(groups) > MAX_DRAWN:
+        title += f": the {MAX_DRAWN} lowest of {len(groups):,} groups"
+    groups, mean = groups[-MAX_DRAWN:], tally.mean()
+    picture, plot = drawing.new_plot(title, height=1.8 + 0.22 * len(groups))
+    rows = range(len(groups))
+    plot.errorbar(
+        [group.share for group in groups],
+        rows,
+        xerr=np.transpose([(g.share - g.low, g.high - g.share) for g in groups]),
+        fmt="o",
+        color=drawing.BLUE,
+        ecolor=drawing.GREY,
+        markersize=5,
+    )
+    plot.axvline(0.5, color=drawing.VERMILION, label="chance")
+    label = f"mean {mean.share:.1%}"
+    plot.axvline(mean.share, color="black", linestyle="--", label=label)
+    pictures.name_rows(plot, drawing.drawable([group.name for group in groups]))
+    plot.tick_params(axis="y", labelsize=9)
+    plot.set_xlim(0, 1)
+    plot.xaxis.set_major_formatter(ticker.PercentFormatter(1, decimals=0))
+    plot.set_xlabel("pairs told right, with the 95 % interval", fontsize=11)
+    drawing.add_legend(picture)
+    return picture
 
 
 def _count(counts: collections.Counter, score: SentenceScore) -> None:

@@ -91,25 +91,21 @@ class SentenceScorer:
                 ids = [self.encode(text, place(number)) for number, text in part]
                 rows = self._rows(ids)
                 self._predict.num_done, num_rows = 0, rows.num_answers
-                yield from self._scores([text for _, text in part], ids, rows)
+                outputs = self._predict(rows, title=None)
+                if not np.isfinite(outputs).all():
+                    raise InputError(
+                        "the model's probabilities are not finite: its weights are "
+                        "damaged, or its training diverged"
+                    )
+                ends = np.cumsum([len(of_text) for of_text in ids])
+                log_probs = np.split(outputs, ends[:-1])
+                tokens = self.tokenizer.vocabulary.tokens
+                scored = zip(part, ids, log_probs, strict=True)
+                for (_, text), of_text, values in scored:
+                    pieces = tuple(tokens[i] for i in of_text)
+                    num_words = int(self._starts_word[of_text].sum())
+                    yield SentenceScore(text, pieces, values, max(1, num_words))
                 num_done, part = num_done + len(part), []
-
-    def _scores(
-        self, texts: Sequence[str], ids: Sequence[list[int]], rows: "_MaskedRows"
-    ) -> Iterator[SentenceScore]:
-        outputs = self._predict(rows, title=None)
-        if not np.isfinite(outputs).all():
-            raise InputError(
-                "the model's probabilities are not finite: its weights are damaged, or "
-                "its training diverged"
-            )
-        ends = np.cumsum([len(of_text) for of_text in ids])
-        tokens = self.tokenizer.vocabulary.tokens
-        log_probs = np.split(outputs, ends[:-1])
-        for text, of_text, values in zip(texts, ids, log_probs, strict=True):
-            pieces = tuple(tokens[i] for i in of_text)
-            num_words = int(self._starts_word[of_text].sum())
-            yield SentenceScore(text, pieces, values, max(1, num_words))
 
     def encode(self, text: str, place: str) -> list[int]:
         """Returns the pieces' ids; raises `InputError` if they cannot be scored."""
@@ -135,7 +131,12 @@ class SentenceScorer:
         ends = begins + (not self._is_left_to_right)
         text_of = np.repeat(np.arange(len(ids)), counts)
         if self._pll == "word_l2r" and not self._is_left_to_right:
-            ends = self._ends_of_words(texts, text_of, begins)
+            # The end of each piece's word, which is masked with it; [SEP] starts a
+            # word, so each piece has one.
+            starts = np.flatnonzero(self._starts_word[texts.input_ids])
+            offsets = texts.starts[text_of]
+            ends = starts[np.searchsorted(starts, offsets + begins, side="right")]
+            ends -= offsets
         return _MaskedRows(
             texts=texts,
             text_of=text_of,
@@ -144,16 +145,6 @@ class SentenceScorer:
             mask_id=vocabulary.mask_id,
             offset=-1 if self._is_left_to_right else 0,
         )
-
-    def _ends_of_words(
-        self, texts: tokenized.TokenizedTexts, text_of: np.ndarray, begins: np.ndarray
-    ) -> np.ndarray:
-        """Returns the place in its sentence at which the word of each piece ends."""
-        starts = np.flatnonzero(self._starts_word[texts.input_ids])
-        places = texts.starts[text_of] + begins
-        # [SEP] starts a word, so each piece has an end.
-        ends = starts[np.searchsorted(starts, places, side="right")]
-        return ends - texts.starts[text_of]
 
 
 @dataclass(frozen=True, kw_only=True)

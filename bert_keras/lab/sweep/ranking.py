@@ -107,7 +107,7 @@ def rank(
     )
 
 
-def conclusions(rankings: Sequence[Ranking], *, metric: str) -> list[str]:
+def conclusions(rankings: Sequence[Ranking], metric: str) -> list[str]:
     """Returns sentences on whether a model is worth it, and which one.
 
     Args:

@@ -10,7 +10,7 @@ import scipy.stats
 
 from bert_keras.core.errors import InputError
 from bert_keras.pages import drawing
-from bert_keras.scoring import minimal_pairs, pairs_page
+from bert_keras.scoring import minimal_pairs, scored_files
 from bert_keras.scoring.minimal_pairs import MinimalPair, ScoredPair, Tally
 from bert_keras.scoring.sentences import SentenceScore
 
@@ -116,7 +116,7 @@ def test_the_interval_of_the_mean_covers_as_often_as_it_says(share):
 
 def test_the_table():
     tally = tally_of(agreement=(10, 10), islands=(1, 4))
-    assert list(pairs_page.table(tally)) == [
+    assert list(scored_files.table(tally)) == [
         "group               pairs   right   95 % interval",
         "agreement              10  100.0%   72.2% - 100.0%",
         "islands                 4   25.0%    4.6% -  69.9%",
@@ -127,7 +127,7 @@ def test_the_table():
 def test_pairs_without_groups_have_one_line():
     tally = Tally()
     tally.add(scored(sentence(-1.0), sentence(-2.0), group=""))
-    lines = list(pairs_page.table(tally))
+    lines = list(scored_files.table(tally))
     assert [line.split()[0] for line in lines] == ["group", "all"]
 
 
@@ -195,7 +195,7 @@ def test_blimp_itself(tmp_path):
 def test_the_picture_has_a_dot_for_each_group():
     counts = {f"group {number}": (number % 11, 10) for number in range(67)}
     tally = tally_of(**counts)
-    picture = pairs_page.draw_groups(tally, title="Minimal pairs")
+    picture = scored_files.draw_groups(tally, title="Minimal pairs")
     (plot,) = picture.axes
     values = plot.lines[0].get_xdata()
     assert list(values) == sorted((g.share for g in tally.groups()), reverse=True)
@@ -204,6 +204,6 @@ def test_the_picture_has_a_dot_for_each_group():
     assert drawing.as_png(lambda: picture)[:4] == b"\x89PNG"
     assert plot.get_title() == "Minimal pairs"
     tally = tally_of(**counts, **{f"right {number}": (1, 1) for number in range(150)})
-    (plot,) = pairs_page.draw_groups(tally, title="Minimal pairs").axes
+    (plot,) = scored_files.draw_groups(tally, title="Minimal pairs").axes
     assert plot.get_title() == "Minimal pairs: the 200 lowest of 217 groups"
     assert len(plot.lines[0].get_xdata()) == 200

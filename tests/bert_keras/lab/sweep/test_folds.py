@@ -100,7 +100,7 @@ def test_the_whole_grid_comes_first_on_the_first_fold():
         for fold in (1, 2)
         for size in (8, 16)
     ]
-    arguments = command.arguments(runs[2].overrides, "out", fold=runs[2].fold)
+    arguments = command.arguments(runs[2], Path("out"))
     assert arguments[arguments.index("--dev") + 1] == "2/2"
     # Another fold is another run, though its settings are the same.
     assert planning.merge_plans(runs[:2], runs) == (runs, [])

@@ -4,10 +4,8 @@ import dataclasses
 import io
 import json
 import math
-import statistics
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
@@ -24,6 +22,9 @@ def command(*overrides, **changes) -> planning.Command:
 def plan(*overrides, num_restarts=1, **grid) -> list[planning.Run]:
     settings = sweeps.SweepConfig(grid=grid, num_restarts=num_restarts)
     return planning.plan_runs(settings, command(*overrides))
+
+
+RUN = plan(learning_rate=[5e-5])[0]
 
 
 # === Plan ===
@@ -94,7 +95,7 @@ def test_what_a_run_is_given_gives_its_settings():
         for context in ("true", "false")
     ]
     for run in runs:
-        arguments = common.arguments(run.overrides, "out")
+        arguments = common.arguments(run, Path("out"))
         given = [
             b for a, b in zip(arguments, arguments[1:], strict=False) if a[2:] == "set"
         ]
@@ -114,11 +115,12 @@ def test_the_command_of_a_run():
         from_scratch=True,
         strategy="gpu",
     )
-    assert common.arguments(["seed=1"], "out/runs/seed=1") == [
+    assert common.arguments(RUN, Path("out/runs/1")) == [
         *("finetune", "--task", "MNLI", "--train", "train.tsv"),
         *("--init", "bert_base", "--config", "mnli.yaml", "--strategy", "gpu"),
-        *("--output_dir", "out/runs/seed=1", "--dev", "matched.tsv", "mismatched.tsv"),
-        *("--from_scratch", "--set", "batch_size=4", "--set", "seed=1"),
+        *("--output_dir", "out/runs/1", "--dev", "matched.tsv", "mismatched.tsv"),
+        *("--from_scratch", "--set", "batch_size=4"),
+        *("--set", "learning_rate=5e-05", "--set", "seed=12345"),
     ]
 
 
@@ -188,10 +190,9 @@ def test_models_are_the_last_axis_of_each_seed():
         for model in ("a%2Frun", "b%2C%20random")
     ]
     assert [run.value("model") for run in runs[:2]] == ["a/run", "b, random"]
-    arguments = common.arguments((), "out", model=runs[1].model)
-    assert arguments[arguments.index("--init") + 1] == "/b"
-    assert arguments[-1] == "--from_scratch"
-    assert "--from_scratch" not in common.arguments((), "out", model=runs[0].model)
+    first, second = (common.arguments(run, Path("out")) for run in runs[:2])
+    assert second[second.index("--init") + 1] == "/b"
+    assert "--from_scratch" in second and "--from_scratch" not in first
     # Beside others, a model may need a longer name; its runs stay.
     longer = models[0].model_copy(update={"name": "x/a/run"})
     renamed = planning.plan_runs(settings, command(models=(longer,), init=""))
@@ -271,36 +272,28 @@ def tagged(labels, predictions):
     return [{"labels": labels.split(), "prediction": predictions.split()}]
 
 
-@pytest.mark.parametrize(
-    ("labels", "predictions", "sign"),
-    [
-        ("a" * 6 + "b" * 4, "a" * 10, 'always "a"'),
-        ("a" * 6 + "b" * 4, "b" * 10, 'always "b"'),
-        ("a" * 6 + "b" * 4, "aaaaaaabbb", None),
-        # 199 of 200 the same: marked if no better than that, else not.
-        ("a" * 120 + "b" * 80, "b" + "a" * 199, '99.5% are "a"'),
-        ("b" + "a" * 199, "b" + "a" * 199, None),
-        ("ba" + "a" * 198, "ab" + "a" * 198, '99.5% are "a"'),
-        # Varied answers that have nothing to do with the labels.
-        ("aabb", "abab", "the Matthews correlation is 0"),
-        ("aabbc", "aabbc", None),
-        ("aaaa", "aaab", None),
-        # Of worse than chance, something was learnt.
-        ("aabb", "bbaa", None),
-    ],
-)
-def test_signs_of_the_majority_class(labels, predictions, sign):
-    answers = answered(labels, predictions)
-    kind = registry.labelled("classification")
-    assert kind.sign({"accuracy": 0.5}, answers) == sign
-
-
+MAJORITY = [
+    ("a" * 6 + "b" * 4, "a" * 10, 'always "a"'),
+    ("a" * 6 + "b" * 4, "b" * 10, 'always "b"'),
+    ("a" * 6 + "b" * 4, "aaaaaaabbb", None),
+    # 199 of 200 the same: marked if no better than that, else not.
+    ("a" * 120 + "b" * 80, "b" + "a" * 199, '99.5% are "a"'),
+    ("b" + "a" * 199, "b" + "a" * 199, None),
+    ("ba" + "a" * 198, "ab" + "a" * 198, '99.5% are "a"'),
+    # Varied answers that have nothing to do with the labels.
+    ("aabb", "abab", "the Matthews correlation is 0"),
+    ("aabbc", "aabbc", None),
+    ("aaaa", "aaab", None),
+    # Of worse than chance, something was learnt.
+    ("aabb", "bbaa", None),
+]
 NUMBERS = [0.0, 5.0, 2.5, 1.0]
 
 
 @pytest.mark.parametrize(
     ("kind", "evaluation", "answers", "sign"),
     [
+        *(("classification", {}, answered(*row), sign) for *row, sign in MAJORITY),
         ("choice", {}, answered([0, 1, 2, 3], [2, 2, 2, 2]), "always 2"),
         ("choice", {}, answered([0, 1, 2, 3], [0, 1, 2, 2]), None),
         ("tagging", {"f1": 0.0}, None, "no entity is right"),
@@ -315,12 +308,7 @@ NUMBERS = [0.0, 5.0, 2.5, 1.0]
             [{"prediction": text} for text in ("", "a", "b")],
             None,
         ),
-        (
-            "regression",
-            {},
-            answered(NUMBERS, [2.6, 2.61, 2.6, 2.6]),
-            "always about 2.6",
-        ),
+        ("regression", {}, answered(NUMBERS, [2.6] * 4), "always about 2.6"),
         ("regression", {}, answered(NUMBERS, [2.6, 2.9, 2.6, 2.6]), None),
         ("regression", {}, answered([1.7e308, -1.7e308], [1e308, 1e308]), None),
         *(
@@ -333,38 +321,34 @@ def test_signs_of_having_learnt_nothing(kind, evaluation, answers, sign):
     assert registry.labelled(kind).sign(evaluation, answers) == sign
 
 
-RUN = plan(learning_rate=[5e-5])[0]
-
-
-def judged(evaluation, *, metric="accuracy", answers=None) -> scores.Outcome:
-    results = {"seconds": 3.0, "eval": evaluation}
-    return scores.judge(RUN, results, answers, metric=metric)
-
-
-def test_what_a_run_came_to():
-    good = judged({"loss": 0.4, "accuracy": 0.75})
-    assert (good.score, good.state, good.seconds) == (0.75, "finished", 3.0)
-    stuck = judged({"accuracy": 0.5}, answers=answered("ab", "aa"))
-    assert (stuck.score, stuck.state, stuck.majority) == (0.5, "majority", 'always "a"')
-    with pytest.raises(InputError, match="`metric` is one of loss, f1, got 'accuracy'"):
-        judged({"loss": 0.4, "f1": 0.75})
+STUCK = answered("ab", "aa")
 
 
 @pytest.mark.parametrize(
-    ("evaluation", "reason"),
+    ("evaluation", "answers", "expected"),
     [
-        ({"accuracy": math.nan}, "accuracy is not finite"),
+        ({"loss": 0.4, "accuracy": 0.75}, None, ("finished", 0.75, None, None)),
+        ({"accuracy": 0.5}, STUCK, ("majority", 0.5, None, 'always "a"')),
+        (
+            {"accuracy": math.nan},
+            STUCK,
+            ("failed", None, "accuracy is not finite", None),
+        ),
         *(
-            ({"accuracy": 0.5, "loss": loss}, "loss on dev is not finite")
+            (
+                *({"accuracy": 0.5, "loss": loss}, STUCK),
+                ("failed", None, "loss on dev is not finite", None),
+            )
             # A loss that no run can have is none; in the file NaN is null.
             for loss in (1e308, -1e308, math.nan, None)
         ),
     ],
 )
-def test_a_run_that_diverged_has_failed(evaluation, reason):
-    outcome = judged(evaluation, answers=answered("ab", "aa"))
-    assert (outcome.score, outcome.failure) == (None, reason)
-    assert (outcome.state, outcome.majority) == ("failed", None)
+def test_what_a_run_came_to(evaluation, answers, expected):
+    results = {"seconds": 3.0, "eval": evaluation}
+    found = scores.judge(RUN, results, answers, metric="accuracy")
+    assert (found.state, found.score, found.failure, found.majority) == expected
+    assert found.seconds == 3.0
 
 
 # === Choosing ===
@@ -436,19 +420,6 @@ def test_a_run_at_the_majority_class_is_chosen_only_if_all_are(
         summary.chosen_line(state)
     )
     assert is_told == all(majorities)
-
-
-def test_statistics_of_points():
-    points = scores.points_of(outcomes(TABLE), ["learning_rate"])
-    assert [point.values for point in points] == [(rate,) for rate in RATES]
-    first, _, last = points
-    assert first.mean == pytest.approx((0.91 + 0.60 + 0.80) / 3)
-    assert first.deviation == pytest.approx(np.std([0.91, 0.60, 0.80], ddof=1))
-    assert (last.scores, last.num_failed) == ([0.80, 0.99], 1)
-    assert last.deviation == pytest.approx(statistics.stdev([0.80, 0.99]))
-    single = scores.points_of(outcomes([[0.5, "no", 0.6]]), ["learning_rate"])
-    assert [point.mean for point in single] == [0.5, None, 0.6]
-    assert {point.deviation for point in single} == {None}
 
 
 # === What is written ===
