@@ -8,7 +8,7 @@ from PIL import Image
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.labelled import data_report
-from bert_keras.report import data_section
+from bert_keras.report import data_section, facts
 
 
 def file_report(name="train.tsv", **changes) -> data_report.FileReport:
@@ -80,10 +80,10 @@ def test_many_labels_are_the_commonest_and_numbers_have_none():
 
 
 def test_a_run_without_such_a_file_has_no_such_part(tmp_path):
-    assert data_section.read_section(tmp_path) is None
+    assert facts.read_data_report(tmp_path) is None
     path = tmp_path / "data_report.json"
     files.write_json(path, report(file_report()).model_dump(mode="json"))
-    assert data_section.read_section(tmp_path).title == "Data"
+    assert facts.read_data_report(tmp_path) == report(file_report())
     path.write_text('{"kind": "classification"}')
     with pytest.raises(InputError, match="data_report.json"):
-        data_section.read_section(tmp_path)
+        facts.read_data_report(tmp_path)

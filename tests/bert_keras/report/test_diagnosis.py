@@ -57,104 +57,89 @@ def causes(settings=None, text=None, *, held_out=None, **train):
     return {finding.cause: finding.text for finding in findings}
 
 
+def scaled(scale: float):
+    return {"settings": flat(model=FAST["model"] | {"initializer_range": scale})}
+
+
+def tuned(**values):
+    return {"settings": flat(optimizer=FAST["optimizer"] | values)}
+
+
 @pytest.mark.parametrize(
     ("fault", "cause", "says"),
     [
         (
-            {"text": sample(unknown_share=0.03)},
-            "unknown words",
+            *({"text": sample(unknown_share=0.03)}, "unknown words"),
             "3.0% of the pieces are [UNK], where 0.1 % are usual",
         ),
         (
-            {"text": sample(pieces_per_word=3.4)},
-            "vocabulary",
+            *({"text": sample(pieces_per_word=3.4)}, "vocabulary"),
             "3.4 pieces a word, where 1.2 to 2 are usual: make the vocabulary of this "
             "text, unless no spaces stand between words",
         ),
         (
-            {"text": sample(repeated_share=0.6)},
-            "repeated text",
+            *({"text": sample(repeated_share=0.6)}, "repeated text"),
             "60% of the text comes more than three times",
         ),
         (
-            {"text": sample(masked_share=0.8)},
-            "masks",
+            *({"text": sample(masked_share=0.8)}, "masks"),
             "80.0% of the pieces are to be predicted, where 15 to 40 % are usual",
         ),
         ({"text": sample(padding_share=0.7)}, "padding", "make shorter examples"),
         (
             {"text": sample(num_shards=1), "settings": flat(shuffle_buffer_size=500)},
-            "order",
-            "100,000 examples in 1 shards are shuffled 500 at a time",
+            *("order", "100,000 examples in 1 shards are shuffled 500 at a time"),
+        ),
+        (tuned(warmup_steps=1500), "warm-up", "rises for 1,500 of 3,400 steps"),
+        (
+            *(tuned(warmup_steps=0), "warm-up"),
+            "rises for 0 of 3,400 steps: set `optimizer.warmup_steps` to about a tenth",
         ),
         (
-            {"settings": flat(optimizer=FAST["optimizer"] | {"warmup_steps": 1500})},
-            "warm-up",
-            "rises for 1,500 of 3,400 steps",
-        ),
-        (
-            {"settings": flat(optimizer=FAST["optimizer"] | {"learning_rate": 1e-5})},
-            "rate too low",
+            *(tuned(learning_rate=1e-5), "rate too low"),
             "3,400 steps at a rate of up to 1e-05 move a weight by about 0.034 at "
             "most, and initial weights are of a size of 0.035",
         ),
         (
-            {"settings": flat(optimizer=FAST["optimizer"] | {"learning_rate": 0.05})},
-            "rate too high",
+            *(tuned(learning_rate=0.05), "rate too high"),
             "is 0.05, where 1e-4 to 3e-3 are usual",
         ),
         (
-            {"settings": flat(optimizer=FAST["optimizer"] | {"warmup_steps": 0})},
-            "warm-up",
-            "rises for 0 of 3,400 steps: set `optimizer.warmup_steps` to about a tenth",
+            tuned(max_grad_norm=1e-4) | {"gradient_norm": [1e-4] * 340},
+            *("max grad norm", "`optimizer.max_grad_norm` is 0.0001, where 1 is usual"),
         ),
         (
-            {
-                "settings": flat(optimizer=FAST["optimizer"] | {"max_grad_norm": 1e-4}),
-                "gradient_norm": [1e-4] * 340,
-            },
-            "max grad norm",
-            "`optimizer.max_grad_norm` is 0.0001, where 1 is usual",
-        ),
-        (
-            {"settings": flat(optimizer=FAST["optimizer"] | {"weight_decay_rate": 10})},
-            "weight decay rate",
+            *(tuned(weight_decay_rate=10), "weight decay rate"),
             "`optimizer.weight_decay_rate` is 10, where 0.01 to 0.1 is usual",
         ),
         *(
             (
-                {"settings": flat(model=FAST["model"] | {"initializer_range": scale})},
-                "initializer range",
+                *(scaled(scale), "initializer range"),
                 f"`model.initializer_range` is {scale}, where 0.02 is usual",
             )
             for scale in (0.001, 0.25)
         ),
         (
-            {"masked_lm_loss": PLATEAU},
-            "stuck",
+            *({"masked_lm_loss": PLATEAU}, "stuck"),
             "the masked-LM loss is 6.60, no better than the 6.60 of a model that only "
             "knows how frequent pieces are",
         ),
         (
             {"masked_lm_loss": [*FALLING[:40], *[5.5] * 300]},
-            "behind",
-            "the masked-LM loss is 5.50, where ",
+            *("behind", "the masked-LM loss is 5.50, where "),
         ),
         (
             {"masked_lm_loss": [*FALLING[:170], *FALLING[:170][::-1]]},
-            "diverged",
-            "rose from 4.26 to 7.69: lower",
+            *("diverged", "rose from 4.26 to 7.69: lower"),
         ),
         ({"gradient_norm": [40.0] * 340}, "clipping", "most of 40 to 1: raise"),
         (
             {"skipped_steps": np.arange(340)},
-            "skipped steps",
-            "339 of 3,400 steps were skipped",
+            *("skipped steps", "339 of 3,400 steps were skipped"),
         ),
         (
             {"held_out": [5.0, 4.0, 4.1, 4.4]},
-            "learnt by heart",
-            "rose from 4.00 at step 20 to 4.40",
+            *("learnt by heart", "rose from 4.00 at step 20 to 4.40"),
         ),
     ],
 )
@@ -167,9 +152,8 @@ def test_a_fault_is_named_and_nothing_else(fault, cause, says):
 
 
 def test_a_small_scale_is_a_reason_to_be_stuck():
-    small = flat(model=FAST["model"] | {"initializer_range": 0.02})
-    assert causes(small) == {}
-    found = causes(small, masked_lm_loss=PLATEAU)
+    assert causes(**scaled(0.02)) == {}
+    found = causes(**scaled(0.02), masked_lm_loss=PLATEAU)
     assert "try `model.initializer_range=0.05`" in found["stuck"]
 
 
@@ -183,7 +167,7 @@ def test_recipes_are_sound(name):
 
 
 def test_trained_weights_may_move_a_little():
-    slow = flat(optimizer=FAST["optimizer"] | {"learning_rate": 1e-5})
+    slow = tuned(learning_rate=1e-5)["settings"]
     assert not [*diagnosis.start_findings(slow, sample(), is_further_training=True)]
 
 

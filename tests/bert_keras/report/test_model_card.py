@@ -12,9 +12,9 @@ from bert_keras.commands import main as cli
 from bert_keras.core import files
 from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.data import features, tokenization
-from bert_keras.labelled import data_report
 from bert_keras.report import model_card
 from tests import conftest
+from tests.bert_keras.report import test_data_section
 
 SETTINGS = finetuning.FinetuningConfig(
     max_seq_length=16, seed=7, long_texts="head_tail", learning_rate=3e-5
@@ -63,21 +63,12 @@ def make_run(directory: Path, **changes) -> Path:
 
 
 def report_of(directory: Path) -> None:
-    file = data_report.FileReport(
-        file="train.tsv",
-        num_examples=8,
-        labels={"*bad*": 4, "good": 4},
-        lengths=data_report.Lengths(
-            median=4, percentile_95=9, longest=20, num_long=1, bin_width=1, counts=(8,)
-        ),
-        num_empty=0,
-        num_repeated=0,
-        num_contradicted=2,
-        contradicted=("a secret text",),
-    )
-    made = data_report.DataReport(
-        kind="classification", max_seq_length=16, files=(file,)
-    )
+    lengths = {"median": 4, "percentile_95": 9, "longest": 20, "num_long": 1}
+    changes = {"labels": {"*bad*": 4, "good": 4}, "num_repeated": 0}
+    changes |= {"lengths": lengths | {"bin_width": 1, "counts": (8,)}}
+    changes |= {"num_contradicted": 2, "contradicted": ("a secret text",)}
+    file = test_data_section.file_report(num_examples=8, **changes)
+    made = test_data_section.report(file, max_seq_length=16)
     path = directory / run_directory.DATA_REPORT_NAME
     files.write_json(path, made.model_dump(mode="json"))
 
@@ -126,9 +117,8 @@ def test_thresholds_are_in_the_card(tmp_path, form):
     thresholds = {"*bad*": 0.1234567836523056, "good": 0.5, "diverged": None}
     several = make_run(tmp_path / "several", thresholds=thresholds)
     card = model_card.text(several, name="mine", form=form)
-    assert "| label | threshold |\n| --- | --- |\n" in card
     rows = "| &#42;bad&#42; | 0.123456784 |\n| good | 0.5 |\n| diverged | – |\n"
-    assert rows in card
+    assert "| label | threshold |\n| --- | --- |\n" + rows in card
     odds = make_run(tmp_path / "odds", eval={"f1": 80.0, "best_f1_thresh": -1.5})
     card = model_card.text(odds, name="mine", form=form)
     assert "less that of the best answer is above -1.5, chosen on" in card

@@ -18,16 +18,7 @@ from bert_keras.checkpoints import run_directory
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, loading
 from bert_keras.core.settings.pretraining import PhaseConfig, PretrainingConfig
-from bert_keras.pages import sections
-from bert_keras.report import (
-    curves,
-    facts,
-    measured_runs,
-    page,
-    scalar_log,
-    task_summaries,
-    writing,
-)
+from bert_keras.report import curves, facts, measured_runs, page, scalar_log, writing
 from tests.bert_keras.report import runs, test_diagnosis
 
 
@@ -220,12 +211,9 @@ def test_usual_losses_stand_beside_the_problems(inputs, tmp_path):
 
 def test_a_fine_tuning(tmp_path):
     run = tmp_path / "sst"
-    runs.write_settings(
-        run,
-        finetuning.FinetuningConfig(learning_rate=1e-5),
-        kind="classification",
-        inputs={"train_sha256": "ef" * 32, "from_scratch": False},
-    )
+    settings = finetuning.FinetuningConfig(learning_rate=1e-5)
+    inputs = {"train_sha256": "ef" * 32, "from_scratch": False}
+    runs.write_settings(run, settings, kind="classification", inputs=inputs)
     runs.write_process(run / "logs/train", {"loss": {1: 0.7}})
     evaluation = {"accuracy": {5: 0.75, 10: 0.5}, "loss": {5: 0.5, 10: float("nan")}}
     runs.write_process(run / "logs/eval", evaluation)
@@ -239,21 +227,6 @@ def test_a_fine_tuning(tmp_path):
         "--init INIT --output_dir sst \\\n    --set learning_rate=1e-05\n",
     ):
         assert line in text
-
-
-def test_pictures_of_answers_are_beside_the_page(tmp_path, monkeypatch):
-    run = tmp_path / "sst"
-    settings = finetuning.FinetuningConfig()
-    runs.write_settings(run, settings, kind="classification", inputs={})
-    runs.write_process(run / "logs/eval", {"accuracy": {5: 0.75}})
-    (run / "results.json").write_text('{"steps": 5}')
-    (run / "dev_answers.jsonl").touch()
-    part = sections.Section("Confusion", "confusion", "Few.", b"a picture")
-    monkeypatch.setattr(task_summaries, "read_sections", lambda *_: [part])
-    output = writing.write_report(run)
-    assert (output / "confusion.png").read_bytes() == b"a picture"
-    text = (output / "report.md").read_text()
-    assert "### Confusion\n\n![Confusion](confusion.png)\n\nFew." in text
 
 
 def test_the_picture_of_a_metric(pretraining):
@@ -297,9 +270,8 @@ def test_noisy_training_is_smoothed(pretraining):
     steps = np.arange(41, 121)
     curve = scalar_log.Curve(steps, 2.0 + (-1.0) ** steps)
     log = dataclasses.replace(pretraining.train, scalars={"loss/loss": curve})
-    (plot,) = curves.draw_metric(
-        dataclasses.replace(pretraining, train=log), "loss"
-    ).axes
+    run = dataclasses.replace(pretraining, train=log)
+    (plot,) = curves.draw_metric(run, "loss").axes
     raw, smoothed = plot.get_lines()[:2]
     assert smoothed.get_label() == "training, smoothed"
     np.testing.assert_array_equal(raw.get_xdata(), smoothed.get_xdata())

@@ -1,5 +1,6 @@
 """Paired bootstrap of scores, against scikit-learn, SciPy and seqeval."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -19,14 +20,10 @@ LABELS = ("x", "y", "z")
 
 def classified(num: int, labels, seed: int, *, right: float = 0.6) -> list[dict]:
     generator = np.random.default_rng(seed)
-    truth = generator.choice(labels, num)
-    given = np.where(
-        generator.random(num) < right, truth, generator.choice(labels, num)
-    )
-    return [
-        {"label": str(t), "prediction": str(g)}
-        for t, g in zip(truth, given, strict=True)
-    ]
+    truth, is_right = generator.choice(labels, num), generator.random(num) < right
+    given = np.where(is_right, truth, generator.choice(labels, num))
+    pairs = zip(truth.tolist(), given.tolist(), strict=True)
+    return [{"label": label, "prediction": answer} for label, answer in pairs]
 
 
 def score(records: list[dict], kind: str, metric: str, labels) -> score_sums.ScoreSums:
@@ -37,29 +34,17 @@ def whole(found: score_sums.ScoreSums) -> float:
     return float(found.score(np.asarray(found.rows.sum(axis=0))))
 
 
-@pytest.mark.parametrize("labels", [LABELS, LABELS[:2]])
-def test_scores_of_classes_are_those_of_scikit_learn(labels):
-    records = classified(200, labels, seed=1)
-    truth = [record["label"] for record in records]
-    given = [record["prediction"] for record in records]
-    expected = {
-        "accuracy": sklearn.metrics.accuracy_score(truth, given),
-        "matthews": sklearn.metrics.matthews_corrcoef(truth, given),
-    }
-    if len(labels) == 2:
-        expected["f1"] = sklearn.metrics.f1_score(truth, given, pos_label="y")
-    for metric, value in expected.items():
-        found = score(records, "classification", metric, labels)
-        assert whole(found) == pytest.approx(value, abs=1e-12)
-
-
 def check(records: list[dict], kind: str, metric: str, labels, expected) -> None:
-    assert whole(score(records, kind, metric, labels)) == pytest.approx(
-        expected, abs=1e-9
-    )
+    found = whole(score(records, kind, metric, labels))
+    assert found == pytest.approx(expected, abs=1e-9)
 
 
-def test_scores_of_other_kinds():
+def test_scores_of_all_kinds():
+    """Those of two classes are in the test of GLUE's tasks."""
+    records = classified(200, LABELS, seed=1)
+    columns = zip(*((r["label"], r["prediction"]) for r in records), strict=True)
+    expected = sklearn.metrics.matthews_corrcoef(*columns)
+    check(records, "classification", "matthews", LABELS, expected)
     generator = np.random.default_rng(2)
     numbers = generator.normal(1e4, 1, (100, 2)).round(1)
     for metric, function, unit in (
@@ -78,9 +63,8 @@ def test_scores_of_other_kinds():
         check(several, "multi_label", "best_macro_f1", labels, expected)
     tags = ["O", "B-X", "I-X", "B-Y"]
     truth, answers = generator.choice(tags, (2, 40, 8)).tolist()
-    tagged = [
-        {"labels": t, "prediction": p} for t, p in zip(truth, answers, strict=True)
-    ]
+    pairs = zip(truth, answers, strict=True)
+    tagged = [{"labels": t, "prediction": p} for t, p in pairs]
     check(tagged, "tagging", "f1", tags, sequence_labeling.f1_score(truth, answers))
     share = np.mean(np.array(truth) == answers)
     check(tagged, "tagging", "accuracy", tags, share)
@@ -93,35 +77,18 @@ def test_the_metric_of_every_task_of_glue(name):
     task = glue.TASKS[name]
     width = len(task.labels or "1")
     logits = np.random.default_rng(4).normal(size=(60, width)).astype(np.float32)
-    rows = [
-        text.LabelledText("a", None, task.labels[n % width] if width > 1 else f"{n}", n)
-        for n in range(60)
-    ]
+    labels = [task.labels[n % width] if width > 1 else f"{n}" for n in range(60)]
+    rows = [text.LabelledText("a", None, x, n) for n, x in enumerate(labels)]
     kind = "classification" if task.labels else "regression"
     described = tasks.Task(kind=kind, name=name, labels=task.labels)
-    data = text_forms.TextDataset(
-        path="dev.tsv", rows=rows, has_labels=True, kind=kind, name=name
-    )
+    options = {"path": "dev.tsv", "rows": rows, "has_labels": True}
+    data = text_forms.TextDataset(**options, kind=kind, name=name)
     answers = data.answers_of(logits, described)
     metric = task.metrics[0]
     records = [record.model_dump() for record in answers.records()]
     found = score(records, kind, metric, task.labels or ())
     assert metric in registry.labelled(kind).resampled
     assert whole(found) == pytest.approx(answers.scores()[metric], abs=1e-6)
-
-
-def by_seed(records: list[list[dict]], *, seeds=(1, 2, 3)) -> list[dict]:
-    """For `difference`, of several models, each with a run for each seed."""
-    runs = {
-        (model, seed): score(run, "classification", "accuracy", LABELS)
-        for model, those in enumerate(records)
-        for seed, run in zip(seeds, those, strict=True)
-    }
-    drawn = bootstrap.resample(runs, seed=0, num_resamples=400)
-    return [
-        {seed: (whole(runs[model, seed]), drawn[model, seed]) for seed in seeds}
-        for model in range(len(records))
-    ]
 
 
 def test_resamples_spread_like_the_mean_of_the_examples():
@@ -136,41 +103,28 @@ def test_resamples_spread_like_the_mean_of_the_examples():
 
 
 def test_pairs_leave_only_what_differs():
-    good = [classified(300, LABELS, seed=s, right=0.7) for s in (1, 2, 3)]
-    # The same answers but for 30 that are now wrong.
-    worse = [
-        [
-            {**r, "prediction": "x" if r["label"] != "x" else "y"} if n < 30 else r
-            for n, r in enumerate(run)
-        ]
-        for run in good
-    ]
-    first, second = by_seed([good, worse])
-    same = bootstrap.difference(first, first, num_examples=300)
-    assert same == (0, 0, 0)
-    found = bootstrap.difference(first, second, num_examples=300)
+    runs = {}
+    for seed in (1, 2, 3):
+        good = classified(300, LABELS, seed=seed, right=0.7)
+        # The same answers but for 30 that are now wrong.
+        wrong = [r | {"prediction": "y" if r["label"] == "x" else "x"} for r in good]
+        for model, records in enumerate((good, wrong[:30] + good[30:])):
+            found = score(records, "classification", "accuracy", LABELS)
+            runs[model, seed] = found
+    drawn = bootstrap.resample(runs, seed=0, num_resamples=400)
+    first, second = (
+        {seed: (whole(runs[model, seed]), drawn[model, seed]) for seed in (1, 2, 3)}
+        for model in (0, 1)
+    )
+    difference = functools.partial(bootstrap.difference, num_examples=300)
+    assert difference(first, first) == (0, 0, 0)
+    found = difference(first, second)
     assert 0.03 < found.low < found.difference < found.high < 0.13
-    assert bootstrap.difference(second, first, num_examples=300).high < 0
-    wider = bootstrap.difference(first, second, num_examples=300, num_comparisons=5)
+    assert difference(second, first).high < 0
+    wider = difference(first, second, num_comparisons=5)
     assert wider.low < found.low and wider.high > found.high
-    others = by_seed([[classified(300, LABELS, seed=9)]], seeds=(9,))
-    assert bootstrap.difference(first, others[0], num_examples=300) is None
-
-
-def test_a_difference_that_only_some_seeds_have_is_not_clear():
-    base = [classified(300, LABELS, seed=s, right=0.7) for s in (1, 2, 3)]
-    lucky = [
-        [{**r, "prediction": r["label"]} for r in base[0]],
-        *(
-            [{**r, "prediction": "x"} if n < 40 else r for n, r in enumerate(run)]
-            for run in base[1:]
-        ),
-    ]
-    first, second = by_seed([lucky, base])
-    found = bootstrap.difference(first, second, num_examples=300)
-    assert found.low < 0 < found.difference
-    # One seed is no verdict.
-    assert bootstrap.difference({1: first[1]}, {1: second[1]}, num_examples=300) is None
+    # One seed in common is no verdict.
+    assert difference(first, {1: second[1]}) is None
 
 
 def test_the_interval_is_students():

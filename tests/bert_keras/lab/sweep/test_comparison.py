@@ -41,20 +41,14 @@ def folder(tmp_path) -> Path:
 def compare(
     folder: Path, *models: str, output="out", task="text", overrides=(), **changes
 ) -> list[str]:
-    command = planning.Command(
-        task=task,
-        train=str(folder / "train.tsv"),
-        dev=(str(folder / "dev.tsv"),),
-        overrides=overrides,
-    )
+    train, dev = (str(folder / f"{name}.tsv") for name in ("train", "dev"))
+    command = planning.Command(task=task, train=train, dev=(dev,), overrides=overrides)
     options = {"fractions": (1.0,), "num_seeds": 1} | changes
     models = options.pop("models", [str(folder / model) for model in models])
-    num_jobs = options.pop("num_jobs", 2)
+    at_work = {"num_jobs": options.pop("num_jobs", 2), "runner": FAKE}
     settings, command = comparison.plan(command, models, **options)
     output_dir = folder / output
-    state = running.run_sweep(
-        settings, command, output_dir=output_dir, num_jobs=num_jobs, runner=FAKE
-    )
+    state = running.run_sweep(settings, command, output_dir=output_dir, **at_work)
     return summary.lines(state)
 
 
@@ -92,10 +86,8 @@ def test_what_the_figures_say(folder, monkeypatch):
     ]
     assert facts["conclusions"] == sentences
     (difference,) = facts["differences"]
-    assert (difference["num_train_examples"], difference["num_dev_examples"]) == (
-        *(100, 400),
-    )
-    assert difference["model_beats_baselines"]
+    numbers = ("num_train_examples", "num_dev_examples", "model_beats_baselines")
+    assert [difference[name] for name in numbers] == [100, 400, True]
     names = [other["name"] for other in difference["others"]]
     assert {*difference["best"], *names} == {
         *("weak", "good", "near", "weak, random", "most common answer"),
@@ -103,11 +95,6 @@ def test_what_the_figures_say(folder, monkeypatch):
     }
     page = (folder / "out/report.md").read_text()
     assert page.startswith(f"# Comparison: text\n\n**{first}**\n\n12 of 12 runs have")
-    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
-    assert {row[0].strip("| *"): row[-1] for row in rows if row[0] == "| good"} in (
-        {"good": "0:00:20 |"},
-        {},  # the chosen one is in bold
-    )
     assert page.index("## Paired differences") < page.index("## Baselines")
     assert "- TF-IDF, linear: scikit-learn's logistic regression" in page
     assert (folder / "out/scores.png").read_bytes().startswith(b"\x89PNG")
@@ -229,70 +216,54 @@ def point(name: str, *values: float, is_baseline=False) -> scores.Point:
 LINEAR = point("linear", 0.8, 0.8, is_baseline=True)
 MODEL = point("model", 0.82, 0.82)
 WIDE, NARROW = bootstrap.Interval(0.02, -0.01, 0.05), bootstrap.Interval(0.02, 0.01, 1)
+NOT_WORTH = "With no number of labels here is a model significantly better than linear."
+WORTH = (
+    "With 100 labelled examples, a model is worth it: significantly better than linear."
+)
+HIGHEST = "With 100 labelled examples model has the highest accuracy, 0.820 ± 0.000; "
 
 
 @pytest.mark.parametrize(
-    ("points", "differences", "expected"),
+    ("points", "differences", "first", "second"),
     [
         (
-            (MODEL, LINEAR),
-            (WIDE,),
-            [
-                "With no number of labels here is a model significantly better than "
-                "linear.",
-                "With 100 labelled examples model has the highest accuracy, 0.820 ± "
-                "0.000; it is not significantly better than linear (by 0.020, -0.010 "
-                "to 0.050).",
-            ],
+            *((MODEL, LINEAR), (WIDE,), NOT_WORTH),
+            f"{HIGHEST}it is not significantly better than linear (by 0.020, -0.010 to "
+            "0.050).",
         ),
         (
-            (MODEL, LINEAR),
-            (NARROW,),
-            [
-                "With 100 labelled examples, a model is worth it: significantly better "
-                "than linear.",
-                "With 100 labelled examples model has the highest accuracy, 0.820 ± "
-                "0.000; it is significantly better than linear (by 0.020, 0.010 to "
-                "1.000).",
-            ],
+            *((MODEL, LINEAR), (NARROW,), WORTH),
+            f"{HIGHEST}it is significantly better than linear (by 0.020, 0.010 to "
+            "1.000).",
         ),
         # A baseline with the highest score, however clearly, makes no model worth it.
         (
-            (point("linear", 0.84, 0.84, is_baseline=True), MODEL),
-            (NARROW,),
-            ["With no number of labels here is a model significantly better than "],
+            *((point("linear", 0.84, 0.84, is_baseline=True), MODEL), (NARROW,)),
+            *(NOT_WORTH, "With 100 labelled examples linear has the highest accuracy,"),
         ),
         # Ties: none of them is called the best.
         (
             (MODEL, point("other", 0.81, 0.83), LINEAR),
-            (bootstrap.Interval(0.0, -0.1, 0.1), NARROW),
-            [
-                "With 100 labelled examples, a model is worth it: significantly better "
-                "than linear.",
-                "With 100 labelled examples model and other are tied for the highest "
-                "accuracy, 0.820 ± 0.000; model is significantly better than linear "
-                "(by 0.020, 0.010 to 1.000).",
-            ],
+            *((bootstrap.Interval(0.0, -0.1, 0.1), NARROW), WORTH),
+            "With 100 labelled examples model and other are tied for the highest "
+            "accuracy, 0.820 ± 0.000; model is significantly better than linear (by "
+            "0.020, 0.010 to 1.000).",
         ),
         (
-            (point("linear", 0.8, is_baseline=True), point("model", 0.8)),
-            (None,),
-            [
-                "One seed does not show how far scores vary from training to training, "
-                "so no difference is called significant: give more with --seeds.",
-                "With 100 labelled examples linear and model are tied for the highest "
-                "accuracy, 0.800.",
-            ],
+            *((point("linear", 0.8, is_baseline=True), point("model", 0.8)), (None,)),
+            "One seed does not show how far scores vary from training to training, so "
+            "no difference is called significant: give more with --seeds.",
+            "With 100 labelled examples linear and model are tied for the highest "
+            "accuracy, 0.800.",
         ),
     ],
 )
-def test_conclusions(points, differences, expected):
+def test_conclusions(points, differences, first, second):
     ranked = ranking.Ranking(
         num_labels=100, num_dev=50, points=points, differences=differences
     )
-    sentences = ranking.conclusions([ranked], metric="accuracy")
-    for sentence, beginning in zip(sentences, expected, strict=False):
-        assert sentence.startswith(beginning)
+    sentences = ranking.conclusions([ranked], "accuracy")
+    assert sentences[0] == first and sentences[1].startswith(second)
 
 
 def test_a_handful_of_dev_examples_tells_nothing(folder):

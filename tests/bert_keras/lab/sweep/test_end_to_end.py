@@ -72,11 +72,9 @@ def test_folds_of_real_runs(folder, capsys):
     printed = printed_by(command + settings, capsys)
     paths = folder.glob("out/runs/*/results.json")
     results = [json.loads(path.read_text()) for path in paths]
-    assert len(results) == 3
     assert sum(r["num_eval_examples"] for r in results) == 300
-    scores = [r["eval"]["accuracy"] for r in results]
-    mean, deviation = statistics.fmean(scores), statistics.stdev(scores)
-    assert f"| **3** | **{mean:.4f}** | **{deviation:.4f}** |" in printed[2]
+    mean = statistics.fmean(r["eval"]["accuracy"] for r in results)
+    assert f"| **3** | **{mean:.4f}** |" in printed[2]
 
 
 def test_a_comparison_of_real_models(folder, capsys, caplog):

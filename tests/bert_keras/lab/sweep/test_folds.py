@@ -1,7 +1,6 @@
 """Sweeps over folds: each run learns from all of them but one."""
 
 import json
-import statistics
 from pathlib import Path
 
 import pytest
@@ -43,12 +42,8 @@ def test_folds_of_files(folder):
     pattern = f"{folder}/part_{{fold}}"
     of_files = find(train=f"{pattern}/train.tsv", dev=[f"{pattern}/dev.tsv", "b.tsv"])
     assert of_files == tuple(
-        (
-            name,
-            f"{folder}/part_{name}/train.tsv",
-            (f"{folder}/part_{name}/dev.tsv", "b.tsv"),
-        )
-        for name in ("2", "10")
+        (name, f"{part}/train.tsv", (f"{part}/dev.tsv", "b.tsv"))
+        for name, part in (("2", f"{folder}/part_2"), ("10", f"{folder}/part_10"))
     )
     for part in folder.glob("part_*"):
         for name in ("train.csv", "val.csv"):
@@ -110,13 +105,8 @@ def run_folds(folder: Path, num_folds: int | None = 3, rates=(4e-5,), **changes)
     if "folds" not in changes:
         changes["folds"] = find(train=str(folder / "train.tsv"), num_folds=num_folds)
     settings = sweeps.SweepConfig(grid={"learning_rate": rates}, folds=num_folds)
-    state = running.run_sweep(
-        settings,
-        command_in(folder, **changes),
-        output_dir=folder / "out",
-        num_jobs=3,
-        runner=FAKE,
-    )
+    options = {"output_dir": folder / "out", "num_jobs": 3, "runner": FAKE}
+    state = running.run_sweep(settings, command_in(folder, **changes), **options)
     return summary.lines(state)
 
 
@@ -130,15 +120,10 @@ def test_folds_have_a_mean_and_are_resumed(folder):
     others = [name.replace("4e-05", "3e-05") for name in names]
     assert calls(folder) == sorted([*others, names[1]])
     # Seed 7 makes one answer of 50 wrong, each fold one more, 1e-5 of the rate ten.
-    by_rate = {
-        "3e-05": [48 / 50, 47 / 50, 46 / 50],
-        "4e-05": [38 / 50, 37 / 50, 36 / 50],
-    }
-    for line, (rate, values) in zip(printed[2:4], by_rate.items(), strict=True):
-        cells = [cell.strip(" *") for cell in line.strip("|").split("|")]
-        mean, deviation = statistics.fmean(values), statistics.stdev(values)
-        expected = [rate, "3", f"{mean:.4f}", f"{deviation:.4f}", f"{values[0]:.4f}"]
-        assert cells[:5] == expected
+    assert [line.replace("*", "")[:41] for line in printed[2:4]] == [
+        "| 3e-05 | 3 | 0.9400 | 0.0200 | 0.9600 | ",
+        "| 4e-05 | 3 | 0.7400 | 0.0200 | 0.7600 | ",
+    ]
     assert printed[-1] == (
         "Chosen: fold=1,learning_rate=3e-05,seed=7, accuracy 0.9600 on dev, the best "
         "run of the point with the best mean, 0.9400 ± 0.0200 over 3 folds."
@@ -183,10 +168,13 @@ def test_files_of_folds_may_not_change(folder):
 def test_a_sweep_needs_a_grid_or_folds(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     arguments = ["sweep", "--train", "train.tsv", "--init", "init", "--output_dir", "o"]
-    assert cli.main([*arguments, "--dev", "part_2/dev.tsv"]) == 2
-    assert "give a grid with --sweep, or folds with --folds" in capsys.readouterr().err
-    assert cli.main([*arguments, "--folds", "1"]) == 2
-    assert (
-        "`folds`: input should be greater than or equal to 2" in capsys.readouterr().err
-    )
+    for options, message in (
+        (
+            ("--dev", "part_2/dev.tsv"),
+            "give a grid with --sweep, or folds with",
+        ),
+        (("--folds", "1"), "`folds`: input should be greater than or equal to 2"),
+    ):
+        assert cli.main([*arguments, *options]) == 2
+        assert message in capsys.readouterr().err
     assert not (folder / "o").exists()

@@ -416,10 +416,8 @@ def test_a_run_at_the_majority_class_is_chosen_only_if_all_are(
     ]
     state = dataclasses.replace(state_of([], choose=choose), **planned(stuck))
     assert state.chosen[1].score == score
-    is_told = "All runs are at the majority class, this one always" in (
-        summary.chosen_line(state)
-    )
-    assert is_told == all(majorities)
+    told = "All runs are at the majority class, this one always"
+    assert (told in summary.chosen_line(state)) == all(majorities)
 
 
 # === What is written ===
@@ -433,10 +431,9 @@ def planned(found, num_runs=0) -> dict:
 
 
 def state_of(table, directory="out dir", *, num_runs=0, choose="best"):
-    found = outcomes(table)
     stuck = [
         dataclasses.replace(o, majority='always "1"' if o.score == 0.6 else None)
-        for o in found
+        for o in outcomes(table)
     ]
     return summary.State(
         directory=Path(directory),
@@ -488,20 +485,16 @@ def test_the_page():
 
 def test_the_page_of_a_sweep_under_way():
     page = summary.page(state_of(TABLE[:2], num_runs=9, choose="mean"))
-    assert "6 of 9 runs have ended" in page
-    assert (
+    for sentence in (
+        "6 of 9 runs have ended",
         "Chosen: learning_rate=3e-05,seed=12346, accuracy 0.8800 on dev, the best run "
-        "of the point with the best mean, 0.8750 ± 0.0071."
-    ) in page
-    assert (
-        "The chosen run is the point with the best mean among those with the fewest"
-        in page
-    )
-    assert "--model" not in page
-    assert "scores.png" not in page
+        "of the point with the best mean, 0.8750 ± 0.0071.",
+        "The chosen run is the point with the best mean among those with the fewest",
+    ):
+        assert sentence in page
+    assert "--model" not in page and "scores.png" not in page
     nothing = summary.page(state_of([], num_runs=9))
-    assert "0 of 9 runs have ended" in nothing
-    assert "No run has a score." in nothing
+    assert "0 of 9 runs have ended" in nothing and "No run has a score." in nothing
 
 
 def test_what_a_process_said_is_no_markup():
@@ -531,14 +524,11 @@ def test_the_best_run_is_named_and_linked(tmp_path):
         assert (tmp_path / "best").resolve() == tmp_path.resolve() / "runs" / name
     run = {"seed": 12345, "state": "finished", "seconds": 2.0}
     run |= {"num_train_examples": None}
-    points = [
-        {"point": {"learning_rate": rate}, "mean": score, "deviation": None}
-        | {"runs": [run | {"run": f"runs/learning_rate={rate},seed=12345"}]}
-        for rate, score in zip(RATES, (0.5, 0.7, 0.8), strict=True)
-    ]
-    for point in points:
-        point["runs"][0]["score"] = point["mean"]
-    best, *_ = points[2]["runs"]
+    points = []
+    for rate, score in zip(RATES, (0.5, 0.7, 0.8), strict=True):
+        best = run | {"run": f"runs/learning_rate={rate},seed=12345", "score": score}
+        point = {"point": {"learning_rate": rate}, "mean": score, "deviation": None}
+        points.append(point | {"runs": [best]})
     facts = {k: v for k, v in points[2].items() if k != "runs"}
     assert values == {
         "task": "MRPC",
@@ -587,7 +577,6 @@ def test_the_picture_shows_all_runs():
 
 def curve_state(fractions, *, rates=(1e-3,)) -> summary.State:
     """Runs of two seeds; the scores rise with the labels."""
-    plain = command()
     found = [
         scores.Outcome(
             run=run,
@@ -595,21 +584,11 @@ def curve_state(fractions, *, rates=(1e-3,)) -> summary.State:
             evaluation={},
             num_train_examples=int(1000 * run.settings.train_fraction),
         )
-        for run in planning.plan_runs(
-            sweeps.SweepConfig(
-                grid={"learning_rate": rates, "train_fraction": fractions},
-                num_restarts=2,
-            ),
-            plain,
-        )
+        for run in plan(num_restarts=2, learning_rate=rates, train_fraction=fractions)
     ]
-    return summary.State(
-        directory=Path("out"),
-        settings=settings_of("MRPC"),
-        keys=("learning_rate", "train_fraction"),
-        criterion=scores.Criterion(metric="accuracy", goal="max", choose="mean"),
-        **planned(found),
-    )
+    keys = ("learning_rate", "train_fraction")
+    state = state_of([], "out", choose="mean")
+    return dataclasses.replace(state, keys=keys, **planned(found))
 
 
 def test_several_fractions_are_drawn_as_a_curve():
@@ -658,15 +637,10 @@ def test_the_picture_of_very_many_points_has_the_best():
 
 
 def test_pictures_of_little():
-    for table, texts in (
-        ([[0.5, 0.6, 0.7]], []),
-        ([["no", "no", "no"]], ["1 failed"] * 3),
-    ):
-        image = draw(table)
-        assert [text.get_text() for text in image.axes[0].texts] == texts
-        image.savefig(io.BytesIO())
+    image = draw([["no", "no", "no"]])
+    assert [text.get_text() for text in image.axes[0].texts] == ["1 failed"] * 3
+    image.savefig(io.BytesIO())
     single = state_of([[0.5, 0.6, 0.7]])
     options = {"criterion": single.criterion, "chosen": None, "title": ""}
-    image = drawings.draw_points(single.points[:1], single.keys, **options)
-    plot = image.axes[0]
+    (plot,) = drawings.draw_points(single.points[:1], single.keys, **options).axes
     assert [label.get_text() for label in plot.get_yticklabels()] == ["all runs"]
