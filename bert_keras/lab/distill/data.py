@@ -59,25 +59,30 @@ def complete(
 
     Raises an `InputError` for settings that mean nothing for this teacher.
     """
-
-    def is_set(key: str) -> bool:
-        value_of = operator.attrgetter(key)
-        value, default = value_of(settings), value_of(finetuning.FinetuningConfig())
-        return bool(value) and value != default
-
-    # 1. The inputs are the teacher's, or plain texts.
+    # 1. The inputs are those that the teacher was tuned with, or plain texts.
     has_answers = is_tuned(teacher)
     if teacher.task.feature_layers:
         raise InputError(f"{path}: reads `feature_layers`: take a teacher without them")
+    unread = [f"`{key}`" for key in _TASK_SETTINGS if _is_set(settings, key)]
+    unread += ["--labels"] if has_labels else []
+    if unread and not has_answers:
+        raise InputError(
+            f"{path}: the teacher is not tuned, so its student learns from plain "
+            f"texts: leave {unread[0]} out"
+        )
     if has_answers:
-        settings = _with_inputs_of(settings, teacher, path)
-    else:
-        unread = [f"`{key}`" for key in _TASK_SETTINGS if is_set(key)]
-        unread += ["--labels"] if has_labels else []
-        if unread:
+        of_run = None
+        if native.recognizes(files.path(path)):
+            of_run = run_directory.read_settings(path, finetuning.FinetuningConfig)
+        theirs = of_run or native.tuning_settings(teacher)
+        inherited = theirs.model_dump(include={*INHERITED_SETTINGS})
+        requested = settings.model_dump(exclude_unset=True)
+        nested = {k: inherited[k] | requested.get(k, {}) for k in ("columns", "span")}
+        settings = finetuning.FinetuningConfig(**(inherited | requested | nested))
+        if (kind := catalogue.task_kind(settings)) != teacher.task.kind:
             raise InputError(
-                f"{path}: the teacher is not tuned, so its student learns from plain "
-                f"texts: leave {unread[0]} out"
+                f"{path}: the teacher is for {teacher.task.kind}, but the task "
+                f"{settings.task} is {kind}: take a teacher that was tuned on it"
             )
     # 2. The student learns answers, and labels if there are any; without answers it
     # learns relations.
@@ -90,7 +95,7 @@ def complete(
     missing = {k: v for k, v in defaults.items() if getattr(requested, k) is None}
     losses = requested.model_copy(update=missing)
     settings = settings.model_copy(update={"distillation": losses})
-    # 3. What is set must be read by a loss.
+    # 3. What is set must be read by a loss, and something must be learnt.
     has_probabilities = losses.soft_weight and teacher.task.kind != "regression"
     for key, is_read, why in (
         ("feature_layers", False, "is not for `distill`: leave it out"),
@@ -110,7 +115,7 @@ def complete(
             "is for probabilities that a tuned teacher gives: leave it out",
         ),
     ):
-        if is_set(key) and not is_read:
+        if _is_set(settings, key) and not is_read:
             raise InputError(f"`{key}` {why}")
     if has_labels and not losses.hard_weight:
         raise InputError(
@@ -124,25 +129,10 @@ def complete(
     return settings
 
 
-def _with_inputs_of(
-    settings: finetuning.FinetuningConfig, teacher: weights.Checkpoint, path: str | Path
-) -> finetuning.FinetuningConfig:
-    """Fills in the settings of inputs that the teacher was tuned with."""
-    theirs = None
-    if native.recognizes(files.path(path)):
-        theirs = run_directory.read_settings(path, finetuning.FinetuningConfig)
-    theirs = theirs or native.tuning_settings(teacher)
-    requested = settings.model_dump(exclude_unset=True)
-    inherited = theirs.model_dump(include={*INHERITED_SETTINGS})
-    for name in ("columns", "span"):
-        requested[name] = inherited[name] | requested.get(name, {})
-    settings = finetuning.FinetuningConfig(**{**inherited, **requested})
-    if (kind := catalogue.task_kind(settings)) != teacher.task.kind:
-        raise InputError(
-            f"{path}: the teacher is for {teacher.task.kind}, but the task "
-            f"{settings.task} is {kind}: take a teacher that was tuned on it"
-        )
-    return settings
+def _is_set(settings: finetuning.FinetuningConfig, key: str) -> bool:
+    value_of = operator.attrgetter(key)
+    value, default = value_of(settings), value_of(finetuning.FinetuningConfig())
+    return bool(value) and value != default
 
 
 def read_data(

@@ -41,7 +41,7 @@ class Processes:
 
     def __init__(self, runner: Sequence[str], *, num_slots: int, lock: int | None):
         self._runner = runner
-        self._num_slots = num_slots
+        self.num_slots = num_slots
         self._lock = lock
         self.received: int | None = None
         self.jobs: list[Job] = []
@@ -72,17 +72,13 @@ class Processes:
     def _note(self, number: int, _: object) -> None:
         self.received = number
 
-    @property
-    def has_room(self) -> bool:
-        return len(self.jobs) < self._num_slots
-
     def start(self, name: str, arguments: Sequence[str], log: Path) -> None:
         """Starts a job in a free slot; its log begins with the command."""
-        slot = min(set(range(self._num_slots)) - {job.slot for job in self.jobs})
+        slot = min(set(range(self.num_slots)) - {job.slot for job in self.jobs})
         environment = job_environment(
             os.environ,
             slot=slot,
-            num_slots=self._num_slots,
+            num_slots=self.num_slots,
             num_cores=len(os.sched_getaffinity(0)),
             devices=gpus.visible(),
         )

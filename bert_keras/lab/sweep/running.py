@@ -182,7 +182,7 @@ class Sweep(summary.State):
                     raise KeyboardInterrupt
                 raise Stopped(message, signal_number=jobs.received)
             # 2. A process for each free slot.
-            while waiting and jobs.has_room:
+            while waiting and len(jobs.jobs) < jobs.num_slots:
                 run = waiting.popleft()
                 path = sweep_directory.run_path(self.directory, run.name)
                 log = self.directory / "logs" / f"{run.name}.log"

@@ -102,23 +102,22 @@ def write_pictures(state: State) -> None:
     """Draws the scores of all runs, and with several fractions a learning curve."""
     metric, task = f"{state.criterion.metric} on dev", state.settings.task
     baselines = state.baseline_points
-    pictures = {
-        _PICTURE_NAME: lambda: drawings.draw_points(
+    image = drawing.as_png(
+        lambda: drawings.draw_points(
             *([*baselines, *state.points], state.keys),
             criterion=state.criterion,
             chosen=state.chosen,
             title=f"{task}: {metric}",
         )
-    }
+    )
+    files.write_atomically(state.directory / _PICTURE_NAME, image)
     if lines := state.curve:
-        pictures[_CURVE_NAME] = lambda: drawings.draw_curve(
-            lines,
-            metric=metric,
-            title=f"{task}: learning curve",
-            baselines={str(point.values[0]) for point in baselines},
+        names = {str(point.values[0]) for point in baselines}
+        options = {"metric": metric, "title": f"{task}: learning curve"}
+        image = drawing.as_png(
+            lambda: drawings.draw_curve(lines, baselines=names, **options)
         )
-    for name, draw in pictures.items():
-        files.write_atomically(state.directory / name, drawing.as_png(draw))
+        files.write_atomically(state.directory / _CURVE_NAME, image)
 
 
 def write_best(state: State) -> None:
