@@ -36,12 +36,6 @@ SOURCE = textwrap.dedent('''
 ''')
 
 
-def test_docstrings_of_a_module():
-    found = list(demo.docstrings(SOURCE.encode()))
-    assert len(found) == 2
-    assert found[0].startswith("What this module does")
-
-
 def test_source_that_is_no_python_has_no_docstrings():
     assert list(demo.docstrings(b"def (")) == []
     assert list(demo.docstrings(b"\x00")) == []

@@ -2,6 +2,7 @@
 
 import logging
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -38,16 +39,21 @@ def expected_of(model, path):
     return {"minimal_pairs_accuracy": tally.mean().share, **groups}
 
 
+def curve_of(model, path, *, strategy=None):
+    """Returns the curve of a file of pairs, and the network of a run."""
+    checkpoint, trained = fill_mask.load_pretrainer(model)
+    strategy = strategy or tf.distribute.get_strategy()
+    sizes = checkpoint.bert_config, checkpoint.tokenizer
+    return pairs_curve.PairsCurve(str(path), *sizes, strategy=strategy), trained
+
+
 @pytest.mark.parametrize("num_replicas", [1, 2])
 def test_the_figures_of_score(pretrained_run, pairs_file, num_replicas):
     devices = [f"/cpu:{number}" for number in range(num_replicas)]
     # Collectives of one process are of one group size, and tests use several.
     exchange = tf.distribute.ReductionToOneDevice()
     strategy = tf.distribute.MirroredStrategy(devices, cross_device_ops=exchange)
-    checkpoint, trained = fill_mask.load_pretrainer(pretrained_run)
-    curve = pairs_curve.PairsCurve(
-        pairs_file, checkpoint.bert_config, checkpoint.tokenizer, strategy=strategy
-    )
+    curve, trained = curve_of(pretrained_run, pairs_file, strategy=strategy)
     expected = expected_of(pretrained_run, pairs_file)
     assert 0 < expected["minimal_pairs_accuracy"] < 1
     assert curve(trained.weights) == pytest.approx(expected)
@@ -60,33 +66,27 @@ def test_the_figures_of_score(pretrained_run, pairs_file, num_replicas):
 def test_pairs_without_groups_have_one_curve(pretrained_run, tmp_path):
     path = tmp_path / "pairs.tsv"
     path.write_text("good\tbad\nba be\tbe ba\nbi bo\tbo bi\n")
-    checkpoint, trained = fill_mask.load_pretrainer(pretrained_run)
-    where = checkpoint.bert_config, checkpoint.tokenizer
-    strategy = tf.distribute.get_strategy()
-    curve = pairs_curve.PairsCurve(str(path), *where, strategy=strategy)
+    curve, trained = curve_of(pretrained_run, path)
     assert list(curve(trained.weights)) == ["minimal_pairs_accuracy"]
 
 
 def test_a_large_file_is_sampled_and_checked(pretrained_run, tmp_path, monkeypatch):
-    checkpoint, trained = fill_mask.load_pretrainer(pretrained_run)
     path = tmp_path / "pairs.tsv"
     rows = "".join(f"{w} be\tbe {w}\t{n % 4}\n" for n, w in enumerate(conftest.WORDS))
     path.write_text("good\tbad\tgroup\n" + rows)
-    monkeypatch.setattr(pairs_curve, "NUM_PAIRS", 8)
-    strategy = tf.distribute.get_strategy()
-    where = checkpoint.bert_config, checkpoint.tokenizer
-    curve = pairs_curve.PairsCurve(str(path), *where, strategy=strategy)
-    shares = curve(trained.weights).values()
-    assert {2 * share for share in list(shares)[1:]} <= {0, 0.5, 1, 1.5, 2}
-    monkeypatch.setattr(pairs_curve, "NUM_PAIRS", 4)
-    curve = pairs_curve.PairsCurve(str(path), *where, strategy=strategy)
-    assert set(list(curve(trained.weights).values())[1:]) <= {0, 0.5, 1}
+    for num_pairs in (8, 4):
+        monkeypatch.setattr(pairs_curve, "NUM_PAIRS", num_pairs)
+        curve, trained = curve_of(pretrained_run, path)
+        _, *shares = curve(trained.weights).values()
+        # Each of the four groups has a quarter of the pairs, and a tie is one half.
+        steps = np.array(shares) * num_pairs / 2
+        assert set(steps) <= {*range(num_pairs // 2 + 1)}
     monkeypatch.setattr(pairs_curve, "NUM_PAIRS", 3)
     with pytest.raises(InputError, match="pairs.tsv: 4 groups, .* at most 3; name"):
-        pairs_curve.PairsCurve(str(path), *where, strategy=strategy)
+        curve_of(pretrained_run, path)
     path.write_text("good\tbad\nba\t" + "be " * 31 + "\n")
     with pytest.raises(InputError, match="pairs.tsv: a sentence of 33 tokens"):
-        pairs_curve.PairsCurve(str(path), *where, strategy=strategy)
+        curve_of(pretrained_run, path)
 
 
 def test_a_pretraining_has_curves_and_a_picture(

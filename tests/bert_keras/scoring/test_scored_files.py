@@ -28,12 +28,13 @@ def lines(tmp_path):
 
 
 def test_sentences_as_a_table(pretrained_run, lines):
-    one, other = scored_files.score(pretrained_run, ["ba be", "Bo xyz da"])
+    one, other = (
+        f"{score.total:8.2f}  {score.per_piece:9.3f}  {score.per_word:8.3f}"
+        for score in scored_files.score(pretrained_run, ["ba be", "Bo xyz da"])
+    )
     assert sentences(pretrained_run, lines) == [
         "   total  per piece  per word  unknown  sentence",
-        f"{one.total:8.2f}  {one.per_piece:9.3f}  {one.per_word:8.3f}        0  ba be",
-        f"{other.total:8.2f}  {other.per_piece:9.3f}  {other.per_word:8.3f}        1  "
-        "Bo xyz da",
+        *(f"{one}        0  ba be", f"{other}        1  Bo xyz da"),
         "2 sentences, 1 with capitals; the tokenizer lower-cases, and strips accents; "
         "1 unknown words in 1 sentences",
     ]
@@ -51,12 +52,10 @@ def test_sentences_as_json_lines(pretrained_run, lines, tmp_path):
 def test_pairs(pretrained_run, tmp_path):
     (tmp_path / "x.tsv").write_text(PAIRS)
     output, picture = tmp_path / "out.jsonl", tmp_path / "groups.png"
-    found = pairs(
-        pretrained_run, tmp_path / "x.tsv", output=str(output), picture=str(picture)
-    )
-    assert [line.split()[0] for line in found[:4]] == [
-        *("group", "others", "vowels", "mean"),
-    ]
+    paths = {"output": str(output), "picture": str(picture)}
+    found = pairs(pretrained_run, tmp_path / "x.tsv", **paths)
+    names = [line.split()[0] for line in found[:4]]
+    assert names == ["group", "others", "vowels", "mean"]
     assert found[-1] == (
         "0 ties, which count one half; a model that finds all pieces equally probable "
         "has 50.0%"

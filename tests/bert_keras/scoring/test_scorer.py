@@ -1,7 +1,7 @@
 """Sentences' scores: those of transformers and minicons, and what cannot be scored."""
 
+import dataclasses
 import random
-import re
 
 import keras
 import numpy as np
@@ -96,11 +96,12 @@ def test_scores_equal_transformers(model, theirs, pll):
 
 @pytest.mark.reference
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("pll", ["original", "word_l2r"])
-def test_sums_equal_minicons(model, pll):
+@pytest.mark.parametrize(
+    ("pll", "metric"), [("original", "original"), ("word_l2r", "within_word_l2r")]
+)
+def test_sums_equal_minicons(model, pll, metric):
     minicons = pytest.importorskip("minicons.scorer")
     sentences = made_up(60)
-    metric = {"original": "original", "word_l2r": "within_word_l2r"}[pll]
     theirs = minicons.MaskedLMScorer(str(model), "cpu")
     # transformers 5 has no other name for it.
     theirs.tokenizer.batch_encode_plus = theirs.tokenizer
@@ -111,27 +112,18 @@ def test_sums_equal_minicons(model, pll):
     np.testing.assert_allclose(ours, expected, atol=1e-4)
 
 
-def test_a_left_to_right_model_sums_what_it_predicts(network):
-    causal = pretrainer.BertPretrainer(
-        CONFIG.model_copy(update={"attention": "left_to_right"})
-    )
+def test_a_left_to_right_model_sums_what_it_predicts(network, model):
+    left_to_right = CONFIG.model_copy(update={"attention": "left_to_right"})
+    causal = pretrainer.BertPretrainer(left_to_right)
     causal.build()
     weights.assign(causal, weights.from_network(network))
-    tokenizer = tokenization.Tokenizer(
-        tokenization.Vocabulary(TOKENS), do_lower_case=True
-    )
+    tokenizer = conversion.read_with_tokenizer(model).tokenizer
     (score,) = scorer.SentenceScorer(causal, tokenizer, pll="word_l2r")(["baba de."])
-    ids = [2, *tokenizer.encode("baba de."), 3]
-    outputs = causal(
-        {
-            "input_ids": np.array([ids]),
-            "input_mask": np.ones((1, len(ids)), "i4"),
-            "segment_ids": np.zeros((1, len(ids)), "i4"),
-            "masked_lm_positions": np.arange(len(ids))[None],
-        }
-    )
+    ids = np.array([[2, *tokenizer.encode("baba de."), 3]])
+    inputs = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": 0 * ids}
+    outputs = causal(inputs | {"masked_lm_positions": np.arange(ids.size)[None]})
     log_probs = np.array(keras.ops.log_softmax(outputs["masked_lm_logits"][0]))
-    expected = [log_probs[place, ids[place + 1]] for place in range(len(ids) - 2)]
+    expected = [log_probs[n, ids[0, n + 1]] for n in range(ids.size - 2)]
     assert score.pieces == ("ba", "##ba", "de", ".")
     np.testing.assert_allclose(score.log_probs, expected, atol=1e-5)
 
@@ -169,9 +161,8 @@ def test_fixed_shapes_change_nothing(network, model):
     tokenizer = conversion.read_with_tokenizer(model).tokenizer
     score = scorer.SentenceScorer(network, tokenizer, ladder=(8, 32))
     sentences = made_up(30)
-    for ours, plain in zip(
-        score(sentences), scored_files.score(model, sentences), strict=True
-    ):
+    whole = scored_files.score(model, sentences)
+    for ours, plain in zip(score(sentences), whole, strict=True):
         np.testing.assert_allclose(ours.log_probs, plain.log_probs, atol=1e-5)
 
 
@@ -192,19 +183,10 @@ def test_the_longest_sentence_has_all_positions(model):
     assert len(score.pieces) == 30
 
 
-def test_a_model_without_the_head(network, tmp_path):
-    arrays = weights.from_network(network)
-    encoder = {k: v for k, v in arrays.items() if not k.startswith("masked_lm")}
-    hugging_face.write(
-        weights.Checkpoint(
-            bert_config=CONFIG,
-            task=tasks.Task(kind="pretraining"),
-            arrays=encoder,
-            vocabulary=tokenization.Vocabulary(TOKENS),
-            do_lower_case=True,
-        ),
-        tmp_path,
-    )
+def test_a_model_without_the_head(model, tmp_path):
+    whole = conversion.read_with_tokenizer(model)
+    encoder = {k: v for k, v in whole.arrays.items() if not k.startswith("masked_lm")}
+    hugging_face.write(dataclasses.replace(whole, arrays=encoder), tmp_path)
     with pytest.raises(InputError, match="has no head for masked words"):
         scored_files.score(tmp_path, ["ba"])
 
@@ -214,5 +196,5 @@ def test_weights_that_are_not_finite(network, model):
     damaged.build()
     damaged.set_weights([w * np.nan for w in network.get_weights()])
     tokenizer = conversion.read_with_tokenizer(model).tokenizer
-    with pytest.raises(InputError, match=re.escape("probabilities are not finite")):
+    with pytest.raises(InputError, match="probabilities are not finite"):
         list(scorer.SentenceScorer(damaged, tokenizer)(["ba be"]))

@@ -70,15 +70,6 @@ def test_the_grids_of_the_paper(recipe, overrides, expected):
         )
 
 
-def test_restarts_come_after_the_whole_grid():
-    names = [run.name for run in plan("seed=5", num_restarts=2, batch_size=[8, 16])]
-    assert names == [
-        *("batch_size=8,seed=5", "batch_size=16,seed=5"),
-        *("batch_size=8,seed=6", "batch_size=16,seed=6"),
-    ]
-    assert [run.settings.seed for run in plan(num_restarts=3)] == [12345, 12346, 12347]
-
-
 def test_what_a_run_is_given_gives_its_settings():
     grid = {
         "learning_rate": ["1e-4", 2],
