@@ -229,7 +229,7 @@ def _scores(source: _Source) -> str:
     )
 
 
-def _runs_but_for_seed(directory: Path) -> list[Mapping[str, float | None]]:
+def _runs_but_for_seed(directory: Path) -> list[Mapping[str, Any]]:
     """Returns the scores of this run and of its neighbours with another seed, as in a
     sweep; [] if the run does not record its inputs."""
 
@@ -276,6 +276,7 @@ def _data(source: _Source) -> Iterator[str]:
     # 1. The labelled files of a fine-tuning.
     results, text_sources = source.results, set()
     report = facts.read_data_report(source.run.directory)
+    limit = report.max_seq_length if report else 0
     for file in report.files if report else ():
         shares = {label: facts.share_of(label, file) for label in file.labels}
         labels = ", ".join(
@@ -286,8 +287,7 @@ def _data(source: _Source) -> Iterator[str]:
         yield (
             f"- {_name(file.file)}: {file.num_examples:,} examples; "
             + (f"labels: {labels}; " if labels else "")
-            + f"{file.lengths.median} tokens in the median, {long} have more than "
-            f"{report.max_seq_length}"
+            + f"{file.lengths.median} tokens in the median, {long} have more than {limit}"
         )
     if report:
         yield from facts.problem_lines(report, quotes=False)

@@ -152,6 +152,8 @@ def choose(
     equals is chosen. A run at the majority class, which learnt nothing, is chosen only
     if all runs are.
     """
-    point = max(points, key=lambda point: point.merit(criterion), default=None)
-    best = point and point.best(criterion)
-    return None if best is None else (point, best)
+    scored = [point for point in points if point.scores]
+    if not scored:
+        return None
+    point = max(scored, key=lambda point: point.merit(criterion))
+    return point, max(point.finished, key=criterion.rank)

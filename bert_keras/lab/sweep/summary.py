@@ -147,7 +147,8 @@ def write_best(state: State) -> None:
     # 1. The choice, and all runs by point.
     criterion = state.criterion
     point, best = cast(tuple[scores.Point, scores.Outcome], state.chosen)
-    chosen = run_json(best) | point_json(point) | {"eval": best.evaluation}
+    chosen: dict[str, Any] = run_json(best) | point_json(point)
+    chosen["eval"] = best.evaluation
     del chosen["runs"]
     facts = {
         "task": state.settings.task,
