@@ -287,7 +287,8 @@ def _data(source: _Source) -> Iterator[str]:
         yield (
             f"- {_name(file.file)}: {file.num_examples:,} examples; "
             + (f"labels: {labels}; " if labels else "")
-            + f"{file.lengths.median} tokens in the median, {long} have more than {limit}"
+            + f"{file.lengths.median} tokens in the median, {long} have more than "
+            f"{limit}"
         )
     if report:
         yield from facts.problem_lines(report, quotes=False)
