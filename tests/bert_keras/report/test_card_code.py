@@ -72,11 +72,9 @@ def run_card(model: Path, directory: Path) -> dict:
 
 def ids(found) -> dict:
     """Features of our networks, from what their tokenizer gave."""
-    theirs = ("input_ids", "attention_mask", "token_type_ids")
-    arrays = [np.reshape(np.asarray(found[name], "int32"), (1, -1)) for name in theirs]
-    return dict(
-        zip(("input_ids", "input_mask", "segment_ids"), arrays, strict=True),
-    )
+    names = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}
+    names |= {"input_ids": "input_ids"}
+    return {n: np.int32(found[theirs]).reshape(1, -1) for n, theirs in names.items()}
 
 
 def texts_are_alike(names, ours):
@@ -132,14 +130,12 @@ ALIKE = {
 
 # A pipeline, and a model that has none.
 FAST = ("classification", "choice")
-KINDS = [
-    pytest.param(kind, marks=() if kind in FAST else pytest.mark.slow) for kind in TASKS
-]
+SLOW = [pytest.param(k, marks=pytest.mark.slow) for k in TASKS if k not in FAST]
 
 
 @pytest.mark.reference
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*FAST, *SLOW])
 def test_tuned_models(tmp_path, randomize, kind):
     run = make_run(tmp_path / "run", randomize, kind)
     ALIKE[kind](run_card(run, tmp_path / "theirs"), bert_keras.load(run))

@@ -249,9 +249,8 @@ def test_the_picture_of_a_metric(pretraining):
 def test_pictures_of_hostile_numbers(pretraining):
     """Numbers that matplotlib cannot place are drawn as the largest it can."""
     huge = 1.7e308
-    results = runs.RESULTS | {
-        "eval_baseline": {"masked_lm_loss": huge, "loss": float("inf")}
-    }
+    baseline = {"masked_lm_loss": huge, "loss": float("inf")}
+    results = runs.RESULTS | {"eval_baseline": baseline}
     curve = scalar_log.Curve(np.array([-(2**62), 2**62]), np.array([huge, -huge]))
     scalars = {"all/loss": curve, "masked_lm_loss": curve}
     log = dataclasses.replace(pretraining.train, scalars=scalars)
