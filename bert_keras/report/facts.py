@@ -16,7 +16,7 @@ from bert_keras.kinds import registry
 from bert_keras.kinds.kind import Labelled
 from bert_keras.labelled import data_report
 from bert_keras.pages import markdown
-from bert_keras.report import scalar_log
+from bert_keras.report import diagnosis, scalar_log
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,8 @@ class Facts:
     eval: scalar_log.ScalarLog
     panels: scalar_log.ScalarLog
     """Pictures of the model itself, and its guesses as text."""
+    text_sample: diagnosis.TextSample | None
+    """Figures of the text of a pre-training; `None`: the run has none."""
 
     @property
     def is_pretraining(self) -> bool:
@@ -125,6 +127,7 @@ def read_facts(directory: Path) -> Facts:
         train=train,
         eval=evaluation,
         panels=panels,
+        text_sample=diagnosis.read_sample(directory),
     )
 
 

@@ -1,5 +1,6 @@
 """The page of a report in Markdown."""
 
+import itertools
 import json
 import math
 import shlex
@@ -38,8 +39,6 @@ def render(
     parts: Sequence[sections.Section] | None = None,
     *,
     data: sections.Section | None = None,
-    problems: Sequence[diagnosis.Finding] | None = None,
-    usual_losses: tuple[float, float] | None = None,
 ) -> str:
     """Renders the whole page.
 
@@ -47,9 +46,6 @@ def render(
         pictures: title and file name of each curve, next to the page.
         parts: the answers of a fine-tuned run; `None`: its file of answers is missing.
         data: the labelled files, if known.
-        problems: of a pre-training, what may be wrong.
-        usual_losses: of a pre-training, the ends of the usual band of the masked-LM
-            loss.
     """
     # 1. How far the run got, and how good it is.
     verb = "Pre-training" if run.is_pretraining else "Distillation of an encoder"
@@ -63,15 +59,9 @@ def render(
     state += " so far." if run.results is None else "."
     blocks = [f"{MARK}\n# {run.name}", state, *_evaluation(run)]
     blocks.append(markdown.table(("", "the run"), _figures(run)))
-    # 2. What may be wrong.
-    if problems is not None:
-        lines = [f"- **{problem.cause}**: {problem.text}." for problem in problems]
-        nothing = "Nothing unusual in text, settings and curves."
-        blocks += ["## What may be wrong", "\n".join(lines) or nothing]
-    if usual_losses is not None:
-        ends = " to ".join(f"{end:.1f}" for end in usual_losses)
-        step = f"At step {run.last_step:,}"
-        blocks.append(f"{step} masked-LM losses of {ends} are usual.")
+    # 2. What may be wrong with a pre-training.
+    if run.is_pretraining:
+        blocks += _problems(run)
     # 3. How to repeat it.
     blocks += ["## Model, data and settings"]
     blocks += [markdown.table(("", "model and data"), _model_and_data(run))]
@@ -93,6 +83,32 @@ def render(
         for part in parts or ():
             blocks += _part("###", part)
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _problems(run: facts.Facts) -> Iterator[str]:
+    is_further_training = "init_sha256" in run.inputs
+    held_out = facts.find_curve(run.eval, "masked_lm_loss")
+    findings = itertools.chain(
+        diagnosis.start_findings(
+            run.settings, run.text_sample, is_further_training=is_further_training
+        ),
+        diagnosis.curve_findings(
+            run.settings,
+            {name: facts.find_curve(run.train, name) for name in diagnosis.CURVES},
+            None if held_out is None else facts.of_last_phase(run, held_out),
+            run.text_sample,
+            first_step=max(run.phase_ends, default=0),
+        ),
+    )
+    lines = "\n".join(f"- **{cause}**: {text}." for cause, text in findings)
+    yield "## What may be wrong"
+    yield lines or "Nothing unusual in text, settings and curves."
+    # A model that was trained before has lower losses.
+    if not run.phase_ends and not is_further_training:
+        step = run.last_step
+        if band := diagnosis.usual_losses(run.settings, run.text_sample, step):
+            ends = " to ".join(f"{end:.1f}" for end in band)
+            yield f"At step {step:,} masked-LM losses of {ends} are usual."
 
 
 def _evaluation(run: facts.Facts) -> Iterator[str]:

@@ -7,14 +7,7 @@ from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, not_writable
 from bert_keras.kinds import registry
-from bert_keras.report import (
-    curves,
-    data_section,
-    diagnosis,
-    facts,
-    page,
-    task_summaries,
-)
+from bert_keras.report import curves, data_section, facts, page, task_summaries
 
 logger = logging.getLogger(__name__)
 
@@ -29,50 +22,25 @@ def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> P
     run = facts.read_facts(run_dir)
     output = files.path(output_dir or run_dir / run_directory.REPORT_NAME).resolve()
     _check_replaceable(output)
+    answers, parts = run_dir / run_directory.ANSWERS_NAME, None
     try:
         with files.new_directory(output, replaces_earlier=True) as temporary:
-            _write_files(run_dir, run, temporary)
+            pictures = curves.draw_curves(run, temporary)
+            # Answers without results are from an interrupted attempt.
+            if run.results is not None and answers.is_file():
+                kind = registry.labelled(run.task.kind)
+                parts = task_summaries.read_sections(kind, run_dir)
+            report = facts.read_data_report(run_dir)
+            data = None if report is None else data_section.describe(report)
+            for part in filter(None, (data, *(parts or ()))):
+                if part.picture is not None:
+                    (temporary / f"{part.name}.png").write_bytes(part.picture)
+            text = page.render(run, pictures, parts, data=data)
+            (temporary / PAGE_NAME).write_text(text, encoding="utf-8")
     except OSError as error:
         raise not_writable(output, error) from None
     logger.info("report in %s", output / PAGE_NAME)
     return output
-
-
-def _write_files(run_dir: Path, run: facts.Facts, output: Path) -> None:
-    pictures = curves.draw_curves(run, output)
-    parts = None
-    # Answers without results are from an interrupted attempt.
-    if run.results is not None and (run_dir / run_directory.ANSWERS_NAME).is_file():
-        parts = task_summaries.read_sections(registry.labelled(run.task.kind), run_dir)
-    report = facts.read_data_report(run_dir)
-    data = None if report is None else data_section.describe(report)
-    for part in filter(None, (data, *(parts or ()))):
-        if part.picture is not None:
-            (output / f"{part.name}.png").write_bytes(part.picture)
-    problems, usual = None, None
-    if run.is_pretraining:
-        sample = diagnosis.read_sample(run_dir)
-        is_further_training = "init_sha256" in run.inputs
-        held_out = facts.find_curve(run.eval, "masked_lm_loss")
-        problems = [
-            *diagnosis.start_findings(
-                run.settings, sample, is_further_training=is_further_training
-            ),
-            *diagnosis.curve_findings(
-                run.settings,
-                {name: facts.find_curve(run.train, name) for name in diagnosis.CURVES},
-                None if held_out is None else facts.of_last_phase(run, held_out),
-                sample,
-                first_step=max(run.phase_ends, default=0),
-            ),
-        ]
-        # A model that was trained before has lower losses.
-        if not run.phase_ends and not is_further_training:
-            usual = diagnosis.usual_losses(run.settings, sample, run.last_step)
-    text = page.render(
-        run, pictures, parts, data=data, problems=problems, usual_losses=usual
-    )
-    (output / PAGE_NAME).write_text(text, encoding="utf-8")
 
 
 def _check_replaceable(output: Path) -> None:

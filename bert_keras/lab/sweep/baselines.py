@@ -94,7 +94,7 @@ def make_runs(
         runs[name] = run.model_copy(update={"name": name, "model": model})
     # 2. What each of them learns and answers.
     train, dev = data.data[:2]
-    outcomes: list[scores.Outcome] = []
+    outcomes: dict[str, scores.Outcome] = {}
     bar = progress.Progress(
         "baselines",
         total=len(runs),
@@ -121,10 +121,9 @@ def make_runs(
                 results = {"seconds": seconds, "eval": answers.scores()}
                 results |= {"num_train_examples": len(share)}
                 run_directory.write_results(path, results)
-            outcome = sweep_directory.read_outcome(directory, run, metric=metric)
-            outcomes += [outcome] if outcome else []
+            outcomes |= sweep_directory.read_outcomes(directory, [run], metric=metric)
     logger.info("%d runs of baselines are done", len(outcomes))
-    return outcomes
+    return list(outcomes.values())
 
 
 def learn(name: str, train: dataset.Dataset, task: tasks.Task) -> Predict:

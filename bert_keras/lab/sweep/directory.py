@@ -30,23 +30,19 @@ def claim(directory: Path, command: planning.Command) -> None:
     Grids, models and seeds may change; data and other settings may not, nor the
     checkpoint unless models are compared.
     """
-    settings: dict[str, Any] = {
-        "made_by": f"bert-keras {'compare' if command.models else 'sweep'}"
+    made_by = {"made_by": f"bert-keras {'compare' if command.models else 'sweep'}"}
+    data: dict[str, Any] = {
+        "train_sha256": [splits.file_hash(fold.train) for fold in command.folds],
+        "dev_sha256": [splits.file_hashes(fold.dev) for fold in command.folds],
+        "folds": [fold.name for fold in command.folds],
     }
-    if command.folds:
-        settings |= {
-            "train_sha256": [splits.file_hash(fold.train) for fold in command.folds],
-            "dev_sha256": [splits.file_hashes(fold.dev) for fold in command.folds],
-            "folds": [fold.name for fold in command.folds],
-        }
-    else:
-        settings["train_sha256"] = splits.file_hash(command.train)
-        settings["dev_sha256"] = splits.file_hashes(command.dev)
-    if not command.models:
-        settings["init"] = absolute(command.init)
-        settings["from_scratch"] = command.from_scratch
-    settings |= command.settings().model_dump(mode="json", exclude={"seed"})
-    manifest.claim_output_directory(directory, settings)
+    if not command.folds:
+        data = {"train_sha256": splits.file_hash(command.train)}
+        data["dev_sha256"] = splits.file_hashes(command.dev)
+    start = {"init": absolute(command.init), "from_scratch": command.from_scratch}
+    start = {} if command.models else start
+    settings = command.settings().model_dump(mode="json", exclude={"seed"})
+    manifest.claim_output_directory(directory, made_by | data | start | settings)
     for name in ("runs", "logs"):
         files.make_directory(directory / name)
 
@@ -80,30 +76,33 @@ def write_plan(
     files.write_json(directory / _PLAN_NAME, plan.model_dump(mode="json"), indent=1)
 
 
-def read_outcome(
-    directory: Path, run: planning.Run, *, metric: str
-) -> scores.Outcome | None:
-    """Returns the outcome of a run; `None`: it is not finished."""
-    path = run_path(directory, run.name)
-    results = run_directory.read_results(path)
-    if results is None:
-        return None
-    records = None
-    if (path / run_directory.ANSWERS_NAME).is_file():
-        record_type = registry.labelled(catalogue.task_kind(run.settings)).record
-        loaded = answers.read_answers(path / run_directory.ANSWERS_NAME, record_type)
-        if answers.are_finite(loaded):
-            records = [record.model_dump() for record in loaded]
-    return scores.judge(run, results, records, metric=metric)
+def read_outcomes(
+    directory: Path, runs: Iterable[planning.Run], *, metric: str
+) -> dict[str, scores.Outcome]:
+    """Returns the outcomes of the finished ones of some runs, by name."""
+    outcomes = {}
+    for run in runs:
+        path = run_path(directory, run.name)
+        results, records = run_directory.read_results(path), None
+        if results is None:
+            continue
+        path /= run_directory.ANSWERS_NAME
+        if path.is_file():
+            kind = registry.labelled(catalogue.task_kind(run.settings))
+            loaded = answers.read_answers(path, kind.record)
+            if answers.are_finite(loaded):
+                records = [record.model_dump() for record in loaded]
+        outcomes[run.name] = scores.judge(run, results, records, metric=metric)
+    return outcomes
 
 
-def check_same_inputs(directory: Path, runs: Iterable[planning.Run]) -> None:
+def check_same_inputs(directory: Path, outcomes: Iterable[scores.Outcome]) -> None:
     """Refuses to compare finished runs that started with different data or weights.
 
     The directory was claimed for the same paths; their contents may have changed since.
     """
     first: dict[tuple[str, str | None], tuple[str, Any]] = {}
-    for run in runs:
+    for run in (outcome.run for outcome in outcomes if outcome.evaluation):
         path = run_path(directory, run.name) / run_directory.INPUTS_NAME
         values = files.read_json(path)
         model = run.model and run.model.name

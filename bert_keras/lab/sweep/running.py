@@ -76,10 +76,9 @@ def run_sweep(
         labels: Sequence[str] = ()
         if command.models:
             data = catalogue.read_parts(command.train, command.dev, base)
-            labels = data.task.labels or ()
-            sweep.baselines = baselines.make_runs(
-                directory, sweep.runs.values(), data, metric=criterion.metric
-            )
+            labels, runs = data.task.labels or (), sweep.runs.values()
+            options = {"metric": criterion.metric}
+            sweep.baselines = baselines.make_runs(directory, runs, data, **options)
             del data  # the memory is for the processes
         # 4. The runs, each in a process.
         lock = owner.descriptor
@@ -139,8 +138,8 @@ class Sweep(summary.State):
         """Reads the finished runs of the directory, and writes the plan."""
         earlier = sweep_directory.read_plan(self.directory)
         planned, others = planning.merge_plans(earlier.runs, planned)
-        for run in (*others, *planned):
-            self._read_outcome(run)
+        runs, metric = (*others, *planned), self.criterion.metric
+        self.ended = sweep_directory.read_outcomes(self.directory, runs, metric=metric)
         finished = [run for run in others if run.name in self.ended]
         if others:
             logger.info(
@@ -151,7 +150,7 @@ class Sweep(summary.State):
             )
         self.runs = {run.name: run for run in (*finished, *planned)}
         self.keys = tuple(dict.fromkeys((*earlier.keys, *keys)))
-        self._check_same_inputs()
+        sweep_directory.check_same_inputs(self.directory, self.ended.values())
         sweep_directory.write_plan(self.directory, self.keys, [*others, *planned])
 
     def make_runs(self, command: planning.Command, jobs: processes.Processes) -> None:
@@ -206,15 +205,16 @@ class Sweep(summary.State):
         refused, too.
         """
         run, code = self.runs[job.name], job.process.returncode
+        metric, directory = self.criterion.metric, self.directory
         if code == 0:
-            self._read_outcome(run)
+            self.ended |= sweep_directory.read_outcomes(directory, [run], metric=metric)
         if job.name not in self.ended:
             is_first = not any(
                 outcome.score is not None and outcome.run.model == run.model
                 for outcome in self.ended.values()
             )
             # A run that has begun was accepted, with its data and checkpoint.
-            task = sweep_directory.run_path(self.directory, job.name)
+            task = sweep_directory.run_path(directory, job.name)
             task /= run_directory.TASK_NAME
             line = processes.last_line(processes.read_tail(job.log))
             if code == 2 and is_first and not task.is_file():
@@ -225,28 +225,17 @@ class Sweep(summary.State):
             self.ended[job.name] = scores.Outcome(
                 run=run, score=None, evaluation={}, failure=f"{ending}: {line}"
             )
-        self._check_same_inputs()
+        sweep_directory.check_same_inputs(directory, self.ended.values())
         outcome = self.ended[job.name]
         result = f"failed: {outcome.failure}"
         if outcome.score is not None:
-            result = f"{self.criterion.metric} {outcome.score:.4f}"
+            result = f"{metric} {outcome.score:.4f}"
             if outcome.majority is not None:
                 result += f", at the majority class: {outcome.majority}"
         count = f"[{len(self.ended)}/{len(self.runs)}]"
         duration = progress.duration(time.monotonic() - job.start)
         logger.info("%s %s: %s; %s", count, job.name, result, duration)
         summary.write_tables(self)
-
-    def _read_outcome(self, run: planning.Run) -> None:
-        outcome = sweep_directory.read_outcome(
-            self.directory, run, metric=self.criterion.metric
-        )
-        if outcome is not None:
-            self.ended[run.name] = outcome
-
-    def _check_same_inputs(self) -> None:
-        finished = [o.run for o in self.ended.values() if o.evaluation]
-        sweep_directory.check_same_inputs(self.directory, finished)
 
 
 def progress_lines(
