@@ -52,7 +52,7 @@ _LABELLED = (
     "--task text --config demo_finetune --train {0}/text/train.tsv "
     "--dev {0}/text/dev.tsv"
 )
-_COMMANDS: tuple[tuple[str, str | None], ...] = (
+_COMMANDS = (
     (
         "corpus --wikipedia {0}/text/articles.xml --jsonl {0}/text/docs.jsonl "
         "--output {0}/corpus",
@@ -187,12 +187,11 @@ def write_texts(directory: Path) -> None:
     (directory / "articles.xml").write_bytes(articles.read_bytes())
     documents = list(read_docstrings(LIBRARIES))
     shares: dict[str, list[Document]] = {"docs": [], "train": [], "dev": [], "test": []}
+    # By a hash of their text: 3 % each for training and dev, 4 % for the test.
+    parts = ["train"] * 3 + ["dev"] * 3 + ["test"] * 4 + ["docs"] * 90
     for document in documents:
-        # By a hash of its text: 3 % each for training and dev, 4 % for the test.
         digest = hashlib.sha256(document.id.encode()).hexdigest()
-        percentile = int(digest, 16) % 100
-        names = ["train"] * 3 + ["dev"] * 3 + ["test"] * 4
-        shares[names[percentile] if percentile < 10 else "docs"].append(document)
+        shares[parts[int(digest, 16) % 100]].append(document)
     with open(directory / "docs.jsonl", "w", encoding="utf-8") as file:
         for document in shares["docs"]:
             text = "\n\n".join(document.paragraphs)
@@ -256,9 +255,8 @@ def docstrings(source: bytes) -> Iterator[str]:
     except (SyntaxError, ValueError):
         return
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for node in ast.walk(tree):
-        if isinstance(node, documented) and (docstring := ast.get_docstring(node)):
-            yield docstring
+    nodes = (node for node in ast.walk(tree) if isinstance(node, documented))
+    yield from filter(None, map(ast.get_docstring, nodes))
 
 
 _ROLE = re.compile(r":[\w:]+:`~?([^`<]*)[^`]*`")
@@ -274,10 +272,10 @@ def prose(docstring: str) -> Iterator[str]:
     for block in re.split(r"\n\s*\n", docstring):
         paragraph = " ".join(block.replace("`", "").split())
         words = _WORD.findall(paragraph)
-        letters = sum(map(len, words))
-        if len(words) >= 8 and letters >= 0.65 * len(paragraph.replace(" ", "")):
-            if not _NOT_PROSE.search(paragraph):
-                yield paragraph
+        num_letters, num_signs = len("".join(words)), len(paragraph.replace(" ", ""))
+        is_text = len(words) >= 8 and num_letters >= 0.65 * num_signs
+        if is_text and not _NOT_PROSE.search(paragraph):
+            yield paragraph
 
 
 def _ask_saved_model(directory: Path, texts: Sequence[str]) -> list[str]:

@@ -56,8 +56,7 @@ def compute(
     if its `facts`, everything that the logits depend on, differ.
     """
     text = json.dumps(facts, sort_keys=True, default=str)
-    key = hashlib.sha256(text.encode()).hexdigest()
-    logits = None
+    key, logits = hashlib.sha256(text.encode()).hexdigest(), None
     if path is not None and files.path(path).exists():
         try:
             file = safetensors_files.SafetensorsFile(path, needs_hashes=True)

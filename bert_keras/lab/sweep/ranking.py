@@ -60,10 +60,10 @@ def rank(
 
     Raises an `InputError` if their runs did not answer the same examples.
     """
-    points = [point for point in points if point.scores]
+    scored = [point for point in points if point.scores]
+    points = sorted(scored, key=lambda p: statistics.fmean(p.scores), reverse=True)
     if not points:
         return None
-    points.sort(key=lambda point: statistics.fmean(point.scores), reverse=True)
     finished = [outcome for point in points for outcome in point.finished]
     # 1. The answers of all runs, as sums over the same examples.
     sums, lines, first_path = {}, [], None
@@ -87,20 +87,20 @@ def rank(
         }
 
     first, *others = points
+    sizes = {
+        "num_examples": len(lines),
+        "num_comparisons": math.comb(len(points), 2),
+    }
+    is_enough = len(lines) >= bootstrap.MIN_EXAMPLES
     differences = [
-        bootstrap.difference(
-            *(by_seed(first), by_seed(other)),
-            num_examples=len(lines),
-            num_comparisons=math.comb(len(points), 2),
-        )
-        if len(lines) >= bootstrap.MIN_EXAMPLES
+        bootstrap.difference(by_seed(first), by_seed(other), **sizes)
+        if is_enough
         else None
         for other in others
     ]
+    num_labels = statistics.fmean(o.num_train_examples or 0 for o in finished)
     return Ranking(
-        num_labels=round(
-            statistics.fmean(outcome.num_train_examples or 0 for outcome in finished)
-        ),
+        num_labels=round(num_labels),
         num_dev=len(lines),
         points=tuple(points),
         differences=tuple(differences),
