@@ -1,23 +1,30 @@
-"""Pictures of answers: confusion, scores by class, calibration, scatter."""
+"""Pictures of answers: confusion, scores by class, calibration, scatter.
+
+Calibration: is a model right as often as it is confident (Guo et al., 2017)?
+"""
 
 # matplotlib's types are narrower than what it takes; scikit-learn has none.
 # pyright: reportAttributeAccessIssue=false
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import sklearn.calibration
 from matplotlib import axes, figure, ticker
 from sklearn import metrics
 
-from bert_keras.pages import calibration, confusion, drawing, markdown
+from bert_keras.pages import confusion, drawing, markdown
 
 MAX_MATRIX_CLASSES = 25
 """Classes in a confusion matrix; more would be illegible."""
 
 MAX_ROWS = 40
 """Classes in a picture with a row for each."""
+
+NUM_BINS = 15
+"""Bins of equal width from 0 to 1, as in Guo et al."""
 
 _PERCENT = ticker.PercentFormatter(xmax=1, decimals=0, symbol=" %")
 
@@ -91,9 +98,33 @@ def name_rows(plot: axes.Axes, names: Sequence[str]) -> None:
     plot.spines["left"].set_visible(False)
 
 
-def draw_reliability(
-    whole: calibration.Reliability, confidences: Sequence[float]
-) -> figure.Figure:
+class Reliability(NamedTuple):
+    """Answers in bins by their probability, without empty bins."""
+
+    accuracies: np.ndarray
+    """`(num_bins,)` float64: share of the answers that are right."""
+    confidences: np.ndarray
+    """`(num_bins,)` float64: mean probability."""
+    error: float
+    """Expected calibration error: the mean of |accuracy - confidence|, bins weighted by
+    their answers."""
+
+
+def reliability(confidences: Sequence[float], is_right: Sequence[bool]) -> Reliability:
+    # Softmax may round a sure answer to a little more than 1.
+    values = np.clip(confidences, 0, 1)
+    accuracies, means = sklearn.calibration.calibration_curve(
+        np.asarray(is_right), values, n_bins=NUM_BINS, pos_label=True
+    )
+    # A bin includes its upper bound.
+    inner_edges = np.linspace(0, 1, NUM_BINS + 1)[1:-1]
+    counts = np.bincount(np.searchsorted(inner_edges, values))
+    weights = counts[counts > 0]
+    error = np.average(np.abs(accuracies - means), weights=weights)
+    return Reliability(accuracies, means, float(error))
+
+
+def draw_reliability(whole: Reliability, confidences: Sequence[float]) -> figure.Figure:
     """Draws how often answers of each confidence are right, and how many they are."""
     picture = figure.Figure(figsize=(6.5, 6.5), layout="constrained")
     upper, lower = picture.subplots(2, sharex=True, height_ratios=(3, 1))
@@ -104,7 +135,7 @@ def draw_reliability(
     upper.set(xlabel=None, ylabel="share that is right")
     upper.get_legend().remove()
     weights = np.full(len(confidences), 1 / len(confidences))
-    bins = np.linspace(0, 1, calibration.NUM_BINS + 1)
+    bins = np.linspace(0, 1, NUM_BINS + 1)
     lower.hist(confidences, bins, weights=weights, color=drawing.BLUE)
     lower.set(xlabel="probability of the answer", ylabel="answers", xlim=(0, 1))
     for axis in (upper.yaxis, lower.yaxis, lower.xaxis):

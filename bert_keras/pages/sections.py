@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from bert_keras.pages import calibration, confusion, drawing, markdown, pictures
+from bert_keras.pages import confusion, drawing, markdown, pictures
 
 NUM_MISTAKES = 20
 """Mistakes to show."""
@@ -77,13 +77,13 @@ def calibration_section(
     confidences: Sequence[float], is_right: Sequence[bool]
 ) -> Section:
     """Shows whether a model is right as often as it is confident."""
-    whole = calibration.reliability(confidences, is_right)
+    whole = pictures.reliability(confidences, is_right)
     means = (sum(values) / len(values) for values in (confidences, is_right))
     mean, accuracy, error = map(markdown.percent, (*means, whole.error))
     text = (
         f"The model gives its answers a probability of {mean} on average, and "
         f"{accuracy} of them are right. Expected calibration error, in "
-        f"{calibration.NUM_BINS} bins: {error}."
+        f"{pictures.NUM_BINS} bins: {error}."
     )
     draw = functools.partial(pictures.draw_reliability, whole, confidences)
     return Section("Calibration", "calibration", text, drawing.as_png(draw))

@@ -9,7 +9,11 @@ import pytest
 import scipy.sparse
 from PIL import Image
 
-from bert_keras.pages import calibration, confusion, drawing, pictures
+from bert_keras.pages import confusion, drawing, pictures
+
+
+def confused(names, counts) -> confusion.Confusion:
+    return confusion.Confusion(tuple(names), scipy.sparse.csr_array(counts))
 
 
 def texts_of(labels) -> list[str]:
@@ -28,8 +32,7 @@ def test_names_that_a_picture_cannot_show_are_numbered():
 
 
 def test_a_picture_shows_any_characters():
-    counts = scipy.sparse.csr_array([[3, 1], [0, 4]])
-    whole = confusion.Confusion(("$x^{", "$\\frac$"), counts)
+    whole = confused(("$x^{", "$\\frac$"), [[3, 1], [0, 4]])
     png = drawing.as_png(lambda: pictures.draw_confusion("$_$", whole))
     with Image.open(io.BytesIO(png)) as image:
         assert image.format == "PNG"
@@ -37,33 +40,28 @@ def test_a_picture_shows_any_characters():
 
 
 def test_the_confusion_matrix():
-    counts = scipy.sparse.csr_array([[3, 1, 0], [0, 1200, 400], [0, 0, 0]])
-    whole = confusion.Confusion(("a", "b", "c"), counts)
+    whole = confused("abc", [[3, 1, 0], [0, 1200, 400], [0, 0, 0]])
     plot, bar = pictures.draw_confusion("title", whole).axes
     np.testing.assert_allclose(
         plot.get_images()[0].get_array(), [[0.75, 0.25, 0], [0, 0.75, 0.25], [0, 0, 0]]
     )
     assert texts_of(plot.texts) == ["3", "1", "0", "0", "1,200", "400", "0", "0", "0"]
-    assert texts_of(plot.get_xticklabels()) == texts_of(plot.get_yticklabels())
-    assert texts_of(plot.get_xticklabels()) == ["a", "b", "c"]
-    assert bar.get_ylabel() == "share of the row"
-    assert (plot.get_ylabel(), plot.get_xlabel()) == ("right", "answered")
+    for labels in (plot.get_xticklabels(), plot.get_yticklabels()):
+        assert texts_of(labels) == ["a", "b", "c"]
+    labels = bar.get_ylabel(), plot.get_ylabel(), plot.get_xlabel()
+    assert labels == ("share of the row", "right", "answered")
 
 
 def test_a_large_confusion_matrix():
     counts = np.diag(np.arange(100) + 10_000)
     counts[50, 60] = 7
-    names = tuple(str(n) for n in range(100))
-    whole = confusion.Confusion(names, scipy.sparse.csr_array(counts))
+    whole = confused(map(str, range(100)), counts)
     plot = pictures.draw_confusion("title", whole).axes[0]
     names = texts_of(plot.get_yticklabels())
-    assert len(names) == pictures.MAX_MATRIX_CLASSES
-    assert {"50", "60"} < set(names)
-    assert names[-1] == "76 others"
+    assert len(names) == 25 and {"50", "60"} < set(names) and names[-1] == "76 others"
     # Noughts are left out.
     shown = [int(text.replace(",", "")) for text in texts_of(plot.texts) if text]
-    assert len(shown) == len(names) + 1
-    assert sum(shown) == counts.sum()
+    assert (len(shown), sum(shown)) == (len(names) + 1, counts.sum())
 
 
 def score(name: str, precision: float, recall: float, f1: float):
@@ -89,15 +87,40 @@ def test_of_many_classes_the_worst_are_drawn():
     scores[7] = score("unused", math.nan, math.nan, math.nan)
     (plot,) = pictures.draw_class_scores("title", scores).axes
     names = texts_of(plot.get_yticklabels())
-    assert len(names) == pictures.MAX_ROWS
     assert names[:3] == ["0 (1,234)", "43 (1,234)", "36 (1,234)"]
-    assert "unused (1,234)" not in names
+    assert len(names) == pictures.MAX_ROWS and "unused (1,234)" not in names
     assert plot.get_title() == "title: the lowest 40"
+
+
+@pytest.mark.parametrize(
+    ("confidences", "is_right", "error"),
+    [
+        # The two of the last bin count together.
+        (
+            [0.05, 0.5, 0.55, 0.9, 0.95, 1.0],
+            [False, True, False, True, True, False],
+            (0.05 + 0.5 + 0.55 + 0.1 + 2 * (0.975 - 0.5)) / 6,
+        ),
+        # The ends belong to the outer bins; rounding may pass them.
+        ([0.0, 1.0000001], [False, True], 0),
+        # Always sure, half the time right.
+        ([1.0] * 4, [True, False] * 2, 0.5),
+    ],
+)
+def test_the_error_is_the_weighted_mean_distance(confidences, is_right, error):
+    found = pictures.reliability(confidences, is_right)
+    assert found.error == pytest.approx(error, abs=1e-6)
+
+
+def test_bins_have_their_answers():
+    found = pictures.reliability([0.61, 0.62, 0.63, 0.99], [True, True, False, True])
+    np.testing.assert_allclose(found.accuracies, [2 / 3, 1])
+    np.testing.assert_allclose(found.confidences, [0.62, 0.99])
 
 
 def test_the_reliability_diagram():
     confidences = [0.61, 0.62, 0.63, 0.99]
-    whole = calibration.reliability(confidences, [True, True, False, True])
+    whole = pictures.reliability(confidences, [True, True, False, True])
     upper, lower = pictures.draw_reliability(whole, confidences).axes
     points = upper.get_lines()[1].get_xydata()
     np.testing.assert_allclose(points, [[0.62, 2 / 3], [0.99, 1.0]])
