@@ -166,7 +166,7 @@ BRANCHES = {
     "inference.loading": 1,
     "lab.distill.data": 2,
     "lab.sweep.baselines": 1,
-    "lab.sweep.comparison": 1,
+    "lab.sweep.running": 1,
     "report.facts": 2,
     "tpu.preflight.steps": 1,
     "tpu.preflight.lowering": 2,

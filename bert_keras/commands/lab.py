@@ -75,11 +75,11 @@ def sweep(args: argparse.Namespace) -> None:
     settings = loading.load(sweeps.SweepConfig, args.sweep, overrides)
     tuning = options.finetuning_settings(args)
     from bert_keras.kinds import catalogue
-    from bert_keras.lab.sweep import folds, planning, running, summary
+    from bert_keras.lab.sweep import planning, running, summary
 
     catalogue.check_settings(tuning)
     paths = options.named(args, "train", "dev", "data")
-    parts = folds.find_folds(tuning.task, **paths, num_folds=settings.folds)
+    parts = planning.find_folds(tuning.task, **paths, num_folds=settings.folds)
     if parts:
         train, dev = parts[0].train, parts[0].dev
     elif args.sweep is None:
@@ -127,7 +127,7 @@ def sweep(args: argparse.Namespace) -> None:
 def compare(args: argparse.Namespace) -> None:
     tuning = options.finetuning_settings(args)
     from bert_keras.kinds import catalogue
-    from bert_keras.lab.sweep import comparison, planning, running, summary
+    from bert_keras.lab.sweep import planning, running, summary
 
     catalogue.check_settings(tuning)
     paths = options.named(args, "train", "dev", "data")
@@ -140,7 +140,7 @@ def compare(args: argparse.Namespace) -> None:
         overrides=tuple(args.set),
         strategy=args.strategy,
     )
-    settings, command = comparison.plan(
+    settings, command = planning.plan_comparison(
         *(command, args.models),
         from_scratch=args.from_scratch,
         fractions=args.fractions,

@@ -5,8 +5,7 @@ section 4.1 and appendix A.3). A comparison is a sweep whose first axis is the m
 beside the share of the training file; it adds baselines that need no network, and says
 which differences are significant. Both are told here, from the plan to the page:
 
-- `planning`: the runs by name, from the grid, the models and the `folds`; `comparison`
-  plans those of `compare`
+- `planning`: the runs by name, from the grid, the models and the folds
 - `directory`: `plan.json`, `runs/NAME` and `logs/NAME.log`, claimed and resumed
 - `running`: one `bert-keras finetune` process for each run, by `processes`
 - `scores`: the outcome of each run, the points of the grid, the choice

@@ -4,7 +4,6 @@
 processes, `plan.json` all runs ever planned in it.
 """
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,17 +38,12 @@ def claim(directory: Path, command: planning.Command) -> None:
     if not command.folds:
         data = {"train_sha256": splits.file_hash(command.train)}
         data["dev_sha256"] = splits.file_hashes(command.dev)
-    start = {"init": absolute(command.init), "from_scratch": command.from_scratch}
-    start = {} if command.models else start
+    start = {"init": planning.absolute(command.init)}
+    start = {} if command.models else start | {"from_scratch": command.from_scratch}
     settings = command.settings().model_dump(mode="json", exclude={"seed"})
     manifest.claim_output_directory(directory, made_by | data | start | settings)
     for name in ("runs", "logs"):
         files.make_directory(directory / name)
-
-
-def absolute(init: str) -> str:
-    """Returns the address of a checkpoint, whatever the current directory is."""
-    return init if files.is_remote(init) else os.path.abspath(init)
 
 
 class _Plan(strict.StrictModel):

@@ -16,9 +16,6 @@ from bert_keras.pages import drawing
 MAX_POINTS = 100
 """Grid points in the picture; a picture of many more would be too high to be drawn."""
 
-FRACTION_KEY = "train_fraction"
-"""Setting whose values make a learning curve."""
-
 MAX_NAME_LENGTH = 40
 
 _COLOURS = (
@@ -110,10 +107,10 @@ Line = list[tuple[float, tuple[float, ...]]]
 
 
 def curve_lines(points: Iterable[scores.Point], keys: Sequence[str]) -> dict[str, Line]:
-    """Returns a line for each combination of the keys beside `FRACTION_KEY`."""
+    """Returns a line for each combination of the keys beside the fraction."""
     measured = [point for point in points if point.num_train_examples]
     names = planning.varied_names(
-        [point.values for point in measured], without=keys.index(FRACTION_KEY)
+        [point.values for point in measured], without=keys.index(planning.FRACTION_KEY)
     )
     lines: dict[str, Line] = {}
     for name, point in zip(names, measured, strict=True):

@@ -1,27 +1,49 @@
-"""The runs of a sweep, planned without files and processes."""
+"""The runs of a sweep, planned without processes.
 
+Each run of a grid learns from all folds but one, if there are folds. A comparison of
+models is a sweep whose first axis is the model.
+"""
+
+import glob
 import itertools
 import json
 import operator
+import os
+import re
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import pydantic
 
+from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, loading, strict, sweeps
-from bert_keras.lab.sweep import folds as sweep_folds
+from bert_keras.kinds import catalogue, splits
 
 MODEL_KEY = "model"
 """Key of the axis of models, beside the keys of `FinetuningConfig`."""
+
+FRACTION_KEY = "train_fraction"
+"""Setting whose values make a learning curve."""
+
+PLACE = "{fold}"
+"""The placeholder for the name of a fold in the names of files."""
 
 MAX_NAME_LENGTH = 250
 """Longest name of a run: a file name that has room for `.log`."""
 
 _FIXED_KEYS = ("task", "columns", "regression", "multi_label", "embedding.metric")
+
+
+class Fold(NamedTuple):
+    """The files that the runs of a fold are trained and scored on."""
+
+    name: str
+    train: str
+    dev: tuple[str, ...]
 
 
 class Model(strict.StrictModel):
@@ -42,7 +64,7 @@ class Command:
     recipe: str | None = None
     overrides: tuple[str, ...] = ()
     strategy: str = "auto"
-    folds: tuple[sweep_folds.Fold, ...] = ()
+    folds: tuple[Fold, ...] = ()
     """The folds' files replace `train` and `dev`."""
     models: tuple[Model, ...] = ()
     """The first axis of the grid, in place of `init` and `from_scratch`."""
@@ -191,3 +213,138 @@ def merge_plans(
             f"{name} is a run of another model in this directory: choose another one"
         )
     return merged, others
+
+
+def find_folds(
+    task: str,
+    *,
+    train: str | None,
+    dev: Sequence[str] | None,
+    data: str | None,
+    num_folds: int | None,
+) -> tuple[Fold, ...]:
+    """Returns the requested folds; none for a single training and dev file.
+
+    `train`, `dev` and `data` name a file for each fold if they contain `PLACE`. Else
+    the training file has `num_folds` parts, by a hash of what its examples are about
+    (see `kinds.splits`), each held out in turn.
+    """
+    if any(PLACE in path for path in (train, data, *(dev or ())) if path):
+        if num_folds is not None:
+            raise InputError(
+                f"`folds` divides one training file, {PLACE} in the names of files "
+                "stands for files of folds: give one of them"
+            )
+        return _find_files_of_folds(task, train, dev, data)
+    if num_folds is None:
+        return ()
+    if dev:
+        raise InputError(
+            f"`folds` holds each of {num_folds} parts of the training file out in turn:"
+            " leave --dev out"
+        )
+    if train is None and data is not None:
+        train = str(catalogue.find_training_files(task, data=data)[0])
+    if train is None:
+        raise InputError("`folds` divides a training file: give it with --train")
+    numbers = range(1, num_folds + 1)
+    return tuple(Fold(f"{n}", train, (f"{n}/{num_folds}",)) for n in numbers)
+
+
+def _find_files_of_folds(
+    task: str, train: str | None, dev: Sequence[str] | None, data: str | None
+) -> tuple[Fold, ...]:
+    pattern = data or train or ""
+    if pattern.count(PLACE) != 1:
+        raise InputError(
+            f"--{'data' if data else 'train'}: expected {PLACE} once, as in --dev, got "
+            f"{pattern or 'nothing'}"
+        )
+    if dev and PLACE not in dev[0] and splits.parse_split(dev) is None:
+        # One fold's dev examples would be among the training examples of the others.
+        raise InputError(
+            f"--dev: expected {PLACE} in the first name, as in --train, got {dev[0]}"
+        )
+    before, after = pattern.split(PLACE)
+    paths = glob.glob(f"{glob.escape(before)}*{glob.escape(after)}")
+    names = [path[len(before) : len(path) - len(after)] for path in paths]
+    if len(names) < 2:
+        raise InputError(
+            f"{pattern}: expected such files for two folds or more, found {len(names)}"
+        )
+    folds = []
+    # Numbers in names count by their size: 2 comes before 10.
+    order = re.compile(r"(\d+)|(\D+)")
+    names.sort(key=lambda name: [(int(d or 0), t) for d, t in order.findall(name)])
+    for name in names:
+        train_path, dev_paths = catalogue.find_training_files(
+            task,
+            train=train and train.replace(PLACE, name),
+            dev=dev and [path.replace(PLACE, name) for path in dev],
+            data=data and data.replace(PLACE, name),
+        )
+        folds.append(Fold(name, str(train_path), tuple(map(str, dev_paths))))
+    return tuple(folds)
+
+
+def plan_comparison(
+    command: Command,
+    models: Sequence[str],
+    *,
+    from_scratch: bool = False,
+    fractions: Sequence[float] = (0.01, 0.1, 1.0),
+    num_seeds: int = 3,
+) -> tuple[sweeps.SweepConfig, Command]:
+    """Returns the sweep that compares models on shares of the labels, for `run_sweep`.
+
+    Args:
+        from_scratch: whether to train the first model from random weights, too.
+        fractions: shares of the training file, above 0 and at most 1.
+    """
+    for fraction in fractions:
+        if not 0 < fraction <= 1:
+            raise InputError(
+                f"--fractions: expected shares above 0, at most 1, got {fraction:g}"
+            )
+    if num_seeds < 1:
+        raise InputError(f"--seeds must be at least 1, got {num_seeds}")
+    base = command.settings()
+    if base.train_fraction != 1:
+        raise InputError("`train_fraction` is what --fractions says: leave it out")
+    values = tuple(sorted({float(fraction) for fraction in fractions}))
+    settings = sweeps.SweepConfig(
+        grid={FRACTION_KEY: values}, num_restarts=num_seeds, choose="mean"
+    )
+    named = name_models(models, from_scratch=from_scratch)
+    return settings, replace(command, models=named)
+
+
+def name_models(models: Sequence[str], *, from_scratch: bool) -> tuple[Model, ...]:
+    """Names models by as many of the last parts of their paths as tell them apart."""
+    if not models:
+        raise InputError("--models: expected one model or more, got none")
+    paths = [absolute(model) for model in models]
+    if len({*paths}) < len(paths):
+        raise InputError("--models: the same model is given twice: give each once")
+    parts = [Path(path).parts for path in paths]
+    names = next(
+        names
+        for count in range(1, max(map(len, parts)) + 1)
+        if len({*(names := ["/".join(path[-count:]) for path in parts])}) == len(paths)
+    )
+    named = [
+        Model(name=name, init=path) for name, path in zip(names, paths, strict=True)
+    ]
+    if from_scratch:
+        scratch = f"{names[0]}, random"
+        if scratch in names:
+            raise InputError(
+                f"--from_scratch: {scratch!r} is also a model's name: rename its file"
+            )
+        named += [Model(name=scratch, init=paths[0], from_scratch=True)]
+    return tuple(named)
+
+
+def absolute(init: str) -> str:
+    """Returns the address of a checkpoint, whatever the current directory is."""
+    return init if files.is_remote(init) else os.path.abspath(init)

@@ -16,7 +16,6 @@ from bert_keras.core.settings import sweeps
 from bert_keras.kinds import catalogue
 from bert_keras.lab.sweep import (
     baselines,
-    drawings,
     planning,
     processes,
     ranking,
@@ -61,7 +60,12 @@ def run_sweep(
     if num_jobs < 1:
         raise InputError(f"--jobs must be at least 1, got {num_jobs}")
     base, directory = command.settings(), Path(output_dir)
-    kind = catalogue.find(base)
+    kind, task_kind = catalogue.find(base), catalogue.task_kind(base)
+    if command.models and task_kind not in baselines.NAMES:
+        raise InputError(
+            f"`compare` is for texts and tagged words, got a task of kind {task_kind}: "
+            "`sweep` takes any"
+        )
     criterion = make_criterion(settings, command)
     if command.models and criterion.metric not in kind.resampled:
         raise InputError(f"`compare` has no paired bootstrap of {criterion.metric!r}")
@@ -87,7 +91,7 @@ def run_sweep(
         # 5. The page with the rankings at each share of the labels, and the choice.
         if command.models:
             by_share = collections.defaultdict(list)
-            share = sweep.keys.index(drawings.FRACTION_KEY)
+            share = sweep.keys.index(planning.FRACTION_KEY)
             for point in (*sweep.baseline_points, *sweep.points):
                 by_share[point.values[share]].append(point)
             options = {"kind": kind, "metric": criterion.metric, "labels": labels}

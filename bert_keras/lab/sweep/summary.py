@@ -69,7 +69,7 @@ class State:
     @property
     def curve(self) -> dict[str, drawings.Line]:
         """Returns a learning curve's lines; none without two `train_fraction`."""
-        if drawings.FRACTION_KEY not in self.keys:
+        if planning.FRACTION_KEY not in self.keys:
             return {}
         points = [*self.baseline_points, *self.points]
         lines = drawings.curve_lines(points, self.keys)

@@ -13,7 +13,6 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import sweeps
 from bert_keras.lab.sweep import (
     bootstrap,
-    comparison,
     planning,
     ranking,
     running,
@@ -46,7 +45,7 @@ def compare(
     options = {"fractions": (1.0,), "num_seeds": 1} | changes
     models = options.pop("models", [str(folder / model) for model in models])
     at_work = {"num_jobs": options.pop("num_jobs", 2), "runner": FAKE}
-    settings, command = comparison.plan(command, models, **options)
+    settings, command = planning.plan_comparison(command, models, **options)
     output_dir = folder / output
     state = running.run_sweep(settings, command, output_dir=output_dir, **at_work)
     return summary.lines(state)
@@ -195,7 +194,7 @@ def test_models_are_named_by_as_much_of_their_paths_as_tells_them_apart(folder):
         (("x/published", "own"), ["published", "own"]),
     ):
         paths = [str(folder / model) for model in models]
-        named = comparison.name_models(paths, from_scratch=False)
+        named = planning.name_models(paths, from_scratch=False)
         assert [model.name for model in named] == names
         assert [model.init for model in named] == [path.rstrip("/") for path in paths]
 

@@ -8,13 +8,13 @@ import pytest
 from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import sweeps
-from bert_keras.lab.sweep import folds, planning, running, summary
+from bert_keras.lab.sweep import planning, running, summary
 from tests.bert_keras.lab.sweep.test_sweep_runs import FAKE, calls, command_in, rows
 
 
-def find(task="text", **given) -> tuple[folds.Fold, ...]:
+def find(task="text", **given) -> tuple[planning.Fold, ...]:
     nothing = {"train": None, "dev": None, "data": None, "num_folds": None}
-    return folds.find_folds(task, **(nothing | given))
+    return planning.find_folds(task, **(nothing | given))
 
 
 @pytest.fixture
