@@ -24,9 +24,9 @@ OTHER = {"a": "b", "b": "a"}
 def main() -> int:
     options, settings = read(sys.argv[2:])
     output, init = Path(options["--output_dir"]), Path(options["--init"])
-    scratch = " from scratch" * ("--from_scratch" in sys.argv)
+    scratch = "--from_scratch" in sys.argv
     with open(Path(options["--train"]).parent / "calls.txt", "a") as calls:
-        calls.write(f"{init.name} {output.name}{scratch}\n")
+        calls.write(f"{output.name}\n")
     if not init.is_file():
         print(f"bert-keras finetune: error: {init}: no such checkpoint")
         return 2

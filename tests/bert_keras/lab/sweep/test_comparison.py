@@ -4,23 +4,14 @@ import json
 import logging
 import random
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import sweeps
-from bert_keras.lab.sweep import (
-    bootstrap,
-    planning,
-    ranking,
-    running,
-    scores,
-    summary,
-)
-
-FAKE = (sys.executable, str(Path(__file__).with_name("fake_finetune.py")))
+from bert_keras.lab.sweep import bootstrap, planning, ranking, running, scores, summary
+from tests.bert_keras.lab.sweep.test_sweep_runs import FAKE, calls
 
 
 @pytest.fixture
@@ -53,14 +44,6 @@ def compare(
 
 def facts_of(folder: Path) -> dict:
     return json.loads((folder / "out/sweep.json").read_text())
-
-
-def calls(folder: Path) -> list[str]:
-    """The runs that were begun since this was last asked."""
-    path = folder / "calls.txt"
-    lines = path.read_text().splitlines() if path.is_file() else []
-    path.unlink(missing_ok=True)
-    return sorted(re.sub("model=[^,]*,", "", line) for line in lines)
 
 
 def test_what_the_figures_say(folder, monkeypatch):
@@ -103,7 +86,7 @@ def test_what_the_figures_say(folder, monkeypatch):
 def test_it_resumes_and_takes_more(folder):
     compare(folder, "good", num_seeds=2)
     runs = ("train_fraction=1,seed=12345", "train_fraction=1,seed=12346")
-    assert calls(folder) == [f"good {run}" for run in runs]
+    assert calls(folder) == [f"model=good,{run}" for run in runs]
     baselines = {
         path: path.stat().st_mtime_ns
         for path in (folder / "out/runs").glob("baseline=*/*.json")
@@ -112,7 +95,8 @@ def test_it_resumes_and_takes_more(folder):
     more = {"fractions": (1.0, 0.1), "num_seeds": 1}
     sentences = compare(folder, "good", "weak", **more)
     fewer = "train_fraction=0.1,seed=12345"
-    assert calls(folder) == [f"good {fewer}", f"weak {fewer}", f"weak {runs[0]}"]
+    begun = ("good", fewer), ("weak", fewer), ("weak", runs[0])
+    assert calls(folder) == [f"model={model},{run}" for model, run in begun]
     assert all(path.stat().st_mtime_ns == time for path, time in baselines.items())
     assert sentences[-1].startswith("With 10 labelled examples ")
     assert (folder / "out/learning_curve.png").exists()
@@ -280,6 +264,5 @@ def test_a_model_that_cannot_be_used_is_told_before_others_are_tuned(folder):
     with pytest.raises(InputError, match="missing: no such checkpoint"):
         compare(folder, "good", "missing", fractions=(0.1, 1.0), num_jobs=1)
     assert calls(folder) == [
-        "good train_fraction=0.1,seed=12345",
-        "missing train_fraction=0.1,seed=12345",
+        f"model={model},train_fraction=0.1,seed=12345" for model in ("good", "missing")
     ]

@@ -49,9 +49,9 @@ def run(folder: Path, rates, *, num_jobs=2, runner=FAKE, **changes):
 def calls(folder: Path) -> list[str]:
     """The runs that were begun since this was last asked."""
     path = folder / "calls.txt"
-    lines = path.read_text().splitlines() if path.is_file() else []
+    names = path.read_text().splitlines() if path.is_file() else []
     path.unlink(missing_ok=True)
-    return sorted(line.split()[1] for line in lines)
+    return sorted(names)
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
