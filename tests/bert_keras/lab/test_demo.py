@@ -1,7 +1,6 @@
 import json
 import subprocess
 import textwrap
-from pathlib import Path
 
 import pytest
 
@@ -37,8 +36,8 @@ SOURCE = textwrap.dedent('''
 
 
 def test_source_that_is_no_python_has_no_docstrings():
-    assert list(demo.docstrings(b"def (")) == []
-    assert list(demo.docstrings(b"\x00")) == []
+    for source in (b"def (", b"\x00"):
+        assert list(demo.docstrings(source)) == []
 
 
 def test_prose_is_sentences_without_markup():
@@ -85,10 +84,8 @@ def test_every_command_of_the_demo_is_one(tmp_path):
 def test_table_is_computed(tmp_path):
     run = tmp_path / "runs/pretrained"
     run.mkdir(parents=True)
-    results = {
-        "eval": {"masked_lm_accuracy": 0.3141},
-        "eval_baseline": {"commonest_token": "the", "masked_lm_accuracy": 0.0592},
-    }
+    baseline = {"commonest_token": "the", "masked_lm_accuracy": 0.0592}
+    results = {"eval": {"masked_lm_accuracy": 0.3141}, "eval_baseline": baseline}
     (run / "results.json").write_text(json.dumps(results))
     points = [
         {
@@ -102,10 +99,9 @@ def test_table_is_computed(tmp_path):
             ("pretrained, random", 1, [0.333]),
         )
     ]
+    compared = json.dumps({"baselines": points[:1], "points": points[1:]})
     (tmp_path / "compared").mkdir()
-    (tmp_path / "compared/sweep.json").write_text(
-        json.dumps({"baselines": points[:1], "points": points[1:]})
-    )
+    (tmp_path / "compared/sweep.json").write_text(compared)
     assert list(demo.table(tmp_path)) == [
         "held-out accuracy, mean and deviation",
         "-" * 49,
@@ -126,36 +122,29 @@ def test_a_directory_with_other_files_is_left_alone(tmp_path):
 
 def test_an_interrupted_demo_resumes(tmp_path, monkeypatch):
     """Finished data is kept; a command that was stopped is given again."""
-    given = []
+    given, texts = [], []
+    # `examples` is as it would be if it had been killed.
+    outputs = {"corpus": "corpus/manifest.json", "vocab": "vocab.txt"}
+    outputs |= {"examples": "examples/part"}
 
     def run_command(command):
         verb, *_ = command
         given.append(verb)
         if verb == "pretrain":
             raise Stopped("stopped")
-        if "--output" in command:
-            output = Path(command[command.index("--output") + 1])
-            if verb == "vocab":
-                output.touch()
-            else:
-                output.mkdir()
-                # `examples` is as it would be if it had been killed.
-                if verb == "corpus":
-                    (output / "manifest.json").touch()
-        return ""
+        if verb in outputs:
+            path = tmp_path / "demo" / outputs[verb]
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
 
-    texts = []
     monkeypatch.setattr(demo, "write_texts", texts.append)
     monkeypatch.setattr(demo, "_run_command", run_command)
     for _ in range(2):
         with pytest.raises(Stopped):
             demo.run(tmp_path / "demo")
-        (tmp_path / "demo/examples").rmdir()
     assert len(texts) == 1
-    assert given == [
-        *("corpus", "vocab", "examples", "inspect", "pretrain"),
-        *("examples", "inspect", "pretrain"),
-    ]
+    first = ["corpus", "vocab", "examples", "inspect", "pretrain"]
+    assert given == [*first, *first[2:]]
 
 
 def test_a_stopped_command_stops_the_demo(monkeypatch):

@@ -17,10 +17,8 @@ def texts(kind, *rows) -> text_forms.TextDataset:
     """Texts and labels; ` / ` divides pairs."""
     labelled = []
     for number, (joined, label) in enumerate(rows, start=2):
-        first, *second = joined.split(" / ")
-        labelled.append(
-            text.LabelledText(first, second[0] if second else None, label, number)
-        )
+        first, second = [*joined.split(" / "), None][:2]
+        labelled.append(text.LabelledText(first, second, label, number))
     return text_forms.TextDataset(path=FILE, rows=labelled, has_labels=True, kind=kind)
 
 
@@ -38,9 +36,8 @@ def test_classes():
         *[("a fine film", "good"), ("a lovely plot", "good")] * 3,
         *[("a dull film", "bad"), ("an awful plot", "bad")] * 2,
     )
-    dev = texts(
-        "classification", ("lovely film", "good"), ("awful", "bad"), ("dull", "bad")
-    )
+    rows = ("lovely film", "good"), ("awful", "bad"), ("dull", "bad")
+    dev = texts("classification", *rows)
     assert scores(baselines.MOST_COMMON, train, dev)["accuracy"] == pytest.approx(1 / 3)
     found = scores(baselines.LINEAR, train, dev)
     assert found["accuracy"] == 1 and found["loss"] < 0.7
@@ -60,9 +57,8 @@ def test_the_most_common_terms_are_counted(monkeypatch):
 
 
 def test_words_of_the_two_sides_of_a_pair_differ():
-    train = texts(
-        "classification", *[("one / two", "x"), ("two / one", "y"), ("a / b", "y")] * 5
-    )
+    rows = [("one / two", "x"), ("two / one", "y"), ("a / b", "y")] * 5
+    train = texts("classification", *rows)
     assert scores(baselines.LINEAR, train, train)["accuracy"] == 1
 
 
@@ -83,10 +79,8 @@ def test_numbers_and_several_labels():
     numbers = texts("regression", *rows)
     assert scores(baselines.LINEAR, numbers, numbers)["pearson"] > 0.95
     assert scores(baselines.MOST_COMMON, numbers, numbers)["pearson"] == 0
-    several = texts(
-        "multi_label",
-        *[("bad", ("angry",)), ("great fine", ("glad", "calm")), ("it", ())] * 4,
-    )
+    rows = [("bad", ("angry",)), ("great fine", ("glad", "calm")), ("it", ())] * 4
+    several = texts("multi_label", *rows)
     assert scores(baselines.LINEAR, several, several)["macro_f1"] == 1
     assert scores(baselines.MOST_COMMON, several, several)["macro_f1"] == 0
 
@@ -99,11 +93,8 @@ def test_tags():
         ]
         return tagging_data.TaggingDataset(path=FILE, rows=rows, has_labels=True)
 
-    train = sentences(
-        ("in Paris now", "O B-LOC O"),
-        ("Paris left", "B-PER O"),
-        ("to Paris", "O B-LOC"),
-    )
+    rows = ("in Paris now", "O B-LOC O"), ("Paris left", "B-PER O")
+    train = sentences(*rows, ("to Paris", "O B-LOC"))
     assert baselines.NAMES["tagging"] == (baselines.MOST_COMMON, baselines.EACH_WORD)
     assert scores(baselines.MOST_COMMON, train, train)["f1"] == 0
     assert scores(baselines.EACH_WORD, train, train)["f1"] == pytest.approx(2 / 3)

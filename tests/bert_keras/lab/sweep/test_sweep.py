@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import itertools
 import json
 import math
 from pathlib import Path
@@ -55,10 +56,8 @@ RUN = plan(learning_rate=[5e-5])[0]
 def test_the_grids_of_the_paper(recipe, overrides, expected):
     settings = loading.load(sweeps.SweepConfig, recipe)
     runs = planning.plan_runs(settings, command(*overrides))
-    assert [
-        (r.settings.batch_size, r.settings.learning_rate, r.settings.num_train_epochs)
-        for r in runs
-    ] == expected
+    keys = ("batch_size", "learning_rate", "num_train_epochs")
+    assert [tuple(map(run.value, keys)) for run in runs] == expected
     assert (settings.choose, settings.num_restarts) == (None, 1)
     if not overrides:
         assert runs[0].name == (
@@ -87,10 +86,8 @@ def test_what_a_run_is_given_gives_its_settings():
     ]
     for run in runs:
         arguments = common.arguments(run, Path("out"))
-        given = [
-            b for a, b in zip(arguments, arguments[1:], strict=False) if a[2:] == "set"
-        ]
-        given = ["task=tagging", *given]
+        pairs = itertools.pairwise(arguments)
+        given = ["task=tagging", *(b for a, b in pairs if a == "--set")]
         loaded = loading.load(finetuning.FinetuningConfig, "demo_finetune", given)
         assert loaded == run.settings
     assert runs[0].settings.num_train_epochs == 10
