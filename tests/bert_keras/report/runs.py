@@ -30,43 +30,35 @@ def write_process(
     return log
 
 
-def pretraining_run(directory: Path, *, results: dict | None, num_steps: int = 40):
+def pretraining_run(directory: Path, *, results: dict):
     """A run in two phases, killed after step 30 and taken up after step 20."""
-    write_settings(
-        directory,
-        pretraining.PretrainingConfig(
-            num_train_steps=num_steps,
-            global_batch_size=4,
-            optimizer=pretraining.OptimizerConfig(warmup_steps=2),
-            phases=(
-                pretraining.PhaseConfig(fraction=0.5),
-                pretraining.PhaseConfig(fraction=0.5, global_batch_size=2),
-            ),
-            precision="float32",
-        ),
-        kind="pretraining",
-        inputs={"examples_sha256": ["ab" * 32, "cd" * 32]},
+    settings = pretraining.PretrainingConfig(
+        num_train_steps=40,
+        global_batch_size=4,
+        optimizer={"warmup_steps": 2},
+        phases=({"fraction": 0.5}, {"fraction": 0.5, "global_batch_size": 2}),
+        precision="float32",
     )
-    train, evaluation = directory / "logs/train", directory / "logs/eval"
-    rates = {
+    inputs = {"examples_sha256": ["ab" * 32, "cd" * 32]}
+    write_settings(directory, settings, kind="pretraining", inputs=inputs)
+    first = {
+        "loss/loss": {1: 3, 10: 2.5},
         "speed/sequences_per_second": {10: 20.0, 20: 24.0},
         "speed/tokens_per_second": {10: 160.0, 20: 192.0},
     }
-    write_process(train, {"loss/loss": {1: 3, 10: 2.5}, **rates})
-    rates = {
+    second = {
+        "loss/loss": {21: 2, 40: 1.5},
+        "optimizer/skipped_steps": {21: 0, 40: 1},
         "speed/sequences_per_second": {30: 10.0, 40: 11.0},
         "speed/tokens_per_second": {30: 160.0, 40: 176.0},
     }
-    skipped = {"optimizer/skipped_steps": {21: 0, 40: 1}}
-    losses = {"loss/loss": {21: 2, 40: 1.5}}
-    write_process(train, {**losses, **skipped, **rates}, start_step=20, begin=2000)
-    write_process(
-        evaluation,
-        {
-            "loss/masked_lm_loss": {20: 1.0, 30: 2.0, 40: 2.5},
-            "accuracy/masked_lm_accuracy": {20: 0.75, 30: 0.25, 40: 0.5},
-        },
-    )
+    write_process(directory / "logs/train", first)
+    write_process(directory / "logs/train", second, start_step=20, begin=2000)
+    evaluations = {
+        "loss/masked_lm_loss": {20: 1.0, 30: 2.0, 40: 2.5},
+        "accuracy/masked_lm_accuracy": {20: 0.75, 30: 0.25, 40: 0.5},
+    }
+    write_process(directory / "logs/eval", evaluations)
     texts = {
         "masked_lm/example_02": {40: "worse **[1]**"},
         "masked_lm/example_04": {40: "one too many"},
@@ -74,19 +66,18 @@ def pretraining_run(directory: Path, *, results: dict | None, num_steps: int = 4
         "masked_lm/example_01": {20: "old", 40: "better"},
     }
     write_process(directory / "logs/panels", texts)
-    if results is not None:
-        (directory / "results.json").write_text(json.dumps(results))
+    (directory / "results.json").write_text(json.dumps(results))
 
 
 def write_settings(directory: Path, settings, *, kind: str, inputs: dict) -> None:
     directory.mkdir()
     values = settings.model_dump(mode="json")
     (directory / "config.yaml").write_text(yaml.safe_dump(values, sort_keys=False))
-    task = {"kind": kind, "labels": None if kind == "pretraining" else ["no", "y|s"]}
-    (directory / "task.json").write_text(json.dumps(task))
-    (directory / "inputs.json").write_text(json.dumps(inputs))
+    labels = None if kind == "pretraining" else ["no", "y|s"]
     sizes = {"hidden_size": 8, "num_hidden_layers": 2, "vocab_size": 30522}
-    (directory / "bert_config.json").write_text(json.dumps(sizes))
+    contents = {"task": {"kind": kind, "labels": labels}, "inputs": inputs}
+    for name, content in (contents | {"bert_config": sizes}).items():
+        (directory / f"{name}.json").write_text(json.dumps(content))
 
 
 RESULTS = {

@@ -32,14 +32,14 @@ def test_a_measured_run_may_expect_its_own_scores(run):
 def test_between_and_beyond_runs():
     low, high = RUNS[-2:]
     ratio = high.petaflop / low.petaflop
-    between = measured_runs.expected_scores(low.petaflop * math.sqrt(ratio))
-    assert between == pytest.approx(
-        ((low.loss + high.loss) / 2, (low.minimal_pairs + high.minimal_pairs) / 2)
-    )
-    beyond = measured_runs.expected_scores(high.petaflop * ratio)
-    assert beyond == pytest.approx(
-        (2 * high.loss - low.loss, 2 * high.minimal_pairs - low.minimal_pairs)
-    )
+    # In the middle, and as far again.
+    for share in (0.5, 2):
+        expected = [
+            start + share * (end - start)
+            for start, end in zip(low[2:], high[2:], strict=True)
+        ]
+        found = measured_runs.expected_scores(low.petaflop * ratio**share)
+        assert found == pytest.approx(expected)
     for petaflop in (0.9 * RUNS[0].petaflop, 3.1 * high.petaflop, 0, math.nan):
         assert measured_runs.expected_scores(petaflop) is None
 

@@ -32,12 +32,11 @@ WHOLE = conftest.REPOSITORY / "tests/golden/model_card.md"
 
 def make_run(directory: Path, **changes) -> Path:
     settings = SETTINGS.model_copy(update=changes.pop("settings", {}))
-    vocabulary = tokenization.Vocabulary([*features.SPECIAL_TOKENS, "a"])
     run = run_directory.Run(
         directory=directory,
         task=tasks.Task(kind="classification", labels=("*bad*", "good")),
         bert_config=BERT_CONFIG,
-        vocabulary=vocabulary,
+        vocabulary=tokenization.Vocabulary([*features.SPECIAL_TOKENS, "a"]),
         do_lower_case=True,
     )
     inputs = {"train_sha256": changes.pop("train", "1")}
@@ -101,11 +100,8 @@ def test_a_seed_that_diverged_has_no_scores(tmp_path):
 
 def test_names_are_literal_and_absent_baselines_a_dash(tmp_path):
     scores = {"f1 of *bad*": 0.5, "loss": 0.25, "accuracy": 0.75}
-    run = make_run(
-        *(tmp_path / "mine",),
-        eval=scores,
-        eval_baseline={"f1 of *bad*": 0.125, "loss": None},
-    )
+    baseline = {"f1 of *bad*": 0.125, "loss": None}
+    run = make_run(tmp_path / "mine", eval=scores, eval_baseline=baseline)
     card = model_card.text(run, name="mine", form="onnx")
     assert "| f1 of &#42;bad&#42; | 0.5000 | 0.1250 |\n" in card
     assert "| loss | 0.2500 | – |\n| accuracy | 0.7500 | – |\n" in card
@@ -119,6 +115,8 @@ def test_thresholds_are_in_the_card(tmp_path, form):
     card = model_card.text(several, name="mine", form=form)
     rows = "| &#42;bad&#42; | 0.123456784 |\n| good | 0.5 |\n| diverged | – |\n"
     assert "| label | threshold |\n| --- | --- |\n" + rows in card
+    head = yaml.safe_load(card.split("---\n")[1])
+    assert head["library_name"] == model_card.USES[form][0]
     odds = make_run(tmp_path / "odds", eval={"f1": 80.0, "best_f1_thresh": -1.5})
     card = model_card.text(odds, name="mine", form=form)
     assert "less that of the best answer is above -1.5, chosen on" in card
@@ -144,13 +142,6 @@ def test_nothing_is_said_of_what_is_not_known(tmp_path):
     (run / "results.json").unlink()
     assert model_card.text(run, name="mine", form="onnx") is None
     assert model_card.text(tmp_path, name="mine", form="onnx") is None
-
-
-def test_metadata_of_each_form(tmp_path):
-    run = make_run(tmp_path / "mine")
-    for form, (library, _) in model_card.USES.items():
-        head = model_card.text(run, name="mine", form=form).split("---\n")[1]
-        assert yaml.safe_load(head)["library_name"] == library
 
 
 def test_the_command_writes_it(pretrained_run, tmp_path):

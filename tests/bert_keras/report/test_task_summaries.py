@@ -114,8 +114,8 @@ def test_damaged_answers_leave_no_report(tmp_path):
 
 @pytest.mark.parametrize("number", [float("nan"), None])
 def test_a_failed_training_is_told(tmp_path, number):
-    nan = {"0": number, "1": number}
-    run = runs.finished_run(tmp_path / "run", probabilities=nan)
+    probabilities = {"0": number, "1": number}
+    run = runs.finished_run(tmp_path / "run", probabilities=probabilities)
     page = (writing.write_report(run) / "report.md").read_text()
     assert "numbers that are not finite, so its answers mean nothing" in page
     assert not (run / "report/confusion_matrix.png").exists()
