@@ -87,10 +87,8 @@ def test_it_resumes_and_takes_more(folder):
     compare(folder, "good", num_seeds=2)
     runs = ("train_fraction=1,seed=12345", "train_fraction=1,seed=12346")
     assert calls(folder) == [f"model=good,{run}" for run in runs]
-    baselines = {
-        path: path.stat().st_mtime_ns
-        for path in (folder / "out/runs").glob("baseline=*/*.json")
-    }
+    files = (folder / "out/runs").glob("baseline=*/*.json")
+    baselines = {path: path.stat().st_mtime_ns for path in files}
     assert len(baselines) == 2 * 2
     more = {"fractions": (1.0, 0.1), "num_seeds": 1}
     sentences = compare(folder, "good", "weak", **more)
@@ -101,12 +99,10 @@ def test_it_resumes_and_takes_more(folder):
     assert sentences[-1].startswith("With 10 labelled examples ")
     assert (folder / "out/learning_curve.png").exists()
     # The same command again writes the same files.
-    written = {
-        name: (folder / "out" / name).read_bytes()
-        for name in ("sweep.json", "report.md", "results.tsv")
-    }
+    names = ("sweep.json", "report.md", "results.tsv")
+    written = [(folder / "out" / name).read_bytes() for name in names]
     assert compare(folder, "good", "weak", **more) == sentences
-    assert all((folder / "out" / n).read_bytes() == b for n, b in written.items())
+    assert written == [(folder / "out" / name).read_bytes() for name in names]
     # All runs of the directory are compared, as in a sweep.
     assert compare(folder, "good") == sentences
     assert calls(folder) == []
@@ -185,10 +181,10 @@ def test_models_are_named_by_as_much_of_their_paths_as_tells_them_apart(folder):
 
 def point(name: str, *values: float, is_baseline=False) -> scores.Point:
     model = planning.Model(name=name, init="x", is_baseline=is_baseline)
-    runs = planning.plan_runs(
-        sweeps.SweepConfig(grid={"train_fraction": [1.0]}, num_restarts=len(values)),
-        planning.Command(train="train.tsv", dev=("dev.tsv",), models=(model,)),
-    )
+    grid = {"train_fraction": [1.0]}
+    settings = sweeps.SweepConfig(grid=grid, num_restarts=len(values))
+    command = planning.Command(train="train.tsv", dev=("dev.tsv",), models=(model,))
+    runs = planning.plan_runs(settings, command)
     outcomes = tuple(
         scores.Outcome(run=run, score=score, evaluation={}, num_train_examples=100)
         for run, score in zip(runs, values, strict=True)
