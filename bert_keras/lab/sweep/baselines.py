@@ -221,7 +221,7 @@ def _features(vectorizers: Sequence, data: text_forms.TextDataset) -> Any:
 def _learn_tags(
     train: tagging_data.TaggingDataset, task: tasks.Task, *, by_word: bool
 ) -> Predict:
-    counts: collections.Counter[str] = collections.Counter()
+    labels, counts = task.labels or (), collections.Counter()
     counts_by_word = collections.defaultdict(collections.Counter)
     for sentence in train.rows:
         counts.update(sentence.tags)
@@ -229,7 +229,7 @@ def _learn_tags(
             counts_by_word[word][tag] += 1
 
     def most_common(tags: collections.Counter[str]) -> int:
-        return task.labels.index(tags.most_common(1)[0][0])
+        return labels.index(tags.most_common(1)[0][0])
 
     other, known = most_common(counts), {}
     if by_word:
@@ -238,6 +238,6 @@ def _learn_tags(
     def predict(data: tagging_data.TaggingDataset) -> np.ndarray:
         words = [word for sentence in data.rows for word in sentence.words]
         rows = [known.get(word, other) for word in words]
-        return np.eye(len(task.labels), dtype=np.float32)[rows] * 10
+        return np.eye(len(labels), dtype=np.float32)[rows] * 10
 
     return predict
