@@ -68,8 +68,9 @@ def rank(
     # 1. The answers of all runs, as sums over the same examples.
     sums, lines, first_path = {}, [], None
     for outcome in finished:
-        path = directory.run_path(sweep_dir, outcome.run.name)
-        path /= run_directory.ANSWERS_NAME
+        path = (
+            directory.run_path(sweep_dir, outcome.run.name) / run_directory.ANSWERS_NAME
+        )
         rows = [r.model_dump() for r in answers.read_answers(path, kind.record)]
         if first_path is None:
             first_path, lines = path, [row["line"] for row in rows]
@@ -87,17 +88,11 @@ def rank(
         }
 
     first, *others = points
-    sizes = {
-        "num_examples": len(lines),
-        "num_comparisons": math.comb(len(points), 2),
-    }
-    is_enough = len(lines) >= bootstrap.MIN_EXAMPLES
-    differences = [
-        bootstrap.difference(by_seed(first), by_seed(other), **sizes)
-        if is_enough
-        else None
-        for other in others
-    ]
+    sizes = {"num_examples": len(lines), "num_comparisons": math.comb(len(points), 2)}
+    differences: list[bootstrap.Interval | None] = [None] * len(others)
+    if len(lines) >= bootstrap.MIN_EXAMPLES:
+        pairs = ((by_seed(first), by_seed(other)) for other in others)
+        differences = [bootstrap.difference(*pair, **sizes) for pair in pairs]
     num_labels = statistics.fmean(o.num_train_examples or 0 for o in finished)
     return Ranking(
         num_labels=round(num_labels),
