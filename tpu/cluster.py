@@ -10,7 +10,7 @@ import errno
 import logging
 import socket
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,13 +46,9 @@ class Cluster:
             )
 
     @property
-    def address(self) -> str:
-        return self.addresses[self.index]
-
-    @property
     def is_local(self) -> bool:
         """Whether the address of this worker is meant for this machine alone."""
-        host, _ = host_and_port(self.address)
+        host, _ = host_and_port(self.addresses[self.index])
         return host == "localhost" or host == "::1" or host.startswith("127.")
 
     def named(self, tasks: Iterable[int]) -> str:
@@ -93,18 +89,18 @@ def cluster_from_tf_config(text: str) -> Cluster:
             raise InputError(
                 f"TF_CONFIG: only the jobs chief and worker are supported, got {name!r}"
             )
-    addresses = {
-        name: _get(jobs, name, list, within="TF_CONFIG's cluster") for name in jobs
-    }
-    if len(addresses.get("chief", [])) > 1:
-        raise InputError(f"TF_CONFIG: one chief at most, got {addresses['chief']}")
-    if not 0 <= index < len(addresses.get(job, [])):
+    addresses: dict[str, list] = {"chief": [], "worker": []}
+    for name in jobs:
+        addresses[name] = _get(jobs, name, list, within="TF_CONFIG's cluster")
+    chiefs = addresses["chief"]
+    if len(chiefs) > 1:
+        raise InputError(f"TF_CONFIG: one chief at most, got {chiefs}")
+    if not 0 <= index < len(addresses[job]):
         raise InputError(
             f"TF_CONFIG: this is {job} {index}, but its cluster has "
-            f"{len(addresses.get(job, []))} of job {job!r}"
+            f"{len(addresses[job])} of job {job!r}"
         )
-    chiefs = addresses.get("chief", [])
-    everyone = tuple(str(a) for a in [*chiefs, *addresses.get("worker", [])])
+    everyone = tuple(map(str, chiefs + addresses["worker"]))
     return Cluster(everyone, index if job == "chief" else len(chiefs) + index)
 
 
@@ -128,7 +124,8 @@ def wait_for_peers(
     started = reported = time.monotonic()
     peers = [task for task in range(len(cluster.addresses)) if task != cluster.index]
     answered: set[int] = set()
-    with _listener(cluster) as listener:
+    with _listen(cluster) as listener:
+        listener.setblocking(False)
         while missing := [task for task in peers if not _answers(cluster, task)]:
             _accept_all(listener)
             # A worker that gave up waiting is gone, but is not the missing one.
@@ -154,25 +151,21 @@ def wait_for_peers(
         _accept_all(listener)
 
 
-@contextlib.contextmanager
-def _listener(cluster: Cluster) -> Iterator[socket.socket]:
-    """Holds this worker's port: peers can connect, no other process can take it."""
-    host, port = host_and_port(cluster.address)
-    own = cluster.named([cluster.index])
+def _listen(cluster: Cluster) -> socket.socket:
+    """Takes this worker's port: peers can connect, no other process can take it."""
+    host, port = host_and_port(cluster.addresses[cluster.index])
     try:
         places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         family, _, _, _, address = places[0]
-        listener = socket.create_server(address, family=family, backlog=128)
+        return socket.create_server(address, family=family, backlog=128)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             problem = "is in use: a worker of an earlier run, or two of one index?"
         else:
             reason = error.strerror or str(error)
             problem = f"cannot be listened at here ({reason}): is the index right?"
+        own = cluster.named([cluster.index])
         raise InputError(f"this process is {own}, but its address {problem}") from None
-    with listener:
-        listener.setblocking(False)
-        yield listener
 
 
 def _accept_all(listener: socket.socket) -> None:

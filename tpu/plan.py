@@ -76,47 +76,44 @@ def plan_pretraining(
     num_saved = settings.num_checkpoints + settings.num_best_checkpoints
     disk_bytes, core_hours = _checkpoint_bytes(weights, num_saved), None
     if num_words is not None:
-        core_hours = _CORE_HOURS
         disk_bytes["documents"] = num_words * _DOCUMENT_BYTES
-        for phase in examples:
-            length, num_copies = phase.max_seq_length, phase.num_duplicates
+        core_hours = _CORE_HOURS
+    stages = []
+    every = settings.evaluate_steps or settings.save_checkpoint_steps
+    planned = zip(examples, settings.planned_phases(len(examples)), strict=True)
+    for number, (made, (phase, first, last)) in enumerate(planned, start=1):
+        # 1. Time and disk of the examples of the phase, if they do not exist yet.
+        length, num_copies = made.max_seq_length, made.num_duplicates
+        if num_words is not None and core_hours is not None:
             core_hours += _OF_EXAMPLES + _OF_DUPLICATE * num_copies
             tokens = num_words * num_copies * _between(_TOKENS_PER_WORD, length)
-            if phase.pack_instances:
+            if made.pack_instances:
                 tokens = num_words * num_copies * PACKED_TOKENS_PER_WORD
-            size = tokens * _between(_BYTES_PER_TOKEN[phase.masking], length)
+            size = tokens * _between(_BYTES_PER_TOKEN[made.masking], length)
             disk_bytes[f"examples of {length}"] = size
+        # 2. Arithmetic of training on them, where the phase has steps.
+        batch_size = phase.global_batch_size or settings.global_batch_size
+        step, evaluation = step_flops(settings, model, made, batch_size)
+        num_sequences = (last - first) * batch_size
+        if num_sequences:
+            stage = Stage(
+                name=f"phase {number}",
+                num_steps=last - first,
+                num_sequences=num_sequences,
+                num_tokens=num_sequences * length,
+                training_flops=(last - first) * step,
+                evaluation_flops=(last // every - first // every) * evaluation,
+            )
+            stages.append(stage)
+    if num_words is not None and core_hours is not None:
         core_hours *= num_words / _MEASURED_WORDS
     return Work(
         title=f"pre-training, {_size(model)}",
         num_weights=weights,
-        stages=tuple(_phases(settings, model, examples)),
+        stages=tuple(stages),
         disk_bytes=disk_bytes,
         core_hours=core_hours,
     )
-
-
-def _phases(
-    settings: pretraining.PretrainingConfig,
-    model: architecture.BertConfig,
-    examples: Sequence[pipelines.ExamplesConfig],
-) -> Iterator[Stage]:
-    every = settings.evaluate_steps or settings.save_checkpoint_steps
-    planned = zip(examples, settings.planned_phases(len(examples)), strict=True)
-    for number, (made, (phase, first, last)) in enumerate(planned, start=1):
-        batch_size = phase.global_batch_size or settings.global_batch_size
-        step, evaluation = step_flops(settings, model, made, batch_size)
-        num_sequences = (last - first) * batch_size
-        num_evaluations = last // every - first // every
-        if num_sequences:
-            yield Stage(
-                name=f"phase {number}",
-                num_steps=last - first,
-                num_sequences=num_sequences,
-                num_tokens=num_sequences * made.max_seq_length,
-                training_flops=(last - first) * step,
-                evaluation_flops=num_evaluations * evaluation,
-            )
 
 
 def step_flops(
@@ -263,6 +260,8 @@ def _flops_per_second(
 
 
 def lines(values: dict[str, Any]) -> Iterator[str]:
+    units = {"TB": 1e12, "GB": 1e9, "MB": 1e6}
+    disk = values["disk_bytes"]
     yield f"{values['title']}: {values['num_weights'] / 1e6:,.1f} million weights"
     for stage in values["stages"]:
         length = stage["num_tokens"] / stage["num_sequences"]
@@ -273,9 +272,9 @@ def lines(values: dict[str, Any]) -> Iterator[str]:
         )
     if values["core_hours"] is not None:
         yield f"data: about {values['core_hours']:,.1f} hours of one processor core"
-    for name, size in values["disk_bytes"].items():
-        yield f"disk, {name}: {_bytes(size)}"
-    yield f"disk: {_bytes(sum(values['disk_bytes'].values()))}"
+    for name, size in disk.items():
+        yield f"disk, {name}: {_with_unit(size, units)}"
+    yield f"disk: {_with_unit(sum(disk.values()), units)}"
     yield f"all: {_cost(values)}"
     if "hours" not in values:
         yield "for hours give --sequences_per_second, as training prints it"
@@ -309,10 +308,6 @@ def _between(measured: dict[int, float], length: int) -> float:
 
 def _size(model: architecture.BertConfig) -> str:
     return f"{model.num_hidden_layers} layers of {model.hidden_size}"
-
-
-def _bytes(number: float) -> str:
-    return _with_unit(number, {"TB": 1e12, "GB": 1e9, "MB": 1e6})
 
 
 def _with_unit(number: float, sizes: dict[str, float]) -> str:

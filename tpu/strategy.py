@@ -5,7 +5,7 @@ import faulthandler
 import logging
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 
@@ -44,7 +44,11 @@ def get_strategy(
     kind, _, tpu_name = name.partition(":")
     if kind != "tpu":
         check_choice("--strategy", name, STRATEGIES)
-        _let_gpu_memory_grow()
+        # GPU memory is taken as it is needed, and the rest left to other processes.
+        for gpu in tf.config.list_physical_devices("GPU"):
+            # In a process that has used its GPUs already, they stay as they are.
+            with contextlib.suppress(RuntimeError):
+                tf.config.experimental.set_memory_growth(gpu, True)
     if name in ("auto", "multi_worker"):
         peers = _find_cluster(workers, worker_index)
         if peers is not None:
@@ -99,7 +103,7 @@ def _multi_worker_strategy(
         logger.warning(
             "TensorFlow listens at port %d on all interfaces, not on %s alone, and "
             "lets anybody in: close the port to other machines",
-            *reversed(cluster.host_and_port(peers.address)),
+            *reversed(cluster.host_and_port(peers.addresses[peers.index])),
         )
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     if not num_gpus:
@@ -116,39 +120,21 @@ def _multi_worker_strategy(
         implementation=implementations.AUTO if num_gpus else implementations.RING
     )
     logger.info("task %d: all %d workers answer", peers.index, len(peers.addresses))
+    # TensorFlow waits for a worker that died this very moment with Python locked: no
+    # thread and no signal handler can run, but faulthandler's own timer ends it. It
+    # also takes over SIGTERM, for a service of its own that is not used here.
+    on_sigterm = signal.getsignal(signal.SIGTERM)
+    faulthandler.dump_traceback_later(_HANG_SECONDS, exit=True)
     try:
-        with _alive_and_killable():
-            return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
+        return tf.distribute.MultiWorkerMirroredStrategy(resolver, options)
     except tf.errors.OpError as error:
         reason = one_line(error)
         raise InputError(
             f"{peers.named([peers.index])} could not join the other workers: {reason}"
         ) from error
-
-
-@contextlib.contextmanager
-def _alive_and_killable() -> Iterator[None]:
-    """Guards the making of a strategy of several workers.
-
-    TensorFlow waits for a worker that died this very moment with Python locked: no
-    thread and no signal handler can run, but faulthandler's own timer ends it. It also
-    takes over SIGTERM, for a service of its own that is not used here.
-    """
-    on_sigterm = signal.getsignal(signal.SIGTERM)
-    faulthandler.dump_traceback_later(_HANG_SECONDS, exit=True)
-    try:
-        yield
     finally:
         faulthandler.cancel_dump_traceback_later()
         signal.signal(signal.SIGTERM, on_sigterm)
-
-
-def _let_gpu_memory_grow() -> None:
-    """Takes GPU memory as it is needed, and leaves the rest to other processes."""
-    for gpu in tf.config.list_physical_devices("GPU"):
-        # In a process that has used its GPUs already, they stay as they are.
-        with contextlib.suppress(RuntimeError):
-            tf.config.experimental.set_memory_growth(gpu, True)
 
 
 def _check_no_gpu(otherwise: str) -> None:

@@ -239,7 +239,7 @@ def _finetuning_work(args: argparse.Namespace) -> plans.Work:
 )
 def preflight(args: argparse.Namespace) -> None:
     from bert_keras.tpu import preflight
-    from bert_keras.tpu.preflight import steps, table
+    from bert_keras.tpu.preflight import steps
 
     request = steps.Request(
         settings=options.load_settings(pretraining.PretrainingConfig, args),
@@ -252,7 +252,7 @@ def preflight(args: argparse.Namespace) -> None:
     if args.json:
         print(files.to_json(preflight.report(request.device, rows), indent=2))
     else:
-        print("\n".join(table.lines(request.device, rows)))
+        print("\n".join(preflight.lines(request.device, rows)))
 
 
 @options.Verb(

@@ -6,7 +6,7 @@ compiler's; times are lower limits that follow from them and the chip's data she
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bert_keras.core import chips
@@ -37,19 +37,6 @@ class Row:
             self.compiled.moved_bytes / self.chip.bandwidth,
         )
 
-    def facts(self) -> dict[str, Any]:
-        return {
-            "step": self.step.name,
-            "batch_size": self.step.batch_size,
-            "num_chips": self.step.num_chips,
-            "max_seq_length": self.step.max_seq_length,
-            "fits": self.fits,
-            "needed_bytes": self.compiled.memory,
-            "usable_bytes": self.chip.usable_memory,
-            "least_seconds": max(self.seconds),
-            **dataclasses.asdict(self.compiled),
-        }
-
 
 def check(request: steps.Request) -> list[Row]:
     device = request.device
@@ -60,9 +47,90 @@ def check(request: steps.Request) -> list[Row]:
 
 
 def report(device: chips.Device, rows: Sequence[Row]) -> dict[str, Any]:
+    """Returns the rows for programs."""
     return {
         "device": device.name,
         "num_chips": device.num_chips,
         "num_hosts": device.num_hosts,
-        "steps": [row.facts() for row in rows],
+        "steps": [
+            {
+                "step": row.step.name,
+                "batch_size": row.step.batch_size,
+                "num_chips": row.step.num_chips,
+                "max_seq_length": row.step.max_seq_length,
+                "fits": row.fits,
+                "needed_bytes": row.compiled.memory,
+                "usable_bytes": row.chip.usable_memory,
+                "least_seconds": max(row.seconds),
+                **dataclasses.asdict(row.compiled),
+            }
+            for row in rows
+        ],
     }
+
+
+def _gigabytes(number: float) -> str:
+    return f"{number / 1e9:.2f} GB" if number >= 1e7 else f"{number / 1e6:.3f} MB"
+
+
+_FIGURES: dict[str, Callable[[Row], str]] = {
+    "compiles": lambda row: "no" if row.compiled.refused else "yes",
+    "fits": lambda row: "yes" if row.fits else "NO",
+    "memory of a chip, needed": lambda row: _gigabytes(row.compiled.memory),
+    "  variables and batch": lambda row: _gigabytes(
+        max(row.compiled.argument_bytes, row.compiled.state_bytes)
+    ),
+    "  activations, temporaries": lambda row: _gigabytes(row.compiled.temporary_bytes),
+    "  program": lambda row: _gigabytes(row.compiled.code_bytes),
+    "memory of a chip, usable": lambda row: _gigabytes(row.chip.usable_memory),
+    "TFLOP": lambda row: f"{row.compiled.flops / 1e12:.3f}",
+    "GB moved": lambda row: f"{row.compiled.moved_bytes / 1e9:.2f}",
+    "least time by arithmetic": lambda row: f"{row.seconds[0] * 1e3:.2f} ms",
+    "least time by memory": lambda row: f"{row.seconds[1] * 1e3:.2f} ms",
+    "all-reduces": lambda row: f"{row.compiled.num_all_reduces:.0f}",
+    "  of together": lambda row: _gigabytes(row.compiled.all_reduced_bytes),
+}
+_OF_A_WHOLE_PROGRAM = {"  program", *list(_FIGURES)[7:]}
+"""Figures that the compiler does not tell of a program that is too large."""
+_MAX_REFUSED = 3
+"""Operations that are listed: often each layer has the same one."""
+
+
+def lines(device: chips.Device, rows: Sequence[Row]) -> Iterator[str]:
+    """Yields a heading, a table of the steps, and the operations that were refused."""
+    step = rows[0].step
+    hosts = f" on {device.num_hosts} hosts" if device.num_hosts > 1 else ""
+    chips_ = "1 chip" if device.num_chips == 1 else f"{device.num_chips} chips"
+    parts = f" in {step.num_parts} parts" if step.num_parts > 1 else ""
+    yield (
+        f"{device.name}: {chips_}{hosts}; {step.batch_size} examples{parts} of "
+        f"{step.max_seq_length} tokens a chip; {step.bert_config.num_hidden_layers} "
+        f"layers of {step.bert_config.hidden_size}; {step.precision}"
+    )
+    yield "Compiled by libtpu for this chip, which was not there."
+    yield ""
+    columns = [["", *_FIGURES]]
+    for row in rows:
+        unknown: set[str] = set()
+        if row.compiled.refused:
+            unknown = set(_FIGURES) - {"compiles"}
+        elif row.compiled.is_too_large:
+            unknown = _OF_A_WHOLE_PROGRAM
+        figures = (
+            "" if n in unknown else figure(row) for n, figure in _FIGURES.items()
+        )
+        columns.append([row.step.name, *figures])
+    widths = [max(map(len, column)) for column in columns]
+    for number, (name, *cells) in enumerate(zip(*columns, strict=True)):
+        if any(cells):
+            line = [name.ljust(widths[0]), *map(str.rjust, cells, widths[1:])]
+            yield "  ".join(line).rstrip()
+        if number == 0:
+            yield "-" * (sum(widths) + 2 * (len(widths) - 1))
+    for row in rows:
+        refused = row.compiled.refused
+        for one in refused[:_MAX_REFUSED]:
+            yield ""
+            yield f"{row.step.name}: {one.operation} in {one.scope}: {one.reason}"
+        if len(refused) > _MAX_REFUSED:
+            yield f"and {len(refused) - _MAX_REFUSED} more"

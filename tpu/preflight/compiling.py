@@ -72,15 +72,10 @@ def find_compiler(directory: Path) -> str:
     its environment."""
     own = directory / "compiler"
     python = own / "bin" / "python"
-    if all(
-        any(own.glob(f"lib/python*/site-packages/{name}-{version}.dist-info"))
-        for name, version in PACKAGES.items()
-    ):
+    infos = [f"{name}-{version}.dist-info" for name, version in PACKAGES.items()]
+    if all(any(own.glob(f"lib/python*/site-packages/{info}")) for info in infos):
         return str(python)
-    if all(
-        provenance.installed_version(name) == version
-        for name, version in PACKAGES.items()
-    ):
+    if {name: provenance.installed_version(name) for name in PACKAGES} == PACKAGES:
         return sys.executable
     packages = [f"{name}=={version}" for name, version in PACKAGES.items()]
     make = shlex.join([sys.executable, "-m", "venv", str(own)])
@@ -135,9 +130,8 @@ def scaled_to_all_parts(compiled: Compiled, step: steps.Step) -> Compiled:
 
 def _key(step: steps.Step, device: chips.Device) -> str:
     """Hashes what a result depends on: code, configuration, device, versions."""
-    ours = {
-        name: provenance.installed_version(name) for name in ("tensorflow", "keras")
-    }
+    names = ("tensorflow", "keras")
+    ours = {name: provenance.installed_version(name) for name in names}
     parts = [
         _code_sha256(),
         json.dumps(dataclasses.asdict(step), default=lambda m: m.model_dump()),
@@ -204,7 +198,19 @@ def _compile(
         logger.info("%s: takes minutes", title)
         answer = _ask(python, request, title=title)
         if "error" in answer:
-            return _failed(answer["error"], device)
+            message = answer["error"]
+            if shortage := hlo.memory_shortage(message):
+                needed_bytes, is_temporaries = shortage
+                name = "temporary_bytes" if is_temporaries else "whole_bytes"
+                return Compiled(is_too_large=True, **{name: needed_bytes})
+            if scope := hlo.scope_in(message):
+                reason = f"libtpu does not compile it: {message:.200}"
+                one = steps.Refused(
+                    operation="an operation", scope=scope, reason=reason
+                )
+                return Compiled(refused=(one,))
+            text = f"libtpu does not compile for {device.name}: {message:.300}"
+            raise InputError(text)
         num_sums, sum_bytes = hlo.all_reduces(program.read_text(encoding="utf-8"))
     memory = answer["memory"]
     return Compiled(
@@ -217,20 +223,6 @@ def _compile(
         num_all_reduces=num_sums,
         all_reduced_bytes=sum_bytes,
     )
-
-
-def _failed(message: str, device: chips.Device) -> Compiled:
-    if shortage := hlo.memory_shortage(message):
-        needed_bytes, is_temporaries = shortage
-        if is_temporaries:
-            return Compiled(temporary_bytes=needed_bytes, is_too_large=True)
-        return Compiled(whole_bytes=needed_bytes, is_too_large=True)
-    scope = hlo.scope_in(message)
-    if scope is None:
-        raise InputError(f"libtpu does not compile for {device.name}: {message:.300}")
-    reason = f"libtpu does not compile it: {message:.200}"
-    refused = steps.Refused(operation="an operation", scope=scope, reason=reason)
-    return Compiled(refused=(refused,))
 
 
 def topology_words(device: chips.Device) -> dict[str, Any]:
@@ -247,11 +239,10 @@ def topology_words(device: chips.Device) -> dict[str, Any]:
 def _ask(python: str, request: Mapping[str, Any], *, title: str) -> dict[str, Any]:
     """Runs the compiler and returns its answer. The compiler watches its input, so it
     ends with this process, whatever ends it."""
-    command = [python, str(_TPU / "libtpu_compiler.py")]
     with (
         tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(
-            command,
+            [python, str(_TPU / "libtpu_compiler.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,

@@ -8,11 +8,11 @@ Nothing is trained, and only the making of the variables runs on a device.
 import dataclasses
 import functools
 import gc
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.distribute import distribute_lib, one_device_strategy
@@ -80,40 +80,35 @@ def lower(step: steps.Step) -> Lowered | tuple[steps.Refused, ...]:
     cannot be compiled, if there are some."""
     try:
         with trace_registry.custom_gradients_end():
-            return _lower(step)
+            strategy = OneOfManyChips(step.num_chips)
+            trained = _build_learner(step, strategy)
+            if step.purpose == "training":
+                compute = trained.train_step
+            elif step.task.kind == "pretraining":
+                compute = trained.test_step
+            else:
+                # Scores of tasks are computed from all outputs, on the host.
+                compute = functools.partial(trained.network, training=False)
+            traced = tf.function(
+                lambda batch: strategy.run(compute, (batch,)),
+                jit_compile=True,
+                autograph=False,
+            )
+            batch = _zeros(step)
+            graph = traced.get_concrete_function(batch).graph
+            if refused := tuple(of_unknown_shape(graph)):
+                return refused
+            text = traced.experimental_get_compiler_ir(batch)(stage="stablehlo")
+            variables = [*trained.variables, *trained.optimizer.variables]
+            num_values = sum(math.prod(variable.shape) for variable in variables)
+            return Lowered(text=text, state_bytes=4 * num_values)
+    except (ValueError, tf.errors.OpError) as error:
+        if refused := hlo.refused_operations(str(error)):
+            return refused
+        raise
     finally:
         # Three times as large as the model; its references go in circles.
         gc.collect()
-
-
-def _lower(step: steps.Step) -> Lowered | tuple[steps.Refused, ...]:
-    strategy = OneOfManyChips(step.num_chips)
-    trained = _build_learner(step, strategy)
-    if step.purpose == "training":
-        compute = trained.train_step
-    elif step.task.kind == "pretraining":
-        compute = trained.test_step
-    else:
-        # Scores of tasks are computed from all outputs, on the host.
-        compute = functools.partial(trained.network, training=False)
-    traced = tf.function(
-        lambda batch: strategy.run(compute, (batch,)), jit_compile=True, autograph=False
-    )
-    batch = _zeros(step)
-    refused = tuple(of_unknown_shape(traced.get_concrete_function(batch).graph))
-    if refused:
-        return refused
-    try:
-        text = traced.experimental_get_compiler_ir(batch)(stage="stablehlo")
-    except (ValueError, tf.errors.OpError) as error:
-        if found := hlo.refused_operations(str(error)):
-            return found
-        raise
-    variables = [*trained.variables, *trained.optimizer.variables]
-    return Lowered(
-        text=text,
-        state_bytes=sum(4 * int(np.prod(variable.shape)) for variable in variables),
-    )
 
 
 def of_unknown_shape(graph: tf.Graph) -> Iterator[steps.Refused]:

@@ -62,24 +62,20 @@ class Step:
         if isinstance(kind, Labelled):
             batch = kind.features(self.task, rows, length, has_labels=is_training)
         else:
-            batch = self._masked_words(rows, length)
+            mask = "instance_ids" if self.num_slots else "input_mask"
+            tokens, slots = (rows, length), (rows, self.num_predictions)
+            batch: dict[str, Feature] = {
+                **dict.fromkeys(("input_ids", mask, "segment_ids"), (tokens, "int32")),
+                "masked_lm_positions": (slots, "int32"),
+                "masked_lm_ids": (slots, "int32"),
+                "masked_lm_weights": (slots, "float32"),
+            }
+            if self.next_sentence:
+                labels = (rows, self.num_slots or 1)
+                batch["next_sentence_labels"] = (labels, "int32")
         if is_training:
             per_instance = (rows, self.num_slots) if self.num_slots else (rows,)
             batch[features.DROPOUT_SEEDS] = (per_instance, "int32")
-        return batch
-
-    def _masked_words(self, rows: int, length: int) -> dict[str, Feature]:
-        mask = "instance_ids" if self.num_slots else "input_mask"
-        tokens, slots = (rows, length), (rows, self.num_predictions)
-        batch: dict[str, Feature] = {
-            **dict.fromkeys(("input_ids", mask, "segment_ids"), (tokens, "int32")),
-            "masked_lm_positions": (slots, "int32"),
-            "masked_lm_ids": (slots, "int32"),
-            "masked_lm_weights": (slots, "float32"),
-        }
-        if self.next_sentence:
-            labels = (rows, self.num_slots or 1)
-            batch["next_sentence_labels"] = (labels, "int32")
         return batch
 
 
@@ -129,44 +125,43 @@ def plan(request: Request) -> list[Step]:
             "`model.max_position_embeddings` is "
             f"{bert_config.max_position_embeddings}: raise it or take shorter ones"
         )
+    if settings.precision == "mixed_float16":
+        raise InputError(
+            f"{device.chip.name} multiplies in float32 and bfloat16, got `precision="
+            f"{settings.precision}`: leave it out, and it is what suits the device"
+        )
     num_predictions = examples.num_row_predictions
     if settings.model.attention == "left_to_right":
         num_predictions = examples.max_seq_length - 1
+    batch_size = request.global_batch_size or batch_size
+    num_parts = settings.gradient_accumulation_steps
+    sharers = device.num_chips * num_parts
+    if batch_size % sharers:
+        raise InputError(
+            f"a batch of {batch_size} cannot be shared equally by {device.num_chips} "
+            f"chips with `gradient_accumulation_steps` {num_parts}: make "
+            f"--global_batch_size a multiple of {sharers}"
+        )
+    is_auto = settings.precision == "auto"
     training = Step(
         purpose="training",
         task=task,
         bert_config=bert_config,
         optimizer=optimizer,
         num_train_steps=settings.num_train_steps,
-        precision=_precision(settings.precision, device),
+        precision="mixed_bfloat16" if is_auto else settings.precision,
         next_sentence=settings.next_sentence and examples.packing == "sentence_pairs",
         dropout_prob=tuned.dropout_prob,
-        batch_size=_share(
-            request.global_batch_size or batch_size,
-            device,
-            num_parts=settings.gradient_accumulation_steps,
-        ),
+        batch_size=batch_size // device.num_chips,
         max_seq_length=examples.max_seq_length,
         num_predictions=num_predictions,
         num_slots=examples.num_slots if examples.pack_instances else 0,
-        num_parts=settings.gradient_accumulation_steps,
+        num_parts=num_parts,
         recompute=settings.recompute,
         num_chips=device.num_chips,
         seed=settings.seed,
     )
     return [training, dataclasses.replace(training, purpose="evaluation")]
-
-
-def _precision(
-    requested: architecture.Precision, device: chips.Device
-) -> architecture.Precision:
-    """Returns the precision on a TPU; refuses float16, which a TPU does not have."""
-    if requested == "mixed_float16":
-        raise InputError(
-            f"{device.chip.name} multiplies in float32 and bfloat16, got `precision="
-            f"{requested}`: leave it out, and it is what suits the device"
-        )
-    return "mixed_bfloat16" if requested == "auto" else requested
 
 
 def _examples(request: Request) -> tuple[pipelines.ExamplesConfig, int]:
@@ -194,14 +189,3 @@ def _task(settings: finetuning.FinetuningConfig) -> tasks.Task:
     official = glue.TASKS.get(settings.task)
     labels = official.labels if official else ("0", "1")
     return tasks.Task(kind=kind, labels=labels)
-
-
-def _share(batch_size: int, device: chips.Device, *, num_parts: int) -> int:
-    sharers = device.num_chips * num_parts
-    if batch_size % sharers:
-        raise InputError(
-            f"a batch of {batch_size} cannot be shared equally by {device.num_chips} "
-            f"chips with `gradient_accumulation_steps` {num_parts}: make "
-            f"--global_batch_size a multiple of {sharers}"
-        )
-    return batch_size // device.num_chips

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from bert_keras.commands import main as cli
-from bert_keras.tpu.doctor import accelerators, findings, packages, places
+from bert_keras.tpu import doctor
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -110,7 +110,7 @@ def test_broken_two_builds_of_tensorflow(tmp_path, monkeypatch, capsys):
 
 def test_broken_a_tpu_that_another_process_holds(tmp_path, monkeypatch, capsys):
     path = tmp_path / "lock"
-    monkeypatch.setattr(accelerators, "LOCK_FILE", str(path))
+    monkeypatch.setattr(doctor, "LOCK_FILE", str(path))
     with held(path) as number:
         code, found = run("--for tpu", capsys)
     assert code == 2
@@ -185,14 +185,14 @@ def test_a_bucket_with_rights_is_left_as_it_was(tmp_path):
 
 def test_a_disk_that_is_full_or_read_only(tmp_path, monkeypatch):
     path = str(tmp_path / "runs/mine")
-    usage = places.shutil.disk_usage(tmp_path)
+    usage = doctor.shutil.disk_usage(tmp_path)
     monkeypatch.setattr(
-        places.shutil, "disk_usage", lambda _: usage._replace(free=4_000_000_000)
+        doctor.shutil, "disk_usage", lambda _: usage._replace(free=4_000_000_000)
     )
-    disk = findings.look("disk", places.check_disk, path)
+    disk = doctor.look("disk", doctor.check_disk, path)
     assert disk.found == "4.0 GB free, 5 GB are needed"
-    monkeypatch.setattr(places.os, "access", lambda *_: False)
-    disk = findings.look("disk", places.check_disk, path)
+    monkeypatch.setattr(doctor.os, "access", lambda *_: False)
+    disk = doctor.look("disk", doctor.check_disk, path)
     assert disk.fix == f"sudo chown $USER {tmp_path}"
 
 
@@ -201,58 +201,55 @@ def test_gpus_that_are_hidden_missing_or_without_a_driver(tmp_path, monkeypatch)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     def told(check):
-        finding = findings.look("", check, tmp_path)
+        finding = doctor.look("", check, tmp_path)
         return (
             finding.fix
             if finding.fix == "unset CUDA_VISIBLE_DEVICES"
             else finding.found
         )
 
-    assert "no NVIDIA GPU" in told(accelerators._gpu_devices)
+    assert "no NVIDIA GPU" in told(doctor._gpu_devices)
     for name in ("nvidia0", "nvidia1"):
         (tmp_path / "dev" / name).touch()
-    assert told(accelerators._gpu_devices) == "2 of 2 GPUs visible"
+    assert told(doctor._gpu_devices) == "2 of 2 GPUs visible"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert told(accelerators._gpu_devices) == "unset CUDA_VISIBLE_DEVICES"
-    assert told(accelerators._driver) == "NVIDIA's driver is not loaded"
+    assert told(doctor._gpu_devices) == "unset CUDA_VISIBLE_DEVICES"
+    assert told(doctor._driver) == "NVIDIA's driver is not loaded"
     folder = tmp_path / "proc/driver/nvidia"
     folder.mkdir(parents=True)
     line = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Wed Oct 25 2023\n"
     (folder / "version").write_text(line.format("470.223.02"))
     expected = "470.223.02, CUDA 12 needs 525.60.13 or later"
-    assert told(accelerators._driver) == expected
+    assert told(doctor._driver) == expected
     (folder / "version").write_text(line.format("550.54.15"))
-    assert told(accelerators._driver).startswith("550.54.15")
+    assert told(doctor._driver).startswith("550.54.15")
 
 
 @pytest.mark.skipif(os.path.exists("/dev/nvidia0"), reason="there are GPUs")
 @pytest.mark.slow
 def test_tensorflow_itself_says_why_it_lists_no_gpu():
     """In a process of its own, here without a driver."""
-    with pytest.raises(findings.Problem) as raised:
-        accelerators.gpus_of_tensorflow()
+    with pytest.raises(doctor.Problem) as raised:
+        doctor.gpus_of_tensorflow()
     told = raised.value.args[0]
     assert re.match("TensorFlow lists none: .*(cuda|GPU)", told, re.IGNORECASE)
 
 
 def test_a_whole_tpu_machine(tmp_path, monkeypatch):
-    monkeypatch.setattr(accelerators, "LOCK_FILE", str(tmp_path / "lock"))
+    monkeypatch.setattr(doctor, "LOCK_FILE", str(tmp_path / "lock"))
     monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "v5litepod-8")
     (tmp_path / "dev/vfio").mkdir(parents=True)
     for name in ("0", "1", "vfio"):
         (tmp_path / "dev/vfio" / name).touch()
-    found = {f.name: (f.state, f.found) for f in accelerators.examine_tpu(tmp_path)}
-    assert found == {
-        "tpu devices": ("ok", "2 in /dev, v5litepod-8"),
-        "tpu lock": ("ok", "no process holds the TPU"),
-    }
+    assert doctor._tpu_devices(tmp_path) == "2 in /dev, v5litepod-8"
+    assert doctor._lock(tmp_path) == "no process holds the TPU"
 
 
 def test_extras_that_the_installed_metadata_does_not_know(tmp_path, monkeypatch):
     distribution(tmp_path, "bert-keras", "0.1.0", "Provides-Extra: train\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(findings.Problem, match="knows no extra tpu"):
-        packages._versions("tpu")
+    with pytest.raises(doctor.Problem, match="knows no extra tpu"):
+        doctor._versions("tpu")
 
 
 def test_the_table_for_people(capsys, monkeypatch, tmp_path):
@@ -273,8 +270,8 @@ def test_the_table_for_people(capsys, monkeypatch, tmp_path):
 def test_a_lock_of_another_kind_is_seen(tmp_path, monkeypatch):
     """This process's own `lockf`: /proc/locks has it as POSIX, not as FLOCK."""
     path = tmp_path / "lock"
-    monkeypatch.setattr(accelerators, "LOCK_FILE", str(path))
+    monkeypatch.setattr(doctor, "LOCK_FILE", str(path))
     with open(path, "w") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
-        with pytest.raises(findings.Problem, match=f"process {os.getpid()} "):
-            accelerators._lock(Path("/"))
+        with pytest.raises(doctor.Problem, match=f"process {os.getpid()} "):
+            doctor._lock(Path("/"))

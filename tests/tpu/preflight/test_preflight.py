@@ -9,7 +9,7 @@ from bert_keras.core import chips
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import architecture, pretraining
 from bert_keras.tpu import preflight
-from bert_keras.tpu.preflight import compiling, steps, table
+from bert_keras.tpu.preflight import compiling, steps
 
 TINY = pretraining.PretrainingConfig(
     model=architecture.ModelConfig(
@@ -132,7 +132,7 @@ def test_least_times_follow_from_the_data_sheet():
 
 
 def text_of(*steps_of_a_run):
-    return "\n".join(table.lines(chips.parse_device("v5e-1"), steps_of_a_run))
+    return "\n".join(preflight.lines(chips.parse_device("v5e-1"), steps_of_a_run))
 
 
 def test_the_table():
