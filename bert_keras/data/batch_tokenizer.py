@@ -74,30 +74,20 @@ class BatchTokenizer:
         the tokenizer's `typecode`, and the number of each text's ids, int64."""
         ids = [np.empty(0, self.tokenizer.typecode)]
         numbers = [np.empty(0, np.int64)]
-        for block in _blocks(texts):
-            block_ids, block_numbers = self._encode_block(block)
+        # A block has at most `_BLOCK_CHARACTERS`, or is one text.
+        ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
+        first = num_before = 0
+        while first < len(texts):
+            limit = num_before + _BLOCK_CHARACTERS
+            last = max(first + 1, int(np.searchsorted(ends, limit, side="right")))
+            block_ids, block_numbers = self._encode_block(texts[first:last])
             ids.append(block_ids)
             numbers.append(block_numbers)
+            first, num_before = last, int(ends[last - 1])
         return np.concatenate(ids), np.concatenate(numbers)
 
     def _encode_block(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        data = self._bytes_of(texts)
-        characters = np.frombuffer(data, np.uint8)
-        starts, ends = _find_words(data, characters)
-        text_ends = np.flatnonzero(characters == ord("\n"))[1:]
-        words_before = np.searchsorted(starts, text_ends)
-        ids, ids_before = [], [np.zeros(1, np.int64)]
-        for first in range(0, len(starts), _WordTable.MOST_KEPT):
-            chosen = slice(first, first + _WordTable.MOST_KEPT)
-            of_words, sizes = self._encode_words(data, starts[chosen], ends[chosen])
-            ids.append(of_words)
-            ids_before.append(ids_before[-1][-1] + np.cumsum(sizes))
-        totals = np.concatenate(ids_before)[words_before]
-        joined = np.concatenate([np.empty(0, self.tokenizer.typecode), *ids])
-        return joined, np.diff(totals, prepend=0)
-
-    def _bytes_of(self, texts: Sequence[str]) -> bytes:
-        """Encodes texts as UTF-8, each between two line ends, then white space."""
+        # 1. UTF-8, each text between two line ends, then white space.
         joined = "\n".join(texts)
         if joined.count("\n") >= len(texts):
             joined = "\n".join(text.replace("\n", " ") for text in texts)
@@ -106,7 +96,22 @@ class BatchTokenizer:
             joined = tokenization.clean(joined).lower()
         # The tokenizer drops NUL; a word of the table ends at the first.
         data = joined.replace("\0", "").encode("utf-8", "surrogatepass")
-        return b"".join((b"\n", data.lower() if lower else data, b"\n" + b" " * 24))
+        data = b"".join((b"\n", data.lower() if lower else data, b"\n" + b" " * 24))
+        # 2. Words, and the number of words before the end of each text.
+        characters = np.frombuffer(data, np.uint8)
+        starts, ends = _find_words(data, characters)
+        text_ends = np.flatnonzero(characters == ord("\n"))[1:]
+        words_before = np.searchsorted(starts, text_ends)
+        # 3. Ids of as many words at a time as the table holds.
+        ids, ids_before = [], [np.zeros(1, np.int64)]
+        for first in range(0, len(starts), _WordTable.MOST_KEPT):
+            chosen = slice(first, first + _WordTable.MOST_KEPT)
+            of_words, sizes = self._encode_words(data, starts[chosen], ends[chosen])
+            ids.append(of_words)
+            ids_before.append(ids_before[-1][-1] + np.cumsum(sizes))
+        totals = np.concatenate(ids_before)[words_before]
+        joined_ids = np.concatenate([np.empty(0, self.tokenizer.typecode), *ids])
+        return joined_ids, np.diff(totals, prepend=0)
 
     def _encode_words(
         self, data: bytes, starts: np.ndarray, ends: np.ndarray
@@ -116,7 +121,7 @@ class BatchTokenizer:
         short = np.flatnonzero(~is_long)
         keys = _keys(data, starts[short], sizes[short])
         slots, missing = self._table.find(keys)
-        if self._table.is_full(len(missing)):
+        if self._table.num_words + len(missing) > _WordTable.MOST_KEPT:
             # The table forgets all words: common words return at once.
             self._table.clear()
             del self._pool[:]
@@ -150,23 +155,19 @@ class BatchTokenizer:
         return first << _NUMBER_BITS | len(self._pool) - first
 
 
-def _blocks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Yields blocks of texts with at most `_BLOCK_CHARACTERS`, or of one text."""
-    ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)))
-    first = num_before = 0
-    while first < len(texts):
-        limit = num_before + _BLOCK_CHARACTERS
-        last = max(first + 1, int(np.searchsorted(ends, limit, side="right")))
-        yield texts[first:last]
-        first, num_before = last, int(ends[last - 1])
-
-
 def _find_words(data: bytes, characters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns starts and ends of the words; `data` begins with white space."""
     kinds = np.frombuffer(data.translate(_KINDS), np.uint8)
     is_ascii = data.isascii()
     if not is_ascii:
-        kinds = _isolate(kinds.copy(), characters)
+        first = np.flatnonzero((characters >= 0xE0) & (characters < 0xF0))
+        code_points = (characters[first] & 15).astype(np.intp) << 12
+        code_points |= (characters[first + 1] & 63).astype(np.intp) << 6
+        code_points |= characters[first + 2] & 63
+        alone = first[_ALONE_OF_THREE_BYTES[code_points]]
+        kinds = kinds.copy()
+        kinds[alone] = _ALONE
+        kinds[alone + 1] = kinds[alone + 2] = _REST
     is_part, is_word = kinds == _PART, kinds != _WHITE
     goes_on = is_part[1:] & is_part[:-1]
     if not is_ascii:
@@ -174,17 +175,6 @@ def _find_words(data: bytes, characters: np.ndarray) -> tuple[np.ndarray, np.nda
     is_border = ~goes_on
     starts = np.flatnonzero(is_word[1:] & is_border) + 1
     return starts, np.flatnonzero(is_word[:-1] & is_border) + 1
-
-
-def _isolate(kinds: np.ndarray, characters: np.ndarray) -> np.ndarray:
-    first = np.flatnonzero((characters >= 0xE0) & (characters < 0xF0))
-    code_points = (characters[first] & 15).astype(np.intp) << 12
-    code_points |= (characters[first + 1] & 63).astype(np.intp) << 6
-    code_points |= characters[first + 2] & 63
-    alone = first[_ALONE_OF_THREE_BYTES[code_points]]
-    kinds[alone] = _ALONE
-    kinds[alone + 1] = kinds[alone + 2] = _REST
-    return kinds
 
 
 def _cut(
@@ -237,20 +227,17 @@ class _WordTable:
         self.values = np.zeros(num_slots, np.int64)
         """`(slots,)`, set by the caller."""
         self._claims = np.zeros(num_slots, np.int64)
-        self._num_kept = 0
+        self.num_words = 0
+        """Words of the table, at most `MOST_KEPT`."""
 
     def _home(self, keys: _Keys) -> np.ndarray:
         mixed = keys[0] * self._FACTORS[0] + (keys[1] ^ keys[0] >> np.uint64(32))
         mixed *= self._FACTORS[1]
         return (mixed >> np.uint64(64 - self._BITS)).astype(np.intp)
 
-    def is_full(self, num_words: int) -> bool:
-        """Whether `num_words` more words, some perhaps equal, are too many."""
-        return self._num_kept + num_words > self.MOST_KEPT
-
     def clear(self) -> None:
         self._low[:] = 0
-        self._num_kept = 0
+        self.num_words = 0
 
     def find(self, keys: _Keys) -> tuple[np.ndarray, np.ndarray]:
         """Returns the slots of words, and the places of words without a slot."""
@@ -278,5 +265,5 @@ class _WordTable:
             left = left[~self._holds(slots[left], (low[left], high[left]))]
             slots[left] = (slots[left] + 1) & (len(self._low) - 1)
         new = np.concatenate(added)
-        self._num_kept += len(new)
+        self.num_words += len(new)
         return new

@@ -14,8 +14,6 @@ from bert_keras.data import masking, seeded_hash, tokenization
 EVALUATION_EPOCH = -1
 """Epoch of the masks of every evaluation; training has no such epoch."""
 
-_64_BITS = (1 << 64) - 1
-
 
 def record_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndarray:
     """Returns the seeds of the examples' masks, `(n,)` uint64.
@@ -28,11 +26,12 @@ def record_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndarr
         records: `(n,)` integers: places of the records in all shards of the directory,
             in the manifest's order.
     """
-    states = np.full(len(records), seed & _64_BITS, np.uint64)
+    states = np.full(len(records), seed & (1 << 64) - 1, np.uint64)
     step = seeded_hash.INCREMENT
     states = seeded_hash.mix(states + step)
-    states = seeded_hash.mix((states ^ epochs.astype(np.uint64)) + step)
-    return seeded_hash.mix((states ^ records.astype(np.uint64)) + step)
+    for numbers in (epochs, records):
+        states = seeded_hash.mix((states ^ numbers.astype(np.uint64)) + step)
+    return states
 
 
 PLAIN_FEATURES = ("input_ids", "input_mask", "segment_ids")

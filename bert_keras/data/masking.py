@@ -6,12 +6,13 @@ follow one rule. Chance is a hash of (seed of the sequence, place, purpose), see
 any length, on any version of NumPy.
 """
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
 
 from bert_keras.core.settings.pipelines import ExamplesConfig
-from bert_keras.data import ngram_masking, seeded_hash, tokenization
+from bert_keras.data import seeded_hash, tokenization
 
 
 class MaskedBatch(NamedTuple):
@@ -73,7 +74,7 @@ def mask_batch(
     is_candidate &= input_ids != vocabulary.sep_id
     wanted = num_predictions(lengths, config, shares)
     if config.do_whole_word_mask or config.max_ngram_size > 1:
-        run_starts = ngram_masking.draw(
+        run_starts = _draw_runs(
             input_ids,
             is_candidate,
             wanted,
@@ -81,41 +82,23 @@ def mask_batch(
             is_continuation=vocabulary.is_continuation,
             max_ngram_size=config.max_ngram_size,
         )
-        positions, num_masked = _marked(run_starts >= 0, config.num_predictions)
+        is_masked = run_starts >= 0
+        num_masked = is_masked.sum(axis=1)
+        rows, columns = np.nonzero(is_masked)
+        first_of_row = np.cumsum(num_masked) - num_masked
+        positions = np.zeros((len(input_ids), config.num_predictions), np.int64)
+        positions[rows, np.arange(len(rows)) - first_of_row[rows]] = columns
     else:
         positions, num_masked = _draw_tokens(
             is_candidate, wanted, seeds, config.num_predictions
         )
+    is_masked = np.arange(positions.shape[1]) < num_masked[:, np.newaxis]
+    labels = np.take_along_axis(input_ids, positions, axis=1)
+    # Each place decides by its hash what is shown there, for a run its first place:
+    # `[MASK]`, a random id or the label.
     decided_at = positions
     if config.max_ngram_size > 1:
         decided_at = np.take_along_axis(run_starts, positions, axis=1)
-    is_masked = np.arange(positions.shape[1]) < num_masked[:, np.newaxis]
-    labels = np.take_along_axis(input_ids, positions, axis=1)
-    shown = _replacements(
-        labels, positions, decided_at, seeds, vocabulary=vocabulary, config=config
-    )
-    masked_ids = input_ids.astype(np.int32)
-    rows, slots = np.nonzero(is_masked)
-    masked_ids[rows, positions[rows, slots]] = shown[rows, slots]
-    return MaskedBatch(
-        input_ids=masked_ids,
-        positions=positions.astype(np.int32),
-        labels=np.where(is_masked, labels, 0).astype(np.int32),
-        num_masked=num_masked.astype(np.int32),
-    )
-
-
-def _replacements(
-    labels: np.ndarray,
-    positions: np.ndarray,
-    decided_at: np.ndarray,
-    seeds: np.ndarray,
-    *,
-    vocabulary: tokenization.Vocabulary,
-    config: ExamplesConfig,
-) -> np.ndarray:
-    """Returns the ids to show in place of `labels`, `(n, P)`: `[MASK]`, a random id or
-    the label, by the hash of the place `decided_at`, which a whole run shares."""
     choice = seeded_hash.fractions(
         seeded_hash.hash_places(seeds, decided_at, purpose=seeded_hash.REPLACE)
     )
@@ -126,7 +109,15 @@ def _replacements(
     stays_from = config.mask_token_prob + config.random_token_prob
     shown = np.where(choice < stays_from, random_ids, labels)
     shown[choice < config.mask_token_prob] = vocabulary.mask_id
-    return shown
+    masked_ids = input_ids.astype(np.int32)
+    rows, slots = np.nonzero(is_masked)
+    masked_ids[rows, positions[rows, slots]] = shown[rows, slots]
+    return MaskedBatch(
+        input_ids=masked_ids,
+        positions=positions.astype(np.int32),
+        labels=np.where(is_masked, labels, 0).astype(np.int32),
+        num_masked=num_masked.astype(np.int32),
+    )
 
 
 def _draw_tokens(
@@ -148,11 +139,137 @@ def _draw_tokens(
     return np.pad(positions, ((0, 0), (0, num_slots - num_kept))), num_masked
 
 
-def _marked(is_marked: np.ndarray, num_slots: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the marked columns, `(n, num_slots)`, and their number, `(n,)`."""
-    num_marked = is_marked.sum(axis=1)
-    rows, columns = np.nonzero(is_marked)
-    first_of_row = np.cumsum(num_marked) - num_marked
-    positions = np.zeros((len(is_marked), num_slots), np.int64)
-    positions[rows, np.arange(len(rows)) - first_of_row[rows]] = columns
-    return positions, num_marked
+def _draw_runs(
+    input_ids: np.ndarray,
+    is_candidate: np.ndarray,
+    wanted: np.ndarray,
+    seeds: np.ndarray,
+    *,
+    is_continuation: np.ndarray,
+    max_ngram_size: int,
+) -> np.ndarray:
+    """Draws runs of whole words that do not overlap, until enough tokens are covered.
+
+    The algorithm of tf-models-official's `_masking_ngrams`: draw a number of words,
+    take the next of the shuffled runs of that many words, and pass it over if it has
+    too many tokens or shares one with a run that was taken before. One sequence, with
+    runs of at most 2 words:
+
+        column                 0      1   2     3   4      5
+        token                  [CLS]  un  ##do  it  [SEP]
+        a word starts                 x         x
+        end of the 1-word run  0      3   0     4   0      0
+        end of the 2-word run  0      4   0     0   0      0
+
+    If "un ##do it" is taken, all its words are owned by column 1, where it starts.
+
+    Args:
+        input_ids: `(n, L)`.
+        is_candidate: `(n, L)` bool; false at special tokens and padding.
+        wanted: `(n,)` tokens to cover at most.
+        seeds: `(n,)` uint64.
+        is_continuation: `(vocab_size,)` bool, true for `##` pieces.
+        max_ngram_size: words of the longest runs. The probability of a run of k words
+            is proportional to 1 / k.
+
+    Returns:
+        `(n, L)` int64: for each column the start of the run that covers it, or -1.
+    """
+    # A word starts where no `##` piece goes on. Such a piece right after a special
+    # token (its word was cut in two) is a word of its own: google-research/bert would
+    # join it to the word before the special token.
+    goes_on = is_continuation[input_ids]
+    goes_on[:, :1] = False
+    goes_on[:, 1:] &= is_candidate[:, :-1]
+    is_start = is_candidate & ~goes_on
+    run_ends = _run_ends(is_start, is_candidate, max_ngram_size)
+    owners = _draw_from_piles(run_ends, seeds, wanted)
+    columns = np.arange(input_ids.shape[1])
+    word_of = np.maximum.accumulate(np.where(is_start, columns, 0), axis=1)
+    return np.where(is_candidate, np.take_along_axis(owners, word_of, axis=1), -1)
+
+
+def _run_ends(
+    is_start: np.ndarray, is_candidate: np.ndarray, max_ngram_size: int
+) -> np.ndarray:
+    """Returns the ends of all runs, `(max_ngram_size, n, L + 1)` int64: for each number
+    of words, less one, and each column, the column after the run that starts there; 0
+    if no run starts there, as in the last column. No run has a special token within."""
+    num_rows, num_columns = is_start.shape
+    borders = np.full((num_rows, num_columns + 1), num_columns)
+    is_border = is_start | ~is_candidate
+    borders[:, :-1] = np.where(is_border, np.arange(num_columns), num_columns)
+    next_border = np.minimum.accumulate(borders[:, ::-1], axis=1)[:, ::-1]
+    ends = np.zeros((max_ngram_size, num_rows, num_columns + 1), np.int64)
+    ends[0, :, :-1] = np.where(is_start, next_border[:, 1:], 0)
+    for size in range(1, max_ngram_size):
+        # One word more; a run that ends where no word starts cannot grow.
+        longer = np.take_along_axis(ends[0], ends[size - 1], axis=1)
+        ends[size] = np.where(ends[size - 1] > 0, longer, 0)
+    return ends
+
+
+def _draw_from_piles(
+    run_ends: np.ndarray, seeds: np.ndarray, wanted: np.ndarray
+) -> np.ndarray:
+    """Draws from shuffled piles, one for each sequence and number of words, until
+    nothing fits any more.
+
+    All sequences go in step: a step draws one run in each unfinished sequence. `rows`
+    are these sequences, and `sizes` the numbers of words of their runs, less one.
+    Arrays that begin with `sizes` have `max_ngram_size` entries there.
+
+    Args:
+        run_ends: `(sizes, n, L + 1)` from `_run_ends`.
+        seeds: `(n,)` uint64.
+        wanted: `(n,)` tokens that may be covered.
+
+    Returns:
+        `(n, L + 1)`: for each column where a word starts the start of the run that
+        covers it, -1 elsewhere.
+    """
+    shares = 1 / np.arange(1, len(run_ends) + 1)
+    limits = np.cumsum(shares)[:-1] / shares.sum()
+    # Shuffled starts of the runs of each size; columns without a run come last.
+    columns = np.arange(run_ends.shape[2], dtype=np.uint64)
+    piles = np.empty(run_ends.shape, np.int64)
+    for size, ends in enumerate(run_ends):
+        purpose = seeded_hash.DRAW_RUN + size
+        keys = seeded_hash.sort_keys(seeds, columns, purpose=purpose)
+        keys[ends == 0] = seeded_hash.LAST_KEY
+        keys.sort(axis=1)
+        piles[size] = seeded_hash.places(keys)
+    num_left = (run_ends > 0).sum(axis=2)  # (sizes, n), as the next one is
+    num_drawn = np.zeros_like(num_left)
+    owners = np.full(run_ends.shape[1:], -1)
+    room = wanted.copy()
+    unfinished = np.arange(len(seeds))
+    for step in itertools.count():
+        is_open = (room[unfinished] > 0) & num_left[:, unfinished].any(axis=0)
+        rows = unfinished = unfinished[is_open]
+        if not len(rows):
+            break
+        hashes = seeded_hash.hash_places(
+            seeds[rows], np.array([step]), purpose=seeded_hash.RUN_SIZE
+        )
+        fractions = seeded_hash.fractions(hashes[:, 0])
+        sizes = np.searchsorted(limits, fractions, "right")
+        # With more words than there is room for tokens, no run of the pile can fit.
+        is_hopeless = sizes + 1 > room[rows]
+        num_left[sizes[is_hopeless], rows[is_hopeless]] = 0
+        is_there = num_left[sizes, rows] > 0
+        rows, sizes = rows[is_there], sizes[is_there]
+        starts = piles[sizes, rows, num_drawn[sizes, rows]]
+        num_drawn[sizes, rows] += 1
+        num_left[sizes, rows] -= 1
+        # (sizes, rows), columns where the words of the runs start. Runs of fewer words
+        # have their last word several times.
+        words = np.tile(starts, (len(run_ends), 1))
+        for number in range(1, len(run_ends)):
+            following = run_ends[0, rows, words[number - 1]]
+            words[number] = np.where(sizes >= number, following, words[number - 1])
+        num_tokens = run_ends[sizes, rows, starts] - starts
+        fits = (owners[rows, words] < 0).all(axis=0) & (num_tokens <= room[rows])
+        room[rows[fits]] -= num_tokens[fits]
+        owners[rows[fits], words[:, fits]] = starts[fits]
+    return owners

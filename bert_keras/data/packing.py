@@ -82,8 +82,21 @@ def join_rows(
     others = {n: values for n, values in instances.items() if n not in _PER_PREDICTION}
     joined = join_tokens(others, row_of, (num_rows, config.max_seq_length))
     if "masked_lm_weights" in instances:
+        # The predictions of an instance follow those of the instance before it, and
+        # their positions count from the beginning of the row.
         starts = places_in_rows(row_of, (instances["input_mask"] > 0).sum(axis=1))
-        joined |= _join_predictions(instances, row_of, starts, config)
+        is_masked = instances["masked_lm_weights"] > 0
+        firsts = places_in_rows(row_of, is_masked.sum(axis=1))
+        rows, columns = np.nonzero(is_masked)
+        ranks = np.cumsum(is_masked, axis=1)[rows, columns] - 1
+        at = row_of[rows], firsts[rows] + ranks
+        for name in _PER_PREDICTION:
+            values = instances[name][rows, columns]
+            if name == "masked_lm_positions":
+                values = values + starts[rows]
+            dtype = np.float32 if name == "masked_lm_weights" else np.int32
+            joined[name] = np.zeros((num_rows, config.num_row_predictions), dtype)
+            joined[name][at] = values
     return joined
 
 
@@ -103,10 +116,8 @@ def join_tokens(
     is_token = instances["input_mask"] > 0
     slots = places_in_rows(row_of)
     rows, columns = np.nonzero(is_token)
-    at = (
-        row_of[rows],
-        places_in_rows(row_of, is_token.sum(axis=1))[rows] + columns,
-    )
+    starts = places_in_rows(row_of, is_token.sum(axis=1))
+    at = row_of[rows], starts[rows] + columns
     joined = {"instance_ids": np.zeros(shape, np.int32)}
     joined["instance_ids"][at] = slots[rows] + 1
     for name, values in instances.items():
@@ -174,30 +185,6 @@ def split_rows(
         labels = rows["next_sentence_labels"][row_of, slots]
         split["next_sentence_labels"] = labels[:, np.newaxis]
     return split, row_of, slots
-
-
-def _join_predictions(
-    instances: Mapping[str, np.ndarray],
-    row_of: np.ndarray,
-    starts: np.ndarray,
-    config: ExamplesConfig,
-) -> dict[str, np.ndarray]:
-    weights = instances["masked_lm_weights"]
-    is_masked = weights > 0
-    firsts = places_in_rows(row_of, is_masked.sum(axis=1))
-    rows, columns = np.nonzero(is_masked)
-    ranks = np.cumsum(is_masked, axis=1)[rows, columns] - 1
-    at = row_of[rows], firsts[rows] + ranks
-    num_rows = int(row_of[-1]) + 1 if len(row_of) else 0
-    joined = {}
-    for name in _PER_PREDICTION:
-        values = instances[name][rows, columns]
-        if name == "masked_lm_positions":
-            values = values + starts[rows]
-        dtype = np.float32 if name == "masked_lm_weights" else np.int32
-        joined[name] = np.zeros((num_rows, config.num_row_predictions), dtype)
-        joined[name][at] = values
-    return joined
 
 
 def places_in_rows(row_of: np.ndarray, sizes: np.ndarray | int = 1) -> np.ndarray:

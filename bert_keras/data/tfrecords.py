@@ -42,7 +42,13 @@ def read_frames(file: BinaryIO) -> Iterator[bytes]:
         if is_cut or header[8:] != _masked_crc(header[:8]):
             raise DamagedRecord(offset, "no record begins there", is_cut=is_cut)
         (length,) = struct.unpack("<Q", header[:8])
-        data, crc = _read_bounded(file, length), file.read(4)
+        # Piece by piece: a damaged length takes no more memory than the file has.
+        data = file.read(min(length, _READ_AT_ONCE))
+        while len(data) < length and (
+            more := file.read(min(length - len(data), _READ_AT_ONCE))
+        ):
+            data += more
+        crc = file.read(4)
         if len(data) < length or len(crc) < 4:
             reason = "the file ends within the record"
             raise DamagedRecord(offset, reason, is_cut=True)
@@ -50,17 +56,6 @@ def read_frames(file: BinaryIO) -> Iterator[bytes]:
             raise DamagedRecord(offset, "its checksum differs")
         yield data
         offset += length + 16
-
-
-def _read_bounded(file: BinaryIO, length: int) -> bytes:
-    """Reads `length` bytes or the rest of the file, and takes memory for no more."""
-    data = file.read(min(length, _READ_AT_ONCE))
-    while len(data) < length:
-        more = file.read(min(length - len(data), _READ_AT_ONCE))
-        if not more:
-            break
-        data += more
-    return data
 
 
 def _masked_crc(data: bytes) -> bytes:

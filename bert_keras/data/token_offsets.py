@@ -8,7 +8,7 @@ place, so that an answer can be cut out of the original text.
 import functools
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -63,9 +63,8 @@ class OffsetTokenizer:
         ids = self.tokenizer.encode(chunk)
         unk_id = self.tokenizer.vocabulary.unk_id
         starts, ends, piece = [], [], 0
-        for word_starts, word_ends in _words(
-            chunk, do_lower_case=self.tokenizer.do_lower_case
-        ):
+        do_lower_case = self.tokenizer.do_lower_case
+        for word_starts, word_ends in _words(chunk, do_lower_case=do_lower_case):
             begin, length = 0, len(word_starts)
             while begin < length:
                 # No word is spelled [UNK]: brackets are words of their own.
@@ -81,38 +80,25 @@ class OffsetTokenizer:
 _CHUNKS = re.compile(r"[\S\x0b\x0c\x1c-\x1f\x85]+")
 
 
-def _words(
-    chunk: str, *, do_lower_case: bool
-) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+def _words(chunk: str, *, do_lower_case: bool) -> Iterator[tuple[list[int], list[int]]]:
     """Yields starts and ends of the characters of each word of `basic_tokenize`."""
     kinds = [_kinds(char, do_lower_case) for char in chunk]
     joined = "".join(kinds)
-    starts: Sequence[int] = range(len(chunk))
-    ends: Sequence[int] = range(1, len(chunk) + 1)
+    starts, ends = list(range(len(chunk))), list(range(1, len(chunk) + 1))
     if len(joined) != len(chunk) or "" in kinds or "m" in joined:
-        starts, ends = _places(kinds)
+        # Characters are dropped, multiply, or are marks of the character before.
+        starts, ends = [], []
+        for place, parts in enumerate(kinds):
+            for kind in parts:
+                if kind != "m":
+                    starts.append(place)
+                    ends.append(place + 1)
+                elif ends:
+                    ends[-1] = place + 1
         joined = joined.replace("m", "")
-    for match in _WORDS.finditer(joined):
+    for match in re.finditer("[.]|w+", joined):
         word = slice(*match.span())
         yield starts[word], ends[word]
-
-
-# Words among the letters that `_kinds` gives.
-_WORDS = re.compile("[.]|w+")
-
-
-def _places(kinds: list[str]) -> tuple[list[int], list[int]]:
-    """Returns starts and ends where characters are dropped, multiply, or are marks."""
-    starts: list[int] = []
-    ends: list[int] = []
-    for place, parts in enumerate(kinds):
-        for kind in parts:
-            if kind != "m":
-                starts.append(place)
-                ends.append(place + 1)
-            elif ends:
-                ends[-1] = place + 1
-    return starts, ends
 
 
 @functools.lru_cache(1 << 16)
@@ -130,14 +116,13 @@ def _kinds(char: str, do_lower_case: bool) -> str:
         return "."
     if do_lower_case:
         char = unicodedata.normalize("NFD", char.lower())
-    parts = "".join(_kind(part, do_lower_case) for part in char)
+    parts = ""
+    for part in char:
+        if do_lower_case and unicodedata.category(part) == "Mn":
+            parts += "m"
+        elif tokenization.is_punctuation(part):
+            parts += "."
+        else:
+            parts += " " if part.isspace() else "w"
     # A mark before the letter of the same character (U+0CC0) is not the last letter's.
     return parts.lstrip("m") or parts
-
-
-def _kind(char: str, do_lower_case: bool) -> str:
-    if do_lower_case and unicodedata.category(char) == "Mn":
-        return "m"
-    if tokenization.is_punctuation(char):
-        return "."
-    return " " if char.isspace() else "w"

@@ -293,12 +293,10 @@ def _clean(char: str) -> str | None:
     return f" {char} " if is_cjk(char) else char
 
 
-def _isolate_punctuation(char: str) -> str:
-    return f" {char} " if is_punctuation(char) else char
-
-
 _CLEANED = CharacterTable(_clean)
-_PUNCTUATION_ISOLATED = CharacterTable(_isolate_punctuation)
+_PUNCTUATION_ISOLATED = CharacterTable(
+    lambda char: f" {char} " if is_punctuation(char) else char
+)
 
 
 def _strip(line: str) -> str:
@@ -312,8 +310,8 @@ def check_casing(vocabulary: Vocabulary, do_lower_case: bool) -> None:
     means cased; small letters without any capital mean uncased. Scripts without case
     pass either way.
     """
-    letters = [t.removeprefix(CONTINUATION_PREFIX) for t in vocabulary.tokens]
-    letters = [letter for letter in letters if len(letter) == 1]
+    entries = (t.removeprefix(CONTINUATION_PREFIX) for t in vocabulary.tokens)
+    letters = [entry for entry in entries if len(entry) == 1]
     capitals = [letter for letter in letters if letter != letter.lower()]
     if do_lower_case and capitals:
         raise InputError(
@@ -363,14 +361,13 @@ def pack_pair(
     """
     if max_seq_length < 3:
         raise ValueError(f"`max_seq_length` must be at least 3, got {max_seq_length}")
-    cls, sep = [vocabulary.cls_id], [vocabulary.sep_id]
-    if not ids_b:
-        kept = shortened(ids_a, max_seq_length - 2, keeps_tail=keeps_tail)
-        input_ids = [*cls, *kept, *sep]
-        return input_ids, [0] * len(input_ids)
-    length_a, length_b = truncated_lengths(len(ids_a), len(ids_b), max_seq_length - 3)
-    first = [*cls, *shortened(ids_a, length_a, keeps_tail=keeps_tail), *sep]
-    second = [*shortened(ids_b, length_b, keeps_tail=keeps_tail), *sep]
+    sep, second = vocabulary.sep_id, []
+    length_a = max_seq_length - 2
+    if ids_b:
+        length_a, length_b = truncated_lengths(len(ids_a), len(ids_b), length_a - 1)
+        second = [*shortened(ids_b, length_b, keeps_tail=keeps_tail), sep]
+    kept = shortened(ids_a, length_a, keeps_tail=keeps_tail)
+    first = [vocabulary.cls_id, *kept, sep]
     return first + second, [0] * len(first) + [1] * len(second)
 
 

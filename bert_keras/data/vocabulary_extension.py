@@ -43,7 +43,15 @@ def extend(
     """
     new = [word for word in dict.fromkeys(words) if word not in vocabulary.ids]
     for word in new:
-        _check_whole(word, do_lower_case)
+        text = word.removeprefix(tokenization.CONTINUATION_PREFIX)
+        parts = tokenization.basic_tokenize(text, do_lower_case=do_lower_case)
+        if parts != [text]:
+            parts_text = " ".join(map(repr, parts)) or "nothing"
+            raise InputError(
+                f"{word!r} would never be used: of such text the tokenizer makes "
+                f"{parts_text} before it looks for entries; leave it out, or give what "
+                "it makes"
+            )
     tokens = list(vocabulary.tokens)
     unused = [i for i, token in enumerate(tokens) if _UNUSED.fullmatch(token)]
     slots = unused[: len(new)] if into_unused else []
@@ -75,17 +83,6 @@ def write_extended(
     ).save(output_path)
 
 
-def _check_whole(word: str, do_lower_case: bool) -> None:
-    text = word.removeprefix(tokenization.CONTINUATION_PREFIX)
-    found = tokenization.basic_tokenize(text, do_lower_case=do_lower_case)
-    if found != [text]:
-        parts = " ".join(map(repr, found)) or "nothing"
-        raise InputError(
-            f"{word!r} would never be used: of such text the tokenizer makes {parts} "
-            "before it looks for entries; leave it out, or give what it makes"
-        )
-
-
 def sources(
     old: tokenization.Vocabulary,
     new: tokenization.Vocabulary,
@@ -99,26 +96,11 @@ def sources(
     `[UNK]`; if no piece is left, they are the ids of all entries in use. `path` is the
     model's, for errors: `new` must be a vocabulary that `extend` makes from `old`.
     """
-    _check_extended(old, new, path)
-    used = tuple(
-        i for i, token in enumerate(old.tokens) if not _UNUSED.fullmatch(token)
-    )
-    tokenizer = tokenization.Tokenizer(old, do_lower_case=do_lower_case)
-    return {
-        index: _pieces(token, tokenizer) or used
-        for index, token in enumerate(new.tokens)
-        if token not in old.ids
-    }
-
-
-def _check_extended(
-    old: tokenization.Vocabulary, new: tokenization.Vocabulary, path: str | Path
-) -> None:
+    pairs = itertools.zip_longest(old.tokens, new.tokens)
     differing = [
-        f"line {line}: {_shown(there)} there, {_shown(here)} here"
-        for line, (there, here) in enumerate(
-            itertools.zip_longest(old.tokens, new.tokens), start=1
-        )
+        f"line {line}: {repr(there) if there else 'nothing'} there, "
+        f"{repr(here) if here else 'nothing'} here"
+        for line, (there, here) in enumerate(pairs, start=1)
         if here != there
         and (not here or here in old.ids or (there and not _UNUSED.fullmatch(there)))
     ]
@@ -131,18 +113,20 @@ def _check_extended(
             + ". New entries may only replace [unusedN] or follow the last one: make "
             "the examples with such a vocabulary"
         )
-
-
-def _shown(token: str | None) -> str:
-    return "nothing" if token is None else repr(token)
-
-
-def _pieces(token: str, tokenizer: tokenization.Tokenizer) -> tuple[int, ...]:
-    prefix = tokenization.CONTINUATION_PREFIX
-    if token.startswith(prefix):
-        return tuple(tokenizer.encode_continuation(token.removeprefix(prefix)))
-    unk_id = tokenizer.vocabulary.unk_id
-    return tuple(index for index in tokenizer.encode(token) if index != unk_id)
+    used = tuple(
+        i for i, token in enumerate(old.tokens) if not _UNUSED.fullmatch(token)
+    )
+    tokenizer = tokenization.Tokenizer(old, do_lower_case=do_lower_case)
+    prefix, old_ids = tokenization.CONTINUATION_PREFIX, {}
+    for index, token in enumerate(new.tokens):
+        if token in old.ids:
+            continue
+        if token.startswith(prefix):
+            pieces = tokenizer.encode_continuation(token.removeprefix(prefix))
+        else:
+            pieces = [i for i in tokenizer.encode(token) if i != old.unk_id]
+        old_ids[index] = tuple(pieces) or used
+    return old_ids
 
 
 def extend_rows(

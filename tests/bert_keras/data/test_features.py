@@ -14,6 +14,12 @@ STATIC = [
     ("masked_lm_ids", 3, "int64"),
     ("masked_lm_weights", 3, "float32"),
 ]
+RENAMED = [
+    ("input_word_ids", 16, "int64"),
+    ("input_mask", 16, "int64"),
+    ("input_type_ids", 16, "int64"),
+    *STATIC[3:],
+]
 LABELS = [("next_sentence_labels", 1, "int64")]
 
 
@@ -40,6 +46,7 @@ def settings(**changes):
             [("input_word_ids", None, "int64")],
             STATIC,
         ),
+        ({"feature_names": "v2", "packing": "full_sentences"}, RENAMED, STATIC),
     ],
 )
 def test_what_is_stored_and_what_the_model_is_given(changes, stored, given):
@@ -48,20 +55,11 @@ def test_what_is_stored_and_what_the_model_is_given(changes, stored, given):
     assert described(features.batch_features(config)) == given
 
 
-def test_newer_names():
-    names = [f.name for f in features.record_features(settings(feature_names="v2"))]
-    renamed = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
-    assert names == [renamed.get(name, name) for name, *_ in STATIC + LABELS]
-
-
 def test_settings_of_a_manifest():
     """Facts of the directory are left out, and settings that are missing usual."""
     made = {"max_predictions_per_seq": 20, "dupe_factor": 10, "do_lower_case": True}
     made |= {"num_shards": 3, "corpus_sha256": "ab"}
     found = features.examples_config(made, origin="manifest.json")
     assert found == ExamplesConfig(max_predictions_per_seq=20, dupe_factor=10)
-
-
-def test_a_manifest_of_a_later_version():
     with pytest.raises(InputError, match=r"x/manifest\.json: `masking`: .*'later'"):
         features.examples_config({"masking": "later"}, origin="x/manifest.json")

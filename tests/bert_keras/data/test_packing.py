@@ -140,9 +140,3 @@ def test_random_lengths_fill_the_rows(max_seq_length):
     assert tokens.mean() > 0.97 * max_seq_length
     firsts = [np.flatnonzero(row_of == row)[0] for row in range(20)]
     assert firsts == sorted(firsts)
-
-
-def test_places_in_rows():
-    row_of, sizes = np.array([0, 0, 0, 1, 1]), np.array([4, 1, 2, 7, 5])
-    assert packing.places_in_rows(row_of).tolist() == [0, 1, 2, 0, 1]
-    assert packing.places_in_rows(row_of, sizes).tolist() == [0, 4, 5, 0, 7]
