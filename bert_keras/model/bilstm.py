@@ -49,23 +49,22 @@ class BiLSTM(keras.layers.Layer):
         self.units = units
         self.return_sequences = return_sequences
         self.seed = seed
-        self.directions = [self._direction("forward"), self._direction("backward")]
-
-    def _direction(self, name: str) -> keras.layers.RNN:
-        cell = _Cell(
-            self.input_size,
-            self.units,
-            seed=layers.derive_seed(self.seed, name),
-            name="cell",
-            dtype="float32",
-        )
-        return keras.layers.RNN(
-            cell,
-            return_sequences=True,
-            go_backwards=name == "backward",
-            name=name,
-            dtype="float32",
-        )
+        self.directions = [
+            keras.layers.RNN(
+                _Cell(
+                    input_size,
+                    units,
+                    seed=layers.derive_seed(seed, name),
+                    name="cell",
+                    dtype="float32",
+                ),
+                return_sequences=True,
+                go_backwards=name == "backward",
+                name=name,
+                dtype="float32",
+            )
+            for name in ("forward", "backward")
+        ]
 
     def build(self, input_shape=None):
         for direction in self.directions:
@@ -108,18 +107,17 @@ class _Cell(keras.layers.Layer):
         self.output_size = units
 
     def build(self, input_shape=None):
-        glorot = keras.initializers.GlorotUniform
-        orthogonal = keras.initializers.Orthogonal
-        seeds = [
-            layers.derive_seed(self.seed, name)
-            for name in ("kernel", "recurrent_kernel")
-        ]
         size = 4 * self.units
-        self.kernel = self.add_weight(
-            (self.input_size, size), glorot(seeds[0]), name="kernel"
-        )
-        self.recurrent_kernel = self.add_weight(
-            (self.units, size), orthogonal(seed=seeds[1]), name="recurrent_kernel"
+        self.kernel, self.recurrent_kernel = (
+            self.add_weight(
+                (num_rows, size),
+                initializer(seed=layers.derive_seed(self.seed, name)),
+                name=name,
+            )
+            for name, num_rows, initializer in (
+                ("kernel", self.input_size, keras.initializers.GlorotUniform),
+                ("recurrent_kernel", self.units, keras.initializers.Orthogonal),
+            )
         )
         self.bias = self.add_weight((size,), self._remembering, name="bias")
 

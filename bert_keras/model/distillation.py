@@ -105,25 +105,20 @@ class Distillation(encoder.BertNetwork):
             own = self.student.loss_terms(features, outputs)
             terms |= {"hard_loss": own.pop("loss"), **own}
         if "relation_loss" in self._own_weights:
-            relations = self._relation_losses(features, outputs["encoder_outputs"])
+            teacher = self._find_teacher()
+            inputs = {name: features[name] for name in _INPUTS}
+            theirs = teacher(inputs, training=False, return_all_layers=True)
+            theirs = _query_key_value(_encoder(teacher), theirs["encoder_outputs"])
+            length = ops.shape(features["input_mask"])[-1]
+            relations = relation_losses(
+                _query_key_value(self.encoder, outputs["encoder_outputs"]),
+                ops.stop_gradient(theirs),
+                ops.reshape(features["input_mask"], (-1, length)),
+                num_heads=self._settings.relation_heads,
+            )
             weights = _token_weights(features)
             terms["relation_loss"] = ops.sum(relations * weights), ops.sum(weights)
         return terms
-
-    def _relation_losses(self, features, students):
-        """Compares the last layers of both: `(rows, length)` float32."""
-        teacher = self._find_teacher()
-        inputs = {name: features[name] for name in _INPUTS}
-        teachers = teacher(inputs, training=False, return_all_layers=True)
-        length = ops.shape(features["input_mask"])[-1]
-        return relation_losses(
-            _query_key_value(self.encoder, students),
-            ops.stop_gradient(
-                _query_key_value(_encoder(teacher), teachers["encoder_outputs"])
-            ),
-            ops.reshape(features["input_mask"], (-1, length)),
-            num_heads=self._settings.relation_heads,
-        )
 
 
 def _encoder(network) -> encoder.BertEncoder:
@@ -155,20 +150,17 @@ def relation_losses(students, teachers, input_mask, *, num_heads: int):
     """
     excluded = 1.0 - ops.cast(input_mask, "float32")
     bias = operations.EXCLUDED_BIAS * excluded[:, None, None, None, :]
-    students, teachers = (
-        _relations(vectors, bias, num_heads) for vectors in (students, teachers)
-    )
-    return ops.mean(losses.divergence(students, teachers), axis=(1, 2))
-
-
-def _relations(vectors, bias, num_heads: int):
-    """Returns log probabilities, `(batch_size, 3, num_heads, length, length)`."""
-    length, size = ops.shape(vectors)[1], vectors.shape[-1] // (3 * num_heads)
-    heads = ops.reshape(vectors, (-1, length, 3, num_heads, size))
-    heads = ops.transpose(heads, (0, 2, 3, 1, 4))
-    products = ops.matmul(heads, ops.transpose(heads, (0, 1, 2, 4, 3)))
-    scores = ops.cast(products, "float32") / math.sqrt(size) + bias
-    return ops.log_softmax(scores, axis=-1)
+    length = ops.shape(students)[1]
+    relations = []
+    for vectors in (students, teachers):
+        # Log probabilities, `(batch_size, 3, num_heads, length, length)`.
+        size = vectors.shape[-1] // (3 * num_heads)
+        heads = ops.reshape(vectors, (-1, length, 3, num_heads, size))
+        heads = ops.transpose(heads, (0, 2, 3, 1, 4))
+        products = ops.matmul(heads, ops.transpose(heads, (0, 1, 2, 4, 3)))
+        scores = ops.cast(products, "float32") / math.sqrt(size) + bias
+        relations.append(ops.log_softmax(scores, axis=-1))
+    return ops.mean(losses.divergence(*relations), axis=(1, 2))
 
 
 def _query_key_value(network: encoder.BertEncoder, states: Sequence):

@@ -93,21 +93,17 @@ def keep_mask(dropout_seeds, shape: tuple, *, rate: float, salt):
         rows = ops.reshape(rows, (-1, *row_shape, 1))
         columns = _multiples(size)
     else:
-        rows, columns = _places_in_examples(dropout_seeds, salt, row_shape, size)
+        examples = _examples(dropout_seeds[..., 0], salt)
+        places = ops.cast(dropout_seeds[..., 1], "uint32") * _uint32(_STEP)
+        if len(row_shape) == 1:
+            rows, columns = _hash(examples + places)[..., None], _multiples(size)
+        else:
+            num_heads, length = row_shape
+            heads = _multiples(num_heads) * ops.cast(length, "uint32")
+            rows = examples[:, None] + heads[:, None] + places[:, None]
+            rows, columns = _hash(rows)[..., None], places[:, None, None]
     # The hash is uniform: a fraction `rate` of all values lies below this one.
     return _hash(rows + columns) >= _uint32(round(rate * 2**32))
-
-
-def _places_in_examples(token_seeds, salt, row_shape: list, size: int) -> tuple:
-    """Returns hashes of rows, `(..., 1)`, and multiples for columns, when packed."""
-    examples = _examples(token_seeds[..., 0], salt)
-    places = ops.cast(token_seeds[..., 1], "uint32") * _uint32(_STEP)
-    if len(row_shape) == 1:
-        return _hash(examples + places)[..., None], _multiples(size)
-    num_heads, length = row_shape
-    heads = _multiples(num_heads) * ops.cast(length, "uint32")
-    rows = examples[:, None] + heads[:, None] + places[:, None]
-    return _hash(rows)[..., None], places[:, None, None]
 
 
 def _examples(seeds, salt):

@@ -113,19 +113,8 @@ class BertEmbedder(encoder.BertNetwork):
             cosines = ops.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
             errors = ops.square(cosines - labels)
             return {"loss": (ops.sum(errors * weights), total)}
-        scores, is_own = self._scores(vectors, features["text_ids"], weights)
-        own = ops.sum(ops.where(is_own, scores, 0.0), axis=(1, 2))
-        losses = ops.logsumexp(scores, axis=(1, 2)) - own
-        best = ops.max(ops.where(is_own, _NEVER, scores), axis=(1, 2))
-        is_right = ops.cast(own > best, "float32")
-        return {
-            "loss": (ops.sum(losses * weights), total),
-            "accuracy": (ops.sum(is_right * weights), total),
-        }
-
-    def _scores(self, vectors, text_ids, weights):
-        """Scores all candidates, `(B, A, C)`, and marks each row's own second text, by
-        `vectors` of length 1, `(B, 1 + C, H)`, `text_ids` and `weights`, `(B,)`."""
+        # Scores of all candidates, `(B, A, C)`; `is_own` marks each row's second text.
+        text_ids = features["text_ids"]
         all_vectors, first = self.gather(vectors)
         all_ids, _ = self.gather(text_ids)
         all_weights, _ = self.gather(weights)
@@ -135,13 +124,22 @@ class BertEmbedder(encoder.BertNetwork):
         own_rows = first + ops.arange(num_rows, dtype="int32")
         is_own = own_rows[:, None] == ops.arange(num_all, dtype="int32")
         is_own = is_own[:, :, None] & is_second
+        # Candidates are neither the row's own texts, nor another second text of the
+        # same first one, which is right too, nor texts of rows that fill up a batch.
         ids, own_ids = all_ids[None, :, 1:], text_ids[:, :, None, None]
         is_same = (ids == own_ids[:, 0]) | (ids == own_ids[:, 1])
-        # Another second text of the same first one is right, too.
         is_right = (all_ids[:, :1] == own_ids[:, 0]) & is_second
         lacks_weight = all_weights[:, None] == 0
         is_out = (is_same | is_right | lacks_weight) & ~is_own
-        return ops.where(is_out, _NEVER, self.scale * cosines), is_own
+        scores = ops.where(is_out, _NEVER, self.scale * cosines)
+        own = ops.sum(ops.where(is_own, scores, 0.0), axis=(1, 2))
+        losses = ops.logsumexp(scores, axis=(1, 2)) - own
+        best = ops.max(ops.where(is_own, _NEVER, scores), axis=(1, 2))
+        is_hit = ops.cast(own > best, "float32")
+        return {
+            "loss": (ops.sum(losses * weights), total),
+            "accuracy": (ops.sum(is_hit * weights), total),
+        }
 
 
 def _alone(rows):

@@ -209,21 +209,17 @@ class BertEncoder(BertNetwork):
             encoder_outputs.append(hidden_states)
         outputs = {"sequence_output": hidden_states}
         if output_positions is None:
-            outputs["pooled_output"] = self._pooled(hidden_states, features)
+            if is_packed:
+                num_slots = packed_rows.num_slots(features)
+                first = packed_rows.first_states(hidden_states, instance_ids, num_slots)
+            else:
+                first = hidden_states[:, 0]
+            outputs["pooled_output"] = ops.tanh(self.pooler(first))
         if return_all_layers:
             outputs["encoder_outputs"] = tuple(encoder_outputs)
         if return_attention:
             outputs["attention_probs"] = tuple(attention_probs)
         return outputs
-
-    def _pooled(self, hidden_states, features):
-        if "instance_ids" in features:
-            first = packed_rows.first_states(
-                hidden_states, features["instance_ids"], packed_rows.num_slots(features)
-            )
-        else:
-            first = hidden_states[:, 0]
-        return ops.tanh(self.pooler(first))
 
 
 def part_of(network: BertNetwork) -> BertEncoder:
@@ -268,11 +264,10 @@ def complete(features: dict[str, Any]) -> dict[str, Any]:
             )
     if "input_ids" not in features:
         raise ValueError(f"expected 'input_ids', got {', '.join(features)}")
-    input_ids = features["input_ids"]
-    features = dict(features)
-    for name, make in (("input_mask", ops.ones_like), ("segment_ids", ops.zeros_like)):
+    missing = {"input_mask": ops.ones_like, "segment_ids": ops.zeros_like}
+    for name, make in missing.items():
         if name not in features:
-            features[name] = make(input_ids, dtype="int32")
+            features = {**features, name: make(features["input_ids"], dtype="int32")}
     return features
 
 
@@ -287,10 +282,9 @@ def list_parts(
     texts = {name: ops.reshape(features[name], (-1, length)) for name in names}
     if training:
         seeds = network.dropout_seeds(features)
-        is_single = len(rows) == 1
-        texts["dropout_seeds"] = (
-            seeds if is_single else dropout.seeds_of_parts(seeds, rows[1])
-        )
+        if len(rows) > 1:
+            seeds = dropout.seeds_of_parts(seeds, rows[1])
+        texts["dropout_seeds"] = seeds
     return texts, rows[1:]
 
 

@@ -106,33 +106,31 @@ def _compiled(function: Callable, options: tuple[tuple[str, Any], ...]) -> Calla
             outputs = function(*tensors)
         found: Any = iter(tape.gradient(outputs, floats, upstream))
         found = [next(found) if t.dtype.is_floating else None for t in tensors]
-        # Here and not by `_column_sums`: of these matrices half is written, then read.
+        # Here and not before the sums: of these matrices half is written, then read.
         return [
             tf.cast(gradient, upstream.dtype) if is_vector else gradient
             for gradient, is_vector in zip(found, are_vectors, strict=True)
         ]
 
-    def backward(upstream, *tensors):
-        return [
-            _column_sums(gradient, tensor.dtype) if _is_vector(tensor) else gradient
-            for tensor, gradient in zip(
-                tensors, gradients(upstream, *tensors), strict=True
-            )
-        ]
-
     @tf.custom_gradient
     def differentiable(*tensors):
-        return forward(*tensors), lambda upstream: backward(upstream, *tensors)
+        def backward(upstream):
+            results = list(gradients(upstream, *tensors))
+            for index, tensor in enumerate(tensors):
+                if _is_vector(tensor):
+                    # Sums over all axes but the last, as a product: XLA sums rows
+                    # slowly.
+                    matrix = results[index]
+                    rows = tf.reshape(matrix, (-1, matrix.shape[-1]))
+                    ones = tf.ones((1, rows.shape[0]), rows.dtype)
+                    sums = tf.matmul(ones, rows)[0]
+                    results[index] = tf.cast(sums, tensor.dtype)
+            return results
+
+        return forward(*tensors), backward
 
     return differentiable
 
 
 def _is_vector(tensor) -> bool:
     return tensor.dtype.is_floating and tensor.shape.rank == 1
-
-
-def _column_sums(matrix, dtype):
-    """Sums over all axes but the last, as a product: XLA sums rows slowly."""
-    rows = tf.reshape(matrix, (-1, matrix.shape[-1]))
-    ones = tf.ones((1, rows.shape[0]), rows.dtype)
-    return tf.cast(tf.matmul(ones, rows)[0], dtype)

@@ -158,14 +158,6 @@ class Embeddings(Part):
             autocast=False,
         )
 
-    def _first_positions(self, length):
-        table = self.position_embeddings
-        if keras.backend.backend() == "tensorflow" or isinstance(length, int):
-            return table[:length]
-        # In a functional model on JAX, the unknown length is a symbol, and a slice of
-        # Python would take the smaller of the symbol and the table's own length.
-        return ops.take(table, ops.arange(length, dtype="int32"), axis=0)
-
     def call(
         self, input_ids, segment_ids, dropout_seeds=None, positions=None, training=None
     ):
@@ -177,10 +169,15 @@ class Embeddings(Part):
                 "shorten the input"
             )
         words = operations.take_rows(self.word_embeddings, input_ids)
-        if positions is None:
-            places = self._first_positions(length)
-        else:
+        if positions is not None:
             places = operations.take_rows(self.position_embeddings, positions)
+        elif keras.backend.backend() == "tensorflow" or isinstance(length, int):
+            places = self.position_embeddings[:length]
+        else:
+            # In a functional model on JAX, the unknown length is a symbol, and a slice
+            # of Python would take the smaller of the symbol and the table's own length.
+            first = ops.arange(length, dtype="int32")
+            places = ops.take(self.position_embeddings, first, axis=0)
         # A product, because its gradient is dense: see `operations.take_rows`.
         segments = ops.matmul(
             ops.one_hot(segment_ids, self.type_vocab_size, dtype=words.dtype),
@@ -237,6 +234,7 @@ class SelfAttention(Part):
         self.num_attention_heads = num_attention_heads
         self.attention = attention
         self.size_per_head = hidden_size // num_attention_heads
+        self._scale = 1.0 / math.sqrt(self.size_per_head)
         # One product with all three kernels is faster than three products.
         self.query_key_value = dense(self, 3 * hidden_size, "query_key_value")
         self.dropout = self.make_dropout(dropout_rate, "dropout")
@@ -284,10 +282,6 @@ class SelfAttention(Part):
         return output, operations.attention_probabilities(
             scores, bias, scale=self._scale, rate=0.0
         )
-
-    @property
-    def _scale(self) -> float:
-        return 1.0 / math.sqrt(self.size_per_head)
 
     def _attend(self, query_key_value, bias, *seeds, length, rate, training):
         """Returns weighted values of all heads, `(batch_size * length, hidden_size)`,

@@ -103,22 +103,20 @@ class EncoderWithHead(encoder.BertNetwork):
             features, training=training, return_all_layers=return_all_layers
         )
         mask = features["input_mask"]
-        vectors = self._head_input(encoded, mask)
+        if self.per_token or self.head.bilstms:
+            vectors = encoded["sequence_output"]
+        elif self.config.attention == "bidirectional":
+            vectors = encoded["pooled_output"]
+        else:
+            # The first token has seen nothing of the text: the last token is pooled
+            # instead, as in GPT.
+            positions = ops.arange(ops.shape(mask)[1], dtype="int32")
+            last = positions * ops.cast(mask, "int32")
+            last = ops.max(last, axis=1, keepdims=True)
+            vectors = operations.gather_positions(encoded["sequence_output"], last)
+            vectors = ops.tanh(self.encoder.pooler(vectors))
         logits = self.head(vectors, dropout_seeds, mask, training=training)
         return logits, {k: v for k, v in encoded.items() if k == "encoder_outputs"}
-
-    def _head_input(self, encoded, input_mask):
-        """Returns vectors of all tokens, or the pooled one, as the head needs it. If
-        tokens attend to the left only, the first token has seen nothing of the text:
-        the last token is pooled instead, as in GPT."""
-        if self.per_token or self.head.bilstms:
-            return encoded["sequence_output"]
-        if self.config.attention == "bidirectional":
-            return encoded["pooled_output"]
-        positions = ops.arange(ops.shape(input_mask)[1], dtype="int32")
-        last = ops.max(positions * ops.cast(input_mask, "int32"), axis=1, keepdims=True)
-        vectors = operations.gather_positions(encoded["sequence_output"], last)
-        return ops.tanh(self.encoder.pooler(vectors))
 
     def loss_weights(self, features) -> dict[str, Any]:
         return {"loss": ops.sum(example_weights(features, features["label_ids"]))}

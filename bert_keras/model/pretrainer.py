@@ -113,23 +113,21 @@ class BertPretrainer(encoder.BertNetwork):
         sentences are trained, `next_sentence_loss` (nats per example) and
         `next_sentence_accuracy`. A next-sentence label below 0 does not count.
         """
-        predictions = losses.classification_terms(
-            outputs["masked_lm_logits"],
-            features["masked_lm_ids"],
-            ops.cast(features["masked_lm_weights"], "float32"),
-        )
-        terms = {
-            "masked_lm_loss": predictions["loss"],
-            "masked_lm_accuracy": predictions["accuracy"],
+        predictions = {
+            "masked_lm": (
+                outputs["masked_lm_logits"],
+                features["masked_lm_ids"],
+                ops.cast(features["masked_lm_weights"], "float32"),
+            )
         }
-        if not self.next_sentence:
-            return terms
-        sentences = losses.classification_terms(
-            outputs["next_sentence_logits"], *_next_sentence_labels(features)
-        )
-        return terms | {
-            "next_sentence_loss": sentences["loss"],
-            "next_sentence_accuracy": sentences["accuracy"],
+        if self.next_sentence:
+            labels, weights = _next_sentence_labels(features)
+            logits = outputs["next_sentence_logits"]
+            predictions["next_sentence"] = (logits, labels, weights)
+        return {
+            f"{name}_{term}": pair
+            for name, arguments in predictions.items()
+            for term, pair in losses.classification_terms(*arguments).items()
         }
 
 

@@ -37,7 +37,28 @@ def recomputed(function: Callable, *tensors: Any):
     and draws no random numbers. Integer tensors have no gradient."""
     if keras.backend.backend() != "tensorflow":
         return keras.remat(function)(*tensors)
-    return _recomputed(function)(*tensors)
+
+    @tf.custom_gradient
+    def differentiable(*tensors):
+        def backward(upstream):
+            # The same tensors, available only once the backward pass reaches them.
+            # Otherwise compilers find the repeated computation and keep its first
+            # result. XLA follows no control dependencies, but its own barriers.
+            if is_compiled_whole():
+                *again, upstream = xla.optimization_barrier(*tensors, upstream)
+            else:
+                with tf.control_dependencies([upstream]):
+                    again = [tf.identity(tensor) for tensor in tensors]
+            floats = [tensor for tensor in again if tensor.dtype.is_floating]
+            with tf.GradientTape() as tape:
+                tape.watch(floats)
+                outputs = function(*again)
+            gradients = iter(tape.gradient(outputs, floats, upstream))
+            return [next(gradients) if t.dtype.is_floating else None for t in again]
+
+        return function(*tensors), backward
+
+    return differentiable(*tensors)
 
 
 def layer(called: keras.layers.Layer, *tensors: Any, **options: Any):
@@ -52,31 +73,3 @@ def layer(called: keras.layers.Layer, *tensors: Any, **options: Any):
             return called(*inputs, **options)
 
     return recomputed(with_values, *tensors, *map(ops.convert_to_tensor, variables))
-
-
-def _recomputed(function: Callable) -> Callable:
-    @tf.custom_gradient
-    def differentiable(*tensors):
-        def backward(upstream):
-            again, upstream = _afterwards(tensors, upstream)
-            floats = [tensor for tensor in again if tensor.dtype.is_floating]
-            with tf.GradientTape() as tape:
-                tape.watch(floats)
-                outputs = function(*again)
-            found = iter(tape.gradient(outputs, floats, upstream))
-            return [next(found) if t.dtype.is_floating else None for t in again]
-
-        return function(*tensors), backward
-
-    return differentiable
-
-
-def _afterwards(tensors: tuple, upstream) -> tuple[list, Any]:
-    """Returns the same tensors, available only once the backward pass reaches them.
-    Otherwise compilers find the repeated computation and keep its first result."""
-    if is_compiled_whole():
-        # XLA follows no control dependencies, but its own barriers.
-        *again, upstream = xla.optimization_barrier(*tensors, upstream)
-        return again, upstream
-    with tf.control_dependencies([upstream]):
-        return [tf.identity(tensor) for tensor in tensors], upstream

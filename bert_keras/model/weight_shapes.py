@@ -29,20 +29,16 @@ def all_shapes(
             **_dense(f"{layer}/feed_forward/output_dense", inner, hidden),
             **_norm(f"{layer}/output_layer_norm", hidden),
         }
-    return shapes | {
+    shapes |= {
         **_dense("encoder/pooler", hidden, hidden),
         **_dense("masked_lm_head/transform", hidden, hidden),
         **_norm("masked_lm_head/layer_norm", hidden),
         "masked_lm_head/output_bias": (bert_config.vocab_size,),
         **_dense("next_sentence_head/classifier", hidden, 2),
-        **_head_shapes(bert_config, task or tasks.Task(kind="encoder")),
     }
-
-
-def _head_shapes(
-    bert_config: architecture.BertConfig, task: tasks.Task
-) -> dict[str, tuple[int, ...]]:
-    width, units, shapes = bert_config.hidden_size, task.bilstm_units, {}
+    # The head of a task: which layers it reads, then BiLSTMs, then the classifier.
+    task = task or tasks.Task(kind="encoder")
+    width, units = hidden, task.bilstm_units
     if task.feature_layers:
         num_layers = bert_config.num_hidden_layers
         count = len(tasks.feature_layer_numbers(task.feature_layers, num_layers))
@@ -51,9 +47,13 @@ def _head_shapes(
         else:
             width *= count
     for index in range(task.num_bilstm_layers if units else 0):
-        shapes |= _bilstm(
-            f"head/bilstm_{index}" if index else "head/bilstm", width, units
-        )
+        name = f"head/bilstm_{index}" if index else "head/bilstm"
+        for direction in ("forward", "backward"):
+            shapes |= {
+                f"{name}/{direction}/cell/kernel": (width, 4 * units),
+                f"{name}/{direction}/cell/recurrent_kernel": (units, 4 * units),
+                f"{name}/{direction}/cell/bias": (4 * units,),
+            }
         width = 2 * units
     return shapes | _dense("head/classifier", width, task.num_labels)
 
@@ -64,16 +64,3 @@ def _dense(name: str, num_in: int, num_out: int) -> dict[str, tuple[int, ...]]:
 
 def _norm(name: str, size: int) -> dict[str, tuple[int, ...]]:
     return {f"{name}/gamma": (size,), f"{name}/beta": (size,)}
-
-
-def _bilstm(name: str, num_in: int, units: int) -> dict[str, tuple[int, ...]]:
-    cell = {
-        "kernel": (num_in, 4 * units),
-        "recurrent_kernel": (units, 4 * units),
-        "bias": (4 * units,),
-    }
-    return {
-        f"{name}/{direction}/cell/{weight}": shape
-        for direction in ("forward", "backward")
-        for weight, shape in cell.items()
-    }

@@ -1,5 +1,6 @@
 """Workers on this machine, without TensorFlow."""
 
+import contextlib
 import json
 import logging
 import socket
@@ -13,11 +14,10 @@ from bert_keras.tpu import cluster
 
 
 def free_addresses(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [held.getsockname()[1] for held in sockets]
-    for held in sockets:
-        held.close()
-    return tuple(f"127.0.0.1:{port}" for port in ports)
+    with contextlib.ExitStack() as stack:
+        sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+        held = map(stack.enter_context, sockets)
+        return tuple(f"127.0.0.1:{one.getsockname()[1]}" for one in held)
 
 
 def tf_config(cluster_jobs, job="worker", index=0):
@@ -95,10 +95,6 @@ def test_what_tf_config_cannot_be(text, message):
 def test_workers_that_cannot_be(addresses, index, message):
     with pytest.raises(InputError, match=message):
         cluster.Cluster(addresses, index)
-
-
-def test_an_ipv6_address():
-    assert cluster.host_and_port("[::1]:4000") == ("::1", 4000)
 
 
 WORKER = """
@@ -180,3 +176,4 @@ def test_an_address_of_another_machine(host):
 )
 def test_addresses_for_one_machine(host, is_local):
     assert cluster.Cluster((f"{host}:4000",), 0).is_local is is_local
+    assert cluster.host_and_port(f"{host}:4000") == (host.strip("[]"), 4000)

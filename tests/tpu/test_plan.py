@@ -12,13 +12,11 @@ import pytest
 
 from bert_keras.commands import main as cli
 from bert_keras.core.settings import (
-    architecture,
     finetuning,
     loading,
     pretraining,
     tasks,
 )
-from bert_keras.kinds.text import network as text_network
 from bert_keras.model import flops
 from bert_keras.tpu import plan
 
@@ -136,29 +134,6 @@ def test_batches_are_those_of_training(batches):
 
 
 # Parts
-
-
-@pytest.mark.parametrize("heads", [True, False])
-def test_weights_are_those_of_the_network(heads):
-    from bert_keras.model import pretrainer
-
-    sizes = architecture.BertConfig(
-        vocab_size=50,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=24,
-        max_position_embeddings=32,
-    )
-    network = (
-        pretrainer.BertPretrainer(sizes)
-        if heads
-        else text_network.BertClassifier(sizes, 2)
-    )
-    if not network.built:
-        network.build()
-    extra = 0 if heads else 16 * 2 + 2
-    assert network.count_params() == flops.num_weights(sizes, heads=heads) + extra
 
 
 def test_disk_is_what_was_measured(capsys):

@@ -1,7 +1,5 @@
-import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 
@@ -11,29 +9,19 @@ import tensorflow as tf
 from bert_keras.core import gpus
 from bert_keras.core.errors import InputError
 from bert_keras.tpu import strategy
+from tests.tpu import test_cluster
 
 needs_no_gpu = pytest.mark.skipif(
     bool(tf.config.list_physical_devices("GPU")), reason="this machine has a GPU"
 )
 
 
-def free_addresses(count):
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    addresses = [f"127.0.0.1:{held.getsockname()[1]}" for held in sockets]
-    for held in sockets:
-        held.close()
-    return addresses
-
-
-def test_cpu():
-    made = strategy.get_strategy("cpu")
+@needs_no_gpu
+@pytest.mark.parametrize("name", ["cpu", "auto"])
+def test_cpu(name):
+    made = strategy.get_strategy(name)
     assert isinstance(made, tf.distribute.OneDeviceStrategy)
     assert "CPU:0" in made.extended.worker_devices[0]
-
-
-@needs_no_gpu
-def test_auto_without_a_gpu_is_the_cpu():
-    assert "CPU:0" in strategy.get_strategy("auto").extended.worker_devices[0]
 
 
 @needs_no_gpu
@@ -109,7 +97,7 @@ def test_auto_takes_the_workers_of_the_environment(monkeypatch):
 
 
 def test_a_missing_worker():
-    workers = free_addresses(2)
+    workers = test_cluster.free_addresses(2)
     with pytest.raises(InputError, match=rf"task 1 \({workers[1]}\) did not answer"):
         strategy.get_strategy(
             "auto", workers=workers, worker_index=0, startup_timeout_seconds=0.5
@@ -143,9 +131,8 @@ def start_worker(index, addresses, *, by_tf_config):
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     options = {"workers": addresses, "worker_index": index}
     if by_tf_config:
-        task = {"type": "worker", "index": index}
-        tf_config = {"cluster": {"worker": addresses}, "task": task}
-        environment["TF_CONFIG"] = json.dumps(tf_config)
+        jobs = {"worker": addresses}
+        environment["TF_CONFIG"] = test_cluster.tf_config(jobs, index=index)
         options = {}
     return subprocess.Popen(
         [sys.executable, "-c", WORKER.replace("WORKERS", repr(options))],
@@ -159,7 +146,7 @@ def start_worker(index, addresses, *, by_tf_config):
 @needs_no_gpu
 @pytest.mark.slow
 def test_two_workers_and_the_loss_of_one():
-    addresses = free_addresses(2)
+    addresses = test_cluster.free_addresses(2)
     workers = [start_worker(i, addresses, by_tf_config=i == 1) for i in range(2)]
     assert workers[0].stdout.readline() == "0 3 True True\n"
     assert workers[1].stdout.readline() == "1 3 False True\n"
@@ -174,7 +161,7 @@ def test_two_workers_and_the_loss_of_one():
 @needs_no_gpu
 @pytest.mark.slow
 def test_a_worker_that_hangs_is_lost():
-    addresses = free_addresses(2)
+    addresses = test_cluster.free_addresses(2)
     workers = [start_worker(i, addresses, by_tf_config=False) for i in range(2)]
     for worker in workers:
         worker.stdout.readline()

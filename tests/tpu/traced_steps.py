@@ -9,7 +9,6 @@ those beside it, and the functions that XLA would have to compile by themselves.
 """
 
 import collections
-import functools
 import json
 import sys
 import types
@@ -22,10 +21,11 @@ from tensorflow.python.eager import context
 from tensorflow.python.tpu import tpu_system_metadata
 
 from bert_keras.core.settings import architecture, pipelines, pretraining, tasks
+from bert_keras.data import features
 from bert_keras.inference import forward
 from bert_keras.kinds import registry
 from bert_keras.labelled import shapes
-from bert_keras.model import pretrainer
+from bert_keras.tpu.preflight import steps
 from bert_keras.training.finetuning import batches as task_batches
 from bert_keras.training.step import learner, optimization, replicas
 
@@ -54,6 +54,9 @@ TASKS = {
         feature_layers="weighted_sum_all",
     ),
 }
+
+
+PRETRAINING = tasks.Task(kind="pretraining")
 
 
 class Resolver(tpu_cluster_resolver.TPUClusterResolver):
@@ -98,60 +101,37 @@ def make_strategy() -> tf.distribute.TPUStrategy:
 
 def make_batch(kind: str) -> dict[str, np.ndarray]:
     """Features of a global batch, all of fixed shape."""
-    shape = (BATCH_SIZE, 2, LENGTH) if kind == "choice" else (BATCH_SIZE, LENGTH)
-    predictions = (BATCH_SIZE, NUM_PREDICTIONS)
-    batch = {
-        "input_ids": np.full(shape, 7, np.int32),
-        "input_mask": np.ones(shape, np.int32),
-        "segment_ids": np.zeros(shape, np.int32),
-        "dropout_seeds": np.arange(BATCH_SIZE, dtype=np.int32),
-    }
-    labels = {
-        "classification": {"label_ids": np.zeros(BATCH_SIZE, np.int32)},
-        "regression": {"label_ids": np.zeros(BATCH_SIZE, np.float32)},
-        "tagging": {"label_ids": np.zeros(shape, np.int32)},
-        "features": {
-            "label_ids": np.zeros(shape, np.int32),
-            "word_positions": np.ones(shape, np.int32),
-        },
-        "span": {
-            "start_positions": np.ones(BATCH_SIZE, np.int32),
-            "end_positions": np.ones(BATCH_SIZE, np.int32),
-        },
-        "choice": {"label_ids": np.zeros(BATCH_SIZE, np.int32)},
-    }
-    masked_words = {
-        "masked_lm_positions": np.ones(predictions, np.int32),
-        "masked_lm_ids": np.full(predictions, 8, np.int32),
-        "masked_lm_weights": np.ones(predictions, np.float32),
-        "next_sentence_labels": np.zeros((BATCH_SIZE, 1), np.int32),
-    }
-    if kind == "packed":
-        slots = (BATCH_SIZE, pipelines.instances_per_row(LENGTH))
-        batch["instance_ids"] = batch.pop("input_mask")
-        batch["dropout_seeds"] = np.zeros(slots, np.int32)
-        masked_words["next_sentence_labels"] = np.zeros(slots, np.int32)
-    return batch | labels.get(kind, masked_words)
+    step = steps.Step(
+        purpose="training",
+        task=TASKS.get(kind, PRETRAINING),
+        bert_config=BERT,
+        optimizer=pretraining.OptimizerConfig(),
+        num_train_steps=1000,
+        precision="mixed_bfloat16",
+        next_sentence=True,
+        dropout_prob=0.1,
+        batch_size=BATCH_SIZE,
+        max_seq_length=LENGTH,
+        num_predictions=NUM_PREDICTIONS,
+        num_slots=pipelines.instances_per_row(LENGTH) if kind == "packed" else 0,
+        num_parts=1,
+        recompute="none",
+        num_chips=NUM_REPLICAS,
+        seed=1,
+    )
+    # Batches of labelled examples add these by themselves.
+    added = (features.EXAMPLE_WEIGHTS, features.BATCH_LENGTHS)
+    batch = {name: np.ones(*feature) for name, feature in step.batch().items()}
+    return {name: values for name, values in batch.items() if name not in added}
 
 
 def build_learner(
     kind: str, strategy: tf.distribute.Strategy, *, num_parts: int
 ) -> learner.Learner:
     """What trains the network of a kind."""
-    if kind in TASKS:
-        make_network = functools.partial(
-            registry.build_network, BERT, TASKS[kind], seed=1, dtype="mixed_bfloat16"
-        )
-    else:
-        make_network = functools.partial(
-            pretrainer.BertPretrainer,
-            BERT,
-            seed=1,
-            dtype="mixed_bfloat16",
-            name="bert_pretrainer",
-        )
+    task = TASKS.get(kind, PRETRAINING)
     return learner.build_learner(
-        make_network,
+        lambda: registry.build_network(BERT, task, seed=1, dtype="mixed_bfloat16"),
         {name: tf.constant(rows[:1]) for name, rows in make_batch(kind).items()},
         strategy=strategy,
         max_grad_norm=1.0,

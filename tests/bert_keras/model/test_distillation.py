@@ -195,21 +195,6 @@ def test_relations_of_queries_keys_and_values():
     assert total > 0.02
 
 
-def test_all_losses_are_nothing_between_equals():
-    task = tasks.Task(kind="classification", labels=("a", "b"))
-    student = network(TEACHER, task, 2)
-    losses = finetuning.DistillationConfig(
-        soft_weight=1.0, relation_weight=1.0, relation_heads=1
-    )
-    teacher = teacher_of(task.kind, task.labels)
-    made = distillation.Distillation(student, weights=losses, teacher=teacher)
-    made.build()
-    logits = np.array(student(FEATURES, training=False)["logits"])[:, None]
-    features = FEATURES | {"teacher_logits": logits}
-    for name, weight in (("soft", 2.5), ("relation", 16.5)):
-        check(made, features, f"{name}_loss", 0, weight)
-
-
 def test_the_teacher_and_what_no_loss_reads_are_not_trained():
     losses = finetuning.DistillationConfig(relation_weight=1.0, relation_heads=1)
     made, student, _ = make(ENCODER, losses)

@@ -58,15 +58,6 @@ def test_neighbours_rows_examples_and_layers_are_independent():
     assert max(columns + rows + examples + layers) < 4.5
 
 
-def test_runs_of_three_come_as_often_as_they_should():
-    mask = dropped(range(32), rate=0.5).astype(int)
-    patterns = 4 * mask[..., :-2:3] + 2 * mask[..., 1:-1:3] + mask[..., 2::3]
-    counts = np.bincount(patterns.ravel(), minlength=8)
-    expected = patterns.size / 8
-    # 24.3 is passed by chance once in a thousand (7 degrees of freedom).
-    assert ((counts - expected) ** 2 / expected).sum() < 24.3
-
-
 SEEDS = np.array([7, -8, 2**31 - 1], "int32")
 LITERAL_MASK = [
     [[1, 1, 0, 1, 0, 0], [0, 0, 0, 1, 0, 0]],

@@ -34,11 +34,6 @@ def batch(make_batch) -> dict[str, np.ndarray]:
     return {name: full[name] for name in INPUTS}
 
 
-def assert_close(outputs, expected):
-    for name, values in expected.items():
-        np.testing.assert_allclose(outputs[name], values, atol=1e-5, err_msg=name)
-
-
 @pytest.mark.parametrize(
     ("config", "num_parameters"), [(BASE, 109_482_240), (LARGE, 335_141_888)]
 )
@@ -53,18 +48,6 @@ def test_has_as_many_parameters_as_the_paper_says(config, num_parameters):
     assert shapes["embeddings/word_embeddings"] == (30522, size)
     assert shapes["layer_0/self_attention/query_key_value/kernel"] == (size, 3 * size)
     assert len(shapes) == 5 + 12 * config.num_hidden_layers + 2
-
-
-def test_padding_and_other_sequences_never_change_an_output(model, batch):
-    outputs = {name: np.array(values) for name, values in model(batch).items()}
-    order = [2, 0, 3, 1]
-    reordered = model({name: values[order] for name, values in batch.items()})
-    assert_close(reordered, {n: values[order] for n, values in outputs.items()})
-    padded = model({n: np.pad(x, ((0, 0), (0, 8))) for n, x in batch.items()})
-    is_token = batch["input_mask"] > 0
-    padded["sequence_output"] = np.array(padded["sequence_output"])[:, :16][is_token]
-    outputs["sequence_output"] = outputs["sequence_output"][is_token]
-    assert_close(padded, outputs)
 
 
 def test_hugging_faces_names_are_taken(model, batch):
@@ -99,17 +82,6 @@ def test_inputs_that_are_missing_or_too_long_are_refused(model, batch):
     message = "33 tokens is longer than .*max_position_embeddings.* 32"
     with pytest.raises(ValueError, match=message):
         model({name: np.pad(x, ((0, 0), (0, 17))) for name, x in batch.items()})
-
-
-@pytest.mark.parametrize("name", INPUTS)
-def test_every_input_matters(model, batch, name):
-    changed = {**batch, name: batch[name].copy()}
-    changed[name][0, -1] = (changed[name][0, -1] + 1) % 2
-    pooled = (model(inputs)["pooled_output"] for inputs in (batch, changed))
-    difference = np.abs(np.subtract(*pooled)).max(axis=1)
-    # Of the first sequence only, and through attention: the first token is pooled.
-    assert difference[0] > 1e-4
-    assert difference[1:].max() < 1e-6
 
 
 def test_all_layers_and_attention_maps_come_on_request(model, batch):

@@ -1,17 +1,9 @@
 """Losses of labelled texts, beside torch's and transformers' own."""
 
-import tempfile
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from bert_keras.checkpoints import weights
-from bert_keras.checkpoints.formats import hugging_face
-from bert_keras.core.settings import finetuning, tasks
-from bert_keras.data import features as records
-from bert_keras.data import tokenization
-from bert_keras.kinds import registry
+from bert_keras.core.settings import finetuning
 from bert_keras.kinds.text import multi_label, text
 from bert_keras.kinds.text import network as text_network
 
@@ -88,47 +80,3 @@ def test_losses_of_confident_logits_are_finite(several):
     )
     expected = (500 + 500 + np.log(2)) / 3
     assert mean_loss(several, features, logits) == pytest.approx(expected)
-
-
-@pytest.mark.slow
-@pytest.mark.reference
-@pytest.mark.filterwarnings("ignore")
-def test_outputs_and_loss_equal_hugging_face(tiny_config, make_batch, randomize):
-    transformers = pytest.importorskip("transformers")
-    task = tasks.Task(kind="multi_label", labels=LABELS)
-    network = registry.build_network(tiny_config, task)
-    randomize(network)
-    batch = make_batch(tiny_config)
-    targets = TARGETS[: len(batch["input_ids"])]
-    features = multi_label.label_features(targets, LABELS, settings(multi_label=True))
-    with torch.no_grad():
-        expected = reference(transformers, tiny_config, network)(
-            input_ids=torch.tensor(batch["input_ids"]).long(),
-            attention_mask=torch.tensor(batch["input_mask"]),
-            token_type_ids=torch.tensor(batch["segment_ids"]).long(),
-            labels=torch.tensor(targets),
-        )
-    logits = np.array(network(batch)["logits"])
-    np.testing.assert_allclose(logits, expected.logits, atol=1e-5)
-    loss = mean_loss(network, features, logits)
-    assert loss == pytest.approx(expected.loss.item(), rel=1e-5)
-
-
-def reference(transformers, bert_config, network):
-    """Their network with the weights of ours, by way of a directory of theirs."""
-    tokens = [*records.SPECIAL_TOKENS, *map(str, range(bert_config.vocab_size - 5))]
-    checkpoint = weights.Checkpoint(
-        bert_config=bert_config,
-        task=tasks.Task(kind="multi_label", labels=LABELS),
-        arrays=weights.from_network(network),
-        vocabulary=tokenization.Vocabulary(tuple(tokens)),
-        do_lower_case=True,
-    )
-    with tempfile.TemporaryDirectory() as directory:
-        hugging_face.write(checkpoint, Path(directory))
-        read = hugging_face.read(Path(directory))
-        assert read.task == checkpoint.task
-        load = transformers.AutoModelForSequenceClassification.from_pretrained
-        found = load(directory)
-    assert found.config.problem_type == "multi_label_classification"
-    return found.eval()

@@ -22,13 +22,6 @@ def test_activations_equal_their_formulas():
     assert np.abs(np.subtract(exact, tanh)).max() > 1e-4
 
 
-def test_derive_seed_depends_on_seed_and_name_alone():
-    assert layers.derive_seed(None, "dropout") is None
-    assert layers.derive_seed(1, "dropout") == layers.derive_seed(1, "dropout")
-    assert layers.derive_seed(1, "dropout") != layers.derive_seed(2, "dropout")
-    assert layers.derive_seed(1, "dropout") != layers.derive_seed(1, "dropout_2")
-
-
 def one_hot_rows(table, ids):
     return ops.matmul(ops.one_hot(ids, table.shape[0]), ops.convert_to_tensor(table))
 
@@ -70,6 +63,42 @@ def test_take_rows_sums_many_bfloat16_gradients_exactly():
     assert gradient.dtype == "bfloat16"
     # Added up in bfloat16, ones stop at 256.
     np.testing.assert_array_equal(np.float32(gradient), [[4096.0] * 3, [0.0] * 3])
+
+
+def test_gathers_the_positions_of_each_sequence():
+    states = np.arange(2 * 4 * 3, dtype="float32").reshape(2, 4, 3)
+    gathered = operations.gather_positions(states, np.array([[3, 0], [1, 1]]))
+    np.testing.assert_array_equal(
+        gathered, [states[0, 3], states[0, 0], states[1, 1], states[1, 1]]
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_scores_in_training_and_their_gradients_are_the_plain_ones(dtype):
+    random = np.random.default_rng(0)
+    vectors, table = (
+        tf.cast(tf.constant(random.standard_normal(s)), dtype)
+        for s in [(6, 8), (11, 8)]
+    )
+    bias = tf.constant(random.standard_normal(11), "float32")
+    upstream = tf.constant(random.standard_normal((6, 11)), "float32")
+
+    @tf.function(autograph=False)
+    def scores_and_gradients(function):
+        with tf.GradientTape() as tape:
+            tape.watch([vectors, table, bias])
+            scores = function(vectors, table, bias)
+        return scores, *tape.gradient(scores, [vectors, table, bias], upstream)
+
+    found = scores_and_gradients(operations.scores_of_rows)
+    plain = scores_and_gradients(operations.plain_scores)
+    assert found[0].dtype == found[3].dtype == tf.float32
+    assert found[1].dtype == found[2].dtype == dtype
+    for ours, theirs in zip(found, plain, strict=True):
+        tolerance = 1e-6 if ours.dtype == tf.float32 else 2**-7
+        np.testing.assert_allclose(
+            *(tf.cast(x, tf.float32) for x in (ours, theirs)), tolerance, tolerance
+        )
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])

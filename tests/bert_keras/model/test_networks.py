@@ -1,4 +1,7 @@
-"""The network of every task; those of tokens, spans and endings in particular."""
+"""The network of every task; those of tokens, spans and endings in particular.
+
+`checkpoints/formats/test_hugging_face.py` compares all outputs with transformers.
+"""
 
 import functools
 
@@ -6,14 +9,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bert_keras.checkpoints import native, weights
+from bert_keras.checkpoints import weights
 from bert_keras.core.settings import pretraining, tasks
-from bert_keras.data import features, tokenization
 from bert_keras.kinds import registry
-from bert_keras.model import weight_shapes
+from bert_keras.model import flops, weight_shapes
 from bert_keras.training.step import learner, optimization, replicas
 from tests import conftest
-from tests.bert_keras.model import test_encoder_parity
 
 CONFIG = conftest.TINY
 PLAIN_TASKS = {
@@ -83,6 +84,7 @@ def batches(make_batch):
         tasks.Task(kind="encoder"),
         tasks.Task(kind="classification", labels=("a", "b", "c", "d")),
         tasks.Task(kind="regression"),
+        BILSTM_TASKS["span bilstm"],
     ],
     ids=lambda task: task.kind,
 )
@@ -100,87 +102,9 @@ def test_every_task_has_a_network_with_the_weights_that_are_agreed_on(task):
         if name.startswith(heads.get(task.kind, ("encoder/", "head/")))
     }
     assert {name: array.shape for name, array in arrays.items()} == expected
-
-
-def test_a_bilstm_adds_its_weights_to_the_head(built):
-    shapes = {k: a.shape for k, a in weights.from_network(built("span bilstm")).items()}
-    cell = {"kernel": (16, 20), "recurrent_kernel": (5, 20), "bias": (20,)}
-    assert {k: shape for k, shape in shapes.items() if k.startswith("head/")} == {
-        **{f"head/bilstm/forward/cell/{key}": shape for key, shape in cell.items()},
-        **{f"head/bilstm/backward/cell/{key}": shape for key, shape in cell.items()},
-        "head/classifier/kernel": (10, 2),
-        "head/classifier/bias": (2,),
-    }
-
-
-def test_a_run_directory_keeps_a_bilstm(tmp_path, built):
-    tokens = [*features.SPECIAL_TOKENS, *(f"t{i}" for i in range(35))]
-    checkpoint = weights.Checkpoint(
-        bert_config=CONFIG,
-        task=BILSTM_TASKS["span bilstm"],
-        arrays=weights.from_network(built("span bilstm")),
-        vocabulary=tokenization.Vocabulary(tuple(tokens)),
-        do_lower_case=True,
-    )
-    assert native.write(checkpoint, tmp_path) == {}
-    found = native.read(tmp_path)
-    assert found.task == checkpoint.task
-    np.testing.assert_equal(dict(found.arrays), dict(checkpoint.arrays))
-
-
-# === Equality with implementations that we did not write ===
-
-
-def hugging_face_network(kind, network):
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    made, head = {
-        "tagging": (transformers.BertForTokenClassification, "classifier"),
-        "span": (transformers.BertForQuestionAnswering, "qa_outputs"),
-        "choice": (transformers.BertForMultipleChoice, "classifier"),
-    }[kind]
-    values = CONFIG.model_dump() | {"num_labels": TASKS[kind].num_labels}
-    reference = made(transformers.BertConfig(**values)).eval()
-    ours = {v.path.partition("/")[2]: v.numpy() for v in network.trainable_variables}
-    theirs = test_encoder_parity.hugging_face_weights(ours)
-    reference.load_state_dict(
-        {
-            name.replace("head.classifier", head): torch.tensor(value)
-            for name, value in theirs.items()
-        }
-    )
-    return reference
-
-
-@pytest.mark.slow
-@pytest.mark.reference
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", PLAIN_TASKS)
-def test_outputs_and_loss_equal_hugging_face(kind, built, batches):
-    torch = pytest.importorskip("torch")
-    network, batch = built(kind), batches[kind]
-    reference = hugging_face_network(kind, network)
-    targets = {"labels": "label_ids"}
-    if kind == "span":
-        targets = {n: n for n in ("start_positions", "end_positions")}
-    targets = {
-        theirs: torch.tensor(np.where(batch[ours] < 0, -100, batch[ours])).long()
-        for theirs, ours in targets.items()
-    }
-    with torch.no_grad():
-        expected = reference(
-            input_ids=torch.tensor(batch["input_ids"]).long(),
-            attention_mask=torch.tensor(batch["input_mask"]),
-            token_type_ids=torch.tensor(batch["segment_ids"]).long(),
-            **targets,
-        )
-    outputs = network(batch)
-    assert set(outputs) == {name for name in expected if name.endswith("logits")}
-    for name, values in outputs.items():
-        assert np.std(values) > 0.1
-        np.testing.assert_allclose(values, expected[name], atol=1e-5, err_msg=name)
-    total, weight = network.loss_terms(batch, outputs)["loss"]
-    assert float(total / weight) == pytest.approx(expected.loss.item(), rel=1e-5)
+    if task.kind in ("pretraining", "encoder"):
+        num_weights = flops.num_weights(CONFIG, heads=task.kind == "pretraining")
+        assert num_weights == sum(array.size for array in arrays.values())
 
 
 @pytest.mark.parametrize("name", FEW[len(PLAIN_TASKS) :])

@@ -31,8 +31,8 @@ def distribution(site: Path, name: str, version: str, requires: str = "") -> Non
 @contextlib.contextmanager
 def held(path: Path) -> Iterator[int]:
     """A file that another process has locked, as libtpu does; the process's number."""
-    program = "import fcntl, sys; f = open(sys.argv[1], 'w'); "
-    program += (
+    program = (
+        "import fcntl, sys; f = open(sys.argv[1], 'w'); "
         "fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(
@@ -83,29 +83,27 @@ def run(arguments: str, capsys) -> tuple[int, dict[str, dict[str, str]]]:
     return code, {row["name"]: row for row in rows}
 
 
-def test_broken_a_package_of_another_version(tmp_path, monkeypatch, capsys):
-    distribution(tmp_path, "keras", "3.9.0")
+@pytest.mark.parametrize(
+    ("package", "name", "message", "fix"),
+    [
+        (
+            *("keras 3.9.0", "packages", "keras 3.9.0, expected <3.16,>=3.15"),
+            "pip install --no-deps 'keras<3.16,>=3.15'",
+        ),
+        (
+            *("tensorflow-tpu 2.20.0", "tensorflow", " 2.20.0 share one folder"),
+            "pip uninstall --yes tensorflow tensorflow-tpu && make install",
+        ),
+    ],
+)
+def test_broken_packages(package, name, message, fix, tmp_path, monkeypatch, capsys):
+    distribution(tmp_path, *package.split())
     monkeypatch.syspath_prepend(tmp_path)
     code, found = run("--for cpu", capsys)
     assert code == 2
-    assert found["packages"] == {
-        "name": "packages",
-        "state": "problem",
-        "found": "keras 3.9.0, expected <3.16,>=3.15",
-        "fix": "pip install --no-deps 'keras<3.16,>=3.15'",
-    }
-
-
-def test_broken_two_builds_of_tensorflow(tmp_path, monkeypatch, capsys):
-    distribution(tmp_path, "tensorflow-tpu", "2.20.0")
-    monkeypatch.syspath_prepend(tmp_path)
-    code, found = run("--for cpu", capsys)
-    assert code == 2
-    assert found["tensorflow"]["state"] == "problem"
-    assert "tensorflow-tpu 2.20.0 share one folder" in found["tensorflow"]["found"]
-    assert found["tensorflow"]["fix"] == (
-        "pip uninstall --yes tensorflow tensorflow-tpu && make install"
-    )
+    assert found[name]["state"] == "problem"
+    assert message in found[name]["found"]
+    assert found[name]["fix"] == fix
 
 
 def test_broken_a_tpu_that_another_process_holds(tmp_path, monkeypatch, capsys):
@@ -201,19 +199,14 @@ def test_gpus_that_are_hidden_missing_or_without_a_driver(tmp_path, monkeypatch)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     def told(check):
-        finding = doctor.look("", check, tmp_path)
-        return (
-            finding.fix
-            if finding.fix == "unset CUDA_VISIBLE_DEVICES"
-            else finding.found
-        )
+        return doctor.look("", check, tmp_path).found
 
     assert "no NVIDIA GPU" in told(doctor._gpu_devices)
     for name in ("nvidia0", "nvidia1"):
         (tmp_path / "dev" / name).touch()
     assert told(doctor._gpu_devices) == "2 of 2 GPUs visible"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    assert told(doctor._gpu_devices) == "unset CUDA_VISIBLE_DEVICES"
+    assert told(doctor._gpu_devices).endswith("hidden by CUDA_VISIBLE_DEVICES='-1'")
     assert told(doctor._driver) == "NVIDIA's driver is not loaded"
     folder = tmp_path / "proc/driver/nvidia"
     folder.mkdir(parents=True)
