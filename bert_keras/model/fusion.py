@@ -95,21 +95,20 @@ def _compiled(function: Callable, options: tuple[tuple[str, Any], ...]) -> Calla
 
     @tf.function(jit_compile=True, autograph=False)
     def gradients(upstream, *tensors):
-        are_vectors = [_is_vector(tensor) for tensor in tensors]
-        tensors = [
-            tf.broadcast_to(tensor, upstream.shape) if is_vector else tensor
-            for tensor, is_vector in zip(tensors, are_vectors, strict=True)
+        inputs = [
+            tf.broadcast_to(tensor, upstream.shape) if _is_vector(tensor) else tensor
+            for tensor in tensors
         ]
-        floats = [tensor for tensor in tensors if tensor.dtype.is_floating]
+        floats = [tensor for tensor in inputs if tensor.dtype.is_floating]
         with tf.GradientTape() as tape:
             tape.watch(floats)
-            outputs = function(*tensors)
-        found: Any = iter(tape.gradient(outputs, floats, upstream))
-        found = [next(found) if t.dtype.is_floating else None for t in tensors]
-        # Here and not before the sums: of these matrices half is written, then read.
+            outputs = function(*inputs)
+        of_floats: Any = iter(tape.gradient(outputs, floats, upstream))
+        results = [next(of_floats) if t.dtype.is_floating else None for t in inputs]
+        # Within the compiled chain, so that of these matrices half is written and read.
         return [
-            tf.cast(gradient, upstream.dtype) if is_vector else gradient
-            for gradient, is_vector in zip(found, are_vectors, strict=True)
+            tf.cast(gradient, upstream.dtype) if _is_vector(tensor) else gradient
+            for gradient, tensor in zip(results, tensors, strict=True)
         ]
 
     @tf.custom_gradient

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import types
@@ -206,3 +207,18 @@ def test_it_loads_nothing_heavy():
         cwd=REPOSITORY,
     )
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+# The page: commands that are followed by what they print.
+SHOWN = re.findall(
+    r"^```\n(bert-keras [^\n]+)\n```\n\nIt prints:\n\n"
+    r"(?:<!-- [^\n]* -->\n)?```(?:text)?\n(.*?)^```$",
+    (REPOSITORY / "docs/tpu.md").read_text(encoding="utf-8"),
+    re.DOTALL | re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize(("command", "output"), SHOWN, ids=["plan"])
+def test_the_page_shows_what_is_printed(command, output, capsys):
+    assert cli.main(shlex.split(command)[1:]) == 0
+    assert capsys.readouterr().out == output

@@ -192,8 +192,6 @@ def trace(kind: str, strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:
     trained = build_learner(kind, strategy, num_parts=num_parts)
     if kind in TASKS:
         batches, spec = tuning_batches(kind, strategy)
-        if purpose == "unfixed":
-            spec = None
     else:
         share = {
             name: rows[: BATCH_SIZE // NUM_REPLICAS]
@@ -202,8 +200,6 @@ def trace(kind: str, strategy: tf.distribute.Strategy) -> tf.compat.v1.GraphDef:
         data = tf.data.Dataset.from_tensors(share).repeat()
         batches, spec = replicas.distribute(strategy, lambda *place: data), None
     step = trained.test_step if kind == "evaluation" else trained.train_step
-    if kind == "printing":
-        step = printing(step)
     execute, _ = trained._traced_execution(step, spec)
     return graph_of(execute, iter(batches), tf.constant(1))
 
@@ -214,43 +210,26 @@ def graph_of(function, *arguments) -> tf.compat.v1.GraphDef:
     return graph.as_graph_def(add_shapes=True)
 
 
-def printing(step):
-    """The same step with an operation of the host, which must be noticed."""
-
-    def train_step(batch):
-        tf.print(tf.shape(batch["input_ids"]))
-        return step(batch)
-
-    return train_step
-
-
 def describe(graph: tf.compat.v1.GraphDef) -> dict:
     """Operations of all functions by their place, and what XLA compiles by itself."""
     bodies = {"": graph.node}
     bodies |= {f.signature.name: f.node_def for f in graph.library.function}
-    beside, called, compiled = set(), set(), []
+
+    def called_by(nodes) -> set[str]:
+        attributes = (value for node in nodes for value in node.attr.values())
+        return {value.func.name for value in attributes if value.HasField("func")}
+
+    beside, compiled = set(), []
     for nodes in bodies.values():
-        marked = [node for node in nodes if "_tpu_replicate" in node.attr]
-        compiled += marked
-        for node in marked:
-            called |= {
-                attribute.func.name
-                for attribute in node.attr.values()
-                if attribute.HasField("func")
-            }
-        if marked:
+        if marked := [node for node in nodes if "_tpu_replicate" in node.attr]:
+            compiled += marked
             beside |= {node.op for node in nodes if node not in marked}
-    reached = set()
+    called, reached = called_by(compiled), set()
     while called - reached:
         name = (called - reached).pop()
         reached.add(name)
         compiled += bodies[name]
-        for node in bodies[name]:
-            called |= {
-                attribute.func.name
-                for attribute in node.attr.values()
-                if attribute.HasField("func")
-            }
+        called |= called_by(bodies[name])
     unknown = {
         node.op
         for node in compiled

@@ -99,17 +99,6 @@ def test_fine_tuning_computes_all_tokens_of_the_last_layer(dropout):
     assert counted == 6 * 128 * per_token == 67_041_755_136
 
 
-def test_without_next_sentences_the_last_layer_is_computed_for_predictions():
-    """Literally: 108 tokens fewer of 768^2 + 2 * 768 * 3072 weights."""
-    sizes = architecture.BertConfig(hidden_dropout_prob=0.0)
-    products = 128 * 12 * (7_077_888 + 196_608) + 20 * (589_824 + 23_440_896)
-    products -= 108 * (589_824 + 4_718_592)
-    counted = flops.pretraining_flops_per_example(
-        sizes, max_seq_length=128, num_predictions=20, next_sentence=False
-    )
-    assert counted == 6 * products == 66_485_587_968
-
-
 def test_the_products_of_muon():
     """Literally: of H = 4 and matrices of 4 x 4 and 4 x 8, five iterations each.
 

@@ -162,21 +162,6 @@ def test_padding_changes_no_answer(name, built, batches):
         np.testing.assert_allclose(padded, values, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", FEW[len(PLAIN_TASKS) :])
-def test_a_bilstm_in_mixed_precision_stays_near(name, built, batches):
-    # Of the size that weights have, so that attention is not all or nothing.
-    arrays = weights.from_network(built(name))
-    arrays = {key: 0.3 * value for key, value in arrays.items()}
-    outputs = []
-    for dtype in ("float32", "mixed_bfloat16"):
-        network = registry.build_network(CONFIG, TASKS[name], dtype=dtype)
-        weights.assign(network, arrays)
-        outputs.append(network(batches[name]))
-    for key, values in outputs[0].items():
-        assert outputs[1][key].dtype == "float32"
-        np.testing.assert_allclose(outputs[1][key], values, atol=0.02)
-
-
 @pytest.mark.parametrize("name", ["tagging", "span", "classification bilstm"])
 def test_the_unused_pooler_is_not_trained_and_not_decayed(name, built):
     paths = {v.path.partition("/")[2] for v in built(name).trainable_variables}

@@ -211,24 +211,6 @@ def test_without_next_sentence_only_masked_places_are_computed(
         np.testing.assert_allclose(part, whole, rtol=1e-4, atol=1e-5)
 
 
-def test_terms_of_outputs_that_know_nothing(tiny_config, make_batch):
-    """The logarithm of the choices; without predictions, nothing."""
-    batch = make_batch(tiny_config)
-    model = pretrainer.BertPretrainer(tiny_config)
-    outputs = {
-        "masked_lm_logits": np.zeros((4, 3, 40), "float32"),
-        "next_sentence_logits": np.zeros((4, 2), "float32"),
-    }
-    terms = model.loss_terms(batch, outputs)
-    weight = batch["masked_lm_weights"].sum()
-    assert float(terms["masked_lm_loss"][0]) == pytest.approx(weight * math.log(40))
-    assert float(terms["next_sentence_loss"][0]) == pytest.approx(4 * math.log(2))
-    batch["masked_lm_weights"] = np.zeros_like(batch["masked_lm_weights"])
-    terms = model.loss_terms(batch, outputs)
-    for name in ("masked_lm_loss", "masked_lm_accuracy"):
-        assert [float(x) for x in terms[name]] == [0, 0]
-
-
 def test_mixed_precision_is_near_full_precision(tiny_config, make_batch, randomize):
     batch = make_batch(tiny_config)
     models = [
