@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bert_keras.core import files
+from bert_keras.core import files, first_bytes
 from bert_keras.core.errors import InputError
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -26,7 +26,7 @@ def read_plain_texts(path: str | Path, *, remedy: str) -> list[str]:
     """Reads texts, one a line. A file that holds something else, by its name or its
     beginning, raises an `InputError` that ends with `remedy`."""
     if (actual := other_form(path)) is not None:
-        if actual.startswith("compressed"):
+        if actual.startswith(("compressed", "packed")):
             remedy = "unpack it first"
         raise InputError(
             f"{path}: expected plain texts, one a line, but this is {actual}: {remedy}"
@@ -35,20 +35,6 @@ def read_plain_texts(path: str | Path, *, remedy: str) -> list[str]:
 
 
 _SUFFIXES = {".tsv": "a table", ".csv": "a table", ".jsonl": "JSON lines"}
-_BEGINNINGS = {
-    b"PK\x03\x04": "a document of Office (.xlsx, .docx) or a ZIP archive",
-    b"\xd0\xcf\x11\xe0": "a document of Office (.xls, .doc)",
-    b"%PDF-": "a PDF",
-    b"PAR1": "Parquet",
-    b"\x1f\x8b": "compressed (gz)",
-    b"BZh": "compressed (bz2)",
-    b"\xfd7zXZ": "compressed (xz)",
-    b"\x28\xb5\x2f\xfd": "compressed (zstd)",
-    b"[{": "a JSON array",
-    b'{"': "JSON lines",
-    b"<mediawiki": "a MediaWiki dump",
-    b"<": "HTML or XML",
-}
 _COLUMN_NAMES = re.compile(r"""("?[A-Za-z_][\w.-]*"?)([,;\t]"?[A-Za-z_][\w.-]*"?)+""")
 
 
@@ -58,10 +44,13 @@ def other_form(path: str | Path) -> str | None:
     if (form := _SUFFIXES.get(path.suffix.lower())) is not None:
         return form
     with files.open_to_read(path) as file:
-        start = file.read(1 << 14).removeprefix(b"\xef\xbb\xbf").lstrip()
-    for beginning, form in _BEGINNINGS.items():
-        if start.startswith(beginning):
-            return form
+        start = file.read(first_bytes.NUM_BYTES)
+    form = first_bytes.recognize(start)
+    if form is not None and not form.is_text:
+        return form.name
+    start = start.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if start.startswith(b"<"):
+        return "HTML or XML"
     # Names of columns above rows with as many separators; prose has a blank after its
     # commas.
     header, *rows = start.decode(errors="replace").splitlines()[:3] or [""]

@@ -53,7 +53,21 @@ def dataflow_command(
             which override those of `settings`.
         wheel: path of this package's wheel, to be staged; `None`: it is in the image.
     """
-    verb, verb_arguments, beam_arguments = _split(arguments)
+    if not arguments:
+        raise InputError(
+            "give the command to run after `--`, such as -- corpus --wikipedia gs://..."
+        )
+    verb, *verb_arguments = arguments
+    if verb not in VERBS:
+        raise InputError(
+            f"Dataflow runs one of {', '.join(VERBS)}, got {verb!r}"
+            f"{nearest(verb, VERBS)}"
+        )
+    beam_arguments: list[str] = []
+    if "--" in verb_arguments:
+        position = verb_arguments.index("--")
+        beam_arguments = verb_arguments[position + 1 :]
+        del verb_arguments[position:]
     for option in ("--workers", "--memory_limit"):
         if _value_of(option, verb_arguments) is not None:
             raise InputError(
@@ -106,24 +120,6 @@ def job_name(verb: str, verb_arguments: Sequence[str]) -> str:
         raise InputError(f"{verb}: --output gs://BUCKET/... is needed")
     digest = hashlib.blake2b(output.rstrip("/").encode(), digest_size=4).hexdigest()
     return f"bert-keras-{verb}-{digest}"
-
-
-def _split(arguments: Sequence[str]) -> tuple[str, list[str], list[str]]:
-    """Returns a verb, its arguments, and the arguments after its own `--`."""
-    if not arguments:
-        raise InputError(
-            "give the command to run after `--`, such as -- corpus --wikipedia gs://..."
-        )
-    verb, *rest = arguments
-    if verb not in VERBS:
-        raise InputError(
-            f"Dataflow runs one of {', '.join(VERBS)}, got {verb!r}"
-            f"{nearest(verb, VERBS)}"
-        )
-    if "--" not in rest:
-        return verb, rest, []
-    position = rest.index("--")
-    return verb, rest[:position], rest[position + 1 :]
 
 
 def _value_of(option: str, arguments: Sequence[str]) -> str | None:

@@ -3,8 +3,7 @@
 import importlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from apache_beam.options import pipeline_options
 
@@ -18,6 +17,13 @@ _PROJECT = re.compile(r"([a-z][-a-z0-9.]*:)?[a-z][-a-z0-9]{4,28}[a-z0-9]")
 
 def check(options: pipeline_options.PipelineOptions) -> None:
     """Refuses options that the service would refuse, or replace by a guess."""
+    try:
+        importlib.import_module("apache_beam.runners.dataflow.internal.apiclient")
+    except ImportError as error:
+        raise InputError(
+            f"DataflowRunner needs Google Cloud's packages ({error}): "
+            "pip install 'apache-beam[gcp]'"
+        ) from None
     for problem in _problems(options):
         raise InputError(problem)
     # Either of the two places for files serves as the other if that is not given.
@@ -27,13 +33,6 @@ def check(options: pipeline_options.PipelineOptions) -> None:
 
 
 def _problems(options: pipeline_options.PipelineOptions) -> Iterator[str]:
-    try:
-        importlib.import_module("apache_beam.runners.dataflow.internal.apiclient")
-    except ImportError as error:
-        yield (
-            f"DataflowRunner needs Google Cloud's packages ({error}): "
-            "pip install 'apache-beam[gcp]'"
-        )
     values = options.get_all_options()
     for name in ("project", "region"):
         if not values[name]:
@@ -43,7 +42,16 @@ def _problems(options: pipeline_options.PipelineOptions) -> Iterator[str]:
             f"--project expects the id of a project, such as my-project-1, got "
             f"{values['project']!r} (not its number, not its title)"
         )
-    yield from _location_problems(values)
+    locations = [n for n in ("temp_location", "staging_location") if values[n]]
+    if not locations:
+        yield "DataflowRunner needs --temp_location gs://BUCKET/... after `--`"
+    for name in locations:
+        # Beam would look for, and make, a default bucket instead.
+        if not _BUCKET.match(values[name]):
+            yield (
+                f"--{name} expects gs://BUCKET/..., with a bucket's name of three "
+                f"small letters or digits at least, got {values[name]!r}"
+            )
     for name in ("num_workers", "max_num_workers", "number_of_worker_harness_threads"):
         if values[name] is not None and values[name] < 1:
             yield f"--{name} must be at least 1, got {values[name]}"
@@ -55,19 +63,6 @@ def _problems(options: pipeline_options.PipelineOptions) -> Iterator[str]:
             "dataflow` builds and stages it, or give --extra_package WHEEL, "
             "--setup_file or --sdk_container_image after `--`"
         )
-
-
-def _location_problems(values: Mapping[str, Any]) -> Iterator[str]:
-    locations = [n for n in ("temp_location", "staging_location") if values[n]]
-    if not locations:
-        yield "DataflowRunner needs --temp_location gs://BUCKET/... after `--`"
-    for name in locations:
-        # Beam would look for, and make, a default bucket instead.
-        if not _BUCKET.match(values[name]):
-            yield (
-                f"--{name} expects gs://BUCKET/..., with a bucket's name of three "
-                f"small letters or digits at least, got {values[name]!r}"
-            )
 
 
 def _is_dataflow(options: pipeline_options.PipelineOptions) -> bool:
@@ -89,14 +84,6 @@ def check_paths(
                 f"{RUNNER}: expected a path gs://BUCKET/..., but {path!r} {what}; copy "
                 "inputs there first (gcloud storage cp --recursive), and write there"
             )
-
-
-def job_page(options: pipeline_options.PipelineOptions, job_id: str) -> str:
-    cloud = options.view_as(pipeline_options.GoogleCloudOptions)
-    return (
-        f"https://console.cloud.google.com/dataflow/jobs/{cloud.region}/{job_id}"
-        f"?project={cloud.project}"
-    )
 
 
 def why_not_run(options: pipeline_options.PipelineOptions) -> str | None:

@@ -69,8 +69,24 @@ def _build(
     written: dict[str, list[beam.PCollection]] = defaultdict(list)
     results = []
     for step in job.steps(heartbeat):
+        if step.reads:
+            groups = {}
+            for name in step.reads:
+                flatten = beam.Flatten(pipeline=pipeline)
+                groups[name] = written[name] | f"All{step.name}{name}" >> flatten
+            group = beam.CoGroupByKey(pipeline=pipeline)
+            elements = groups | f"Group{step.name}" >> group
+        else:
+            values = [item.value for item in job.items]
+            create = beam.Create(values, reshuffle=False)
+            # Without the reshuffle, one worker would get all of them.
+            elements = (
+                pipeline
+                | f"Items{step.name}" >> create
+                | f"Spread{step.name}" >> beam.Reshuffle()
+            )
         run = beam.ParDo(_Run(step.do)).with_outputs(*step.writes, main="results")
-        outputs = _elements(pipeline, job, step, written) | step.name >> run
+        outputs = elements | step.name >> run
         for name in step.writes:
             written[name].append(outputs[name])
         results.append(outputs.results)
@@ -80,24 +96,6 @@ def _build(
         | "ListResults" >> beam.combiners.ToList()
         | "SaveResults" >> beam.Map(_save_results, path)
     )
-
-
-def _elements(
-    pipeline: beam.Pipeline,
-    job: steps.Job,
-    step: steps.Step,
-    written: dict[str, list[beam.PCollection]],
-) -> beam.PCollection:
-    if not step.reads:
-        values = [item.value for item in job.items]
-        # Without the reshuffle, one worker would get all of them.
-        items = pipeline | f"Items{step.name}" >> beam.Create(values, reshuffle=False)
-        return items | f"Spread{step.name}" >> beam.Reshuffle()
-    groups = {
-        name: written[name] | f"All{step.name}{name}" >> beam.Flatten(pipeline=pipeline)
-        for name in step.reads
-    }
-    return groups | f"Group{step.name}" >> beam.CoGroupByKey(pipeline=pipeline)
 
 
 def _save_results(results: list[steps.Result], path: str) -> None:

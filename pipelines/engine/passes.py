@@ -27,7 +27,7 @@ from typing import Any, cast
 
 from bert_keras.core import files, progress
 from bert_keras.core.errors import InputError, Unavailable
-from bert_keras.pipelines.engine import child_processes, spills, steps
+from bert_keras.pipelines.engine import spills, steps
 
 _FAILURES = {
     "InputError": InputError,
@@ -93,11 +93,7 @@ class Passes:
             directory.mkdir(parents=True, exist_ok=True)
             # 1. Items or keys that no finished pass covers; none may be too large.
             inputs = {name: spilled[name] for name in step.reads}
-            sizes = _sizes(job, step, inputs)
-            for marker in _read_markers(directory):
-                for unit in marker["units"]:
-                    sizes.pop(unit, None)
-            _check_memory(step, sizes, budget)
+            sizes = _pending_sizes(job, step, inputs, directory, budget)
             # 2. Passes over them, each in a process, some at a time.
             passes = []
             for units in _group(sizes, self.num_workers):
@@ -136,30 +132,34 @@ def _memory_of_a_pass(num_workers: int, memory_limit: int) -> int:
     return (memory_limit - least) // num_workers + _LEAST_WORK_BYTES
 
 
-def _sizes(
-    job: steps.Job, step: steps.Step, inputs: Mapping[str, Sequence[str]]
+def _pending_sizes(
+    job: steps.Job,
+    step: steps.Step,
+    inputs: Mapping[str, Sequence[str]],
+    directory: Path,
+    budget: int,
 ) -> dict[int, int]:
-    """Returns the bytes of each item, or of each key that has values."""
-    if not step.reads:
-        return {number: item.num_bytes for number, item in enumerate(job.items)}
-    spilled = [
-        spills.spilled_bytes(path) for paths in inputs.values() for path in paths
-    ]
-    totals = functools.reduce(operator.add, spilled).tolist() if spilled else []
-    return {key: size for key, size in enumerate(totals) if size}
+    """Returns the bytes of each item, or key with values, that no finished pass covers.
 
-
-def _check_memory(step: steps.Step, sizes: Mapping[int, int], budget: int) -> None:
-    if not step.reads or not sizes:
-        return
-    key = max(sizes, key=sizes.__getitem__)
-    needed = sizes[key] * step.memory_per_byte
-    if needed > budget:
+    Refuses a key whose values take more memory than `budget`.
+    """
+    sizes = {number: item.num_bytes for number, item in enumerate(job.items)}
+    if step.reads:
+        spilled = [spills.spilled_bytes(p) for paths in inputs.values() for p in paths]
+        totals = functools.reduce(operator.add, spilled).tolist() if spilled else []
+        sizes = {key: size for key, size in enumerate(totals) if size}
+    for marker in _read_markers(directory):
+        for unit in marker["units"]:
+            sizes.pop(unit, None)
+    largest = max(sizes, key=sizes.__getitem__, default=0)
+    needed = sizes.get(largest, 0) * step.memory_per_byte
+    if step.reads and needed > budget:
         raise InputError(
-            f"shard {key} of {step.name} would take {needed / 1e9:.1f} GB of memory, "
-            f"a worker may take {budget / 1e9:.1f} GB: give more --memory_limit, fewer "
-            "--workers or more --num_shards"
+            f"shard {largest} of {step.name} would take {needed / 1e9:.1f} GB of "
+            f"memory, a worker may take {budget / 1e9:.1f} GB: give more "
+            "--memory_limit, fewer --workers or more --num_shards"
         )
+    return sizes
 
 
 def _group(sizes: Mapping[int, int], num_workers: int) -> Iterator[tuple[int, ...]]:
@@ -235,7 +235,7 @@ def _supervise(passes: Sequence[Pass], num_workers: int, module: str) -> None:
                     target=_run_pass, args=(one,), name=_PROCESS_NAME, daemon=True
                 )
                 # The first start makes the process that all are forked from.
-                with child_processes.without_current_directory():
+                with steps.without_current_directory():
                     process.start()
                 running[process.sentinel] = process, one
             for sentinel in connection.wait(list(running)):
@@ -310,9 +310,16 @@ def _do(one: Pass) -> None:
         name: spills.SpillWriter(one.path(f"-{name}"), num_keys=one.job.shuffles[name])
         for name in step.writes
     }
+    elements: Iterable[Any] = [item.value for item in one.job.items]
+    if step.reads:
+        read = functools.partial(spills.SpilledValues, advance=heartbeat.add)
+        elements = (
+            (key, {name: read(paths, key) for name, paths in one.inputs.items()})
+            for key in one.units
+        )
     results = []
     step.do.setup()
-    for element in _elements(one, step, heartbeat):
+    for element in elements:
         for output in step.do.process(element):
             if isinstance(output, steps.Send):
                 writers[output.shuffle].add(output.key, output.value)
@@ -322,15 +329,3 @@ def _do(one: Pass) -> None:
     heartbeat.flush()
     marker = {"units": one.units, "results": results, "spilled": spilled}
     files.write_json(one.path(".done"), marker, indent=None)
-
-
-def _elements(one: Pass, step: steps.Step, heartbeat: steps.Heartbeat) -> Iterator[Any]:
-    if not step.reads:
-        yield from (item.value for item in one.job.items)
-        return
-    for key in one.units:
-        groups = {
-            name: spills.SpilledValues(paths, key, advance=heartbeat.add)
-            for name, paths in one.inputs.items()
-        }
-        yield key, groups

@@ -27,14 +27,10 @@ RUNNERS = (
 )
 """Names; any other runner can be given by the dotted path of its class."""
 
-_ELSEWHERE = ("DataflowRunner", "FlinkRunner", "SparkRunner")
+ELSEWHERE = ("DataflowRunner", "FlinkRunner", "SparkRunner")
+"""Runners whose workers are on other machines, where progress cannot be seen."""
 _SWITCHES = ("DirectRunner", "SwitchingDirectRunner")
 """Since Beam 2.68 these first try to download another runner."""
-_NO_DASK = (
-    "DaskRunner is refused: it runs only one end of a pipeline's graph and drops what "
-    "goes to the others, without an error, so files would be missing; use one of "
-    + ", ".join(RUNNERS)
-)
 
 
 def parse(
@@ -47,7 +43,18 @@ def parse(
     options = pipeline_options.PipelineOptions(list(arguments))
     standard = options.view_as(pipeline_options.StandardOptions)
     runner = standard.runner = _runner_name(standard.runner)
-    _prepare_packages(options.view_as(pipeline_options.SetupOptions))
+    setup = options.view_as(pipeline_options.SetupOptions)
+    if setup.save_main_session is None:
+        # On Dataflow, Beam would otherwise pickle all of `__main__`; our functions can
+        # all be imported.
+        setup.save_main_session = False
+    packages = [setup.setup_file, setup.requirements_file]
+    for path in filter(None, [*packages, *(setup.extra_packages or ())]):
+        if not files.exists(path):
+            raise InputError(f"{path}: no such file, to be staged for the workers")
+    if setup.setup_file:
+        # Beam changes into its directory before it opens the file.
+        setup.setup_file = os.path.abspath(setup.setup_file)
     if num_workers > 1:
         if runner != DEFAULT_RUNNER:
             raise InputError(
@@ -59,19 +66,15 @@ def parse(
         direct.direct_running_mode = "multi_processing"
     if runner == dataflow_options.RUNNER:
         dataflow_options.check(options)
-    elif runner in ("PortableRunner", "FlinkRunner", "SparkRunner"):
-        if not options.view_as(pipeline_options.PortableOptions).job_endpoint:
-            raise InputError(
-                f"{runner} needs --job_endpoint HOST:PORT of a running job server "
-                "after `--`; PortableRunner also takes `--job_endpoint embed`, for one "
-                "inside this process"
-            )
+    portable = options.view_as(pipeline_options.PortableOptions)
+    needs_server = runner in ("PortableRunner", "FlinkRunner", "SparkRunner")
+    if needs_server and not portable.job_endpoint:
+        raise InputError(
+            f"{runner} needs --job_endpoint HOST:PORT of a running job server after "
+            "`--`; PortableRunner also takes `--job_endpoint embed`, for one inside "
+            "this process"
+        )
     return options
-
-
-def is_elsewhere(options: pipeline_options.PipelineOptions) -> bool:
-    """Whether the workers run on other machines, where progress cannot be seen."""
-    return options.view_as(pipeline_options.StandardOptions).runner in _ELSEWHERE
 
 
 class _Parser(pipeline_options._BeamArgumentParser):
@@ -101,7 +104,11 @@ def _runner_name(requested: str | None) -> str:
     module, _, name = requested.rpartition(".")
     short = name.lower().removesuffix("runner")
     if short == "dask":
-        raise InputError(_NO_DASK)
+        raise InputError(
+            "DaskRunner is refused: it runs only one end of a pipeline's graph and "
+            "drops what goes to the others, without an error, so files would be "
+            f"missing; use one of {', '.join(RUNNERS)}"
+        )
     for known in (*RUNNERS, *_SWITCHES):
         if short == known.lower().removesuffix("runner"):
             return DEFAULT_RUNNER if known in _SWITCHES else known
@@ -115,17 +122,3 @@ def _runner_name(requested: str | None) -> str:
     except (ImportError, AttributeError) as error:
         raise InputError(f"--runner {requested}: {error}") from None
     return requested
-
-
-def _prepare_packages(setup: pipeline_options.SetupOptions) -> None:
-    if setup.save_main_session is None:
-        # On Dataflow, Beam would otherwise pickle all of `__main__`; our functions can
-        # all be imported.
-        setup.save_main_session = False
-    paths = [setup.setup_file, setup.requirements_file, *(setup.extra_packages or ())]
-    for path in filter(None, paths):
-        if not files.exists(path):
-            raise InputError(f"{path}: no such file, to be staged for the workers")
-    if setup.setup_file:
-        # Beam changes into its directory before it opens the file.
-        setup.setup_file = os.path.abspath(setup.setup_file)

@@ -16,12 +16,7 @@ from apache_beam.options import pipeline_options
 
 from bert_keras.core import progress
 from bert_keras.core.errors import InputError, NotRun
-from bert_keras.pipelines.engine import (
-    child_processes,
-    dataflow_options,
-    runner_options,
-    steps,
-)
+from bert_keras.pipelines.engine import dataflow_options, runner_options, steps
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +43,8 @@ def run(
             unit="bytes",
             read=lambda: steps.sum_of_heartbeats(directory),
         )
-        if runner_options.is_elsewhere(options):
+        standard = options.view_as(pipeline_options.StandardOptions)
+        if standard.runner in runner_options.ELSEWHERE:
             line = contextlib.nullcontext()
         with line, _input_errors_of_workers(), _local_workers(options):
             _run_to_end(pipeline)
@@ -68,10 +64,12 @@ def _run_to_end(pipeline: beam.Pipeline) -> None:
         try:
             result = pipeline.run()
             if getattr(result, "has_job", False):  # only Dataflow's
-                page = dataflow_options.job_page(
-                    pipeline.options, cast(Any, result).job_id()
+                cloud = pipeline.options.view_as(pipeline_options.GoogleCloudOptions)
+                logger.info(
+                    "runs as https://console.cloud.google.com/dataflow/jobs/%s/%s"
+                    "?project=%s",
+                    *(cloud.region, cast(Any, result).job_id(), cloud.project),
                 )
-                logger.info("runs as %s", page)
             result.wait_until_finish()
             outcomes.put(None)
         except BaseException as error:  # raised below, whatever it is
@@ -140,7 +138,7 @@ def _local_workers(options: pipeline_options.PipelineOptions) -> Iterator[None]:
     try:
         with (
             os.fdopen(os.dup(duplicate), "w", buffering=1) as sys.stderr,
-            child_processes.without_current_directory(),
+            steps.without_current_directory(),
         ):
             yield
     finally:

@@ -19,19 +19,6 @@ _FLUSH_BYTES = 16 << 20
 _VALUE_OVERHEAD = 64
 
 
-def write_spill(path: str, values: dict[int, list[bytes]], *, num_keys: int) -> None:
-    """Writes values by key into a file that appears once it is complete."""
-    offsets = np.zeros(num_keys + 1, np.uint64)
-    with files.open_atomically(path) as file:
-        for key in range(num_keys):
-            for value in values.get(key, ()):
-                file.write(_LENGTH.pack(len(value)))
-                file.write(value)
-            offsets[key + 1] = file.tell()
-        file.write(offsets.tobytes())
-        file.write(_FOOTER.pack(num_keys))
-
-
 def spilled_bytes(path: str) -> np.ndarray:
     """Returns the bytes that a file holds for each key: `(num_keys,)` int64."""
     with open(path, "rb") as file:
@@ -54,22 +41,18 @@ class SpilledValues(Iterable[bytes]):
 
     def __iter__(self) -> Iterator[bytes]:
         for path in self._paths:
-            for value in _values_of(path, self._key):
-                self._advance(len(value) + _LENGTH.size)
-                yield value
-
-
-def _values_of(path: str, key: int) -> Iterator[bytes]:
-    with open(path, "rb") as file:
-        file.seek(-_FOOTER.size, 2)
-        (num_keys,) = _FOOTER.unpack(file.read())
-        file.seek(-_FOOTER.size - 8 * (num_keys + 1 - key), 2)
-        start, end = struct.unpack("<2Q", file.read(16))
-        file.seek(start)
-        while start < end:
-            (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-            yield file.read(length)
-            start += _LENGTH.size + length
+            with open(path, "rb") as file:
+                file.seek(-_FOOTER.size, 2)
+                (num_keys,) = _FOOTER.unpack(file.read())
+                file.seek(-_FOOTER.size - 8 * (num_keys + 1 - self._key), 2)
+                start, end = struct.unpack("<2Q", file.read(16))
+                file.seek(start)
+                while start < end:
+                    (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
+                    value = file.read(length)
+                    self._advance(length + _LENGTH.size)
+                    yield value
+                    start += length + _LENGTH.size
 
 
 class SpillWriter:
@@ -96,7 +79,15 @@ class SpillWriter:
 
     def _flush(self) -> None:
         path = f"{self._prefix}-{len(self._paths)}.spill"
-        write_spill(path, self._values, num_keys=self._num_keys)
+        offsets = np.zeros(self._num_keys + 1, np.uint64)
+        # The file appears once it is complete.
+        with files.open_atomically(path) as file:
+            for key in range(self._num_keys):
+                for value in self._values.pop(key, ()):
+                    file.write(_LENGTH.pack(len(value)))
+                    file.write(value)
+                offsets[key + 1] = file.tell()
+            file.write(offsets.tobytes())
+            file.write(_FOOTER.pack(self._num_keys))
         self._paths.append(path)
-        self._values.clear()
         self._num_bytes = 0

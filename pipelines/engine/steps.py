@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -163,3 +163,21 @@ def sum_counters(results: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 def shards_of(results: Iterable[Mapping[str, Any]]) -> tuple[manifest.Shard, ...]:
     shards = [manifest.Shard(**r["shard"]) for r in results if "shard" in r]
     return tuple(sorted(shards, key=lambda shard: shard.name))
+
+
+@contextlib.contextmanager
+def without_current_directory() -> Iterator[None]:
+    """Keeps the current directory off the module path of processes started inside.
+
+    multiprocessing and Beam start Python with `-c` and `-m`, which look there first: a
+    user's own `pipelines/` would be imported in place of ours.
+    """
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before

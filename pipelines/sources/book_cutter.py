@@ -70,7 +70,13 @@ def find_pieces(file: BinaryIO, num_bytes: int) -> list[Piece]:
     The text is in UTF-16 with a byte-order mark, or has the letters of ASCII.
     """
     text = _Letters(file)
-    marks = _ended(list(_marks(text, num_bytes)), num_bytes)
+    marks = list(_marks(text, num_bytes))
+    # Small print that no book follows is a mark of the end.
+    borders = [mark.start for mark in marks if mark.kind != "notice"] + [num_bytes]
+    for place, mark in enumerate(marks):
+        following = borders[bisect.bisect(borders, mark.start)]
+        if mark.kind == "small_print" and following - mark.start < _MIN_BOOK_BYTES:
+            marks[place] = mark._replace(kind="end")
     # A book stops where the next one's header starts, and the last one with the file.
     texts = _texts(marks, num_bytes) or [(0, num_bytes)]
     starts = [0, *(start for start, _ in texts[1:])]
@@ -110,7 +116,16 @@ def _marks(text: _Letters, num_bytes: int) -> Iterator[_Mark]:
         first = max(begin - overlap, 0)
         # With one case to search for, `find` is ten times as fast as an expression.
         chunk = text.read(first, begin + _CHUNK_BYTES + overlap).upper()
-        for line in _lines_with_landmarks(chunk):
+        lines = set()
+        for landmark in _LANDMARKS:
+            place = chunk.find(landmark)
+            while place >= 0:
+                least = max(place - _MAX_LINE_BYTES, 0)
+                end = max(chunk.rfind(mark, least, place) for mark in (b"\n", b"\r"))
+                if end >= 0 or least == 0:  # else it is in a long line
+                    lines.add(end + 1)
+                place = chunk.find(landmark, place + 1)
+        for line in sorted(lines):
             start = first + line * text.width
             mark = _MARK.match(chunk, line)
             if mark is None or not seen <= start < begin + _CHUNK_BYTES:
@@ -118,30 +133,6 @@ def _marks(text: _Letters, num_bytes: int) -> Iterator[_Mark]:
             end = chunk.find(b"\n", mark.end()) + 1 or mark.end()
             seen = start + 1
             yield _Mark(str(mark.lastgroup), start, first + end * text.width)
-
-
-def _lines_with_landmarks(chunk: bytes) -> list[int]:
-    lines = set()
-    for landmark in _LANDMARKS:
-        place = chunk.find(landmark)
-        while place >= 0:
-            first = max(place - _MAX_LINE_BYTES, 0)
-            end = max(chunk.rfind(mark, first, place) for mark in (b"\n", b"\r"))
-            if end >= 0 or first == 0:  # else it is in a long line
-                lines.add(end + 1)
-            place = chunk.find(landmark, place + 1)
-    return sorted(lines)
-
-
-def _ended(marks: list[_Mark], num_bytes: int) -> list[_Mark]:
-    """Turns small print that no book follows into marks of the end."""
-    borders = [mark.start for mark in marks if mark.kind != "notice"] + [num_bytes]
-
-    def is_end(mark: _Mark) -> bool:
-        following = borders[bisect.bisect(borders, mark.start)]
-        return mark.kind == "small_print" and following - mark.start < _MIN_BOOK_BYTES
-
-    return [mark._replace(kind="end") if is_end(mark) else mark for mark in marks]
 
 
 def _texts(marks: list[_Mark], num_bytes: int) -> list[tuple[int, int]]:
@@ -173,24 +164,25 @@ def _texts(marks: list[_Mark], num_bytes: int) -> list[tuple[int, int]]:
 
 
 def _parts(text: _Letters, start: int, end: int, stop: int) -> Iterator[Piece]:
-    """Cuts a book into parts of about the same size; the last one is up to `stop`."""
+    """Cuts a book into parts of about the same size; the last one is up to `stop`.
+
+    The place to cut is the last blank line before that size, else the last end of a
+    line, else the last blank.
+    """
     book = start
     for num_left in range(-(-(end - start) // MAX_PIECE_BYTES), 1, -1):
         last = start + (end - start) // num_left // text.width * text.width
-        cut = _cut_before(text, max(start, last - _WINDOW_BYTES), last)
+        first = max(start, last - _WINDOW_BYTES)
+        window = text.read(first, last)
+        blank_lines = [match.end() for match in _BLANK_LINE.finditer(window)]
+        lines, words = window.rfind(b"\n") + 1, window.rfind(b" ") + 1
+        place = blank_lines[-1] if blank_lines else lines or words
+        if not place:
+            # Not within a character, unless it is text in no encoding.
+            places = range(len(window) - 1, 0, -1)
+            whole = (n for n in places if window[n] & 192 != 128)
+            place = next(whole, len(window) - 1)
+        cut = first + place * text.width
         yield Piece(start, cut, book)
         start = cut
     yield Piece(start, stop, book)
-
-
-def _cut_before(text: _Letters, first: int, last: int) -> int:
-    """Returns the last place to cut a text: a blank line, an end of line, a blank."""
-    window = text.read(first, last)
-    blank_lines = [match.end() for match in _BLANK_LINE.finditer(window)]
-    lines, words = window.rfind(b"\n") + 1, window.rfind(b" ") + 1
-    place = blank_lines[-1] if blank_lines else lines or words
-    if not place:
-        # Not within a character, unless it is text in no encoding.
-        places = (n for n in range(len(window) - 1, 0, -1) if window[n] & 192 != 128)
-        place = next(places, len(window) - 1)
-    return first + place * text.width

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import BinaryIO
 from xml.etree import ElementTree
 
+from bert_keras.core import first_bytes
 from bert_keras.core.errors import InputError
-from bert_keras.pipelines.sources import first_bytes, multistream
+from bert_keras.pipelines.sources import multistream
 
 _MAX_HEAD_BYTES = 1 << 22
 
@@ -67,7 +68,19 @@ def read_head(file: BinaryIO, path: str) -> Head:
             f"{path}: expected pages that begin with <page>, but this dump has "
             f"{tag[0].decode(errors='replace')!r}: rewrite it with `xmllint --c14n`"
         )
-    return _parse_head(head[root:], root)
+    # A dump may lack <siteinfo>, or end within it.
+    site = re.search(b"<siteinfo>.*?</siteinfo>", head[root:], re.DOTALL)
+    try:
+        info = ElementTree.fromstring(site[0] if site else b"<siteinfo/>")
+    except ElementTree.ParseError:
+        info = ElementTree.Element("siteinfo")
+    namespaces = {
+        (item.text or "").lower(): number
+        for item in info.iter("namespace")
+        if (number := number_of(item.get("key"))) is not None
+    }
+    wiki = info.findtext("dbname") or wiki_of(info.findtext("base") or "")
+    return Head(wiki=wiki, namespaces=namespaces or _DEFAULT_NAMESPACES, root=root)
 
 
 _ELEMENT = re.compile(rb"<([A-Za-z_][\w.:-]*)([\s/>])?")
@@ -112,21 +125,6 @@ def _not_a_dump(head: bytes, root: bytes | None, path: str) -> InputError:
         f"{path}: expected a MediaWiki export (XML with the root <mediawiki>), but "
         f"{actual}"
     )
-
-
-def _parse_head(head: bytes, root: int) -> Head:
-    match = re.search(b"<siteinfo>.*?</siteinfo>", head, re.DOTALL)
-    try:
-        info = ElementTree.fromstring(match[0] if match else b"<siteinfo/>")
-    except ElementTree.ParseError:
-        info = ElementTree.Element("siteinfo")
-    namespaces = {
-        (item.text or "").lower(): number
-        for item in info.iter("namespace")
-        if (number := number_of(item.get("key"))) is not None
-    }
-    wiki = info.findtext("dbname") or wiki_of(info.findtext("base") or "")
-    return Head(wiki=wiki, namespaces=namespaces or _DEFAULT_NAMESPACES, root=root)
 
 
 def number_of(text: str | None) -> int | None:

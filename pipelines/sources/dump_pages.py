@@ -15,9 +15,15 @@ from xml.etree import ElementTree
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.pipelines.sources import dump_head, multistream, page_cutter
+from bert_keras.pipelines.sources import dump_head, multistream
 
 _SEARCHED_END_BYTES = 1 << 16
+_MAX_PAGE_BYTES = 1 << 26
+_OPEN, _CLOSE = b"<page>", b"</page>"
+
+Cut = tuple[bytes, str | None]
+"""A whole page and `None`, or a part of a page and its problem."""
+
 _REDIRECT = re.compile(
     r"\s*#\s*(?:redirect|redirection|weiterleitung|doorverwijzing|redirección"
     r"|rinvia|redirecionamento|patrz|przekieruj|tam|omdirigering|пренасочване|виж"
@@ -81,27 +87,10 @@ def read_pages(
         head = dump_head.read_head(file, path)
         file.seek(start)
         progress = multistream.Progress(file, start, stop, advance)
-        end = _End()
-        for xml, problem in _cut_pages(file, path, head, start, stop, end):
+        for xml, problem in _cut_pages(file, path, head, start, stop, allow_cut):
             yield _bad_page(xml, problem) if problem else parse_page(xml, head)
             progress.update()
         progress.finish()
-        # `check_dump` has looked at the short texts of last streams.
-        is_long = start == 0 or len(end.text) == _SEARCHED_END_BYTES
-        if end.is_reached and is_long and not allow_cut:
-            _check_end(end.text, path)
-
-
-@dataclass
-class _End:
-    """The last text of a compressed dump that was read."""
-
-    text: bytes = b""
-    is_reached: bool = False
-    """Whether nothing follows it in the file."""
-
-    def add(self, chunk: bytes) -> None:
-        self.text = (self.text + chunk)[-_SEARCHED_END_BYTES:]
 
 
 def check_dump(path: str, *, allow_cut: bool = False) -> None:
@@ -189,58 +178,111 @@ def _cut_pages(
     head: dump_head.Head,
     start: int,
     stop: int,
-    end: _End,
-) -> Iterator[page_cutter.Cut]:
-    kind = multistream.compression(file)
-    if kind == "bz2":
-        yield from _cut_streams(file, path, head, start, stop, end)
-        return
-    cutter = page_cutter.PageCutter(skip=head.root)
-    chunks = multistream.read_all(file, path)
-    if kind is None:
-        # The position of a page is its own.
-        cutter = page_cutter.PageCutter(offset=start, skip=head.root, stop=stop)
-        file.seek(start)
-        chunks = iter(lambda: file.read(multistream.CHUNK_BYTES), b"")
-    elif not start <= 0 < stop:
-        # Such a file cannot be split: all of it is at position 0.
-        return
-    for chunk in chunks:
-        yield from cutter.feed(chunk)
-        if kind is not None:
-            end.add(chunk)
-        if cutter.is_finished and file.tell() >= stop:
-            return
-    end.is_reached = kind is not None
-    yield from cutter.cut_off(_DUMP_ENDS)
+    allow_cut: bool,
+) -> Iterator[Cut]:
+    """Yields the pages of a range, and parts of pages with their problem.
 
-
-def _cut_streams(
-    file: BinaryIO,
-    path: str,
-    head: dump_head.Head,
-    start: int,
-    stop: int,
-    end: _End,
-) -> Iterator[page_cutter.Cut]:
-    """Cuts a bzip2 file, in which the position of a page is that of its stream.
-
-    A stream that begins after the range is read only to finish a page, or a tag, that
-    the stream before it left open.
+    The position of a page in a plain file is its own. In a bzip2 file it is that of its
+    stream; a stream that begins after the range is read only to finish a page, or a
+    tag, that the stream before it left open. Any other compressed file cannot be split:
+    all of it is at position 0.
     """
-    cutter = page_cutter.PageCutter()
-    for event in multistream.read_streams(file, path, start, stop):
+    kind = multistream.compression(file)
+    cutter = PageCutter(skip=head.root)
+    events: Iterator[int | bytes] = iter(())
+    if kind is None:
+        cutter = PageCutter(offset=start, skip=head.root, stop=stop)
+        file.seek(start)
+        events = iter(lambda: file.read(multistream.CHUNK_BYTES), b"")
+    elif kind == "bz2":
+        cutter.skip = 0
+        events = multistream.read_streams(file, path, start, stop)
+    elif start <= 0 < stop:
+        events = multistream.read_all(file, path)
+    last_text = b""
+    for event in events:
         if isinstance(event, bytes):
             yield from cutter.feed(event)
-            end.add(event)
+            last_text = (last_text + event)[-_SEARCHED_END_BYTES:]
         elif event == 0:
             cutter.skip = head.root
         elif cutter.stop is None and event >= stop:
             cutter.stop = cutter.offset
-        if cutter.is_finished:
+        if cutter.is_finished and file.tell() >= stop:
             return
-    end.is_reached = bool(end.text)
-    yield from cutter.cut_off(_DUMP_ENDS)
+    yield from cutter.cut_off("cut off: the dump ends before </page>")
+    # The whole file has been read. `check_dump` has looked at the ends of plain files
+    # and at the short texts of last streams.
+    is_long = start == 0 or len(last_text) == _SEARCHED_END_BYTES
+    if kind is not None and last_text and is_long and not allow_cut:
+        _check_end(last_text, path)
 
 
-_DUMP_ENDS = "cut off: the dump ends before </page>"
+class PageCutter:
+    """Cuts `<page>...</page>` that begin from `skip` to before `stop` out of chunks."""
+
+    def __init__(self, *, offset: int = 0, skip: int = 0, stop: int | None = None):
+        self.skip = skip
+        self.stop = stop
+        self._begin = offset
+        self._buffer = bytearray()
+        self._opened: int | None = None
+        self._scanned = 0
+
+    @property
+    def offset(self) -> int:
+        return self._begin + len(self._buffer)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a page, or a tag that may open one, has begun but not ended."""
+        return self._opened is not None or any(
+            self._buffer.endswith(_OPEN[:length]) for length in range(1, len(_OPEN))
+        )
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether no further text can give a page."""
+        return self.stop is not None and not self.is_open
+
+    def feed(self, chunk: bytes) -> Iterator[Cut]:
+        buffer = self._buffer
+        # 1. Tags, of which one may lie across two chunks.
+        position = max(len(buffer) - len(_CLOSE) + 1, self._scanned)
+        buffer += chunk
+        while (name := buffer.find(b"page>", position)) >= 0:
+            position = self._scanned = name + len(b"page>")
+            if buffer.startswith(_OPEN, name - 1) and name > 0:
+                if self._opened is not None:
+                    yield self._take(name - 1), "no </page>"
+                offset = self._begin + name - 1
+                if self.skip <= offset and (self.stop is None or offset < self.stop):
+                    self._opened = name - 1
+            elif buffer.startswith(_CLOSE, name - 2) and name > 1:
+                if self._opened is not None:
+                    yield self._take(self._scanned), None
+        if self._opened is not None and len(buffer) - self._opened > _MAX_PAGE_BYTES:
+            yield self._take(self._opened + 4096), "longer than 64 MiB"
+        # 2. Only the open page stays in memory, or what may be the start of a tag.
+        keep = self._opened
+        if keep is None:
+            keep = max(len(buffer) - len(_CLOSE) + 1, self._scanned)
+        else:
+            self._opened = 0
+        keep = min(keep, len(buffer))
+        del buffer[:keep]
+        self._begin += keep
+        self._scanned = max(self._scanned - keep, 0)
+
+    def cut_off(self, reason: str) -> Iterator[Cut]:
+        """Ends an open page; the next chunk does not continue it."""
+        if self._opened is not None:
+            yield self._take(len(self._buffer)), reason
+        self._begin = self.offset
+        self._buffer.clear()
+        self._scanned = 0
+
+    def _take(self, end: int) -> bytes:
+        page = bytes(memoryview(self._buffer)[self._opened : end])
+        self._opened = None
+        return page

@@ -8,6 +8,7 @@ the encoding or leaves the choice to charset-normalizer.
 """
 
 import codecs
+import contextlib
 import fnmatch
 import os
 import re
@@ -25,33 +26,10 @@ AUTO = "auto"
 # Encodings of text files that are still around. Out of all of Python's, others would
 # win by chance, such as those of Kazakhstan and of HP's printers.
 _CANDIDATES = (
-    *(
-        [
-            "cp1252",
-            "cp1250",
-            "iso8859_2",
-            "cp1254",
-            "iso8859_9",
-            "cp1257",
-            "cp1258",
-            "mac_roman",
-        ]
-    ),
-    *(
-        [
-            "cp437",
-            "cp850",
-            "cp852",
-            "cp1251",
-            "koi8_r",
-            "koi8_u",
-            "iso8859_5",
-            "cp866",
-            "mac_cyrillic",
-        ]
-    ),
-    *(["cp1253", "iso8859_7", "cp1255", "cp1256", "iso8859_6"]),
-    *(["gb18030", "big5hkscs", "cp932", "euc_jp", "cp949"]),
+    *("cp1252", "cp1250", "iso8859_2", "cp1254", "iso8859_9", "cp1257", "cp1258"),
+    *("mac_roman", "cp437", "cp850", "cp852", "cp1251", "koi8_r", "koi8_u"),
+    *("iso8859_5", "cp866", "mac_cyrillic", "cp1253", "iso8859_7", "cp1255", "cp1256"),
+    *("iso8859_6", "gb18030", "big5hkscs", "cp932", "euc_jp", "cp949"),
 )
 _UTF_16_MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _SAMPLE_BYTES = 1 << 16
@@ -143,8 +121,11 @@ def decode(
                 )
         raise ValueError("not plain text: it holds NUL characters")
     name = mark
-    if name is None and is_utf_8(data):
-        name = "utf-8-sig"
+    has_escapes = any(escape in data for escape in _ISO_2022)
+    if name is None and not has_escapes:
+        with contextlib.suppress(UnicodeDecodeError):
+            data.decode()
+            name = "utf-8-sig"
     if name is None:
         stated = _stated_encoding(head)
         is_chosen = choice and (choice.is_for_file or not stated)
@@ -159,14 +140,6 @@ def decode(
         raise ValueError(f"neither UTF-8 nor {name}: give another --encoding")
     name = name.removesuffix("-le").removesuffix("-be")
     return text.replace("\r\n", "\n").replace("\r", "\n"), name
-
-
-def is_utf_8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return not any(escape in data for escape in _ISO_2022)
 
 
 def _stated_encoding(head: bytes) -> str | None:

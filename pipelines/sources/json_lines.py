@@ -4,7 +4,7 @@ import json
 import re
 from typing import ClassVar
 
-from bert_keras.pipelines.sources import first_bytes, source, text_lines
+from bert_keras.pipelines.sources import source, text_lines
 
 
 class JsonLines:
@@ -14,8 +14,7 @@ class JsonLines:
     takes_encodings: ClassVar[bool] = False
 
     def check(self, path: str, *, allow_cut_dumps: bool) -> str:
-        start = text_lines.check_packing(path)
-        first_bytes.check(start, path, source=self.name, expected="lines of JSON")
+        text_lines.check(path, kind=self.name, expected="lines of JSON")
         return self.name
 
     def split(self, item: source.Input, max_bytes: int) -> list[source.Range]:

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO
 
 import zstandard
 
+from bert_keras.core import first_bytes
 from bert_keras.core.errors import InputError
 
 CHUNK_BYTES = 1 << 18
@@ -40,11 +41,8 @@ def compression(file: BinaryIO) -> str | None:
     file.seek(0)
     magic = file.read(6)
     file.seek(0)
-    starts = {"bz2": b"BZh", "gz": b"\x1f\x8b", "xz": b"\xfd7zXZ\0"}
-    starts["zst"] = b"\x28\xb5\x2f\xfd"
-    return next(
-        (name for name, start in starts.items() if magic.startswith(start)), None
-    )
+    kinds = first_bytes.COMPRESSIONS.items()
+    return next((name for name, start in kinds if magic.startswith(start)), None)
 
 
 def has_streams(file: BinaryIO) -> bool:
@@ -103,19 +101,14 @@ def read_all(file: BinaryIO, path: str) -> Iterator[bytes]:
     with _errors_named(path):
         if kind is None:
             yield from iter(lambda: file.read(CHUNK_BYTES), b"")
+        elif kind == "bz2":
+            # Not bz2.BZ2File: to it, damage at the start of a later stream is the end
+            # of the file, so the rest would be missing without an error.
+            if not _Window(file, 0).is_stream():
+                raise _DamagedError("it does not begin as a bzip2 file does")
+            yield from (e for e in _streams(file, 0, 1) if isinstance(e, bytes))
         else:
-            read = {"bz2": _bz2_chunks, "gz": _gzip_chunks}.get(kind, _frame_chunks)
-            yield from read(file)
-
-
-def read_start(file: BinaryIO, path: str, num_bytes: int) -> bytes:
-    """Returns the first bytes of the content, `num_bytes` if there are so many."""
-    start = b""
-    for chunk in read_all(file, path):
-        start += chunk
-        if len(start) >= num_bytes:
-            break
-    return start[:num_bytes]
+            yield from _gzip_chunks(file) if kind == "gz" else _frame_chunks(file)
 
 
 def check_end(file: BinaryIO, path: str) -> None:
@@ -253,14 +246,6 @@ def _unpack(window: _Window) -> Iterator[bytes]:
         if chunk:
             yield chunk
     window.give_back(decompressor.unused_data)
-
-
-def _bz2_chunks(file: BinaryIO) -> Iterator[bytes]:
-    # Not bz2.BZ2File: to it, damage at the start of a later stream is the end of the
-    # file, so the rest would be missing without an error.
-    if not _Window(file, 0).is_stream():
-        raise _DamagedError("it does not begin as a bzip2 file does")
-    yield from (event for event in _streams(file, 0, 1) if isinstance(event, bytes))
 
 
 def _gzip_chunks(file: BinaryIO) -> Iterator[bytes]:

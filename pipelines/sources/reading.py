@@ -37,8 +37,16 @@ def find_inputs(
     for kind, kind_patterns in patterns.items():
         for path in (path for p in kind_patterns for path in _match(kind, p)):
             key = path if files.is_remote(path) else os.path.realpath(path)
-            if (kind, key) not in inputs:
-                inputs[kind, key] = _check(kind, path, allow_cut_dumps)
+            if (kind, key) in inputs:
+                continue
+            try:
+                num_bytes = files.size(path)
+                reader = SOURCES[kind].check(path, allow_cut_dumps=allow_cut_dumps)
+            except OSError as error:
+                raise _unreadable(path, error) from None
+            inputs[kind, key] = source.Input(
+                kind=reader, path=path, num_bytes=num_bytes
+            )
     ordered = sorted(inputs.values(), key=lambda item: (item.kind, item.path))
     return _with_encodings(ordered, encodings.parse_options(encoding))
 
@@ -50,19 +58,19 @@ def _with_encodings(
     chosen = []
     used = set()
     for item in inputs:
-        pattern = None
+        pattern = name = None
         if SOURCES[item.kind].takes_encodings:
             pattern = encodings.matching_pattern(item.path, by_pattern)
         if pattern is not None:
             used.add(pattern)
-            name: str | None = by_pattern[pattern]
-            if name == encodings.AUTO:
-                name = encodings.likeliest_of_file(item.path)
-                if name is not None:
-                    logger.info("%s: %s, by charset-normalizer", item.path, name)
+            name = by_pattern[pattern]
+        if name == encodings.AUTO:
+            name = encodings.likeliest_of_file(item.path)
             if name is not None:
-                choice = encodings.Choice(name, is_for_file=bool(pattern))
-                item = dataclasses.replace(item, encoding=choice)
+                logger.info("%s: %s, by charset-normalizer", item.path, name)
+        if name is not None:
+            choice = encodings.Choice(name, is_for_file=bool(pattern))
+            item = dataclasses.replace(item, encoding=choice)
         chosen.append(item)
     for pattern, name in by_pattern.items():
         if pattern not in used:
@@ -138,15 +146,6 @@ def _match(kind: str, pattern: str) -> list[str]:
                 f"{os.fsencode(path)!r}: expected a file name in UTF-8: rename the file"
             ) from None
     return paths
-
-
-def _check(kind: str, path: str, allow_cut_dumps: bool) -> source.Input:
-    try:
-        num_bytes = files.size(path)
-        kind = SOURCES[kind].check(path, allow_cut_dumps=allow_cut_dumps)
-    except OSError as error:
-        raise _unreadable(path, error) from None
-    return source.Input(kind=kind, path=path, num_bytes=num_bytes)
 
 
 def _unreadable(path: str, error: OSError) -> InputError:

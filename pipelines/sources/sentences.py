@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, ClassVar
 
 from bert_keras.core import files
-from bert_keras.pipelines.sources import encodings, first_bytes, source, text_lines
+from bert_keras.pipelines.sources import encodings, source, text_lines
 
 PART_BYTES = 4 << 20
 """Places where a document of this size or more is cut are multiples of this."""
@@ -94,8 +94,7 @@ class Sentences:
     takes_encodings: ClassVar[bool] = True
 
     def check(self, path: str, *, allow_cut_dumps: bool) -> str:
-        start = text_lines.check_packing(path)
-        first_bytes.check(start, path, source=self.name, expected="lines of text")
+        text_lines.check(path, kind=self.name, expected="lines of text")
         return self.name
 
     def split(self, item: source.Input, max_bytes: int) -> list[source.Range]:

@@ -5,7 +5,8 @@ import itertools
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from bert_keras.core import files
+from bert_keras.core import files, first_bytes
+from bert_keras.core.errors import InputError
 from bert_keras.pipelines.sources import multistream, source
 
 MAX_LINE_BYTES = 1 << 26
@@ -14,12 +15,26 @@ START_BYTES = 1 << 16
 _NO_END = 1 << 63
 
 
-def check_packing(path: str) -> bytes:
-    """Returns the first bytes of the text; refuses a bzip2 file without its end."""
+def check(path: str, *, kind: str, expected: str) -> bytes:
+    """Returns the first bytes of a text for the source `kind`.
+
+    Refuses a file of another source, or of none, and a bzip2 file without its end.
+    """
+    start = b""
     with files.open_to_read(path) as file:
         if multistream.compression(file) == "bz2":
             multistream.check_end(file, path)
-        return multistream.read_start(file, path, START_BYTES)
+        for chunk in multistream.read_all(file, path):
+            start += chunk
+            if len(start) >= START_BYTES:
+                break
+    form = first_bytes.recognize(start)
+    if form is not None and form.source != kind:
+        raise InputError(
+            f"{path}: --{kind}: expected {expected}, but this is {form.name}: "
+            f"{form.remedy}"
+        )
+    return start[:START_BYTES]
 
 
 def split(item: source.Input, max_bytes: int, *, step: int = 1) -> list[source.Range]:

@@ -8,10 +8,17 @@ from bert_keras.pipelines.engine import spills
 VALUES = {0: [b"a", b""], 3: [b"bcd" * 1000], 4: [b"\0\n", b"x"]}
 
 
+def spill(prefix, pairs, num_keys=5):
+    writer = spills.SpillWriter(str(prefix), num_keys=num_keys)
+    for pair in pairs:
+        writer.add(*pair)
+    return writer.close()
+
+
 @pytest.fixture
 def path(tmp_path):
-    path = str(tmp_path / "s.spill")
-    spills.write_spill(path, VALUES, num_keys=5)
+    pairs = [(key, value) for key, values in VALUES.items() for value in values]
+    (path,) = spill(tmp_path / "s", pairs)
     return path
 
 
@@ -26,9 +33,7 @@ def test_values_come_back_by_key(path):
 
 
 def test_values_of_several_files_and_twice(path, tmp_path):
-    other = str(tmp_path / "other.spill")
-    spills.write_spill(other, {3: [b"z"]}, num_keys=5)
-    values = read([path, other], 3)
+    values = read([path, *spill(tmp_path / "other", [(3, b"z")])], 3)
     assert list(values) == list(values) == [b"bcd" * 1000, b"z"]
 
 
@@ -46,10 +51,7 @@ def test_what_a_worker_spills_is_all_of_it(tmp_path, monkeypatch):
     monkeypatch.setattr(spills, "_FLUSH_BYTES", 9_000)
     choose = random.Random(3)
     pairs = [(choose.randrange(7), choose.randbytes(9)) for _ in range(500)]
-    writer = spills.SpillWriter(f"{tmp_path}/w", num_keys=7)
-    for pair in pairs:
-        writer.add(*pair)
-    paths = writer.close()
+    paths = spill(tmp_path / "w", pairs, num_keys=7)
     assert len(paths) == 5
     assert sorted(map(str, tmp_path.iterdir())) == paths
     for key in range(7):
@@ -57,5 +59,5 @@ def test_what_a_worker_spills_is_all_of_it(tmp_path, monkeypatch):
 
 
 def test_nothing_spilled_makes_no_file(tmp_path):
-    assert spills.SpillWriter(f"{tmp_path}/w", num_keys=7).close() == []
+    assert spill(tmp_path / "w", []) == []
     assert list(tmp_path.iterdir()) == []

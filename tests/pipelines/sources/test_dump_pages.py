@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from bert_keras.core.errors import InputError
-from bert_keras.pipelines.sources import dump_pages, multistream, page_cutter
+from bert_keras.pipelines.sources import dump_pages, multistream
 
 HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/" version="0.10">
 <siteinfo><dbname>xxwiki</dbname><base>https://xx.wikipedia.org/wiki/Main</base>
@@ -234,7 +234,7 @@ def test_deep_nesting_is_no_trouble(tmp_path):
 
 
 def test_endless_page_is_given_up(monkeypatch, tmp_path):
-    monkeypatch.setattr(page_cutter, "_MAX_PAGE_BYTES", 1_000_000)
+    monkeypatch.setattr(dump_pages, "_MAX_PAGE_BYTES", 1_000_000)
     dump = HEAD + page_xml(1, "Long", "x" * 3_000_000) + page_xml(2, "After")
     long, after = read(write(tmp_path, dump))
     assert (long.title, long.reason[:11]) == ("Long", "longer than")

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from bert_keras.pipelines.sources import page_cutter
+from bert_keras.pipelines.sources import dump_pages
 
 TAGS = (b"<page>", b"</page>", b"<page", b"page>", b"/page>", b"<", b"</", b"x" * 9)
 
@@ -26,7 +26,7 @@ def cut_by_hand(text):
 
 
 def cut(text, sizes, **options):
-    cutter = page_cutter.PageCutter(**options)
+    cutter = dump_pages.PageCutter(**options)
     position, found = 0, []
     for size in sizes:
         found += cutter.feed(text[position : position + size])
@@ -61,7 +61,7 @@ def test_pages_are_taken_between_skip_and_stop():
 
 
 def test_what_comes_after_a_loss_has_no_part_in_what_came():
-    cutter = page_cutter.PageCutter()
+    cutter = dump_pages.PageCutter()
     assert list(cutter.feed(b"<page>a</pa")) == []
     assert list(cutter.cut_off("lost")) == [(b"<page>a</pa", "lost")]
     assert list(cutter.feed(b"ge>b<pa")) == []
@@ -72,8 +72,8 @@ def test_what_comes_after_a_loss_has_no_part_in_what_came():
 
 
 def test_a_page_without_end_is_not_kept(monkeypatch):
-    monkeypatch.setattr(page_cutter, "_MAX_PAGE_BYTES", 10_000)
-    cutter = page_cutter.PageCutter()
+    monkeypatch.setattr(dump_pages, "_MAX_PAGE_BYTES", 10_000)
+    cutter = dump_pages.PageCutter()
     chunks = [b"<page>", *[b"y" * 1000] * 12, b"</page><page>z</page>"]
     found = [result for chunk in chunks for result in cutter.feed(chunk)]
     assert found == [

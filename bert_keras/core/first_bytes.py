@@ -1,37 +1,46 @@
-"""What a file is, by its first bytes, and which option of `corpus` reads it."""
+"""The format of a file, by its first bytes: one table for all rooms that read texts."""
 
 import csv
 import re
 from typing import NamedTuple
 
-from bert_keras.core.errors import InputError
-
 NUM_BYTES = 1 << 14
-"""First bytes of a file, unpacked, that `recognize` takes."""
+"""First bytes of a file that `recognize` takes."""
+
+COMPRESSIONS = {
+    "bz2": b"BZh",
+    "gz": b"\x1f\x8b",
+    "xz": b"\xfd7zXZ\0",
+    "zst": b"\x28\xb5\x2f\xfd",
+}
+"""First bytes of compressed files."""
 
 
 class Format(NamedTuple):
     name: str
     remedy: str
-    sources: tuple[str, ...] = ()
-    """The sources that read it."""
+    """What to do with the file for `corpus`."""
+    source: str = ""
+    """The option of `corpus` that reads it."""
+    is_text: bool = False
+    """Whether lines of plain text may begin so, too."""
 
 
 _PLAIN = "save it as plain text, for example with `pandoc -t plain`"
 _ONE_A_LINE = "write one object on each line (jq -c {}) and give the file to --jsonl"
 _PROLOG = rb"(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)?"
 _MAIL_HEADER = (
-    rb"(?:Return-Path|Received|Delivered-To|Message-ID|MIME-Version|From|To|Cc|Subject"
+    rb"(?i:Return-Path|Received|Delivered-To|Message-ID|MIME-Version|From|To|Cc|Subject"
     rb"|Date|Newsgroups|Path): [^\n]*\n(?:[ \t][^\n]*\n)*"
 )
 _FORMATS = (
     # Any of these begins the file, after a byte order mark and blanks.
     (rb"\{\s*\n", Format("JSON over several lines", _ONE_A_LINE.format("."))),
-    (rb"\{\s*\"", Format("JSON lines", "give it to --jsonl", ("jsonl",))),
+    (rb"\{\s*\"", Format("JSON lines", "give it to --jsonl", "jsonl")),
     (rb"\[\s*\{", Format("a JSON array", _ONE_A_LINE.format("'.[]'"))),
     (
         _PROLOG + rb"<mediawiki[\s>]",
-        Format("a MediaWiki dump", "give it to --wikipedia", ("wikipedia",)),
+        Format("a MediaWiki dump", "give it to --wikipedia", "wikipedia"),
     ),
     (
         rb"<doc ",
@@ -42,7 +51,7 @@ _FORMATS = (
         ),
     ),
     (
-        _PROLOG + rb"<(?:!doctype )?(?:html|head|body)[\s>]",
+        _PROLOG + rb"(?i:<(?:!doctype )?(?:html|head|body)[\s>])",
         Format("an HTML page", "extract its text, or download it again"),
     ),
     (rb"<\?xml", Format("XML", _PLAIN)),
@@ -50,7 +59,7 @@ _FORMATS = (
     (rb"\{\\rtf", Format("RTF", _PLAIN)),
     (
         rb"From \S+ +(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) |(?:" + _MAIL_HEADER + rb"){2}",
-        Format("mail", "extract the bodies of the messages"),
+        Format("mail", "extract the bodies of the messages", is_text=True),
     ),
     (rb"PK\x03\x04", Format("a ZIP archive, such as .docx, .xlsx or .epub", _PLAIN)),
     (rb"\xd0\xcf\x11\xe0", Format("a file of Microsoft Office", _PLAIN)),
@@ -59,19 +68,26 @@ _FORMATS = (
     (rb".{257}ustar", Format("a tar archive", "unpack it first")),
     (
         rb"\d{3,}:\d+:",
-        Format("the index of a multistream dump", "it is not needed: leave it out"),
+        Format(
+            "the index of a multistream dump",
+            "it is not needed: leave it out",
+            is_text=True,
+        ),
     ),
     (
         rb"\xff\xfe|\xfe\xff",
-        Format("UTF-16", "convert it with `iconv -f UTF-16 -t UTF-8`", ("books",)),
+        Format("UTF-16", "convert it with `iconv -f UTF-16 -t UTF-8`", "books", True),
+    ),
+    *(
+        (re.escape(magic), Format(f"compressed ({name})", "unpack it first"))
+        for name, magic in COMPRESSIONS.items()
     ),
 )
-_PATTERNS = [
-    (re.compile(pattern, re.DOTALL | re.IGNORECASE), form) for pattern, form in _FORMATS
-]
+_PATTERNS = [(re.compile(pattern, re.DOTALL), form) for pattern, form in _FORMATS]
 _TABLE = Format(
     "a table",
     "write its text column as JSON lines for --jsonl, or as plain text",
+    is_text=True,
 )
 # Of an index, none.
 _COLUMN_NAME = re.compile(r'(?:"?[A-Za-z_][\w.-]*(?: [\w.-]+)?"?)?')
@@ -106,13 +122,3 @@ def _is_table(text: str) -> bool:
         if all(len(row) == len(names) for row in rows[:-1]):
             return True
     return False
-
-
-def check(start: bytes, path: str, *, source: str, expected: str) -> None:
-    """Refuses a file of another source, or of none."""
-    form = recognize(start)
-    if form is not None and source not in form.sources:
-        raise InputError(
-            f"{path}: --{source}: expected {expected}, but this is {form.name}: "
-            f"{form.remedy}"
-        )
