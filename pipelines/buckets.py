@@ -30,46 +30,40 @@ TOKENS_PER_BATCH = 1 << 18
 # Documents.
 
 
+# Short documents go together: a call for each would cost more than its work.
+_CHARACTERS_AT_ONCE = 1 << 18
+
+
 def tokenize_documents(
     documents: Iterable[dict[str, Any]],
     tokenizer: batch_tokenizer.BatchTokenizer,
     counts: Counter[str],
 ) -> Iterator[instances.Document]:
     """Yields documents of `corpus` as ids; leaves out sentences without a token."""
-    for batch in _batched(documents):
-        yield from _tokenize(batch, tokenizer, counts)
-
-
-# Short documents go together: a call for each would cost more than its work.
-_CHARACTERS_AT_ONCE = 1 << 18
-
-
-def _batched(documents: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     batch: list[dict[str, Any]] = []
+    sentences: list[str] = []
+    ends: list[int] = []
     num_characters = 0
     for document in documents:
+        first = len(sentences)
         batch.append(document)
-        num_characters += sum(
-            len(sentence)
-            for paragraph in document["paragraphs"]
-            for sentence in paragraph
-        )
+        sentences += itertools.chain.from_iterable(document["paragraphs"])
+        ends.append(len(sentences))
+        num_characters += sum(map(len, sentences[first:]))
         if num_characters >= _CHARACTERS_AT_ONCE:
-            yield batch
-            batch, num_characters = [], 0
-    yield batch
+            yield from _tokenize(batch, sentences, ends, tokenizer, counts)
+            batch, sentences, ends, num_characters = [], [], [], 0
+    yield from _tokenize(batch, sentences, ends, tokenizer, counts)
 
 
 def _tokenize(
     documents: Sequence[dict[str, Any]],
+    sentences: Sequence[str],
+    ends: Sequence[int],
     tokenizer: batch_tokenizer.BatchTokenizer,
     counts: Counter[str],
 ) -> Iterator[instances.Document]:
-    sentences: list[str] = []
-    ends = []
-    for document in documents:
-        sentences += itertools.chain.from_iterable(document["paragraphs"])
-        ends.append(len(sentences))
+    """Yields documents, of which each has the sentences up to one of `ends`."""
     ids, sizes = tokenizer.encode(sentences)
     is_unknown = ids == tokenizer.tokenizer.vocabulary.unk_id
     counts["documents"] += len(documents)

@@ -13,7 +13,7 @@ import math
 import os
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,14 +93,36 @@ def build_corpus(
         raise InputError(
             f"max_bad_fraction must be between 0 and 1, got {max_bad_fraction}"
         )
+    # 1. The inputs. Their sizes alone decide on the number of shards, so any number of
+    # workers gives the same shards.
     inputs = reading.find_inputs(
         sources, allow_cut_dumps=allow_cut_dumps, encoding=encoding
     )
     overlap = None
     if exclude_overlap_with:
         overlap = filters.read_overlap(exclude_overlap_with)
-    job = _make_job(output_dir, inputs, config, overlap, allow_cut_dumps)
-    settings = _settings(job, inputs)
+    num_bytes = sum(
+        item.num_bytes * _EXPANSION.get(os.path.splitext(item.path)[1], 1)
+        for item in inputs
+    )
+    num_shards = max(_MIN_SHARDS, math.ceil(num_bytes / _BYTES_PER_SHARD))
+    job = CorpusJob(
+        output_dir=str(output_dir),
+        config=config,
+        overlap_sha256=overlap.sha256 if overlap else None,
+        allow_cut_dumps=allow_cut_dumps,
+        num_shards=min(num_shards, _MAX_SHARDS),
+        num_partitions=min(math.ceil(num_bytes / _BYTES_PER_PARTITION), _MAX_SHARDS),
+    )
+    # 2. The output directory, unless the same command has finished it.
+    settings = {
+        "inputs": sorted([i.kind, files.name_of(i.path), i.num_bytes] for i in inputs),
+        "num_shards": job.num_shards,
+        **config.model_dump(mode="json"),
+        "exclude_overlap_sha256": job.overlap_sha256,
+    }
+    named = sorted([files.name_of(i.path), *i.encoding] for i in inputs if i.encoding)
+    settings |= {"encodings": named} if named else {}
     # Not in the manifest: the same text copied elsewhere gives the same manifest.
     states = {"input": reading.fingerprints(inputs)}
     if manifest.claim_output_directory(output_dir, settings | states):
@@ -108,7 +130,23 @@ def build_corpus(
     if overlap:
         files.make_directory(job.work_dir)
         files.write_atomically(job.overlap_path, overlap.to_bytes())
-    results = engine.run(_plan(job, inputs))
+    # 3. The documents.
+    by_shard = (_DOCUMENTS, _VERSIONS, _MARKS, _KEEPERS)
+    results = engine.run(
+        steps.Job(
+            title="corpus",
+            items=[
+                steps.Item(value=part, num_bytes=part.stop - part.start)
+                for item in inputs
+                for part in reading.split_input(item)
+            ],
+            steps=functools.partial(_steps, job),
+            shuffles=dict.fromkeys(by_shard, job.num_shards)
+            | {_PARAGRAPHS: job.num_partitions},
+            work_dir=job.work_dir,
+        )
+    )
+    # 4. The rejects, which may be too many; last, the manifest.
     counters = _name_largest(steps.sum_counters(results))
     rejects = sorted(
         source.Reject(*reject) for r in results for reject in r.get("rejects", ())
@@ -116,9 +154,8 @@ def build_corpus(
     lines = [json.dumps(one._asdict(), ensure_ascii=False) + "\n" for one in rejects]
     rejects_path = files.join(output_dir, REJECTS_NAME)
     files.write_atomically(rejects_path, "".join(lines).encode())
-    _check(counters, rejects, job, max_bad_fraction)
     shared_ids = [key for r in results for key in r.get("shared_ids", ())]
-    _check_ids(counters, shared_ids, max_bad_fraction)
+    _check(counters, rejects, shared_ids, job, max_bad_fraction)
     result = manifest.Manifest(
         kind="documents",
         shards=steps.shards_of(results),
@@ -148,56 +185,6 @@ class CorpusJob:
     @property
     def overlap_path(self) -> str:
         return files.join(self.work_dir, "overlap.npz")
-
-
-def _make_job(
-    output_dir: str,
-    inputs: Sequence[source.Input],
-    config: CorpusConfig,
-    overlap: filters.Overlap | None,
-    allow_cut_dumps: bool,
-) -> CorpusJob:
-    # Depends on the input alone, so any number of workers gives the same shards.
-    num_bytes = 0
-    for item in inputs:
-        suffix = os.path.splitext(item.path)[1]
-        num_bytes += item.num_bytes * _EXPANSION.get(suffix, 1)
-    num_shards = math.ceil(num_bytes / _BYTES_PER_SHARD)
-    return CorpusJob(
-        output_dir=str(output_dir),
-        config=config,
-        overlap_sha256=overlap.sha256 if overlap else None,
-        allow_cut_dumps=allow_cut_dumps,
-        num_shards=min(max(_MIN_SHARDS, num_shards), _MAX_SHARDS),
-        num_partitions=min(math.ceil(num_bytes / _BYTES_PER_PARTITION), _MAX_SHARDS),
-    )
-
-
-def _settings(job: CorpusJob, inputs: Iterable[source.Input]) -> dict[str, Any]:
-    named = sorted([files.name_of(i.path), *i.encoding] for i in inputs if i.encoding)
-    return {
-        "inputs": sorted([i.kind, files.name_of(i.path), i.num_bytes] for i in inputs),
-        "num_shards": job.num_shards,
-        **job.config.model_dump(mode="json"),
-        "exclude_overlap_sha256": job.overlap_sha256,
-        **({"encodings": named} if named else {}),
-    }
-
-
-def _plan(job: CorpusJob, inputs: Iterable[source.Input]) -> steps.Job:
-    ranges = [part for item in inputs for part in reading.split_input(item)]
-    return steps.Job(
-        title="corpus",
-        items=[
-            steps.Item(value=part, num_bytes=part.stop - part.start) for part in ranges
-        ],
-        steps=functools.partial(_steps, job),
-        shuffles=dict.fromkeys(
-            (_DOCUMENTS, _VERSIONS, _MARKS, _KEEPERS), job.num_shards
-        )
-        | {_PARAGRAPHS: job.num_partitions},
-        work_dir=job.work_dir,
-    )
 
 
 def _steps(job: CorpusJob, heartbeat: steps.Heartbeat) -> list[steps.Step]:
@@ -232,6 +219,7 @@ def _name_largest(counters: Mapping[str, int]) -> dict[str, int]:
 def _check(
     counters: Mapping[str, int],
     rejects: Sequence[source.Reject],
+    shared_ids: Sequence[str],
     job: CorpusJob,
     max_bad_fraction: float,
 ) -> None:
@@ -252,13 +240,8 @@ def _check(
             "or too little running text "
             f"({_drops(counters, job.config) or 'no items'})"
         )
-
-
-def _check_ids(
-    counters: Mapping[str, int], shared_ids: Sequence[str], max_bad_fraction: float
-) -> None:
     num_lost = counters.get(_SHARED_ID, 0)
-    share = num_lost / max(counters.get("items_read", 0), 1)
+    share = num_lost / max(num_read, 1)
     if share > max_bad_fraction:
         raise InputError(
             f"{num_lost:,} documents ({share:.2%} of the items read) have the id of "

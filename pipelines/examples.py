@@ -67,17 +67,6 @@ class ExamplesJob:
     moves: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     """Moves from bucket to bucket, by source, from `instances.join_lone`."""
 
-    def by_shard(
-        self, document: instances.Document
-    ) -> Iterator[tuple[int, instances.Document]]:
-        parts = [document]
-        if num_parts := self.num_parts.get(document.id):
-            parts = instances.parts_of(document, num_parts)
-        moves = self.moves.get(document.source, {})
-        for part in parts:
-            bucket = instances.bucket_of(part.id, self.num_shards)
-            yield moves.get(bucket, bucket), part
-
     @property
     def vocab_path(self) -> str:
         return files.join(self.output_dir, records.VOCABULARY_NAME)
@@ -110,9 +99,21 @@ def build_examples(
         do_lower_case=do_lower_case,
         num_shards=num_shards or default_num_shards(corpus),
     )
-    settings = _settings(job, corpus, vocabulary)
+    # 1. Everything that the bytes depend on.
+    digests = "".join(f"{shard.sha256}\n" for shard in corpus.shards)
+    settings = {
+        **config.model_dump(mode="json"),
+        "max_predictions_per_seq": config.num_predictions,
+        "do_lower_case": do_lower_case,
+        "num_shards": job.num_shards,
+        "corpus_sha256": hashlib.sha256(digests.encode()).hexdigest(),
+        "vocab_sha256": vocabulary.sha256,
+        # Python's Unicode tables decide which characters are letters or marks.
+        "unicode_version": unicodedata.unidata_version,
+    }
     if manifest.claim_output_directory(output_dir, settings):
         return manifest.read_manifest(output_dir, kind="examples")
+    # 2. The shards, where no document is alone among those of other sources.
     job = _spread_rare(job, _find_rare(corpus_dir, corpus, job.num_shards))
     vocabulary.save(job.vocab_path)
     results = engine.run(
@@ -132,6 +133,7 @@ def build_examples(
             "(with next_sentence=balanced, two documents of several sentences in a "
             "shard); give more text to `bert-keras corpus`"
         )
+    # 3. The manifest, last.
     finished = manifest.Manifest(
         kind="examples",
         shards=shards,
@@ -220,23 +222,6 @@ def _spread_rare(
     return replace(job, num_parts=num_parts, moves=moves)
 
 
-def _settings(
-    job: ExamplesJob, corpus: manifest.Manifest, vocabulary: tokenization.Vocabulary
-) -> dict[str, Any]:
-    """Returns everything that the bytes depend on."""
-    digests = "".join(f"{shard.sha256}\n" for shard in corpus.shards)
-    return {
-        **job.config.model_dump(mode="json"),
-        "max_predictions_per_seq": job.config.num_predictions,
-        "do_lower_case": job.do_lower_case,
-        "num_shards": job.num_shards,
-        "corpus_sha256": hashlib.sha256(digests.encode()).hexdigest(),
-        "vocab_sha256": vocabulary.sha256,
-        # Python's Unicode tables decide which characters are letters or marks.
-        "unicode_version": unicodedata.unidata_version,
-    }
-
-
 def _steps(job: ExamplesJob, heartbeat: steps.Heartbeat) -> list[steps.Step]:
     return [
         steps.Step(name="Tokenize", do=_Tokenize(job, heartbeat), writes=(_DOCUMENTS,)),
@@ -268,8 +253,14 @@ class _Tokenize(steps.Worker):
         counts: Counter[str] = Counter()
         read = documents.read_shard(path)
         for document in buckets.tokenize_documents(read, self._tokenizer, counts):
-            for bucket, part in self._job.by_shard(document):
+            parts = [document]
+            if num_parts := self._job.num_parts.get(document.id):
+                parts = instances.parts_of(document, num_parts)
+            moves = self._job.moves.get(document.source, {})
+            for part in parts:
                 if part.sentence_ends:
+                    bucket = instances.bucket_of(part.id, self._job.num_shards)
+                    bucket = moves.get(bucket, bucket)
                     yield steps.Send(_DOCUMENTS, bucket, buckets.pack(part))
         self._heartbeat.add(num_bytes)
         yield steps.counted(counts)

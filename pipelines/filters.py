@@ -208,13 +208,23 @@ class Overlap:
         words = list(itertools.chain.from_iterable(map(normalise, paragraphs)))
         if len(words) < MIN_WORDS or not len(self.heads):
             return None
-        heads = _window_hashes([self.word_ids.get(word, 0) for word in words])
+        # Hashes of all runs of `MIN_WORDS` words.
+        ids = np.array([self.word_ids.get(word, 0) for word in words], np.uint64)
+        num_runs = len(ids) - MIN_WORDS + 1
+        heads = np.zeros(num_runs, np.uint64)
+        for offset, multiplier in enumerate(_MULTIPLIERS):
+            heads += ids[offset : offset + num_runs] * multiplier
         starts = np.flatnonzero(self.may_be_head[_first_bits(heads, self.may_be_head)])
         indices = np.searchsorted(self.heads, heads[starts])
         is_head = self.heads[np.minimum(indices, len(self.heads) - 1)] == heads[starts]
         for start in starts[is_head].tolist():
-            if line := self._line_at(words, start, heads[start]):
-                return line
+            head = heads[start]
+            first, last = np.searchsorted(self.heads, [head, head + np.uint64(1)])
+            digests = self.digests[first:last]
+            for length in np.unique(self.lengths[first:last]).tolist():
+                line = " ".join(words[start : start + length])
+                if start + length <= len(words) and _digest(line) in digests:
+                    return line
         return None
 
     def to_bytes(self) -> bytes:
@@ -238,15 +248,6 @@ class Overlap:
                 sha256=str(stored["sha256"]),
                 **{name: stored[name] for name in _ARRAYS},
             )
-
-    def _line_at(self, words: list[str], start: int, head: Any) -> str | None:
-        first, last = np.searchsorted(self.heads, [head, head + np.uint64(1)])
-        digests = self.digests[first:last]
-        for length in np.unique(self.lengths[first:last]).tolist():
-            line = " ".join(words[start : start + length])
-            if start + length <= len(words) and _digest(line) in digests:
-                return line
-        return None
 
 
 def _is_long_enough(words: Sequence[str]) -> bool:
@@ -285,16 +286,6 @@ def make_overlap(lines: Iterable[str]) -> Overlap:
         may_be_head=may_be_head,
         sha256=hashlib.sha256(np.sort(digests).astype("<u8").tobytes()).hexdigest(),
     )
-
-
-def _window_hashes(ids: Sequence[int]) -> np.ndarray:
-    """Returns hashes of all runs of `MIN_WORDS` words, as the heads of an `Overlap`."""
-    numbers = np.array(ids, np.uint64)
-    num_windows = len(numbers) - MIN_WORDS + 1
-    hashes = np.zeros(num_windows, np.uint64)
-    for offset, multiplier in enumerate(_MULTIPLIERS):
-        hashes += numbers[offset : offset + num_windows] * multiplier
-    return hashes
 
 
 def _first_bits(hashes: np.ndarray, table: np.ndarray) -> np.ndarray:

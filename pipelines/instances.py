@@ -298,15 +298,13 @@ def _truncate_pair(
     end. Here it is one step: the final lengths follow from the lengths, and the part
     of the surplus that goes at the front is a sum of fair coins.
     """
-    length_a, length_b = a[1] - a[0], b[1] - b[0]
-    kept_a, kept_b = tokenization.truncated_lengths(length_a, length_b, max_num_tokens)
-    return _cut_ends(a, kept_a, rng), _cut_ends(b, kept_b, rng)
-
-
-def _cut_ends(span: tuple[int, int], kept: int, rng: random.Random) -> tuple[int, int]:
-    surplus = span[1] - span[0] - kept
-    from_front = rng.getrandbits(surplus).bit_count() if surplus else 0
-    return span[0] + from_front, span[0] + from_front + kept
+    sizes = tokenization.truncated_lengths(a[1] - a[0], b[1] - b[0], max_num_tokens)
+    cut = []
+    for (start, end), size in zip((a, b), sizes, strict=True):
+        if surplus := end - start - size:
+            start += rng.getrandbits(surplus).bit_count()
+        cut.append((start, start + size))
+    return cut[0], cut[1]
 
 
 # Instances of a bucket.
@@ -415,15 +413,25 @@ def make_full_sentence_spans(
             draws.append((rng.getrandbits(64), rng.getrandbits(64), document))
         draws.sort(key=lambda draw: (draw[0], draw[2].id))
         bases = np.array([base for _, base, _ in draws], np.uint64)
+        # 1. The documents in that order, a separator after each.
         offset = duplicate_index * num_tokens
-        stream = tokens[offset : offset + num_tokens]
-        firsts, sentences = _join(stream, [draw[2] for draw in draws], separator)
+        firsts: list[int] = []
+        sentences: list[tuple[int, int]] = []
+        first = 0
+        for _, _, document in draws:
+            firsts.append(first)
+            end = first + len(document.token_ids)
+            tokens[offset + first : offset + end] = document.token_ids
+            tokens[offset + end] = separator
+            borders = [first, *(first + e for e in document.sentence_ends)]
+            sentences += itertools.pairwise(borders)
+            first = end + 1
+        # 2. Instances, whose masks depend on the document in which they begin.
         rng = random.Random(draws[0][0] if draws else 0)
         packed = _pack_sentences(sentences, limit, config.short_seq_prob or 0.0, rng)
         spans = np.array(packed, np.int64).reshape(-1, 2)
-        # The masks depend on the document in which the instance begins.
         of = np.searchsorted(firsts, spans[:, 0], side="right") - 1
-        places = spans[:, :1] - firsts[of, np.newaxis]
+        places = spans[:, :1] - np.array(firsts, np.int64)[of, np.newaxis]
         seeds.append(seeded_hash.hash_places(bases[of], places, purpose=0)[:, 0])
         starts.append(spans[:, 0] + offset)
         ends.append(spans[:, 1] + offset)
@@ -432,26 +440,6 @@ def make_full_sentence_spans(
     return tokens, Spans(
         *(a_starts, a_ends, a_ends, a_ends, is_random_next, np.concatenate(seeds))
     )
-
-
-def _join(
-    stream: np.ndarray, documents: Sequence[Document], separator: int
-) -> tuple[np.ndarray, list[tuple[int, int]]]:
-    """Fills `stream` with documents, a separator after each.
-
-    Returns the start of each document, and the start and end of each sentence.
-    """
-    firsts, sentences = [], []
-    first = 0
-    for document in documents:
-        firsts.append(first)
-        end = first + len(document.token_ids)
-        stream[first:end] = document.token_ids
-        stream[end] = separator
-        borders = [first, *(first + e for e in document.sentence_ends)]
-        sentences += itertools.pairwise(borders)
-        first = end + 1
-    return np.array(firsts, np.int64), sentences
 
 
 def _pack_sentences(

@@ -107,16 +107,15 @@ def _write(
         with open(directory / DEV_NAME, "w", **options) as file:
             file.write(_HEADER)
             for line in candidates:
-                texts = line.removesuffix("\n").split("\t")
-                if not any(_is_in(trained, _number(text)) for text in texts):
+                for text in line.removesuffix("\n").split("\t"):
+                    number = _number(text)
+                    place = bisect.bisect_left(trained, number)
+                    if place < len(trained) and trained[place] == number:
+                        break
+                else:
                     file.write(line)
                     num_held_out += 1
     return {TRAIN_NAME: num_trained, DEV_NAME: num_held_out}
-
-
-def _is_in(numbers: Sequence[int], number: int) -> bool:
-    place = bisect.bisect_left(numbers, number)
-    return place < len(numbers) and numbers[place] == number
 
 
 def pairs_of(

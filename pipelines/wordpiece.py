@@ -64,7 +64,18 @@ def learn_vocabulary(
         for word, count in words
         if len(word) <= MAX_WORD_LENGTH and characters.issuperset(word)
     ]
-    pieces = _pieces(spelt, num_pieces=vocab_size - least)
+    pieces: list[str] = []
+    if spelt and vocab_size > least:
+        learner = PieceLearner(spelt)
+        with progress.Progress(
+            "vocab: learning",
+            total=_USUAL_STEPS * (_NUM_ITERATIONS - 1) * len(spelt),
+            unit="words",
+            read=lambda: learner.num_words_done,
+        ):
+            counts = [count for _, count in spelt]
+            num_pieces = vocab_size - least
+            pieces = find_pieces(learner.learn, num_pieces=num_pieces, counts=counts)
     return assemble(characters, pieces, words=spelt, vocab_size=vocab_size)
 
 
@@ -101,21 +112,6 @@ def rank(item: tuple[str, int]) -> tuple[int, str]:
     return -count, word
 
 
-def _pieces(words: Sequence[tuple[str, int]], *, num_pieces: int) -> list[str]:
-    if not words or not num_pieces:
-        return []
-    learner = PieceLearner(words)
-    with progress.Progress(
-        "vocab: learning",
-        total=_USUAL_STEPS * (_NUM_ITERATIONS - 1) * len(words),
-        unit="words",
-        read=lambda: learner.num_words_done,
-    ):
-        return find_pieces(
-            learner.learn, num_pieces=num_pieces, counts=[count for _, count in words]
-        )
-
-
 class PieceLearner:
     def __init__(self, words: Sequence[tuple[str, int]]):
         self._words = words
@@ -131,11 +127,7 @@ class PieceLearner:
         have their `##`, and the most frequent comes first.
         """
         whole = {word: count for word, count in self._words if count >= threshold}
-        inner = {
-            ending: count
-            for ending, count in self._endings.items()
-            if count >= threshold
-        }
+        inner = {e: count for e, count in self._endings.items() if count >= threshold}
         for _ in range(_NUM_ITERATIONS - 1):
             counts: defaultdict[str, int] = defaultdict(int)
             for first in range(0, len(self._words), _WORDS_PER_UPDATE):

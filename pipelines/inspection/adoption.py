@@ -9,7 +9,6 @@ import fnmatch
 import logging
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from bert_keras.core import files, manifest, progress
 from bert_keras.core.errors import InputError
@@ -57,10 +56,22 @@ def adopt_examples(
     format_ = _find_format(paths)
     shards, counts = _scan(paths, format_, vocabulary)
     vocabulary.save(stored)
+    # Without second segments, the labels are all alike and teach nothing.
+    has_pairs = counts.num_second_tokens > 0 and format_.packing == "sentence_pairs"
+    settings = {
+        "max_seq_length": format_.max_seq_length,
+        "max_predictions_per_seq": format_.num_predictions,
+        "masking": "static",
+        "packing": "sentence_pairs" if has_pairs else "full_sentences",
+        "feature_names": format_.feature_names,
+        "compression": format_.compression,
+        "do_lower_case": do_lower_case,
+        "vocab_sha256": vocabulary.sha256,
+    }
     summary = manifest.Manifest(
         kind="examples",
         shards=tuple(shards),
-        config=_settings(format_, counts, vocabulary, do_lower_case),
+        config=settings,
         vocab_sha256=vocabulary.sha256,
         vocab_size=len(vocabulary),
         counters={
@@ -85,28 +96,19 @@ def adopt_examples(
 
 
 def _find_format(paths: list[str]) -> ExamplesConfig:
+    """Returns the format of the first record of all files."""
     for path in paths:
         compression = _compression_of(path)
-        for message in records.read_records(path, compression=compression):
-            origin = f"{path}, record 0"
-            try:
-                decoded = example_decoding.decode_examples([message])
-            except InputError as error:
-                raise InputError(f"{origin}: {error}") from None
-            settings = _format_of(decoded, origin) | {"compression": compression}
-            return features.examples_config(settings, origin=origin)
-    raise InputError(f"{', '.join(paths[:3])}: expected examples, found no record")
-
-
-def _compression_of(path: str) -> records.Compression:
-    # A plain file that begins so has a first record of half a megabyte.
-    with files.open_to_read(path) as file:
-        return "gzip" if file.read(3) == _GZIP_MAGIC else "none"
-
-
-def _format_of(
-    decoded: dict[str, example_decoding.Ragged], origin: str
-) -> dict[str, Any]:
+        read = records.read_records(path, compression=compression)
+        if (message := next(read, None)) is not None:
+            break
+    else:
+        raise InputError(f"{', '.join(paths[:3])}: expected examples, found no record")
+    origin = f"{path}, record 0"
+    try:
+        decoded = example_decoding.decode_examples([message])
+    except InputError as error:
+        raise InputError(f"{origin}: {error}") from None
     names = "v2" if features.V2_NAMES["input_ids"] in decoded else "v1"
     ids = features.V2_NAMES["input_ids"] if names == "v2" else "input_ids"
     if not {ids, "masked_lm_positions"} <= decoded.keys():
@@ -117,15 +119,22 @@ def _format_of(
             f"({', '.join(v2.get(name, name) for name in known)}), found "
             f"{', '.join(sorted(decoded))}"
         )
-    return {
+    # Records without next sentences may lack their labels.
+    has_labels = "next_sentence_labels" in decoded
+    settings = {
         "feature_names": names,
         "max_seq_length": int(decoded[ids].lengths[0]),
         "max_predictions_per_seq": int(decoded["masked_lm_positions"].lengths[0]),
-        # Records without next sentences may lack their labels.
-        "packing": (
-            "sentence_pairs" if "next_sentence_labels" in decoded else "full_sentences"
-        ),
+        "packing": "sentence_pairs" if has_labels else "full_sentences",
+        "compression": compression,
     }
+    return features.examples_config(settings, origin=origin)
+
+
+def _compression_of(path: str) -> records.Compression:
+    # A plain file that begins so has a first record of half a megabyte.
+    with files.open_to_read(path) as file:
+        return "gzip" if file.read(3) == _GZIP_MAGIC else "none"
 
 
 # Their content.
@@ -161,23 +170,3 @@ def _scan(
                 )
             )
     return shards, counts
-
-
-def _settings(
-    format_: ExamplesConfig,
-    counts: data_card.Counts,
-    vocabulary: tokenization.Vocabulary,
-    do_lower_case: bool,
-) -> dict[str, Any]:
-    # Without second segments, the labels are all alike and teach nothing.
-    has_pairs = counts.num_second_tokens > 0 and format_.packing == "sentence_pairs"
-    return {
-        "max_seq_length": format_.max_seq_length,
-        "max_predictions_per_seq": format_.num_predictions,
-        "masking": "static",
-        "packing": "sentence_pairs" if has_pairs else "full_sentences",
-        "feature_names": format_.feature_names,
-        "compression": format_.compression,
-        "do_lower_case": do_lower_case,
-        "vocab_sha256": vocabulary.sha256,
-    }

@@ -1,7 +1,6 @@
 """A data card: statistics of a directory of examples, from reading all of it."""
 
 import dataclasses
-import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -88,6 +87,9 @@ def make_card(
     num_tokens = int(counts.by_token.sum())
     num_hidden = weighted_sum(counts.by_predictions)
     num_random = num_hidden - counts.num_masked - counts.num_kept
+    order = np.argsort(-counts.by_token, kind="stable").tolist()
+    seen = {vocabulary.tokens[i]: int(counts.by_token[i]) for i in order}
+    ordinary = [t for t, n in seen.items() if n and t not in features.SPECIAL_TOKENS]
     card = {
         "corpus": _corpus_card(summary),
         "examples": {
@@ -111,7 +113,11 @@ def make_card(
             "kept_share": _share(counts.num_kept, num_hidden),
         },
         "predictions": _distribution(counts.by_predictions),
-        "vocabulary": _vocabulary_card(counts, vocabulary),
+        "vocabulary": {
+            "size": len(vocabulary),
+            "seen": int((counts.by_token > 0).sum()),
+            "commonest": {token: seen[token] for token in ordinary[:NUM_COMMONEST]},
+        },
         "config": summary.config,
     }
     if config.pack_instances:
@@ -152,30 +158,9 @@ def _distribution(histogram: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _vocabulary_card(
-    counts: Counts, vocabulary: tokenization.Vocabulary
-) -> dict[str, Any]:
-    order = np.argsort(-counts.by_token, kind="stable").tolist()
-    tokens = ((vocabulary.tokens[i], int(counts.by_token[i])) for i in order)
-    commonest = (
-        (token, count)
-        for token, count in tokens
-        if count and token not in features.SPECIAL_TOKENS
-    )
-    return {
-        "size": len(vocabulary),
-        "seen": int((counts.by_token > 0).sum()),
-        "commonest": dict(itertools.islice(commonest, NUM_COMMONEST)),
-    }
-
-
 _COUNTERS = (
-    "documents",
-    "duplicate_documents",
-    "empty_documents",
-    "sentences",
-    "tokens",
-    "unknown_tokens",
+    *("documents", "duplicate_documents", "empty_documents"),
+    *("sentences", "tokens", "unknown_tokens"),
 )
 
 

@@ -181,9 +181,19 @@ def describe_example(
     length = int(sum(example["input_mask"]))
     kinds: Counter[str] = Counter()
     texts = ["", ""]
-    for position, shown in enumerate(example["input_ids"][:length].tolist()):
-        kind, text = _piece(vocabulary, shown, labels.get(position))
-        kinds[kind] += 1
+    for position, shown_id in enumerate(example["input_ids"][:length].tolist()):
+        shown = vocabulary.tokens[shown_id]
+        true = vocabulary.tokens[labels.get(position, shown_id)]
+        # A blank comes before each piece whose true form does not continue a word.
+        text = "" if true.startswith(tokenization.CONTINUATION_PREFIX) else " "
+        if position not in labels:
+            text += true.removeprefix(tokenization.CONTINUATION_PREFIX)
+        elif shown == features.MASK_TOKEN:
+            kinds["masked"] += 1
+            text += f"[MASK→{true}]"
+        else:
+            kinds["kept" if shown == true else "random"] += 1
+            text += f"{shown}→{true}"
         texts[example["segment_ids"][position]] += text
     label = "full sentences"
     if "next_sentence_labels" in example:
@@ -204,21 +214,3 @@ def describe_example(
         f"{len(labels)} hidden: {kinds['masked']} [MASK], {kinds['kept']} kept, "
         f"{kinds['random']} random"
     )
-
-
-def _piece(
-    vocabulary: tokenization.Vocabulary, shown_id: int, label: int | None
-) -> tuple[str, str]:
-    """Returns the kind and the text of a piece; `label`: the true piece, if hidden.
-
-    The text begins with a blank unless the true piece continues a word.
-    """
-    shown = vocabulary.tokens[shown_id]
-    true = shown if label is None else vocabulary.tokens[label]
-    prefix = tokenization.CONTINUATION_PREFIX
-    blank = "" if true.startswith(prefix) else " "
-    if label is None:
-        return "plain", blank + true.removeprefix(prefix)
-    if shown == features.MASK_TOKEN:
-        return "masked", f"{blank}[MASK→{true}]"
-    return "kept" if shown == true else "random", f"{blank}{shown}→{true}"

@@ -60,7 +60,21 @@ def decode_examples(messages: Sequence[bytes]) -> dict[str, Ragged]:
     """Returns features by name; an example without the feature has length 0."""
     columns: dict[str, list[np.ndarray]] = {}
     for row, data in enumerate(messages):
-        for name, values in _features_of(data).items():
+        try:
+            features = _Example.FromString(data).features.feature
+            kinds = {name: each.WhichOneof("kind") for name, each in features.items()}
+            if "bytes" in kinds.values():
+                raise message.DecodeError("bytes")
+        except message.DecodeError:
+            raise InputError(
+                "expected a serialised tf.train.Example of numbers, got something "
+                "else; recreate the records with `bert-keras examples` or TensorFlow"
+            ) from None
+        for name, kind in kinds.items():
+            values = _NOTHING
+            if kind is not None:
+                dtype = np.float32 if kind == "floats" else np.int64
+                values = np.array(getattr(features[name], kind).value, dtype)
             columns.setdefault(name, [_NOTHING] * len(messages))[row] = values
     decoded = {}
     for name, column in columns.items():
@@ -73,25 +87,3 @@ def decode_examples(messages: Sequence[bytes]) -> dict[str, Ragged]:
         lengths = np.fromiter(map(len, column), np.int64, len(column))
         decoded[name] = Ragged(values, lengths)
     return decoded
-
-
-def _features_of(data: bytes) -> dict[str, np.ndarray]:
-    try:
-        features = _Example.FromString(data).features.feature
-        return {name: _numbers(feature) for name, feature in features.items()}
-    except message.DecodeError:
-        raise InputError(
-            "expected a serialised tf.train.Example of numbers, got something else; "
-            "recreate the records with `bert-keras examples` or TensorFlow"
-        ) from None
-
-
-def _numbers(feature: Any) -> np.ndarray:
-    match feature.WhichOneof("kind"):
-        case "floats":
-            return np.array(feature.floats.value, np.float32)
-        case "integers":
-            return np.array(feature.integers.value, np.int64)
-        case None:
-            return _NOTHING
-    raise message.DecodeError("bytes")

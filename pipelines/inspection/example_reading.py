@@ -104,7 +104,12 @@ class Reader:
             if column.values.dtype != feature.dtype:
                 expected = f"{feature.dtype} values of {feature.name}"
                 raise _violation(expected, str(column.values.dtype))
-            arrays[names[feature.name]] = _padded(column, width)
+            values = column.values
+            if (column.lengths != width).any():
+                values = np.zeros((num_rows, width), column.values.dtype)
+                is_filled = np.arange(width) < column.lengths[:, np.newaxis]
+                values[is_filled] = column.values
+            arrays[names[feature.name]] = values.reshape(-1, width)
         if self.config.pack_instances and self.config.masking == "dynamic":
             input_ids = arrays["input_ids"]
             numbers = np.cumsum(input_ids == self.vocabulary.cls_id, axis=1)
@@ -151,12 +156,3 @@ class Reader:
 
 def _violation(expected: str, actual: str) -> InputError:
     return InputError(f"expected {expected}, found {actual}: recreate the examples")
-
-
-def _padded(column: example_decoding.Ragged, width: int) -> np.ndarray:
-    if (column.lengths == width).all():
-        return column.values.reshape(-1, width)
-    padded = np.zeros((len(column.lengths), width), column.values.dtype)
-    is_filled = np.arange(width) < column.lengths[:, np.newaxis]
-    padded[is_filled] = column.values
-    return padded

@@ -12,7 +12,12 @@ from bert_keras.pipelines.wikitext import markup
 def paragraphs(text: str, counts: Counter[str]) -> list[str]:
     """Joins lines to paragraphs and tidies each; none is empty."""
     # All at once: a call for each paragraph would cost more than the work.
-    decoded = _decode("\n".join(_blocks(text, counts)))
+    decoded = "\n".join(_blocks(text, counts))
+    if "&" in decoded:
+        decoded = decoded.replace("&nbsp;", " ")
+        decoded = _ENTITY.sub(lambda entity: _character(entity[0]), decoded)
+    # White space other than line ends becomes a space.
+    decoded = _OTHER_SPACE.sub(" ", decoded)
     found = []
     for line in decoded.split("\n"):
         repaired = _repair(line) if "  " in line or _HOLE.search(line) else line
@@ -59,7 +64,13 @@ def _blocks(text: str, counts: Counter[str]) -> list[str]:
         else:
             if kind != _DROPPED_BEFORE:
                 counts[kind] += 1
-            while may_be_lead and ended and _is_lead(ended[-1]):
+            # What only announces something dropped goes, too: "It may refer to:".
+            while (
+                may_be_lead
+                and ended
+                and ended[-1].rstrip().endswith((":", "："))
+                and ". " not in ended[-1]
+            ):
                 ended.pop()
                 counts["leads"] += 1
             heading = _HEADING.match(line)
@@ -104,11 +115,6 @@ def _kind(line: str) -> str:
     return "text"
 
 
-def _is_lead(block: str) -> bool:
-    """Whether this only announces something dropped: "It may refer to:"."""
-    return block.rstrip().endswith((":", "：")) and ". " not in block
-
-
 _QUOTES = re.compile("'{2,}")
 
 
@@ -124,10 +130,6 @@ def _drop_quotes(line: str) -> str:
     num_italic = line.count("''") - num_bold
     if "''''" not in line and not (num_italic % 2 and num_bold % 2):
         return line.replace("'''", "").replace("''", "")
-    return _drop_uneven_quotes(line)
-
-
-def _drop_uneven_quotes(line: str) -> str:
     runs = list(_QUOTES.finditer(line))
     sizes = [len(run[0]) if len(run[0]) < 6 else 5 for run in runs]
     num_italic = sum(size in (2, 5) for size in sizes)
@@ -156,14 +158,6 @@ _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,
 _OTHER_SPACE = re.compile(
     "[\t\x0b\x0c\r\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 )
-
-
-def _decode(text: str) -> str:
-    """Decodes entities; white space other than line ends becomes a space."""
-    if "&" in text:
-        text = text.replace("&nbsp;", " ")
-        text = _ENTITY.sub(lambda entity: _character(entity[0]), text)
-    return _OTHER_SPACE.sub(" ", text)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -192,8 +192,16 @@ def _take_mark(scan: _Scan, mark: str, end: int) -> int:
         scan.open("{{", len(mark))
     elif first == "}":
         scan.close_braces(len(mark))
+    elif mark.endswith("{|"):
+        scan.kept.append("\n")
+        scan.open("{|")
     elif first == "\n":
-        _take_table(scan, mark)
+        if scan.is_open("{|"):
+            scan.close("{|")
+            scan.kept.append(_DROPPED_BLOCK)
+            scan.counts["tables"] += 1
+        else:
+            scan.kept.append("\n")
     elif first == "[":
         scan.open("[")
     elif end <= scan.last_comment_end:
@@ -220,18 +228,6 @@ def _close_brackets(scan: _Scan, size: int) -> None:
             # A single bracket may be text, as in "[sic]"; a double one is garbage.
             scan.kept.append("]" * (size % 2))
             return
-
-
-def _take_table(scan: _Scan, mark: str) -> None:
-    if mark.endswith("{|"):
-        scan.kept.append("\n")
-        scan.open("{|")
-    elif scan.is_open("{|"):
-        scan.close("{|")
-        scan.kept.append(_DROPPED_BLOCK)
-        scan.counts["tables"] += 1
-    else:
-        scan.kept.append("\n")
 
 
 def _take_tag(scan: _Scan, mark: str, name: str, end: int) -> int:
