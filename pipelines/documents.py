@@ -51,7 +51,12 @@ def read_shard(path: str | Path) -> Iterator[dict[str, Any]]:
         with files.open_to_read(path) as file, gzip.open(file) as lines:
             for line in lines:
                 line_number += 1
-                yield _parse(line)
+                document = json.loads(line)
+                if not isinstance(document, dict):
+                    raise ValueError(f"found a {type(document).__name__}")
+                if missing := {"id", "source", "paragraphs"}.difference(document):
+                    raise ValueError(f"{min(missing)} is missing")
+                yield document
     except InputError:
         raise
     except (FileNotFoundError, gzip.BadGzipFile, EOFError, zlib.error, ValueError) as e:
@@ -77,13 +82,3 @@ def read_corpus(
             for document in read_shard(files.join(directory, shard.name)):
                 num_read += 1
                 yield document
-
-
-def _parse(line: bytes) -> dict[str, Any]:
-    document = json.loads(line)
-    if not isinstance(document, dict):
-        raise ValueError(f"found a {type(document).__name__}")
-    missing = {"id", "source", "paragraphs"}.difference(document)
-    if missing:
-        raise ValueError(f"{sorted(missing)[0]} is missing")
-    return document

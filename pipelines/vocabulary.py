@@ -115,7 +115,11 @@ def build_vocabulary(
     characters: Counter[str] = Counter()
     for result in merged:
         characters.update(result["characters"])
-    words = most_frequent(job, [result["partition"] for result in merged])
+    # The most frequent words of all partitions contain those of the text.
+    paths = [job.words_path(result["partition"]) for result in merged]
+    by_partition = [unpack(files.read_bytes(path)) for path in paths]
+    in_order = heapq.merge(*by_partition, key=wordpiece.rank)
+    words = list(itertools.islice(in_order, job.num_words))
     try:
         if not words:
             raise InputError(f"{corpus_dir}: no words in it; give `corpus` more text")
@@ -169,12 +173,31 @@ class _Count(steps.Worker):
 
     def process(self, shard: tuple[str, int]) -> Iterator[Any]:
         path, num_bytes = shard
-        for words in count_documents(
-            documents.read_shard(path), do_lower_case=self._job.do_lower_case
-        ):
-            for element in partition(words, self._job.num_partitions).items():
-                yield steps.Send(_COUNTS, *element)
+        # Distinct stretches between white space are few: splitting each of them only
+        # once saves time.
+        chunks: Counter[str] = Counter()
+        for document in documents.read_shard(path):
+            sentences = itertools.chain.from_iterable(document["paragraphs"])
+            chunks.update(tokenization.split_at_white_space(" ".join(sentences)))
+            if len(chunks) >= _MAX_CHUNKS_IN_MEMORY:
+                yield from self._send(chunks)
+                chunks.clear()
+        yield from self._send(chunks)
         self._heartbeat.add(num_bytes)
+
+    def _send(self, chunks: Mapping[str, int]) -> Iterator[steps.Send]:
+        """Yields the counts of the words in stretches, packed by partition."""
+        words: defaultdict[str, int] = defaultdict(int)
+        do_lower_case = self._job.do_lower_case
+        for chunk, count in chunks.items():
+            for word in tokenization.basic_tokenize(chunk, do_lower_case=do_lower_case):
+                words[word] += count
+        parts: defaultdict[int, list[WordCount]] = defaultdict(list)
+        for item in words.items():
+            hashed = zlib.crc32(item[0].encode("utf-8", "surrogatepass"))
+            parts[hashed % self._job.num_partitions].append(item)
+        for number, part in parts.items():
+            yield steps.Send(_COUNTS, number, pack(sorted(part)))
 
 
 class _Merge(steps.Worker):
@@ -184,75 +207,22 @@ class _Merge(steps.Worker):
         self, element: tuple[int, Mapping[str, Iterable[bytes]]]
     ) -> Iterator[dict[str, Any]]:
         number, groups = element
-        sums = merge(groups[_COUNTS])
-        words = top_words(sums, self._job.num_words)
-        files.write_atomically(self._job.words_path(number), pack(words))
-        yield {
-            "partition": number,
-            "num_words": len(sums),
-            "characters": count_characters(sums),
-        }
-
-
-def count_documents(
-    records: Iterable[Mapping[str, Any]], *, do_lower_case: bool
-) -> Iterator[dict[str, int]]:
-    """Yields counts of words; many documents give several, to be summed."""
-    # Distinct stretches are few: splitting each of them only once saves time.
-    chunks: Counter[str] = Counter()
-    for record in records:
-        sentences = itertools.chain.from_iterable(record["paragraphs"])
-        chunks.update(tokenization.split_at_white_space(" ".join(sentences)))
-        if len(chunks) >= _MAX_CHUNKS_IN_MEMORY:
-            yield count_words(chunks, do_lower_case=do_lower_case)
-            chunks.clear()
-    yield count_words(chunks, do_lower_case=do_lower_case)
-
-
-def count_words(chunks: Mapping[str, int], *, do_lower_case: bool) -> dict[str, int]:
-    """Turns counts of stretches between white space into counts of words."""
-    words: defaultdict[str, int] = defaultdict(int)
-    for chunk, count in chunks.items():
-        for word in tokenization.basic_tokenize(chunk, do_lower_case=do_lower_case):
-            words[word] += count
-    return words
-
-
-def partition(words: Mapping[str, int], num_partitions: int) -> dict[int, bytes]:
-    """Packs counts by the partition of the word; empty partitions are left out."""
-    parts: defaultdict[int, list[WordCount]] = defaultdict(list)
-    for item in words.items():
-        hashed = zlib.crc32(item[0].encode("utf-8", "surrogatepass"))
-        parts[hashed % num_partitions].append(item)
-    return {number: pack(sorted(part)) for number, part in parts.items()}
-
-
-def merge(blocks: Iterable[bytes]) -> dict[str, int]:
-    sums: defaultdict[str, int] = defaultdict(int)
-    for block in blocks:
-        for word, count in unpack(block):
-            sums[word] += count
-    return sums
-
-
-def top_words(sums: Mapping[str, int], num_words: int) -> list[WordCount]:
-    """Returns the most frequent words, by falling count, then by the word.
-
-    The results of all partitions contain the most frequent words of the text.
-    """
-    words = sorted(sums)
-    # A stable sort keeps equal counts in the order of the words, without memory for
-    # keys, which would take more than the counts themselves.
-    words.sort(key=sums.__getitem__, reverse=True)
-    return [(word, sums[word]) for word in words[:num_words]]
-
-
-def count_characters(sums: Mapping[str, int]) -> dict[str, int]:
-    counts: defaultdict[str, int] = defaultdict(int)
-    for word, count in sums.items():
-        for char in word:
-            counts[char] += count
-    return counts
+        sums: defaultdict[str, int] = defaultdict(int)
+        for block in groups[_COUNTS]:
+            for word, count in unpack(block):
+                sums[word] += count
+        characters: defaultdict[str, int] = defaultdict(int)
+        for word, count in sums.items():
+            for char in word:
+                characters[char] += count
+        # By falling count, then by the word: a stable sort keeps equal counts in the
+        # order of the words, without memory for keys, which would take more than the
+        # counts themselves.
+        words = sorted(sums)
+        words.sort(key=sums.__getitem__, reverse=True)
+        frequent = [(word, sums[word]) for word in words[: self._job.num_words]]
+        files.write_atomically(self._job.words_path(number), pack(frequent))
+        yield {"partition": number, "num_words": len(sums), "characters": characters}
 
 
 # Packing.
@@ -270,12 +240,3 @@ def unpack(data: bytes) -> Iterator[WordCount]:
         for line in lines:
             word, count = line.split(" ")
             yield word, int(count)
-
-
-# In the driver.
-
-
-def most_frequent(job: VocabularyJob, partitions: Iterable[int]) -> list[WordCount]:
-    sorted_words = [unpack(files.read_bytes(job.words_path(n))) for n in partitions]
-    merged = heapq.merge(*sorted_words, key=wordpiece.rank)
-    return list(itertools.islice(merged, job.num_words))

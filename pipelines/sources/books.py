@@ -52,28 +52,21 @@ class Books:
                 groups.append([])
             groups[-1].append(piece)
         return [
-            source.Range(
-                kind=item.kind,
-                path=item.path,
-                start=group[0].start,
-                stop=group[-1].stop,
-                pieces=tuple(group),
-                encoding=item.encoding,
-            )
+            source.Range(item, group[0].start, group[-1].stop, tuple(group))
             for group in groups
         ]
 
     def read(self, part: source.Range, context: source.Context) -> source.Items:
         from bert_keras.pipelines.sources import book_cutter, book_text, encodings
 
-        name, counts = files.name_of(part.path), context.counts
+        name, counts = files.name_of(part.item.path), context.counts
         with (
-            files.open_to_read(part.path) as file,
+            files.open_to_read(part.item.path) as file,
             tempfile.TemporaryFile() as unpacked,
         ):
             # 1. The books. They are sought, so a packed file is unpacked to disk.
             if multistream.compression(file) is not None:
-                unpacked.writelines(multistream.read_all(file, part.path))
+                unpacked.writelines(multistream.read_all(file, part.item.path))
                 file = unpacked
             advance = context.advance
             progress = multistream.Progress(file, part.start, part.stop, advance)
@@ -91,11 +84,11 @@ class Books:
                 # 2. The text of one, in the encoding that the file or `head` states.
                 try:
                     text, codec = encodings.decode(
-                        data, mark=mark, head=head, choice=part.encoding
+                        data, mark=mark, head=head, choice=part.item.encoding
                     )
                 except ValueError as error:
                     place = f"byte {piece.start}" if piece.start else ""
-                    yield source.Reject(part.path, place, "", str(error))
+                    yield source.Reject(part.item.path, place, "", str(error))
                     continue
                 del data
                 counts[f"encoding/{codec}"] += 1

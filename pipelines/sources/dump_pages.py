@@ -275,12 +275,9 @@ class PageCutter:
         self._scanned = max(self._scanned - keep, 0)
 
     def cut_off(self, reason: str) -> Iterator[Cut]:
-        """Ends an open page; the next chunk does not continue it."""
+        """Ends an open page at the end of the text."""
         if self._opened is not None:
             yield self._take(len(self._buffer)), reason
-        self._begin = self.offset
-        self._buffer.clear()
-        self._scanned = 0
 
     def _take(self, end: int) -> bytes:
         page = bytes(memoryview(self._buffer)[self._opened : end])

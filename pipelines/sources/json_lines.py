@@ -23,7 +23,7 @@ class JsonLines:
 
     def read(self, part: source.Range, context: source.Context) -> source.Items:
         with text_lines.open_range(part, context.advance) as (file, stop, progress):
-            lines = text_lines.read_lines(file, part.path, part.start)
+            lines = text_lines.read_lines(file, part.item.path, part.start)
             for number, (offset, line) in enumerate(lines, 1):
                 if offset >= stop:
                     break
@@ -36,7 +36,7 @@ class JsonLines:
                 except ValueError as error:
                     # The number of lines before a range is not known.
                     place = f"byte {offset}" if part.start else f"line {number}"
-                    yield source.Reject(part.path, place, "", str(error))
+                    yield source.Reject(part.item.path, place, "", str(error))
                     continue
                 if document is None:
                     context.counts["dropped/no running text"] += 1

@@ -114,16 +114,17 @@ def split_input(item: source.Input, *, max_bytes: int = 32 << 20) -> list[source
 
 def read_range(part: source.Range, context: source.Context) -> source.Items:
     """Reads the documents that begin in a range; an `OSError` has the file's name."""
+    path = part.item.path
     try:
-        yield from SOURCES[part.kind].read(part, context)
-        num_bytes = files.size(part.path)
+        yield from SOURCES[part.item.kind].read(part, context)
+        num_bytes = files.size(path)
     except OSError as error:
         # Errors of reading an open file do not say which.
-        error.filename = error.filename or part.path
+        error.filename = error.filename or path
         raise
     if num_bytes < part.stop:
         raise InputError(
-            f"{part.path}: was truncated while it was being read ({part.stop:,} bytes "
+            f"{path}: was truncated while it was being read ({part.stop:,} bytes "
             f"or more before, {num_bytes:,} now): wait until the file is complete, "
             "delete the output directory and run the command again"
         )

@@ -102,19 +102,19 @@ class Sentences:
         return text_lines.split(item, max_bytes, step=PART_BYTES)
 
     def read(self, part: source.Range, context: source.Context) -> source.Items:
-        name = files.name_of(part.path)
+        name = files.name_of(part.item.path)
         with text_lines.open_range(part, context.advance) as (file, stop, progress):
-            for offset, block in read_blocks(file, part.path, part.start, stop):
+            for offset, block in read_blocks(file, part.item.path, part.start, stop):
                 progress.update()
                 context.counts["items_read"] += 1
                 data = b"\n".join(filter(None, block))
                 try:
                     if None in block:
                         raise ValueError("longer than 64 MiB")
-                    text, codec = encodings.decode(data, choice=part.encoding)
+                    text, codec = encodings.decode(data, choice=part.item.encoding)
                 except ValueError as error:
                     place = f"byte {offset}"
-                    yield source.Reject(part.path, place, "", str(error))
+                    yield source.Reject(part.item.path, place, "", str(error))
                     continue
                 context.counts[f"encoding/{codec}"] += 1
                 lines = (" ".join(line.split()) for line in text.split("\n"))

@@ -27,19 +27,16 @@ class Input:
     """`None`: `--encoding` says nothing of this file."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Range:
     """A part of a file: the documents that begin at `start` or later, before `stop`."""
 
-    kind: str
-    path: str
+    item: Input
     start: int
     """In bytes of the file, that is, compressed."""
     stop: int
     pieces: tuple[tuple[int, int, int], ...] = ()
     """The `book_cutter.Piece`s of books in this part. Empty: `read` finds them."""
-    encoding: encodings.Choice | None = None
-    """That of the `Input`."""
 
 
 class SourceDocument(NamedTuple):
@@ -114,16 +111,8 @@ def even_ranges(item: Input, max_bytes: int, *, step: int = 1) -> list[Range]:
     starts = {
         item.num_bytes * n // num_ranges // step * step for n in range(num_ranges)
     }
-    return [
-        Range(
-            kind=item.kind,
-            path=item.path,
-            start=start,
-            stop=stop,
-            encoding=item.encoding,
-        )
-        for start, stop in itertools.pairwise([*sorted(starts), item.num_bytes])
-    ]
+    bounds = itertools.pairwise([*sorted(starts), item.num_bytes])
+    return [Range(item, start, stop) for start, stop in bounds]
 
 
 def one_range(item: Input) -> list[Range]:

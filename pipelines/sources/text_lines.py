@@ -51,7 +51,7 @@ def open_range(
     part: source.Range, advance: source.Advance
 ) -> Iterator[tuple[BinaryIO, int, multistream.Progress]]:
     """Opens a file; yields it, the end of the range in its text, and the progress."""
-    with files.open_to_read(part.path) as file:
+    with files.open_to_read(part.item.path) as file:
         progress = multistream.Progress(file, part.start, part.stop, advance)
         stop = part.stop if multistream.compression(file) is None else _NO_END
         yield file, stop, progress

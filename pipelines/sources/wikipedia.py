@@ -45,19 +45,21 @@ class Wikipedia:
         from bert_keras.pipelines import filters, wikitext
         from bert_keras.pipelines.sources import dump_pages
 
-        counts, advance = context.counts, context.advance
+        path, counts = part.item.path, context.counts
         cleaned: Counter[str] = Counter()
         for page in dump_pages.read_pages(
-            part.path,
+            path,
             start=part.start,
             stop=part.stop,
             allow_cut=context.allow_cut_dumps,
-            advance=advance,
+            advance=context.advance,
         ):
             counts["items_read"] += 1
             if isinstance(page, dump_pages.BadPage):
                 page_id = "" if page.page_id is None else str(page.page_id)
-                yield source.Reject(part.path, page_id, page.title or "", page.reason)
+                yield source.Reject(
+                    part.item.path, page_id, page.title or "", page.reason
+                )
                 continue
             reason = page.reason_to_drop
             if reason is None and context.drop_lists:

@@ -194,18 +194,6 @@ def test_neither_arrival_nor_batches_change_anything(monkeypatch, settings):
     assert other[0] != made[0]
 
 
-def test_counts_are_those_of_the_records():
-    made, counts = encode(make_documents())
-    decoded = [example_messages.decode(record) for record in made]
-    assert counts.pop("other_source_partners", 0) == 0
-    assert counts == {
-        "examples": len(decoded),
-        "example_tokens": sum(sum(e["input_mask"]) for e in decoded),
-        "masked_tokens": sum(sum(e["masked_lm_weights"]) for e in decoded),
-        "random_next_examples": sum(e["next_sentence_labels"][0] for e in decoded),
-    }
-
-
 @pytest.mark.parametrize("packed", [{}, {"masking": "dynamic", "dupe_factor": 1}])
 def test_balanced_pairs_are_drawn_among_those_of_the_original(packed):
     documents = make_documents(40)

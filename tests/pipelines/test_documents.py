@@ -24,16 +24,6 @@ def test_round_trip_and_what_the_manifest_says(tmp_path):
     assert documents.write_shard(tmp_path / "b", [LINE] * 2).sha256 == shard.sha256
 
 
-def test_a_write_that_fails_leaves_nothing(tmp_path):
-    def lines():
-        yield LINE
-        raise RuntimeError("no more")
-
-    with pytest.raises(RuntimeError, match="no more"):
-        documents.write_shard(tmp_path / "d", lines())
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [

@@ -73,19 +73,6 @@ def test_finds_what_a_naive_search_finds_in_any_order(seed):
         assert find_all(reordered, num_partitions=num_partitions) == found
 
 
-def test_the_smallest_document_keeps_a_paragraph():
-    a, b = (duplicates.paragraph_hash(long(name)) for name in "ab")
-    largest = 2**64 - 1
-    documents = [
-        (largest, [long("a"), long("b")]),
-        (3, [long("a"), long("c"), "too short"]),
-        (7, [long("a"), long("b"), "too short"]),
-        # Another version of a document is no other document.
-        (3, [long("c")]),
-    ]
-    assert find_all(documents) == {7: {a}, largest: {a, b}}
-
-
 def test_marks_are_whole_rows_in_order():
     rows = [(9, 4), (9, 2), (9, 4), (1, 8), (1, 2), (6, 6)]
     block = np.array(rows, np.uint64).tobytes()

@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 from bert_keras.core.settings.pipelines import ExamplesConfig
-from bert_keras.data import features, masking, tokenization
+from bert_keras.data import features, tokenization
 from bert_keras.pipelines import buckets, instances
 
 CLS, SEP, MASK = 2, 3, 4
@@ -52,18 +52,6 @@ def make_documents():
     ]
 
 
-def make_bucket():
-    return [
-        instances.Document(
-            id=str(number),
-            source="x",
-            token_ids=[token for sentence in document for token in sentence],
-            sentence_ends=list(accumulate(map(len, document))),
-        )
-        for number, document in enumerate(make_documents())
-    ]
-
-
 def described(ids, true_ids, first_length, positions, is_random_next):
     """What is compared of one example."""
     shown = ids[positions]
@@ -82,22 +70,17 @@ def described(ids, true_ids, first_length, positions, is_random_next):
     }
 
 
-def describe_rows(batch, masked):
-    return [
-        described(
-            masked.input_ids[row, :length],
-            batch.true_ids[row, :length],
-            int(batch.first_lengths[row]),
-            masked.positions[row, : masked.num_masked[row]],
-            batch.is_random_next[row],
-        )
-        for row, length in enumerate(batch.lengths)
-    ]
-
-
 def our_runs(config):
     """For each seed, what becomes of the first document."""
-    bucket = make_bucket()
+    bucket = [
+        instances.Document(
+            id=str(number),
+            source="x",
+            token_ids=[token for sentence in document for token in sentence],
+            sentence_ends=list(accumulate(map(len, document))),
+        )
+        for number, document in enumerate(make_documents())
+    ]
     borders = instances.sentence_borders(bucket)
     partners = instances.PartnerChooser(["x"] * len(bucket))
     fields, sizes = array("Q"), []
@@ -119,7 +102,17 @@ def our_runs(config):
         vocabulary=VOCABULARY,
         config=config,
     )
-    made = describe_rows(batch, batch.masked)
+    masked = batch.masked
+    made = [
+        described(
+            masked.input_ids[row, :length],
+            batch.true_ids[row, :length],
+            int(batch.first_lengths[row]),
+            masked.positions[row, : masked.num_masked[row]],
+            batch.is_random_next[row],
+        )
+        for row, length in enumerate(batch.lengths)
+    ]
     ends = list(accumulate(sizes))
     return [made[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
@@ -147,17 +140,15 @@ def their_runs(config):
             config.do_whole_word_mask,
             config.max_ngram_size if config.max_ngram_size > 1 else None,
         )
-        runs.append([describe_theirs(instance, ids) for instance in made])
+        runs.append([])
+        for one in made:
+            shown = np.array([ids[token] for token in one.tokens])
+            true_ids = shown.copy()
+            positions = np.array(one.masked_lm_positions, int)
+            true_ids[positions] = [ids[token] for token in one.masked_lm_labels]
+            first, label = one.segment_ids.index(1), one.is_random_next
+            runs[-1].append(described(shown, true_ids, first, positions, label))
     return runs
-
-
-def describe_theirs(instance, ids):
-    shown = np.array([ids[token] for token in instance.tokens])
-    true_ids = shown.copy()
-    positions = np.array(instance.masked_lm_positions, int)
-    true_ids[positions] = [ids[token] for token in instance.masked_lm_labels]
-    first_length = instance.segment_ids.index(1)
-    return described(shown, true_ids, first_length, positions, instance.is_random_next)
 
 
 def assert_same_distribution(ours, theirs, what):
@@ -205,35 +196,3 @@ def test_examples_are_distributed_as_those_of_tf_models(settings):
                 [example[what] for example in theirs],
                 what,
             )
-
-
-@pytest.mark.parametrize("settings", [{}, {"do_whole_word_mask": True}], ids=str)
-def test_masks_made_at_loading_are_distributed_as_those_made_at_once(settings):
-    """Both ways mask the same tokens by the same rule, with other seeds."""
-    rng = random.Random(3)
-    bucket = make_bucket()
-    config = CONFIG.model_copy(update={"dupe_factor": 10, **settings})
-    spans = instances.make_pair_spans(bucket, config=config, counts=Counter())
-    tokens = instances.join_tokens(bucket, np.dtype("H"))
-    static, dynamic = (
-        buckets.make_batch(
-            tokens,
-            spans,
-            vocabulary=VOCABULARY,
-            config=config.model_copy(update={"masking": masking_time}),
-        )
-        for masking_time in ("static", "dynamic")
-    )
-    assert dynamic.masked is None
-    assert (dynamic.true_ids == static.true_ids).all()
-    seeds = np.array([rng.getrandbits(64) for _ in spans.seeds], np.uint64)
-    masked = masking.mask_batch(
-        *(dynamic.true_ids, dynamic.lengths, seeds),
-        vocabulary=VOCABULARY,
-        config=config,
-    )
-    samples = [describe_rows(static, masks) for masks in (static.masked, masked)]
-    for what in ("masks", "[MASK]", "kept", "position of a mask", "runs"):
-        assert_same_distribution(
-            *([example[what] for example in sample] for sample in samples), what
-        )

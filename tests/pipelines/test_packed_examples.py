@@ -9,23 +9,13 @@ from bert_keras.core.errors import InputError
 from bert_keras.data import tokenization
 from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import description, example_reading
-from tests import conftest
 from tests.pipelines import example_messages, test_examples
 
 CONFIG = test_examples.CONFIG.model_copy(update={"max_seq_length": 64})
 PACKED = CONFIG.model_copy(update={"pack_instances": True})
 
 
-@pytest.fixture(scope="module")
-def corpus_dir(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("corpus") / "documents"
-    return conftest.write_documents(directory, test_examples.numbered_documents(40))
-
-
-@pytest.fixture(scope="module")
-def vocab_path(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("vocab")
-    return test_examples.write_vocabulary(directory / "vocab.txt")
+corpus_dir, vocab_path = test_examples.corpus_dir, test_examples.vocab_path
 
 
 @pytest.fixture(scope="module")
@@ -40,20 +30,6 @@ def build(corpus_dir, vocab_path, tmp_path_factory):
         return made[config]
 
     return build
-
-
-other_engine = test_examples.other_engine
-
-
-@test_examples.other_engines("passes", "workers of Beam")
-def test_another_engine_gives_the_same_bytes(
-    tmp_path, build, corpus_dir, vocab_path, other_engine
-):
-    again = tmp_path / "again"
-    test_examples.build(
-        corpus_dir, vocab_path, again, engine=other_engine, config=PACKED
-    )
-    assert test_examples.contents(again) == test_examples.contents(build(PACKED))
 
 
 def card(directory):
@@ -85,11 +61,8 @@ def test_instances_are_shown_one_by_one(build):
     lines = list(description.describe_examples(build(PACKED), vocab_path=None, limit=3))
     assert " examples in " in lines[0]
     titles = [line.rpartition(":")[0] for line in lines if line.startswith("──")]
-    assert [title.rpartition(", ")[2] for title in titles] == [
-        "instance 0",
-        "instance 1",
-        "instance 2",
-    ]
+    shown = [title.rpartition(", ")[2] for title in titles]
+    assert shown == [f"instance {n}" for n in range(3)]
 
 
 @pytest.mark.parametrize(

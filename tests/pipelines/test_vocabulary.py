@@ -65,52 +65,6 @@ def naive_counts(texts):
     return Counter(word for of_sentence in words for word in of_sentence)
 
 
-def ranked(counts):
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-
-
-@pytest.mark.parametrize(
-    ("num_partitions", "max_chunks"), [(1, 1_000_000), (3, 1), (64, 50)]
-)
-def test_counts_are_exact_however_they_are_shared(
-    monkeypatch, num_partitions, max_chunks
-):
-    monkeypatch.setattr(vocabulary, "_MAX_CHUNKS_IN_MEMORY", max_chunks)
-    texts = [*zipfian_texts(40), ["a\x1cb c\x00d", "e f\u2028g \ud800 \ue000"]]
-    arrived = {}
-    for shard in (texts[:7], texts[7:], []):
-        documents = [{"paragraphs": [text[:1], text[1:]]} for text in shard]
-        for words in vocabulary.count_documents(documents, do_lower_case=True):
-            for number, block in vocabulary.partition(words, num_partitions).items():
-                arrived.setdefault(number, []).append(block)
-    sums = [vocabulary.merge(blocks[::-1]) for blocks in arrived.values()]
-    expected = naive_counts(texts)
-    assert sum(map(len, sums)) == len(expected) > 400
-    assert sum(map(Counter, sums), Counter()) == expected
-    characters = sum((Counter(vocabulary.count_characters(s)) for s in sums), Counter())
-    assert characters == Counter("".join(expected.elements()))
-
-
-@pytest.mark.parametrize("num_words", [1, 100, 1_000, 10_000])
-def test_the_most_frequent_words_are_exact(tmp_path, num_words):
-    rng = random.Random(5)
-    # Many ties, which the word decides.
-    counts = {f"w{i}é": rng.randint(1, 50) for i in range(2_000)}
-    job = vocabulary.VocabularyJob(
-        work_dir=str(tmp_path),
-        num_words=num_words,
-        num_partitions=3,
-        do_lower_case=True,
-    )
-    blocks = vocabulary.partition(counts, 3)
-    for number, block in blocks.items():
-        words = vocabulary.top_words(vocabulary.merge([block]), num_words)
-        with open(job.words_path(number), "wb") as file:
-            file.write(vocabulary.pack(words))
-    assert vocabulary.most_frequent(job, blocks) == ranked(counts)[:num_words]
-    assert vocabulary.most_frequent(job, []) == []
-
-
 def test_packing_keeps_words_and_counts():
     items = [("中", 2**40), ("é\ud800", 1), ("a" * 300, 3), ("#", 2**63), ("x\r", 4)]
     assert list(vocabulary.unpack(vocabulary.pack(items * 3_000))) == items * 3_000
@@ -153,17 +107,25 @@ def test_same_bytes_however_the_work_is_shared(tmp_path):
     assert made == {*names, *(f".{name}.inputs.json" for name in names)}
 
 
+@pytest.mark.parametrize(
+    ("bytes_per_partition", "max_chunks"), [(1 << 40, 1 << 40), (1000, 1), (50, 50)]
+)
 def test_learns_from_the_most_frequent_words_and_the_whole_alphabet(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, bytes_per_partition, max_chunks
 ):
-    texts = zipfian_texts(60)
-    corpus = write_corpus(tmp_path / "corpus", texts)
+    """However the counts are shared; many words tie, which the word decides."""
+    monkeypatch.setattr(vocabulary, "BYTES_PER_PARTITION", bytes_per_partition)
+    monkeypatch.setattr(vocabulary, "_MAX_CHUNKS_IN_MEMORY", max_chunks)
+    texts = [*zipfian_texts(60), ["a\x1cb c\x00d", "e f\u2028g \ud800 \ue000"]]
+    corpus = write_corpus(tmp_path / "corpus", texts, num_shards=3)
+    counts = naive_counts(texts)
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    assert ranked[299][1] == ranked[300][1]
     monkeypatch.setattr(vocabulary, "WORDS_PER_ENTRY", 1)
     made = build(corpus, tmp_path / "vocab.txt", vocab_size=300)
-    counts = naive_counts(texts)
     assert made.tokens == tuple(
         wordpiece.learn_vocabulary(
-            ranked(counts)[:300],
+            ranked[:300],
             character_counts=Counter("".join(counts.elements())),
             vocab_size=300,
             do_lower_case=True,

@@ -11,7 +11,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import dynamic_masking, features, masking, tokenization
 from bert_keras.pipelines import records
-from bert_keras.pipelines.inspection import description
+from bert_keras.pipelines.inspection import data_card, description
 from tests.pipelines import example_messages
 
 TOKENS = (
@@ -284,11 +284,17 @@ def carded(tmp_path, monkeypatch):
     return write_examples(tmp_path / "examples", shards, **settings)
 
 
-def test_a_whole_card(carded):
+def test_a_whole_card(carded, tmp_path):
     num_bytes = sum(path.stat().st_size for path in carded.glob("*.tfrecord"))
-    first, *lines = card_lines(carded)
+    first, *lines = card_lines(carded, json_path=tmp_path / "card.json")
     assert first == f"{carded}: every example of 2 files was read"
     assert "\n".join(lines) == CARD.format(num_bytes=num_bytes)
+    # The same as JSON, in more digits, with the histograms and the settings.
+    card = json.loads((tmp_path / "card.json").read_text())
+    assert [*data_card.card_text(card, width=60)] == lines[1:]
+    assert card["masking"]["random_share"] == round(4 / 9, 6)
+    assert card["length"]["histogram"] == [0] * 6 + [1] + [0] * 7 + [2] + [0] * 2
+    assert card["config"]["corpus"] == CORPUS
 
 
 CARD = """
@@ -374,33 +380,6 @@ Next sentence
   random share  66.67%
   next share    33.33%
 """
-
-
-def test_the_card_as_json(carded, tmp_path):
-    card_lines(carded, json_path=tmp_path / "card.json")
-    card = json.loads((tmp_path / "card.json").read_text())
-    assert card["masking"] == {
-        "kind": "static",
-        "hidden_share": round(9 / 34, 6),
-        "mask_share": round(3 / 9, 6),
-        "random_share": round(4 / 9, 6),
-        "kept_share": round(2 / 9, 6),
-    }
-    assert card["next_sentence"] == {
-        "kind": None,
-        "random_share": round(2 / 3, 6),
-        "next_share": round(1 / 3, 6),
-    }
-    assert card["length"] == {
-        "mean": round(34 / 3, 3),
-        **{"min": 6, "p5": 6, "median": 14, "p95": 14, "max": 14},
-        "histogram": [0] * 6 + [1] + [0] * 7 + [2] + [0] * 2,
-    }
-    assert card["corpus"]["sources"] == {
-        "books": {"documents": 234, "words": 59_000},
-        "wikipedia": {"documents": 1000, "words": 40_000},
-    }
-    assert list(card["corpus"]["left_out"].values()) == [900, 70, 30, 8, 2]
 
 
 def test_a_card_of_examples_made_elsewhere(tmp_path):

@@ -3,14 +3,13 @@
 import bz2
 import gzip
 import lzma
-import random
 import tracemalloc
 
 import pytest
 import zstandard
 
 from bert_keras.core.errors import InputError
-from bert_keras.pipelines.sources import dump_pages, multistream
+from bert_keras.pipelines.sources import dump_pages
 
 HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/" version="0.10">
 <siteinfo><dbname>xxwiki</dbname><base>https://xx.wikipedia.org/wiki/Main</base>
@@ -111,15 +110,6 @@ def test_compressed_streams(tmp_path, compress, num_streams):
     pages = list(dump_pages.read_pages(path, advance=consumed.append))
     assert [page.title for page in pages] == [f"T{n}" for n in range(200)]
     assert sum(consumed) == len(data)
-
-
-def test_pages_across_chunks_of_any_size(monkeypatch, tmp_path):
-    dump = HEAD + "".join(page_xml(n, f"T{n}", "x" * (n * 7)) for n in range(30))
-    expected = read(write(tmp_path, dump))
-    rng = random.Random(0)
-    for size in [1, 2, 3, 5, 7, 64] + [rng.randrange(8, 400) for _ in range(10)]:
-        monkeypatch.setattr(multistream, "CHUNK_BYTES", size)
-        assert read(write(tmp_path, dump)) == expected
 
 
 NO_END = "no </mediawiki> at its end, so it was cut off: .*--allow_cut_dumps"

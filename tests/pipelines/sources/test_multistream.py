@@ -17,41 +17,6 @@ GZIP = gzip.compress(b"x", mtime=0)
 STARTS = [sum(map(len, PACKED[:n])) for n in range(len(PACKED))]
 
 
-def read(data, start=0, stop=None):
-    stop = len(data) if stop is None else stop
-    return list(multistream.read_streams(io.BytesIO(data), "f", start, stop))
-
-
-def events(first):
-    pairs = list(zip(STARTS, TEXTS, strict=True))
-    return [event for pair in pairs[first:] for event in pair if event != b""]
-
-
-@pytest.mark.parametrize("chunk", [1, 9, 10, 1 << 18])
-def test_streams_are_found_from_any_byte_on(monkeypatch, chunk):
-    monkeypatch.setattr(multistream, "CHUNK_BYTES", chunk)
-    for start in range(len(FILE)):
-        first = sum(begin < start for begin in STARTS)
-        assert merged(read(FILE, start)) == events(first), start
-
-
-def merged(found):
-    """Joins what was handed out in small chunks."""
-    result = []
-    for event in found:
-        if isinstance(event, bytes) and result and isinstance(result[-1], bytes):
-            result[-1] += event
-        else:
-            result.append(event)
-    return result
-
-
-def test_no_stream_is_looked_for_beyond_the_stop():
-    for stop in range(STARTS[2] + 1):
-        assert read(FILE, STARTS[1] + 1, stop) == []
-    assert read(FILE, STARTS[1] + 1, STARTS[2] + 1) == events(2)
-
-
 def test_has_streams(monkeypatch):
     assert multistream.has_streams(io.BytesIO(FILE))
     assert not multistream.has_streams(io.BytesIO(PACKED[2]))

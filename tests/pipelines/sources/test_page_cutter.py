@@ -58,25 +58,3 @@ def test_pages_are_taken_between_skip_and_stop():
         found = cut(text, [3] * len(text), offset=1000, skip=skip, stop=stop)
         pages = zip(starts, cut_by_hand(text), strict=True)
         assert found == [page for start, page in pages if skip <= start < stop]
-
-
-def test_what_comes_after_a_loss_has_no_part_in_what_came():
-    cutter = dump_pages.PageCutter()
-    assert list(cutter.feed(b"<page>a</pa")) == []
-    assert list(cutter.cut_off("lost")) == [(b"<page>a</pa", "lost")]
-    assert list(cutter.feed(b"ge>b<pa")) == []
-    assert cutter.is_open
-    assert list(cutter.cut_off("lost")) == []
-    assert not cutter.is_open
-    assert list(cutter.feed(b"ge></page><page></page>")) == [(b"<page></page>", None)]
-
-
-def test_a_page_without_end_is_not_kept(monkeypatch):
-    monkeypatch.setattr(dump_pages, "_MAX_PAGE_BYTES", 10_000)
-    cutter = dump_pages.PageCutter()
-    chunks = [b"<page>", *[b"y" * 1000] * 12, b"</page><page>z</page>"]
-    found = [result for chunk in chunks for result in cutter.feed(chunk)]
-    assert found == [
-        (b"<page>" + b"y" * 4090, "longer than 64 MiB"),
-        (b"<page>z</page>", None),
-    ]

@@ -58,7 +58,7 @@ def read(path, kind, *, start=0, stop=None, **options):
     consumed = []
     [item] = reading.find_inputs({kind: [str(path)]})
     stop = item.num_bytes if stop is None else stop
-    part = source.Range(kind=kind, path=item.path, start=start, stop=stop)
+    part = source.Range(item, start, stop)
     context = source.Context(**options, advance=consumed.append)
     found = list(reading.read_range(part, context))
     assert sum(consumed) == stop - start
@@ -165,11 +165,12 @@ def test_html_and_mojibake_are_counted(tmp_path):
     assert counts == {"items_read": 6, "faults/HTML tags": 2, "faults/mojibake": 2}
 
 
-def test_json_lines_in_every_range(tmp_path):
+def test_json_lines_in_every_range(tmp_path, monkeypatch):
     lines = [*JSONL[:8], "\u6587" * 9, *JSONL[9:]]
     path = write(tmp_path, "\n".join(lines) + "\n")
     whole, _ = read(path, "jsonl")
     for cut in range(1, path.stat().st_size):
+        monkeypatch.setattr(multistream, "CHUNK_BYTES", (1, 7, 1000)[cut % 3])
         left, left_counts = read(path, "jsonl", stop=cut)
         right, right_counts = read(path, "jsonl", start=cut)
         assert [found[0] for found in left + right] == [found[0] for found in whole]
@@ -399,9 +400,7 @@ def test_ranges(tmp_path, kind, data, is_divided, caplog):
     if is_divided:
         assert max(part.stop - part.start for part in ranges) <= 150
     assert pickle.loads(pickle.dumps(ranges)) == ranges
-    assert reading.split_input(item) == [
-        source.Range(kind=kind, path=item.path, start=0, stop=len(data))
-    ]
+    assert reading.split_input(item) == [source.Range(item, 0, len(data))]
     found = [
         result
         for part in ranges
