@@ -2,9 +2,9 @@
 
 import functools
 import html
+import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator
 
 from bert_keras.pipelines.wikitext import markup
 
@@ -126,10 +126,6 @@ def _drop_quotes(line: str) -> str:
     """
     if "''" not in line:
         return line
-    num_bold = line.count("'''")
-    num_italic = line.count("''") - num_bold
-    if "''''" not in line and not (num_italic % 2 and num_bold % 2):
-        return line.replace("'''", "").replace("''", "")
     runs = list(_QUOTES.finditer(line))
     sizes = [len(run[0]) if len(run[0]) < 6 else 5 for run in runs]
     num_italic = sum(size in (2, 5) for size in sizes)
@@ -187,30 +183,17 @@ _GAP_BEFORE_POINT = re.compile(r"[,.](?<= .)(?=[ ,.]|\Z)")
 
 def _repair(paragraph: str) -> str:
     """Closes the gaps left by dropped markup, with one space between words."""
-    text = paragraph
-    if "__" in text:
-        # They are in capitals, where a script has them; "__init__" is none.
-        text = _MAGIC_WORD.sub(lambda m: "" if m[0] == m[0].upper() else m[0], text)
-    if "(" in text or "（" in text or "[" in text:
-        text = _EMPTY_BRACKETS.sub("", text)
-        text = _AFTER_BRACKET.sub(r"\1", text)
-        text = _EMPTY_BRACKETS.sub("", text)
-    if ",," in text or ", ," in text:
-        text = _REPEATED_COMMA.sub(",", text)
-    if ",." in text or ", ." in text:
-        text = _COMMA_AND_POINT.sub(".", text)
+    # They are in capitals, where a script has them; "__init__" is none.
+    text = _MAGIC_WORD.sub(
+        lambda word: "" if word[0] == word[0].upper() else word[0], paragraph
+    )
+    text = _AFTER_BRACKET.sub(r"\1", _EMPTY_BRACKETS.sub("", text))
+    text = _REPEATED_COMMA.sub(",", _EMPTY_BRACKETS.sub("", text))
+    text = _COMMA_AND_POINT.sub(".", text)
     text = " ".join(text.replace('""', "").split())
-    if ")" in text or "）" in text:
-        text = "".join(_close_gaps(text, _GAP_BEFORE_BRACKET, " ,;、，；"))
-    if " ," in text or " ." in text:
-        text = "".join(_close_gaps(text, _GAP_BEFORE_POINT, " "))
+    # The characters of a gap before a mark go, too.
+    for mark, gap in ((_GAP_BEFORE_BRACKET, " ,;、，；"), (_GAP_BEFORE_POINT, " ")):
+        starts = [0, *(found.start() for found in mark.finditer(text)), len(text)]
+        pieces = [text[a:b] for a, b in itertools.pairwise(starts)]
+        text = "".join([*(piece.rstrip(gap) for piece in pieces[:-1]), pieces[-1]])
     return text
-
-
-def _close_gaps(text: str, mark: re.Pattern[str], gap: str) -> Iterator[str]:
-    """Yields pieces of a text, without the characters of `gap` before each `mark`."""
-    start = 0
-    for found in mark.finditer(text):
-        yield text[start : found.start()].rstrip(gap)
-        start = found.start()
-    yield text[start:]

@@ -277,9 +277,14 @@ def add_prediction(batch):
     batch.masked.labels[row, 4] = 7
 
 
+def fill_padding(batch):
+    batch.true_ids[int(np.argmax(batch.lengths < 32)), 31] = 7
+
+
 @pytest.mark.parametrize(
     ("change", "violation"),
     [
+        (fill_padding, "has tokens in its padding"),
         (set_at("lengths", 0, None, 33), "is too long"),
         (set_at("true_ids", 4, 1, 400), "has an id beyond the vocabulary"),
         (set_at("true_ids", 4, 1, -1), "has an id beyond the vocabulary"),
@@ -297,26 +302,17 @@ def add_prediction(batch):
         (add_prediction, "has a prediction without weight"),
         (set_at("masked.labels", 4, 0, 7), "has labels that are not the truth"),
         (set_at("masked.input_ids", 4, 0, 7), "has labels that are not the truth"),
+        (
+            set_at("true_ids", 0, slice(3, 5), SEP),
+            r"is not \[CLS\] and texts that each",
+        ),
     ],
 )
 def test_what_no_example_may_be_stops_the_run(change, violation):
-    config = ExamplesConfig(max_seq_length=32)
+    packing = "full_sentences" if "texts" in violation else "sentence_pairs"
+    config = ExamplesConfig(max_seq_length=32, packing=packing)
     batch = good_batch(config)
     buckets.check_batch(batch, vocabulary=VOCABULARY, config=config)
     change(batch)
     with pytest.raises(RuntimeError, match=f"an instance {violation}.*tokens"):
-        buckets.check_batch(batch, vocabulary=VOCABULARY, config=config)
-
-
-def test_padding_and_full_sentences_are_checked():
-    config = ExamplesConfig(max_seq_length=32, packing="full_sentences")
-    batch = good_batch(config)
-    buckets.check_batch(batch, vocabulary=VOCABULARY, config=config)
-    short = int(np.argmax(batch.lengths < 32))
-    batch.true_ids[short, 31] = 7
-    with pytest.raises(RuntimeError, match="has tokens in its padding"):
-        buckets.check_batch(batch, vocabulary=VOCABULARY, config=config)
-    batch.true_ids[short, 31] = 0
-    batch.true_ids[0, 3:5] = SEP
-    with pytest.raises(RuntimeError, match=r"is not \[CLS\] and texts that each end"):
         buckets.check_batch(batch, vocabulary=VOCABULARY, config=config)

@@ -335,24 +335,3 @@ def test_words_are_those_of_another_parser(shared_data, dumps):
     assert num_found >= 0.99 * num_ours
     # What we lack are lines that only announce a list, or are no sentence.
     assert num_kept >= 0.985 * num_prose
-
-
-def test_gaps_are_closed_alike_whatever_is_left_out_as_needless():
-    def repair(text):
-        text = lines._MAGIC_WORD.sub(
-            lambda m: "" if m[0] == m[0].upper() else m[0], text
-        )
-        text = lines._EMPTY_BRACKETS.sub("", text)
-        text = lines._AFTER_BRACKET.sub(r"\1", text)
-        text = lines._EMPTY_BRACKETS.sub("", text)
-        text = lines._COMMA_AND_POINT.sub(".", lines._REPEATED_COMMA.sub(",", text))
-        text = " ".join(text.replace('""', "").split())
-        gap = " ,;、，；"
-        text = "".join(lines._close_gaps(text, lines._GAP_BEFORE_BRACKET, gap))
-        return "".join(lines._close_gaps(text, lines._GAP_BEFORE_POINT, " "))
-
-    rng = random.Random(4)
-    marks = [*'abA  ,,..()[]（）;、，；:_"', "__", "__TOC__"]
-    for _ in range(10_000):
-        text = "".join(rng.choices(marks, k=rng.randint(1, 12)))
-        assert lines._repair(text) == repair(text), repr(text)

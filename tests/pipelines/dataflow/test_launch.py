@@ -1,5 +1,6 @@
 """Commands that start jobs elsewhere: compared word by word, none of them is run."""
 
+import dataclasses
 import re
 import shlex
 from pathlib import Path
@@ -22,10 +23,6 @@ EXAMPLES = shlex.split(
 )
 
 
-def settings(**changes):
-    return launch.Dataflow(**{**vars(SETTINGS), **changes})
-
-
 def test_a_job_with_our_wheel(tmp_path):
     wheel = tmp_path / "our.whl"
     wheel.touch()
@@ -43,7 +40,9 @@ def test_a_job_with_our_wheel(tmp_path):
 def test_a_job_with_an_image():
     command = launch.dataflow_command(
         [*EXAMPLES, "--", "--machine_type", "n2-highmem-8", "--subnetwork=s"],
-        settings(sdk_container_image="eu.gcr.io/p/image:1", max_num_workers=3),
+        dataclasses.replace(
+            SETTINGS, sdk_container_image="eu.gcr.io/p/image:1", max_num_workers=3
+        ),
         wheel=None,
     )
     after = command[command.index("--") + 1 :]
@@ -103,34 +102,16 @@ def test_a_dry_run_prints_a_command_that_can_be_repeated(tmp_path, monkeypatch, 
     ("arguments", "message"),
     [
         ([*LAUNCH, *CORPUS, "--bok", "x"], "corpus: no option '--bok'; did you mean"),
-        (
-            [*LAUNCH, *CORPUS, "--books", "b.txt"],
-            "path gs://BUCKET/..., but 'b.txt' is on this machine, which its workers",
-        ),
+        ([*LAUNCH, *CORPUS, "--books", "b.txt"], "but 'b.txt' is on this machine, wh"),
         ([*LAUNCH, *CORPUS[:3], "--output", "/c"], "but '/c' is on this machine"),
         ([*LAUNCH, *EXAMPLES, "--corpus", "s3://b/c"], "'s3://b/c' is not on Google"),
-        (
-            [*LAUNCH, *shlex.split("vocab --corpus gs://bucket/c --output v.txt")],
-            "but 'v.txt' is on this machine",
-        ),
-        (
-            [*LAUNCH, *CORPUS, "--workers", "8"],
-            "--workers is for processes of this machine: leave it out, and give Datafl",
-        ),
+        ([*LAUNCH, "vocab", *EXAMPLES[1:3], "--output", "v.txt"], "but 'v.txt' is on"),
+        ([*LAUNCH, *CORPUS, "--workers", "8"], "--workers is for processes of this"),
         ([*LAUNCH, *CORPUS, "--memory_limit=8"], "--memory_limit is for processes of"),
-        (
-            [*LAUNCH, *CORPUS, "--", "--runner", "FnApiRunner"],
-            "`launch dataflow` runs on Dataflow: leave --runner out, or for another",
-        ),
+        ([*LAUNCH, *CORPUS, "--", "--runner", "x"], "Dataflow: leave --runner out, or"),
         ([*LAUNCH, *CORPUS, "--", "--max_num_workers=0"], "--max_num_workers must be"),
-        (
-            [*LAUNCH[:-1], "--max_num_workers", "0", "--", *CORPUS],
-            "--max_num_workers must be at least 1, got 0",
-        ),
-        (
-            ["launch", "dataflo"],
-            "target is one of dataflow, .* did you mean 'dataflow'",
-        ),
+        ([*LAUNCH[:-1], "--max_num_workers=0", "--", *CORPUS], "must be at least 1, g"),
+        (["launch", "dataflo"], "target is one of dataflow, .* did you mean 'dataflo"),
         (["launch", "dataflow"], "required: --project, --region, --temp_location"),
     ],
 )

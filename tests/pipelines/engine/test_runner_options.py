@@ -18,8 +18,7 @@ DATAFLOW = {
 }
 
 
-def runner_of(options):
-    return options.view_as(pipeline_options.StandardOptions).runner
+DOTTED = "apache_beam.runners.render.RenderRunner"
 
 
 def dataflow(**changes):
@@ -39,14 +38,12 @@ def dataflow(**changes):
         (["--runner", "bundlebaseddirectrunner"], "BundleBasedDirectRunner"),
         (["--runner", "portable", "--job_endpoint", "embed"], "PortableRunner"),
         (["--runner", "FlinkRunner", "--job_endpoint", "host:8099"], "FlinkRunner"),
-        (
-            ["--runner", "apache_beam.runners.render.RenderRunner"],
-            "apache_beam.runners.render.RenderRunner",
-        ),
+        (["--runner", DOTTED], DOTTED),
     ],
 )
 def test_runners_by_name(given, runner):
-    assert runner_of(runner_options.parse(given)) == runner
+    options = runner_options.parse(given)
+    assert options.view_as(pipeline_options.StandardOptions).runner == runner
 
 
 @pytest.mark.parametrize(
@@ -54,33 +51,23 @@ def test_runners_by_name(given, runner):
     [
         (
             ["--runner", "FnApiRuner"],
-            r"--runner is one of FnApiRunner, .*got 'FnApiRuner'; did you mean "
-            r"'FnApiRunner'\?",
+            "--runner is one of FnApiRunner, .*did you mea",
         ),
         (["--runner", "DataflwRunner"], "did you mean 'DataflowRunner'"),
         (["--runner", "nowhere.Runner"], "--runner nowhere.Runner: No module named"),
         (["--runner", "apache_beam.Runner"], "has no attribute 'Runner'"),
         (["--runner", "DaskRunner"], "DaskRunner is refused: .* drops .* use one of"),
-        (
-            ["--runner", "apache_beam.runners.dask.dask_runner.DaskRunner"],
-            "DaskRunner is refused",
-        ),
+        (["--runner", "apache_beam.runners.dask.DaskRunner"], "DaskRunner is refused"),
         (["--runer", "x"], "Beam has no option '--runer'; did you mean '--runner'"),
         (["--max_num_workers", "many"], "--max_num_workers: invalid int .*'many'"),
         (["gs://bucket"], "'gs://bucket' belongs to no option of Beam"),
         (["--extra_package", "none.whl"], "none.whl: no such file, to be staged"),
         (
             ["--runner", "PrismRunner"],
-            "--runner is one of FnApiRunner, .*'PrismRunner'",
+            "--runner is one of FnApiRunner, .*'PrismRun",
         ),
-        (
-            ["--runner", "PortableRunner"],
-            "PortableRunner needs --job_endpoint HOST:PORT",
-        ),
-        (
-            ["--runner", "FlinkRunner"],
-            "FlinkRunner needs --job_endpoint HOST:PORT of a",
-        ),
+        (["--runner", "PortableRunner"], "PortableRunner needs --job_endpoint HOST"),
+        (["--runner", "FlinkRunner"], "FlinkRunner needs --job_endpoint HOST:PORT of"),
         (["--runner", "spark"], "SparkRunner needs --job_endpoint HOST:PORT of a run"),
     ],
 )
@@ -102,13 +89,10 @@ def test_workers_are_those_of_this_machine():
 
 
 def test_main_is_not_pickled_unless_asked_for():
-    def saved(*arguments):
-        options = runner_options.parse(arguments)
-        return options.view_as(pipeline_options.SetupOptions).save_main_session
-
-    assert saved() is False
-    assert saved("--no_save_main_session") is False
-    assert saved("--save_main_session") is True
+    for argument in ("--no_save_main_session", "--save_main_session", None):
+        options = runner_options.parse([argument] if argument else [])
+        setup = options.view_as(pipeline_options.SetupOptions)
+        assert setup.save_main_session is (argument == "--save_main_session")
 
 
 def test_the_setup_file_is_absolute(tmp_path, monkeypatch):
@@ -138,7 +122,7 @@ def test_the_setup_file_is_absolute(tmp_path, monkeypatch):
         ({"num_workers": 0}, "--num_workers must be at least 1, got 0"),
         (
             {"number_of_worker_harness_threads": -1},
-            "--number_of_worker_harness_threads must be at least 1, got -1",
+            "_threads must be at least 1, got",
         ),
         ({"sdk_container_image": None}, "need this package; `bert-keras launch data"),
     ],
@@ -152,16 +136,16 @@ def test_what_dataflow_needs(changes, message):
 def test_one_location_stands_for_both():
     pytest.importorskip("google.cloud.dataflow")
 
-    def locations(**changes):
-        options = runner_options.parse(dataflow(**changes))
+    t, s = "gs://bucket/t", "gs://bucket/s"
+    for temp, staging, expected in (
+        (t, None, (t, t)),
+        (None, s, (s, s)),
+        (t, s, (t, s)),
+    ):
+        arguments = dataflow(temp_location=temp, staging_location=staging)
+        options = runner_options.parse(arguments)
         cloud = options.view_as(pipeline_options.GoogleCloudOptions)
-        return cloud.temp_location, cloud.staging_location
-
-    assert locations() == ("gs://bucket/tmp", "gs://bucket/tmp")
-    other = {"temp_location": None, "staging_location": "gs://bucket/s"}
-    assert locations(**other) == ("gs://bucket/s", "gs://bucket/s")
-    both = {"temp_location": "gs://bucket/t", "staging_location": "gs://bucket/s"}
-    assert locations(**both) == ("gs://bucket/t", "gs://bucket/s")
+        assert (cloud.temp_location, cloud.staging_location) == expected
 
 
 def test_google_packages_are_asked_for(monkeypatch):
