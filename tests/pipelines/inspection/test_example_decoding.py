@@ -10,19 +10,14 @@ from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import example_decoding
 from tests.pipelines import example_messages
 
-
-def example(values):
-    arrays = {name: np.array([numbers]) for name, numbers in values.items()}
-    return records.encode_examples(arrays)[0] if arrays else b""
-
-
-WHOLE = example({"ab": [1, 300, 5], "c": [70_000] * 50, "d": [-1]})
+WHOLE = example_messages.encode({"ab": [1, 300, 5], "c": [70_000] * 50, "d": [-1]})
 
 
 def test_present_absent_and_empty_features():
     nothing = np.empty(0, int)
     expected = [{"a": [1, -(2**63)]}, {"b": [2, 300]}, {}, {"a": nothing, "b": [4]}]
-    decoded = example_decoding.decode_examples([example(values) for values in expected])
+    messages = [example_messages.encode(values) for values in expected]
+    decoded = example_decoding.decode_examples(messages)
     for name, column in decoded.items():
         lists = [list(values.get(name, [])) for values in expected]
         assert column.lengths.tolist() == list(map(len, lists))
@@ -46,8 +41,8 @@ def test_floats():
         WHOLE[:-1],
         WHOLE + b"\x0a",
         # A list of bytes, and a name that is not UTF-8.
-        example({"a": [1]}).replace(b"\x1a\x03", b"\x0a\x03"),
-        example({"a": [1]}).replace(b"\x01a", b"\x01\xff"),
+        example_messages.encode({"a": [1]}).replace(b"\x1a\x03", b"\x0a\x03"),
+        example_messages.encode({"a": [1]}).replace(b"\x01a", b"\x01\xff"),
     ],
 )
 def test_what_is_no_example(message):
