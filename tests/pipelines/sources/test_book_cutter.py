@@ -37,13 +37,7 @@ def book(name, *, start=START, end=END):
 @pytest.mark.parametrize("chunk", [1, 64, 1 << 20])
 @pytest.mark.parametrize(
     ("encoding", "newline"),
-    [
-        ("utf-8", "\n"),
-        ("cp1252", "\r\n"),
-        ("cp1252", "\r"),
-        ("utf-16", "\r\n"),
-        ("utf-16", "\r"),
-    ],
+    [("utf-8", "\n"), *((e, n) for e in ("cp1252", "utf-16") for n in ("\r\n", "\r"))],
 )
 def test_a_book_ends_after_its_mark(monkeypatch, chunk, encoding, newline):
     monkeypatch.setattr(book_cutter, "_CHUNK_BYTES", 2 * chunk)
@@ -56,15 +50,9 @@ def test_a_book_ends_after_its_mark(monkeypatch, chunk, encoding, newline):
     data = text.replace("\n", newline).encode(encoding)
     pieces = book_cutter.find_pieces(io.BytesIO(data), len(data))
     name = encodings.mark_of(io.BytesIO(data)) or encoding
-    found = [
-        data[piece.start : piece.stop].decode(name).removeprefix("\ufeff")
-        for piece in pieces
-    ]
-    assert [piece.replace(newline, "\n") for piece in found] == [
-        text[:first],
-        text[first:second],
-        text[second:],
-    ]
+    found = [data[piece.start : piece.stop].decode(name) for piece in pieces]
+    found = [piece.removeprefix("\ufeff").replace(newline, "\n") for piece in found]
+    assert found == [text[:first], text[first:second], text[second:]]
 
 
 def test_generations_of_marks():

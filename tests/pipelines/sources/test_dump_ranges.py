@@ -13,7 +13,9 @@ import pytest
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.pipelines.sources import dump_pages, multistream
+from tests.pipelines.sources import test_dump_pages
 
+write = test_dump_pages.write
 HEAD = (
     b"<!-- not a <page> -->\n<mediawiki>\n<siteinfo><dbname>xxwiki</dbname>"
     b"<namespaces><namespace key='0'/></namespaces></siteinfo>\n"
@@ -58,12 +60,6 @@ DUMPS = {
     "plain": b"".join(multistream_dump()),
     "gzip": gzip.compress(b"".join(multistream_dump())),
 }
-
-
-def write(tmp_path, data):
-    path = tmp_path / "dump"
-    path.write_bytes(data)
-    return str(path)
 
 
 @pytest.fixture(params=DUMPS)
@@ -193,7 +189,7 @@ def test_a_flipped_bit_stops_the_job(tmp_path):
     for at in range(4, len(streams[2])):
         damaged = flip(streams[2], at)
         path = write(tmp_path, b"".join([*streams[:2], damaged, *streams[3:]]))
-        with pytest.raises(InputError, match=rf"dump: the compr.*at byte {begin}\)"):
+        with pytest.raises(InputError, match=rf"dump.xml: the c.*at byte {begin}\)"):
             list(read_pages(path))
 
 

@@ -26,24 +26,19 @@ def test_has_streams(monkeypatch):
     assert not multistream.has_streams(io.BytesIO(long + FILE))
 
 
-@pytest.mark.parametrize(
-    ("data", "name", "expected"),
-    [
+def test_read_all(caplog):
+    for data, name, expected in (
         (FILE, "bz2", b"".join(TEXTS)),
         (GZIP, "gz", b"x"),
         (GZIP + bytes(99) + GZIP + bytes(99), "gz", b"xx"),
         (b"x", None, b"x"),
         (b"", None, b""),
-    ],
-)
-def test_read_all(data, name, expected, caplog):
-    file = io.BytesIO(data)
-    assert multistream.compression(file) == name
-    assert b"".join(multistream.read_all(file, "f")) == expected
+    ):
+        file = io.BytesIO(data)
+        assert multistream.compression(file) == name
+        assert b"".join(multistream.read_all(file, "f")) == expected
     assert not caplog.text
-
-
-def test_other_bytes_after_a_gzip_file_are_ignored(caplog):
+    # Bytes that are no further member of a gzip file are ignored.
     file = io.BytesIO(GZIP + bytes(9) + b"rubbish")
     assert b"".join(multistream.read_all(file, "f")) == b"x"
     assert "ignores the bytes after the last gzip member, as gunzip" in caplog.text

@@ -191,17 +191,12 @@ def test_a_line_without_end(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "encoding", "name"),
-    [
-        ("Größe und “Maß”.", "utf-8", "utf-8-sig"),
-        ("\ufeffGröße.", "utf-16-le", "utf-16"),
-    ],
+    ("encoding", "name"), [("utf-8", "utf-8-sig"), ("utf-16", "utf-16")]
 )
-def test_books_in_any_encoding(tmp_path, text, encoding, name):
-    text_bytes = text.encode(encoding)
-    text = text.removeprefix("\ufeff")
+def test_books_in_any_encoding(tmp_path, encoding, name):
+    text = "Größe und “Maß”."
     for pack in PACKS:
-        path = write(tmp_path, pack(text_bytes), "Das Maß.txt")
+        path = write(tmp_path, pack(text.encode(encoding)), "Das Maß.txt")
         [book], counts = read(path, "books")
         assert book[2:] == ("books", "Das Maß", [text])
         assert book.id.startswith("Das Maß.txt:")
@@ -218,11 +213,8 @@ def test_a_file_of_many_books_and_a_bad_one(tmp_path):
         (str(number), f"It was book {number}.") for number in (0, 1, 2, 3, 5, 6, 7, 8)
     ]
     assert len({book.id for book in found}) == 8
-    assert counts == {
-        "items_read": 9,
-        "encoding/utf-8-sig": 8,
-        "cleaned/licences": 8,
-    }
+    expected = {"items_read": 9, "encoding/utf-8-sig": 8, "cleaned/licences": 8}
+    assert counts == expected
 
 
 def test_parts_of_a_long_book_have_its_title_and_all_of_its_text(tmp_path, monkeypatch):
@@ -323,11 +315,7 @@ def test_plain_text_is_not_taken_for_something_else(tmp_path, text):
     [
         ("wikipedia", HTML, "expected a MediaWiki export .*, but this is an HTML page"),
         ("jsonl", bz2.compress(b"{}")[:-9], r"has no end \(truncated\)"),
-        (
-            "jsonl",
-            '{"id": 1}'.encode("utf-16"),
-            "this is UTF-16: convert it with `iconv",
-        ),
+        ("jsonl", '{"id": 1}'.encode("utf-16"), "this is UTF-16: convert it with `ic"),
         ("sentences", "Größe.".encode("utf-16"), "this is UTF-16: convert it with"),
         ("wikipedia", b"BZh9nonsense", "the compressed file is damaged"),
         ("wikipedia", b"", "but the file is empty"),
