@@ -3,13 +3,13 @@
 import json
 import random
 import re
-import time
 
 import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.pipelines import filters
 from bert_keras.pipelines.sources import dump_pages
+from tests.pipelines import cost
 
 DISAMBIGUATION, LIST = "disambiguation page", "list page"
 
@@ -39,14 +39,13 @@ def names(table):
     return re.split(r"[|\n]", table.removeprefix("\n"))
 
 
-@pytest.mark.parametrize("reason", TITLES)
-def test_titles(reason):
-    titles = names(TITLES[reason])
-    found = {title: filters.page_reason(title, "text") for title in titles}
-    assert found == dict.fromkeys(titles, reason)
+def test_titles():
+    for reason, table in TITLES.items():
+        titles = names(table)
+        found = {title: filters.page_reason(title, "text") for title in titles}
+        assert found == dict.fromkeys(titles, reason)
     # The title goes before the text.
-    if reason is not None:
-        assert filters.page_reason(titles[0], "{{disambig}}") == reason
+    assert filters.page_reason("List of pinnipeds", "{{disambig}}") == LIST
 
 
 def texts(table):
@@ -93,10 +92,9 @@ def test_other_templates_are_left_alone(wikitext):
     ],
 )
 def test_hostile_pages_cost_no_more_than_others(piece, begin):
-    text = begin + piece * (300_000 // len(piece))
-    start = time.process_time()
-    filters.page_reason(text, text)
-    assert time.process_time() - start < 0.3
+    cost.assert_linear(
+        lambda text: filters.page_reason(text, text), lambda size: begin + piece * size
+    )
 
 
 # All pages of the real dumps that are dropped, looked at one by one: no article.
@@ -154,13 +152,8 @@ def test_drops_no_article_of_real_dumps(shared_data, name):
 
 LINE = "The quick brown fox jumps over the lazy dog."
 FOUND = "the quick brown fox jumps over the lazy dog"
-CHANGES = [
-    ("lazy", "laziest"),
-    ("fox ", ""),
-    ("The", "he"),
-    (".", "s"),
-    (" lazy dog.", ""),
-]
+CHANGES = [("lazy", "laziest"), ("fox ", ""), ("The", "he"), (".", "s"), (" dog.", "")]
+CAT = " ".join("吾輩は猫である名前")
 THAI = "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิ"
 
 
@@ -229,7 +222,7 @@ def test_finds_what_a_naive_search_finds():
         (
             "吾輩は猫である名前。",
             ["「吾輩は、猫である名前」と"],
-            " ".join("吾輩は猫である名前"),
+            "吾 輩 は 猫 で あ る 名 前",
         ),
         (THAI, [f"ทุกคนรู้ว่า{THAI}ต่างมีเหตุผล"], " ".join(THAI)),
         (THAI, [THAI[:-1], THAI[1:]], None),
