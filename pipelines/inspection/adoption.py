@@ -15,7 +15,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import features, tokenization
 from bert_keras.pipelines import records
-from bert_keras.pipelines.inspection import data_card, example_decoding, example_reading
+from bert_keras.pipelines.inspection import data_card, example_reading
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ def _find_format(paths: list[str]) -> ExamplesConfig:
         raise InputError(f"{', '.join(paths[:3])}: expected examples, found no record")
     origin = f"{path}, record 0"
     try:
-        decoded = example_decoding.decode_examples([message])
+        decoded = example_reading.decode_examples([message])
     except InputError as error:
         raise InputError(f"{origin}: {error}") from None
     names = "v2" if features.V2_NAMES["input_ids"] in decoded else "v1"

@@ -1,19 +1,106 @@
-"""Records -> checked examples, as the model would get them."""
+"""Records -> checked examples, as the model would get them, without TensorFlow."""
 
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    message,
+    message_factory,
+    text_format,
+)
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import dynamic_masking, features, packing, tokenization
 from bert_keras.pipelines import records
-from bert_keras.pipelines.inspection import example_decoding
 
 BATCH_SIZE = 512
+
+
+# Messages -> arrays.
+
+
+class Ragged(NamedTuple):
+    """One feature of `n` examples."""
+
+    values: np.ndarray
+    """All numbers, one example after the other; int64 or float32."""
+    lengths: np.ndarray
+    """`(n,)`: count of the numbers of each example."""
+
+
+# `tensorflow/core/example/{example,feature}.proto`.
+_SCHEMA = """
+name: "example.proto" syntax: "proto3"
+message_type { name: "Example"
+  field { name: "features" number: 1 label: LABEL_OPTIONAL type_name: "Features" } }
+message_type { name: "Features"
+  nested_type { name: "FeatureEntry" options { map_entry: true }
+    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
+    field { name: "value" number: 2 label: LABEL_OPTIONAL type_name: "Feature" } }
+  field { name: "feature" number: 1 label: LABEL_REPEATED
+          type_name: "Features.FeatureEntry" } }
+message_type { name: "Feature" oneof_decl { name: "kind" }
+  field { name: "bytes" number: 1 label: LABEL_OPTIONAL oneof_index: 0
+          type: TYPE_BYTES }
+  field { name: "floats" number: 2 label: LABEL_OPTIONAL oneof_index: 0
+          type_name: "FloatList" }
+  field { name: "integers" number: 3 label: LABEL_OPTIONAL oneof_index: 0
+          type_name: "Int64List" } }
+message_type { name: "FloatList"
+  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT } }
+message_type { name: "Int64List"
+  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
+"""
+
+
+# In a pool of its own: TensorFlow's has these messages, too.
+_POOL = descriptor_pool.DescriptorPool()
+_POOL.Add(text_format.Parse(_SCHEMA, descriptor_pb2.FileDescriptorProto()))
+_Example: Any = message_factory.GetMessageClass(_POOL.FindMessageTypeByName("Example"))
+_NOTHING = np.empty(0, np.int64)
+
+
+def decode_examples(messages: Sequence[bytes]) -> dict[str, Ragged]:
+    """Returns features by name; an example without the feature has length 0."""
+    columns: dict[str, list[np.ndarray]] = {}
+    for row, data in enumerate(messages):
+        try:
+            stored = _Example.FromString(data).features.feature
+            kinds = {name: each.WhichOneof("kind") for name, each in stored.items()}
+            if "bytes" in kinds.values():
+                raise message.DecodeError("bytes")
+        except message.DecodeError:
+            raise InputError(
+                "expected a serialised tf.train.Example of numbers, got something "
+                "else; recreate the records with `bert-keras examples` or TensorFlow"
+            ) from None
+        for name, kind in kinds.items():
+            values = _NOTHING
+            if kind is not None:
+                dtype = np.float32 if kind == "floats" else np.int64
+                values = np.array(getattr(stored[name], kind).value, dtype)
+            columns.setdefault(name, [_NOTHING] * len(messages))[row] = values
+    decoded = {}
+    for name, column in columns.items():
+        types = {values.dtype for values in column if len(values)}
+        if len(types) > 1:
+            raise InputError(
+                f"expected all values of {name} of one kind, found integers and floats"
+            )
+        values = np.concatenate(column).astype(next(iter(types), np.int64))
+        lengths = np.fromiter(map(len, column), np.int64, len(column))
+        decoded[name] = Ragged(values, lengths)
+    return decoded
+
+
+# Arrays -> examples.
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,7 +151,7 @@ class Reader:
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Returns examples and their places: packed rows have some for each slot."""
         try:
-            decoded = example_decoding.decode_examples(messages)
+            decoded = decode_examples(messages)
             arrays = self._to_arrays(decoded, len(messages))
             self._check(arrays)
             places = np.arange(len(messages))
@@ -75,17 +162,17 @@ class Reader:
             if len(messages) == 1:
                 raise InputError(f"{path}, record {start}: {error}") from None
             # Find the first bad record.
-            for index, message in enumerate(messages):
-                self._load([message], path=path, start=start + index)
+            for index, each in enumerate(messages):
+                self._load([each], path=path, start=start + index)
             raise
         return arrays, places
 
     def _to_arrays(
-        self, decoded: Mapping[str, example_decoding.Ragged], num_rows: int
+        self, decoded: Mapping[str, Ragged], num_rows: int
     ) -> dict[str, np.ndarray]:
         """Returns matrices by the model's names; plain `input_ids` are padded."""
         arrays = {}
-        nothing = example_decoding.Ragged(np.empty(0), np.zeros(num_rows, np.int64))
+        nothing = Ragged(np.empty(0), np.zeros(num_rows, np.int64))
         names = {
             features.stored_name(feature.name, self.config): feature.name
             for feature in features.batch_features(self.config)

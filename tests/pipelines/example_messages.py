@@ -3,7 +3,7 @@
 import numpy as np
 
 from bert_keras.pipelines import records
-from bert_keras.pipelines.inspection import example_decoding
+from bert_keras.pipelines.inspection import example_reading
 
 
 def encode(values):
@@ -17,5 +17,5 @@ def encode(values):
 
 def decode(message):
     """The features of a serialised `tf.train.Example`, each a list, by name."""
-    columns = example_decoding.decode_examples([message])
+    columns = example_reading.decode_examples([message])
     return {name: column.values.tolist() for name, column in columns.items()}

@@ -7,7 +7,7 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.pipelines import records
-from bert_keras.pipelines.inspection import example_decoding
+from bert_keras.pipelines.inspection import example_reading
 from tests.pipelines import example_messages
 
 WHOLE = example_messages.encode({"ab": [1, 300, 5], "c": [70_000] * 50, "d": [-1]})
@@ -17,7 +17,7 @@ def test_present_absent_and_empty_features():
     nothing = np.empty(0, int)
     expected = [{"a": [1, -(2**63)]}, {"b": [2, 300]}, {}, {"a": nothing, "b": [4]}]
     messages = [example_messages.encode(values) for values in expected]
-    decoded = example_decoding.decode_examples(messages)
+    decoded = example_reading.decode_examples(messages)
     for name, column in decoded.items():
         lists = [list(values.get(name, [])) for values in expected]
         assert column.lengths.tolist() == list(map(len, lists))
@@ -27,7 +27,7 @@ def test_present_absent_and_empty_features():
 def test_floats():
     matrix = np.array([[0.0, 1.0, -0.5], [2.0**-140, np.inf, 3.0]], np.float32)
     messages = records.encode_examples({"w": matrix})
-    column = example_decoding.decode_examples(messages)["w"]
+    column = example_reading.decode_examples(messages)["w"]
     assert column.values.dtype == np.float32
     assert column.values.tolist() == matrix.ravel().tolist()
     assert column.lengths.tolist() == [3, 3]
@@ -47,7 +47,7 @@ def test_floats():
 )
 def test_what_is_no_example(message):
     with pytest.raises(InputError, match="expected a serialised tf.train.Example"):
-        example_decoding.decode_examples([message])
+        example_reading.decode_examples([message])
 
 
 def test_integers_and_floats_under_one_name():
@@ -56,7 +56,7 @@ def test_integers_and_floats_under_one_name():
         *records.encode_examples({"a": np.array([[1.0]], np.float32)}),
     ]
     with pytest.raises(InputError, match="values of a of one kind, found integers and"):
-        example_decoding.decode_examples(messages)
+        example_reading.decode_examples(messages)
 
 
 @pytest.mark.reference

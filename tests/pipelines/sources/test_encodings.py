@@ -16,8 +16,6 @@ TEXTS = {
     "protas ir sąžinė ir jie turi elgtis vienas kito atžvilgiu kaip broliai.",
     "lv": "Visi cilvēki piedzimst brīvi un vienlīdzīgi savā pašcieņā un tiesībās. Viņi "
     "ir apveltīti ar saprātu un sirdsapziņu.",
-    "et": "Kõik inimesed sünnivad vabadena ja võrdsetena oma väärikuselt ja õigustelt. "
-    "Neile on antud mõistus ja südametunnistus.",
     "es": "Todos los seres humanos nacen libres e iguales en dignidad y derechos y, "
     "dotados como están de razón y conciencia, deben comportarse fraternalmente los "
     "unos con los otros. ¿Mañana?",
@@ -33,8 +31,6 @@ TEXTS = {
     "Ele sînt înzestrate cu raţiune şi conştiinţă.",
     "pl": "Wszyscy ludzie rodzą się wolni i równi pod względem swej godności i swych "
     "praw. Są oni obdarzeni rozumem i sumieniem.",
-    "cs": "Všichni lidé rodí se svobodní a sobě rovní co do důstojnosti a práv.",
-    "fr": "Tous les êtres humains naissent libres et égaux en dignité et en droits.",
     "de": "Alle Menschen sind frei und gleich an Würde und Rechten. Größe zählt.",
     "el": "Όλοι οι άνθρωποι γεννιούνται ελεύθεροι και ίσοι στην αξιοπρέπεια και τα "
     "δικαιώματα.",
@@ -47,7 +43,6 @@ ENCODINGS = {
     "tr": "cp1254 iso8859-9",
     "lt": "cp1257",
     "lv": "cp1257",
-    "et": "cp1257",
     "es": "cp850 cp437 cp1252",
     "hu": "cp852 cp1250 iso8859-2",
     "ru": "mac_cyrillic cp1251 koi8-r iso8859-5 cp866",
@@ -55,8 +50,6 @@ ENCODINGS = {
     "ar": "iso8859-6 cp1256",
     "ro": "cp1250 iso8859-2",
     "pl": "cp1250 iso8859-2",
-    "cs": "cp1250",
-    "fr": "cp1252",
     "de": "cp1252",
     "el": "cp1253",
     "ko": "euc_kr",
@@ -101,7 +94,7 @@ def test_one_of_the_two_likeliest_is_right_for_nearly_all():
             encodings.decode(data)
         readings = str(error.value).split("'")[1:4:2]
         right += any(reading in TEXTS[key] for reading in readings)
-    assert right >= 29
+    assert right >= 26
 
 
 def test_the_message_shows_the_line_in_both():
