@@ -1,6 +1,7 @@
 """The data line killed again and again with SIGKILL ends as if nothing had happened."""
 
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -47,32 +48,25 @@ def commands(output):
     ]
 
 
-def start(command, folder):
-    return subprocess.Popen(
-        [sys.executable, str(folder / "program.py"), *shlex.split(command)],
-        cwd=folder,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])},
-    )
+def run(command, folder, *, is_killed):
+    """Runs a command; kills it after longer and longer times, until it ends before.
 
-
-def run_to_the_end(command, folder):
-    process = start(command, folder)
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors.decode()
-
-
-def run_with_kills(command, folder):
-    """Kills the command after longer and longer times, until it is done before."""
-    num_kills = 0
-    while True:
-        process = start(command, folder)
+    Returns the number of kills.
+    """
+    for num_kills in itertools.count():
+        process = subprocess.Popen(
+            [sys.executable, str(folder / "program.py"), *shlex.split(command)],
+            cwd=folder,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])},
+        )
         try:
-            _, errors = process.communicate(timeout=0.4 + 0.2 * num_kills)
+            timeout = 0.4 + 0.2 * num_kills if is_killed else 300
+            _, errors = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.communicate()
-            num_kills += 1
+            assert is_killed
             continue
         # It may have been killed between its last deed and its end.
         is_finished = num_kills and b"holds a finished output already" in errors
@@ -93,7 +87,7 @@ def test_killed_and_run_again(tmp_path):
     write_input(tmp_path)
     (tmp_path / "program.py").write_text(PROGRAM)
     for command in commands("whole"):
-        run_to_the_end(command, tmp_path)
-    num_kills = [run_with_kills(command, tmp_path) for command in commands("killed")]
+        run(command, tmp_path, is_killed=False)
+    num_kills = [run(one, tmp_path, is_killed=True) for one in commands("killed")]
     assert min(num_kills) >= 2
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
