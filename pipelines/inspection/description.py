@@ -183,7 +183,7 @@ def describe_example(
     texts = ["", ""]
     for position, shown_id in enumerate(example["input_ids"][:length].tolist()):
         shown = vocabulary.tokens[shown_id]
-        true = vocabulary.tokens[labels.get(position, shown_id)]
+        true = vocabulary.tokens[labels[position]] if position in labels else shown
         # A blank comes before each piece whose true form does not continue a word.
         text = "" if true.startswith(tokenization.CONTINUATION_PREFIX) else " "
         if position not in labels:

@@ -243,7 +243,9 @@ def _drop_contents(blocks: list[list[str]]) -> list[list[str]]:
     kept = []
     entries: set[str] | None = None
     for block in blocks:
-        lines = [_entry_of(line) for line in block]
+        # Entries without their pages.
+        lines = [" ".join(line.lower().split()) for line in block]
+        lines = [line.rstrip("0123456789 .") for line in lines]
         if len(block) < 3 and _CONTENTS.fullmatch(block[0].strip()):
             entries = set()
         elif entries is not None:
@@ -255,10 +257,6 @@ def _drop_contents(blocks: list[list[str]]) -> list[list[str]]:
             kept.append(block)
     # Half of a book is no table of contents.
     return kept if len(kept) * 2 > len(blocks) else blocks
-
-
-def _entry_of(line: str) -> str:
-    return " ".join(line.lower().split()).rstrip("0123456789 .")
 
 
 def _is_prose(block: list[str]) -> bool:

@@ -498,24 +498,6 @@ def test_number_of_shards_follows_the_amount_of_text(monkeypatch, tmp_path):
     assert compressed.config["num_shards"] == max(4, -(-4 * len(packed) // 5_000))
 
 
-@pytest.mark.slow
-def test_real_dumps(shared_data, tmp_path):
-    wikipedia = [f"{shared_data}/wikipedia/*.bz2"]
-    result = build(
-        tmp_path / "out", wikipedia=wikipedia, config={}, allow_cut_dumps=True
-    )
-    counters = result.counters
-    assert counters["items_read"] == 206 + 251 + 27 + 5
-    # One redirect of each of the first two is in another namespace.
-    assert counters["dropped/redirect"] == 99 + 111 + 2
-    assert counters["dropped/other namespace"] == 1 + 1 + 1
-    reasons = ("disambiguation page", "list page", "duplicate", "too short")
-    num_dropped = sum(counters[f"dropped/{reason}"] for reason in reasons)
-    assert counters["documents"] + num_dropped == 106 + 139 + 24 + 5
-    titles = {document["title"] for document in documents(tmp_path / "out").values()}
-    assert {"Anarchism", "Albedo", "Achilles"} <= titles
-
-
 def test_each_line_of_bookcorpus_stays_a_sentence(tmp_path):
     """One sentence a line, lower case, no blank lines."""
     lines = [f"usually , mr. bean 's day {n} began . ''" for n in range(200)]

@@ -113,28 +113,21 @@ def examples_dir(tmp_path_factory, corpus_dir, vocab_path):
 # What is made.
 
 
+ZEROS = ("unknown_tokens", "duplicate_documents", "empty_documents")
+ZEROS += ("other_source_partners", "pairs_without_partner")
+
+
 def test_a_whole_directory(examples_dir, vocab_path):
-    assert sorted(contents(examples_dir)) == [
-        "examples-00000-of-00002.tfrecord",
-        "examples-00001-of-00002.tfrecord",
-        "inputs.json",
-        "manifest.json",
-        "vocab.txt",
-    ]
+    shards = {f"examples-0000{n}-of-00002.tfrecord" for n in (0, 1)}
+    names = {"inputs.json", "manifest.json", "vocab.txt"}
+    assert set(contents(examples_dir)) == shards | names
     made = manifest.read_manifest(examples_dir, kind="examples")
     vocabulary = tokenization.Vocabulary.load(vocab_path)
     assert (made.vocab_sha256, made.vocab_size) == (vocabulary.sha256, 305)
     assert (examples_dir / "vocab.txt").read_bytes() == vocab_path.read_bytes()
-    assert (
-        made.config.items()
-        >= {
-            **CONFIG.model_dump(),
-            "max_predictions_per_seq": 5,
-            "do_lower_case": True,
-            "num_shards": 2,
-            "vocab_sha256": vocabulary.sha256,
-        }.items()
-    )
+    settings = {"max_predictions_per_seq": 5, "do_lower_case": True, "num_shards": 2}
+    expected = CONFIG.model_dump() | settings | {"vocab_sha256": vocabulary.sha256}
+    assert made.config.items() >= expected.items()
     inputs = json.loads((examples_dir / "inputs.json").read_text())
     counters = {"documents": 40, "documents/books": 10, "documents/wikipedia": 30}
     assert {**inputs, "corpus": {"counters": counters}} == made.config
@@ -147,9 +140,7 @@ def test_a_whole_directory(examples_dir, vocab_path):
         "example_tokens": sum(sum(e["input_mask"]) for e in written),
         "masked_tokens": sum(sum(e["masked_lm_weights"]) for e in written),
         "random_next_examples": sum(map(label_of, written)),
-        **dict.fromkeys(("unknown_tokens", "duplicate_documents"), 0),
-        **dict.fromkeys(("empty_documents", "other_source_partners"), 0),
-        "pairs_without_partner": 0,
+        **dict.fromkeys(ZEROS, 0),
     }
 
 
@@ -199,11 +190,8 @@ def test_two_documents_become_these_records(tmp_path, build_from):
         "documents": 2,
         "sentences": 4,
         "tokens": 6,
+        **dict.fromkeys(ZEROS, 0),
         "unknown_tokens": 1,
-        "empty_documents": 0,
-        "duplicate_documents": 0,
-        "other_source_partners": 0,
-        "pairs_without_partner": 0,
         "examples": 4,
         "example_tokens": 26,
         "masked_tokens": 4,
@@ -298,9 +286,8 @@ def test_bytes_follow_from_documents_and_seed(tmp_path, examples_dir, vocab_path
 # Shards.
 
 
-@pytest.mark.parametrize(
-    ("num_documents", "num_bytes", "expected"),
-    [
+def test_default_number_of_shards():
+    for num_documents, num_bytes, expected in (
         (0, 0, 1),
         (9, 100_000, 1),
         (20, 100_000, 4),
@@ -311,14 +298,11 @@ def test_bytes_follow_from_documents_and_seed(tmp_path, examples_dir, vocab_path
         # 800 long documents: as many shards as there are millions of words.
         (800, 75_000_000, 30),
         (19, 75_000_000, 3),
-    ],
-)
-def test_default_number_of_shards(num_documents, num_bytes, expected):
-    shard = manifest.Shard(
-        name="s", num_records=num_documents, num_bytes=num_bytes, sha256=""
-    )
-    corpus = manifest.Manifest(kind="documents", shards=(shard,), config={})
-    assert examples.default_num_shards(corpus) == expected
+    ):
+        sizes = {"num_records": num_documents, "num_bytes": num_bytes}
+        shard = manifest.Shard(name="s", sha256="", **sizes)
+        corpus = manifest.Manifest(kind="documents", shards=(shard,), config={})
+        assert examples.default_num_shards(corpus) == expected
 
 
 def test_empty_buckets_have_no_file(build_from):
@@ -451,29 +435,22 @@ SHARD = "documents-00001-of-00002.jsonl.gz"
 
 
 @pytest.mark.parametrize(
-    ("damage", "words", "changed", "message"),
+    ("name", "damage", "words", "changed", "message"),
     [
-        (None, WORDS, {"num_shards": 0}, "--num_shards must be at least 1, got 0"),
-        ((SHARD, change), WORDS, {}, "documents-00001-of-00002.*changed"),
-        ((SHARD, Path.unlink), WORDS, {}, "documents-00001-of-00002.*missing"),
-        (
-            (manifest.MANIFEST_NAME, Path.unlink),
-            *(WORDS, {}, "not a finished output of `bert-keras corpus`"),
-        ),
-        (None, ["a", "B"], {}, r"vocab\.txt: the vocabulary is cased"),
-        (
-            *(None, ["a", "b"], {"do_lower_case": False}),
-            r"vocab\.txt: the vocabulary is uncased",
-        ),
+        ("", None, WORDS, {"num_shards": 0}, "--num_shards must be at least 1, got 0"),
+        (SHARD, change, WORDS, {}, "documents-00001-of-00002.*changed"),
+        (SHARD, Path.unlink, WORDS, {}, "documents-00001-of-00002.*missing"),
+        ("manifest.json", Path.unlink, WORDS, {}, "not a finished .*`bert-keras corp"),
+        ("", None, ["a", "B"], {}, r"vocab\.txt: the vocabulary is cased"),
+        ("", None, ["a"], {"do_lower_case": False}, "the vocabulary is uncased"),
     ],
 )
-def test_mistakes_that_leave_no_output(tmp_path, damage, words, changed, message):
+def test_mistakes_that_leave_no_output(tmp_path, name, damage, words, changed, message):
     corpus_dir = conftest.write_documents(
         tmp_path / "documents", numbered_documents(4), num_shards=2
     )
     if damage:
-        name, harm = damage
-        harm(corpus_dir / name)
+        damage(corpus_dir / name)
     vocab_path = write_vocabulary(tmp_path / "vocab.txt", words)
     with pytest.raises(InputError, match=message):
         build(corpus_dir, vocab_path, tmp_path / "made", **changed)

@@ -3,7 +3,6 @@
 import random
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -11,8 +10,6 @@ from bert_keras.pipelines import wikitext
 from bert_keras.pipelines.sources import dump_pages
 from bert_keras.pipelines.wikitext import lines, markup
 from tests.pipelines import cost, test_wikitext_pages
-
-DEMO = Path(__file__).resolve().parents[2] / "bert_keras" / "demo_articles.xml"
 
 # Markup and the paragraphs that are left of it; "⏎" ends a line, "¶" a paragraph.
 CASES = """
@@ -104,25 +101,6 @@ def test_fragments_are_no_paragraphs():
     )
     assert wikitext.clean(source) == ["It is.", "He asked:"]
     assert wikitext.clean("long " * 13) == [("long " * 13).strip()]
-
-
-def test_whole_article_with_template_list_table_and_references():
-    pages = {page.title: page for page in dump_pages.read_pages(str(DEMO))}
-    assert wikitext.clean(pages["Bread"].text) == [
-        "Bread is a food made from flour and water, mixed to a dough and baked. "
-        "In many countries it is eaten at every meal, and the word itself is used"
-        ' for food in general, as in "to earn one\'s bread".',
-        "Most loaves are raised with yeast, a small fungus that lives on the "
-        "sugar in the dough and gives off gas. The gas is held by gluten, a web "
-        "of protein that forms when wheat flour is wet and kneaded. A dough of 1 "
-        "kg rises to about twice its size in two hours at 25 °C.",
-        "A sourdough loaf is raised by wild yeast and by bacteria that make acid."
-        " The acid keeps the bread fresh for longer, and many bakers say that it "
-        "also tastes better.",
-        "In the oven the outside of the loaf dries and turns brown, while the inside "
-        "stays moist because the water in it never gets hotter than 100 °C. Bread is "
-        "done when it sounds hollow if it is tapped from below.",
-    ]
 
 
 # Pages of a size in proportion to n.

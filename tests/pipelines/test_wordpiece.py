@@ -193,12 +193,3 @@ def test_pieces_are_those_of_tensorflow_text(seed):
     assert len(sizes) >= 5
     # For the progress line: each of six thresholds took three iterations.
     assert learner.num_words_done == 6 * 3 * len(words)
-
-
-def test_pieces_of_a_real_text_are_those_of_tensorflow_text(shared_data):
-    text = (shared_data / "books/gutenberg/pg84.txt").read_text(encoding="utf-8-sig")
-    text = text[:100_000]
-    words = Counter(tokenization.basic_tokenize(text, do_lower_case=True))
-    learner = wordpiece.PieceLearner(by_rank(words))
-    pieces = learner.learn(30)
-    assert pieces == pieces_of_tensorflow_text(words, 30)
