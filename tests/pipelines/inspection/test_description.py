@@ -125,22 +125,14 @@ def test_a_whole_description(examples_dir):
 def test_the_limit_ends_the_lines(examples_dir, tmp_path):
     copy = tmp_path / "copy.txt"
     copy.write_bytes((examples_dir / "vocab.txt").read_bytes())
-    lines = describe(examples_dir, vocab_path=copy, limit=10)
-    titles = [line.split(":")[0] for line in lines if line[0:1] == "─"]
-    assert titles == [
-        "── examples-00000-of-00002.tfrecord, record 0",
-        "── examples-00001-of-00002.tfrecord, record 0",
-        "── examples-00001-of-00002.tfrecord, record 1",
-    ]
-    assert len([line for line in describe(examples_dir, limit=1) if "──" in line]) == 1
-
-
-def test_cased_and_whole_words(tmp_path):
-    settings = {"do_lower_case": False, "do_whole_word_mask": True}
-    directory = write_examples(tmp_path / "examples", [[encode(FIRST)]], **settings)
-    _, second, third, *_ = describe(directory)
-    assert second.startswith("cased vocabulary of 16;")
-    assert third.startswith("15% hidden as whole words;")
+    for limit in (1, 10):
+        lines = describe(examples_dir, vocab_path=copy, limit=limit)
+        titles = [line.split(":")[0] for line in lines if line[0:1] == "─"]
+        records_shown = [(0, 0), (1, 0), (1, 1)][:limit]
+        assert titles == [
+            f"── examples-{shard:05d}-of-00002.tfrecord, record {record}"
+            for shard, record in records_shown
+        ]
 
 
 def test_directories_that_cannot_be_described(examples_dir, tmp_path):
@@ -194,33 +186,30 @@ def test_plain_examples_are_shown_as_in_a_first_epoch(tmp_path, monkeypatch):
         "masked when loaded; shown as in the first epoch of a run with seed 12345"
     )
     # Which two of thirteen tokens are hidden follows from (seed, epoch, record).
-    vocabulary = tokenization.Vocabulary(TOKENS)
-    config = ExamplesConfig(max_seq_length=16, max_predictions_per_seq=4)
-    masked = [
-        masking.mask_batch(
-            np.array([ids], np.int32),
-            np.array([13]),
-            dynamic_masking.record_seeds(12345, np.array([0]), np.array([record])),
-            vocabulary=vocabulary,
-            config=config,
-        )
-        for record in (0, 1)
-    ]
-    assert masked[0].positions.tolist() != masked[1].positions.tolist()
-    _, first, second = "\n".join(lines).split("── ")
-    for shown, expected in zip((first, second), masked, strict=True):
-        assert "record 0: B is random\nA  [CLS]" in shown
-        assert re.findall(r"→([^\s\]]+)", shown) == [
-            TOKENS[label] for label in expected.labels[0, :2]
-        ]
-
-
-def test_full_sentences(tmp_path):
-    whole = dict(FIRST, segment_ids=[0] * 14)
-    directory = write_examples(
-        tmp_path / "examples", [[encode(whole)]], packing="full_sentences"
+    masked = masking.mask_batch(
+        np.array([ids, ids], np.int32),
+        np.array([13, 13]),
+        dynamic_masking.record_seeds(12345, np.zeros(2, int), np.arange(2)),
+        vocabulary=tokenization.Vocabulary(TOKENS),
+        config=ExamplesConfig(max_seq_length=16, max_predictions_per_seq=4),
     )
+    assert masked.positions[0].tolist() != masked.positions[1].tolist()
+    for shown, labels in zip(
+        "\n".join(lines).split("── ")[1:], masked.labels, strict=True
+    ):
+        assert "record 0: B is random\nA  [CLS]" in shown
+        expected = [TOKENS[label] for label in labels[:2]]
+        assert re.findall(r"→([^\s\]]+)", shown) == expected
+
+
+def test_cased_whole_words_in_full_sentences(tmp_path):
+    whole = dict(FIRST, segment_ids=[0] * 14)
+    settings = {"do_lower_case": False, "do_whole_word_mask": True}
+    settings["packing"] = "full_sentences"
+    directory = write_examples(tmp_path / "examples", [[encode(whole)]], **settings)
     lines = describe(directory)
+    assert lines[1].startswith("cased vocabulary of 16;")
+    assert lines[2].startswith("15% hidden as whole words;")
     assert lines[3] == "full sentences across documents, no next-sentence prediction"
     assert lines[5].endswith("record 0: full sentences")
     assert not any(line.startswith("B ") for line in lines)
