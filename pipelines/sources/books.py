@@ -1,5 +1,6 @@
 """Plain-text files of one book or many -> books."""
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -60,12 +61,11 @@ class Books:
         from bert_keras.pipelines.sources import book_cutter, book_text, encodings
 
         name, counts = files.name_of(part.item.path), context.counts
-        with (
-            files.open_to_read(part.item.path) as file,
-            tempfile.TemporaryFile() as unpacked,
-        ):
+        with contextlib.ExitStack() as stack:
             # 1. The books. They are sought, so a packed file is unpacked to disk.
+            file = stack.enter_context(files.open_to_read(part.item.path))
             if multistream.compression(file) is not None:
+                unpacked = stack.enter_context(tempfile.TemporaryFile())
                 unpacked.writelines(multistream.read_all(file, part.item.path))
                 file = unpacked
             advance = context.advance
@@ -97,9 +97,8 @@ class Books:
                 is_later_part = piece.book < piece.start
                 if is_later_part:
                     front = head.decode(mark or codec, errors="replace")
-                    title = (
-                        book_text.title_of(book_text.split_header(front)[0]) or title
-                    )
+                    header, _ = book_text.split_header(front)
+                    title = book_text.title_of(header) or title
                 cleaned: Counter[str] = Counter()
                 title, paragraphs = book_text.parse_book(
                     text, name=title, is_later_part=is_later_part, counts=cleaned
