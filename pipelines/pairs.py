@@ -7,6 +7,7 @@ held out, follows from their ids alone.
 import array
 import bisect
 import hashlib
+import itertools
 import logging
 import tempfile
 import typing
@@ -122,38 +123,31 @@ def pairs_of(
     document: Mapping[str, Any], *, kind: str, per_document: int
 ) -> list[tuple[str, str]]:
     """Returns at most `per_document` pairs of a document, in its order."""
-    candidates = list(_READERS[kind](document))
+    candidates = list(_candidates(document, kind))
     place = {pair: number for number, pair in enumerate(candidates)}
     chosen = sorted(place, key=lambda pair: _number(f"{document['id']}\0{pair}"))
     return sorted(chosen[:per_document], key=place.__getitem__)
 
 
-def _titles(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if title := _line([document.get("title") or ""]):
-        for paragraph in document["paragraphs"]:
-            if _is_long(text := _line(paragraph)):
-                yield title, text
-
-
-def _neighbours(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _candidates(document: Mapping[str, Any], kind: str) -> Iterator[tuple[str, str]]:
+    """Yields all pairs of a kind of `KINDS`."""
     texts = [_line(paragraph) for paragraph in document["paragraphs"]]
-    for first, second in zip(texts, texts[1:], strict=False):
-        if first != second and _is_long(first) and _is_long(second):
-            yield first, second
-
-
-def _sentences(document: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for paragraph in document["paragraphs"]:
-        long = [n for n, sentence in enumerate(paragraph) if _is_long(sentence)]
-        if not long:
-            continue
-        chosen = long[_number(f"{document['id']}\0{_line(paragraph)}") % len(long)]
-        rest = _line([*paragraph[:chosen], *paragraph[chosen + 1 :]])
-        if _is_long(rest):
-            yield _line([paragraph[chosen]]), rest
-
-
-_READERS = {"titles": _titles, "neighbours": _neighbours, "sentences": _sentences}
+    if kind == "titles":
+        title = _line([document.get("title") or ""])
+        yield from ((title, text) for text in texts if title and _is_long(text))
+    elif kind == "neighbours":
+        for first, second in itertools.pairwise(texts):
+            if first != second and _is_long(first) and _is_long(second):
+                yield first, second
+    else:
+        for text, sentences in zip(texts, document["paragraphs"], strict=True):
+            long = [n for n, sentence in enumerate(sentences) if _is_long(sentence)]
+            if long:
+                # A long sentence, by a hash, and the rest of its paragraph.
+                place = long[_number(f"{document['id']}\0{text}") % len(long)]
+                rest = _line([*sentences[:place], *sentences[place + 1 :]])
+                if _is_long(rest):
+                    yield _line([sentences[place]]), rest
 
 
 def _line(sentences: Sequence[str]) -> str:

@@ -1,7 +1,6 @@
 """The corpus pipeline from files to documents, whole outputs compared."""
 
 import bz2
-import functools
 import gzip
 import json
 import os
@@ -191,23 +190,6 @@ def test_same_bytes_on_every_engine(sources, tmp_path, monkeypatch, arguments):
     for name in ["manifest.json", "rejects.jsonl"]:
         one, two = ((tmp_path / run / name).read_bytes() for run in "12")
         assert one == two
-
-
-def test_ranges_of_a_file_of_books_give_the_same_bytes(tmp_path, monkeypatch):
-    book = (
-        "Title: {0}\n*** START OF THE PROJECT GUTENBERG EBOOK {0} ***\n\n{1}\n\n"
-        "*** END OF THE PROJECT GUTENBERG EBOOK {0} ***\nLicence.\n"
-    )
-    texts = [f"This is book number {number}. " * 50 for number in range(40)]
-    data = "".join(book.format(number, text) for number, text in enumerate(texts))
-    path = write(tmp_path, "all.txt", data)
-    whole = build(tmp_path / "1", books=[path])
-    assert whole.num_records == 40
-    split = functools.partial(reading.split_input, max_bytes=10_000)
-    monkeypatch.setattr(reading, "split_input", split)
-    monkeypatch.setattr(passes, "PASS_BYTES", 1000)
-    assert build(tmp_path / "2", books=[path]) == whole
-    assert documents(tmp_path / "1") == documents(tmp_path / "2")
 
 
 def test_books_that_are_not_utf_8(tmp_path, caplog):

@@ -270,19 +270,6 @@ def test_a_shard_that_is_done_is_kept(tmp_path, corpus_dir, vocab_path, monkeypa
     assert contents(directory) == contents(tmp_path / "whole")
 
 
-def test_bytes_follow_from_documents_and_seed(tmp_path, examples_dir, vocab_path):
-    """Not from the order of documents, nor from the shards that they came in."""
-    corpus_dir = conftest.write_documents(
-        tmp_path / "documents", numbered_documents(40)[::-1], num_shards=5
-    )
-    build(corpus_dir, vocab_path, tmp_path / "again")
-    other = CONFIG.model_copy(update={"random_seed": 1})
-    build(corpus_dir, vocab_path, tmp_path / "other", config=other)
-    for shard in examples_dir.glob("*.tfrecord"):
-        assert (tmp_path / "again" / shard.name).read_bytes() == shard.read_bytes()
-        assert (tmp_path / "other" / shard.name).read_bytes() != shard.read_bytes()
-
-
 # Shards.
 
 

@@ -24,15 +24,6 @@ def test_present_absent_and_empty_features():
         assert column.values.tolist() == sum(lists, [])
 
 
-def test_floats():
-    matrix = np.array([[0.0, 1.0, -0.5], [2.0**-140, np.inf, 3.0]], np.float32)
-    messages = records.encode_examples({"w": matrix})
-    column = example_reading.decode_examples(messages)["w"]
-    assert column.values.dtype == np.float32
-    assert column.values.tolist() == matrix.ravel().tolist()
-    assert column.lengths.tolist() == [3, 3]
-
-
 @pytest.mark.parametrize(
     "message",
     [

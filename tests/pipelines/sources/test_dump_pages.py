@@ -95,21 +95,6 @@ def test_declarations_before_the_root(tmp_path, declared):
     assert titles(write(tmp_path, declared + DUMP)) == ["Title", "A & B"]
 
 
-@pytest.mark.parametrize("num_streams", [1, 5])
-@pytest.mark.parametrize("compress", [bz2.compress, gzip.compress])
-def test_compressed_streams(tmp_path, compress, num_streams):
-    dump = HEAD + "".join(page_xml(n, f"T{n}") for n in range(200)) + "</mediawiki>"
-    dump = dump.encode()
-    step = len(dump) // num_streams + 1
-    data = b"".join(compress(dump[at : at + step]) for at in range(0, len(dump), step))
-    path = write(tmp_path, data)
-    consumed = []
-    dump_pages.check_dump(path)
-    pages = list(dump_pages.read_pages(path, advance=consumed.append))
-    assert [page.title for page in pages] == [f"T{n}" for n in range(200)]
-    assert sum(consumed) == len(data)
-
-
 NO_END = "no </mediawiki> at its end, so it was cut off: .*--allow_cut_dumps"
 STREAMS = 5
 
