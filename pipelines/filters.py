@@ -210,10 +210,7 @@ class Overlap:
             return None
         # Hashes of all runs of `MIN_WORDS` words.
         ids = np.array([self.word_ids.get(word, 0) for word in words], np.uint64)
-        num_runs = len(ids) - MIN_WORDS + 1
-        heads = np.zeros(num_runs, np.uint64)
-        for offset, multiplier in enumerate(_MULTIPLIERS):
-            heads += ids[offset : offset + num_runs] * multiplier
+        heads = np.lib.stride_tricks.sliding_window_view(ids, MIN_WORDS) @ _MULTIPLIERS
         starts = np.flatnonzero(self.may_be_head[_first_bits(heads, self.may_be_head)])
         indices = np.searchsorted(self.heads, heads[starts])
         is_head = self.heads[np.minimum(indices, len(self.heads) - 1)] == heads[starts]
@@ -274,7 +271,7 @@ def make_overlap(lines: Iterable[str]) -> Overlap:
     digests = np.array(list(kept), np.uint64)
     lengths = np.array([length for _, length in kept.values()], np.int64)
     ids = np.array([head for head, _ in kept.values()], np.uint64)
-    heads = (ids.reshape(-1, MIN_WORDS) * _MULTIPLIERS).sum(axis=1, dtype=np.uint64)
+    heads = ids.reshape(-1, MIN_WORDS) @ _MULTIPLIERS
     order = np.lexsort((digests, lengths, heads))
     may_be_head = np.zeros(1 << (3 + len(kept).bit_length()), np.bool_)
     may_be_head[_first_bits(heads, may_be_head)] = True
