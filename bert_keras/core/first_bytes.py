@@ -2,7 +2,7 @@
 
 import csv
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 NUM_BYTES = 1 << 14
 """First bytes of a file that `recognize` takes."""
@@ -28,62 +28,43 @@ class Format(NamedTuple):
 
 _PLAIN = "save it as plain text, for example with `pandoc -t plain`"
 _ONE_A_LINE = "write one object on each line (jq -c {}) and give the file to --jsonl"
+_EXTRACT = (
+    "extract the dump again with --json for --jsonl, or give the dump itself to "
+    "--wikipedia"
+)
+_LEAVE_OUT = "it is not needed: leave it out"
+_CONVERT = "convert it with `iconv -f UTF-16 -t UTF-8`"
 _PROLOG = rb"(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)?"
+_DUMP = _PROLOG + rb"<mediawiki[\s>]"
+_HTML = _PROLOG + rb"(?i:<(?:!doctype )?(?:html|head|body)[\s>])"
 _MAIL_HEADER = (
     rb"(?i:Return-Path|Received|Delivered-To|Message-ID|MIME-Version|From|To|Cc|Subject"
     rb"|Date|Newsgroups|Path): [^\n]*\n(?:[ \t][^\n]*\n)*"
 )
-_FORMATS = (
-    # Any of these begins the file, after a byte order mark and blanks.
-    (rb"\{\s*\n", Format("JSON over several lines", _ONE_A_LINE.format("."))),
-    (rb"\{\s*\"", Format("JSON lines", "give it to --jsonl", "jsonl")),
-    (rb"\[\s*\{", Format("a JSON array", _ONE_A_LINE.format("'.[]'"))),
-    (
-        _PROLOG + rb"<mediawiki[\s>]",
-        Format("a MediaWiki dump", "give it to --wikipedia", "wikipedia"),
-    ),
-    (
-        rb"<doc ",
-        Format(
-            "the <doc> form of WikiExtractor",
-            "extract the dump again with --json for --jsonl, or give the dump itself "
-            "to --wikipedia",
-        ),
-    ),
-    (
-        _PROLOG + rb"(?i:<(?:!doctype )?(?:html|head|body)[\s>])",
-        Format("an HTML page", "extract its text, or download it again"),
-    ),
-    (rb"<\?xml", Format("XML", _PLAIN)),
-    (rb"%PDF-", Format("a PDF", "extract its text, for example with pdftotext")),
-    (rb"\{\\rtf", Format("RTF", _PLAIN)),
-    (
-        rb"From \S+ +(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) |(?:" + _MAIL_HEADER + rb"){2}",
-        Format("mail", "extract the bodies of the messages", is_text=True),
-    ),
-    (rb"PK\x03\x04", Format("a ZIP archive, such as .docx, .xlsx or .epub", _PLAIN)),
-    (rb"\xd0\xcf\x11\xe0", Format("a file of Microsoft Office", _PLAIN)),
-    (rb"PAR1", Format("Parquet", "write its rows as JSON lines for --jsonl")),
-    (rb"7z\xbc\xaf|\x04\x22\x4d\x18|\x1f\x9d", Format("packed", "unpack it first")),
-    (rb".{257}ustar", Format("a tar archive", "unpack it first")),
-    (
-        rb"\d{3,}:\d+:",
-        Format(
-            "the index of a multistream dump",
-            "it is not needed: leave it out",
-            is_text=True,
-        ),
-    ),
-    (
-        rb"\xff\xfe|\xfe\xff",
-        Format("UTF-16", "convert it with `iconv -f UTF-16 -t UTF-8`", "books", True),
-    ),
-    *(
-        (re.escape(magic), Format(f"compressed ({name})", "unpack it first"))
-        for name, magic in COMPRESSIONS.items()
-    ),
+_MAIL = rb"From \S+ +(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) |(?:" + _MAIL_HEADER + rb"){2}"
+_UNPACK = "unpack it first"
+_FORMATS: tuple[tuple[Any, ...], ...] = (
+    # A pattern that begins the file, after a byte order mark and blanks, and a format.
+    (rb"\{\s*\n", "JSON over several lines", _ONE_A_LINE.format(".")),
+    (rb"\{\s*\"", "JSON lines", "give it to --jsonl", "jsonl"),
+    (rb"\[\s*\{", "a JSON array", _ONE_A_LINE.format("'.[]'")),
+    (_DUMP, "a MediaWiki dump", "give it to --wikipedia", "wikipedia"),
+    (rb"<doc ", "the <doc> form of WikiExtractor", _EXTRACT),
+    (_HTML, "an HTML page", "extract its text, or download it again"),
+    (rb"<\?xml", "XML", _PLAIN),
+    (rb"%PDF-", "a PDF", "extract its text, for example with pdftotext"),
+    (rb"\{\\rtf", "RTF", _PLAIN),
+    (_MAIL, "mail", "extract the bodies of the messages", "", True),
+    (rb"PK\x03\x04", "a ZIP archive, such as .docx, .xlsx or .epub", _PLAIN),
+    (rb"\xd0\xcf\x11\xe0", "a file of Microsoft Office", _PLAIN),
+    (rb"PAR1", "Parquet", "write its rows as JSON lines for --jsonl"),
+    (rb"7z\xbc\xaf|\x04\x22\x4d\x18|\x1f\x9d", "packed", _UNPACK),
+    (rb".{257}ustar", "a tar archive", _UNPACK),
+    (rb"\d{3,}:\d+:", "the index of a multistream dump", _LEAVE_OUT, "", True),
+    (rb"\xff\xfe|\xfe\xff", "UTF-16", _CONVERT, "books", True),
+    *((re.escape(b), f"compressed ({k})", _UNPACK) for k, b in COMPRESSIONS.items()),
 )
-_PATTERNS = [(re.compile(pattern, re.DOTALL), form) for pattern, form in _FORMATS]
+_PATTERNS = [(re.compile(row[0], re.DOTALL), Format(*row[1:])) for row in _FORMATS]
 _TABLE = Format(
     "a table",
     "write its text column as JSON lines for --jsonl, or as plain text",
