@@ -112,12 +112,6 @@ def test_the_error_is_the_weighted_mean_distance(confidences, is_right, error):
     assert found.error == pytest.approx(error, abs=1e-6)
 
 
-def test_bins_have_their_answers():
-    found = pictures.reliability([0.61, 0.62, 0.63, 0.99], [True, True, False, True])
-    np.testing.assert_allclose(found.accuracies, [2 / 3, 1])
-    np.testing.assert_allclose(found.confidences, [0.62, 0.99])
-
-
 def test_the_reliability_diagram():
     confidences = [0.61, 0.62, 0.63, 0.99]
     whole = pictures.reliability(confidences, [True, True, False, True])

@@ -75,11 +75,6 @@ def test_what_lengths_alone_give():
     assert group.by_length == group.share == (1 + 0.5 + 0 + 1) / 4
 
 
-def test_the_mean_is_that_of_the_groups_not_of_the_pairs():
-    mean = tally_of(long=(9, 9), short=(0, 1)).mean()
-    assert (mean.name, mean.num_pairs, mean.share) == ("mean of 2 groups", 10, 0.5)
-
-
 def tally_of(**counts: tuple[int, int]) -> Tally:
     """Numbers of right pairs and of all pairs, by group."""
     tally, ends = Tally(), (sentence(-1.0), sentence(-2.0))
