@@ -9,6 +9,6 @@ which differences are significant. Both are told here, from the plan to the page
 - `directory`: `plan.json`, `runs/NAME` and `logs/NAME.log`, claimed and resumed
 - `running`: one `bert-keras finetune` process for each run, by `processes`
 - `scores`: the outcome of each run, the points of the grid, the choice
-- `ranking`: models and `baselines` at each share, by a paired `bootstrap`
+- `ranking`: models and `baselines` at each share, by a paired bootstrap
 - `summary`: `results.tsv`, `report.md`, `sweep.json` and `best`; pictures by `drawings`
 """

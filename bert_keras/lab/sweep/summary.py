@@ -19,7 +19,6 @@ from bert_keras.core import files, progress
 from bert_keras.core.settings import finetuning
 from bert_keras.lab.sweep import (
     baselines,
-    bootstrap,
     drawings,
     planning,
     ranking,
@@ -161,7 +160,7 @@ def write_best(state: State) -> None:
     # 2. Of a comparison also the baselines, and the first model against each other one.
     if state.rankings:
         facts["baselines"] = [*map(point_json, state.baseline_points)]
-        facts["confidence"] = bootstrap.CONFIDENCE
+        facts["confidence"] = ranking.CONFIDENCE
         facts["differences"] = [
             {
                 "num_train_examples": ranking.num_labels,
@@ -350,25 +349,25 @@ def _differences(state: State) -> Iterator[str]:
         "settings may suit one better."
     )
     num_dev = state.rankings[0].num_dev
-    if num_dev < bootstrap.MIN_EXAMPLES:
+    if num_dev < ranking.MIN_EXAMPLES:
         yield (
             f"The dev file has {num_dev} examples: with fewer than "
-            f"{bootstrap.MIN_EXAMPLES} no difference is called significant."
+            f"{ranking.MIN_EXAMPLES} no difference is called significant."
         )
     points = itertools.chain(*(ranking.points for ranking in state.rankings))
     num_seeds = max(len(point.scores) for point in points)
     caution = "With one seed there are none."
     if num_seeds > 1:
-        factor = scipy.stats.t.ppf((1 + bootstrap.CONFIDENCE) / 2, num_seeds - 1)
+        factor = scipy.stats.t.ppf((1 + ranking.CONFIDENCE) / 2, num_seeds - 1)
         caution = (
             f"With {num_seeds} seeds Student's t is {factor:.1f} for one pair, with "
             "many 2.0."
         )
     yield (
         "The differences in brackets are those of the means, with intervals of "
-        f"{100 * bootstrap.CONFIDENCE:.0f} % that hold together for all pairs at one "
+        f"{100 * ranking.CONFIDENCE:.0f} % that hold together for all pairs at one "
         "number of labels (Bonferroni). They contain the chance of training, by "
         "Student's t from the seeds that both have, and that of the dev examples, from "
-        f"{bootstrap.NUM_RESAMPLES:,} resamples of the {num_dev:,}. {caution} The best "
+        f"{ranking.NUM_RESAMPLES:,} resamples of the {num_dev:,}. {caution} The best "
         "is the best on this dev file, and a little lucky on it."
     )

@@ -12,7 +12,7 @@ from seqeval.metrics import sequence_labeling
 from bert_keras.core.settings import tasks
 from bert_keras.kinds import registry
 from bert_keras.kinds.text import glue, text, text_forms
-from bert_keras.lab.sweep import bootstrap
+from bert_keras.lab.sweep import ranking
 from bert_keras.labelled import score_sums
 
 LABELS = ("x", "y", "z")
@@ -94,11 +94,11 @@ def test_the_metric_of_every_task_of_glue(name):
 def test_resamples_spread_like_the_mean_of_the_examples():
     records = classified(400, LABELS, seed=5)
     found = score(records, "classification", "accuracy", LABELS)
-    drawn = bootstrap.resample({"a": found}, seed=0)["a"]
+    drawn = ranking.resample({"a": found}, seed=0)["a"]
     share = whole(found)
     assert drawn.mean() == pytest.approx(share, abs=0.002)
     assert drawn.std() == pytest.approx(np.sqrt(share * (1 - share) / 400), rel=0.1)
-    again = bootstrap.resample({"b": found, "a": found}, seed=0)
+    again = ranking.resample({"b": found, "a": found}, seed=0)
     assert np.array_equal(again["a"], drawn) and np.array_equal(again["b"], drawn)
 
 
@@ -111,12 +111,12 @@ def test_pairs_leave_only_what_differs():
         for model, records in enumerate((good, wrong[:30] + good[30:])):
             found = score(records, "classification", "accuracy", LABELS)
             runs[model, seed] = found
-    drawn = bootstrap.resample(runs, seed=0, num_resamples=400)
+    drawn = ranking.resample(runs, seed=0, num_resamples=400)
     first, second = (
         {seed: (whole(runs[model, seed]), drawn[model, seed]) for seed in (1, 2, 3)}
         for model in (0, 1)
     )
-    difference = functools.partial(bootstrap.difference, num_examples=300)
+    difference = functools.partial(ranking.difference, num_examples=300)
     assert difference(first, first) == (0, 0, 0)
     found = difference(first, second)
     assert 0.03 < found.low < found.difference < found.high < 0.13
@@ -133,7 +133,7 @@ def test_the_interval_is_students():
     first = {seed: (value, np.full(50, value)) for seed, value in values.items()}
     second = {seed: (0.0, np.zeros(50)) for seed in values}
     for num_comparisons in (1, 10):
-        found = bootstrap.difference(
+        found = ranking.difference(
             first, second, num_examples=300, num_comparisons=num_comparisons
         )
         expected = scipy.stats.ttest_1samp(list(values.values()), 0)
@@ -169,7 +169,7 @@ def clear_pages(
             run: score_sums.ratio(right[run], np.ones(num_examples))
             for run in np.ndindex(shape)
         }
-        drawn = bootstrap.resample(runs, seed=page, num_resamples=200)
+        drawn = ranking.resample(runs, seed=page, num_resamples=200)
         scores = right.mean(axis=-1)
         first, *others = (
             {s: (scores[m, s], drawn[m, s]) for s in range(num_seeds)}
@@ -178,7 +178,7 @@ def clear_pages(
         num_comparisons = num_models * (num_models - 1) // 2
         options = {"num_examples": num_examples, "num_comparisons": num_comparisons}
         count += any(
-            bootstrap.difference(first, other, **options).low > 0 for other in others
+            ranking.difference(first, other, **options).low > 0 for other in others
         )
     return count
 

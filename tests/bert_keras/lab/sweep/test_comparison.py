@@ -10,7 +10,7 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import sweeps
-from bert_keras.lab.sweep import bootstrap, planning, ranking, running, scores, summary
+from bert_keras.lab.sweep import planning, ranking, running, scores, summary
 from tests.bert_keras.lab.sweep.test_sweep_runs import FAKE, calls
 
 
@@ -194,7 +194,7 @@ def point(name: str, *values: float, is_baseline=False) -> scores.Point:
 
 LINEAR = point("linear", 0.8, 0.8, is_baseline=True)
 MODEL = point("model", 0.82, 0.82)
-WIDE, NARROW = bootstrap.Interval(0.02, -0.01, 0.05), bootstrap.Interval(0.02, 0.01, 1)
+WIDE, NARROW = ranking.Interval(0.02, -0.01, 0.05), ranking.Interval(0.02, 0.01, 1)
 NOT_WORTH = "With no number of labels here is a model significantly better than linear."
 WORTH = (
     "With 100 labelled examples, a model is worth it: significantly better than linear."
@@ -223,7 +223,7 @@ HIGHEST = "With 100 labelled examples model has the highest accuracy, 0.820 ± 0
         # Ties: none of them is called the best.
         (
             (MODEL, point("other", 0.81, 0.83), LINEAR),
-            *((bootstrap.Interval(0.0, -0.1, 0.1), NARROW), WORTH),
+            *((ranking.Interval(0.0, -0.1, 0.1), NARROW), WORTH),
             "With 100 labelled examples model and other are tied for the highest "
             "accuracy, 0.820 ± 0.000; model is significantly better than linear (by "
             "0.020, 0.010 to 1.000).",
