@@ -1,9 +1,9 @@
 """Models and baselines that learnt the same share of the labels, and what the figures
 allow to say about them.
 
-Differences of scores on the same examples have intervals, by a paired  Scores
-are functions of sums over examples, see `score_sums`: scikit-learn would take 1 to 16 s
-for 2,000 resamples of one run, and a page has 45 runs.
+Differences of scores on the same examples have intervals, by a paired bootstrap. The
+scores are functions of sums over examples, see `score_sums`: scikit-learn would take 1
+to 16 s for 2,000 resamples of one run, and a page has 45 runs.
 """
 
 import itertools
