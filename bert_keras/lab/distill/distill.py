@@ -4,26 +4,34 @@ A tuned teacher's answers are computed once, before the training: neither its in
 its weights change. A teacher whose relations are learnt runs in every step.
 """
 
+import hashlib
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bert_keras.checkpoints import conversion, run_directory, weights
+from bert_keras.checkpoints.containers import safetensors_files
+from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import architecture, finetuning
+from bert_keras.data import features
+from bert_keras.inference import forward
 from bert_keras.kinds import catalogue, registry, splits
 from bert_keras.lab.distill import data as distill_data
 from bert_keras.lab.distill import student as students
-from bert_keras.lab.distill import teacher_logits
+from bert_keras.labelled import dataset
 from bert_keras.model import distillation
 from bert_keras.training import run
 from bert_keras.training.finetuning import job as tuning
 from bert_keras.training.finetuning import learning
-from bert_keras.training.step import engine
+from bert_keras.training.step import engine, replicas
 
 _MOST_HEADS = 48
 """As many as MiniLMv2 has for BASE."""
@@ -106,7 +114,7 @@ def distill(
                 weights.assign(network, checkpoint.arrays)
             inputs = texts.inputs
             if losses.soft_weight:
-                logits = teacher_logits.compute(
+                logits = compute_logits(
                     network,
                     inputs,
                     path=answers,
@@ -115,9 +123,7 @@ def distill(
                     strategy=strategy,
                     is_chief=is_chief,
                 )
-                inputs = teacher_logits.InputsWithTeacherLogits(
-                    inputs=inputs, logits=logits
-                )
+                inputs = InputsWithTeacherLogits(inputs=inputs, logits=logits)
 
             # 3. The student, which is trained beside a teacher of relations.
             def make_network() -> keras.Model:
@@ -154,6 +160,82 @@ def distill(
         is_chief=is_chief,
     )
     return run.run(job)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputsWithTeacherLogits(dataset.ExtendedInputs):
+    """Inputs of a task, each with the logits that a teacher gave it."""
+
+    logits: np.ndarray
+    """`(num_answers, width)` float32."""
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns inputs with `TEACHER_LOGITS` and, for tokens, `TEACHER_MASK`."""
+        batch, places = self.inputs.batch(rows), self.inputs.places(rows)
+        logits = self.logits[places.ids]
+        if len(places.index) == 1:
+            return batch | {features.TEACHER_LOGITS: logits[:, None]}
+        shape = batch["input_mask"].shape
+        padded = np.zeros((*shape, logits.shape[-1]), np.float32)
+        mask = np.zeros(shape, np.int32)
+        padded[places.index], mask[places.index] = logits, 1
+        return batch | {features.TEACHER_LOGITS: padded, features.TEACHER_MASK: mask}
+
+
+def compute_logits(
+    network: keras.Model,
+    inputs: dataset.Inputs,
+    *,
+    path: str | Path | None,
+    facts: Mapping[str, Any],
+    ladder: tuple[int, ...],
+    strategy: tf.distribute.Strategy,
+    is_chief: bool,
+) -> np.ndarray:
+    """Returns the logits of all inputs, `(inputs.num_answers, width)` float32.
+
+    The file `path` keeps them (`None`: no file). It is read if it exists, and refused
+    if its `facts`, everything that the logits depend on, differ.
+    """
+    text = json.dumps(facts, sort_keys=True, default=str)
+    key, logits = hashlib.sha256(text.encode()).hexdigest(), None
+    if path is not None and files.path(path).exists():
+        try:
+            file = safetensors_files.SafetensorsFile(path, needs_hashes=True)
+            logits = file.read("logits")
+        except (safetensors_files.DamagedFile, KeyError):
+            raise InputError(
+                f"{path}: no whole file of answers: delete it, or give --answers "
+                "another name"
+            ) from None
+        if file.metadata.get("key") != key:
+            raise InputError(
+                f"{path}: answers of another teacher, to other texts or with other "
+                "settings of inputs: give --answers another name"
+            )
+    # The devices of all processes compute together, or none does.
+    is_everywhere = not replicas.differing(strategy, {"found": logits is not None})
+    if logits is not None and is_everywhere:
+        return logits
+    if path is not None and is_chief:
+        files.make_directory(files.path(path).parent)
+    predict = forward.predictor_for(network, strategy=strategy, ladder=ladder)
+    logits = predict(inputs, title="the teacher answers")
+    check_finite(logits)
+    if path is not None and is_chief:
+        layouts = {"logits": safetensors_files.Layout(logits.dtype, logits.shape)}
+        options = {"has_hashes": True, "metadata": {"key": key}}
+        safetensors_files.write(path, layouts, [("logits", logits)], **options)
+    return logits
+
+
+def check_finite(logits: np.ndarray) -> None:
+    if not np.isfinite(logits).all():
+        raise InputError(
+            f"{np.count_nonzero(~np.isfinite(logits))} of {logits.size} numbers that "
+            "the teacher answers are not finite: --set precision=float32, or take "
+            "another teacher"
+        )
 
 
 def _num_heads(

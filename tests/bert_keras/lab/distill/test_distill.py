@@ -19,7 +19,7 @@ from bert_keras.data import tokenization
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 from bert_keras.lab.distill import data as distill_data
-from bert_keras.lab.distill import distill, teacher_logits
+from bert_keras.lab.distill import distill
 from bert_keras.lab.distill import student as students
 from bert_keras.labelled import dataset, text_windows
 from bert_keras.report import facts, page, writing
@@ -255,7 +255,7 @@ def test_answers_that_are_kept_are_those_that_are_learnt(places, tmp_path, monke
         raise AssertionError("the teacher was asked")
 
     # The evaluation computes, too.
-    monkeypatch.setattr(teacher_logits.forward, "predictor_for", fail)
+    monkeypatch.setattr(distill.forward, "predictor_for", fail)
     assert np.isfinite(test_finetune.scalars(tmp_path / "first")["soft_loss"])
     with pytest.raises(AssertionError, match="the teacher was asked"):
         learn(places, tmp_path / "other")
@@ -342,7 +342,7 @@ def test_answers_stand_where_the_loss_looks_for_them():
             return dataset.Places(np.array([2, 0]), index)
 
     logits = np.float32([[1, 2], [3, 4], [5, 6]])
-    inputs = teacher_logits.InputsWithTeacherLogits(inputs=Inputs(), logits=logits)
+    inputs = distill.InputsWithTeacherLogits(inputs=Inputs(), logits=logits)
     batch, nothing = inputs.batch(np.arange(2)), [0, 0]
     assert batch["teacher_mask"].tolist() == [[0, 1, 0], [0, 0, 1]]
     expected = [[nothing, [5, 6], nothing], [nothing, nothing, [1, 2]]]
@@ -497,7 +497,7 @@ def test_labels_and_pairs_that_the_teacher_does_not_know(places, tmp_path):
 
 def test_a_teacher_whose_numbers_are_not_finite(places):
     with pytest.raises(InputError, match="1 of 2 numbers that the teacher answers are"):
-        teacher_logits.check_finite(np.float32([np.nan, 1]))
+        distill.check_finite(np.float32([np.nan, 1]))
 
 
 def test_answers_without_a_folder_and_answers_that_are_none(places, tmp_path):
@@ -506,10 +506,10 @@ def test_answers_without_a_folder_and_answers_that_are_none(places, tmp_path):
     options |= {"path": path, "is_chief": True}
     # Before the teacher is asked, which may take hours.
     with pytest.raises(AttributeError):
-        teacher_logits.compute(None, None, **options)
+        distill.compute_logits(None, None, **options)
     path.write_bytes(b"PK")
     with pytest.raises(InputError, match="tensors: no whole file of answers: delete"):
-        teacher_logits.compute(None, None, **options)
+        distill.compute_logits(None, None, **options)
 
 
 def read_lesson(teacher, train, dev, settings, *, has_labels=False):
