@@ -101,7 +101,12 @@ def recognize(path: str | Path) -> str:
         if any(form.recognizes(path.parent) for form in FORMATS.values()):
             problem = f"a file of a checkpoint; give its directory, {path.parent}"
     elif isinstance(path, Path):
-        for pattern, (kind, caller) in reversed(_EXPORTED.items()):
+        loader = "tf.saved_model.load or TensorFlow Serving"
+        for pattern, kind, caller in (
+            ("*.tflite", "LiteRT", "tf.lite.Interpreter"),
+            ("*.onnx", "ONNX", "onnxruntime.InferenceSession"),
+            ("saved_model.pb", "a SavedModel", loader),
+        ):
             if any(path.glob(pattern)):
                 problem = (
                     f"an export for serving ({kind}), which {caller} runs; give the "
@@ -119,14 +124,6 @@ def hub_name(path: Path) -> str | None:
         return f"google-bert/{name}"
     is_name = re.fullmatch(r"[\w-]+/[\w.-]+", name) and not path.parent.exists()
     return name if is_name else None
-
-
-_EXPORTED = {
-    "saved_model.pb": ("a SavedModel", "tf.saved_model.load or TensorFlow Serving"),
-    "*.onnx": ("ONNX", "onnxruntime.InferenceSession"),
-    "*.tflite": ("LiteRT", "tf.lite.Interpreter"),
-}
-"""Files of exports: what they are, and what runs them."""
 
 
 def read(path: str | Path) -> weights.Checkpoint:

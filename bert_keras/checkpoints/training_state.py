@@ -215,6 +215,7 @@ class CheckpointDirectory:
         self._is_chief = is_chief
         self._facts: dict[int, Facts] = {}
         self.step = 0
+        """Steps of the state that was saved or restored last."""
         self._unreadable: list[int] = []
         self._scores_since = 0
         if is_chief:
@@ -311,34 +312,30 @@ class CheckpointDirectory:
             is_interim=is_interim,
         )
         values = variables if self._writer is None else copy_of(variables)
-        self._write_soon(lambda: self._write(step, values, facts))
-        return self._path(step)
 
-    def _write(
-        self,
-        step: int,
-        values: Mapping[str, AssignableVariable | np.ndarray],
-        facts: Facts,
-    ) -> None:
-        # Left by killed writers: the only writer is here, and not writing.
-        for partial in self._directory.glob(".step-*.tmp"):
-            partial.unlink()
-        # Before the write: the resumed run may write a checkpoint of the same name.
-        # Later ones must not count as the newest the next time.
-        while self._unreadable:
-            self.set_aside(self._unreadable.pop())
-        if later := [other for other in self._steps() if other > step]:
-            raise InputError(
-                f"{self._path(later[-1])}: is newer than step {step}, and was not "
-                "there when this run began: another run wrote it, or the disk did not "
-                "show it; nothing was saved over it: run the same command again to "
-                "resume from it"
-            )
-        save_state(self._path(step), values, facts=facts)
-        self._facts[step] = facts
-        if self._owner is not None:
-            self._owner.check()
-        self._delete_old(step)
+        def write() -> None:
+            # Left by killed writers: the only writer is here, and not writing.
+            for partial in self._directory.glob(".step-*.tmp"):
+                partial.unlink()
+            # Before the write: the resumed run may write a checkpoint of the same name.
+            # Later ones must not count as the newest the next time.
+            while self._unreadable:
+                self.set_aside(self._unreadable.pop())
+            if later := [other for other in self._steps() if other > step]:
+                raise InputError(
+                    f"{self._path(later[-1])}: is newer than step {step}, and was not "
+                    "there when this run began: another run wrote it, or the disk did "
+                    "not show it; nothing was saved over it: run the same command "
+                    "again to resume from it"
+                )
+            save_state(self._path(step), values, facts=facts)
+            self._facts[step] = facts
+            if self._owner is not None:
+                self._owner.check()
+            self._delete_old(step)
+
+        self._write_soon(write)
+        return self._path(step)
 
     def _read_scores(self) -> dict[int, float | None]:
         if self._scores is None:

@@ -149,16 +149,18 @@ def load(
         task = run_directory.read_task(local, kinds=tasks.TASK_KINDS, verb="finetune")
         is_tuned_run = task.kind in registry.LABELLED
     if is_tuned_run:
-        source = tuned = finetuned.FinetunedModel.load(path, precision=precision)
+        tuned = finetuned.FinetunedModel.load(path, precision=precision)
     else:
-        source = conversion.read(path)
+        checkpoint = conversion.read(path)
         tuned = finetuned.FinetunedModel.from_checkpoint(
-            source, path, precision=precision
+            checkpoint, path, precision=precision
         )
-    if tuned is None:
-        network = finetuned.build_network(source, path, precision=precision)
-    else:
-        network = tuned.network
+        if tuned is None:
+            network = finetuned.build_network(checkpoint, path, precision=precision)
+            tokenizer = checkpoint.tokenizer
+            return LoadedModel(
+                network=network, task=checkpoint.task, tokenizer=tokenizer, tuned=None
+            )
     return LoadedModel(
-        network=network, task=source.task, tokenizer=source.tokenizer, tuned=tuned
+        network=tuned.network, task=tuned.task, tokenizer=tuned.tokenizer, tuned=tuned
     )

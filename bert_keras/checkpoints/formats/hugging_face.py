@@ -37,14 +37,6 @@ _ENCODER = {
     for ours, theirs in google_tf1.ENCODER.items()
 }
 
-_NO_PLACE = {
-    "BertForMaskedLM": ("encoder/pooler/", "next_sentence_head/"),
-    "BertForNextSentencePrediction": ("masked_lm_head/",),
-    "BertForTokenClassification": ("encoder/pooler/",),
-    "BertForQuestionAnswering": ("encoder/pooler/",),
-}
-"""Prefixes of weights that a class lacks although its kind of task has them."""
-
 _DECODER = "cls.predictions.decoder.weight"
 
 
@@ -177,11 +169,15 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     because transformers initializes one if it is missing."""
     values = hugging_face_config.to_theirs(checkpoint)
     [architecture] = values["architectures"]
-    rows = [
-        row
-        for row in _rows(checkpoint.task.kind, checkpoint.bert_config)
-        if not row.ours.startswith(_NO_PLACE.get(architecture, ()))
-    ]
+    # Prefixes of weights that a class lacks although its kind of task has them.
+    no_place = {
+        "BertForMaskedLM": ("encoder/pooler/", "next_sentence_head/"),
+        "BertForNextSentencePrediction": ("masked_lm_head/",),
+        "BertForTokenClassification": ("encoder/pooler/",),
+        "BertForQuestionAnswering": ("encoder/pooler/",),
+    }.get(architecture, ())
+    rows = _rows(checkpoint.task.kind, checkpoint.bert_config)
+    rows = [row for row in rows if not row.ours.startswith(no_place)]
     if lacking := [row.ours for row in rows if row.ours not in checkpoint.arrays]:
         logger.warning(
             "%s: a %s has weights that the checkpoint lacks; transformers will "

@@ -20,7 +20,6 @@ from typing import Any
 
 import h5py
 import keras
-import numpy as np
 
 from bert_keras.checkpoints import native, weights
 from bert_keras.checkpoints.containers import keras_files
@@ -307,9 +306,15 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         companions.check_casing_is_known(checkpoint)
     bert_config = checkpoint.bert_config
     # 1. The weights of the backbone.
-    rows = _rows(bert_config)
-    arrays = collections.ChainMap(checkpoint.arrays, _new_pooler(bert_config))
-    num_parameters = 0
+    size, scale = bert_config.hidden_size, bert_config.initializer_range
+    owner = layers.Part(initializer_range=scale, seed=native.SEED, dtype="float32")
+    pooler = layers.dense(owner, size, "pooler")
+    pooler.build((None, size))
+    names = ("encoder/pooler/kernel", "encoder/pooler/bias")
+    new_pooler = map(keras.ops.convert_to_numpy, pooler.weights)
+    new_arrays = dict(zip(names, new_pooler, strict=True))
+    arrays = collections.ChainMap(checkpoint.arrays, new_arrays)
+    rows, num_parameters = _rows(bert_config), 0
     with h5py.File(directory / _WEIGHTS, "w") as file:
         for name, array in weights.write_rows(rows, arrays, bert_config):
             # Keras gives the first layer of a class no number.
@@ -329,10 +334,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     # 3. The tokenizer, and the head, which needs it.
     written = {row.ours for row in rows}
     if checkpoint.vocabulary is not None:
-        tokenizer = _write_tokenizer(checkpoint, directory)
-        if _has_place(checkpoint.task):
-            _write_task(checkpoint, directory, backbone=backbone, tokenizer=tokenizer)
-            written |= _HEAD.keys()
+        written |= _write_task(checkpoint, directory, backbone)
     reasons = {
         "masked_lm_head": OTHER_HEAD,
         "next_sentence_head": "KerasHub has no such head",
@@ -342,16 +344,12 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     return {name: reasons.get(name.partition("/")[0], other) for name in left_out}
 
 
-def _new_pooler(bert_config: architecture.BertConfig) -> dict[str, np.ndarray]:
-    size, scale = bert_config.hidden_size, bert_config.initializer_range
-    owner = layers.Part(initializer_range=scale, seed=native.SEED, dtype="float32")
-    pooler = layers.dense(owner, size, "pooler")
-    pooler.build((None, size))
-    kernel, bias = (keras.ops.convert_to_numpy(weight) for weight in pooler.weights)
-    return {"encoder/pooler/kernel": kernel, "encoder/pooler/bias": bias}
-
-
-def _write_tokenizer(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, Any]:
+def _write_task(
+    checkpoint: weights.Checkpoint, directory: Path, backbone: Mapping[str, Any]
+) -> set[str]:
+    """Writes the tokenizer, and the task if it has a place here; returns the names of
+    the weights that were written."""
+    # 1. How text is split.
     (directory / _VOCABULARY).parent.mkdir(parents=True)
     checkpoint.vocabulary.save(directory / _VOCABULARY)
     values = {
@@ -362,19 +360,12 @@ def _write_tokenizer(checkpoint: weights.Checkpoint, directory: Path) -> dict[st
         "strip_accents": checkpoint.do_lower_case,
         **_TOKENIZER_SETTINGS,
     }
-    described = _serialized("bert_tokenizer", "BertTokenizer", "int32", values)
-    files.write_json(directory / _TOKENIZER, described, indent=4)
-    return described
-
-
-def _write_task(
-    checkpoint: weights.Checkpoint,
-    directory: Path,
-    *,
-    backbone: Mapping[str, Any],
-    tokenizer: Mapping[str, Any],
-) -> None:
+    tokenizer = _serialized("bert_tokenizer", "BertTokenizer", "int32", values)
+    files.write_json(directory / _TOKENIZER, tokenizer, indent=4)
     task, bert_config = checkpoint.task, checkpoint.bert_config
+    if not _has_place(task):
+        return set()
+    # 2. How texts become inputs, and what is computed of them.
     length = checkpoint.max_seq_length or bert_config.max_position_embeddings
     preprocessor = _serialized(
         "bert_text_classifier_preprocessor",
@@ -403,6 +394,7 @@ def _write_task(
     if task.labels:
         lines = "".join(f"{label}\n" for label in task.labels)
         files.write_atomically(directory / _LABELS, lines.encode())
+    return {*_HEAD}
 
 
 def _serialized(

@@ -98,11 +98,8 @@ def tuned(tmp_path):
     run = tmp_path / "run"
     run.mkdir()
     native.write(make_checkpoint("multi_label"), run)
-    settings = finetuning.FinetuningConfig(
-        multi_label=True, max_seq_length=6, long_texts="head_tail"
-    )
-    run_directory.describe_run(
-        run_directory.read_run(run, kinds=["multi_label"], verb="finetune"), settings
+    (run / "config.yaml").write_text(
+        "multi_label: true\nmax_seq_length: 6\nlong_texts: head_tail\n"
     )
     results = {"thresholds": {"no": 0.25, "yes": 0.75}}
     run_directory.write_results(run, run_directory.read_results(run) | results)
@@ -113,7 +110,11 @@ def tuned(tmp_path):
 
 def test_a_tuned_run_keeps_its_settings_and_gets_a_card(tuned, caplog):
     run, small = tuned / "run", tuned / "small"
-    assert (small / "config.yaml").read_text() == (run / "config.yaml").read_text()
+    ours, theirs = (
+        run_directory.read_settings(path, finetuning.FinetuningConfig)
+        for path in (small, run)
+    )
+    assert ours == theirs
     thresholds = run_directory.read_results(small)["thresholds"]
     assert thresholds == {"no": 0.25, "yes": 0.75}
     assert not caplog.get_records("setup")
@@ -179,17 +180,15 @@ def test_texts_that_cannot_be_used(run, tmp_path, capsys, name, content, message
     assert not small.exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"vocabulary": None}, "has no vocabulary, so nothing says which rows the tex"),
-        ({"do_lower_case": None}, "cased"),
-    ],
-)
-def test_models_that_cannot_be_pruned(changes, message):
-    checkpoint = dataclasses.replace(make_checkpoint("encoder"), **changes)
-    with pytest.raises(InputError, match=message):
-        conversion.prune(checkpoint, ["w3"], path="x")
+def test_models_that_cannot_be_pruned():
+    checkpoint = make_checkpoint("encoder")
+    for key, message in (
+        ("vocabulary", "has no vocabulary, so nothing says which rows the texts need"),
+        ("do_lower_case", "x: nothing in it says whether text is lower-cased"),
+    ):
+        lacking = dataclasses.replace(checkpoint, **{key: None})
+        with pytest.raises(InputError, match=message):
+            conversion.prune(lacking, ["w3"], path="x")
 
 
 def test_what_fails_while_texts_are_read_leaves_nothing(run, tmp_path):

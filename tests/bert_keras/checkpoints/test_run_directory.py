@@ -11,22 +11,25 @@ from bert_keras.core.settings import (
     strict,
     tasks,
 )
-from bert_keras.data import tokenization
+from bert_keras.data import features, tokenization
 
-VOCABULARY = tokenization.Vocabulary(
-    ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "é")
-)
+VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, "é"))
 
 
-@pytest.fixture
-def run(tmp_path):
-    run = run_directory.Run(
-        directory=tmp_path / "run",
-        task=tasks.Task(kind="classification", labels=("à", "b")),
+def make_run(directory, task):
+    return run_directory.Run(
+        directory=directory,
+        task=task,
         bert_config=architecture.BertConfig(vocab_size=len(VOCABULARY)),
         vocabulary=VOCABULARY,
         do_lower_case=False,
     )
+
+
+@pytest.fixture
+def run(tmp_path):
+    task = tasks.Task(kind="classification", labels=("à", "b"))
+    run = make_run(tmp_path / "run", task)
     run_directory.create_run(
         run,
         finetuning.FinetuningConfig(task="text"),
@@ -94,45 +97,32 @@ def test_what_is_no_run_is_refused(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("results", "message"),
+    ("name", "values", "message"),
     [
-        ({"eval": {"loss": []}}, r"`eval.loss`: input should be a valid number, got"),
-        ({"eval": 1}, "`eval`: input should be a valid dictionary, got 1"),
-        ({"steps": None}, "`steps`: input should be a valid integer, got None"),
+        ("results", {"eval": {"loss": []}}, "`eval.loss`: input should be a valid num"),
+        ("results", {"eval": 1}, "`eval`: input should be a valid dictionary, got 1"),
+        ("results", {"steps": None}, "`steps`: input should be a valid integer, got N"),
+        ("tokenizer_config", {}, "`do_lower_case`: .*field required"),
+        (
+            *("tokenizer_config", {"do_lower_case": "no"}),
+            "`do_lower_case`: .*valid boolean, got 'no'",
+        ),
     ],
 )
-def test_damaged_results_are_named(run, results, message):
-    run_directory.write_results(run.directory, results)
-    with pytest.raises(InputError, match=rf"results\.json: {message}"):
-        run_directory.read_results(run.directory)
-
-
-@pytest.mark.parametrize(
-    ("casing", "message"),
-    [({}, "field required"), ({"do_lower_case": "no"}, "valid boolean, got 'no'")],
-)
-def test_a_damaged_casing_is_named(run, casing, message):
-    (run.directory / "tokenizer_config.json").write_text(json.dumps(casing))
-    expected = rf"tokenizer_config\.json: `do_lower_case`: .*{message}"
-    with pytest.raises(InputError, match=expected):
+def test_damaged_files_are_named(run, name, values, message):
+    (run.directory / f"{name}.json").write_text(json.dumps(values))
+    with pytest.raises(InputError, match=rf"{name}\.json: {message}"):
         read(run.directory)
+        run_directory.read_results(run.directory)
 
 
 def test_settings_that_may_change_on_the_way(tmp_path):
     """Also in runs that were begun when they might not."""
 
     def create(**changes):
-        settings = strict.build_config(pretraining.PretrainingConfig, changes)
-        run = run_directory.Run(
-            directory=tmp_path,
-            task=tasks.Task(kind="pretraining"),
-            bert_config=architecture.BertConfig(vocab_size=len(VOCABULARY)),
-            vocabulary=VOCABULARY,
-            do_lower_case=False,
-        )
         run_directory.create_run(
-            run,
-            settings,
+            make_run(tmp_path, tasks.Task(kind="pretraining")),
+            strict.build_config(pretraining.PretrainingConfig, changes),
             inputs={"examples_sha256": ["12", "34"]},
             changeable=("jit_compile", "phases.*.gradient_accumulation_steps"),
         )

@@ -78,50 +78,49 @@ def vocabulary(tiny_vocab):
 
 
 @pytest.fixture(scope="module")
-def source(pretrained_run):
-    return pretrained_run
+def train(pretrained_run, tiny_examples):
+    """A function that goes on from the weights of a run."""
+
+    def train_in(directory, options=None, *, init=pretrained_run, strategy=CPU):
+        pretrain.pretrain(
+            options or settings(),
+            [tiny_examples],
+            directory,
+            strategy=strategy,
+            init=init and conversion.init(init),
+        )
+
+    return train_in
 
 
 @pytest.fixture(scope="module")
-def continued(source, tiny_examples, tmp_path_factory):
+def continued(train, tmp_path_factory):
     """Six more steps, with checkpoints after 3 and 6."""
     directory = tmp_path_factory.mktemp("continued") / "run"
-    pretrain.pretrain(
-        settings(),
-        [tiny_examples],
-        directory,
-        strategy=CPU,
-        init=conversion.init(source),
-    )
+    train(directory)
     return directory
 
 
-def test_it_begins_with_the_weights_and_a_new_schedule(source, continued):
+def test_it_begins_with_the_weights_and_a_new_schedule(pretrained_run, continued):
     assert state_of(continued)["optimizer/bert_adamw/iteration"] == 6
-    before, after = arrays_of(source), arrays_of(continued)
+    before, after = arrays_of(pretrained_run), arrays_of(continued)
     moved = {name: np.abs(after[name] - before[name]).max() for name in before}
     assert min(moved.values()) > 0
     assert max(moved.values()) < 2e-3
     old, new = (
         loading.read_bert_config(run / "bert_config.json")
-        for run in (source, continued)
+        for run in (pretrained_run, continued)
     )
     assert new == old.model_copy(update={"hidden_dropout_prob": 0.3})
 
 
-def test_its_configuration_finds_the_same_run(source, continued, tiny_examples, caplog):
+def test_its_configuration_finds_the_same_run(train, continued, caplog):
     """Also the one that was saved, in which every key is set."""
     caplog.set_level(logging.INFO, logger="bert_keras")
     saved = loading.load(pretraining.PretrainingConfig, continued / "config.yaml")
     assert saved.model.hidden_act == "gelu_tanh"
     for options in (settings(), saved):
-        pretrain.pretrain(
-            options,
-            [tiny_examples],
-            continued,
-            strategy=CPU,
-            init=conversion.init(source),
-        )
+        train(continued, options)
     assert caplog.text.count("finished already, at step 6") == 2
 
 
@@ -139,14 +138,12 @@ def broken_off(run, copy):
 
 @pytest.mark.slow
 def test_a_resumed_run_ends_like_an_uninterrupted_one(
-    source, continued, tiny_examples, tmp_path, monkeypatch
+    train, continued, tmp_path, monkeypatch
 ):
     """From its checkpoint: the weights to begin with are not put in again."""
     resumed = broken_off(continued, tmp_path / "resumed")
     monkeypatch.delattr(starting_point, "assign")
-    pretrain.pretrain(
-        settings(), [tiny_examples], resumed, strategy=CPU, init=conversion.init(source)
-    )
+    train(resumed)
     first, second = state_of(continued), state_of(resumed)
     assert first.keys() == second.keys()
     for name in first:
@@ -154,38 +151,28 @@ def test_a_resumed_run_ends_like_an_uninterrupted_one(
 
 
 def test_a_run_belongs_to_the_weights_it_began_with(
-    continued, vocabulary, tiny_examples, tmp_path, monkeypatch
+    train, continued, vocabulary, tmp_path, monkeypatch
 ):
     sizes = conftest.PRETRAINING["model"]
     other = make_checkpoint(vocabulary, **sizes)
     monkeypatch.setattr(conversion, "read", lambda path: other)
     resumed = broken_off(continued, tmp_path / "resumed")
     options = settings(model={**sizes, "hidden_dropout_prob": 0.3})
-    for init in (conversion.init("other"), None):
-        with pytest.raises(
-            InputError, match="begun by another run, with other contents of --init"
-        ):
-            pretrain.pretrain(
-                options, [tiny_examples], resumed, strategy=CPU, init=init
-            )
+    message = "begun by another run, with other contents of --init"
+    for init in ("other", None):
+        with pytest.raises(InputError, match=message):
+            train(resumed, options, init=init)
 
 
 @pytest.mark.slow
-def test_two_replicas_equal_one_device(source, continued, tiny_examples, tmp_path):
+def test_two_replicas_equal_one_device(train, continued, tmp_path):
     mirrored = tf.distribute.MirroredStrategy(
         ["/cpu:0", "/cpu:1"],
         # Collectives of one process are of one group size, and tests use several.
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
     )
-    run = tmp_path / "run"
-    pretrain.pretrain(
-        settings(),
-        [tiny_examples],
-        run,
-        strategy=mirrored,
-        init=conversion.init(source),
-    )
-    assert_near(arrays_of(run), arrays_of(continued), atol=1e-6)
+    train(tmp_path / "run", strategy=mirrored)
+    assert_near(arrays_of(tmp_path / "run"), arrays_of(continued), atol=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -313,7 +300,7 @@ def test_a_vocabulary_that_is_no_extension(vocabulary, new):
     ],
 )
 def test_weights_that_cannot_be_used(
-    source, model, message, vocabulary, tiny_examples, tmp_path, monkeypatch
+    source, model, message, vocabulary, train, tmp_path, monkeypatch
 ):
     if source is not None:
         told = {k: source[k] for k in source if k in ("vocabulary", "do_lower_case")}
@@ -321,11 +308,9 @@ def test_weights_that_cannot_be_used(
         checkpoint = make_checkpoint(vocabulary, **sizes)
         checkpoint = dataclasses.replace(checkpoint, **told)
         monkeypatch.setattr(conversion, "read", lambda path: checkpoint)
-    run, init = tmp_path / "run", conversion.init(tmp_path / "source")
+    run = tmp_path / "run"
     with pytest.raises(InputError, match=message):
-        pretrain.pretrain(
-            settings(model=model), [tiny_examples], run, strategy=CPU, init=init
-        )
+        train(run, settings(model=model), init=tmp_path / "source")
     assert not run.exists()
 
 

@@ -19,6 +19,7 @@ from bert_keras.checkpoints.containers import safetensors_files
 from bert_keras.checkpoints.training_state import Facts
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
+from tests.bert_keras.checkpoints.formats import making
 
 
 def state(value=0.0):
@@ -33,14 +34,6 @@ def state(value=0.0):
 
 def values(variables):
     return {name: keras.ops.convert_to_numpy(v) for name, v in variables.items()}
-
-
-def assert_same_bits(found, expected):
-    assert found.keys() == expected.keys()
-    for name in expected:
-        assert found[name].dtype == expected[name].dtype, name
-        assert found[name].shape == expected[name].shape, name
-        assert found[name].tobytes() == expected[name].tobytes(), name
 
 
 def network(*layers):
@@ -92,7 +85,7 @@ class TestOneFile:
         restored = state()
         found = training_state.restore_state(tmp_path / "s.safetensors", restored)
         assert found == facts
-        assert_same_bits(values(restored), values(saved))
+        making.assert_same_arrays(values(restored), values(saved))
 
     def test_from_two_replicas_to_one_and_back(self, tmp_path):
         """Inside the strategy's scope, or outside."""
@@ -102,7 +95,7 @@ class TestOneFile:
         training_state.save_state(tmp_path / "two.safetensors", on_two)
         on_one = state()
         training_state.restore_state(tmp_path / "two.safetensors", on_one)
-        assert_same_bits(values(on_one), values(on_two))
+        making.assert_same_arrays(values(on_one), values(on_two))
         training_state.restore_state(tmp_path / "two.safetensors", outside)
         with mirrored.scope():
             training_state.restore_state(tmp_path / "two.safetensors", inside)
@@ -151,19 +144,7 @@ class TestOneFile:
             safetensors_files.DamagedFile, match="s.safetensors: cannot be read as sa"
         ):
             training_state.restore_state(path, variables)
-        assert_same_bits(values(variables), values(state(1)))
-
-    def test_damage_is_not_taken_for_another_model(self, tmp_path):
-        path = tmp_path / "s.safetensors"
-        variables = {"w": keras.Variable(np.ones(10, np.float32))}
-        training_state.save_state(path, variables)
-        data = path.read_bytes()
-        assert data.count(b'"F32"') == 1
-        path.write_bytes(data.replace(b'"F32"', b'"I32"'))
-        with pytest.raises(
-            safetensors_files.DamagedFile, match="the hash of its header differs"
-        ):
-            training_state.restore_state(path, variables)
+        making.assert_same_arrays(values(variables), values(state(1)))
 
     def test_a_disk_that_does_not_let_us_write(self, tmp_path):
         (tmp_path / "s.safetensors").mkdir()
@@ -174,15 +155,8 @@ class TestOneFile:
 
 # Step and evaluation loss of each checkpoint, and what is there after it with 2 newest
 # and 1 best kept.
-SAVES = [
-    (5, 3.0),
-    (10, 2.0),
-    (15, 2.5),
-    (20, 2.6),
-    (25, 1.9),
-    (30, 1.9),
-    (35, math.nan),
-]
+SCORES = (3.0, 2.0, 2.5, 2.6, 1.9, 1.9, math.nan)
+SAVES = [*zip(range(5, 40, 5), SCORES, strict=True)]
 KEPT = [[5], [5, 10], [10, 15], [10, 15, 20], [20, 25], [25, 30], [25, 30, 35]]
 
 
@@ -199,6 +173,9 @@ def steps(checkpoints):
 class TestWhatIsKept:
     def test_the_newest_and_the_best(self, tmp_path):
         checkpoints = opened(tmp_path / "made" / "here")
+        assert checkpoints.paths() == []
+        assert checkpoints.best() is None
+        assert checkpoints.restore_latest(state()) == 0
         found = []
         for step, score in SAVES:
             path = checkpoints.save(step, state(step), score=score)
@@ -264,26 +241,13 @@ class TestWhatIsKept:
         assert checkpoints.best() is None
         assert "scores.json: damaged; it counts as empty" in caplog.text
 
-    def test_only_the_newest_without_scores(self, tmp_path):
-        checkpoints = opened(tmp_path, keep=3)
-        for step in (5, 10, 15, 20):
-            checkpoints.save(step, state(step))
-        assert steps(checkpoints) == [10, 15, 20]
-        assert checkpoints.best() is None
-
-    def test_nothing_yet(self, tmp_path):
-        checkpoints = opened(tmp_path)
-        assert checkpoints.paths() == []
-        assert checkpoints.best() is None
-        assert checkpoints.restore_latest(state()) == 0
-
     def test_as_if_never_broken_off(self, tmp_path):
         """A new process after each checkpoint, which stops once more in between."""
         found = []
         for step, score in SAVES:
             checkpoints, variables = opened(tmp_path), state()
             restored = checkpoints.restore_latest(variables)
-            assert_same_bits(values(variables), values(state(restored)))
+            making.assert_same_arrays(values(variables), values(state(restored)))
             checkpoints.save(step - 3, state(step - 3), is_interim=True)
             assert step - 3 in steps(checkpoints)
             checkpoints = opened(tmp_path)
@@ -389,7 +353,7 @@ class TestTakenUp:
         self.damage(checkpoints, *damaged)
         variables = state()
         assert checkpoints.restore_latest(variables) == expected
-        assert_same_bits(values(variables), values(state(expected)))
+        making.assert_same_arrays(values(variables), values(state(expected)))
         warnings = [r.getMessage() for r in caplog.records if r.levelno > logging.INFO]
         assert len(warnings) == len(damaged)
         assert re.search(
@@ -401,14 +365,10 @@ class TestTakenUp:
 
     def test_a_damaged_one_is_not_met_again(self, checkpoints, tmp_path):
         self.damage(checkpoints, 15)
-        damaged = (tmp_path / "step-0000000015.safetensors").read_bytes()
         checkpoints.restore_latest(state())
         checkpoints.save(12, state(12), is_interim=True)
         assert steps(checkpoints) == [5, 10, 12]
         assert opened(tmp_path).restore_latest(state()) == 12
-        assert (
-            tmp_path / "step-0000000015.safetensors.damaged"
-        ).read_bytes() == damaged
 
     def test_a_damaged_one_is_kept_when_its_step_is_saved_again(
         self, checkpoints, tmp_path
@@ -449,24 +409,21 @@ class TestTakenUp:
                 raise OSError(number, os.strerror(number), str(path))
             return request(path, *args, **options)
 
-        variables = state(1)
         with monkeypatch.context() as patch:
             patch.setattr(os, name, refuse)
             # An answer or an error, and never an empty directory.
             with contextlib.suppress(OSError):
-                assert checkpoints.restore_latest(variables) == 15
+                assert checkpoints.restore_latest(state(1)) == 15
 
     def test_a_name_that_tells_another_step(self, checkpoints, tmp_path):
         """Neither resumed, nor deleted, nor taken for the best one."""
         path = tmp_path / "step-0000000015.safetensors"
         renamed = path.rename(tmp_path / "step-0000000025.safetensors")
         message = f"{renamed}: has the state after 15 steps, .* to {path.name}"
-        for use in (
-            lambda: opened(tmp_path).restore_latest(state()),
-            lambda: opened(tmp_path).best(),
-        ):
-            with pytest.raises(InputError, match=message):
-                use()
+        with pytest.raises(InputError, match=message):
+            opened(tmp_path).restore_latest(state())
+        with pytest.raises(InputError, match=message):
+            opened(tmp_path).best()
         assert steps(checkpoints) == [5, 10, 25]
 
     def test_a_damaged_old_one_is_set_aside(self, checkpoints, tmp_path):
@@ -503,19 +460,8 @@ class TestTakenUp:
                     InputError, match="15.safetensors: cannot be read: .* again"
                 ):
                     checkpoints.restore_latest(variables)
-            assert_same_bits(values(variables), values(state(1)))
+            making.assert_same_arrays(values(variables), values(state(1)))
         assert kept == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-
-    def test_a_directory_that_cannot_be_listed_is_not_empty(
-        self, checkpoints, monkeypatch
-    ):
-        def refuse(*_, **options):
-            raise OSError(errno.EACCES, os.strerror(errno.EACCES))
-
-        monkeypatch.setattr(os, "listdir", refuse)
-        monkeypatch.setattr(os, "scandir", refuse)
-        with pytest.raises(OSError, match="Permission denied"):
-            checkpoints.restore_latest(state())
 
     def test_none_can_be_read(self, checkpoints, tmp_path):
         self.damage(checkpoints, 5, 10, 15)
@@ -526,7 +472,7 @@ class TestTakenUp:
         )
         with pytest.raises(InputError, match=message):
             checkpoints.restore_latest(variables)
-        assert_same_bits(values(variables), values(state(1)))
+        making.assert_same_arrays(values(variables), values(state(1)))
 
     def test_a_directory_that_another_process_took_over(self, checkpoints, tmp_path):
         class Lost:
@@ -567,7 +513,7 @@ class TestTakenUp:
         worker = opened(tmp_path, keep=1, is_chief=False)
         variables = state()
         assert worker.restore_latest(variables) == 15
-        assert_same_bits(values(variables), values(state(15)))
+        making.assert_same_arrays(values(variables), values(state(15)))
         assert worker.save(20, state(20)) == tmp_path / "step-0000000020.safetensors"
         assert steps(worker) == [5, 10, 15]
         assert opened(tmp_path / "missing", is_chief=False).restore_latest(state()) == 0

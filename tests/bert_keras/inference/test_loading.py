@@ -1,13 +1,13 @@
 """`bert_keras.load`: the same answers as the command line, for every kind of model."""
 
 import dataclasses
+import functools
 import json
 import re
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import bert_keras
 from bert_keras.checkpoints import conversion, native
@@ -17,30 +17,18 @@ from bert_keras.data import features, tokenization
 from bert_keras.inference import finetuned
 from tests.bert_keras.checkpoints.formats import making
 
+pytestmark = pytest.mark.usefixtures("eagerly")
+
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *(f"w{i}" for i in range(35)))
 )
 BERT_CONFIG = making.CONFIG.model_copy(
     update={"num_hidden_layers": 1, "max_position_embeddings": 256}
 )
-TASKS = {
-    "encoder": tasks.Task(kind="encoder"),
-    "pretraining": tasks.Task(kind="pretraining"),
-    "classification": tasks.Task(kind="classification", labels=("no", "yes")),
+TASKS = making.TASKS | {
     "regression": tasks.Task(kind="regression", has_text_pair=True),
     "tagging": tasks.Task(kind="tagging", labels=("O", "B-X", "I-X")),
-    "span": tasks.Task(kind="span", has_text_pair=True),
-    "choice": tasks.Task(kind="choice", has_text_pair=True),
-    "embedding": tasks.Task(kind="embedding", pooling="mean", normalize=True),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def eagerly():
-    """A few batches of a tiny network: a trace would take longer."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 def make_checkpoint(kind):
@@ -55,10 +43,10 @@ def run(tmp_path_factory):
     """A function from a kind of task to a run directory with random weights."""
     root = tmp_path_factory.mktemp("runs")
 
+    @functools.cache
     def make(kind):
-        if not (root / kind).exists():
-            (root / kind).mkdir()
-            native.write(make_checkpoint(kind), root / kind)
+        (root / kind).mkdir()
+        native.write(make_checkpoint(kind), root / kind)
         return root / kind
 
     return make
@@ -67,14 +55,7 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def model(run):
     """A function from a kind of task to its loaded model."""
-    models = {}
-
-    def load(kind):
-        if kind not in models:
-            models[kind] = bert_keras.load(run(kind))
-        return models[kind]
-
-    return load
+    return functools.cache(lambda kind: bert_keras.load(run(kind)))
 
 
 def squad(*pairs):

@@ -13,6 +13,7 @@ import safetensors.numpy
 
 from bert_keras.checkpoints.containers import safetensors_files
 from bert_keras.core.errors import InputError
+from tests.bert_keras.checkpoints.formats import making
 
 ARRAYS = {
     "weights/kernel": np.arange(6, dtype=np.float32).reshape(2, 3) / 7,
@@ -46,14 +47,6 @@ def path(tmp_path):
     return path
 
 
-def assert_same_bits(found, expected):
-    assert found.keys() == expected.keys()
-    for name in expected:
-        assert found[name].dtype == expected[name].dtype, name
-        assert found[name].shape == expected[name].shape, name
-        assert found[name].tobytes() == expected[name].tobytes(), name
-
-
 @pytest.mark.parametrize("has_hashes", [False, True])
 def test_bit_for_bit(tmp_path, has_hashes):
     nans = np.array([0x7FC00000, 0x7FC01234, 0xFFC00001, 0x7F800001], np.uint32)
@@ -67,28 +60,24 @@ def test_bit_for_bit(tmp_path, has_hashes):
     }
     path = tmp_path / "a.safetensors"
     write(path, arrays, has_hashes=has_hashes)
-    assert_same_bits(read(path, needs_hashes=has_hashes), arrays)
+    making.assert_same_arrays(read(path, needs_hashes=has_hashes), arrays)
     if not has_hashes:
         with pytest.raises(InputError, match="as safetensors: it has no hashes"):
             read(path)
 
 
 def test_the_package_reads_it_and_is_read(path, tmp_path):
-    assert_same_bits(safetensors.numpy.load_file(path), ARRAYS)
+    making.assert_same_arrays(safetensors.numpy.load_file(path), ARRAYS)
     with safetensors.safe_open(path, framework="numpy") as file:
         metadata = file.metadata()
-    assert {key: metadata[key] for key in ("format", "step")} == {
-        "format": "pt",
-        "step": "5",
-    }
+    assert (metadata["format"], metadata["step"]) == ("pt", "5")
     assert metadata == safetensors_files.SafetensorsFile(path).metadata
-    safetensors.numpy.save_file(ARRAYS, tmp_path / "b.safetensors")
-    assert_same_bits(read(tmp_path / "b.safetensors", needs_hashes=False), ARRAYS)
-
-
-def test_equal_arrays_give_equal_bytes(path, tmp_path):
-    write(tmp_path / "again.safetensors", ARRAYS, metadata={"step": "5"})
-    assert (tmp_path / "again.safetensors").read_bytes() == path.read_bytes()
+    other = tmp_path / "b.safetensors"
+    safetensors.numpy.save_file(ARRAYS, other)
+    making.assert_same_arrays(read(other, needs_hashes=False), ARRAYS)
+    # Equal arrays give equal bytes.
+    write(other, ARRAYS, metadata={"step": "5"})
+    assert other.read_bytes() == path.read_bytes()
 
 
 class TestDamage:
@@ -177,10 +166,23 @@ def test_headers_are_judged_as_the_package_does(tmp_path, content):
         with pytest.raises(safetensors_files.DamagedFile):
             read(path, needs_hashes=False)
     else:
-        assert_same_bits(read(path, needs_hashes=False), expected)
+        making.assert_same_arrays(read(path, needs_hashes=False), expected)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2**21
+
+
+KILLED = """
+import os, sys
+import numpy as np
+from bert_keras.checkpoints.containers import safetensors_files
+layout = safetensors_files.Layout(np.dtype("f8"), (10**5,))
+def arrays():
+    yield "a", np.zeros(10**5)
+    os._exit(9)
+safetensors_files.write(
+    sys.argv[1], {"a": layout, "b": layout}, arrays(), has_hashes=True)
+"""
 
 
 class TestWriting:
@@ -209,18 +211,7 @@ class TestWriting:
     def test_killed_on_the_way(self, path):
         """Nothing half-written gets the name; the old file stays as it was."""
         before = path.read_bytes()
-        killed = (
-            "import os, sys\n"
-            "import numpy as np\n"
-            "from bert_keras.checkpoints.containers import safetensors_files\n"
-            "layout = safetensors_files.Layout(np.dtype('f8'), (10**5,))\n"
-            "def arrays():\n"
-            "    yield 'a', np.zeros(10**5)\n"
-            "    os._exit(9)\n"
-            "safetensors_files.write(\n"
-            "    sys.argv[1], {'a': layout, 'b': layout}, arrays(), has_hashes=True)\n"
-        )
-        run = subprocess.run([sys.executable, "-c", killed, str(path)])
+        run = subprocess.run([sys.executable, "-c", KILLED, str(path)])
         assert run.returncode == 9
         assert path.read_bytes() == before
         (partial,) = (p for p in path.parent.iterdir() if p != path)

@@ -59,5 +59,5 @@ def assert_same_arrays(arrays, expected):
     assert set(arrays) == set(expected)
     for name, array in expected.items():
         actual = arrays[name]
-        assert (actual.dtype, actual.shape) == (np.float32, array.shape), name
+        assert (actual.dtype, actual.shape) == (array.dtype, array.shape), name
         assert actual.tobytes() == array.tobytes(), name

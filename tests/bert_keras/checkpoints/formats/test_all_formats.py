@@ -73,6 +73,28 @@ def test_what_was_written_is_read_back(form, kind, tmp_path):
     assert set(result.unused.values()) <= (known if form == "model_garden" else set())
 
 
+@pytest.mark.parametrize(
+    ("form", "without", "kind"),
+    [
+        *(
+            (form, without, "pretraining")
+            for form in ("google", "model_garden")
+            for without in (("next_",), ("next_", "encoder/pooler"))
+        ),
+        ("google", ("next_", "masked_lm"), "encoder"),
+        ("google", ("next_", "masked_lm", "encoder/pooler"), "encoder"),
+        ("model_garden", ("next_", "masked_lm", "encoder/pooler"), "encoder"),
+    ],
+)
+def test_parts_that_are_not_there(form, without, kind, tmp_path):
+    task = making.TASKS[kind if form == "model_garden" else "pretraining"]
+    source = making.make_checkpoint(task=task, without=without)
+    conversion.FORMATS[form].write(source, tmp_path)
+    result = conversion.read(tmp_path)
+    assert result.task == making.TASKS[kind]
+    making.assert_same_arrays(result.arrays, source.arrays)
+
+
 TASK = "the format does not name the task of a model: this one, for {}, is read back as"
 LABELS = "the format has no names of labels: they are read back as numbers from 0,"
 LENGTH = "the format has no longest input: cut texts at 20 tokens, as the run does;"

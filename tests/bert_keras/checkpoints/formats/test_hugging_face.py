@@ -4,7 +4,6 @@ import dataclasses
 import importlib.util
 import json
 import re
-import struct
 import unicodedata
 from pathlib import Path
 
@@ -112,20 +111,6 @@ def make_theirs(transformers, name, settings):
     return model
 
 
-def make_features(kind):
-    random = np.random.default_rng(9)
-    shape = (3, 2, 12) if kind == "choice" else (3, 12)
-    lengths = np.array([12, 7, 3]).reshape(3, *(1,) * (len(shape) - 1))
-    mask = np.int32(np.arange(12) < lengths) * np.ones(shape, "int32")
-    segments = (np.arange(12) >= lengths // 2) * mask
-    return {
-        "input_ids": random.integers(1, 40, shape, dtype="int32") * mask,
-        "input_mask": mask,
-        "segment_ids": np.int32(segments),
-        "masked_lm_positions": np.tile(np.arange(12, dtype="int32"), (3, 1)),
-    }
-
-
 def their_outputs(model, features):
     """All outputs of one of their models, in order."""
     import torch
@@ -163,11 +148,14 @@ def our_outputs(checkpoint, features):
         for name in CLASSES
     ],
 )
-def test_their_models_and_ours_are_the_same(transformers, name, tmp_path):
+def test_their_models_and_ours_are_the_same(transformers, make_batch, name, tmp_path):
     model = make_theirs(transformers, name, CLASSES[name])
     model.save_pretrained(tmp_path / "theirs")
     checkpoint = hugging_face.read(tmp_path / "theirs")
-    features = make_features(checkpoint.task.kind)
+    features = make_batch(BERT_CONFIG, lengths=(12, 7, 4))
+    features["masked_lm_positions"] = np.tile(np.arange(12, dtype="int32"), (3, 1))
+    if checkpoint.task.kind == "choice":
+        features = {n: np.stack([v, v[::-1]], axis=1) for n, v in features.items()}
     theirs = their_outputs(model, features)
     ours, missing = our_outputs(checkpoint, features)
     assert not checkpoint.unused
@@ -399,24 +387,18 @@ def test_the_written_files(tmp_path):
     assert file.metadata() == {"format": "pt"}
 
 
-@pytest.mark.parametrize(
-    ("without", "architecture", "left_out"),
-    [
+def test_the_class_is_that_with_a_place_for_most(tmp_path):
+    for without, architecture, left_out in (
         ((), "BertForPreTraining", set()),
         (("encoder/pooler/", "next_"), "BertForMaskedLM", set()),
         (("next_",), "BertForMaskedLM", {"encoder/pooler"}),
         (("masked_lm_head/",), "BertForNextSentencePrediction", set()),
-    ],
-)
-def test_the_class_is_that_with_a_place_for_most(
-    tmp_path, without, architecture, left_out
-):
-    checkpoint = make_checkpoint("pretraining", without=without)
-    (tmp_path / "model").mkdir()
-    found = hugging_face.write(checkpoint, tmp_path / "model")
-    assert {name.rpartition("/")[0] for name in found} == left_out
-    values = json.loads((tmp_path / "model/config.json").read_text())
-    assert values["architectures"] == [architecture]
+    ):
+        checkpoint = make_checkpoint("pretraining", without=without)
+        found = hugging_face.write(checkpoint, tmp_path)
+        assert {name.rpartition("/")[0] for name in found} == left_out
+        values = json.loads((tmp_path / "config.json").read_text())
+        assert values["architectures"] == [architecture]
 
 
 def test_an_encoder_without_a_pooler_is_written_and_said(tmp_path, caplog):
@@ -527,14 +509,6 @@ def test_other_precisions_become_float32_and_that_is_said(directory, caplog, dty
     assert caplog.text.count(f"weights are {dtype}, read as float32") == 1
 
 
-def test_quantized_weights_are_refused(directory):
-    tensors = load(directory)
-    tensors["bert.pooler.dense.weight"] = np.zeros((16, 16), "int8")
-    save(directory, tensors)
-    with pytest.raises(InputError, match="'bert.pooler.dense.weight' holds I8, expec"):
-        hugging_face.read(directory)
-
-
 @pytest.mark.parametrize(
     ("kind", "kept", "expected"),
     [
@@ -556,26 +530,6 @@ def test_without_architectures_the_tensors_decide(tmp_path, kind, kept, expected
     assert found == expected
 
 
-@pytest.mark.parametrize(
-    ("labels", "problem_type", "message"),
-    [
-        (["a", "b\nc"], None, r"a label of one line, got 'b\\nc': rename it there"),
-        (["a\tb", "c"], None, r"expected a label of one line, got 'a\\tb'"),
-        (["a", "\ud83d"], None, r"expected a label of one line, got '\\ud83d'"),
-        (["", "b"], None, "expected a label of one line, got ''"),
-        (["a", "a"], None, "expected different labels, got 'a'"),
-        (["a,b", "c"], "multi_label_classification", "without a comma, .* 'a,b'"),
-    ],
-)
-def test_labels_that_no_file_of_answers_can_hold(
-    directory, labels, problem_type, message
-):
-    named = {str(number): label for number, label in enumerate(labels)}
-    change_json(directory / "config.json", id2label=named, problem_type=problem_type)
-    with pytest.raises(InputError, match=message):
-        hugging_face.read(directory)
-
-
 def test_inputs_are_cut_as_in_the_run(directory, tmp_path):
     """A text that is cut elsewhere may have another answer."""
     path = directory / "tokenizer_config.json"
@@ -589,10 +543,10 @@ def test_inputs_are_cut_as_in_the_run(directory, tmp_path):
     assert hugging_face.read(directory).max_seq_length is None
 
 
-@pytest.mark.parametrize("problem_type", [None, "regression"])
-def test_one_label_is_a_number(tmp_path, problem_type):
+def test_one_label_is_a_number(tmp_path):
+    """Also without a `problem_type`."""
     directory = written(tmp_path / "model", make_checkpoint("regression"))
-    change_json(directory / "config.json", problem_type=problem_type)
+    change_json(directory / "config.json", problem_type=None)
     assert hugging_face.read(directory).task == making.TASKS["regression"]
 
 
@@ -600,15 +554,12 @@ def test_activations_and_missing_labels_are_translated(directory):
     path = directory / "config.json"
     change_json(path, without=("id2label", "label2id"))
     assert hugging_face.read(directory).task.labels == ("LABEL_0", "LABEL_1")
-    names = {
-        "gelu": ("gelu", "gelu_python"),
-        "gelu_tanh": ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"),
-        "relu": ("relu",),
-    }
-    for ours, all_theirs in names.items():
-        for theirs in all_theirs:
-            change_json(path, hidden_act=theirs)
-            assert hugging_face.read(directory).bert_config.hidden_act == ours
+    names = dict.fromkeys(("gelu", "gelu_python"), "gelu") | {"relu": "relu"}
+    for name in ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"):
+        names[name] = "gelu_tanh"
+    for theirs, ours in names.items():
+        change_json(path, hidden_act=theirs)
+        assert hugging_face.read(directory).bert_config.hidden_act == ours
 
 
 def test_what_changes_nothing_is_accepted(directory):
@@ -633,9 +584,35 @@ def test_what_changes_nothing_is_accepted(directory):
     assert hugging_face.read(directory).bert_config == BERT_CONFIG
 
 
+def labels(first, second, **more):
+    return {"id2label": {"0": first, "1": second}, **more}
+
+
+SEVERAL = "multi_label_classification"
+TOKENIZER_CONFIG = [
+    ({"tokenizer_class": "BertJapaneseTokenizer"}, "expected a BertTokenizer, fou"),
+    ({"pad_token": "<pad>"}, r"pad_token is '<pad>', expected '\[PAD\]'"),
+    ({"mask_token": {"content": "<m>"}}, "mask_token is '<m>', expected"),
+    ({"do_basic_tokenize": False}, "do_basic_tokenize is False, with the original"),
+    ({"strip_accents": False}, "strip_accents is False, with the original BERT it"),
+    ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars is False, with"),
+    ({"do_lower_case": 1}, "do_lower_case is 1, expected true or false"),
+]
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
+        *TOKENIZER_CONFIG,
+        # Labels that no file of answers can hold.
+        (labels("a", "b\nc"), r"a label of one line, got 'b\\nc': rename it there"),
+        (labels("a\tb", "c"), r"expected a label of one line, got 'a\\tb'"),
+        (labels("a", "\ud83d"), r"expected a label of one line, got '\\ud83d'"),
+        (labels("", "b"), "expected a label of one line, got ''"),
+        (labels("a", "a"), "expected different labels, got 'a'"),
+        (labels("a,b", "c", problem_type=SEVERAL), "without a comma, .* 'a,b'"),
+        (labels(1, 1.0), "each a string or a whole number"),
+        (labels("a", None), "each a string or a whole number"),
         ({"model_type": "roberta"}, "the model is a RoBERTa, not a BERT"),
         ({"model_type": "electra"}, "the model is an ELECTRA, not a BERT"),
         ({"model_type": "t5"}, "the model is of the type 't5', not a BERT"),
@@ -654,8 +631,6 @@ def test_what_changes_nothing_is_accepted(directory):
         ({"problem_type": "regression"}, "a regression of 2 numbers, expected one"),
         ({"id2label": {"1": "a", "2": "b"}}, 'expected "id2label" from "0", "1" and s'),
         ({"id2label": ["a", "b"]}, 'expected "id2label" from "0", "1" and so on to th'),
-        ({"id2label": {"0": 1, "1": 1.0}}, "each a string or a whole number"),
-        ({"id2label": {"0": "a", "1": None}}, "each a string or a whole number"),
         ({"id2label": {}}, 'expected "id2label" from "0", "1" and so on to the names'),
         ({"id2label": {"0": "a"}}, r"'classifier.weight' has the shape \(2, 16\), but"),
         ({"architectures": None}, "nothing says what the classifier is for: put"),
@@ -665,104 +640,58 @@ def test_what_changes_nothing_is_accepted(directory):
         ),
     ],
 )
-def test_another_model_is_refused(directory, values, message):
-    change_json(directory / "config.json", **values)
+def test_another_model_or_tokenizer_is_refused(directory, values, message):
+    is_of_tokenizer = (values, message) in TOKENIZER_CONFIG
+    name = "tokenizer_config.json" if is_of_tokenizer else "config.json"
+    change_json(directory / name, **values)
     with pytest.raises(InputError, match=message) as error:
         hugging_face.read(directory)
     assert str(directory) in str(error.value)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "config.json: expected JSON: "),
-        ("[]", "config.json: expected keys and values"),
-        ("[" * 200_000, "config.json: expected JSON: "),
-        ("\xff", "config.json: line 1: not UTF-8: "),
-    ],
-)
-def test_a_damaged_configuration_is_refused(directory, text, message):
-    (directory / "config.json").write_text(text, encoding="latin-1")
-    with pytest.raises(InputError, match=message):
-        hugging_face.read(directory)
-
-
-def test_a_directory_without_weights_is_refused(directory):
-    (directory / "model.safetensors").unlink()
-    with pytest.raises(InputError, match="found neither"):
-        hugging_face.read(directory)
-    (directory / "pytorch_model.bin.index.json").touch()
+def test_directories_without_weights(directory, tmp_path):
+    assert hugging_face.recognizes(directory)
+    weights_file = directory / "model.safetensors"
+    for name in ("model.safetensors.index.json", "pytorch_model.bin.index.json"):
+        weights_file = weights_file.rename(directory / name)
+        assert hugging_face.recognizes(directory)
     message = "pytorch_model.bin.index.json, a pickle.*import BertForSequenceClassific"
     with pytest.raises(InputError, match=message):
         hugging_face.read(directory)
-
-
-def test_recognizes_directories_with_weights(directory, tmp_path):
-    assert hugging_face.recognizes(directory)
-    weights_file = directory / "model.safetensors"
-    for name in ("model.safetensors.index.json", "pytorch_model.bin"):
-        weights_file = weights_file.rename(directory / name)
-        assert hugging_face.recognizes(directory)
     weights_file.rename(directory / "model.weights.h5")
-    assert not hugging_face.recognizes(directory)
-    assert not hugging_face.recognizes(directory / "config.json")
-    assert not hugging_face.recognizes(tmp_path / "nowhere")
-    assert not hugging_face.recognizes(tmp_path)
+    with pytest.raises(InputError, match="found neither"):
+        hugging_face.read(directory)
+    for path in (directory, directory / "config.json", tmp_path / "nowhere", tmp_path):
+        assert not hugging_face.recognizes(path)
 
 
 # Hostile and damaged files.
 
 
-def file_bytes(header, data=b""):
-    text = json.dumps(header).encode()
-    return struct.pack("<Q", len(text)) + text + data
-
-
-def header_of(shape, end):
-    name = "bert.embeddings.word_embeddings.weight"
-    return {name: {"dtype": "F32", "shape": shape, "data_offsets": [0, end]}}
-
-
 @pytest.mark.parametrize(
-    "content",
+    ("name", "array", "changes", "message"),
     [
-        b"",
-        b"PK\x03\x04",
-        struct.pack("<Q", 8 << 30) + b"{}",
-        struct.pack("<Q", 2**64 - 1) + b"{}",
-        file_bytes(header_of([1 << 40], 1 << 42), b"1234"),
-        file_bytes(header_of([1 << 40], 4), b"1234"),
-        file_bytes(header_of([1 << 62, 1 << 62], 4), b"1234"),
-        file_bytes(header_of([1], 4), b"12345678"),
-        struct.pack("<Q", 9) + b"not JSON!",
+        (
+            *("bert.encoder.layer.999999.output.dense.bias", np.zeros(16, "f4")),
+            # Layers are counted, not believed.
+            *({"num_hidden_layers": 1000}, "model.safetensors: has 3 layers, but by"),
+        ),
+        (
+            # A tensor of many rows of no numbers needs no bytes, and no labels.
+            *("classifier.weight", np.zeros((10**12, 0), "f4")),
+            *({"id2label": None}, r"has the shape \(1000000000000, 0\), but"),
+        ),
+        (
+            *("bert.pooler.dense.weight", np.zeros((16, 16), "int8")),
+            *({}, "'bert.pooler.dense.weight' holds I8, expec"),
+        ),
     ],
-    ids=lambda content: ascii(content[:60]),
 )
-def test_a_header_that_lies_is_refused(directory, content):
-    (directory / "model.safetensors").write_bytes(content)
-    message = f"{directory}/model.safetensors: cannot be read as safetensors: "
+def test_tensors_that_are_refused(directory, name, array, changes, message):
+    save(directory, {**load(directory), name: array})
+    change_json(directory / "config.json", **changes)
     with pytest.raises(InputError, match=message):
-        hugging_face.read(directory)
-
-
-def test_layers_are_counted_not_believed(directory):
-    tensors = load(directory)
-    tensors["bert.encoder.layer.999999.output.dense.bias"] = np.zeros(16, "float32")
-    save(directory, tensors)
-    change_json(directory / "config.json", num_hidden_layers=1000)
-    message = "model.safetensors: has 3 layers, but by the configuration next to it"
-    with pytest.raises(InputError, match=message):
-        hugging_face.read(directory)
-
-
-def test_labels_are_not_made_for_numbers_that_are_not_there(directory):
-    # A tensor of many rows of no numbers needs no bytes.
-    tensors = load(directory)
-    tensors["classifier.weight"] = np.zeros((10**12, 0), "float32")
-    save(directory, tensors)
-    change_json(directory / "config.json", without=("id2label",))
-    with pytest.raises(InputError, match=r"has the shape \(1000000000000, 0\), but"):
         hugging_face.read(directory)
 
 
@@ -814,9 +743,10 @@ def change_index(directory, **replaced):
     path.write_text(json.dumps({"weight_map": weight_map | replaced}))
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
+def test_an_index_stays_in_its_directory(shards):
+    other = make_checkpoint()
+    safetensors.numpy.save_file(other.arrays, shards.parent / "other.safetensors")
+    for name, message in (
         ("../other.safetensors", "names '../other.safetensors': shards lie next to"),
         ("/etc/x.safetensors", "names '/etc/x.safetensors': shards lie next to"),
         ("a\\..\\x.safetensors", r"\.safetensors': shards lie next to their index"),
@@ -824,14 +754,10 @@ def change_index(directory, **replaced):
         ("config.json", r"'config.json' is no \*.safetensors file"),
         (7, r"7 is no \*.safetensors file"),
         ("gone.safetensors", "gone.safetensors: missing; model.*json names it: downlo"),
-    ],
-)
-def test_an_index_stays_in_its_directory(shards, name, message):
-    other = make_checkpoint()
-    safetensors.numpy.save_file(other.arrays, shards.parent / "other.safetensors")
-    change_index(shards, **{"classifier.bias": name})
-    with pytest.raises(InputError, match=message):
-        hugging_face.read(shards)
+    ):
+        change_index(shards, **{"classifier.bias": name})
+        with pytest.raises(InputError, match=message):
+            hugging_face.read(shards)
 
 
 def test_an_index_and_its_shards_agree(shards):
@@ -904,65 +830,40 @@ def test_a_tokenizer_file_is_a_vocabulary(write_tokenizer, lowercase):
     assert found.do_lower_case is lowercase
 
 
+NORMALIZER = [
+    ({"type": "NFC"}, "normalizer is 'NFC', expected"),
+    ({"strip_accents": True}, "strip_accents is True, with the original BERT it is F"),
+    (
+        *({"lowercase": True, "strip_accents": False},),
+        "strip_accents is False, with the original BERT it is True: here",
+    ),
+    ({"clean_text": False}, "clean_text is False, with"),
+    ({"handle_chinese_chars": False}, "handle_chinese_chars is False, with"),
+    ({"lowercase": "yes"}, "lowercase is 'yes', expect"),
+]
+MODEL = [
+    ({"type": "BPE"}, "model is 'BPE', expected 'WordPiece'"),
+    ({"unk_token": "<unk>"}, "unk_token is '<unk>', expecte"),
+    ({"continuing_subword_prefix": "@@"}, "continuing_subword_prefix is '@@', expect"),
+    ({"vocab": {"[PAD]": 0, "[UNK]": 2}}, "2 tokens, whose numbers are not those fro"),
+    ({"vocab": {"a": 1.5}}, "expected model.vocab, from tok"),
+    ({"vocab": ["a"]}, "expected model.vocab, from tokens t"),
+    ({"vocab": {"<pad>": 0, "a": 1}}, r"model.vocab: no entry \[PAD\]"),
+]
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (tokenizer_json(model={"type": "BPE"}), "model is 'BPE', expected 'WordPiece'"),
-        (tokenizer_json(model={"unk_token": "<unk>"}), "unk_token is '<unk>', expecte"),
-        (
-            tokenizer_json(model={"continuing_subword_prefix": "@@"}),
-            "continuing_subword_prefix is '@@', expected '##'",
-        ),
-        (tokenizer_json(normalizer={"type": "NFC"}), "normalizer is 'NFC', expected"),
+        *((tokenizer_json(normalizer=of), message) for of, message in NORMALIZER),
+        *((tokenizer_json(model=of), message) for of, message in MODEL),
         (tokenizer_json(pre_tokenizer=None), "pre_tokenizer is None, expected"),
-        (
-            tokenizer_json(normalizer={"strip_accents": True}),
-            "strip_accents is True, with the original BERT it is False: here",
-        ),
-        (
-            tokenizer_json(normalizer={"lowercase": True, "strip_accents": False}),
-            "strip_accents is False, with the original BERT it is True",
-        ),
-        (tokenizer_json(normalizer={"clean_text": False}), "clean_text is False, with"),
-        (
-            tokenizer_json(normalizer={"handle_chinese_chars": False}),
-            "handle_chinese_chars is False, with",
-        ),
-        (tokenizer_json(normalizer={"lowercase": "yes"}), "lowercase is 'yes', expect"),
-        (
-            tokenizer_json(model={"vocab": {"[PAD]": 0, "[UNK]": 2}}),
-            "2 tokens, whose numbers are not those from 0 to 1: number them without",
-        ),
-        (tokenizer_json(model={"vocab": {"a": 1.5}}), "expected model.vocab, from tok"),
-        (tokenizer_json(model={"vocab": ["a"]}), "expected model.vocab, from tokens t"),
-        (
-            tokenizer_json(model={"vocab": {"<pad>": 0, "a": 1}}),
-            r"model.vocab: no entry \[PAD\]",
-        ),
         ([], "tokenizer.json: expected keys and values"),
     ],
 )
 def test_another_tokenizer_is_refused(write_tokenizer, values, message):
     with pytest.raises(InputError, match=message):
         hugging_face.read(write_tokenizer(values))
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"tokenizer_class": "BertJapaneseTokenizer"}, "expected a BertTokenizer, fou"),
-        ({"pad_token": "<pad>"}, r"pad_token is '<pad>', expected '\[PAD\]'"),
-        ({"mask_token": {"content": "<m>"}}, "mask_token is '<m>', expected"),
-        ({"do_basic_tokenize": False}, "do_basic_tokenize is False, with the original"),
-        ({"strip_accents": False}, "strip_accents is False, with the original BERT it"),
-        ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars is False, with"),
-        ({"do_lower_case": 1}, "do_lower_case is 1, expected true or false"),
-    ],
-)
-def test_another_setting_of_the_tokenizer_is_refused(directory, values, message):
-    change_json(directory / "tokenizer_config.json", **values)
-    with pytest.raises(InputError, match=message):
-        hugging_face.read(directory)
 
 
 def test_two_tokenizer_files_must_agree(directory):

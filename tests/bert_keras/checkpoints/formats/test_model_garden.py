@@ -6,6 +6,7 @@ import tensorflow as tf
 import yaml
 
 from bert_keras.checkpoints import weights
+from bert_keras.checkpoints.containers import tensor_bundle
 from bert_keras.checkpoints.formats import google_tf1, model_garden
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
@@ -19,7 +20,6 @@ TOLERANCE = 1e-5
 
 CONFIG = making.CONFIG
 PRETRAINING, ENCODER = making.TASKS["pretraining"], making.TASKS["encoder"]
-HEADS = ("masked_lm_head/", "next_sentence_head/")
 
 
 def make_checkpoint(task=PRETRAINING, **options):
@@ -168,16 +168,6 @@ HEADS_OF = {
 """Tasks, and their models around an encoder."""
 
 
-@pytest.fixture(params=HEADS_OF)
-def tuned(request, official):
-    """A task, a model of theirs with random weights, and what they save of it."""
-    task, make = HEADS_OF[request.param]
-    model = make(official.models, their_encoder(official))
-    fill(model)
-    items = getattr(model, "checkpoint_items", {})
-    return task, model, tf.train.Checkpoint(model=model, **items)
-
-
 def assert_same_answers(checkpoint, model, batch):
     theirs = model(their_inputs(batch))
     theirs = [*theirs.values()] if isinstance(theirs, dict) else theirs
@@ -189,24 +179,24 @@ def assert_same_answers(checkpoint, model, batch):
 
 @pytest.mark.slow
 @pytest.mark.reference
-def test_a_tuned_model_is_restored(tuned, make_batch, tmp_path):
-    task, model, saved = tuned
-    checkpoint = make_checkpoint(task)
-    assert model_garden.write(checkpoint, tmp_path) == {}
-    status = saved.read(str(tmp_path / "bert_model.ckpt-1"))
-    status.assert_existing_objects_matched()
-    assert_same_answers(checkpoint, model, make_batch(CONFIG))
-
-
-@pytest.mark.slow
-@pytest.mark.reference
-def test_a_tuned_model_is_read(tuned, make_batch, tmp_path):
-    task, model, saved = tuned
-    saved.write(str(tmp_path / "ckpt"))
-    checkpoint = model_garden.read(tmp_path)
+@pytest.mark.parametrize("name", HEADS_OF)
+def test_a_tuned_model_is_read_and_restored(name, official, make_batch, tmp_path):
+    task, make = HEADS_OF[name]
+    model = make(official.models, their_encoder(official))
+    fill(model)
+    items = getattr(model, "checkpoint_items", {})
+    saved = tf.train.Checkpoint(model=model, **items)
+    saved.write(str(tmp_path / "theirs/ckpt"))
+    checkpoint = model_garden.read(tmp_path / "theirs")
     assert checkpoint.task == task
     reasons = set(checkpoint.unused.values())
     assert reasons <= {"the head has a pooler of its own"}
+    assert_same_answers(checkpoint, model, make_batch(CONFIG))
+    checkpoint = make_checkpoint(task)
+    (tmp_path / "ours").mkdir()
+    assert model_garden.write(checkpoint, tmp_path / "ours") == {}
+    status = saved.read(str(tmp_path / "ours/bert_model.ckpt-1"))
+    status.assert_existing_objects_matched()
     assert_same_answers(checkpoint, model, make_batch(CONFIG))
 
 
@@ -229,15 +219,7 @@ def test_reads_a_training_run(official, make_batch, tmp_path):
     tf.train.Checkpoint(
         model=model, optimizer=optimizer, global_step=step, **model.checkpoint_items
     ).save(str(tmp_path / "ckpt"))
-    sizes = encoders.BertEncoderConfig(
-        vocab_size=40,
-        hidden_size=16,
-        num_layers=2,
-        num_attention_heads=4,
-        intermediate_size=24,
-        max_position_embeddings=32,
-        dropout_rate=0.2,
-    )
+    sizes = encoders.BertEncoderConfig(**PARAMS, dropout_rate=0.2)
     encoder_config = encoders.EncoderConfig(type="bert", bert=sizes)
     task = masked_lm.MaskedLMConfig(model=bert.PretrainerConfig(encoder=encoder_config))
     params = params_dict.ParamsDict({"task": task.as_dict()})
@@ -333,14 +315,7 @@ def test_reads_the_first_pretrainer(official, make_batch, tmp_path):
     assert checkpoint.task == PRETRAINING
     assert checkpoint.unused == {}
     batch = make_batch(CONFIG)
-    theirs = model(
-        [
-            batch["input_ids"],
-            batch["input_mask"],
-            batch["segment_ids"],
-            batch["masked_lm_positions"],
-        ]
-    )
+    theirs = model(list(their_inputs(batch).values()))
     ours = our_outputs(checkpoint, batch)
     assert_near(ours["masked_lm_logits"], theirs["masked_lm"])
     assert_near(ours["next_sentence_logits"], theirs["classification"])
@@ -408,25 +383,6 @@ def test_reads_an_encoder_of_2020(tmp_path):
     making.assert_same_arrays(checkpoint.arrays, source.arrays)
 
 
-# === Parts ===
-
-
-@pytest.mark.parametrize(
-    ("without", "task"),
-    [
-        (("next_sentence_head/",), PRETRAINING),
-        (("next_sentence_head/", "encoder/pooler"), PRETRAINING),
-        (("encoder/pooler",), ENCODER),
-    ],
-)
-def test_parts_that_are_not_there(without, task, tmp_path):
-    source = make_checkpoint(task, without=without)
-    model_garden.write(source, tmp_path)
-    result = model_garden.read(tmp_path)
-    assert result.task == task
-    making.assert_same_arrays(result.arrays, source.arrays)
-
-
 # === Configuration ===
 
 
@@ -443,15 +399,7 @@ def test_sizes_without_configuration(written, caplog):
     assert "sizes are taken from its tensors" in caplog.text
 
 
-PARAMS = {
-    "vocab_size": 40,
-    "hidden_size": 16,
-    "num_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 24,
-    "max_position_embeddings": 32,
-    "type_vocab_size": 2,
-}
+PARAMS = {key.replace("num_hidden_", "num_"): n for key, n in making.SIZES.items()}
 
 
 def write_params(directory, encoder, **model):
@@ -511,26 +459,28 @@ def test_params_that_cannot_be_read(text, written):
 # === Other checkpoints and damage ===
 
 
-def test_other_objects(tmp_path):
-    tf.train.Checkpoint(a=tf.Variable(1.0)).write(str(tmp_path / "ckpt"))
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (
+            lambda path: tf.train.Checkpoint(a=tf.Variable(1.0)).write(f"{path}/ckpt"),
+            r"ckpt\.index: expected an encoder of Model",
+        ),
+        (
+            lambda path: google_tf1.write(make_checkpoint(), path),
+            "expected an object checkpoint of TensorFlow",
+        ),
+        (
+            lambda path: tensor_bundle.write(
+                path / "ckpt", {tensor_bundle.GRAPH: b"\xff\xff\xff"}
+            ),
+            "damaged graph of objects",
+        ),
+    ],
+    ids=["other objects", "named tensors", "damaged graph"],
+)
+def test_other_checkpoints_and_damage(write, message, tmp_path):
+    write(tmp_path)
     assert not model_garden.recognizes(tmp_path)
-    with pytest.raises(InputError, match=r"ckpt\.index: expected an encoder of Model"):
-        model_garden.read(tmp_path)
-
-
-def test_named_tensors(tmp_path):
-    google_tf1.write(make_checkpoint(), tmp_path)
-    assert not model_garden.recognizes(tmp_path)
-    with pytest.raises(InputError, match="expected an object checkpoint of TensorFlow"):
-        model_garden.read(tmp_path)
-
-
-def test_damaged_graph(tmp_path):
-    tf.raw_ops.SaveV2(
-        prefix=str(tmp_path / "ckpt"),
-        tensor_names=["_CHECKPOINTABLE_OBJECT_GRAPH"],
-        shape_and_slices=[""],
-        tensors=[tf.constant(b"\xff\xff\xff")],
-    )
-    with pytest.raises(InputError, match="damaged graph of objects"):
+    with pytest.raises(InputError, match=message):
         model_garden.read(tmp_path)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -36,23 +35,20 @@ def steps(*names: str, path: str = "") -> str:
     )
 
 
-def test_the_longest_input_is_kept(directory):
-    assert conversion.read(directory).max_seq_length == 9
-
-
-@pytest.mark.parametrize("mode", ["mean", ["mean"], ("pooling_mode_mean_tokens",)])
-def test_poolings_of_old_and_new_versions(mode, directory):
-    path = directory / "1_Pooling/config.json"
-    if isinstance(mode, tuple):
-        path.write_text(json.dumps({mode[0]: True, "pooling_mode_cls_token": False}))
-    else:
-        path.write_text(json.dumps({"pooling_mode": mode}))
+def test_poolings_of_old_and_new_versions(directory):
     (directory / "modules.json").write_text(steps("Transformer", "Pooling"))
-    task = conversion.read(directory).task
-    assert (task.pooling, task.normalize) == ("mean", False)
+    for values in (
+        {"pooling_mode": "mean"},
+        {"pooling_mode": ["mean"]},
+        {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False},
+    ):
+        (directory / "1_Pooling/config.json").write_text(json.dumps(values))
+        task = conversion.read(directory).task
+        assert (task.pooling, task.normalize) == ("mean", False)
 
 
 def test_the_longest_input_is_in_one_of_two_files(directory):
+    assert conversion.read(directory).max_seq_length == 9
     (directory / "sentence_bert_config.json").write_text("{}")
     change(directory / "tokenizer_config.json", model_max_length=7)
     assert conversion.read(directory).max_seq_length == 7
@@ -62,51 +58,39 @@ def test_the_longest_input_is_in_one_of_two_files(directory):
     assert conversion.read(directory).max_seq_length == longest
 
 
+BOTH = ("Transformer", "Pooling")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
+        ("modules", steps(*BOTH, "Dense"), "got Transformer, Pooling, Dense: to read"),
+        ("modules", steps("Pooling", "Transformer"), "expected the steps Transfo"),
+        ("modules", steps("Transformer"), "got Transformer: to read the encoder"),
+        ("modules", steps(*BOTH, path="0"), "is in '0', expect"),
         (
-            "modules.json",
-            steps("Transformer", "Pooling", "Dense"),
-            "got Transformer, P",
-        ),
-        ("modules.json", steps("Pooling", "Transformer"), "expected the steps Transfo"),
-        ("modules.json", steps("Transformer"), "got Transformer: to read the encoder"),
-        (
-            "modules.json",
-            steps("Transformer", "Pooling", path="0"),
-            "is in '0', expect",
-        ),
-        (
-            "modules.json",
-            json.dumps(
-                [
-                    {"type": "a.Transformer", "path": ""},
-                    {"type": "a.Pooling", "path": "../1_Pooling"},
-                ]
-            ),
+            *("modules", steps(*BOTH).replace("1_Pooling", "../1_Pooling")),
             "modules.json: the path '../1_Pooling' leaves the directory",
         ),
-        ("modules.json", steps("Transformer", "Pooling", path="/"), "'/' leaves the"),
-        ("modules.json", "[]", "expected the steps Transformer, Pooling and maybe Nor"),
-        ("modules.json", "[1]", "expected the steps .* got 1"),
-        ("modules.json", "[", "modules.json: expected JSON"),
-        ("1_Pooling/config.json", '{"pooling_mode": "max"}', r"or cls, got \['max'\]"),
-        ("1_Pooling/config.json", "{}", r"expected the pooling mean or cls, got \[\]"),
-        ("1_Pooling/config.json", '{"pooling_mode": 3}', "expected the pooling mean"),
-        ("sentence_bert_config.json", '{"max_seq_length": "x"}', "has 'x' tokens, exp"),
-        ("sentence_bert_config.json", '{"max_seq_length": 2}', "has 2 tokens, expecte"),
+        ("modules", steps(*BOTH, path="/"), "'/' leaves the"),
+        ("modules", "[]", "expected the steps Transformer, Pooling and maybe Nor"),
+        ("modules", "[1]", "expected the steps .* got 1"),
+        ("modules", "[", "modules.json: expected JSON"),
+        ("1_Pooling/config", '{"pooling_mode": "max"}', r"or cls, got \['max'\]"),
+        ("1_Pooling/config", "{}", r"expected the pooling mean or cls, got \[\]"),
+        ("1_Pooling/config", '{"pooling_mode": 3}', "expected the pooling mean"),
+        ("1_Pooling/config", None, r"1_Pooling/config\.json"),
+        ("sentence_bert_config", '{"max_seq_length": "x"}', "has 'x' tokens, exp"),
+        ("sentence_bert_config", '{"max_seq_length": 2}', "has 2 tokens, expecte"),
     ],
 )
 def test_what_is_refused(name, content, message, directory):
-    (directory / name).write_text(content)
-    with pytest.raises(InputError, match=re.compile(message)):
-        conversion.read(directory)
-
-
-def test_a_pooling_that_is_missing(directory):
-    (directory / "1_Pooling/config.json").unlink()
-    with pytest.raises(InputError, match=r"1_Pooling/config\.json"):
+    path = directory / f"{name}.json"
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+    with pytest.raises(InputError, match=message):
         conversion.read(directory)
 
 

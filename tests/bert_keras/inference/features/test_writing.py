@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_keras.checkpoints import conversion, native, weights
 from bert_keras.checkpoints.formats import hugging_face
@@ -20,6 +19,8 @@ from bert_keras.kinds import registry
 from bert_keras.kinds.tagging import ner, ner_windows
 from bert_keras.model import encoder
 from tests.bert_keras.checkpoints.formats import making
+
+pytestmark = pytest.mark.usefixtures("eagerly")
 
 TOKENS = (
     *features.SPECIAL_TOKENS,
@@ -52,14 +53,6 @@ on O
 
 mat O
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def eagerly():
-    """A few batches of a tiny network: a trace would take longer."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture(scope="module")
