@@ -104,7 +104,11 @@ def test_settings_of_a_converted_model():
 
 
 def test_pairs_of_texts_are_not_taken_for_granted(caplog):
-    for kind, is_pair in (("classification", True), ("span", False), ("encoder", None)):
+    for kind, is_pair in (
+        ("classification", True),
+        ("span", False),
+        ("encoder", False),
+    ):
         native.warn_of_pairs(tasks.Task(kind=kind, has_text_pair=is_pair))
     assert caplog.text == ""
     native.warn_of_pairs(tasks.Task(kind="classification", has_text_pair=False))

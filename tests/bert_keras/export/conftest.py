@@ -61,13 +61,8 @@ def classifier(made_once, make_run) -> Path:
     """A run that classifies pairs of texts, with scores."""
 
     def fill(directory: Path) -> None:
-        labels = ("übel", "good")
-        run = make_run(
-            *(directory / "run",),
-            kind="classification",
-            labels=labels,
-            has_text_pair=True,
-        )
+        task = {"kind": "classification", "labels": ("übel", "good")}
+        run = make_run(directory / "run", **task, has_text_pair=True)
         results = {"steps": 1, "seconds": 1.0, "num_parameters": 2}
         run_directory.write_results(run, {**results, "eval": {"loss": 0.5}})
 

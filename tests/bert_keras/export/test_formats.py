@@ -27,16 +27,12 @@ from bert_keras.kinds import registry
 from bert_keras.kinds.vectors import served_embeddings
 from bert_keras.labelled import tokenized
 from tests import make
+from tests.bert_keras.checkpoints.formats import making
 from tests.bert_keras.export.conftest import VOCABULARY
 
-BERT_CONFIG = architecture.BertConfig(
-    vocab_size=len(VOCABULARY) + 3,  # rows above the vocabulary are never an answer
-    hidden_size=16,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=32,
-    max_position_embeddings=24,
-)
+# Rows above the vocabulary are never an answer.
+SIZES = {"vocab_size": len(VOCABULARY) + 3, "max_position_embeddings": 24}
+BERT_CONFIG = architecture.BertConfig(**making.SIZES | SIZES)
 TEXTS = [
     "",
     "the cat",
@@ -77,9 +73,8 @@ def pretrained(folder, randomize) -> Path:
     settings = pretraining.PretrainingConfig(
         next_sentence=False, precision="mixed_bfloat16"
     )
-    return make_run(
-        folder / "pretrained", randomize, settings=settings, kind="pretraining"
-    )
+    task = {"kind": "pretraining", "settings": settings}
+    return make_run(folder / "pretrained", randomize, **task)
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +89,8 @@ def encoder(folder, randomize) -> Path:
 
 @pytest.fixture(scope="module")
 def bilstm(folder, randomize) -> Path:
-    labels = ("O", "B")
-    return make_run(
-        folder / "bilstm", randomize, kind="tagging", labels=labels, bilstm_units=4
-    )
+    task = {"kind": "tagging", "labels": ("O", "B"), "bilstm_units": 4}
+    return make_run(folder / "bilstm", randomize, **task)
 
 
 @pytest.fixture(scope="module")
@@ -277,10 +270,9 @@ def test_litert_files(classifier, pretrained, encoder, tmp_path):
     for run in (classifier, pretrained):
         export.export_model(run, tmp_path / run.name, to="litert")
     export.export_model(encoder, tmp_path / "mean", to="litert", embedding="mean")
-    config_name = "tokenizer_config.json"
-    lengths = {run.name: files_of(tmp_path / run.name)[config_name]["model_max_length"]
-               for run in (classifier, pretrained)}  # fmt: skip
-    assert lengths == {"run": 20, "pretrained": 24}
+    for run, length in ((classifier, 20), (pretrained, 24)):
+        beside = files_of(tmp_path / run.name)
+        assert beside["tokenizer_config.json"]["model_max_length"] == length
 
     def load(name):
         path = tmp_path / name / "model.tflite"
@@ -341,13 +333,8 @@ def test_an_onnx_file_of_a_pretraining(pretrained, tmp_path):
 def test_a_model_of_the_size_of_bert_base(form, randomize, tmp_path):
     if form == "onnx":
         pytest.importorskip("tf2onnx")
-    base = make_run(
-        tmp_path / "base",
-        randomize,
-        bert_config=architecture.BertConfig(),
-        stddev=0.04,
-        kind="pretraining",
-    )
+    options = {"bert_config": architecture.BertConfig(), "stddev": 0.04}
+    base = make_run(tmp_path / "base", randomize, kind="pretraining", **options)
     # Which compares the answers before the directory is there.
     export.export_model(base, tmp_path / "exported", to=form)
     files = [path for path in (tmp_path / "exported").rglob("*") if path.is_file()]
@@ -381,12 +368,9 @@ def files_of(directory: Path) -> dict:
 def test_decisions_of_several_labels_are_those_of_the_run(folder, randomize):
     """A caller of the file needs the length and the thresholds that lie beside it."""
     labels = ("übel", "so so", "good")
-    run = make_run(
-        *(folder / "several", randomize),
-        settings=finetuning.FinetuningConfig(multi_label=True, max_seq_length=12),
-        kind="multi_label",
-        labels=labels,
-    )
+    settings = finetuning.FinetuningConfig(multi_label=True, max_seq_length=12)
+    task = {"kind": "multi_label", "labels": labels, "settings": settings}
+    run = make_run(folder / "several", randomize, **task)
     records = finetuned.FinetunedModel.load(run).predict(TEXTS)
     shares = np.array([[r.probabilities[name] for name in labels] for r in records])
     chosen = dict(zip(labels, shares.mean(axis=0).tolist(), strict=True))

@@ -22,9 +22,8 @@ from bert_keras.export.quantized import quantizing
 from bert_keras.inference import finetuned
 from tests import make
 
-VOCABULARY = tokenization.Vocabulary(
-    (*features.SPECIAL_TOKENS, *"abcdefghijklmnopqrstuvwxyz")
-)
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *LETTERS))
 BERT_CONFIG = architecture.BertConfig(
     vocab_size=len(VOCABULARY),
     hidden_size=64,
@@ -33,7 +32,6 @@ BERT_CONFIG = architecture.BertConfig(
     intermediate_size=256,
     max_position_embeddings=64,
 )
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def write_table(path: Path, labels: list[str]) -> Path:
@@ -114,21 +112,18 @@ def exported(request, folder, made, dev) -> tuple[str, Path]:
     return to, output
 
 
-def float32_tables_of_onnx(path: Path) -> list[tuple[int, ...]]:
-    import onnx
+def float32_tables(path: Path) -> list[tuple[int, ...]]:
+    if path.suffix == ".onnx":
+        import onnx
 
-    return [
-        tuple(tensor.dims)
-        for tensor in onnx.load(path).graph.initializer
-        if tensor.data_type == onnx.TensorProto.FLOAT
-    ]
-
-
-def float32_tables_of_litert(path: Path) -> list[tuple[int, ...]]:
-    interpreter = tf.lite.Interpreter(str(path))
+        return [
+            tuple(tensor.dims)
+            for tensor in onnx.load(path).graph.initializer
+            if tensor.data_type == onnx.TensorProto.FLOAT
+        ]
     return [
         tuple(tensor["shape"].tolist())
-        for tensor in interpreter.get_tensor_details()
+        for tensor in tf.lite.Interpreter(str(path)).get_tensor_details()
         if tensor["dtype"] == np.float32
     ]
 
@@ -136,10 +131,10 @@ def float32_tables_of_litert(path: Path) -> list[tuple[int, ...]]:
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 def test_products_have_no_weights_in_float32(exported):
     to, directory = exported
-    tables = {"onnx": float32_tables_of_onnx, "litert": float32_tables_of_litert}[to]
     # Biases and scales are left, of 256 numbers at most, and tables that nothing is
     # multiplied by: ONNX cuts that of positions, LiteRT's quantiser knows no lookup.
-    large = [shape for shape in tables(directory / NAMES[to]) if np.prod(shape) > 256]
+    tables = float32_tables(directory / NAMES[to])
+    large = [shape for shape in tables if np.prod(shape) > 256]
     expected = {"onnx": [(64, 64)], "litert": [(len(VOCABULARY), 64), (64, 64)]}
     assert sorted(large) == sorted(expected[to])
     assert not (directory / NAMES[to]).stat().st_mode & 0o111
@@ -202,12 +197,8 @@ def test_a_reduced_range(exported):
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])
 def test_a_saved_model_in_half_precision(made, dev, tmp_path, precision):
-    found = export.export_model(
-        *(made, tmp_path / "small"),
-        quantize=precision,
-        dev=dev,
-        max_drop=100,
-    )
+    options = {"quantize": precision, "dev": dev, "max_drop": 100}
+    found = export.export_model(made, tmp_path / "small", **options)
     loaded = tf.saved_model.load(str(tmp_path / "small"))
     dtypes = {
         (variable.shape.rank, variable.dtype.name)
