@@ -5,21 +5,12 @@ import pytest
 
 from bert_keras.checkpoints import run_directory, run_weights, training_state
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import architecture, tasks
-from bert_keras.data import tokenization
+from bert_keras.core.settings import tasks
 from bert_keras.kinds import registry
+from tests.bert_keras.checkpoints.formats import making
 
 TASK = tasks.Task(kind="regression")
 PARTS = registry.find("regression").parts
-BERT_CONFIG = architecture.BertConfig(
-    vocab_size=5,
-    hidden_size=8,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=8,
-    max_position_embeddings=8,
-)
-PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 @pytest.fixture
@@ -27,8 +18,8 @@ def run(tmp_path):
     run = run_directory.Run(
         directory=tmp_path,
         task=TASK,
-        bert_config=BERT_CONFIG,
-        vocabulary=tokenization.Vocabulary(PIECES),
+        bert_config=making.CONFIG,
+        vocabulary=making.VOCABULARY,
         do_lower_case=True,
     )
     run_directory.describe_run(run, None)
@@ -42,12 +33,12 @@ def read(run):
 
 
 def test_weights_come_back_and_the_run_is_finished(run):
-    network = registry.build_network(BERT_CONFIG, TASK, seed=1)
+    network = registry.build_network(making.CONFIG, TASK, seed=1)
     run_weights.finish_run(run, network, {"steps": 3})
     assert read(run) == run
     assert run_directory.read_results(run.directory) == {"steps": 3}
     assert not list(run.directory.glob(".*"))
-    other = registry.build_network(BERT_CONFIG, TASK, seed=2)
+    other = registry.build_network(making.CONFIG, TASK, seed=2)
     run_weights.load_weights(run, other, parts=PARTS)
     for first, second in zip(network.weights, other.weights, strict=True):
         np.testing.assert_array_equal(first, second)
@@ -71,8 +62,8 @@ def test_an_unfinished_run_names_its_best_checkpoint(run):
 
 
 def test_weights_of_another_model_are_refused(run):
-    wider = BERT_CONFIG.model_copy(update={"hidden_size": 16})
+    wider = making.CONFIG.model_copy(update={"hidden_size": 32})
     run_weights.finish_run(run, registry.build_network(wider, TASK), {})
-    network = registry.build_network(BERT_CONFIG, TASK)
+    network = registry.build_network(making.CONFIG, TASK)
     with pytest.raises(InputError, match="not the weights of this model: tensor"):
         run_weights.load_weights(run, network, parts=PARTS)
