@@ -9,6 +9,7 @@ batching parameters; prints its ports and what it found as a line of JSON; and s
 until its standard input ends. REST follows TensorFlow Serving's `api_rest.md`.
 """
 
+import collections
 import concurrent.futures
 import http.server
 import json
@@ -120,54 +121,30 @@ class Model:
         return response
 
     def answer(self, name, arrays):
-        if name not in self.signatures:
-            raise ValueError(f'Serving signature key "{name}" not found.')
         return self.signatures[name].answer(arrays)
 
     def rest(self, body):
-        """Answers a JSON request in rows or in columns."""
-        name = body.get("signature_name", "serving_default")
-        if name not in self.signatures:
-            raise ValueError(f'Serving signature key "{name}" not found.')
-        specs = self.signatures[name].inputs
+        """Answers a JSON request for strings in rows or in columns, with names."""
         rows, columns = body.get("instances"), body.get("inputs")
-        if (rows is None) == (columns is None):
-            raise ValueError("expected either instances or inputs")
         if rows is not None:
-            if not rows:
-                raise ValueError("no values in instances")
-            if not isinstance(rows[0], dict):
-                (only,) = specs
-                rows = [{only: row} for row in rows]
             columns = {key: [row[key] for row in rows] for key in rows[0]}
-        elif not isinstance(columns, dict):
-            (only,) = specs
-            columns = {only: columns}
-        arrays = {key: _array(v, specs[key].dtype) for key, v in columns.items()}
-        found = {
-            key: _values(value) for key, value in self.answer(name, arrays).items()
-        }
+        arrays = {key: np.array(values, object) for key, values in columns.items()}
+        answers = self.answer("serving_default", arrays)
+        found = {key: _values(value) for key, value in answers.items()}
         if rows is None:
-            return {"outputs": next(iter(found.values())) if len(found) == 1 else found}
-        predictions = [
-            dict(zip(found, row, strict=True))
-            for row in zip(*found.values(), strict=True)
-        ]
-        if len(found) == 1:
-            predictions = [next(iter(row.values())) for row in predictions]
-        return {"predictions": predictions}
+            return {"outputs": found}
+        rows = zip(*found.values(), strict=True)
+        return {"predictions": [dict(zip(found, row, strict=True)) for row in rows]}
 
     def _warm_up(self, path):
         """Number of requests answered, by signature."""
-        counts = {}
-        if not path.exists():
-            return counts
-        for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
-            log = prediction_log_pb2.PredictionLog.FromString(record)
-            request = log.predict_log.request
-            self.predict(request)
-            name = request.model_spec.signature_name
-            counts[name] = counts.get(name, 0) + 1
+        counts = collections.Counter()
+        if path.exists():
+            for record in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+                log = prediction_log_pb2.PredictionLog.FromString(record)
+                request = log.predict_log.request
+                self.predict(request)
+                counts[request.model_spec.signature_name] += 1
         return counts
 
 
@@ -180,11 +157,6 @@ def _batching(path):
         "most": int(found["max_execution_batch_size"]),
         "timeout": int(found["batch_timeout_micros"]) / 1e6,
     }
-
-
-def _array(values, dtype):
-    array = np.array(values, None if dtype != tf.string.as_datatype_enum else object)
-    return array.astype(tf.as_dtype(dtype).as_numpy_dtype)
 
 
 def _values(array):
