@@ -27,12 +27,16 @@ from bert_keras.kinds import registry
 from bert_keras.kinds.vectors import served_embeddings
 from bert_keras.labelled import tokenized
 from tests import make
-from tests.bert_keras.checkpoints.formats import making
 from tests.bert_keras.export.conftest import VOCABULARY
 
-# Rows above the vocabulary are never an answer.
-SIZES = {"vocab_size": len(VOCABULARY) + 3, "max_position_embeddings": 24}
-BERT_CONFIG = architecture.BertConfig(**making.SIZES | SIZES)
+BERT_CONFIG = architecture.BertConfig(
+    vocab_size=len(VOCABULARY) + 3,  # rows above the vocabulary are never an answer
+    hidden_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=32,
+    max_position_embeddings=24,
+)
 TEXTS = [
     "",
     "the cat",
