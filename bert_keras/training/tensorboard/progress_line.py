@@ -1,6 +1,5 @@
 """Lines on the progress of training, for people."""
 
-import functools
 import logging
 import math
 import time
@@ -32,12 +31,7 @@ class ProgressLine(watcher.Watcher):
     ):
         self._num_train_steps = num_train_steps
         self._batch_size = batch_size
-        self._line = functools.partial(
-            step_line,
-            num_train_steps=num_train_steps,
-            batch_size=batch_size,
-            tokens_per_example=tokens_per_example,
-        )
+        self._tokens_per_example = tokens_per_example
         logger.info("%s; building the graph", start_line)
         self._rate, self._line_at = progress.Rate(), -math.inf
         self._idle_seconds = 0.0
@@ -57,7 +51,7 @@ class ProgressLine(watcher.Watcher):
             return
         self._line_at = now
         per_second = self._rate.per_second() * self._batch_size
-        logger.info(self._line(logs, step=step, sequences_per_second=per_second))
+        logger.info("%s", self.line(step, logs, per_second))
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
         values = "  ".join(
@@ -68,33 +62,24 @@ class ProgressLine(watcher.Watcher):
         )
         logger.info("evaluation at step %d  %s", step, values)
 
+    def line(self, step: int, logs: Mapping[str, float], per_second: float) -> str:
+        """Returns `step 12/100000  loss 6.412  ...  lr 1.2e-05  812 seq/s  1:02 left`.
 
-def step_line(
-    logs: Mapping[str, float],
-    *,
-    step: int,
-    num_train_steps: int,
-    sequences_per_second: float,
-    batch_size: int,
-    tokens_per_example: int | None = None,
-) -> str:
-    """Returns `step 1200/100000  loss 6.412  ...  lr 1.2e-05  812 seq/s  1:02:03 left`.
-
-    With `tokens_per_example` adds `3% padding`; special tokens are no padding. A rate
-    of 0 is unknown.
-    """
-    scores = [
-        f"{name} {value:.3f}"
-        for name, value in logs.items()
-        if name == "loss" or name.endswith("accuracy")
-    ]
-    rate = f"lr {logs['learning_rate']:.2g}"
-    parts = [f"step {step}/{num_train_steps}", *scores, rate]
-    if tokens_per_example and "tokens" in logs:
-        share = 1 - logs["tokens"] / (batch_size * tokens_per_example)
-        parts.append(f"{share:.0%} padding")
-    if sequences_per_second:
-        seconds = (num_train_steps - step) * batch_size / sequences_per_second
-        parts.append(f"{sequences_per_second:.0f} seq/s")
-        parts.append(f"{progress.duration(math.ceil(seconds))} left")
-    return "  ".join(parts)
+        With `tokens_per_example` adds `3% padding`; special tokens are no padding. A
+        rate of 0 is unknown.
+        """
+        scores = [
+            f"{name} {value:.3f}"
+            for name, value in logs.items()
+            if name == "loss" or name.endswith("accuracy")
+        ]
+        rate = f"lr {logs['learning_rate']:.2g}"
+        parts = [f"step {step}/{self._num_train_steps}", *scores, rate]
+        if self._tokens_per_example and "tokens" in logs:
+            share = 1 - logs["tokens"] / (self._batch_size * self._tokens_per_example)
+            parts.append(f"{share:.0%} padding")
+        if per_second:
+            seconds = (self._num_train_steps - step) * self._batch_size / per_second
+            parts.append(f"{per_second:.0f} seq/s")
+            parts.append(f"{progress.duration(math.ceil(seconds))} left")
+        return "  ".join(parts)

@@ -7,25 +7,28 @@ from bert_keras.training.tensorboard import progress_line
 def test_line_for_people():
     least = {"loss": 1.0, "learning_rate": 0.0}
     losses = {"masked_lm_loss": 5.9, "masked_lm_accuracy": 0.1312, "loss": 6.4123}
-    for logs, changes, line in (
+    whole = {**losses, "learning_rate": 1.2e-5, "gradient_norm": 3.0}
+    for tokens_per_example, arguments, expected in (
         (
-            {**losses, "learning_rate": 1.2e-5, "gradient_norm": 3.0},
-            {"sequences_per_second": 812.4, "step": 1200},
+            *(None, (1200, whole, 812.4)),
             "step 1200/100000  masked_lm_accuracy 0.131  loss 6.412  lr 1.2e-05  "
             "812 seq/s  1:04:52 left",
         ),
         # Special tokens are no padding.
         (
-            {**least, "tokens": 3970.0},
-            {"tokens_per_example": 128},
+            *(128, (1, {**least, "tokens": 3970.0}, 0.0)),
             "step 1/100000  loss 1.000  lr 0  3% padding",
         ),
         # The first line has no rate.
-        (least, {}, "step 1/100000  loss 1.000  lr 0"),
+        (None, (1, least, 0.0), "step 1/100000  loss 1.000  lr 0"),
     ):
-        options = {"step": 1, "sequences_per_second": 0.0, "batch_size": 32, **changes}
-        found = progress_line.step_line(logs, num_train_steps=100_000, **options)
-        assert found == line
+        line = progress_line.ProgressLine(
+            num_train_steps=100_000,
+            batch_size=32,
+            tokens_per_example=tokens_per_example,
+            start_line="x",
+        )
+        assert line.line(*arguments) == expected
 
 
 def test_the_rate_is_that_of_steps(caplog, monkeypatch):
