@@ -1,6 +1,7 @@
 """Two worker processes equal one device, and end together whatever happens to one."""
 
 import contextlib
+import functools
 import json
 import os
 import random
@@ -195,14 +196,12 @@ def results(run):
 @pytest.fixture(scope="module")
 def uninterrupted(files, tmp_path_factory):
     """A function: a run of two workers that nothing happened to."""
-    runs = {}
 
+    @functools.cache
     def whole(verb):
-        if verb not in runs:
-            run = tmp_path_factory.mktemp("whole") / "run"
-            run_both(verb, files[verb], run, **LONG[verb])
-            runs[verb] = run
-        return runs[verb]
+        run = tmp_path_factory.mktemp("whole") / "run"
+        run_both(verb, files[verb], run, **LONG[verb])
+        return run
 
     return whole
 
