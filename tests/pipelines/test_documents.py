@@ -13,13 +13,10 @@ DOCUMENT = {"id": "a", "source": "s", "title": "é", "paragraphs": [["One.", "Tw
 LINE = json.dumps(DOCUMENT, ensure_ascii=False).encode()
 
 
-def test_round_trip_and_what_the_manifest_says(tmp_path):
+def test_round_trip(tmp_path):
     path = tmp_path / "d.jsonl.gz"
     shard = documents.write_shard(path, iter([LINE, LINE]))
     assert list(documents.read_shard(path)) == [DOCUMENT, DOCUMENT]
-    assert (shard.name, shard.num_records) == ("d.jsonl.gz", 2)
-    assert shard.num_bytes == path.stat().st_size
-    assert shard.sha256 == files.sha256(path)
     assert gzip.decompress(path.read_bytes()) == LINE + b"\n" + LINE + b"\n"
     assert documents.write_shard(tmp_path / "b", [LINE] * 2).sha256 == shard.sha256
 
@@ -32,10 +29,7 @@ def test_round_trip_and_what_the_manifest_says(tmp_path):
         (gzip.compress(LINE + b"\n{\n", mtime=0), "line 2: expected a document"),
         (gzip.compress(b"[1]\n", mtime=0), "line 1: .*found a list"),
         (b"\x1f\x8b\x08" + bytes(7) + b"\xff", "invalid block type; recreate the corp"),
-        (
-            gzip.compress(b'{"id": "a", "source": "s"}\n', mtime=0),
-            "paragraphs is missing",
-        ),
+        (gzip.compress(b'{"id": 1, "source": 2}\n', mtime=0), "paragraphs is missing"),
         (gzip.compress(b"\xff\n", mtime=0), "line 1: expected a document"),
     ],
 )

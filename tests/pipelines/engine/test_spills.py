@@ -26,12 +26,6 @@ def read(paths, key, advance=lambda _: None):
     return spills.SpilledValues(paths, key, advance=advance)
 
 
-def test_values_come_back_by_key(path):
-    assert {key: list(read([path], key)) for key in range(5)} == {
-        key: VALUES.get(key, []) for key in range(5)
-    }
-
-
 def test_values_of_several_files_and_twice(path, tmp_path):
     values = read([path, *spill(tmp_path / "other", [(3, b"z")])], 3)
     assert list(values) == list(values) == [b"bcd" * 1000, b"z"]
