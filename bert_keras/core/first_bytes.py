@@ -43,7 +43,7 @@ _MAIL_HEADER = (
 )
 _MAIL = rb"From \S+ +(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) |(?:" + _MAIL_HEADER + rb"){2}"
 _UNPACK = "unpack it first"
-_FORMATS: tuple[tuple[Any, ...], ...] = (
+_FORMATS: list[tuple[Any, ...]] = [
     # A pattern that begins the file, after a byte order mark and blanks, and a format.
     (rb"\{\s*\n", "JSON over several lines", _ONE_A_LINE.format(".")),
     (rb"\{\s*\"", "JSON lines", "give it to --jsonl", "jsonl"),
@@ -63,7 +63,7 @@ _FORMATS: tuple[tuple[Any, ...], ...] = (
     (rb"\d{3,}:\d+:", "the index of a multistream dump", _LEAVE_OUT, "", True),
     (rb"\xff\xfe|\xfe\xff", "UTF-16", _CONVERT, "books", True),
     *((re.escape(b), f"compressed ({k})", _UNPACK) for k, b in COMPRESSIONS.items()),
-)
+]
 _PATTERNS = [(re.compile(row[0], re.DOTALL), Format(*row[1:])) for row in _FORMATS]
 _TABLE = Format(
     "a table",
