@@ -169,22 +169,18 @@ def _places_with_marks(characters: Characters) -> tuple[tf.Tensor, tf.Tensor]:
     )
 
 
-class _Tables(NamedTuple):
-    """Changes of all code points, in blocks; equal blocks are kept once. All int32."""
-
-    blocks: np.ndarray
-    """`(0x110000 / _BLOCK_SIZE,)`: the block of a code point."""
-    offsets: np.ndarray
-    """`(num_blocks * _BLOCK_SIZE,)`: distance to the new code point, or row of the
-    expansion; `flags` have the same shape."""
-    flags: np.ndarray
-    expansions: np.ndarray
-    """`(num_expansions, _LONGEST_EXPANSION)` code points, padded with U+0000, which
-    counts as dropped."""
-
-
 @functools.cache
-def _build_tables(do_lower_case: bool) -> _Tables:
+def _build_tables(
+    do_lower_case: bool,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Returns the changes of all code points: blocks, offsets, flags and expansions.
+
+    Blocks have `_BLOCK_SIZE` code points, and equal ones are stored once: the first
+    array is the block of each code point, `(0x110000 / _BLOCK_SIZE,)`. Offsets are
+    distances to the new code points, or rows of expansions. Expansions are
+    `(num_expansions, _LONGEST_EXPANSION)` code points, padded with U+0000, which counts
+    as dropped. All are int32.
+    """
     offsets = np.zeros(sys.maxunicode + 1, np.int32)
     flags = np.zeros(sys.maxunicode + 1, np.int32)
     expansions: list[list[int]] = []
@@ -194,7 +190,12 @@ def _build_tables(do_lower_case: bool) -> _Tables:
         if unicodedata.category(char) in ("Cn", "Co", "Cs"):
             continue  # most of Unicode: without case, marks or decomposition
         code_point = ord(char)
-        flags[code_point] |= _plain_flags(char)
+        if tokenization.is_dropped(char):
+            flags[code_point] |= _DROPPED
+        elif char.isspace():
+            flags[code_point] |= SPACE
+        elif tokenization.is_punctuation(char):
+            flags[code_point] |= ISOLATED
         if not do_lower_case or flags[code_point] & (_DROPPED | SPACE):
             continue
         decomposed = unicodedata.normalize("NFD", char.lower())
@@ -208,21 +209,9 @@ def _build_tables(do_lower_case: bool) -> _Tables:
             offsets[code_point] = ord(kept) - code_point
     pairs = np.stack([offsets, flags], axis=-1).reshape(-1, _BLOCK_SIZE * 2)
     distinct, blocks = np.unique(pairs, axis=0, return_inverse=True)
-    distinct = distinct.reshape(-1, 2)
-    return _Tables(
-        blocks=blocks.reshape(-1).astype(np.int32),
-        offsets=distinct[:, 0].copy(),
-        flags=distinct[:, 1].copy(),
-        expansions=np.array(expansions, np.int32).reshape(-1, _LONGEST_EXPANSION),
-    )
-
-
-def _plain_flags(char: str) -> int:
-    if tokenization.is_dropped(char):
-        return _DROPPED
-    if char.isspace():
-        return SPACE
-    return ISOLATED if tokenization.is_punctuation(char) else 0
+    offsets, flags = distinct.reshape(-1, 2).T
+    rows = np.array(expansions, np.int32).reshape(-1, _LONGEST_EXPANSION)
+    return blocks.reshape(-1).astype(np.int32), offsets.copy(), flags.copy(), rows
 
 
 def _lowered_flags(char: str, decomposed: str, kept: str) -> int:

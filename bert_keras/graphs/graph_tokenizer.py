@@ -101,16 +101,14 @@ class WordSplitter(tf.Module):
         starts = tf.gather(words.characters.starts, words.first)
         ends = tf.gather(words.characters.ends, last)
         texts = words.texts()
+        first_of_text = tf.gather(code_points.row_starts(), texts)
         rows = tf.RaggedTensor.from_value_rowids(
-            tf.gather(code_points.row_starts(), texts),
-            texts,
-            nrows=code_points.nrows(),
-            validate=False,
+            first_of_text, texts, nrows=code_points.nrows(), validate=False
         )
-        return tuple(
-            rows.with_values(tf.cast(places, tf.int64) - rows.values)
-            for places in (starts, ends)
+        places = (
+            tf.cast(values, tf.int64) - first_of_text for values in (starts, ends)
         )
+        return tuple(map(rows.with_values, places))
 
 
 def decode(texts: tf.Tensor) -> tf.RaggedTensor:
@@ -153,32 +151,23 @@ def pack_pairs(
     # As `tokenization.truncated_lengths`.
     most_a = tf.maximum(totals - halves, totals - lengths_b)
     most_b = tf.maximum(halves, totals - lengths_a)
-    return _pack(
+    return pack(
         _shortened(ids_a, tf.minimum(lengths_a, most_a), keeps_tail=keeps_tail),
         _shortened(ids_b, tf.minimum(lengths_b, most_b), keeps_tail=keeps_tail),
         has_b,
-        vocabulary,
+        vocabulary=vocabulary,
     )
 
 
-def pack_windows(
-    queries: tf.RaggedTensor,
-    windows: tf.RaggedTensor,
-    *,
-    vocabulary: tokenization.Vocabulary,
-) -> dict[str, tf.Tensor]:
-    """Packs questions with parts of their contexts, as `squad.featurize` does, padded
-    to the longest of the batch. Unlike a second text of `pack_pairs`, an empty window
-    still gets its `[SEP]`."""
-    return _pack(queries, windows, tf.ones_like(queries.row_lengths()), vocabulary)
-
-
-def _pack(
+def pack(
     ids_a: tf.RaggedTensor,
     ids_b: tf.RaggedTensor,
     has_b: tf.Tensor,
+    *,
     vocabulary: tokenization.Vocabulary,
 ) -> dict[str, tf.Tensor]:
+    """Packs texts that fit, as `pack_pairs`. `has_b` is 1 where a second text, maybe
+    empty, gets its `[SEP]`, else 0: `(batch_size,)` int64."""
     once = tf.ones_like(has_b)
     cls, sep = repeat(vocabulary.cls_id, once), repeat(vocabulary.sep_id, once)
     parts = [cls, ids_a, sep, ids_b, repeat(vocabulary.sep_id, has_b)]

@@ -55,6 +55,11 @@ class Names:
     """By format, our names of the head's layers and theirs."""
 
 
+def classifier_names(**layers: str) -> dict[str, dict[str, str]]:
+    """Returns `Names.heads` of a head of one layer, from its name in each format."""
+    return {form: {"head/classifier": layer} for form, layer in layers.items()}
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Usage:
     """Python code with which a model card shows how a model is called."""
@@ -90,6 +95,7 @@ class Kind(abc.ABC):
     transfers_head: ClassVar[bool] = False
     """Whether a head means the same for all data sets, so that fine-tuning starts from
     it."""
+    example: ClassVar[Usage] = Usage()
 
     def metric(self, key: str) -> Metric:
         """Returns the meaning of a key of evaluations. Keys of further dev files begin
@@ -109,7 +115,7 @@ class Kind(abc.ABC):
 
     def usage(self, task: tasks.Task) -> Usage:
         """Returns code that calls a model of the task."""
-        return Usage()
+        return self.example
 
     def build(
         self,
@@ -200,11 +206,14 @@ class Labelled(Kind):
     JSON lines if it begins like these."""
     always_windows: ClassVar[bool] = False
     """Whether longer inputs are read in overlapping windows, whatever the settings."""
+    usual_length: ClassVar[int] = 512
+    """Tokens of an input at most, of a converted model that does not say how many."""
+    usual_metric: ClassVar[str] = "accuracy"
+    """See `main_metric`."""
 
     def usual_settings(self, task: tasks.Task) -> dict[str, Any]:
-        """Returns settings for a converted model, which comes without any. Inputs have
-        `max_seq_length` tokens at most if the model does not say how many."""
-        return {"task": self.form, "max_seq_length": 512}
+        """Returns settings for a converted model, which comes without any."""
+        return {"task": self.form, "max_seq_length": self.usual_length}
 
     @abc.abstractmethod
     def read(
@@ -289,7 +298,7 @@ class Labelled(Kind):
     ) -> str:
         """Returns the metric that chooses the best checkpoint. `labels` are `None`
         before the run knows them."""
-        return "accuracy"
+        return self.usual_metric
 
     @abc.abstractmethod
     def page(

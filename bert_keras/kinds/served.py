@@ -144,17 +144,17 @@ class ServedModel(tf.Module):
                 for name, value in fields.items()
             }
 
-    def by_name(self, values: Sequence[Any]) -> dict[str, Any]:
+    def _by_name(self, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
         names = [spec.name for spec in self.id_specs]
         return dict(zip(names, values, strict=True))
 
     def compute_in_order(self, *values: tf.Tensor) -> dict[str, tf.Tensor]:
         """Computes numbers from ids in the order of `id_specs`."""
-        return self.compute(self.by_name(values))
+        return self.compute(self._by_name(values))
 
     def checked(self, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns ids by name; the graph refuses ids that the network cannot take."""
-        return input_checks.ids(self.by_name(values), self.trained.bert_config)
+        return input_checks.ids(self._by_name(values), self.trained.bert_config)
 
     def numbers_signature(self) -> Signature:
         """Returns the signature from ids to the outputs of `compute`."""
@@ -194,36 +194,31 @@ class DirectAnswers(ServedModel):
             return self.present(ids, self.compute(ids))
 
         def answer_texts(*texts):
-            if not tasks.reads_windows(self.long_texts):
-                return answer(self.encode(*texts))
-            ids, owners = self._windows_of(*texts)
-            pooled = self._pool(self._in_parts(ids), owners, tf.shape(*texts)[0])
-            return self.present(ids, pooled)
+            if tasks.reads_windows(self.long_texts):
+                return self._answer_long(*texts)
+            return answer(self.encode(*texts))
 
         return {
             STRINGS: Signature(answer_texts, self.string_specs),
             IDS: Signature(lambda *v: answer(self.checked(v)), self.id_specs),
         }
 
-    def _windows_of(self, texts: tf.Tensor) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """Returns ids of all windows, and `(num_windows,)` numbers of their texts."""
+    def _answer_long(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Answers texts in windows, see `text_windows.WindowedInputs`."""
+        # 1. Cut the texts into windows.
         tokens = self._tokenizer(texts)
         num_tokens = tokens.row_lengths()
         room = tf.fill(tf.shape(num_tokens), np.int64(self.max_seq_length - 2))
         windows = graph_windows.cut(num_tokens, room, self.stride)
         places = tf.ragged.range(windows.starts, windows.ends)
         ids = places.with_values(tf.gather(tokens.flat_values, places.values))
-        return self._pack_pairs(ids), windows.texts
-
-    def _in_parts(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Computes `windows_at_once` rows at a time."""
+        ids = self._pack_pairs(ids)
+        # 2. Compute `windows_at_once` rows at a time.
         specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in ids}
         compute = tf.function(self.compute).get_concrete_function(specs)
 
         def read(rows, numbers):
-            outputs = compute(
-                **{k: tf.gather(values, rows) for k, values in ids.items()}
-            )
+            outputs = compute(**{k: tf.gather(v, rows) for k, v in ids.items()})
             return {k: tf.concat([v, outputs[k]], 0) for k, v in numbers.items()}
 
         none = {
@@ -231,18 +226,16 @@ class DirectAnswers(ServedModel):
             for name, output in compute.structured_outputs.items()
         }
         num_windows = tf.shape(ids["input_ids"], tf.int64)[0]
-        return graph_windows.fold(
+        numbers = graph_windows.fold(
             read, none, num_windows, windows_at_once=self.windows_at_once
         )
-
-    def _pool(
-        self, numbers: Mapping[str, tf.Tensor], owners: tf.Tensor, num_texts: tf.Tensor
-    ) -> dict[str, tf.Tensor]:
-        """Does the same as `text_windows.WindowedInputs.pool`, in the graph."""
+        # 3. Pool the numbers of each text's windows.
         pool = tf.math.unsorted_segment_mean
         if self.long_texts == "windows_max":
             pool = tf.math.unsorted_segment_max
-        return {k: pool(values, owners, num_texts) for k, values in numbers.items()}
+        num_texts = tf.shape(texts)[0]
+        pooled = {k: pool(v, windows.texts, num_texts) for k, v in numbers.items()}
+        return self.present(ids, pooled)
 
 
 class SeveralParts(DirectAnswers):

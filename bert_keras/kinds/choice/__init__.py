@@ -1,44 +1,59 @@
 """The best of several endings of a text: SWAG and data of that shape."""
 
-from bert_keras.kinds.choice import records
-from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, Usage
+from typing import Self
+
+import pydantic
+
+from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, Usage, classifier_names
 from bert_keras.labelled import python_examples
+from bert_keras.labelled.answers import Computed, Record
 
 KERAS_CLASSES = ("BertChooser",)
 """Classes of `network` that a `.keras` file may hold."""
 
-_EXAMPLE = Usage(
-    model="""\
-endings = ["sings.", "sleeps.", "runs.", "reads."]
-beginnings = ["She opens a book and"] * 4
-inputs = tokenizer(beginnings, endings, truncation=True)
-inputs = tokenizer.pad(inputs, return_tensors="pt")
-logits = model(**{name: values[None] for name, values in inputs.items()}).logits
-print(endings[logits.argmax()])""",
-    strings="""
-    sentence=tf.constant(["She opens a book."]),
-    beginning=tf.constant(["She"]),
-    endings=tf.constant([["sings.", "sleeps.", "runs.", "reads."]]),
-""",
-    ids="[[{ids}, {ids}, {ids}, {ids}]]",
-)
+
+class ChosenEnding(Record):
+    """A text with several endings."""
+
+    text: str
+    beginning: str
+    """Words that each ending is put after."""
+    endings: tuple[str, ...]
+    line: int
+    label: int | None = None
+    """Number of the right ending, from 0."""
+    prediction: int
+    probabilities: tuple[Computed, ...]
+    """One for each ending."""
+
+    @pydantic.model_validator(mode="after")
+    def _endings_are_there(self) -> Self:
+        count = len(self.endings)
+        is_there = 0 <= (self.label or 0) < count and 0 <= self.prediction < count
+        if len(self.probabilities) != count or not is_there:
+            raise ValueError(
+                f"{count} endings, but {len(self.probabilities)} probabilities, label "
+                f"{self.label} and prediction {self.prediction}"
+            )
+        return self
+
+    @property
+    def confidence(self) -> float:
+        return self.probabilities[self.prediction]
 
 
 class Choice(Labelled):
     """Answers with the number of the best ending."""
 
     name = "choice"
-    record = records.ChosenEnding
+    record = ChosenEnding
     form = "choice"
     other_names = ("multiple-choice", "multiple_choice")
     suffixes = (".csv", ".tsv")
     names = Names(
         hugging_face="BertForMultipleChoice",
         pipeline="multiple-choice",
-        heads={
-            "hugging_face": {"head/classifier": "classifier"},
-            "google": {"head/classifier": "output"},
-        },
+        heads=classifier_names(hugging_face="classifier", google="output"),
     )
     has_text_pair = True
     transfers_head = True
@@ -46,12 +61,22 @@ class Choice(Labelled):
     resampled = ("accuracy",)
     num_texts = 4
     examples = "questions"
-
-    def usage(self, task):
-        return _EXAMPLE
-
-    def usual_settings(self, task):
-        return super().usual_settings(task) | {"max_seq_length": 128}
+    usual_length = 128
+    example = Usage(
+        model="""\
+endings = ["sings.", "sleeps.", "runs.", "reads."]
+beginnings = ["She opens a book and"] * 4
+inputs = tokenizer(beginnings, endings, truncation=True)
+inputs = tokenizer.pad(inputs, return_tensors="pt")
+logits = model(**{name: values[None] for name, values in inputs.items()}).logits
+print(endings[logits.argmax()])""",
+        strings="""
+    sentence=tf.constant(["She opens a book."]),
+    beginning=tf.constant(["She"]),
+    endings=tf.constant([["sings.", "sleeps.", "runs.", "reads."]]),
+""",
+        ids="[[{ids}, {ids}, {ids}, {ids}]]",
+    )
 
     def network(self, bert_config, task, *, head, **shared):
         from bert_keras.kinds.choice import network
@@ -59,27 +84,26 @@ class Choice(Labelled):
         return network.BertChooser(bert_config, **head, **shared)
 
     def read(self, path, settings, *, data_set=None, has_labels=True, **_):
-        from bert_keras.kinds.choice import dataset, swag
+        from bert_keras.kinds.choice import dataset
 
         return dataset.ChoiceDataset(
             path=path,
-            rows=swag.read(path, has_label=has_labels),
+            rows=dataset.read(path, has_label=has_labels),
             has_labels=has_labels,
             name=data_set,
         )
 
     def from_python(self, examples, task):
-        from bert_keras.kinds.choice import dataset, swag
+        from bert_keras.kinds.choice import dataset
 
         def read(example, number):
             sentence, *beginning, endings = example
-            sentence, beginning = python_examples.strings(
-                [sentence, *(beginning or [""])]
-            )
+            texts = python_examples.strings([sentence, *(beginning or [""])])
+            sentence, beginning = texts
             endings = python_examples.strings(endings)
-            if len(endings) != swag.NUM_ENDINGS:
+            if len(endings) != dataset.NUM_ENDINGS:
                 raise ValueError
-            return swag.Question(sentence, beginning, endings, None, number)
+            return dataset.Question(sentence, beginning, endings, None, number)
 
         expected = "a text, the beginning of the endings if any, four endings"
         fields = python_examples.read(examples, read, expected=expected)

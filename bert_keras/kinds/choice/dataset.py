@@ -1,23 +1,125 @@
-"""Files of texts with endings as data sets, and the endings that a model chooses."""
+"""The best of four endings: files of SWAG's shape, model inputs and answers.
+
+A `.csv` file has the columns of SWAG, of which `sent1`, `sent2`, `ending0` to `ending3`
+and `label` are read. No TensorFlow.
+"""
 
 # Labels are None only in files without any, which are not asked for them.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import scipy.special
 
+from bert_keras.core import files
+from bert_keras.core.errors import InputError, nearest
 from bert_keras.core.settings import tasks
-from bert_keras.kinds.choice import swag
-from bert_keras.kinds.choice.records import ChosenEnding
-from bert_keras.labelled import answers, dataset, logit_scores, tables, tokenized
+from bert_keras.data import tokenization
+from bert_keras.kinds.choice import ChosenEnding
+from bert_keras.labelled import (
+    answers,
+    dataset,
+    logit_scores,
+    row_files,
+    tables,
+    tokenized,
+)
+
+NUM_ENDINGS = 4
+LABELS = tuple(str(number) for number in range(NUM_ENDINGS))
+"""Numbers of the endings, as classes in tables of answers."""
+
+_ENDINGS = tuple(f"ending{number}" for number in range(NUM_ENDINGS))
+
+
+class Question(NamedTuple):
+    """One row of a file."""
+
+    sentence: str
+    """Given text; may be empty."""
+    beginning: str
+    """Beginning of the next sentence; may be empty."""
+    endings: tuple[str, ...]
+    """Four, each of which goes on with `beginning`."""
+    label: int | None
+    """Number of the right ending, from 0."""
+    line: int
+    """First line of the row in its file, from 1."""
+
+
+def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
+    """Reads all rows of a `.csv` file. Without `has_label`, `label` is `None`."""
+    path = files.path(path)
+    if path.suffix.lower() != ".csv":
+        raise InputError(
+            f"{path}: expected a file named .csv with the columns of SWAG, got "
+            f"{path.suffix or 'no suffix'}"
+        )
+    expected = ["sent1", "sent2", *_ENDINGS] + ["label"] * has_label
+    questions = []
+    for row in row_files.rows_of(path):
+        cells = row.cells
+        # 1. The columns, the same in every row.
+        for name in expected:
+            if name not in cells:
+                raise InputError(
+                    f"{path}: no column {name!r} (there: {', '.join(cells)})"
+                    f"{nearest(name, cells)}; expected {', '.join(expected)}"
+                )
+        endings = {name for name in cells if re.fullmatch("ending[0-9]+", name)}
+        if more := sorted(endings - set(_ENDINGS)):
+            raise InputError(
+                f"{path}: expected {NUM_ENDINGS} endings, but there is a column "
+                f"{more[0]!r}"
+            )
+        # 2. The cells.
+        if not (cells["sent1"] + cells["sent2"]).strip():
+            raise row.error(
+                "`sent1` and `sent2` are both empty: expected a text to be ended"
+            )
+        if has_label and cells["label"] not in LABELS:
+            raise row.error(
+                f"expected a label from 0 to {NUM_ENDINGS - 1}, the number of the "
+                f"right ending, got {cells['label']!r}"
+            )
+        label = int(cells["label"]) if has_label else None
+        texts = tuple(cells[name] for name in _ENDINGS)
+        question = Question(cells["sent1"], cells["sent2"], texts, label, row.line)
+        questions.append(question)
+    return row_files.at_least_one(path, questions)
+
+
+def tokenize(
+    questions: Sequence[Question],
+    tokenizer: tokenization.Tokenizer,
+    *,
+    max_seq_length: int,
+) -> tokenized.GroupedTexts:
+    """Makes the inputs `[CLS] sentence [SEP] beginning ending [SEP]` of each ending.
+
+    Section 4.4 of the paper. Long inputs are cut as by `tokenization.pack_pair`.
+    """
+    texts = tokenized.tokenize(
+        (
+            (question.sentence, f"{question.beginning} {ending}")
+            for question in questions
+            for ending in question.endings
+        ),
+        tokenizer,
+        max_seq_length=max_seq_length,
+    )
+    ids = np.arange(len(texts)).reshape(-1, NUM_ENDINGS)
+    return tokenized.GroupedTexts(texts=texts, ids=ids)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceDataset(dataset.Dataset):
-    """Questions with four endings each, `swag.Question`."""
+    """Rows of `Question`."""
 
     def keys(self) -> list[str]:
         return [f"{row.sentence}\0{row.beginning}" for row in self.rows]
@@ -33,38 +135,30 @@ class ChoiceDataset(dataset.Dataset):
         )
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
-        columns = logit_scores.prediction_columns(answers.logits, swag.LABELS)
-        rows = swag.read_rows(self.path)
+        columns = logit_scores.prediction_columns(answers.logits, LABELS)
+        rows = row_files.read_rows(self.path)
         return {"predictions": tables.joined(rows, columns, suffix=suffix)}
 
     def describe(self) -> tasks.Task:
         return tasks.Task(kind="choice", name=self.name, has_text_pair=True)
 
     def encode(self, task, tokenizer, settings) -> tokenized.LabelledInputs:
+        texts = tokenize(self.rows, tokenizer, max_seq_length=settings.max_seq_length)
         labels = {}
         if self.has_labels:
-            right = [question.label for question in self.rows]
-            labels["label_ids"] = np.array(right, np.int32)
-        return tokenized.LabelledInputs(
-            texts=swag.tokenize(
-                self.rows, tokenizer, max_seq_length=settings.max_seq_length
-            ),
-            labels=labels,
-        )
+            labels["label_ids"] = np.array([q.label for q in self.rows], np.int32)
+        return tokenized.LabelledInputs(texts=texts, labels=labels)
 
     def answer(self, outputs, inputs, task, settings) -> "ChoiceAnswers":
-        return ChoiceAnswers(
-            questions=self.rows,
-            logits=outputs,
-            label_ids=inputs.labels.get("label_ids"),
-        )
+        label_ids = inputs.labels.get("label_ids")
+        return ChoiceAnswers(questions=self.rows, logits=outputs, label_ids=label_ids)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceAnswers(dataset.Answers):
     """Endings that a model chooses."""
 
-    questions: Sequence[swag.Question]
+    questions: Sequence[Question]
     logits: np.ndarray
     """`(num_questions, 4)` float32."""
     label_ids: np.ndarray | None

@@ -47,10 +47,10 @@ class MaskedWords(Kind):
         Metric("next_sentence_accuracy"),
         Metric("minimal_pairs_accuracy"),
     )
-
-    def usage(self, task):
-        more = 'inputs["masked_lm_positions"] = np.array([[0]], "int32")\n'
-        return Usage(text='"A [MASK] text."', more=more)
+    example = Usage(
+        text='"A [MASK] text."',
+        more='inputs["masked_lm_positions"] = np.array([[0]], "int32")\n',
+    )
 
     def network(self, bert_config, task, *, head, **shared):
         from bert_keras.model import pretrainer

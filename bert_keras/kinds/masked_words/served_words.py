@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from bert_keras.data import features, tokenization
+from bert_keras.data import features
 from bert_keras.graphs import graph_tokenizer
 from bert_keras.kinds import served
 
@@ -35,9 +35,14 @@ class MaskedWords(served.DirectAnswers):
         self._tokens = tf.constant(self.vocabulary.tokens)
 
     def encode(self, text):
-        ids = self._pack_pairs(
-            encode_with_masks(text, self._tokenizer, self.vocabulary)
-        )
+        # Every literal `[MASK]` is one token, before all parts of a text but the first:
+        # the tokenizer itself splits `[MASK]` like any text.
+        parts = tf.strings.split(text, features.MASK_TOKEN)
+        place_in_text = tf.ragged.range(parts.row_lengths()).flat_values
+        num_before = tf.cast(place_in_text > 0, tf.int64)
+        masks = graph_tokenizer.repeat(self.vocabulary.mask_id, num_before)
+        ids = tf.concat([masks, self._tokenizer(parts.flat_values)], axis=1)
+        ids = self._pack_pairs(parts.with_values(ids).merge_dims(1, 2))
         # No text can spell the id but by `[MASK]` itself.
         places = tf.where(ids["input_ids"] == self.vocabulary.mask_id)
         positions = tf.RaggedTensor.from_value_rowids(
@@ -69,20 +74,3 @@ class MaskedWords(served.DirectAnswers):
         for masks in answers:
             guesses = [[guess.probability for guess in mask] for mask in masks]
             yield {"probabilities": guesses} if guesses else {}
-
-
-def encode_with_masks(
-    texts: tf.Tensor,
-    tokenizer: graph_tokenizer.GraphTokenizer,
-    vocabulary: tokenization.Vocabulary,
-) -> tf.RaggedTensor:
-    """Returns ids, `(batch_size, None)` int32, of texts in which every literal `[MASK]`
-    is one token. `tokenizer` itself splits `[MASK]` like any text."""
-    parts = tf.strings.split(texts, features.MASK_TOKEN)
-    place_in_text = tf.ragged.range(parts.row_lengths()).flat_values
-    num_before = tf.cast(place_in_text > 0, tf.int64)
-    masks = tf.RaggedTensor.from_row_lengths(
-        tf.fill([tf.reduce_sum(num_before)], vocabulary.mask_id), num_before
-    )
-    ids = tf.concat([masks, tokenizer(parts.flat_values)], axis=1)
-    return parts.with_values(ids).merge_dims(1, 2)

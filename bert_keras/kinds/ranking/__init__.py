@@ -1,39 +1,52 @@
 """Passages in the order in which they answer a question: reranking, a cross-encoder."""
 
-import typing
+from typing import Self
+
+import pydantic
 
 from bert_keras.core.settings import finetuning
-from bert_keras.kinds.kind import Labelled, Metric, Names, Usage
-from bert_keras.kinds.ranking import records
+from bert_keras.kinds.kind import Labelled, Metric, Names, Usage, classifier_names
 from bert_keras.labelled import python_examples
+from bert_keras.labelled.answers import Computed, Record
 
 KERAS_CLASSES = ("BertRanker",)
 """Classes of `network` that a `.keras` file may hold."""
 
-if typing.TYPE_CHECKING:
-    from bert_keras.kinds.ranking import candidates
 
-_EXAMPLE = Usage(
-    model="""\
-passages = ["Ada wrote the first program.", "It rained all day."]
-questions = ["Who wrote the first program?"] * len(passages)
-inputs = tokenizer(questions, passages, truncation=True, padding=True)
-inputs = inputs.convert_to_tensors("pt")
-scores = model(**inputs).logits[:, 0]
-print(passages[scores.argmax()])""",
-    strings="""
-    question=tf.constant(["Who wrote the first program?"]),
-    passages=tf.constant([["Ada wrote the first program.", "It rained all day."]]),
-""",
-    ids="[[{ids}, {ids}]]",
-)
+class RankedPassages(Record):
+    """A question, its passages and their order."""
+
+    truth_name = "relevances"
+
+    question: str
+    passages: tuple[str, ...]
+    line: int
+    """First line of its first passage."""
+    relevances: tuple[float, ...] | None = None
+    """One for each passage, above 0 where it is right."""
+    prediction: tuple[int, ...]
+    """Numbers of the passages from 0, the best first."""
+    scores: tuple[Computed, ...]
+    """One for each passage."""
+
+    @pydantic.model_validator(mode="after")
+    def _has_one_of_each(self) -> Self:
+        count = len(self.passages)
+        relevances = self.scores if self.relevances is None else self.relevances
+        is_ranking = sorted(self.prediction) == list(range(count))
+        if not count == len(self.scores) == len(relevances) or not is_ranking:
+            raise ValueError(
+                f"{count} passages, but {len(self.scores)} scores, {len(relevances)} "
+                f"relevances and the ranking {self.prediction}"
+            )
+        return self
 
 
 class Ranking(Labelled):
     """Answers with a score for each passage; higher is better."""
 
     name = "ranking"
-    record = records.RankedPassages
+    record = RankedPassages
     form = "ranking"
     other_names = ("rerank", "reranking", "reranker", "text-ranking")
     names = Names(
@@ -41,11 +54,11 @@ class Ranking(Labelled):
         # One output, as `CrossEncoder` of sentence-transformers has it.
         problem_type="regression",
         pipeline="text-ranking",
-        heads={
-            "hugging_face": {"head/classifier": "classifier"},
-            "google": {"head/classifier": "output"},
-            "model_garden": {"head/classifier": "classifier/out_proj"},
-        },
+        heads=classifier_names(
+            hugging_face="classifier",
+            google="output",
+            model_garden="classifier/out_proj",
+        ),
     )
     metrics = (
         *map(Metric, ("mrr", "mrr_at_10", "ndcg_at_10")),
@@ -59,9 +72,21 @@ class Ranking(Labelled):
     examples = "pairs"
     num_texts = finetuning.RankingConfig().num_candidates
     """Passages of a question in training, where `ranking.num_candidates` is not set."""
-
-    def usage(self, task):
-        return _EXAMPLE
+    usual_metric = "ndcg_at_10"
+    example = Usage(
+        model="""\
+passages = ["Ada wrote the first program.", "It rained all day."]
+questions = ["Who wrote the first program?"] * len(passages)
+inputs = tokenizer(questions, passages, truncation=True, padding=True)
+inputs = inputs.convert_to_tensors("pt")
+scores = model(**inputs).logits[:, 0]
+print(passages[scores.argmax()])""",
+        strings="""
+    question=tf.constant(["Who wrote the first program?"]),
+    passages=tf.constant([["Ada wrote the first program.", "It rained all day."]]),
+""",
+        ids="[[{ids}, {ids}]]",
+    )
 
     def network(self, bert_config, task, *, head, **shared):
         from bert_keras.kinds.ranking import network
@@ -75,20 +100,27 @@ class Ranking(Labelled):
     def read(self, path, settings, *, has_labels=True, **_):
         from bert_keras.kinds.ranking import candidates, dataset
 
-        questions = candidates.read_questions(
-            path, settings.columns, has_labels=has_labels
-        )
+        columns = settings.columns
+        questions = candidates.read_questions(path, columns, has_labels=has_labels)
         return dataset.RankingDataset(path=path, rows=questions, has_labels=has_labels)
 
     def from_python(self, examples, task):
         from bert_keras.kinds.ranking import dataset
+        from bert_keras.kinds.ranking.candidates import Candidate, Question
+
+        def read(example, number):
+            asked, texts = example
+            [asked], texts = map(python_examples.strings, ([asked], texts))
+            if not texts:
+                raise ValueError
+            candidates = (
+                Candidate(t, None, row, number) for row, t in enumerate(texts)
+            )
+            return Question(asked, [*candidates])
 
         expected = "a question, and a list of passages"
-        fields = python_examples.read(examples, _question, expected=expected)
+        fields = python_examples.read(examples, read, expected=expected)
         return dataset.RankingDataset(**fields)
-
-    def main_metric(self, settings, labels):
-        return "ndcg_at_10"
 
     def score(self, records, metric, *, labels):
         from bert_keras.kinds.ranking import scores
@@ -117,17 +149,3 @@ class Ranking(Labelled):
         if not spreads or num_equal < degenerate.SHARE * len(spreads):
             return None
         return "the passages of a question have the same score"
-
-
-def _question(example: typing.Any, number: int) -> "candidates.Question":
-    from bert_keras.kinds.ranking import candidates
-
-    asked, passages = example
-    [asked] = python_examples.strings([asked])
-    passages = python_examples.strings(passages)
-    if not passages:
-        raise ValueError
-    return candidates.Question(
-        asked,
-        [candidates.Candidate(p, None, row, number) for row, p in enumerate(passages)],
-    )

@@ -8,10 +8,9 @@ question may be anywhere in the file. No TensorFlow.
 # Relevances are None only in files without labels, which are not compared.
 # pyright: reportArgumentType=false
 
-import itertools
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,21 +59,6 @@ class Question(NamedTuple):
         return min(relevances) < max(relevances)
 
 
-class _Columns(NamedTuple):
-    """Names of the columns."""
-
-    question: str
-    passages: Mapping[str, tuple[str, float | None]]
-    """By key of `columns`; with the relevance that a column itself says, or `None`."""
-    relevance: str | None
-    are_settings: bool
-    """Whether `columns` may give other names."""
-
-    def key(self, key: str) -> str | None:
-        """Returns the key of `columns` that an error may recommend."""
-        return key if self.are_settings else None
-
-
 def read_questions(
     path: str | Path,
     columns: finetuning.TextColumns | None = None,
@@ -95,54 +79,51 @@ def read_questions(
             names, and errors recommend no setting.
         has_labels: whether to read relevances and triples.
     """
-    path = files.path(path)
-    names: _Columns | None = None
+    path, names = files.path(path), columns or finetuning.TextColumns()
+    passages: dict[str, tuple[str, float | None]] = {}
+    relevance_name = None
     questions: dict[str, tuple[str, list[Candidate]]] = {}
     for number, row in enumerate(row_files.rows_of(path)):
-        names = names or _columns_of(columns, row.cells, has_labels=has_labels)
-        asked = row.string(names.question, key=names.key("text"))
+        # The first row says which columns there are.
+        if not passages:
+            passages, relevance_name = _columns(names, row.cells, has_labels=has_labels)
+        name = "question" if names.text == "text" else names.text
+        asked = row.string(name, key=columns and "text")
         if not asked.strip():
-            raise row.error(f"{names.question!r} is empty: expected a question")
+            raise row.error(f"{name!r} is empty: expected a question")
         group = str(row.cells.get(QUESTION_ID, asked))
-        first, passages = questions.setdefault(group, (asked, []))
+        first, candidates = questions.setdefault(group, (asked, []))
         if first != asked:
             raise row.error(
                 f"{QUESTION_ID} {group!r} is that of another question in line "
-                f"{passages[0].line}: expected an id for each question"
+                f"{candidates[0].line}: expected an id for each question"
             )
-        passages.extend(_candidates(row, names, number))
-    listed = row_files.at_least_one(
-        path, itertools.starmap(Question, questions.values())
-    )
+        for key, (name, relevance) in passages.items():
+            passage = row.string(name, key=columns and key)
+            if not passage.strip():
+                raise row.error(f"{name!r} is empty: expected a passage")
+            if relevance_name is not None:
+                relevance = _relevance(row, relevance_name, key=columns and "label")
+            candidates.append(Candidate(passage, relevance, number, row.line))
+    listed = [Question(*question) for question in questions.values()]
+    listed = row_files.at_least_one(path, listed)
     return _without_repeats(path, listed) if has_labels else listed
 
 
-def _columns_of(
-    settings: finetuning.TextColumns | None, row: Mapping[str, Any], *, has_labels: bool
-) -> _Columns:
-    columns, are_settings = settings or finetuning.TextColumns(), settings is not None
-    question = "question" if columns.text == "text" else columns.text
-    label = columns.label if isinstance(columns.label, str) else "label"
+def _columns(
+    names: finetuning.TextColumns, row: Mapping[str, Any], *, has_labels: bool
+) -> tuple[dict[str, tuple[str, float | None]], str | None]:
+    """Returns the columns of passages by their keys in `columns`, with the relevance
+    that the column of a triple says; and the column of relevances, if there is one."""
+    label = names.label if isinstance(names.label, str) else "label"
     relevance = "relevance" if label == "label" else label
     if has_labels and relevance not in row and row.keys() & {*TRIPLE}:
-        passages = {"text_pair": (columns.text_pair or "positive", 1.0)}
+        passages = {"text_pair": (names.text_pair or "positive", 1.0)}
         if "negative" in row:
             passages["negative"] = "negative", 0.0
-        return _Columns(question, passages, None, are_settings)
-    passages = {"text_pair": (columns.text_pair or "passage", None)}
-    return _Columns(question, passages, relevance if has_labels else None, are_settings)
-
-
-def _candidates(
-    row: row_files.Row, names: _Columns, number: int
-) -> Iterator[Candidate]:
-    for key, (name, relevance) in names.passages.items():
-        passage = row.string(name, key=names.key(key))
-        if not passage.strip():
-            raise row.error(f"{name!r} is empty: expected a passage")
-        if names.relevance:
-            relevance = _relevance(row, names.relevance, key=names.key("label"))
-        yield Candidate(passage, relevance, number, row.line)
+        return passages, None
+    passages = {"text_pair": (names.text_pair or "passage", None)}
+    return passages, relevance if has_labels else None
 
 
 def _relevance(row: row_files.Row, name: str, *, key: str | None) -> float:
@@ -161,8 +142,7 @@ def _relevance(row: row_files.Row, name: str, *, key: str | None) -> float:
 
 
 def _without_repeats(path: Path, questions: Iterable[Question]) -> list[Question]:
-    differing: list[Candidate] = []
-    distinct = []
+    differing, distinct = [], []
     for question in questions:
         by_passage: dict[str, Candidate] = {}
         for candidate in question.candidates:

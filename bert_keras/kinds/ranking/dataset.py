@@ -17,9 +17,8 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features
 from bert_keras.kinds import splits
-from bert_keras.kinds.ranking import scores
+from bert_keras.kinds.ranking import RankedPassages, scores
 from bert_keras.kinds.ranking.candidates import Question
-from bert_keras.kinds.ranking.records import RankedPassages
 from bert_keras.labelled import answers, dataset, row_files, shapes, tables, tokenized
 
 logger = logging.getLogger(__name__)
@@ -87,12 +86,11 @@ class CandidateLists(dataset.Inputs):
         width = min(self.settings.num_candidates, int(self.counts.max()))
         drawn = [self.draw(row) for row in rows]
         pairs = np.stack([shapes.pad_rows(places, width) for places in drawn])
-        is_there = (
-            np.arange(width) < np.array([len(places) for places in drawn])[:, None]
-        )
+        counts = np.array([len(places) for places in drawn])
+        is_there = np.arange(width) < counts[:, None]
         relevances = np.where(is_there, self.relevances[pairs], np.float32(-1))
-        drawn_texts = tokenized.GroupedTexts(texts=self.pairs, ids=pairs)
-        batch = drawn_texts.batch(np.arange(len(rows)))
+        texts = tokenized.GroupedTexts(texts=self.pairs, ids=pairs)
+        batch = texts.batch(np.arange(len(rows)))
         batch = shapes.padded(batch, int(self.lengths[rows].max()))
         batch["label_ids"] = relevances
         if self.settings.loss == "listwise":
@@ -143,18 +141,14 @@ class RankingDataset(dataset.Dataset):
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
         """Returns the rows of each question, the best first."""
-        rows = list(row_files.read_rows(self.path))
-        orders = [scores.ranking(found) for found in answers.scores_of]
-        in_order = [
-            rows[question.candidates[number].row]
-            for question, order in zip(self.rows, orders, strict=True)
-            for number in order
-        ]
-        ranked = zip(answers.scores_of, orders, strict=True)
+        rows, in_order, values = list(row_files.read_rows(self.path)), [], []
+        for question, found in zip(self.rows, answers.scores_of, strict=True):
+            order = scores.ranking(found)
+            in_order += [rows[question.candidates[number].row] for number in order]
+            values += [*found[order]]
         # Nine digits: float32, so that no two scores become equal.
-        column = tables.Column(np.concatenate([s[order] for s, order in ranked]), ".9g")
-        content = tables.joined(in_order, {"score": column}, suffix=suffix)
-        return {"predictions": content}
+        columns = {"score": tables.Column(values, ".9g")}
+        return {"predictions": tables.joined(in_order, columns, suffix=suffix)}
 
     def describe(self) -> tasks.Task:
         return tasks.Task(kind="ranking", has_text_pair=True)
@@ -171,15 +165,13 @@ class RankingDataset(dataset.Dataset):
         )
         if not self.is_training:
             return tokenized.LabelledInputs(texts=pairs, labels={})
+        relevances = np.concatenate([question.relevances for question in self.rows])
+        seeds = [splits.number_of(question.text) for question in self.rows]
         return CandidateLists(
             pairs=pairs,
-            counts=np.array([len(q.candidates) for q in self.rows]),
-            relevances=np.concatenate([q.relevances for q in self.rows]).astype(
-                np.float32
-            ),
-            question_seeds=np.array(
-                [splits.number_of(q.text) for q in self.rows], np.uint64
-            ),
+            counts=np.array([len(question.candidates) for question in self.rows]),
+            relevances=relevances.astype(np.float32),
+            question_seeds=np.array(seeds, np.uint64),
             settings=settings.ranking,
             seed=settings.seed,
         )

@@ -8,6 +8,7 @@ equal if the tokenizer makes the same ids of them: capitals, blanks and accents 
 make no difference. No TensorFlow.
 """
 
+import collections
 import hashlib
 import itertools
 import logging
@@ -34,6 +35,7 @@ _TEXTS_AT_ONCE = 512
 """Texts that are embedded between two steps of the progress line."""
 
 _SUFFIXES = (".tsv", ".csv", ".jsonl")
+PASSAGE = "passage"
 
 Embed = Callable[[Sequence[str]], np.ndarray]
 """From texts to vectors `(num_texts, size)`, float32."""
@@ -100,9 +102,9 @@ def mine(
 
     # 1. Passages that are no negatives of a question: its own ones, and what is right
     #    for an equal question that has another id.
-    equal_questions: dict[bytes, list[int]] = {}
+    equal_questions: dict[bytes, list[int]] = collections.defaultdict(list)
     for row, question in enumerate(questions):
-        equal_questions.setdefault(_key(encode, question.text), []).append(row)
+        equal_questions[_key(encode, question.text)].append(row)
     right = [
         (row, candidate.passage)
         for rows in equal_questions.values()
@@ -111,9 +113,9 @@ def mine(
         if candidate.relevance
     ]
     own = [(row, c.passage) for row, q in enumerate(questions) for c in q.candidates]
-    owners: dict[bytes, set[int]] = {}
+    owners: dict[bytes, set[int]] = collections.defaultdict(set)
     for row, passage in (*right, *own):
-        owners.setdefault(_key(encode, passage), set()).add(row)
+        owners[_key(encode, passage)].add(row)
 
     # 2. All passages are read once before the work begins, so the file is sound.
     passages = _Passages(files.path(passages_path), encode, owners)
@@ -130,12 +132,9 @@ def mine(
             num_embedded += len(part)
         return np.concatenate(vectors)
 
-    with progress.Progress(
-        f"searching {passages.path.name}",
-        total=len(questions) + len(right) + len(passages),
-        unit="texts",
-        read=lambda: num_embedded,
-    ):
+    total = len(questions) + len(right) + len(passages)
+    title = f"searching {passages.path.name}"
+    with progress.Progress(title, total=total, unit="texts", read=lambda: num_embedded):
         vectors = embed_and_count([question.text for question in questions])
         limits = _limits(vectors, right, embed_and_count, choice.margin)
         cosines, numbers = _nearest(vectors, passages, embed_and_count, choice.depth)
@@ -167,9 +166,6 @@ def _key(encode: Encode, text: str) -> bytes:
     return hashlib.blake2b(encode(text), digest_size=16).digest()
 
 
-PASSAGE = "passage"
-
-
 class _Passages:
     """The different passages of a file, which is read anew each time."""
 
@@ -186,10 +182,9 @@ class _Passages:
             if self._is_new[-1]:
                 self.owned += [(len(keys), row) for row in sorted(owners.get(key, ()))]
                 keys.add(key)
-        self._count = len(keys)
 
     def __len__(self) -> int:
-        return self._count
+        return sum(self._is_new)
 
     def __iter__(self) -> Iterator[str]:
         return itertools.compress(read_passages(self.path), self._is_new)

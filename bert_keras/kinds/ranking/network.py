@@ -30,7 +30,8 @@ class BertRanker(networks.PartsWithHead):
 
     def loss_weights(self, features) -> dict[str, Any]:
         """Returns the weight of the loss: the number of questions."""
-        return {"loss": ops.sum(_question_weights(features))}
+        first = features["label_ids"][:, 0]
+        return {"loss": ops.sum(networks.example_weights(features, first))}
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
         logits = ops.cast(outputs["logits"], "float32")
@@ -45,7 +46,8 @@ class BertRanker(networks.PartsWithHead):
         best = ops.max(ops.where(is_best, logits, _NEVER), axis=-1)
         other = ops.max(ops.where(is_there & ~is_best, logits, _NEVER), axis=-1)
         is_right = ops.cast(best > other, "float32")
-        weights = _question_weights(features)
+        # 0 for a question that fills up a batch.
+        weights = networks.example_weights(features, relevances[:, 0])
         total = ops.sum(weights)
         return {
             "loss": (ops.sum(losses * weights), total),
@@ -61,8 +63,3 @@ def _pairwise_losses(logits, relevances):
     losses = ops.softplus(-differences) * is_pair
     num_pairs = ops.maximum(ops.sum(is_pair, axis=(1, 2)), 1.0)
     return ops.sum(losses, axis=(1, 2)) / num_pairs
-
-
-def _question_weights(features):
-    """Returns `(batch_size,)`: 1 for a question, 0 for one that fills up a batch."""
-    return networks.example_weights(features, features["label_ids"][:, 0])

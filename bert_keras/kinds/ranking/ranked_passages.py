@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bert_keras.kinds.ranking import scores
-from bert_keras.kinds.ranking.records import RankedPassages
+from bert_keras.kinds.ranking import RankedPassages, scores
 from bert_keras.pages import drawing, markdown, pictures, sections
 from bert_keras.pages.sections import Column
 
@@ -21,24 +20,9 @@ _NAMES = {
 }
 
 
-def describe(records: Sequence[RankedPassages]) -> list[sections.Section]:
-    ranks = [_rank(record) or 0 for record in records]
-    missed = [record for record, rank in zip(records, ranks, strict=True) if rank > 1]
-    missed.sort(key=lambda record: (-(_rank(record) or 0), record.line))
-    return [
-        _search(records, np.array(ranks)),
-        sections.mistakes_section(
-            _COLUMNS,
-            missed,
-            summary=f"{len(missed):,} of {len(records):,} first passages are wrong, "
-            "though another one is right",
-            order="farthest from the first place",
-        ),
-    ]
-
-
-def _rank(record: RankedPassages) -> int | None:
-    return scores.first_right_rank(record.relevances, record.scores)
+def _rank(record: RankedPassages) -> int:
+    """Returns the rank of the first right passage, 0 if none is right."""
+    return scores.first_right_rank(record.relevances, record.scores) or 0
 
 
 def _first(record: RankedPassages, *, is_right: bool) -> str:
@@ -56,18 +40,16 @@ _COLUMNS = (
 )
 
 
-def _search(records: Sequence[RankedPassages], ranks: np.ndarray) -> sections.Section:
-    """Returns scores; ranks are 0 for questions without a right passage."""
-    figures = scores.mean_scores((r.relevances, r.scores) for r in records)
+def describe(records: Sequence[RankedPassages]) -> list[sections.Section]:
+    # 1. Scores, and the share of questions by passages read.
+    ranks = np.array([_rank(record) for record in records])
     known = ranks[ranks > 0]
+    figures = scores.mean_scores((r.relevances, r.scores) for r in records)
     rows = [[_NAMES[name], markdown.percent(value)] for name, value in figures.items()]
-    rows += [
-        [
-            "passages of a question",
-            f"{np.mean([len(r.passages) for r in records]):,.1f}",
-        ],
-        ["questions without a right passage", f"{len(ranks) - len(known):,}"],
-    ]
+    mean_count = np.mean([len(record.passages) for record in records])
+    rows.append(["passages of a question", f"{mean_count:,.1f}"])
+    num_unknown = len(records) - len(known)
+    rows.append(["questions without a right passage", f"{num_unknown:,}"])
     if len(known):
         rows.append(["median rank of the first right one", f"{np.median(known):,.0f}"])
     draw = functools.partial(
@@ -78,9 +60,20 @@ def _search(records: Sequence[RankedPassages], ranks: np.ndarray) -> sections.Se
         title="Right passages among the first ones",
         labels=("passages read", "share of questions"),
     )
-    return sections.Section(
+    search = sections.Section(
         "Ranks of the right passages",
         "ranks",
         markdown.table(["", f"{len(records):,} questions"], rows),
         drawing.as_png(draw) if len(known) else None,
     )
+    # 2. Questions whose first passage is wrong, the lowest right ones first.
+    missed = [record for record in records if _rank(record) > 1]
+    missed.sort(key=lambda record: (-_rank(record), record.line))
+    mistakes = sections.mistakes_section(
+        _COLUMNS,
+        missed,
+        summary=f"{len(missed):,} of {len(records):,} first passages are wrong, "
+        "though another one is right",
+        order="farthest from the first place",
+    )
+    return [search, mistakes]

@@ -1,27 +1,38 @@
 """Answers within a text: SQuAD 1.1 and 2.0, TriviaQA and data of that shape."""
 
-from bert_keras.kinds.kind import Labelled, Metric, Names, Usage
-from bert_keras.kinds.span import records
+from bert_keras.kinds.kind import Labelled, Metric, Names, Usage, classifier_names
+from bert_keras.labelled import python_examples
+from bert_keras.labelled.answers import Computed, Record
 
 KERAS_CLASSES = ("BertSpanPredictor",)
 """Classes of `network` that a `.keras` file may hold."""
 
-_EXAMPLE = Usage(
-    model="""\
-pair = "Who left?", "Ada left early."
-inputs = tokenizer(*pair, return_tensors="pt", truncation="only_second")
-outputs = model(**inputs)
-start, end = outputs.start_logits.argmax(), outputs.end_logits.argmax()
-print(tokenizer.decode(inputs["input_ids"][0, start : end + 1]))""",
-    strings=('question=tf.constant(["Who left?"]), context=tf.constant(["Ada left."])'),
-)
+
+class AnsweredQuestion(Record):
+    """A question about a context."""
+
+    truth_name = "answers"
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[str, ...]
+    """The right ones; none if the question cannot be answered, or nobody said them."""
+    prediction: str
+    """Text of the answer; empty: the question has none."""
+    probability: Computed
+    """Probability of the prediction."""
+    null_odds: float | None = None
+    """Score of "no answer" less that of the best answer."""
+    best_text: str
+    """The best answer that is not empty."""
 
 
 class Span(Labelled):
     """Answers a question with a part of its context, or with none."""
 
     name = "span"
-    record = records.AnsweredQuestion
+    record = AnsweredQuestion
     form = "span"
     other_names = ("qa", "question-answering")
     suffixes = (".json",)
@@ -29,11 +40,11 @@ class Span(Labelled):
     names = Names(
         hugging_face="BertForQuestionAnswering",
         pipeline="question-answering",
-        heads={
-            "hugging_face": {"head/classifier": "qa_outputs"},
-            "google": {"head/classifier": "cls/squad/output"},
-            "model_garden": {"head/classifier": "span_labeling/layer_with_weights-0"},
-        },
+        heads=classifier_names(
+            hugging_face="qa_outputs",
+            google="cls/squad/output",
+            model_garden="span_labeling/layer_with_weights-0",
+        ),
     )
     own_settings = ("span",)
     has_text_pair = True
@@ -49,12 +60,17 @@ class Span(Labelled):
         ),
         Metric("total", "questions", None),
     )
-
-    def usage(self, task):
-        return _EXAMPLE
-
-    def usual_settings(self, task):
-        return super().usual_settings(task) | {"max_seq_length": 384}
+    usual_length = 384
+    example = Usage(
+        model="""\
+pair = "Who left?", "Ada left early."
+inputs = tokenizer(*pair, return_tensors="pt", truncation="only_second")
+outputs = model(**inputs)
+start, end = outputs.start_logits.argmax(), outputs.end_logits.argmax()
+print(tokenizer.decode(inputs["input_ids"][0, start : end + 1]))""",
+        strings='question=tf.constant(["Who left?"]), '
+        'context=tf.constant(["Ada left."])',
+    )
 
     def network(self, bert_config, task, *, head, **shared):
         from bert_keras.kinds.span import network
@@ -64,18 +80,10 @@ class Span(Labelled):
     def read(self, path, settings, *, data_set=None, has_labels=True, **_):
         from bert_keras.kinds.span import dataset
 
-        found = dataset.read_questions(path, data_set, has_answers=has_labels)
-        return dataset.SpanDataset(
-            path=path,
-            rows=found.questions,
-            has_labels=has_labels,
-            has_impossible=found.has_impossible,
-            name=data_set,
-        )
+        return dataset.read(path, data_set, has_answers=has_labels)
 
     def from_python(self, examples, task):
         from bert_keras.kinds.span import dataset, squad
-        from bert_keras.labelled import python_examples
 
         def read(example, number):
             question, context = python_examples.strings(example)

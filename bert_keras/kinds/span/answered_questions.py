@@ -1,23 +1,27 @@
 """The answers of a run that finds answers to questions in a text."""
 
-# Records of a dev file have labels.
+# Records of a dev file have labels; matplotlib's types are narrower than what it takes.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
 
 import functools
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from bert_keras.kinds.span import null_odds, pictures, squad_scores
-from bert_keras.kinds.span.records import AnsweredQuestion
-from bert_keras.pages import drawing, markdown, sections
+import numpy as np
+from matplotlib import figure
+
+from bert_keras.kinds.span import AnsweredQuestion, squad_scores
+from bert_keras.pages import drawing, markdown, pictures, sections
 from bert_keras.pages.sections import Column
 
 NO_ANSWER = "no answer"
 
 _MAX_PLACES = 50
 """Occurrences of a text in another to consider."""
+
+_YELLOW = "#E69F00"
 
 
 def describe(
@@ -31,6 +35,7 @@ def describe(
         )
         for r in records
     ]
+    # 1. Scores by the length of the answer, and by the word that asks.
     lengths = [squad_scores.answer_length_group(r.answers) for r in records]
     words = [squad_scores.question_word_group(r.question) for r in records]
     by_length = sorted(
@@ -41,99 +46,159 @@ def describe(
         squad_scores.scores_by(words, scores),
         key=lambda group: (-group.num_questions, group.group),
     )
-    parts = [
-        _groups(by_length, title="By words of the answer", name="by_answer_length"),
-        _groups(by_word, title="By question word", name="by_question_word"),
-    ]
+    parts = []
+    for groups, title, name in (
+        (by_length, "By words of the answer", "by_answer_length"),
+        (by_word, "By question word", "by_question_word"),
+    ):
+        rows = [
+            [g.group, f"{g.num_questions:,}", f"{g.exact:.1f}", f"{g.f1:.1f}"]
+            for g in groups
+        ]
+        text = markdown.table(["group", "questions", "exact match", "F1"], rows)
+        draw = functools.partial(draw_groups, title, groups)
+        parts.append(sections.Section(title, name, text, drawing.as_png(draw)))
+    # 2. The threshold of "no answer".
     if has_impossible and all(record.null_odds is not None for record in records):
         parts.append(_threshold(records))
-    return [*parts, _mistakes(records, scores)]
-
-
-def _groups(
-    groups: Sequence[squad_scores.GroupScore], *, title: str, name: str
-) -> sections.Section:
-    rows = [
-        [g.group, f"{g.num_questions:,}", f"{g.exact:.1f}", f"{g.f1:.1f}"]
-        for g in groups
-    ]
-    return sections.Section(
-        title,
-        name,
-        markdown.table(["group", "questions", "exact match", "F1"], rows),
-        drawing.as_png(functools.partial(pictures.draw_groups, title, groups)),
-    )
-
-
-def _threshold(records: Sequence[AnsweredQuestion]) -> sections.Section:
-    # Not by their ids, which are the data's own matter.
-    by_number = {str(number): record for number, record in enumerate(records)}
-    gold, texts, odds = (
-        {number: getattr(record, name) for number, record in by_number.items()}
-        for name in ("answers", "best_text", "null_odds")
-    )
-    curve = null_odds.threshold_curve(gold, texts, odds)
-    best = squad_scores.best_thresholds(gold, texts, odds)
-    header = ["", "best", "at the threshold"]
-    rows = [
-        [name, f"{best[f'best_{key}']:.2f}", f"{best[f'best_{key}_thresh']:.4f}"]
-        for name, key in (("F1", "f1"), ("exact match", "exact"))
-    ]
-    text = (
-        "A question is answered if its odds of having no answer do not exceed the "
-        "threshold. Chosen on these very questions:\n\n"
-    )
-    draw = functools.partial(
-        pictures.draw_null_odds, curve, best_threshold=best["best_f1_thresh"]
-    )
-    return sections.Section(
-        "Threshold of no answer",
-        "null_odds",
-        text + markdown.table(header, rows),
-        drawing.as_png(draw),
-    )
-
-
-class Mistake(NamedTuple):
-    record: AnsweredQuestion
-    f1: float
-
-
-def worst(
-    records: Sequence[AnsweredQuestion], scores: Sequence[squad_scores.Score]
-) -> list[Mistake]:
-    """Returns answers that are not exact: the lowest F1, then the most probable,
-    first."""
+    # 3. Answers that are not exact: the lowest F1, then the most probable, first.
     wrong = [
         Mistake(record, score.f1)
         for record, score in zip(records, scores, strict=True)
         if not score.exact
     ]
-    return sorted(wrong, key=lambda m: (m.f1, -m.record.probability, m.record.id))
-
-
-def _mistakes(
-    records: Sequence[AnsweredQuestion], scores: Sequence[squad_scores.Score]
-) -> sections.Section:
-    wrong = worst(records, scores)
-    section = sections.mistakes_section(
+    wrong.sort(key=lambda m: (m.f1, -m.record.probability, m.record.id))
+    mistakes = sections.mistakes_section(
         _COLUMNS,
         wrong,
         summary=f"{len(wrong):,} of {len(records):,} answers are not exact",
         order="of the lowest F1, the most probable of them",
     )
-    note = "In the context the right answer is bold, the answer that was given italic."
-    return section._replace(text=f"{section.text}\n\n{note}") if wrong else section
+    if wrong:
+        note = (
+            "In the context the right answer is bold, the answer that was given italic."
+        )
+        mistakes = mistakes._replace(text=f"{mistakes.text}\n\n{note}")
+    return [*parts, mistakes]
 
 
-_COLUMNS = (
-    Column("question", lambda m: markdown.excerpt(m.record.question)),
-    Column("right", lambda m: _listed(m.record.answers)),
-    Column("answered", lambda m: _listed([*filter(None, [m.record.prediction])])),
-    Column("F1", lambda m: f"{100 * m.f1:.1f}"),
-    Column("probability", lambda m: markdown.percent(m.record.probability)),
-    Column("context", lambda m: context_excerpt(m.record)),
-)
+def draw_groups(title: str, groups: Sequence[squad_scores.GroupScore]) -> figure.Figure:
+    """Draws exact match and F1 of groups of questions, as bars."""
+    picture, plot = drawing.new_plot(title, height=1.8 + 0.5 * len(groups))
+    rows = np.arange(len(groups))
+    bars = (("F1", "f1", drawing.BLUE, -0.2), ("exact match", "exact", _YELLOW, 0.2))
+    for label, name, colour, offset in bars:
+        values = [getattr(group, name) for group in groups]
+        drawn = plot.barh(rows + offset, values, height=0.4, color=colour, label=label)
+        plot.bar_label(drawn, fmt="%.1f", padding=3, fontsize=10)
+    pictures.name_rows(plot, [f"{g.group} ({g.num_questions:,})" for g in groups])
+    plot.set(xlim=(0, 108), xticks=range(0, 101, 20))
+    plot.set_xlabel("percent; in brackets: how many questions", fontsize=11)
+    plot.grid(visible=False, axis="y")
+    drawing.add_legend(picture)
+    return picture
+
+
+def _threshold(records: Sequence[AnsweredQuestion]) -> sections.Section:
+    # Not by their ids, which are the data's own matter.
+    by_number = {str(number): record for number, record in enumerate(records)}
+    answers = [
+        {number: getattr(record, name) for number, record in by_number.items()}
+        for name in ("answers", "best_text", "null_odds")
+    ]
+    best = squad_scores.best_thresholds(*answers)
+    rows = [
+        [name, f"{best[f'best_{key}']:.2f}", f"{best[f'best_{key}_thresh']:.4f}"]
+        for name, key in (("F1", "f1"), ("exact match", "exact"))
+    ]
+    table = markdown.table(["", "best", "at the threshold"], rows)
+    draw = functools.partial(
+        draw_null_odds,
+        threshold_curve(*answers),
+        best_threshold=best["best_f1_thresh"],
+    )
+    return sections.Section(
+        "Threshold of no answer",
+        "null_odds",
+        "A question is answered if its odds of having no answer do not exceed the "
+        f"threshold. Chosen on these very questions:\n\n{table}",
+        drawing.as_png(draw),
+    )
+
+
+class Curve(NamedTuple):
+    """Scores of SQuAD 2.0 in percent by threshold, each `(num_thresholds,)` float64."""
+
+    thresholds: np.ndarray
+    """Rising: one below all odds, where nothing is answered, then all distinct odds."""
+    exact: np.ndarray
+    f1: np.ndarray
+    has_answer_f1: np.ndarray
+    """F1 on questions that have an answer; NaN if there are none."""
+    no_answer_f1: np.ndarray
+    """F1 on the others."""
+
+
+def threshold_curve(
+    gold: squad_scores.GoldAnswers,
+    best_texts: Mapping[str, str],
+    null_odds: Mapping[str, float],
+) -> Curve:
+    """Returns scores at every threshold: questions with greater odds get no answer.
+    `best_texts` are the best answers that are not empty."""
+    each = squad_scores.score_each(gold, best_texts, has_impossible=True)
+    ids = sorted(gold, key=null_odds.__getitem__)
+    odds = np.array([null_odds[id] for id in ids])
+    has_answer = np.array([bool(gold[id]) for id in ids])
+    # Number of questions answered at each threshold.
+    thresholds, first = np.unique(odds, return_index=True)
+    num_answered = np.append(first, len(odds))
+
+    def curve(name: str, chosen: np.ndarray) -> np.ndarray:
+        """Adds up scores; silence is right where there is no answer."""
+        scores, silent = np.array([getattr(each[id], name) for id in ids]), ~has_answer
+        gains = np.where(chosen, scores - silent, 0.0)
+        sums = np.append(0.0, np.cumsum(gains))[num_answered]
+        with np.errstate(invalid="ignore"):
+            return 100 * (sums + (silent & chosen).sum()) / np.int64(chosen.sum())
+
+    everything = np.ones_like(has_answer)
+    return Curve(
+        thresholds=np.append(odds[0] - 1, thresholds),
+        exact=curve("exact", everything),
+        f1=curve("f1", everything),
+        has_answer_f1=curve("f1", has_answer),
+        no_answer_f1=curve("f1", ~has_answer),
+    )
+
+
+def draw_null_odds(curve: Curve, *, best_threshold: float) -> figure.Figure:
+    """Draws scores against the threshold up to which a question is answered."""
+    picture, plot = drawing.new_plot("Threshold of no answer")
+    thresholds = drawing.placeable(curve.thresholds)
+    best_threshold = float(drawing.placeable(best_threshold))
+    for label, values, colour, style, width in (
+        ("F1", curve.f1, drawing.BLUE, "-", 2.5),
+        ("exact match", curve.exact, _YELLOW, "-", 1.5),
+        ("F1 with an answer", curve.has_answer_f1, drawing.GREEN, "--", 1.5),
+        ("F1 without", curve.no_answer_f1, drawing.VERMILION, ":", 2),
+    ):
+        options = {"color": colour, "linewidth": width, "label": label}
+        plot.step(thresholds, values, style, where="post", **options)
+    plot.axvline(best_threshold, color=drawing.GREY, linewidth=1, label="best F1")
+    # A few odds may be far from the others.
+    low, high = np.quantile(thresholds, (0.01, 0.99))
+    room = 0.05 * (high - low) or max(1.0, abs(high) / 1000)
+    low, high = min(low, best_threshold) - room, max(high, best_threshold) + room
+    plot.set(ylabel="percent", xlim=(low, high), ylim=(0, 102))
+    plot.set_xlabel("odds of no answer up to which a question is answered")
+    drawing.add_legend(picture)
+    return picture
+
+
+class Mistake(NamedTuple):
+    record: AnsweredQuestion
+    f1: float
 
 
 def _listed(answers: Sequence[str]) -> str:
@@ -148,24 +213,32 @@ def context_excerpt(record: AnsweredQuestion) -> str:
     """Returns the context around the right answer and around the predicted one. If an
     answer occurs more than once, the two nearest places are shown."""
 
+    def places(text: str) -> Sequence[tuple[int, int]]:
+        """Returns the places of a text in the context, as whole words if any."""
+        pattern, spans = re.escape(text), []
+        for whole in (rf"(?<!\w){pattern}(?!\w)", pattern) if text else ():
+            matches = re.finditer(whole, record.context)
+            spans = spans or [m.span() for m in itertools.islice(matches, _MAX_PLACES)]
+        return spans
+
     def distance(pair: tuple[tuple[int, int], tuple[int, int]]) -> int:
         (start, end), (other_start, other_end) = pair
         return max(start - other_end, other_start - end, 0)
 
-    right = _places(record.context, "".join(record.answers[:1]))
-    predicted = _places(record.context, record.prediction)
+    right, predicted = places("".join(record.answers[:1])), places(record.prediction)
     if right and predicted:
         nearest = min(itertools.product(right, predicted), key=distance)
         right, predicted = nearest[:1], nearest[1:]
-    places = [*((p, "strong") for p in right[:1]), *((p, "em") for p in predicted[:1])]
-    marks = [markdown.Mark(*place, tag) for place, tag in places]
+    marks = [markdown.Mark(*place, "strong") for place in right[:1]]
+    marks += [markdown.Mark(*place, "em") for place in predicted[:1]]
     return markdown.excerpt(record.context, marks)
 
 
-def _places(context: str, text: str) -> Sequence[tuple[int, int]]:
-    """Returns the places of a text in the context, as whole words if any."""
-    pattern, places = re.escape(text), []
-    for whole in (rf"(?<!\w){pattern}(?!\w)", pattern) if text else ():
-        matches = itertools.islice(re.finditer(whole, context), _MAX_PLACES)
-        places = places or [match.span() for match in matches]
-    return places
+_COLUMNS = (
+    Column("question", lambda m: markdown.excerpt(m.record.question)),
+    Column("right", lambda m: _listed(m.record.answers)),
+    Column("answered", lambda m: _listed([*filter(None, [m.record.prediction])])),
+    Column("F1", lambda m: f"{100 * m.f1:.1f}"),
+    Column("probability", lambda m: markdown.percent(m.record.probability)),
+    Column("context", lambda m: context_excerpt(m.record)),
+)

@@ -10,8 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bert_keras.core.settings import tasks
-from bert_keras.kinds.span import squad, squad_predictions, squad_scores, triviaqa
-from bert_keras.kinds.span.records import AnsweredQuestion
+from bert_keras.kinds.span import (
+    AnsweredQuestion,
+    squad,
+    squad_predictions,
+    squad_scores,
+    triviaqa,
+)
 from bert_keras.labelled import answers, dataset
 
 logger = logging.getLogger(__name__)
@@ -38,8 +43,7 @@ class SpanDataset(dataset.Dataset):
         )
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
-        threshold = threshold or 0.0
-        return answers.predictions.to_files(null_score_diff_threshold=threshold)
+        return answers.predictions.to_files(null_score_diff_threshold=threshold or 0.0)
 
     def for_training(self) -> "SpanDataset":
         rows = [question for question in self.rows if question.can_be_learnt]
@@ -54,11 +58,9 @@ class SpanDataset(dataset.Dataset):
         )
 
     def encode(self, task, tokenizer, settings) -> squad.Windows:
+        length = settings.max_seq_length
         return squad.featurize(
-            self.rows,
-            tokenizer,
-            settings.span,
-            max_seq_length=settings.max_seq_length,
+            self.rows, tokenizer, settings.span, max_seq_length=length
         )
 
     def answer(self, outputs, inputs, task, settings) -> "SpanAnswers":
@@ -94,29 +96,25 @@ class SpanAnswers(dataset.Answers):
         return found
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
-        given = self.predictions.answers(null_score_diff_threshold=threshold or 0.0)
+        texts = self.predictions.answers(null_score_diff_threshold=threshold or 0.0)
         best_texts = self.predictions.best_texts()
         null_odds = self.predictions.null_odds
         for id, question, context, right in self.questions.questions:
-            probabilities = {
-                candidate.text: candidate.probability
-                for candidate in self.predictions.n_best[id]
-            }
+            n_best = self.predictions.n_best[id]
+            probabilities = {c.text: c.probability for c in n_best}
             yield AnsweredQuestion(
                 id=id,
                 question=question,
                 context=context,
                 answers=tuple(answer.text for answer in right),
-                prediction=given[id],
-                probability=probabilities.get(given[id], 0.0),
+                prediction=texts[id],
+                probability=probabilities.get(texts[id], 0.0),
                 null_odds=null_odds and null_odds[id],
                 best_text=best_texts[id],
             )
 
 
-def read_questions(
-    path: Path, name: str | None, *, has_answers: bool
-) -> squad.QuestionSet:
+def read(path: Path, name: str | None, *, has_answers: bool) -> SpanDataset:
     """Reads a file of questions in the layout of the data set `name`."""
     if name == "TriviaQA":
         evidence = path.parent.parent / "evidence"
@@ -126,16 +124,19 @@ def read_questions(
     if questions.num_repaired_answers:
         logger.warning(
             "%s: %d answers were not where the file says, but in one other place",
-            path,
-            questions.num_repaired_answers,
+            *(path, questions.num_repaired_answers),
         )
     if skipped := questions.skipped:
         lines, more = [*skipped[:_MAX_SHOWN]], len(skipped) - _MAX_SHOWN
         lines += [f"and {more} more"] if more > 0 else []
         logger.warning(
             "%s: %d questions without a text that has the answer, not trained on:%s",
-            path,
-            len(skipped),
-            "".join(f"\n  {line}" for line in lines),
+            *(path, len(skipped), "".join(f"\n  {line}" for line in lines)),
         )
-    return questions
+    return SpanDataset(
+        path=path,
+        rows=questions.questions,
+        has_labels=has_answers,
+        has_impossible=questions.has_impossible,
+        name=name,
+    )

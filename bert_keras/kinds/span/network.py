@@ -45,13 +45,17 @@ class BertSpanPredictor(EncoderWithHead):
         return {"loss": ops.sum(example_weights(features, features["start_positions"]))}
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
-        (start_loss, start_right), (end_loss, end_right) = (
-            choice_terms(
-                _within_batch(outputs[f"{name}_logits"], features),
-                features[f"{name}_positions"],
-            )
-            for name in ("start", "end")
-        )
+        terms = {}
+        for name in ("start", "end"):
+            logits = outputs[f"{name}_logits"]
+            if "batch_lengths" in features:
+                # Tokens that pad a batch to a fixed length: far below any score, and
+                # the exponential is 0.
+                positions = ops.arange(ops.shape(logits)[1], dtype="int32")
+                lengths = ops.cast(features["batch_lengths"], "int32")
+                logits = ops.where(positions < lengths[:, None], logits, -1e9)
+            terms[name] = choice_terms(logits, features[f"{name}_positions"])
+        (start_loss, start_right), (end_loss, end_right) = terms.values()
         weights = example_weights(features, features["start_positions"])
         weight = ops.sum(weights)
         return {
@@ -70,13 +74,3 @@ class BertSpanPredictor(EncoderWithHead):
         )
         distances = losses.soft_cross_entropy(students, teachers, temperature)
         return ops.mean(distances, axis=-1)
-
-
-def _within_batch(logits, features):
-    """Returns logits without tokens that pad a batch to a fixed length."""
-    if "batch_lengths" not in features:
-        return logits
-    positions = ops.arange(ops.shape(logits)[1], dtype="int32")
-    is_within = positions < ops.cast(features["batch_lengths"], "int32")[:, None]
-    # Far below any score, and its exponential is 0.
-    return ops.where(is_within, logits, -1e9)

@@ -28,6 +28,9 @@ from bert_keras.graphs import graph_windows
 _NONE = float("-inf")
 """Score of an answer that does not exist."""
 
+# Odd numbers without a pattern, see `fingerprinter`.
+_BASE, _SALT = 0xD1342543DE82EF95, 0x9E3779B97F4A7C15
+
 
 def owners(windows: graph_windows.Windows, num_tokens: tf.Tensor) -> tf.Tensor:
     """Returns `(num_tokens,)` int64: the window in which each token has most context,
@@ -49,20 +52,6 @@ def owners(windows: graph_windows.Windows, num_tokens: tf.Tensor) -> tf.Tensor:
     )
 
 
-class Spans(NamedTuple):
-    """Possible answers in some windows, by window, first and last token, each best
-    first; `(num_spans,)` each."""
-
-    rows: tf.Tensor
-    """int64: number of the window."""
-    first: tf.Tensor
-    """int64: the first token, among those of all contexts."""
-    last: tf.Tensor
-    """int64: the last token."""
-    scores: tf.Tensor
-    """float64: the sum of both logits."""
-
-
 def find(
     start_logits: tf.Tensor,
     end_logits: tf.Tensor,
@@ -72,8 +61,12 @@ def find(
     may_end: tf.Tensor,
     n_best_size: int,
     max_answer_length: int,
-) -> Spans:
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Combines the best first tokens of each window with its best last ones.
+
+    Returns the possible answers by window, first and last token, each best first,
+    `(num_spans,)` each: the window's number, the first and the last token among those
+    of all contexts (int64), and the sum of both logits (float64).
 
     Args:
         start_logits: `(num_windows, length)` float32; `end_logits` are the same.
@@ -96,14 +89,10 @@ def find(
     scores = first_logits[:, :, tf.newaxis] + last_logits[:, tf.newaxis, :]
     is_span = (length >= 1) & (length <= max_answer_length) & (scores > _NONE)
     places = tf.where(is_span)
-    return Spans(
-        rows=places[:, 0],
-        first=tf.gather_nd(tf.gather(tokens, first, batch_dims=1), places[:, :2]),
-        last=tf.gather_nd(
-            tf.gather(tokens, last, batch_dims=1), tf.gather(places, [0, 2], axis=1)
-        ),
-        scores=tf.boolean_mask(scores, is_span),
-    )
+    first, last = (tf.gather(tokens, c, batch_dims=1) for c in (first, last))
+    first = tf.gather_nd(first, places[:, :2])
+    last = tf.gather_nd(last, tf.gather(places, [0, 2], axis=1))
+    return places[:, 0], first, last, tf.boolean_mask(scores, is_span)
 
 
 class Candidates(NamedTuple):
@@ -121,11 +110,6 @@ class Candidates(NamedTuple):
     """int64: see `fingerprinter`."""
 
 
-def no_candidates() -> Candidates:
-    kinds = (tf.int64, tf.float64, tf.int32, tf.int32, tf.int64)
-    return Candidates(*(tf.zeros([0], kind) for kind in kinds))
-
-
 def keep_best(before: Candidates, new: Candidates, *, n_best_size: int) -> Candidates:
     """Returns at most `n_best_size` candidates of each question, the best first.
 
@@ -133,22 +117,23 @@ def keep_best(before: Candidates, new: Candidates, *, n_best_size: int) -> Candi
     first among `new`. Candidates may come in any number of parts, because a text that
     is not among the best of its part is not among the best of all.
     """
+
+    def take(candidates, places):
+        return Candidates(*(tf.gather(values, places) for values in candidates))
+
+    # 1. Both parts by question, and by score within each.
     both = Candidates(*(tf.concat(pair, 0) for pair in zip(before, new, strict=True)))
-    both = _take(both, tf.argsort(both.scores, direction="DESCENDING", stable=True))
-    both = _take(both, tf.argsort(both.examples, stable=True))
+    both = take(both, tf.argsort(both.scores, direction="DESCENDING", stable=True))
+    both = take(both, tf.argsort(both.examples, stable=True))
+    # 2. The first place of each text.
     _, text = tf.unique(both.fingerprints)
+    num_texts = tf.reduce_max(tf.concat([text, [-1]], 0)) + 1
     places = tf.range(tf.size(text))
-    firsts = tf.math.unsorted_segment_min(
-        places, text, tf.reduce_max(tf.concat([text, [-1]], 0)) + 1
-    )
-    both = _take(both, firsts)
+    both = take(both, tf.math.unsorted_segment_min(places, text, num_texts))
+    # 3. The best of each question.
     _, _, counts = tf.unique_with_counts(both.examples)
     rank = tf.ragged.range(counts).values
-    return _take(both, tf.where(rank < n_best_size)[:, 0])
-
-
-def _take(candidates: Candidates, places: tf.Tensor) -> Candidates:
-    return Candidates(*(tf.gather(values, places) for values in candidates))
+    return take(both, tf.where(rank < n_best_size)[:, 0])
 
 
 def fingerprinter(code_points: tf.RaggedTensor) -> Callable[..., tf.Tensor]:
@@ -183,11 +168,6 @@ def fingerprinter(code_points: tf.RaggedTensor) -> Callable[..., tf.Tensor]:
     return fingerprint
 
 
-# Odd numbers without a pattern.
-_BASE = 0xD1342543DE82EF95
-_SALT = 0x9E3779B97F4A7C15
-
-
 def decide(
     candidates: Candidates,
     null_scores: tf.Tensor,
@@ -208,11 +188,9 @@ def decide(
 
     def by_question(values, default):
         """Returns `(batch_size, n_best_size)`."""
+        num_rows = tf.size(null_scores, tf.int64)
         rows = tf.RaggedTensor.from_value_rowids(
-            values,
-            candidates.examples,
-            nrows=tf.size(null_scores, tf.int64),
-            validate=False,
+            values, candidates.examples, nrows=num_rows, validate=False
         )
         return rows.to_tensor(default, shape=[None, n_best_size])
 
@@ -241,7 +219,5 @@ def decide(
     outputs["probability"] = tf.where(is_answered, probability, no_answer)
     if has_impossible:
         outputs["no_answer_probability"] = no_answer
-    return {
-        name: tf.cast(values, tf.int32 if name in columns else tf.float32)
-        for name, values in outputs.items()
-    }
+    dtypes = {name: tf.int32 if name in columns else tf.float32 for name in outputs}
+    return {name: tf.cast(values, dtypes[name]) for name, values in outputs.items()}

@@ -102,9 +102,10 @@ class Spans(served.ServedModel):
             asked = tf.gather(queries, here.texts)
             tokens = tf.ragged.range(here.starts, here.ends)
             ids = tokens.with_values(tf.gather(pieces.ids.values, tokens.values))
-            numbers = self.compute(
-                graph_tokenizer.pack_windows(asked, ids, vocabulary=self.vocabulary)
-            )
+            # An empty window gets its [SEP] too.
+            once = tf.ones_like(here.texts)
+            packed = graph_tokenizer.pack(asked, ids, once, vocabulary=self.vocabulary)
+            numbers = self.compute(packed)
             logits = numbers["start_logits"], numbers["end_logits"]
             # 3. Number the columns' tokens, which follow [CLS] question [SEP].
             columns = tf.range(tf.shape(logits[0], tf.int64)[1])
@@ -114,7 +115,7 @@ class Spans(served.ServedModel):
             is_context &= tokens < here.ends[:, tf.newaxis]
             tokens = tf.where(is_context, tokens, 0)
             # 4. Combine first and last tokens, and keep the best answers so far.
-            spans = served_search.find(
+            rows, first, last, scores = served_search.find(
                 *logits,
                 tokens=tokens,
                 may_begin=is_context & (tf.gather(owners, tokens) == rows[:, None]),
@@ -122,11 +123,12 @@ class Spans(served.ServedModel):
                 n_best_size=settings.n_best_size,
                 max_answer_length=settings.max_answer_length,
             )
-            texts = tf.gather(here.texts, spans.rows)
-            starts = tf.gather(pieces.starts.values, spans.first)
-            ends = tf.gather(pieces.ends.values, spans.last)
+            texts = tf.gather(here.texts, rows)
+            starts = tf.gather(pieces.starts.values, first)
+            ends = tf.gather(pieces.ends.values, last)
+            texts_of_spans = fingerprint(texts, starts, ends)
             new = served_search.Candidates(
-                texts, spans.scores, starts, ends, fingerprint(texts, starts, ends)
+                *(texts, scores, starts, ends, texts_of_spans)
             )
             best = served_search.keep_best(
                 candidates, new, n_best_size=settings.n_best_size
@@ -136,12 +138,12 @@ class Spans(served.ServedModel):
             lowest = tf.math.unsorted_segment_min(of_cls, here.texts, queries.nrows())
             return best, tf.minimum(null_scores, lowest)
 
+        dtypes = (tf.int64, tf.float64, tf.int32, tf.int32, tf.int64)
+        none = served_search.Candidates(*(tf.zeros([0], dtype) for dtype in dtypes))
         infinite = tf.fill([queries.nrows()], tf.constant(np.inf, tf.float64))
+        num_windows = tf.size(windows.texts, tf.int64)
         return graph_windows.fold(
-            read,
-            (served_search.no_candidates(), infinite),
-            tf.size(windows.texts, tf.int64),
-            windows_at_once=self.windows_at_once,
+            read, (none, infinite), num_windows, windows_at_once=self.windows_at_once
         )
 
     def expected_outputs(self, answers):

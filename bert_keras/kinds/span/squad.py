@@ -37,14 +37,10 @@ class Question(NamedTuple):
     """Empty for a question that has no answer, or if answers were not read."""
 
     @property
-    def has_place(self) -> bool:
-        """Returns whether an answer was found in the context."""
-        return any(answer.start is not None for answer in self.answers)
-
-    @property
     def can_be_learnt(self) -> bool:
-        """Returns whether an answer has a place, or there is none."""
-        return not self.answers or self.has_place
+        """Returns whether an answer was found in the context, or there is none."""
+        starts = [answer.start for answer in self.answers]
+        return not starts or any(start is not None for start in starts)
 
 
 class QuestionSet(NamedTuple):
@@ -122,8 +118,13 @@ def _read_answers(
     for answer_place, answer in items(node, "answers", place):
         text = field(answer, "text", str, answer_place)
         start = field(answer, "answer_start", int, answer_place)
-        actual_start = locate(text, start, context)
-        num_moved += actual_start not in (start, None)
+        actual_start = None
+        if text.strip() and start >= 0 and context.startswith(text, start):
+            actual_start = start
+        elif text.strip() and context.find(text) == context.rfind(text) >= 0:
+            # The only place that has it.
+            actual_start = context.find(text)
+            num_moved += 1
         answers.append(Answer(text, actual_start))
     if bool(answers) == is_impossible:
         raise InputError(
@@ -131,16 +132,6 @@ def _read_answers(
             + ("both" if answers else "neither")
         )
     return tuple(answers), num_moved
-
-
-def locate(answer: str, start: int, context: str) -> int | None:
-    """Returns the place of an answer: `start`, or else the only place that has it."""
-    if not answer.strip():
-        return None
-    if start >= 0 and context.startswith(answer, start):
-        return start
-    first = context.find(answer)
-    return first if first >= 0 and first == context.rfind(answer) else None
 
 
 def load_predictions(path: files.Path) -> dict[str, str]:
@@ -169,9 +160,8 @@ _KINDS = {
 
 def field(node: Any, name: str, kind: type, place: str) -> Any:
     if not isinstance(node, dict):
-        raise InputError(
-            f"{place}: expected an object with {name!r}, got {_short(node)}"
-        )
+        short = json.dumps(node)[:60]
+        raise InputError(f"{place}: expected an object with {name!r}, got {short}")
     if name not in node:
         raise InputError(
             f"{place}: expected {name!r}, which is not there (there: "
@@ -179,14 +169,9 @@ def field(node: Any, name: str, kind: type, place: str) -> Any:
         )
     value = node[name]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise InputError(
-            f"{place}: {name!r}: expected {_KINDS[kind]}, got {_short(value)}"
-        )
+        short = json.dumps(value)[:60]
+        raise InputError(f"{place}: {name!r}: expected {_KINDS[kind]}, got {short}")
     return value
-
-
-def _short(value: Any) -> str:
-    return json.dumps(value)[:60]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,18 +57,12 @@ class Predictions(NamedTuple):
     def to_files(self, *, null_score_diff_threshold: float = 0.0) -> dict[str, str]:
         """Returns the files that run_squad.py writes: from name to content."""
         answers = self.answers(null_score_diff_threshold=null_score_diff_threshold)
-        n_best = {
-            id: [candidate._asdict() for candidate in candidates]
-            for id, candidates in self.n_best.items()
-        }
+        n_best = {id: [c._asdict() for c in best] for id, best in self.n_best.items()}
         contents = {"predictions.json": answers, "nbest_predictions.json": n_best}
         if self.null_odds is not None:
             contents["null_odds.json"] = self.null_odds
         # In ASCII, as the original's: half of a surrogate pair can be written too.
-        return {
-            name: json.dumps(content, indent=4) + "\n"
-            for name, content in contents.items()
-        }
+        return {n: json.dumps(c, indent=4) + "\n" for n, c in contents.items()}
 
 
 def predict(
@@ -109,10 +103,11 @@ def predict(
             null = Candidate("", 0.0, *nulls[:, lowest].tolist())
             # Without candidates more than any difference of logits: a context of spaces
             # has no answer.
-            odds = 1e6
+            null_odds[question.id] = 1e6
             if candidates:
-                odds = null.score - candidates[0].start_logit - candidates[0].end_logit
-            null_odds[question.id] = odds
+                best = candidates[0]
+                odds = null.score - best.start_logit - best.end_logit
+                null_odds[question.id] = odds
             # "No answer" stands where it belongs, or last if that is beyond
             # `n_best_size`: its probability is always known, as in the original.
             place = sum(candidate.score >= null.score for candidate in candidates)

@@ -11,14 +11,13 @@ GoldAnswers = Mapping[str, Sequence[str]]
 """The right answers by question id; none for a question that cannot be answered."""
 
 
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
 def normalize_answer(answer: str) -> str:
     """Returns lower case without ASCII punctuation, articles and extra white space."""
     bare = answer.lower().translate(_NO_PUNCTUATION)
-    return " ".join(_ARTICLES.sub(" ", bare).split())
-
-
-_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
-_ARTICLES = re.compile(r"\b(a|an|the)\b")
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
 
 
 class Score(NamedTuple):
@@ -86,14 +85,13 @@ def scores(
     if not has_impossible:
         exact, f1, total = _mean(each.values())
         return {"exact_match": exact, "f1": f1, "total": total, **counts}
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for prefix, groups in (("", (True, False)), ("HasAns_", (1,)), ("NoAns_", (0,))):
         chosen = [each[id] for id, answers in gold.items() if bool(answers) in groups]
         if chosen:
-            exact, f1, total = _mean(chosen)
-            found |= {f"{prefix}exact": exact, f"{prefix}f1": f1}
-            found[f"{prefix}total"] = total
-    return found | counts
+            names = (f"{prefix}{name}" for name in ("exact", "f1", "total"))
+            values |= zip(names, _mean(chosen), strict=True)
+    return values | counts
 
 
 def _mean(each: Iterable[Score]) -> tuple[float, float, int]:
@@ -162,11 +160,8 @@ def scores_by(groups: Sequence[str], each: Sequence[Score]) -> list[GroupScore]:
     by_group = collections.defaultdict(list)
     for group, score in zip(groups, each, strict=True):
         by_group[group].append(score)
-    rows = []
-    for group, of_group in by_group.items():
-        exact, f1, count = _mean(of_group)
-        rows.append(GroupScore(group, count, exact, f1))
-    return rows
+    means = ((group, _mean(scores)) for group, scores in by_group.items())
+    return [GroupScore(group, count, exact, f1) for group, (exact, f1, count) in means]
 
 
 def answer_length_group(answers: Sequence[str]) -> str:
@@ -181,12 +176,7 @@ _LEAST_WORDS = (0, 1, 2, 3, 4, 6, 11)
 
 def question_word_group(question: str) -> str:
     """Returns the first word that asks, such as `who` or `how many`, or `other`."""
-    match = _QUESTION_WORDS.search(question.lower())
+    how = r"how\s+(many|much|long|old|often|far)"
+    words = rf"\b({how}|what|which|whose|whom|who|when|where|why|how)\b"
+    match = re.search(words, question.lower())
     return " ".join(match[0].split()) if match else "other"
-
-
-_QUESTION_WORDS = re.compile(
-    r"\b(how\s+(many|much|long|old|often|far)|"
-    "what|which|whose|whom|who|when|where|why|how)"
-    r"\b"
-)

@@ -50,11 +50,10 @@ def read_triviaqa(
             if context is None:
                 skipped.append(f"{pair_id}: there is no {document}")
             elif pair_id not in questions:
-                row = squad.Question(
-                    pair_id, question, context, _answers(names, context)
-                )
+                answers = _answers(names, context)
+                row = squad.Question(pair_id, question, context, answers)
                 questions[pair_id] = row
-                if has_answers and not row.has_place:
+                if has_answers and not (row.answers and row.can_be_learnt):
                     skipped.append(f"{pair_id}: the text does not name an answer")
     if not questions:
         raise InputError(
@@ -75,20 +74,17 @@ def _documents(node: Any, evidence: Path, place: str) -> Iterator[tuple[Path, st
             if isinstance(document, dict) and "Filename" not in document:
                 continue
             name = squad.field(document, "Filename", str, document_place)
-            yield _path_inside(evidence / folder, name, document_place), name
-
-
-def _path_inside(folder: Path, name: str, place: str) -> Path:
-    """Returns the path of a file named in the data, which must stay in a folder."""
-    path = folder / name
-    # JSON can hold halves of characters, which no file name has.
-    is_bad = not name or re.search("[\0\\\\\ud800-\udfff]", name) or os.path.isabs(name)
-    # Not by ".." in the text alone: a link can lead out as well.
-    if is_bad or not path.resolve().is_relative_to(folder.resolve()):
-        raise InputError(
-            f"{place}: 'Filename': expected a path inside {folder}, got {name!r}"
-        )
-    return path
+            inside, path = evidence / folder, evidence / folder / name
+            # JSON can hold halves of characters, which no file name has.
+            is_bad = not name or re.search("[\0\\\\\ud800-\udfff]", name)
+            is_bad = is_bad or os.path.isabs(name)
+            # Not by ".." in the text alone: a link can lead out as well.
+            if is_bad or not path.resolve().is_relative_to(inside.resolve()):
+                raise InputError(
+                    f"{document_place}: 'Filename': expected a path inside {inside}, "
+                    f"got {name!r}"
+                )
+            yield path, name
 
 
 def _read_document(path: Path, max_words: int) -> str | None:

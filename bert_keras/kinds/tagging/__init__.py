@@ -1,17 +1,66 @@
 """A tag for each word: entities, parts of speech."""
 
-from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, Usage
-from bert_keras.kinds.tagging import records
+from typing import Self
+
+import pydantic
+
+from bert_keras.core.settings import tasks
+from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, Usage, classifier_names
+from bert_keras.labelled import python_examples
+from bert_keras.labelled.answers import Computed, Record
 
 KERAS_CLASSES = ("BertTagger",)
 """Classes of `network` that a `.keras` file may hold."""
+
+
+class TaggedSentence(Record):
+    """Words with their tags."""
+
+    truth_name = "labels"
+
+    words: tuple[str, ...]
+    line: int
+    labels: tuple[str, ...] | None = None
+    """The right tag of each word, IOB2."""
+    prediction: tuple[str, ...]
+
+    @pydantic.model_validator(mode="after")
+    def _tags_are_those_of_words(self) -> Self:
+        labels = self.prediction if self.labels is None else self.labels
+        counts = [len(tags) for tags in (self.words, labels, self.prediction)]
+        if len(set(counts)) > 1:
+            words, right, predicted = counts
+            raise ValueError(
+                f"{words} words, but {right} labels and {predicted} predictions"
+            )
+        return self
+
+
+class FoundEntity(pydantic.BaseModel):
+    """An entity in a text."""
+
+    start: int
+    """Its first character."""
+    end: int
+    """The character after its last."""
+    label: str
+    probability: Computed
+    """Mean of its words' tags."""
+
+
+class TaggedText(TaggedSentence):
+    """A text, its words with their tags, and the entities that they make."""
+
+    text: str
+    entities: tuple[FoundEntity, ...]
+    """Predicted, in the order of the text."""
 
 
 class Tagging(Labelled):
     """Answers with a tag for each word, or with the entities of a text."""
 
     name = "tagging"
-    record = records.TaggedSentence
+    record = TaggedSentence
     form = "tagging"
     other_names = ("ner", "pos", "tags", "token-classification")
     suffixes = (".txt", ".jsonl")
@@ -19,25 +68,18 @@ class Tagging(Labelled):
     names = Names(
         hugging_face="BertForTokenClassification",
         pipeline="token-classification",
-        heads={
-            "hugging_face": {"head/classifier": "classifier"},
-            "google": {"head/classifier": "output"},
-            "model_garden": {"head/classifier": "classifier"},
-        },
+        heads=classifier_names(
+            hugging_face="classifier", google="output", model_garden="classifier"
+        ),
     )
     has_labels = True
     always_windows = True
     examples = "sentences"
     metrics = (LOSS, *map(Metric, ("accuracy", "precision", "recall", "f1")))
-    accepts = frozenset({"teacher"})
     resampled = ("f1", "accuracy")
     own_settings = ("feature_layers", "document_context")
-
-    def usage(self, task):
-        return Usage(text='"Ada Lovelace lived in London."')
-
-    def usual_settings(self, task):
-        return super().usual_settings(task) | {"max_seq_length": 128}
+    usual_length = 128
+    example = Usage(text='"Ada Lovelace lived in London."')
 
     def network(self, bert_config, task, *, head, **shared):
         from bert_keras.kinds.tagging import network
@@ -64,7 +106,6 @@ class Tagging(Labelled):
 
     def from_python(self, examples, task):
         from bert_keras.kinds.tagging import dataset, ner
-        from bert_keras.labelled import python_examples
 
         def read(example, number):
             if isinstance(example, str):
@@ -78,12 +119,8 @@ class Tagging(Labelled):
         return dataset.TaggingDataset(**fields)
 
     def check(self, settings, task, bert_config, dev):
-        from bert_keras.core.settings import tasks
-
-        if settings.feature_layers:
-            tasks.feature_layer_numbers(
-                settings.feature_layers, bert_config.num_hidden_layers
-            )
+        if layers := settings.feature_layers:
+            tasks.feature_layer_numbers(layers, bert_config.num_hidden_layers)
 
     def main_metric(self, settings, labels):
         from bert_keras.kinds.tagging import tag_schemes

@@ -5,22 +5,22 @@ A line is `{"text": "...", "entities": [{"start": 0, "end": 5, "label": "PER"}]}
 in Unicode code points from 0, as Python counts. No TensorFlow.
 """
 
-import logging
+import itertools
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_keras.core.errors import InputError
 
-logger = logging.getLogger(__name__)
-
 FORM = '{"text": ..., "entities": [{"start": ..., "end": ..., "label": ...}]}'
 
 Places = Sequence[tuple[int, int]]
 """Start and end of each word of a text."""
+
+WIDENED = "do not begin and end where words do: widened to words"
+DROPPED = "share their only words with the one before: left out"
 
 
 class Entity(NamedTuple):
@@ -29,30 +29,6 @@ class Entity(NamedTuple):
     start: int
     end: int
     label: str
-
-
-class Tagged(NamedTuple):
-    """The words of a text with their tags."""
-
-    tags: tuple[str, ...]
-    """IOB2."""
-    changes: list[str]
-    """`_WIDENED` or `_DROPPED` for each entity that became another one."""
-
-
-_WIDENED = "do not begin and end where words do: widened to words"
-_DROPPED = "share their only words with the one before: left out"
-
-
-def warn_of_changes(
-    path: Path, changes: Sequence[tuple[str, int]], num_entities: int
-) -> None:
-    """Logs how many entities of a file became other ones, if any did. `changes` have
-    the line of each."""
-    for kind in (_WIDENED, _DROPPED):
-        if lines := [line for change, line in changes if change == kind]:
-            counted = f"{len(lines)} of {num_entities} entities {kind}"
-            logger.warning("%s: %s (the first in line %d)", path, counted, lines[0])
 
 
 def read_entities(row: dict[str, Any], text: str, *, place: str) -> list[Entity]:
@@ -67,11 +43,12 @@ def read_entities(row: dict[str, Any], text: str, *, place: str) -> list[Entity]
         _entity(value, text, place=f"{place}: entity {number}")
         for number, value in enumerate(values, start=1)
     )
-    for one, other in zip(entities, entities[1:], strict=False):
-        if other.start < one.end:
+    for pair in itertools.pairwise(entities):
+        if pair[1].start < pair[0].end:
+            one, other = (f"{text[s:e]!r:.40} ({s} to {e})" for s, e, _ in pair)
             raise InputError(
-                f"{place}: the entities {_quoted(one, text)} and "
-                f"{_quoted(other, text)} overlap: a word has one tag, keep one of them"
+                f"{place}: the entities {one} and {other} overlap: a word has one tag, "
+                "keep one of them"
             )
     return entities
 
@@ -98,20 +75,17 @@ def _entity(value: Any, text: str, *, place: str) -> Entity:
     return Entity(start, end, label)
 
 
-def _quoted(entity: Entity, text: str) -> str:
-    name = text[entity.start : entity.end]
-    return f"{name!r:.40} ({entity.start} to {entity.end})"
-
-
-def to_tags(entities: Sequence[Entity], words: Places, *, place: str) -> Tagged:
+def to_tags(
+    entities: Sequence[Entity], words: Places, *, place: str
+) -> tuple[tuple[str, ...], list[str]]:
     """Tags each word that an entity has a character of.
 
     An entity that cuts a word has the whole word; a word that two entities share is
-    that of the first. `words` are ascending; `place` is for errors.
+    that of the first. `words` are ascending; `place` is for errors. Returns IOB2 tags,
+    and `WIDENED` or `DROPPED` for each entity that became another one.
     """
     tags = ["O"] * len(words)
-    starts = np.array([start for start, _ in words], np.int64)
-    ends = np.array([end for _, end in words], np.int64)
+    starts, ends = np.array(words, np.int64).reshape(-1, 2).T
     changes, free = [], 0
     for start, end, label in entities:
         first = int(np.searchsorted(ends, start, side="right"))
@@ -122,11 +96,11 @@ def to_tags(entities: Sequence[Entity], words: Places, *, place: str) -> Tagged:
                 "character of a word"
             )
         if (words[first][0], words[stop - 1][1]) != (start, end):
-            changes.append(_WIDENED)
+            changes.append(WIDENED)
         first = max(first, free)
         if first >= stop:
-            changes.append(_DROPPED)
+            changes.append(DROPPED)
         for word in range(first, stop):
             tags[word] = f"{'I' if word > first else 'B'}-{label}"
         free = max(free, stop)
-    return Tagged(tuple(tags), changes)
+    return tuple(tags), changes

@@ -3,6 +3,7 @@
 # Labels are None only in files without any, which are not asked for them.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 
+import collections
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
@@ -13,8 +14,15 @@ import scipy.special
 
 from bert_keras.core import files
 from bert_keras.core.settings import tasks
-from bert_keras.kinds.tagging import ner, ner_windows, tag_schemes, tag_scores
-from bert_keras.kinds.tagging.records import FoundEntity, TaggedSentence, TaggedText
+from bert_keras.kinds.tagging import (
+    FoundEntity,
+    TaggedSentence,
+    TaggedText,
+    ner,
+    ner_windows,
+    tag_schemes,
+    tag_scores,
+)
 from bert_keras.labelled import answers, dataset, reading
 
 logger = logging.getLogger(__name__)
@@ -32,12 +40,11 @@ class TaggingDataset(dataset.Dataset):
     def keys(self) -> list[str]:
         """Returns documents, whose sentences are each other's context; of a file that
         is one document its sentences."""
-        words = [" ".join(sentence.words) for sentence in self.rows]
-        documents: dict[int, list[str]] = {}
-        for sentence, joined in zip(self.rows, words, strict=True):
-            documents.setdefault(sentence.document, []).append(joined)
+        documents = collections.defaultdict(list)
+        for sentence in self.rows:
+            documents[sentence.document].append(" ".join(sentence.words))
         if len(documents) == 1:
-            return words
+            return next(iter(documents.values()))
         by_document = {number: "\n".join(lines) for number, lines in documents.items()}
         return [by_document[sentence.document] for sentence in self.rows]
 
@@ -75,8 +82,7 @@ class TaggingDataset(dataset.Dataset):
         if self.has_labels:
             label_ids = tag_scores.label_ids(self.rows, task.labels, path=self.path)
         return ner_windows.tokenize(
-            self.rows,
-            tokenizer,
+            *(self.rows, tokenizer),
             max_seq_length=settings.max_seq_length,
             label_ids=label_ids,
             document_context=settings.document_context,
@@ -86,9 +92,8 @@ class TaggingDataset(dataset.Dataset):
     def answer(self, outputs, inputs, task, settings) -> "TaggingAnswers":
         if not inputs.num_answers:  # only blank texts
             outputs = np.zeros((0, task.num_labels), np.float32)
-        return TaggingAnswers(
-            sentences=self.rows, word_logits=outputs, labels=task.labels
-        )
+        labels = task.labels
+        return TaggingAnswers(sentences=self.rows, word_logits=outputs, labels=labels)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,22 +114,18 @@ class TaggingAnswers(dataset.Answers):
         end = 0
         for sentence, tags in zip(self.sentences, self.tags(), strict=True):
             begin, end = end, end + len(tags)
-            values = {
-                "words": sentence.words,
-                "line": sentence.line,
-                "labels": sentence.tags,
-                "prediction": tags,
-            }
-            if sentence.text is None:
+            words, right, _, line, text, places = sentence
+            values = {"words": words, "line": line, "labels": right, "prediction": tags}
+            if text is None:
                 yield TaggedSentence(**values)
                 continue
             entities = tuple(
                 FoundEntity(
-                    start=sentence.places[first][0],
-                    end=sentence.places[stop - 1][1],
+                    start=places[first][0],
+                    end=places[stop - 1][1],
                     label=label,
                     probability=float(best[begin + first : begin + stop].mean()),
                 )
                 for label, first, stop in tag_schemes.entities(tags)
             )
-            yield TaggedText(**values, text=sentence.text, entities=entities)
+            yield TaggedText(**values, text=text, entities=entities)

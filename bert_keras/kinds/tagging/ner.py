@@ -71,9 +71,25 @@ def read(
     if not any(sentence.words for sentence in sentences):
         raise InputError(f"{path}: holds blank texts only, expected some words")
     _check_one_scheme(sentences, path)
-    if tag_schemes.scheme_of(tag for s in sentences for tag in s.tags) != "IOB":
-        return sentences
-    _warn_of_faults(sentences, path)
+    is_iob = tag_schemes.scheme_of(t for s in sentences for t in s.tags) == "IOB"
+    return _to_iob2(sentences, path) if is_iob else sentences
+
+
+def _to_iob2(sentences: Sequence[Sentence], path: Path) -> list[Sentence]:
+    begun_inside, num_begun_as_iob2 = [], 0
+    for sentence in sentences:
+        for previous, tag in tag_schemes.with_previous(sentence.tags):
+            if tag_schemes.begins_with_inside(previous, tag):
+                begun_inside.append(sentence.line)
+            # IOB1 has B- only right after an entity of the same type.
+            num_begun_as_iob2 += tag.startswith("B-") and previous[2:] != tag[2:]
+    # The majority tells: CoNLL-2003's own training file, IOB1, has two as in IOB2.
+    if 0 < len(begun_inside) < num_begun_as_iob2:
+        logger.warning(
+            "%s: %d entities of an IOB2 file begin with I-, read as B- (the first is "
+            "in the sentence of line %d)",
+            *(path, len(begun_inside), begun_inside[0]),
+        )
     return [s._replace(tags=tag_schemes.to_iob2(s.tags)) for s in sentences]
 
 
@@ -133,7 +149,8 @@ def _read_jsonl(path: Path, has_tags: bool) -> Iterator[Sentence]:
         place = f"{path}: line {line}"
         words = _strings(row, "words", place=place)
         for word in words:
-            if not word or _NOT_IN_WORDS.search(word):
+            # Characters that would break a file of columns.
+            if not word or re.search("[ \t\r\n\ud800-\udfff]", word):
                 raise InputError(
                     f"{place}: expected words without blanks in them, got {word!r}"
                 )
@@ -152,7 +169,7 @@ def _read_texts(
     path: Path, rows: Iterable[tuple[int, dict[str, Any]]], has_tags: bool
 ) -> Iterator[Sentence]:
     """Reads texts with spans of characters."""
-    num_entities, changes = 0, []
+    num_entities, lines = 0, {character_spans.WIDENED: [], character_spans.DROPPED: []}
     for number, (line, row) in enumerate(rows):
         place = f"{path}: line {line}"
         if not isinstance(text := row.get("text"), str):
@@ -162,12 +179,20 @@ def _read_texts(
         sentence = of_text(text, number, line)
         if has_tags:
             entities = character_spans.read_entities(row, text, place=place)
-            tagged = character_spans.to_tags(entities, sentence.places, place=place)
-            sentence = sentence._replace(tags=tagged.tags)
+            tags, changes = character_spans.to_tags(
+                entities, sentence.places, place=place
+            )
+            sentence = sentence._replace(tags=tags)
             num_entities += len(entities)
-            changes += [(change, line) for change in tagged.changes]
+            for change in changes:
+                lines[change].append(line)
         yield sentence
-    character_spans.warn_of_changes(path, changes, num_entities)
+    for change, of_change in lines.items():
+        if of_change:
+            logger.warning(
+                "%s: %d of %d entities %s (the first in line %d)",
+                *(path, len(of_change), num_entities, change, of_change[0]),
+            )
 
 
 def of_text(text: str, document: int, line: int) -> Sentence:
@@ -179,22 +204,17 @@ def of_text(text: str, document: int, line: int) -> Sentence:
 
 def _strings(row: dict[str, Any], name: str, *, place: str) -> tuple[str, ...]:
     values = row.get(name)
-    if isinstance(values, list) and values:
-        if all(isinstance(value, str) for value in values):
-            return tuple(values)
+    is_list = isinstance(values, list) and values
+    if is_list and all(isinstance(value, str) for value in values):
+        return tuple(values)
     raise InputError(
         f"{place}: expected {name!r} with a list of one string or more, got "
         f"{values!r:.60}"
     )
 
 
-# Characters that would break a file of columns.
-_NOT_IN_WORDS = re.compile("[ \t\r\n\ud800-\udfff]")
-_TAG = re.compile("(?![BIESLU]-$)[^\\s\x00-\x1f\x7f\ud800-\udfff]+")
-
-
 def _check_tag(tag: str, *, place: str) -> None:
-    if not _TAG.fullmatch(tag):
+    if not re.fullmatch("(?![BIESLU]-$)[^\\s\x00-\x1f\x7f\ud800-\udfff]+", tag):
         raise InputError(
             f"{place}: expected a tag such as NN, or O, B-TYPE and I-TYPE, got {tag!r}"
         )
@@ -236,25 +256,6 @@ def split_words(text: str) -> list[tuple[int, int]]:
             words.append((place, place + 1))
         is_open = is_word and not is_isolated
     return words
-
-
-def _warn_of_faults(sentences: Sequence[Sentence], path: Path) -> None:
-    begun_inside, num_begun_as_iob2 = [], 0
-    for sentence in sentences:
-        for previous, tag in tag_schemes.with_previous(sentence.tags):
-            if tag_schemes.begins_with_inside(previous, tag):
-                begun_inside.append(sentence.line)
-            # IOB1 has B- only right after an entity of the same type.
-            num_begun_as_iob2 += tag.startswith("B-") and previous[2:] != tag[2:]
-    # The majority tells: CoNLL-2003's own training file, IOB1, has two as in IOB2.
-    if 0 < len(begun_inside) < num_begun_as_iob2:
-        logger.warning(
-            "%s: %d entities of an IOB2 file begin with I-, read as B- (the first is "
-            "in the sentence of line %d)",
-            path,
-            len(begun_inside),
-            begun_inside[0],
-        )
 
 
 def with_columns(

@@ -38,7 +38,6 @@ class TokenizedWords:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Returns the tokens of each window, `(num_windows,)` int64."""
         return self.windows.lengths
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
@@ -118,20 +117,24 @@ def tokenize(
     if document_context:
         documents = itertools.groupby(sentences, key=lambda s: s.document)
         contexts = [list(document) for _, document in documents]
+    max_pieces = max_seq_length - 2
     for texts in contexts:
         words = [word for sentence in texts for word in sentence.words]
-        pieces = [
-            tokenizer.encode(word)[: max_seq_length - 2] or [vocabulary.unk_id]
-            for word in words
-        ]
+        unknown = [vocabulary.unk_id]
+        pieces = [tokenizer.encode(word)[:max_pieces] or unknown for word in words]
         # First piece of each word, and the end of the last word.
         starts = [0, *itertools.accumulate(map(len, pieces))]
         ids = list(itertools.chain.from_iterable(pieces))
         ends = itertools.accumulate(len(sentence.words) for sentence in texts)
         borders = [0, *(starts[end] for end in ends)]
         whole_lengths += [b - a + 2 for a, b in itertools.pairwise(borders)]
-        for begin, end in _own_spans(texts, starts, max_seq_length - 2):
-            first, last = _widen(begin, end, starts, max_seq_length - 2)
+        for begin, end in _own_spans(texts, starts, max_pieces):
+            # As many words as fit around the window's own: half of the room on each
+            # side, and room that one side leaves on the other.
+            room = max_pieces - (starts[end] - starts[begin])
+            first = bisect.bisect_left(starts, starts[begin] - room // 2)
+            last = bisect.bisect_right(starts, starts[first] + max_pieces) - 1
+            first = bisect.bisect_left(starts, starts[last] - max_pieces)
             window = ids[starts[first] : starts[last]]
             inputs.append([vocabulary.cls_id, *window, vocabulary.sep_id])
             num_words.append(end - begin)
@@ -160,14 +163,3 @@ def _own_spans(
             cut = min(end, max(begin + 1, fitting))
             yield begin, cut
             begin = cut
-
-
-def _widen(
-    begin: int, end: int, starts: Sequence[int], max_pieces: int
-) -> tuple[int, int]:
-    """Adds as many words as fit: half of the room on each side, and room that one side
-    leaves on the other."""
-    room = max_pieces - (starts[end] - starts[begin])
-    first = bisect.bisect_left(starts, starts[begin] - room // 2)
-    last = bisect.bisect_right(starts, starts[first] + max_pieces) - 1
-    return bisect.bisect_left(starts, starts[last] - max_pieces), last

@@ -49,14 +49,25 @@ def cut_windows(
         tf.repeat(values, num_words)
         for values in (sentence_begins, sentence_ends, longest)
     )
-    # 2. Where a window's own words end if they begin with a word; so from sentence to
-    # sentence, which words begin one.
+    # 2. Where a window's own words end if they begin with a word; so, followed from the
+    # first word of all sentences at once, which words begin a window.
     words = tf.range(tf.size(first, tf.int64))
     fitting = _last_within(starts, starts[:-1] + tf.cast(longest, tf.int64))
     next_begins = tf.minimum(last, tf.maximum(words + 1, fitting))
-    own_begins = _chain(
-        tf.boolean_mask(sentence_begins, num_words > 0), next_begins, last
+
+    def follow(current, reached):
+        following = tf.gather(next_begins, current)
+        is_in = following < tf.gather(last, current)
+        reached = tf.concat([reached, current], 0)
+        return tf.boolean_mask(following, is_in), reached
+
+    _, own_begins = tf.while_loop(
+        lambda current, reached: tf.size(current) > 0,
+        follow,
+        (tf.boolean_mask(sentence_begins, num_words > 0), tf.zeros([0], tf.int64)),
+        shape_invariants=(tf.TensorShape([None]), tf.TensorShape([None])),
     )
+    own_begins = tf.sort(own_begins)
     own_ends = tf.gather(next_begins, own_begins)
     # 3. Add words of the sentence, or of its document: half of the room on each side,
     # and room that one side leaves on the other.
@@ -80,28 +91,6 @@ def _spans(num_words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns begins and ends of texts of so many words."""
     ends = tf.cumsum(num_words)
     return ends - num_words, ends
-
-
-def _chain(begins: tf.Tensor, next_begins: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
-    """Returns all words that are reached from `begins`, ascending.
-
-    `begins` are the first words, one to a sentence; `(num_words,)` int64 `next_begins`
-    the word that follows each, and `last` the end of its sentence.
-    """
-
-    def follow(current, reached):
-        following = tf.gather(next_begins, current)
-        is_in = following < tf.gather(last, current)
-        reached = tf.concat([reached, current], 0)
-        return tf.boolean_mask(following, is_in), reached
-
-    _, reached = tf.while_loop(
-        lambda current, reached: tf.size(current) > 0,
-        follow,
-        (begins, tf.zeros([0], tf.int64)),
-        shape_invariants=(tf.TensorShape([None]), tf.TensorShape([None])),
-    )
-    return tf.sort(reached)
 
 
 def _first_from(starts: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:

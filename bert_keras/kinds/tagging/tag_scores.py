@@ -21,15 +21,13 @@ def label_ids(
 ) -> np.ndarray:
     """Returns `(num_words,)` int32 label numbers, sentence after sentence."""
     places = {label: place for place, label in enumerate(labels)}
-    for sentence in sentences:
-        for tag in sentence.tags:
-            if tag not in places:
-                raise InputError(
-                    f"{path}: sentence of line {sentence.line}: tag {tag!r} was not in "
-                    f"the training data (known: {', '.join(labels)})"
-                    f"{nearest(tag, labels)}"
-                )
     tags = [tag for sentence in sentences for tag in sentence.tags]
+    if unknown := next((tag for tag in tags if tag not in places), None):
+        line = next(s.line for s in sentences if unknown in s.tags)
+        raise InputError(
+            f"{path}: sentence of line {line}: tag {unknown!r} was not in the training "
+            f"data (known: {', '.join(labels)}){nearest(unknown, labels)}"
+        )
     scheme, trained = tag_schemes.scheme_of(tags), tag_schemes.scheme_of(labels)
     if {*tags} != {tag_schemes.OUTSIDE} and scheme != trained:
         raise InputError(

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_keras.kinds.tagging import tag_schemes
-from bert_keras.kinds.tagging.records import TaggedSentence
+from bert_keras.kinds.tagging import TaggedSentence, tag_schemes
 from bert_keras.kinds.tagging.tag_schemes import Entity
 from bert_keras.pages import confusion, markdown, sections
 from bert_keras.pages.sections import Column
@@ -63,15 +62,16 @@ def pair_entities(record: TaggedSentence) -> list[Pair]:
     Each entity is in one pair; pairs are in the order of the sentence."""
     right = tag_schemes.entities(record.labels)
     predicted = tag_schemes.entities(record.prediction)
+    # How many words each right entity shares with each predicted one.
     place_of_word = {
         word: place
-        for place, entity in enumerate(predicted)
-        for word in range(entity.start, entity.end)
+        for place, (_, start, end) in enumerate(predicted)
+        for word in range(start, end)
     }
     shared = collections.Counter(
         (place, place_of_word[word])
-        for place, entity in enumerate(right)
-        for word in range(entity.start, entity.end)
+        for place, (_, start, end) in enumerate(right)
+        for word in range(start, end)
         if word in place_of_word
     )
     partners: dict[int, int] = {}
@@ -115,17 +115,13 @@ def describe(records: Sequence[TaggedSentence]) -> list[sections.Section]:
     if not types:
         text = f"No entity in {len(records):,} sentences, and none was found."
         return [sections.Section("Entities", "entities", text)]
-    return [
-        sections.scores_section(
-            type_scores(flat, types),
-            title="Precision, recall and F1 by type",
-            name="scores_by_type",
-            class_word="type",
-        ),
-        _confusion(flat, types),
-        _sample(records),
-        _mistakes(records, pairs),
-    ]
+    scores = sections.scores_section(
+        type_scores(flat, types),
+        title="Precision, recall and F1 by type",
+        name="scores_by_type",
+        class_word="type",
+    )
+    return [scores, _confusion(flat, types), _sample(records), mistakes(records, pairs)]
 
 
 def type_scores(
@@ -152,16 +148,14 @@ def _confusion(pairs: Sequence[Pair], types: Sequence[str]) -> sections.Section:
         name="confusion_of_types",
     )
     counts = collections.Counter(pair.kind for pair in pairs)
-    kinds = markdown.table(
-        ["what became of entities", "how many"],
-        [[kind, f"{counts[kind]:,}"] for kind in KINDS],
-    )
+    rows = [[kind, f"{counts[kind]:,}"] for kind in KINDS]
     note = (
         "An entity is compared with the one found in its words, or in some of them: "
         "the bounds may differ."
     )
-    texts = (note, kinds, section.text)
-    return section._replace(text="\n\n".join(text for text in texts if text))
+    kinds = markdown.table(["what became of entities", "how many"], rows)
+    texts = filter(None, (note, kinds, section.text))
+    return section._replace(text="\n\n".join(texts))
 
 
 def _sample(records: Sequence[TaggedSentence]) -> sections.Section:
@@ -170,24 +164,23 @@ def _sample(records: Sequence[TaggedSentence]) -> sections.Section:
     for record in records:
         predicted = tag_schemes.entities(record.prediction)
         if predicted or tag_schemes.entities(record.labels):
-            pairs = [Pair(None, entity) for entity in predicted]
+            text = _sentence(record.words, [Pair(None, entity) for entity in predicted])
             shown = predicted[:MAX_LISTED_MISTAKES]
             names = "; ".join(_name(record.words, entity) for entity in shown)
-            text = _sentence(record.words, pairs)
             rows.append([str(record.line), text, names or NO_ENTITY])
         if len(rows) == NUM_SAMPLES:
             break
-    text = f"The first {len(rows)} with entities:\n\n" + markdown.table(
-        ["line", "sentence", "entities found"], rows
-    )
+    table = markdown.table(["line", "sentence", "entities found"], rows)
+    text = f"The first {len(rows)} with entities:\n\n{table}"
     return sections.Section("Sample", "sample", text)
 
 
-def _mistakes(
+def mistakes(
     records: Sequence[TaggedSentence], pairs: Sequence[Sequence[Pair]]
 ) -> sections.Section:
-    mistakes = [[p for p in of_one if p.kind != "right"] for of_one in pairs]
-    wrong = [both for both in zip(records, mistakes, strict=True) if both[1]]
+    """Returns the sentences with most mistakes; `pairs` are those of each record."""
+    of_records = [[p for p in of_one if p.kind != "right"] for of_one in pairs]
+    wrong = [both for both in zip(records, of_records, strict=True) if both[1]]
     wrong.sort(key=lambda both: (-len(both[1]), both[0].line))
     return sections.mistakes_section(
         [

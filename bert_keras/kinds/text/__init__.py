@@ -3,15 +3,77 @@
 # Labels are None only of tasks that have none.
 # pyright: reportArgumentType=false
 
-from typing import ClassVar
+from typing import Self, cast
+
+import pydantic
 
 from bert_keras.core.errors import InputError
-from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names
-from bert_keras.kinds.text import records
+from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, classifier_names
 from bert_keras.labelled import python_examples
+from bert_keras.labelled.answers import Computed, Record
 
 KERAS_CLASSES = ("BertClassifier", "BertMultiLabelClassifier")
 """Classes of `network` that a `.keras` file may hold."""
+
+
+class _TextRecord(Record):
+    """A text, or two."""
+
+    text: str
+    text_pair: str | None = None
+    line: int
+    """Where it begins in its file; of texts given in Python their number, from 1."""
+
+
+class ClassifiedText(_TextRecord):
+    """A text and its class."""
+
+    label: str | None = None
+    prediction: str
+    probabilities: dict[str, Computed]
+    """By label."""
+
+    @pydantic.model_validator(mode="after")
+    def _labels_are_known(self) -> Self:
+        for name in (self.label, self.prediction):
+            if name is not None and name not in self.probabilities:
+                raise ValueError(f"no probability of the label {name!r:.60}")
+        return self
+
+    @property
+    def confidence(self) -> float:
+        return self.probabilities[self.prediction]
+
+
+class MultiLabelText(_TextRecord):
+    """A text and any number of labels."""
+
+    truth_name = "labels"
+
+    labels: tuple[str, ...] | None = None
+    """The right ones."""
+    prediction: tuple[str, ...]
+    probabilities: dict[str, Computed]
+    """By label, each by itself."""
+
+    @pydantic.model_validator(mode="after")
+    def _labels_are_known(self) -> Self:
+        for name in (*(self.labels or ()), *self.prediction):
+            if name not in self.probabilities:
+                raise ValueError(f"no probability of the label {name!r:.60}")
+        return self
+
+
+class RatedText(_TextRecord):
+    """A text and its number."""
+
+    label: float | None = None
+    prediction: Computed
+
+    @property
+    def error(self) -> float:
+        """Returns the answer less the right number."""
+        return self.prediction - cast(float, self.label)
 
 
 def _names(*, problem_type: str, activation: str) -> Names:
@@ -20,11 +82,11 @@ def _names(*, problem_type: str, activation: str) -> Names:
         problem_type=problem_type,
         pipeline="text-classification",
         keras_hub=activation,
-        heads={
-            "hugging_face": {"head/classifier": "classifier"},
-            "google": {"head/classifier": "output"},
-            "model_garden": {"head/classifier": "classifier/out_proj"},
-        },
+        heads=classifier_names(
+            hugging_face="classifier",
+            google="output",
+            model_garden="classifier/out_proj",
+        ),
     )
 
 
@@ -33,7 +95,6 @@ class _Text(Labelled):
 
     form = "text"
     accepts = frozenset({"long_texts", "windows", "teacher"})
-    main_metric_name: ClassVar[str] = "accuracy"
 
     def network(self, bert_config, task, *, head, **shared):
         from bert_keras.kinds.text import network
@@ -53,8 +114,7 @@ class _Text(Labelled):
                 name=data_set,
             )
         rows = text.read_texts(
-            path,
-            settings.columns,
+            *(path, settings.columns),
             has_text_pair=options.get("has_text_pair"),
             has_label=has_labels,
             has_several_labels=settings.has_several_labels,
@@ -87,7 +147,7 @@ class _Text(Labelled):
 
         if settings.task in glue.TASKS:
             return glue.TASKS[settings.task].metrics[0]
-        return self.main_metric_name
+        return self.usual_metric
 
     def served(self, trained, *, top_k):
         from bert_keras.kinds.text import served_labels
@@ -100,7 +160,7 @@ class Classification(_Text):
 
     name = "classification"
     other_names = ("classification", "sentiment", "text-classification")
-    record = records.ClassifiedText
+    record = ClassifiedText
     names = _names(problem_type="single_label_classification", activation="linear")
     has_labels = True
     metrics = (
@@ -126,9 +186,9 @@ class Classification(_Text):
         return score_sums.classes(truth, answered, labels, metric)
 
     def page(self, records, task):
-        from bert_keras.kinds.text import classified_texts
+        from bert_keras.kinds.text import pages
 
-        return classified_texts.describe(records, task.labels)
+        return pages.describe_classes(records, task.labels)
 
     def sign(self, evaluation, answers):
         from bert_keras.labelled import degenerate
@@ -140,7 +200,7 @@ class MultiLabel(_Text):
     """Answers with any number of classes."""
 
     name = "multi_label"
-    record = records.MultiLabelText
+    record = MultiLabelText
     names = _names(problem_type="multi_label_classification", activation="sigmoid")
     has_labels = True
     metrics = (LOSS, *map(Metric, ("accuracy", "micro_f1", "macro_f1")))
@@ -148,7 +208,7 @@ class MultiLabel(_Text):
     accepts = Classification.accepts
     resampled = ("best_macro_f1",)
     own_settings = ("columns.label_separator",)
-    main_metric_name = "best_macro_f1"
+    usual_metric = "best_macro_f1"
 
     def label_features(self, task, rows, length):
         return {"label_targets": ((rows, 1, task.num_labels), "float32")}
@@ -176,9 +236,9 @@ class MultiLabel(_Text):
         return score_sums.macro_f1(truth, answered, labels)
 
     def page(self, records, task):
-        from bert_keras.kinds.text import multi_label_texts
+        from bert_keras.kinds.text import pages
 
-        return multi_label_texts.describe(records, task.labels)
+        return pages.describe_labels(records, task.labels)
 
     def sign(self, evaluation, answers):
         from bert_keras.labelled import degenerate
@@ -190,11 +250,11 @@ class Regression(_Text):
     """Answers with a number."""
 
     name = "regression"
-    record = records.RatedText
+    record = RatedText
     names = _names(problem_type="regression", activation="linear")
     metrics = (Metric("loss", "squares", "less"), Metric("pearson"), Metric("spearman"))
     resampled = ("pearson", "spearman")
-    main_metric_name = "pearson"
+    usual_metric = "pearson"
 
     def label_features(self, task, rows, length):
         return {"label_ids": ((rows,), "float32")}
@@ -211,9 +271,9 @@ class Regression(_Text):
         return score_sums.correlation(truth, answered, by_rank=by_rank)
 
     def page(self, records, task):
-        from bert_keras.kinds.text import rated_texts
+        from bert_keras.kinds.text import pages
 
-        return rated_texts.describe(records)
+        return pages.describe_numbers(records)
 
     def sign(self, evaluation, answers):
         from bert_keras.labelled import degenerate

@@ -142,9 +142,32 @@ def read(directory: str | Path, name: str, split: str) -> list[text.LabelledText
     """Reads all rows of a split; rows of a test split have no label."""
     task = TASKS[name]
     path = find_files(directory, name, [split])[split]
-    has_label = split not in task.submissions
-    rows = (row_files.Row(path, *row) for row in _rows(task, split, path))
-    examples = (_example(task, row, has_label=has_label) for row in rows)
+    columns = task.columns
+    label_name = None if split in task.submissions else columns.label
+    wanted = columns.text, columns.text_pair, label_name
+    examples = []
+    for line, cells in _rows(task, split, path):
+        for column in wanted:
+            if column is not None and column not in cells:
+                raise InputError(
+                    f"{path}: no column {column!r} (there: {', '.join(cells)}): "
+                    "expected the columns of GLUE"
+                )
+        first, second, label = (c if c is None else cells[c] for c in wanted)
+        if label is not None:
+            if task.labels is None:
+                known = "a number from 0 to 5"
+                is_number = re.fullmatch(r"[0-9]+(\.[0-9]*)?", label)
+                is_known = is_number and float(label) <= 5
+            else:
+                known = f"one of {', '.join(task.labels)}"
+                is_known = label in task.labels
+            if not is_known:
+                raise InputError(
+                    f"{path}: line {line}: expected a label that is {known}, got "
+                    f"{label!r}"
+                )
+        examples.append(text.LabelledText(first, second, label, line))
     return row_files.at_least_one(path, examples)
 
 
@@ -177,33 +200,6 @@ def _rows(task: GlueTask, split: str, path: Path) -> reading.Rows:
             "%s: %d broken lines left out, the first is line %d",
             *(path, len(broken), broken[0]),
         )
-
-
-def _example(
-    task: GlueTask, row: row_files.Row, *, has_label: bool
-) -> text.LabelledText:
-    path, line, cells = row
-    columns = task.columns
-    wanted = [columns.text, columns.text_pair, columns.label if has_label else None]
-    for column in wanted:
-        if column is not None and column not in cells:
-            raise InputError(
-                f"{path}: no column {column!r} (there: {', '.join(cells)}): expected "
-                "the columns of GLUE"
-            )
-    second, label = [c if c is None else cells[c] for c in wanted[1:]]
-    if label is not None and not _is_label(task, label):
-        known = "a number from 0 to 5"
-        if task.labels is not None:
-            known = f"one of {', '.join(task.labels)}"
-        raise row.error(f"expected a label that is {known}, got {label!r}")
-    return text.LabelledText(cells[columns.text], second, label, line)
-
-
-def _is_label(task: GlueTask, label: str) -> bool:
-    if task.labels is not None:
-        return label in task.labels
-    return bool(re.fullmatch(r"[0-9]+(\.[0-9]*)?", label)) and float(label) <= 5
 
 
 def scores(

@@ -4,6 +4,7 @@
 # scikit-learn and scipy have no types of their own.
 # pyright: reportArgumentType=false, reportOptionalIterable=false
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -53,13 +54,11 @@ def label_features(
     # A share of the targets is spread over both answers, yes and no.
     smoothing = settings.label_smoothing
     targets = true_targets * np.float32(1 - smoothing) + np.float32(smoothing / 2)
-    targets = targets[:, None]
-    found = {features.LABEL_TARGETS: targets}
-    by_label = text.label_weights(
-        settings, labels, balanced=lambda: positive_weights(true_targets)
-    )
+    found = {features.LABEL_TARGETS: targets[:, None]}
+    balanced = functools.partial(positive_weights, true_targets)
+    by_label = text.label_weights(settings, labels, balanced=balanced)
     if by_label is not None:
-        found[features.LABEL_WEIGHTS] = 1 + (by_label - 1) * targets
+        found[features.LABEL_WEIGHTS] = 1 + (by_label - 1) * targets[:, None]
     return found
 
 
@@ -155,9 +154,8 @@ def _f1_scores(given: np.ndarray, true_targets: np.ndarray) -> dict[str, float]:
     occurs = (given | is_true).any(axis=0)
     if not occurs.any():
         return {"micro_f1": 0.0, "macro_f1": 0.0}
-    by_label = [
-        sklearn.metrics.f1_score(is_true[:, label], given[:, label], zero_division=0.0)
-        for label in np.flatnonzero(occurs)
-    ]
-    micro = sklearn.metrics.f1_score(is_true.ravel(), given.ravel(), zero_division=0.0)
+    f1_score = functools.partial(sklearn.metrics.f1_score, zero_division=0.0)
+    columns = np.flatnonzero(occurs)
+    by_label = [f1_score(is_true[:, c], given[:, c]) for c in columns]
+    micro = f1_score(is_true.ravel(), given.ravel())
     return {"micro_f1": float(micro), "macro_f1": float(np.mean(by_label))}

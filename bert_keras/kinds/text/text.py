@@ -8,12 +8,13 @@ a text a line (`.txt`). No TensorFlow.
 # Labels are None only in files without any, which are not asked for them.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false, reportAttributeAccessIssue=false
 
+import functools
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,42 +54,39 @@ def read_texts(
         has_several_labels: whether a text has any number of labels: a cell that has
             them between separators, a list in JSON lines, or a column of 0 and 1 each.
     """
-    path = files.path(path)
-    read_label = _labels if has_several_labels else _label
-    names: dict[str, str] = {}
+    path, pair_name = files.path(path), columns.text_pair or "text_pair"
     examples = []
     for row in row_files.rows_of(path):
-        names = names or _text_columns(columns, row.cells, has_text_pair)
-        texts = {key: row.string(name, key=key) for key, name in names.items()}
-        label = read_label(row, columns) if has_label else None
-        pair = texts.get("text_pair")
-        examples.append(LabelledText(texts["text"], pair, label, row.line))
+        # The first row decides whether there are second texts.
+        if has_text_pair is None:
+            has_text_pair = columns.text_pair is not None or pair_name in row.cells
+        first = row.string(columns.text, key="text")
+        second = row.string(pair_name, key="text_pair") if has_text_pair else None
+        label = None
+        if has_label and has_several_labels:
+            label = _labels(row, columns)
+        elif has_label:
+            label = row.label(columns.label, row.value(columns.label, key="label"))
+        examples.append(LabelledText(first, second, label, row.line))
     return row_files.at_least_one(path, examples)
-
-
-def _text_columns(
-    columns: TextColumns, row: Mapping[str, Any], has_text_pair: bool | None
-) -> dict[str, str]:
-    """Returns the names of the columns of texts, by key of `columns`."""
-    pair_name = columns.text_pair or "text_pair"
-    if has_text_pair is None:
-        has_text_pair = columns.text_pair is not None or pair_name in row
-    pair = {"text_pair": pair_name} if has_text_pair else {}
-    return {"text": columns.text} | pair
-
-
-def _label(row: row_files.Row, columns: TextColumns) -> str:
-    name = cast(str, columns.label)
-    return row.label(name, row.value(name, key="label"))
 
 
 def _labels(row: row_files.Row, columns: TextColumns) -> tuple[str, ...]:
     """Returns the labels of a text, each once."""
-    separator = columns.label_separator
-    if isinstance(columns.label, str):
-        found = _listed_labels(row, columns.label, separator)
+    name, separator = columns.label, columns.label_separator
+    if isinstance(name, str):
+        # 1. Labels in one column. A text may have no label at all.
+        value = row.value(name, key="label")
+        if not row.is_json:
+            value = [v.strip() for v in value.split(separator)] if value.strip() else []
+        if not isinstance(value, list):
+            raise row.error(
+                f'{name!r}: with `multi_label` a list such as ["a", "b"], got {value!r}'
+            )
+        found = [row.label(name, label) for label in value]
     else:
-        found = [name for name in columns.label if _holds(row, name)]
+        # 2. Or a column for each label.
+        found = [label for label in name if _holds(row, label)]
     labels = tuple(dict.fromkeys(found))
     for label in labels:
         if separator in label:
@@ -99,27 +97,13 @@ def _labels(row: row_files.Row, columns: TextColumns) -> tuple[str, ...]:
     return labels
 
 
-def _listed_labels(row: row_files.Row, name: str, separator: str) -> list[str]:
-    value = row.value(name, key="label")
-    if not row.is_json:
-        # A text may have no label at all.
-        value = [v.strip() for v in value.split(separator)] if value.strip() else []
-    if not isinstance(value, list):
-        raise row.error(
-            f'{name!r}: with `multi_label` a list such as ["a", "b"], got {value!r}'
-        )
-    return [row.label(name, label) for label in value]
-
-
 def _holds(row: row_files.Row, name: str) -> bool:
     value = row.value(name, key="label")
+    truth_values = {"0": False, "1": True, "false": False, "true": True}
     shown = value if isinstance(value, str) else json.dumps(value)
-    if shown not in _TRUTH_VALUES:
+    if shown not in truth_values:
         raise row.error(f"{name!r}: expected 0 or 1, got {value!r}")
-    return _TRUTH_VALUES[shown]
-
-
-_TRUTH_VALUES = {"0": False, "1": True, "false": False, "true": True}
+    return truth_values[shown]
 
 
 def distinct_labels(
@@ -148,7 +132,20 @@ def label_ids(
     """Returns the right answers, `(num_examples,)`: int32 places in `labels`, or
     float32 numbers to be predicted if `labels` is `None`. `path` is for errors."""
     if labels is None:
-        return np.array([_number(e, path) for e in examples], np.float32)
+        numbers = []
+        for example in examples:
+            try:
+                number = float(example.label)
+            except ValueError:
+                number = math.nan
+            # NaN fails this too.
+            if not abs(number) <= float(np.finfo(np.float32).max):
+                raise InputError(
+                    f"{path}: line {example.line}: with `regression` a label is a "
+                    f"number, got {example.label!r}"
+                )
+            numbers.append(number)
+        return np.array(numbers, np.float32)
     places = {label: place for place, label in enumerate(labels)}
     for example in examples:
         if example.label not in places:
@@ -162,11 +159,8 @@ def label_features(
     """Returns the inputs of the loss of classes, by their names in `data.features`.
     `true_label_ids` are `(num_examples,)` places in `labels`."""
     found = {"label_ids": true_label_ids}
-    by_label = label_weights(
-        settings,
-        labels,
-        balanced=lambda: balanced_weights(true_label_ids, len(labels)),
-    )
+    balanced = functools.partial(balanced_weights, true_label_ids, len(labels))
+    by_label = label_weights(settings, labels, balanced=balanced)
     if by_label is not None:
         found[features.EXAMPLE_WEIGHTS] = by_label[true_label_ids]
     if smoothing := settings.label_smoothing:
@@ -222,20 +216,6 @@ def unknown_label(
         f"{path}: line {line}: label {label!r} was not in the training data (known: "
         f"{shown}){nearest(label, labels)}"
     )
-
-
-def _number(example: LabelledText, path: str | Path) -> float:
-    try:
-        number = float(example.label)
-    except ValueError:
-        number = math.nan
-    # NaN fails this too.
-    if not abs(number) <= float(np.finfo(np.float32).max):
-        raise InputError(
-            f"{path}: line {example.line}: with `regression` a label is a number, got "
-            f"{example.label!r}"
-        )
-    return number
 
 
 def own_scores(

@@ -13,8 +13,14 @@ import scipy.special
 
 from bert_keras.core.errors import check_choice
 from bert_keras.core.settings import finetuning, tasks
-from bert_keras.kinds.text import glue, multi_label, text
-from bert_keras.kinds.text.records import ClassifiedText, MultiLabelText, RatedText
+from bert_keras.kinds.text import (
+    ClassifiedText,
+    MultiLabelText,
+    RatedText,
+    glue,
+    multi_label,
+    text,
+)
 from bert_keras.labelled import (
     answers,
     dataset,
@@ -60,10 +66,9 @@ class TextDataset(dataset.Dataset):
         return dataset.Contents(texts, [*map(frozenset, labels)], labels=each)
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
+        rows = row_files.read_rows(self.path)
         if self.name is not None:
             rows = glue.read_rows(self.path, self.name)
-        else:
-            rows = row_files.read_rows(self.path)
         columns = answers.columns(threshold=threshold)
         separator = self.columns.label_separator
         content = tables.joined(rows, columns, suffix=suffix, separator=separator)
@@ -75,9 +80,19 @@ class TextDataset(dataset.Dataset):
             labels = glue.TASKS[self.name].labels
         elif self.kind == "classification":
             labels = text.distinct_labels(self.rows, path=self.path)
-            positive_label = self._positive_label(labels)
+            if self.positive_label is not None:
+                check_choice("`positive_label`", self.positive_label, labels)
+            if len(labels) == 2:
+                # The F1 is that of the rarer label, or of the second.
+                counts = Counter(row.label for row in self.rows)
+                rarer = min(reversed(labels), key=counts.__getitem__)
+                positive_label = self.positive_label or rarer
         elif self.kind == "multi_label":
-            labels = self._several_labels()
+            labels = multi_label.distinct_labels(self.rows, path=self.path)
+            if not isinstance(self.columns.label, str):
+                for never in sorted({*self.columns.label} - {*labels}):
+                    logger.warning("%s: no text has the label %r", self.path, never)
+                labels = self.columns.label
         return tasks.Task(
             kind=self.kind,
             name=self.name,
@@ -86,29 +101,18 @@ class TextDataset(dataset.Dataset):
             has_text_pair=self.rows[0].text_pair is not None,
         )
 
-    def _positive_label(self, labels: Sequence[str]) -> str | None:
-        """Returns the label whose F1 is scored; `None`: there are not two labels."""
-        if self.positive_label is not None:
-            check_choice("`positive_label`", self.positive_label, labels)
-        if len(labels) != 2:
-            return None
-        counts = Counter(row.label for row in self.rows)
-        first, second = labels
-        rarer = first if counts[first] < counts[second] else second
-        return self.positive_label or rarer
-
-    def _several_labels(self) -> tuple[str, ...]:
-        labels = multi_label.distinct_labels(self.rows, path=self.path)
-        if isinstance(self.columns.label, str):
-            return labels
-        for never in sorted({*self.columns.label} - {*labels}):
-            logger.warning("%s: no text has the label %r", self.path, never)
-        return self.columns.label
-
     def encode(
         self, task, tokenizer, settings
     ) -> tokenized.LabelledInputs | text_windows.WindowedInputs:
-        labels = self._label_features(task, settings) if self.has_labels else {}
+        labels = {}
+        if self.has_labels:
+            true = self.targets(task)
+            if task.kind == "multi_label":
+                labels = multi_label.label_features(true, task.labels, settings)
+            elif task.labels is not None:
+                labels = text.label_features(true, task.labels, settings)
+            else:
+                labels = {"label_ids": true}
         if tasks.reads_windows(settings.long_texts):
             return text_windows.cut(
                 (row.text for row in self.rows),
@@ -124,16 +128,6 @@ class TextDataset(dataset.Dataset):
             keeps_tail=settings.long_texts == "head_tail",
         )
         return tokenized.LabelledInputs(texts=texts, labels=labels)
-
-    def _label_features(
-        self, task: tasks.Task, settings: finetuning.FinetuningConfig
-    ) -> dict[str, np.ndarray]:
-        true = self.targets(task)
-        if task.kind == "multi_label":
-            return multi_label.label_features(true, task.labels, settings)
-        if task.labels is None:
-            return {"label_ids": true}
-        return text.label_features(true, task.labels, settings)
 
     def answer(self, outputs, inputs, task, settings) -> dataset.Answers:
         if isinstance(inputs, text_windows.WindowedInputs):
@@ -195,16 +189,15 @@ class MultiLabelAnswers(TextAnswers):
     label; `None`: `multi_label.THRESHOLD`."""
 
     def best_threshold(self) -> dict[str, float]:
-        labels = self.task.labels
-        for label, count in zip(labels, self.targets.sum(axis=0), strict=True):
-            if not count:
-                logger.warning(
-                    "no text of the dev file has the label %r: its threshold stays %g",
-                    *(label, multi_label.THRESHOLD),
-                )
+        labels = np.array(self.task.labels)
+        for label in labels[~self.targets.any(axis=0)].tolist():
+            logger.warning(
+                "no text of the dev file has the label %r: its threshold stays %g",
+                *(label, multi_label.THRESHOLD),
+            )
         given = multi_label.probabilities(self.logits)
         best = multi_label.best_thresholds(given, self.targets)
-        return dict(zip(labels, best.tolist(), strict=True))
+        return dict(zip(labels.tolist(), best.tolist(), strict=True))
 
     def scores(self, *, threshold=None) -> dict[str, float]:
         row = multi_label.threshold_row(threshold, self.task.labels)

@@ -3,11 +3,29 @@
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
 from bert_keras.kinds.kind import Kind, Labelled, Metric, Names, Usage
-from bert_keras.kinds.vectors import records
 from bert_keras.labelled import python_examples
+from bert_keras.labelled.answers import Computed, Record
 
 _NAMES = Names(hugging_face="BertModel", pipeline="sentence-similarity")
-_POOLED = {"mean": ".mean(0)", "cls": "[0]"}
+
+
+class EmbeddedText(Record):
+    """A text, or two, and its vector, or how much they are alike."""
+
+    truth_name = "text_pair"
+
+    text: str
+    text_pair: str | None = None
+    line: int
+    label: float | None = None
+    """How much they should be alike, where the file says it."""
+    prediction: Computed | tuple[Computed, ...]
+    """The cosine of the two vectors, or the vector of a single text."""
+    rank: int | None = None
+    """Place of the second text among all second texts of the file, from 1; of pairs
+    without a label."""
+    nearest: str | None = None
+    """The wrong one that is nearest, of these."""
 
 
 class Encoder(Kind):
@@ -42,7 +60,7 @@ class Embedding(Labelled):
     """Answers with a vector, near those of texts that mean the same."""
 
     name = "embedding"
-    record = records.EmbeddedText
+    record = EmbeddedText
     parts = ("encoder/",)
     unused = ("encoder/pooler/",)
     form = "embedding"
@@ -57,10 +75,11 @@ class Embedding(Labelled):
 
     def usage(self, task):
         vector = "vector / vector.norm()" if task.normalize else "vector"
+        pooled = {"mean": ".mean(0)", "cls": "[0]"}[task.pooling]
         return Usage(
             model=f"""\
 inputs = tokenizer("A text.", return_tensors="pt", truncation=True)
-vector = model(**inputs).last_hidden_state[0]{_POOLED[task.pooling]}
+vector = model(**inputs).last_hidden_state[0]{pooled}
 print({vector})"""
         )
 
@@ -74,12 +93,8 @@ print({vector})"""
     def network(self, bert_config, task, *, head, **shared):
         from bert_keras.model import embedder
 
-        return embedder.BertEmbedder(
-            bert_config,
-            pooling=task.pooling,
-            normalize=task.normalize,
-            **shared,
-        )
+        pooling = {"pooling": task.pooling, "normalize": task.normalize}
+        return embedder.BertEmbedder(bert_config, **pooling, **shared)
 
     def read(self, path, settings, *, has_labels=True, **_):
         from bert_keras.kinds.vectors import embedding

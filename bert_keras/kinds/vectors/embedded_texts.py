@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib import figure
 
-from bert_keras.kinds.vectors.records import EmbeddedText
+from bert_keras.kinds.vectors import EmbeddedText
 from bert_keras.labelled import similarity
 from bert_keras.pages import drawing, markdown, pictures, sections
 from bert_keras.pages.sections import Column
@@ -25,37 +25,16 @@ _COLUMNS = (
 
 def describe(records: Sequence[EmbeddedText]) -> list[sections.Section]:
     if records[0].label is not None:
-        return [_cosines(records)]
-    return [_search(records), _misses(records)]
-
-
-def _cosines(records: Sequence[EmbeddedText]) -> sections.Section:
-    labels = np.array([record.label for record in records], np.float32)
-    found = np.array([record.prediction for record in records], np.float32)
-    scores = similarity.label_scores(found, labels)
-    rows = [[f"{name} correlation", f"{score:.3f}"] for name, score in scores.items()]
-    return sections.Section(
-        "Cosines and labels",
-        "cosines",
-        markdown.table(["", "all pairs"], rows),
-        drawing.as_png(functools.partial(_draw_cosines, labels, found)),
-    )
-
-
-def _draw_cosines(labels: np.ndarray, found: np.ndarray) -> figure.Figure:
-    picture, plot = drawing.new_plot("Cosines of pairs by their labels")
-    plot.scatter(
-        *(labels, found),
-        s=14,
-        alpha=float(np.clip(300 / len(labels), 0.03, 0.7)),
-        color=drawing.BLUE,
-        edgecolors="none",
-    )
-    plot.set(xlabel="label", ylabel="cosine")
-    return picture
-
-
-def _search(records: Sequence[EmbeddedText]) -> sections.Section:
+        # 1. Pairs with labels: their cosines beside these.
+        labels = np.array([record.label for record in records], np.float32)
+        found = np.array([record.prediction for record in records], np.float32)
+        scores = similarity.label_scores(found, labels)
+        rows = [[f"{name} correlation", f"{v:.3f}"] for name, v in scores.items()]
+        draw = functools.partial(_draw_cosines, labels, found)
+        table = markdown.table(["", "all pairs"], rows)
+        picture = drawing.as_png(draw)
+        return [sections.Section("Cosines and labels", "cosines", table, picture)]
+    # 2. Pairs that belong together: how well a second text is found by its first.
     ranks = np.array([record.rank for record in records])
     names = {
         "recall_at_1": "second text is the nearest",
@@ -73,20 +52,31 @@ def _search(records: Sequence[EmbeddedText]) -> sections.Section:
         title="Second texts among the nearest ones",
         labels=("texts shown", "share of pairs"),
     )
-    return sections.Section(
+    search = sections.Section(
         "Second texts found among all of the file",
         "search",
         markdown.table(["", f"{len(ranks):,} pairs"], rows),
         drawing.as_png(draw),
     )
-
-
-def _misses(records: Sequence[EmbeddedText]) -> sections.Section:
     missed = [record for record in records if record.rank > similarity.RANK]
     missed.sort(key=lambda record: (-record.rank, record.line))
-    return sections.mistakes_section(
+    misses = sections.mistakes_section(
         _COLUMNS,
         missed,
         summary=f"{len(missed):,} of {len(records):,} second texts are not found",
         order="farthest",
     )
+    return [search, misses]
+
+
+def _draw_cosines(labels: np.ndarray, found: np.ndarray) -> figure.Figure:
+    picture, plot = drawing.new_plot("Cosines of pairs by their labels")
+    plot.scatter(
+        *(labels, found),
+        s=14,
+        alpha=float(np.clip(300 / len(labels), 0.03, 0.7)),
+        color=drawing.BLUE,
+        edgecolors="none",
+    )
+    plot.set(xlabel="label", ylabel="cosine")
+    return picture

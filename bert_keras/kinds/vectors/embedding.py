@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features
-from bert_keras.kinds.vectors.records import EmbeddedText
+from bert_keras.kinds.vectors import EmbeddedText
 from bert_keras.labelled import (
     answers,
     dataset,
@@ -58,34 +58,29 @@ def read(
     are not set are read if there. Without `has_labels`, labels and negatives are not
     read, and texts may be empty. For `path` see `text.read_texts`."""
     path = files.path(path)
-    names: dict[str, str] = {}
-    texts = []
-    for row in row_files.rows_of(path):
-        names = names or _column_names(columns, row.cells, has_labels=has_labels)
-        cells = {k: _cell(row, n, k, has_labels) for k, n in names.items()}
-        texts.append(Texts(**cells, line=row.line))
-    return row_files.at_least_one(path, texts)
-
-
-def _column_names(
-    columns: finetuning.TextColumns, row: Mapping[str, Any], *, has_labels: bool
-) -> dict[str, str]:
-    """Returns the names of the columns to read, by key of `columns`."""
+    # 1. The columns to read, by key of `columns`; one that is not set has the name of
+    #    its key, if the first row has it.
     names = {"text": columns.text, "text_pair": columns.text_pair}
     if has_labels:
         label = None if columns.label == "label" else columns.label
         names |= {"negative": columns.negative, "label": label}
-    # A column that is not set has the name of its key.
-    return {key: name or key for key, name in names.items() if name or key in row}
-
-
-def _cell(row: row_files.Row, name: str, key: str, has_labels: bool) -> Any:
-    if key == "label":
-        return _number(row, name)
-    value = row.string(name, key=key)
-    if has_labels and not value.strip():
-        raise row.error(f"{name!r} is empty: expected a text in each of its columns")
-    return value
+    texts = []
+    for row in row_files.rows_of(path):
+        if not texts:
+            names = {k: n or k for k, n in names.items() if n or k in row.cells}
+        # 2. The cells of each row.
+        cells: dict[str, Any] = {}
+        for key, name in names.items():
+            if key == "label":
+                cells[key] = _number(row, name)
+                continue
+            cells[key] = row.string(name, key=key)
+            if has_labels and not cells[key].strip():
+                raise row.error(
+                    f"{name!r} is empty: expected a text in each of its columns"
+                )
+        texts.append(Texts(**cells, line=row.line))
+    return row_files.at_least_one(path, texts)
 
 
 def _number(row: row_files.Row, name: str) -> float:
@@ -143,18 +138,22 @@ class EmbeddingDataset(dataset.Dataset):
         )
 
     def encode(self, task, tokenizer, settings) -> tokenized.LabelledInputs:
+        # 1. The texts whose vectors are needed.
         if self.is_training:
             self._check_batches(settings.batch_size)
+            parts = [row.parts for row in self.rows]
+            if self.settings.pairs == "dropout":
+                parts = [(row.text, row.text) for row in self.rows]
         elif self.has_labels and self.rows[0].text_pair is None:
             raise InputError(
                 f"{self.path}: no column 'text_pair': vectors are scored on pairs of "
                 "texts: give such a file with --dev"
             )
+        else:
+            parts = [row.parts[:2] for row in self.rows]
+        # 2. Each distinct one is an input.
         distinct: dict[str, int] = {}
-        places = [
-            [distinct.setdefault(part, len(distinct)) for part in self._parts(row)]
-            for row in self.rows
-        ]
+        places = [[distinct.setdefault(p, len(distinct)) for p in row] for row in parts]
         texts = tokenized.tokenize(
             ((one, None) for one in distinct),
             tokenizer,
@@ -163,23 +162,24 @@ class EmbeddingDataset(dataset.Dataset):
         )
         ids = np.array(places, np.int32)
         labels = {features.TEXT_IDS: ids}
+        # 3. The cosines that pairs should have, if the file says them.
         if self.is_training and self._has_numbers:
-            labels["label_ids"] = self._labels()
-        return tokenized.LabelledInputs(
-            texts=tokenized.GroupedTexts(texts=texts, ids=ids), labels=labels
-        )
+            most = self.settings.max_label
+            for row in self.rows:
+                if not -most <= row.label <= most:
+                    raise InputError(
+                        f"{self.path}: line {row.line}: label {row.label:g} is not "
+                        f"from {-most:g} to {most:g}: say which one means the same, "
+                        "--set embedding.max_label=5 for STS-B"
+                    )
+            numbers = np.array([row.label for row in self.rows], np.float32)
+            labels["label_ids"] = numbers / np.float32(most)
+        texts = tokenized.GroupedTexts(texts=texts, ids=ids)
+        return tokenized.LabelledInputs(texts=texts, labels=labels)
 
     @property
     def _has_numbers(self) -> bool:
         return self.rows[0].label is not None
-
-    def _parts(self, row: Texts) -> tuple[str, ...]:
-        """Returns texts of a row whose vectors are needed."""
-        if not self.is_training:
-            return row.parts[:2]
-        if self.settings.pairs == "dropout":
-            return row.text, row.text
-        return row.parts
 
     def _check_batches(self, batch_size: int) -> None:
         if self._has_numbers:
@@ -196,18 +196,6 @@ class EmbeddingDataset(dataset.Dataset):
                 f"batch of {batch_size}: expected more, or --set batch_size="
                 f"{max(2, len(self.rows))}"
             )
-
-    def _labels(self) -> np.ndarray:
-        """Returns the cosines that pairs should have, `(num_rows,)` float32."""
-        most = self.settings.max_label
-        for row in self.rows:
-            if not -most <= row.label <= most:
-                raise InputError(
-                    f"{self.path}: line {row.line}: label {row.label:g} is not from "
-                    f"{-most:g} to {most:g}: say which one means the same, --set "
-                    "embedding.max_label=5 for STS-B"
-                )
-        return np.array([row.label for row in self.rows], np.float32) / np.float32(most)
 
     def check_metric(self) -> None:
         """Raises an `InputError` if such a file has no scores of the metric."""
@@ -255,39 +243,28 @@ class EmbeddingAnswers(dataset.Answers):
             )
         return found
 
-    @property
-    def _has_pairs(self) -> bool:
-        return self.vectors.shape[1] == 2
-
-    @property
-    def _has_scores(self) -> bool:
-        return self.rows[0].label is not None
-
     def scores(self, *, threshold=None) -> dict[str, float]:
-        if not self._has_scores:
+        if self.rows[0].label is None:
             return similarity.search_scores(self._search.ranks)
         labels = np.array([row.label for row in self.rows], np.float32)
         return similarity.label_scores(self._cosines, labels)
 
     def columns(self) -> dict[str, tables.Column]:
-        if self._has_pairs:
+        if self.vectors.shape[1] == 2:
             return {"similarity": tables.Column(self._cosines, ".6f")}
         # Nine digits: float32.
         vectors = [[float(f"{n:.9g}") for n in row] for row in self.vectors[:, 0]]
         return {"embedding": tables.Column(vectors)}
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
-        is_searched = self.is_scored and not self._has_scores
         for number, row in enumerate(self.rows):
-            found = {}
-            if is_searched:
-                nearest = self.rows[int(self._search.nearest[number])]
+            found: dict[str, Any] = {
+                "prediction": tuple(self.vectors[number, 0].tolist())
+            }
+            if self.vectors.shape[1] == 2:
+                found["prediction"] = float(self._cosines[number])
+            if self.is_scored and row.label is None:
                 found["rank"] = int(self._search.ranks[number])
-                found["nearest"] = nearest.text_pair
-            found["prediction"] = (
-                float(self._cosines[number])
-                if self._has_pairs
-                else tuple(self.vectors[number, 0].tolist())
-            )
+                found["nearest"] = self.rows[self._search.nearest[number]].text_pair
             # A record has no negative.
             yield EmbeddedText(**row._asdict(), **found)

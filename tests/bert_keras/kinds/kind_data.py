@@ -118,8 +118,8 @@ class Data(NamedTuple):
     """A file with a fault in its second example, and what the error says of it."""
     empty: Any
     """An example without any text in Python."""
-    unlike: Any
-    """An object that is no example."""
+    unlike: tuple[Any, str]
+    """An object that is no example, and the expected one in words."""
     unknown: tuple[str, str] | None = None
     """A file with a label that no training file has, and the error."""
     settings: Mapping[str, Any] = {}
@@ -133,7 +133,7 @@ DATA = {
         python=lambda row: row["text"],
         broken=("text\tlabel\na\tgood\nb\n", "line 3: expected 2 columns"),
         empty="",
-        unlike=("a", "b"),
+        unlike=(("a", "b"), "a string"),
         unknown=("text\tlabel\na\tgood\nb\tgod\n", "line 3: label 'god' .*'good'"),
         settings={"task": "text"},
     ),
@@ -144,7 +144,7 @@ DATA = {
         python=lambda row: row["text"],
         broken=('{"text": "a", "label": []}\n{"text": "b"}\n', "line 2: no column"),
         empty="",
-        unlike=None,
+        unlike=(None, "a string"),
         unknown=('{"text": "a", "label": ["god"]}\n', "line 1: label 'god'"),
         settings={"task": "text", "multi_label": True},
     ),
@@ -155,7 +155,7 @@ DATA = {
         python=lambda row: (row["text"], row["text_pair"]),
         broken=("text\ttext_pair\tlabel\na\tb\t1\na\tb\tc\n", "line 3: .* got 'c'"),
         empty=("", ""),
-        unlike="ab",
+        unlike=("ab", "a pair of strings"),
         settings={"task": "text", "regression": True},
     ),
     "tagging": Data(
@@ -165,7 +165,7 @@ DATA = {
         python=lambda row: row["words"],
         broken=("a O\n\nb\n", "line 3: expected 2 columns"),
         empty="",
-        unlike=3,
+        unlike=([], "a string, or a list of words"),
         unknown=("a O\n\nb B-GOD\n", "line 3: .*B-GOD"),
         settings={"task": "tagging"},
     ),
@@ -175,14 +175,13 @@ DATA = {
         write=squad,
         python=lambda row: (row["question"], row["context"]),
         broken=(
-            squad([{"context": "a", "question": "b", "answer": "a", "start": 0}], True)[
-                :-4
-            ]
-            + ', {"context": "a", "qas": [{"id": "x"}]}]}]}',
-            r"paragraphs\[1\].qas\[0\]: expected 'question'",
+            '{"data": [{"paragraphs": [{"context": "a", "qas": ['
+            '{"id": "1", "question": "b", "answers": [{"text": "a", "answer_start": 0}'
+            ']}, {"id": "2"}]}]}]}',
+            r"paragraphs\[0\].qas\[1\]: expected 'question'",
         ),
         empty=("", ""),
-        unlike=("who?",),
+        unlike=(("who?",), "a question and its context"),
         settings={"task": "span"},
     ),
     "choice": Data(
@@ -200,19 +199,20 @@ DATA = {
             "line 3: expected a label from 0 to 3",
         ),
         empty=("", "", [""] * 4),
-        unlike=("a", "wxyz"),
+        unlike=(
+            ("a", "wxyz"),
+            "a text, the beginning of the endings if any, four endings",
+        ),
         settings={"task": "choice"},
     ),
     "embedding": Data(
         row=pair,
         suffix=".tsv",
-        write=lambda rows, has_labels: table(
-            "text", labels=["text_pair"] if has_labels else []
-        )(rows, has_labels),
+        write=table("text", labels=["text_pair"]),
         python=lambda row: row["text"],
         broken=("text\ttext_pair\na\tb\n\tb\n", "line 3: 'text' is empty"),
         empty="",
-        unlike=("a", "b"),
+        unlike=(("a", "b"), "a string"),
         settings={"task": "embedding"},
     ),
     "ranking": Data(
@@ -225,7 +225,7 @@ DATA = {
             "line 3: .* got 'yes'",
         ),
         empty=("", [""]),
-        unlike=("q", []),
+        unlike=(("q", []), "a question, and a list of passages"),
         settings={
             "task": "ranking",
             "ranking": finetuning.RankingConfig(num_candidates=3),

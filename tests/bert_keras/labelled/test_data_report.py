@@ -8,7 +8,6 @@ from bert_keras.core.settings.finetuning import FinetuningConfig
 from bert_keras.data import tokenization
 from bert_keras.kinds import registry
 from bert_keras.kinds.choice import dataset as choice_data
-from bert_keras.kinds.choice import swag
 from bert_keras.kinds.span import dataset as span_data
 from bert_keras.kinds.span import squad
 from bert_keras.kinds.tagging import dataset as tagging_data
@@ -161,7 +160,7 @@ def test_lengths_are_those_before_the_cut():
     inputs = data.encode(data.describe(), TOKENIZER, settings)
     assert inputs.whole_lengths.tolist() == [12, 3, 6]
     assert inputs.lengths.tolist() == [6, 3, 6]
-    rows = [swag.Question("a", "b", ("c", "c d", "c", "a b c d"), 0, 1)]
+    rows = [choice_data.Question("a", "b", ("c", "c d", "c", "a b c d"), 0, 1)]
     choice = choice_data.ChoiceDataset(path=FILE, rows=rows, has_labels=True)
     inputs = choice.encode(choice.describe(), TOKENIZER, settings)
     assert inputs.whole_lengths.tolist() == [9] and inputs.lengths.tolist() == [6]

@@ -1,7 +1,6 @@
 """The best of several endings: what the page says."""
 
-from bert_keras.kinds.choice import chosen_endings
-from bert_keras.kinds.choice.records import ChosenEnding
+from bert_keras.kinds.choice import ChosenEnding, chosen_endings
 
 
 def chosen(label: int, prediction: int, confidence: float, **others):

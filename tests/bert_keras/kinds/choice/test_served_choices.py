@@ -16,7 +16,7 @@ from bert_keras.data import features, tokenization
 from bert_keras.export import loading
 from bert_keras.graphs import graph_tokenizer
 from bert_keras.inference import finetuned
-from bert_keras.kinds.choice import served_choices, swag
+from bert_keras.kinds.choice import dataset, served_choices
 from tests import make
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -25,10 +25,10 @@ VOCABULARY = tokenization.Vocabulary(
     + tuple(f"##{char}" for char in LETTERS)
 )
 QUESTIONS = [
-    swag.Question("The cat sat.", "It", ("slept.", "ran", "", "日本 é"), None, 0),
-    swag.Question("", "the", ("a " * 30, "b", "c!", "\u200b"), None, 0),
-    swag.Question("the cat sat, " * 9, "", ("", "a", "b c " * 9, " "), None, 0),
-    swag.Question(" ", "\x00", ("", "", "x" * 300, "🙂"), None, 0),
+    dataset.Question("The cat sat.", "It", ("slept.", "ran", "", "日本 é"), None, 0),
+    dataset.Question("", "the", ("a " * 30, "b", "c!", "\u200b"), None, 0),
+    dataset.Question("the cat sat, " * 9, "", ("", "a", "b c " * 9, " "), None, 0),
+    dataset.Question(" ", "\x00", ("", "", "x" * 300, "🙂"), None, 0),
 ]
 
 
@@ -70,7 +70,7 @@ def as_strings(questions) -> dict[str, tf.Tensor]:
 
 
 def test_a_graph_answers_as_the_network_does(model):
-    tokenized = swag.tokenize(QUESTIONS, model.tokenizer, max_seq_length=20)
+    tokenized = dataset.tokenize(QUESTIONS, model.tokenizer, max_seq_length=20)
     ids = tokenized.batch(np.arange(len(QUESTIONS)))
     wanted = scipy.special.softmax(model.network(ids)["logits"], axis=-1)
     assert wanted.shape == (4, 4)
@@ -115,11 +115,11 @@ def test_ids_are_those_of_a_dev_file(shared_data, checkpoint, directory):
     model = served_choices.Choices(loading.load(checkpoint, path=directory))
     model.vocabulary = vocabulary
     model._tokenizer = graph_tokenizer.GraphTokenizer(vocabulary, do_lower_case=True)
-    questions = swag.read(shared_data / "multiple_choice/codah_swag_format/val.csv")
+    questions = dataset.read(shared_data / "multiple_choice/codah_swag_format/val.csv")
     questions = questions[::5]
     for max_seq_length in (128, 24):
         model.max_seq_length = max_seq_length
-        wanted = swag.tokenize(questions, tokenizer, max_seq_length=max_seq_length)
+        wanted = dataset.tokenize(questions, tokenizer, max_seq_length=max_seq_length)
         found = model.encode(*as_strings(questions).values())
         for name, values in wanted.batch(np.arange(len(questions))).items():
             np.testing.assert_array_equal(found[name], values)
@@ -137,7 +137,7 @@ def test_files_that_take_ids(directory, model):
     lite = interpreters.Interpreter(str(folder / "litert/model.tflite"))
     axes = ["batch_size", "num_endings", "sequence_length"]
     assert [value.shape for value in session.get_inputs()] == [axes] * 3
-    texts = swag.tokenize(QUESTIONS, model.tokenizer, max_seq_length=20)
+    texts = dataset.tokenize(QUESTIONS, model.tokenizer, max_seq_length=20)
     for num_endings in (4, 2):
         ids = texts.batch(np.arange(3))
         ids = {name: values[:, :num_endings] for name, values in ids.items()}

@@ -1,7 +1,6 @@
 """The page of a run that ranks passages."""
 
-from bert_keras.kinds.ranking import ranked_passages
-from bert_keras.kinds.ranking.records import RankedPassages
+from bert_keras.kinds.ranking import RankedPassages, ranked_passages
 
 
 def ranked(relevances, scores, prediction, line: int) -> RankedPassages:

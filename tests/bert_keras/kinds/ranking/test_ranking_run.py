@@ -17,8 +17,7 @@ from bert_keras.data import features, tokenization
 from bert_keras.export import loading
 from bert_keras.inference import finetuned
 from bert_keras.kinds import ranking, registry
-from bert_keras.kinds.ranking import served_ranking
-from bert_keras.kinds.ranking.records import RankedPassages
+from bert_keras.kinds.ranking import RankedPassages, served_ranking
 from bert_keras.labelled import answers, shapes
 from bert_keras.report import model_card, task_summaries
 from bert_keras.training.finetuning import batches as task_batches

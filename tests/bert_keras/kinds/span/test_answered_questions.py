@@ -1,12 +1,21 @@
 """Answers to questions: by groups, by the threshold, and the worst."""
 
+import functools
 import json
+import random
 import re
 
+import numpy as np
 import pytest
 
-from bert_keras.kinds.span import answered_questions, squad, squad_scores
-from bert_keras.kinds.span.records import AnsweredQuestion
+from bert_keras.kinds.span import (
+    AnsweredQuestion,
+    answered_questions,
+    squad,
+    squad_scores,
+)
+from bert_keras.pages import drawing
+from tests.bert_keras.pages.test_pictures import HUGE, texts_of
 
 
 def question(prediction: str, right: list[str], **others) -> AnsweredQuestion:
@@ -35,10 +44,14 @@ def test_the_worst_have_the_lowest_f1_then_the_highest_probability():
         question("Anna Bert", ["Bert"], id="half", probability=1.0),
         question("Anna", ["Bert"], id="sure", probability=0.8),
     ]
-    scores = [squad_scores.score_answer(r.prediction, r.answers) for r in records]
-    worst = answered_questions.worst(records, scores)
-    assert [mistake.record.id for mistake in worst] == ["sure", "a", "b", "half"]
-    assert [mistake.f1 for mistake in worst] == [0, 0, 0, pytest.approx(2 / 3)]
+    *_, mistakes = answered_questions.describe(records, has_impossible=False)
+    rows = [(row[2], row[3], row[4]) for row in rows_of(mistakes.text)]
+    assert rows == [
+        ("Anna", "0.0", "80.0 %"),
+        ("Anna", "0.0", "50.0 %"),
+        ("Anna", "0.0", "50.0 %"),
+        ("Anna Bert", "66.7", "100.0 %"),
+    ]
 
 
 def test_the_parts_of_the_page_for_1_1():
@@ -100,12 +113,9 @@ def test_the_parts_of_the_page_for_2_0():
 
 
 def test_without_odds_there_is_no_threshold():
-    names = [
-        part.name
-        for part in answered_questions.describe(
-            [question("Anna", ["Anna"])], has_impossible=True
-        )
-    ]
+    records = [question("Anna", ["Anna"])]
+    parts = answered_questions.describe(records, has_impossible=True)
+    names = [part.name for part in parts]
     assert names == ["by_answer_length", "by_question_word", "worst_mistakes"]
 
 
@@ -167,3 +177,105 @@ def test_groups_of_a_published_system_add_up_to_its_score(shared_data):
             total = sum(float(row[column]) * count for row, count in weighted)
             assert total / 10_570 == pytest.approx(score, abs=0.05)
     assert mistakes.text.startswith("1,458 of 10,570 answers are not exact")
+
+
+@pytest.fixture(name="questions")
+def random_questions():
+    rng = random.Random(1)
+    gold, texts, odds = {}, {}, {}
+    for number in range(60):
+        id = str(number)
+        gold[id] = () if rng.random() < 0.4 else ("the red lamp", "lamp")
+        # "the" is no answer, by the rules of 2.0.
+        texts[id] = rng.choice(["a red lamp", "lamp", "red", "the", "", "road"])
+        # Rounded, so that some are equal.
+        odds[id] = round(rng.gauss(0, 2), 1)
+    return gold, texts, odds
+
+
+def test_every_point_is_the_official_score(questions):
+    gold, texts, odds = questions
+    curve = answered_questions.threshold_curve(gold, texts, odds)
+    assert curve.thresholds.tolist() == [
+        min(odds.values()) - 1,
+        *sorted(set(odds.values())),
+    ]
+    for place, threshold in enumerate(curve.thresholds):
+        predictions = {
+            id: "" if odds[id] > threshold else text for id, text in texts.items()
+        }
+        expected = squad_scores.scores(gold, predictions, has_impossible=True)
+        names = ("exact", "f1", "HasAns_f1", "NoAns_f1")
+        scores = [values[place] for values in curve[1:]]
+        assert scores == pytest.approx([expected[name] for name in names])
+
+
+def test_the_best_point_is_the_official_one(questions):
+    gold, texts, odds = questions
+    texts = {id: text or "road" for id, text in texts.items()}
+    # The official script counts an answer of an article alone as a mistake there.
+    texts = {id: "road" if text == "the" else text for id, text in texts.items()}
+    curve = answered_questions.threshold_curve(gold, texts, odds)
+    best = squad_scores.best_thresholds(gold, texts, odds)
+    place = int(np.argmax(curve.f1))
+    assert curve.f1[place] == pytest.approx(best["best_f1"])
+    assert curve.thresholds[place] == best["best_f1_thresh"]
+    assert curve.exact.max() == pytest.approx(best["best_exact"])
+
+
+def test_questions_that_all_have_answers():
+    curve = answered_questions.threshold_curve({"a": ("x",)}, {"a": "x"}, {"a": 2.0})
+    assert curve.thresholds.tolist() == [1.0, 2.0]
+    assert curve.f1.tolist() == curve.has_answer_f1.tolist() == [0.0, 100.0]
+    assert np.isnan(curve.no_answer_f1).all()
+
+
+@pytest.mark.parametrize(("first", "second"), HUGE)
+def test_odds_that_hardly_fit_a_float_are_drawn(first, second):
+    curve = answered_questions.threshold_curve(
+        {"a": ["x"], "b": []}, {"a": "x", "b": "y"}, {"a": first, "b": second}
+    )
+    best = max(first, second)
+    draw = functools.partial(
+        answered_questions.draw_null_odds, curve, best_threshold=best
+    )
+    assert drawing.as_png(draw, dpi=10).startswith(b"\x89PNG")
+
+
+def test_groups_of_questions():
+    groups = [
+        squad_scores.GroupScore("who", 1200, 50.0, 62.5),
+        squad_scores.GroupScore("how many", 3, 0.0, 100.0),
+    ]
+    (plot,) = answered_questions.draw_groups("title", groups).axes
+    f1, exact = plot.containers
+    assert [bar.get_width() for bar in f1] == [62.5, 100]
+    assert [bar.get_width() for bar in exact] == [50, 0]
+    assert [bar.get_y() + bar.get_height() / 2 for bar in f1] == [-0.2, 0.8]
+    assert texts_of(plot.get_yticklabels()) == ["who (1,200)", "how many (3)"]
+    assert texts_of(plot.texts) == ["62.5", "100.0", "50.0", "0.0"]
+
+
+def test_the_curve_of_the_threshold():
+    gold = {"a": ("x",), "b": ("x",), "c": ()}
+    odds = {"a": -1.0, "b": 3.0, "c": 0.5}
+    curve = answered_questions.threshold_curve(gold, dict.fromkeys(gold, "x"), odds)
+    (plot,) = answered_questions.draw_null_odds(curve, best_threshold=-1.0).axes
+    lines = {line.get_label(): line.get_xydata() for line in plot.get_lines()}
+    third = 100 / 3
+    np.testing.assert_allclose(
+        lines["F1"], [[-2, third], [-1, 2 * third], [0.5, third], [3, 2 * third]]
+    )
+    np.testing.assert_allclose(lines["F1 without"][:, 1], [100, 100, 0, 0])
+    np.testing.assert_allclose(lines["F1 with an answer"][:, 1], [0, 50, 50, 100])
+    assert lines["best F1"][0, 0] == -1
+    low, high = plot.get_xlim()
+    assert low < -1.9 and high > 2.9
+
+
+def test_odds_far_from_all_others_do_not_squeeze_the_curve():
+    gold = {str(n): ("x",) for n in range(300)}
+    odds = {id: float(id) / 100 for id in gold} | {"299": 1e6}
+    curve = answered_questions.threshold_curve(gold, dict.fromkeys(gold, "x"), odds)
+    (plot,) = answered_questions.draw_null_odds(curve, best_threshold=2.0).axes
+    assert plot.get_xlim()[1] < 4

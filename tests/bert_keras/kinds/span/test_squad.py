@@ -53,14 +53,12 @@ def test_reads_both_layouts(tmp_path):
         (question, squad.Question("i", "what?", context, ())), True, 0, ()
     )
     assert two.gold_answers() == {"q": ("cat",), "i": ()}
-    # A file may have no impossible question, and yet be of 2.0.
-    assert read(tmp_path, content(qas(), version="v2.0")).has_impossible
-
-
-def test_answers_need_not_be_there(tmp_path):
+    # Without `has_answers` they need not be there.
     bare = {"id": "q", "question": "what?"}
     found = read(tmp_path, content(bare, qas("p", [("dog", 1)])), has_answers=False)
     assert [(q.id, q.answers) for q in found.questions] == [("q", ()), ("p", ())]
+    # A file may have no impossible question, and yet be of 2.0.
+    assert read(tmp_path, content(qas(), version="v2.0")).has_impossible
 
 
 def test_an_answer_at_the_wrong_place(tmp_path):
@@ -78,9 +76,6 @@ def test_an_answer_at_the_wrong_place(tmp_path):
             qas("one of two", [("the", 4), ("sat", 8)]),
         ),
     )
-    assert [q.id for q in found.questions if not q.has_place] == [
-        *("twice", "never", "blank")
-    ]
     assert found.gold_answers()["never"] == ("dog",)
     assert [(q.id, q.answers) for q in found.questions if q.can_be_learnt] == [
         ("once", (("cat", 4),)),
@@ -102,12 +97,7 @@ def test_an_answer_at_the_wrong_place(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"q.json: expected JSON, it is empty$"),
-        (" \n", "it is empty"),
         ("{", r"q.json: expected JSON: "),
-        ("[" * 100_000, "q.json: expected JSON: "),
-        (b'{"data": "\xff"}', "q.json: line 1: not UTF-8: save it as UTF-8"),
-        ("[]", r"q.json: expected keys and values, found \[\]"),
         ("{}", r"q.json: expected 'data', which is not there \(there: nothing\)"),
         ('{"data": {}}', r"q.json: 'data': expected a list, got {}"),
         ('{"data": []}', "q.json: holds no questions, expected at least one"),
@@ -146,11 +136,6 @@ def test_bad_files(tmp_path, text, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_file(tmp_path):
-    with pytest.raises(InputError, match="no.json: expected JSON, cannot read it"):
-        squad.read_squad(tmp_path / "no.json")
-
-
 def test_predictions_are_read(tmp_path):
     path = tmp_path / "predictions.json"
     path.write_text('{"a": "x", "b": ""}')
@@ -158,27 +143,27 @@ def test_predictions_are_read(tmp_path):
     path.write_text('{"a": ["x"]}')
     with pytest.raises(InputError, match=r"'a': expected a string, got \[\"x\"\]"):
         squad.load_predictions(path)
-    path.write_text("[]")
-    with pytest.raises(InputError, match="expected keys and values, found"):
-        squad.load_predictions(path)
 
 
 @pytest.mark.parametrize(
     ("name", "num_questions", "num_impossible"),
     [
-        slow("squad/v1.1/dev-v1.1", 10_570, 0),
-        slow("squad/v1.1/train-v1.1-44-articles", 11_877, 0),
-        slow("squad/v2.0/train-v2.0-10-articles", 4_719, 348),
-        slow("squad/v2.0/dev-v2.0-16-articles", 6_078, 3_168),
-        ("squad/v2.0/dev-v2.0-2-articles", 626, 333),
-        slow("squad/xquad/xquad.en", 1_190, 0),
-        slow("squad/xquad/xquad.de", 1_190, 0),
-        ("squad/xquad/xquad.zh", 1_190, 0),
-        ("triviaqa/triviaqa_squad_format_sample", 15, 0),
+        *(
+            slow("v1.1/dev-v1.1", 10_570, 0),
+            slow("v1.1/train-v1.1-44-articles", 11_877, 0),
+        ),
+        slow("v2.0/train-v2.0-10-articles", 4_719, 348),
+        slow("v2.0/dev-v2.0-16-articles", 6_078, 3_168),
+        ("v2.0/dev-v2.0-2-articles", 626, 333),
+        *(slow("xquad/xquad.en", 1_190, 0), slow("xquad/xquad.de", 1_190, 0)),
+        *(
+            ("xquad/xquad.zh", 1_190, 0),
+            ("../triviaqa/triviaqa_squad_format_sample", 15, 0),
+        ),
     ],
 )
 def test_published_files(shared_data, name, num_questions, num_impossible):
-    found = squad.read_squad(shared_data / f"{name}.json")
+    found = squad.read_squad(shared_data / f"squad/{name}.json")
     assert len(found.questions) == num_questions
     assert sum(not q.answers for q in found.questions) == num_impossible
     assert found.has_impossible == (num_impossible > 0)
@@ -231,37 +216,22 @@ def test_windows_by_hand():
     assert np.flatnonzero(found.has_max_context).tolist() == sum(wanted, [])
 
 
-def test_batches_come_back_to_their_tokens():
-    found = featurize(question("c d e f g h i"), question("j"), question("a b c"))
-    rows = np.array([3, 0, 1])
-    tokens, mask = found.texts.tokens(rows)
-    assert tokens.shape == mask.shape == (3, 10)
-    batch = found.texts.batch(rows)
-    assert (mask == batch["input_mask"]).all()
-    assert (found.texts.input_ids[tokens[mask]] == batch["input_ids"][mask]).all()
-
-
-@pytest.mark.parametrize(
-    ("answer", "start", "expected"),
-    [
-        # Of the context `ab cde, f`.
+def test_the_answer_is_where_its_characters_are():
+    context = "ab cde, f"
+    for answer, start, expected in (
         ("cde", 3, "cde"),
         ("ab cde", 0, "ab cde"),
         ("d", 4, "d"),
         (" cde,", 2, "cde,"),
         ("f", 8, "f"),
-        # As if it were control characters only.
-        (" ", 2, None),
-    ],
-)
-def test_the_answer_is_where_its_characters_are(answer, start, expected):
-    context = "ab cde, f"
-    found = featurize(question(context, answer, start=start), max_seq_length=16)
-    first, last = found.start_positions[0], found.end_positions[0]
-    if expected is None:
-        assert (first, last) == (0, 0)
-    else:
-        assert context[found.char_starts[first] : found.char_ends[last]] == expected
+    ):
+        found = featurize(question(context, answer, start=start), max_seq_length=16)
+        first, last = found.start_positions[0], found.end_positions[0]
+        text = context[found.char_starts[first] : found.char_ends[last]]
+        assert text == expected
+    # As if it were control characters only.
+    found = featurize(question(context, " ", start=2), max_seq_length=16)
+    assert (found.start_positions[0], found.end_positions[0]) == (0, 0)
 
 
 def test_an_answer_inside_a_piece_takes_the_whole_piece():
@@ -279,26 +249,8 @@ def test_a_context_without_tokens_is_one_empty_window():
     assert not found.has_max_context.any()
 
 
-def test_a_context_of_many_windows():
-    asked = question("abcd " * 20_000, words="a")
-    found = featurize(asked, max_seq_length=384, doc_stride=128)
-    assert found.has_max_context.sum() == 80_000
-    assert len(found.texts) == 624
-
-
-@pytest.mark.parametrize(
-    ("num_tokens", "length", "stride"),
-    [
-        (0, 5, 3),
-        (4, 5, 3),
-        (5, 5, 3),
-        (6, 5, 3),
-        (23, 7, 3),
-        (40, 9, 2),
-        (30, 4, 9),
-        (460, 300, 150),
-    ],
-)
+@pytest.mark.parametrize("num_tokens", [0, 4, 5, 6, 23, 460])
+@pytest.mark.parametrize(("length", "stride"), [(5, 3), (9, 2), (4, 9), (300, 150)])
 def test_windows_agree_with_the_definition(num_tokens, length, stride):
     """Each token is owned by the window where its smaller side is largest."""
     windows = squad.cut_windows(num_tokens, length, stride)

@@ -5,8 +5,7 @@ import random
 
 import pytest
 
-from bert_keras.kinds.tagging import tag_schemes, tagged_sentences
-from bert_keras.kinds.tagging.records import TaggedSentence
+from bert_keras.kinds.tagging import TaggedSentence, tag_schemes, tagged_sentences
 from bert_keras.kinds.tagging.tagged_sentences import Entity, Pair
 
 TAGS = ("O", "O", "B-PER", "I-PER", "B-LOC", "I-LOC", "B-ORG", "I-ORG")
@@ -182,7 +181,7 @@ def test_a_sentence_of_many_mistakes():
     count = 60
     record = sentence("O " * count, "B-PER " * count)
     pairs = tagged_sentences.pair_entities(record)
-    mistakes = tagged_sentences._mistakes([record], [pairs]).text
+    mistakes = tagged_sentences.mistakes([record], [pairs]).text
     assert len(pairs) == count
     assert mistakes.endswith("no entity → <em>w7</em> PER; and 52 more |")
     assert "<strong>w7</strong>" in mistakes and "<strong>w8" not in mistakes
@@ -193,7 +192,7 @@ def test_no_entities_at_all():
     assert part.text == "No entity in 1 sentences, and none was found."
     record = sentence("B-X O", "B-X O")
     pairs = tagged_sentences.pair_entities(record)
-    part = tagged_sentences._mistakes([record], [pairs])
+    part = tagged_sentences.mistakes([record], [pairs])
     assert part.text == "0 of 1 sentences have mistakes."
 
 

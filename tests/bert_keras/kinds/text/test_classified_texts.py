@@ -3,8 +3,7 @@
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.kinds.text import classified_texts
-from bert_keras.kinds.text.records import ClassifiedText
+from bert_keras.kinds.text import ClassifiedText, pages
 from bert_keras.pages import sections
 
 
@@ -32,7 +31,7 @@ def test_the_parts_of_the_page():
         text("y|s", "y|s", 0.5),
     ]
     labels = ("no", "y|s", "rest")
-    matrix, scores, calibration, mistakes = classified_texts.describe(records, labels)
+    matrix, scores, calibration, mistakes = pages.describe_classes(records, labels)
     assert (
         matrix.text
         == """\
@@ -85,7 +84,7 @@ def test_twenty_mistakes_of_pairs_are_shown(without_pictures):
         text("a", "b", 0.9 - 0.01 * n, line=n, text=f"<{n}>", text_pair=pair)
         for n, pair in enumerate([None, "", *["c"] * 28])
     ]
-    matrix, *_, mistakes = classified_texts.describe(records, ("a", "b"))
+    matrix, *_, mistakes = pages.describe_classes(records, ("a", "b"))
     assert matrix.text == "", "two classes have no list of confusions"
     found, _, header, _, *rows = mistakes.text.splitlines()
     assert found == "30 of 30 answers are wrong; the 20 most confident:"
@@ -96,23 +95,23 @@ def test_twenty_mistakes_of_pairs_are_shown(without_pictures):
         "| 1 | a | b | 89.0 % | &#60;1&#62; | <em>empty</em> |",
         "| 19 | a | b | 71.0 % | &#60;19&#62; | c |",
     ]
-    *_, mistakes = classified_texts.describe([text("a", "a")], ("a", "b"))
+    *_, mistakes = pages.describe_classes([text("a", "a")], ("a", "b"))
     assert mistakes.text == "0 of 1 answers are wrong."
 
 
 def test_labels_that_pictures_number_are_in_the_table(without_pictures):
     labels = ("日本", "b")
-    _, scores, *_ = classified_texts.describe([text("日本", "b")], labels)
+    _, scores, *_ = pages.describe_classes([text("日本", "b")], labels)
     header, _, first, second = scores.text.splitlines()
     assert header.startswith("| in pictures | label |")
     assert (first[:15], second[:9]) == ("| &#35;1 | 日本 |", "| b | b |")
-    _, scores, *_ = classified_texts.describe([text("#a", "b")], ("#a", "b"))
+    _, scores, *_ = pages.describe_classes([text("#a", "b")], ("#a", "b"))
     assert scores.text.startswith("| label |")
 
 
 def test_very_many_labels(without_pictures):
     labels = tuple(f"label {n}" for n in range(300))
-    matrix, scores, *_ = classified_texts.describe(
+    matrix, scores, *_ = pages.describe_classes(
         [text("label 7", "label 8"), text("label 8", "label 8")], labels
     )
     assert matrix.text.startswith("Of 300 classes the picture has those with most")
@@ -123,4 +122,4 @@ def test_very_many_labels(without_pictures):
 
 def test_answers_of_another_run_are_refused():
     with pytest.raises(InputError, match="expected labels of the run's task.json, got"):
-        classified_texts.describe([text("a", "c")], ("a", "b"))
+        pages.describe_classes([text("a", "c")], ("a", "b"))

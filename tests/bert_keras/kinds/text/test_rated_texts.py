@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from bert_keras.kinds.text import rated_texts
-from bert_keras.kinds.text.records import RatedText
+from bert_keras.kinds.text import RatedText, pages
 
 
 def rated(label: float, prediction: float, **others) -> RatedText:
@@ -16,7 +15,7 @@ def test_the_errors_are_those_of_the_definition():
     rng = np.random.default_rng(1)
     right, answered = rng.normal(size=(2, 50))
     pairs = zip(right, answered, strict=True)
-    found = rated_texts.errors([rated(*pair) for pair in pairs])
+    found = pages.errors([rated(*pair) for pair in pairs])
     assert found == {
         "mean error": pytest.approx(np.mean(answered - right)),
         "mean absolute error": pytest.approx(np.mean(abs(answered - right))),
@@ -27,7 +26,7 @@ def test_the_errors_are_those_of_the_definition():
 
 
 def test_errors_whose_sum_overflows():
-    found = rated_texts.errors([rated(0.0, 1e308), rated(0.0, 1.5e308)])
+    found = pages.errors([rated(0.0, 1e308), rated(0.0, 1.5e308)])
     assert found["mean error"] == found["root mean squared error"] == np.inf
 
 
@@ -37,7 +36,7 @@ def test_the_parts_of_the_page():
         rated(5.0, 2.0, line=2, text="<i>", text_pair="b|c"),
         rated(0.0, 3.0, line=3),
     ]
-    scatter, mistakes = rated_texts.describe(records)
+    scatter, mistakes = pages.describe_numbers(records)
     assert (
         scatter.text
         == """\

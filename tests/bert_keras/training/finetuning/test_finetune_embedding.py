@@ -15,7 +15,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
 from bert_keras.inference import finetuned
 from bert_keras.kinds import vectors
-from bert_keras.kinds.vectors.records import EmbeddedText
+from bert_keras.kinds.vectors import EmbeddedText
 from bert_keras.labelled import answers
 from bert_keras.report import task_summaries
 from tests.bert_keras.training.finetuning.test_finetune import (

@@ -7,7 +7,7 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.data import features, tokenization
-from bert_keras.kinds.choice import dataset, swag
+from bert_keras.kinds.choice import dataset
 
 TOKENIZER = tokenization.Tokenizer(
     tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefgh")), do_lower_case=True
@@ -22,7 +22,7 @@ def write(path: Path, content: str) -> Path:
 
 def test_official_files_are_read(shared_data):
     folder = shared_data / "multiple_choice" / "swag_sample"
-    assert swag.read(folder / "train.csv")[1] == (
+    assert dataset.read(folder / "train.csv")[1] == (
         "A drum line passes by walking down the street playing their instruments.",
         "Members of the procession",
         (
@@ -36,13 +36,13 @@ def test_official_files_are_read(shared_data):
         3,
     )
     # The last row of these has no line end.
-    assert [q.label for q in swag.read(folder / "val.csv")] == [2, 2, 2, 2]
-    assert len(swag.read(folder / "val_12_rows.csv")) == 11
-    test = swag.read(folder / "test.csv", has_label=False)
+    assert [q.label for q in dataset.read(folder / "val.csv")] == [2, 2, 2, 2]
+    assert len(dataset.read(folder / "val_12_rows.csv")) == 11
+    test = dataset.read(folder / "test.csv", has_label=False)
     assert test[0].beginning == "Then, the person"
     assert [question.label for question in test] == [None] * 4
     with pytest.raises(InputError, match="test.csv: no column 'label'"):
-        swag.read(folder / "test.csv")
+        dataset.read(folder / "test.csv")
 
 
 def test_own_files_need_no_other_columns(tmp_path):
@@ -50,7 +50,7 @@ def test_own_files_need_no_other_columns(tmp_path):
         "label,sent1,ending3,ending2,ending1,ending0,sent2\r\n"
         '1,"a, ""b""","d\nd",c,b,a,x\r\n\r\n0,,h,g,f,e,y\r\n'
     )
-    assert swag.read(write(tmp_path / "a.CSV", content)) == [
+    assert dataset.read(write(tmp_path / "a.CSV", content)) == [
         ('a, "b"', "x", ("a", "b", "c", "d\nd"), 1, 2),
         ("", "y", ("e", "f", "g", "h"), 0, 5),
     ]
@@ -90,17 +90,17 @@ CSV = "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
 )
 def test_bad_files_are_named(tmp_path, name, content, message):
     with pytest.raises(InputError, match=message):
-        swag.read(write(tmp_path / name, content))
+        dataset.read(write(tmp_path / name, content))
 
 
 QUESTIONS = [
-    swag.Question("a b", "c", ("d", "e e", "", "f g h"), 2, 2),
-    swag.Question("", "h", ("a", "b", "c", "z"), 0, 3),
+    dataset.Question("a b", "c", ("d", "e e", "", "f g h"), 2, 2),
+    dataset.Question("", "h", ("a", "b", "c", "z"), 0, 3),
 ]
 
 
 def test_inputs_pair_the_sentence_with_each_continuation():
-    texts = swag.tokenize(QUESTIONS, TOKENIZER, max_seq_length=9)
+    texts = dataset.tokenize(QUESTIONS, TOKENIZER, max_seq_length=9)
     assert texts.lengths.tolist() == [9, 5]
     batch = texts.batch(np.array([1, 0]))
     assert batch["input_ids"].tolist() == [
