@@ -9,6 +9,18 @@ from bert_keras.training import finetune as training
 from bert_keras.training.finetuning import settings_check
 
 
+def small_config(vocab_size, **changes):
+    """A configuration of one layer of 16 units, for inputs of 24 tokens."""
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "max_position_embeddings": 24,
+    }
+    return architecture.BertConfig(vocab_size=vocab_size, **sizes | changes)
+
+
 def make_run(
     directory,
     vocabulary,
@@ -27,18 +39,11 @@ def make_run(
         vocabulary: of the run.
         settings: of its training; `None`: unknown, as of a converted run.
         change: called with the network before its weights are written.
-        bert_config: `None`: one layer of 16 units, for inputs of 24 tokens.
+        bert_config: `None`: `small_config`.
         results: of the run.
         task: its `kind`, `labels` and so on.
     """
-    bert_config = bert_config or architecture.BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=24,
-    )
+    bert_config = bert_config or small_config(len(vocabulary))
     run = run_directory.Run(
         directory=directory,
         task=tasks.Task(**task),

@@ -80,7 +80,7 @@ def read_questions(
         has_labels: whether to read relevances and triples.
     """
     path, names = files.path(path), columns or finetuning.TextColumns()
-    passages: dict[str, tuple[str, float | None]] = {}
+    passages: Mapping[str, tuple[str, float | None]] = {}
     relevance_name = None
     questions: dict[str, tuple[str, list[Candidate]]] = {}
     for number, row in enumerate(row_files.rows_of(path)):
@@ -112,7 +112,7 @@ def read_questions(
 
 def _columns(
     names: finetuning.TextColumns, row: Mapping[str, Any], *, has_labels: bool
-) -> tuple[dict[str, tuple[str, float | None]], str | None]:
+) -> tuple[Mapping[str, tuple[str, float | None]], str | None]:
     """Returns the columns of passages by their keys in `columns`, with the relevance
     that the column of a triple says; and the column of relevances, if there is one."""
     label = names.label if isinstance(names.label, str) else "label"

@@ -1,7 +1,7 @@
 """Tags from the logits of a model, and their scores."""
 
 # Sentences to score have tags; types of seqeval are narrower than what it takes.
-# pyright: reportArgumentType=false, reportOptionalIterable=false
+# pyright: reportArgumentType=false, reportOperatorIssue=false, reportOptionalIterable=false
 
 import itertools
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,5 @@
 """Exported choosers: against `swag`."""
 
-import csv
 import dataclasses
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import loading
 from bert_keras.graphs import graph_tokenizer
-from bert_keras.inference import finetuned
 from bert_keras.kinds.choice import dataset, served_choices
 from tests import make
 
@@ -54,13 +52,6 @@ def model(checkpoint, directory) -> served_choices.Choices:
     return served_choices.Choices(loading.load(checkpoint, path=directory))
 
 
-@pytest.fixture(scope="module")
-def exported(directory):
-    """Signatures."""
-    export.export_model(directory, directory.parent / "1")
-    return tf.saved_model.load(str(directory.parent / "1")).signatures
-
-
 def as_strings(questions) -> dict[str, tf.Tensor]:
     return {
         "sentence": tf.constant([q.sentence for q in questions], tf.string),
@@ -76,10 +67,8 @@ def test_a_graph_answers_as_the_network_does(model):
     assert wanted.shape == (4, 4)
     assert len(set(wanted.argmax(axis=-1))) > 1  # or this test would see little
     signatures, strings = model.signatures(), as_strings(QUESTIONS)
-    for found in (
-        signatures["serving_default"].answer(*strings.values()),
-        signatures["ids"].answer(*(tf.constant(value) for value in ids.values())),
-    ):
+    for name, inputs in (("serving_default", strings), ("ids", ids)):
+        found = signatures[name].answer(*map(tf.constant, inputs.values()))
         np.testing.assert_allclose(found["probabilities"], wanted, atol=1e-5)
         assert found["best"].numpy().tolist() == wanted.argmax(axis=-1).tolist()
     fewer = strings | {"endings": strings["endings"][:, 1:3]}
@@ -89,23 +78,6 @@ def test_a_graph_answers_as_the_network_does(model):
     none = {name: values[:0] for name, values in strings.items()}
     found = signatures["serving_default"].answer(*none.values())
     assert (found["best"].shape, found["probabilities"].shape) == ((0,), (0, 4))
-
-
-@pytest.mark.slow
-def test_an_export_chooses_as_predict_does(directory, exported, tmp_path):
-    questions = QUESTIONS[:3]
-    with (tmp_path / "dev.csv").open("w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file)
-        rows.writerow(["sent1", "sent2", *(f"ending{i}" for i in range(4))])
-        rows.writerows([q.sentence, q.beginning, *q.endings] for q in questions)
-    finetuned.predict(directory, tmp_path / "dev.csv", tmp_path / "answers.tsv")
-    lines = (tmp_path / "answers.tsv").read_text().splitlines()[1:]
-    best, *probabilities = zip(*(line.split("\t")[6:] for line in lines), strict=True)
-    found = exported["serving_default"](**as_strings(questions))
-    assert found["best"].numpy().tolist() == list(map(int, best))
-    np.testing.assert_allclose(
-        found["probabilities"], np.array(probabilities, float).T, atol=1e-5
-    )
 
 
 def test_ids_are_those_of_a_dev_file(shared_data, checkpoint, directory):

@@ -7,17 +7,11 @@ import pytest
 import scipy.special
 import tensorflow as tf
 
-from bert_keras.core.settings import architecture, tasks
+from bert_keras.core.settings import tasks
 from bert_keras.kinds import registry
+from tests import make
 
-CONFIG = architecture.BertConfig(
-    vocab_size=40,
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=32,
-    max_position_embeddings=16,
-)
+CONFIG = make.small_config(40, max_position_embeddings=16)
 RANKING = tasks.Task(kind="ranking", has_text_pair=True)
 RELEVANCES = np.array([[0, 2, 1, 0], [1, 0, 0, -1], [3, 1, -1, -1]], np.float32)
 
@@ -75,9 +69,9 @@ def test_losses_are_those_of_the_definitions(network):
     assert found == pytest.approx(np.mean(listwise), rel=1e-6)
 
 
-@pytest.fixture(scope="module")
-def their_losses():
-    """Losses of sentence-transformers of a question's scores, by name."""
+@pytest.mark.slow
+def test_both_losses_are_those_of_sentence_transformers(network):
+    """Of one question each, for their means are over all pairs of a batch."""
     losses = pytest.importorskip("sentence_transformers.cross_encoder.losses")
     torch = pytest.importorskip("torch")
 
@@ -96,35 +90,25 @@ def their_losses():
         def forward(self, batch):
             return {"scores": self.values[batch["numbers"]]}
 
-    def loss(name: str, scores: np.ndarray, labels: np.ndarray, **options) -> float:
+    def theirs(name: str, scores: np.ndarray, labels: np.ndarray, **options) -> float:
         model = Scores()
         model.values = torch.tensor(scores)[:, None]
-        theirs = getattr(losses, name)(model, **options)
         passages = [[f"p{n}" for n in range(len(scores))]]
-        return float(theirs([["q"], passages], [torch.tensor(labels)]))
+        loss = getattr(losses, name)(model, **options)
+        return float(loss([["q"], passages], [torch.tensor(labels)]))
 
-    return loss
-
-
-@pytest.mark.slow
-def test_both_losses_are_those_of_sentence_transformers(network, their_losses):
-    """Of one question each, for their means are over all pairs of a batch."""
-    logits = logits_of(2)
-    for row in range(3):
-        relevances = RELEVANCES[row][RELEVANCES[row] >= 0]
-        scores = logits[row][: len(relevances)]
-        features = {"label_ids": RELEVANCES[row : row + 1]}
-        found = mean_loss(network, logits[row : row + 1], **features)
-        expected = their_losses(
-            "RankNetLoss", scores, relevances, reduction_log="natural"
-        )
+    for scores, whole in zip(logits_of(2), RELEVANCES, strict=True):
+        relevances = whole[whole >= 0]
+        known, features = scores[: len(relevances)], {"label_ids": whole[None]}
+        found = mean_loss(network, scores[None], **features)
+        expected = theirs("RankNetLoss", known, relevances, reduction_log="natural")
         assert found == pytest.approx(expected, rel=1e-5)
         features["label_targets"] = shares(features["label_ids"])
-        found = mean_loss(network, logits[row : row + 1], **features)
+        found = mean_loss(network, scores[None], **features)
         # Their targets are a softmax: of logarithms it is the shares.
         with np.errstate(divide="ignore"):
             labels = np.maximum(np.log(relevances), np.float32(-1e4))
-        assert found == pytest.approx(their_losses("ListNetLoss", scores, labels))
+        assert found == pytest.approx(theirs("ListNetLoss", known, labels))
 
 
 def test_questions_that_fill_up_a_batch_and_missing_passages_count_nothing(network):

@@ -1,6 +1,7 @@
 """Taggers on the layers of a frozen encoder: the feature-based approach."""
 
 import functools
+import itertools
 import json
 import shutil
 
@@ -24,6 +25,7 @@ from tests import make
 
 WORDS = ("in", "at", "and", "paris", "rome", "york", "new", "anna", "be", "##n")
 TAGS = {"paris": "B-LOC", "rome": "B-LOC", "anna": "B-PER", "ben": "B-PER"}
+TAGS["new"] = "B-LOC"
 CONFIG = architecture.BertConfig(
     vocab_size=len(features.SPECIAL_TOKENS) + len(WORDS),
     hidden_size=16,
@@ -126,8 +128,7 @@ def test_logits_and_loss_equal_pytorchs_parts(network, batch):
             torch.tensor(batch["label_ids"]).flatten().long(),
             ignore_index=-1,
         )
-    is_word = POSITIONS > 0
-    outputs = network(batch)
+    is_word, outputs = POSITIONS > 0, network(batch)
     actual = np.array(outputs["logits"])[is_word]
     assert np.std(actual) > 0.15
     np.testing.assert_allclose(actual, logits.numpy()[is_word], atol=1e-5)
@@ -232,12 +233,9 @@ def test_layers_weigh_the_same_at_first():
 def test_mixed_precision_stays_near(network, batch):
     mixed = build(network.feature_layers, dtype="mixed_bfloat16")
     mixed.set_weights(network.get_weights())
-    logits = mixed(batch)["logits"]
+    logits, expected = mixed(batch)["logits"], network(batch)["logits"]
     assert logits.dtype == tf.float32
-    expected = np.array(network(batch)["logits"])
-    np.testing.assert_allclose(
-        np.array(logits)[POSITIONS > 0], expected[POSITIONS > 0], atol=0.3
-    )
+    np.testing.assert_allclose(logits, expected, atol=0.3)
 
 
 @weighted
@@ -252,13 +250,11 @@ def test_words_have_to_be_placed(network, batch):
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     task = tasks.Task(kind="encoder")
-    network = registry.build_network(CONFIG, task, seed=1)
-    directory = tmp_path_factory.mktemp("model") / "native"
-    directory.mkdir()
+    directory = tmp_path_factory.mktemp("model")
     checkpoint = weights.Checkpoint(
         bert_config=CONFIG,
         task=task,
-        arrays=weights.from_network(network),
+        arrays=weights.from_network(registry.build_network(CONFIG, task, seed=1)),
         vocabulary=tokenization.Vocabulary((*features.SPECIAL_TOKENS, *WORDS)),
         do_lower_case=True,
     )
@@ -276,12 +272,10 @@ def data(tmp_path_factory):
         lines = []
         for _ in range(count):
             chosen = random.choice(words, size=random.integers(1, 7)).tolist()
-            for previous, word in zip(["", *chosen], chosen, strict=False):
+            for previous, word in itertools.pairwise(["", *chosen]):
                 tag = TAGS.get(word, "O")
-                if word == "york":
-                    tag = "I-LOC" if previous == "new" else "O"
-                if word == "new":
-                    tag = "B-LOC"
+                if (previous, word) == ("new", "york"):
+                    tag = "I-LOC"
                 lines.append(f"{word} {tag}\n")
             lines.append("\n")
         (directory / f"{name}.conll").write_text("".join(lines))
@@ -351,14 +345,18 @@ def test_a_run_is_evaluated_asked_and_exported(tuned, data, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_fixed_lengths_give_what_free_ones_give(model, data, tmp_path):
+def test_fixed_lengths_and_two_replicas_give_what_free_ones_and_one_give(
+    model, data, tmp_path
+):
+    """Shares of a batch have longest sentences of different lengths."""
+    two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     losses = [
-        tune(model, data, tmp_path / str(number), num_train_epochs=1, **changes)[
-            "eval"
-        ]["loss"]
-        for number, changes in enumerate(({}, {"lengths": (8, 16)}))
+        tune(model, data, tmp_path / str(n), num_train_epochs=1, **changes)["eval"][
+            "loss"
+        ]
+        for n, changes in enumerate(({}, {"lengths": (8, 16)}, {"strategy": two}))
     ]
-    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    assert losses == pytest.approx(losses[:1] * 3, abs=1e-5)
 
 
 def test_a_disk_without_room_for_the_vectors(monkeypatch):
@@ -367,18 +365,6 @@ def test_a_disk_without_room_for_the_vectors(monkeypatch):
     message = r"expected 0.0 GB of free disk for the vectors, got 0.0 GB: name a folder"
     with pytest.raises(InputError, match=message):
         forward._zeros_on_disk((2, 3))
-
-
-@pytest.mark.slow
-def test_two_replicas_give_what_one_gives(model, data, tmp_path):
-    """Their shares of a batch have longest sentences of different lengths."""
-    two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    results = [
-        tune(model, data, tmp_path / str(number), strategy, num_train_epochs=1)
-        for number, strategy in enumerate((CPU, two))
-    ]
-    one, both = (result["eval"]["loss"] for result in results)
-    assert both == pytest.approx(one, abs=1e-5)
 
 
 @pytest.mark.slow
@@ -410,27 +396,21 @@ def test_vectors_are_those_of_features(model, data, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "task", "message"),
+    ("changes", "message"),
     [
-        ({"bilstm_units": 0}, {}, "`num_bilstm_layers` 2 needs `bilstm_units`, got 0"),
-        (
-            {"task": "text"},
-            {"kind": "classification", "labels": ("a", "b")},
-            "`feature_layers` is for --task tagging, got",
-        ),
+        ({"bilstm_units": 0}, "`num_bilstm_layers` 2 needs `bilstm_units`, got 0"),
         (
             {"feature_layers": "concat_last_four"},
-            {},
             "concat_last_four needs more layers than the 3 of the encoder",
         ),
     ],
 )
-def test_settings_that_do_not_go_together(changes, task, message):
+def test_settings_that_do_not_go_together(changes, message):
     small = CONFIG.model_copy(update={"num_hidden_layers": 3})
     values = {"task": "tagging", "feature_layers": "last", "num_bilstm_layers": 2}
     with pytest.raises(ValueError, match=message):
         make.check_settings(
             finetuning.FinetuningConfig(**values | {"bilstm_units": 8} | changes),
-            tasks.Task(**{"kind": "tagging"} | task),
+            tasks.Task(kind="tagging"),
             small,
         )

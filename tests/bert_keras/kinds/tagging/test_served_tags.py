@@ -12,7 +12,7 @@ import tensorflow as tf
 from bert_keras import export
 from bert_keras.checkpoints import conversion
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import architecture, finetuning
+from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import loading
 from bert_keras.inference import finetuned
@@ -61,18 +61,10 @@ SETTINGS = finetuning.FinetuningConfig(task="tagging", max_seq_length=MAX_SEQ_LE
 
 def make_run(directory: Path, randomize, **options) -> Path:
     """A finished run with random weights."""
-    bert_config = architecture.BertConfig(
-        vocab_size=len(VOCABULARY),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=40,
-    )
     return make.make_run(
         *(directory, VOCABULARY),
         change=functools.partial(randomize, stddev=0.5),
-        bert_config=bert_config,
+        bert_config=make.small_config(len(VOCABULARY), max_position_embeddings=40),
         do_lower_case=False,
         kind="tagging",
         **options,
@@ -232,13 +224,10 @@ def test_windows_are_those_of_python(sentences_per_document):
     rng = np.random.default_rng(3)
     documents = np.arange(16) // sentences_per_document
     tokenizer = tokenization.Tokenizer(VOCABULARY, do_lower_case=False)
-    sentences = as_sentences(
-        [
-            ["a" * rng.integers(1, 25) for _ in range(rng.integers(40))]
-            for _ in range(16)
-        ],
-        documents.tolist(),
-    )
+    words = [
+        ["a" * rng.integers(1, 25) for _ in range(rng.integers(40))] for _ in range(16)
+    ]
+    sentences = as_sentences(words, documents.tolist())
     for max_pieces in (1, 2, 5, 18):
         tokenized = ner_windows.tokenize(
             *(sentences, tokenizer),
@@ -322,10 +311,8 @@ def test_labels_that_are_not_iob(folder, randomize):
 
 @pytest.mark.slow
 def test_an_export_answers_as_python_does(run, exported):
-    def answering(signature, *names):
-        return lambda *values: exported[signature](
-            **dict(zip(names, values, strict=True))
-        )
+    def answering(name, *inputs):
+        return lambda *v: exported[name](**dict(zip(inputs, v, strict=True)))
 
     model = model_of(run)
     check_tags(model, answering("words", "words"), SENTENCES)
@@ -377,13 +364,10 @@ def test_empty_batches(exported):
         assert {values.shape for values in found.values()} == {shape}
 
 
-def test_documents_are_for_models_that_were_trained_on_them(folder, randomize):
+def test_documents_and_labels_that_a_model_has(folder, randomize):
     settings = finetuning.FinetuningConfig(task="tagging", document_context=False)
     run = make_run(folder / "alone", randomize, settings=settings, labels=LABELS)
     assert list(model_of(run).signatures()) == ["serving_default", "words", "ids"]
-
-
-def test_a_tagger_needs_labels(folder, randomize):
     run = make_run(folder / "unlabelled", randomize)
     with pytest.raises(InputError, match="unlabelled: tagging needs labels, its task"):
         export.export_model(run, folder / "new")
@@ -409,16 +393,14 @@ def test_a_whole_dev_file(shared_data, tmp_path, randomize):
     sentences = ner.read(shared_data / "ner/conll2003/eng.testa")
     path = shared_data / "vocab/cased_L-12_H-768_A-12/vocab.txt"
     vocabulary = tokenization.Vocabulary.load(path)
-    bert_config = architecture.BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=4,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        intermediate_size=4,
-    )
     run = make.make_run(
         *(tmp_path / "run", vocabulary),
-        bert_config=bert_config,
+        bert_config=make.small_config(
+            len(vocabulary),
+            hidden_size=4,
+            intermediate_size=4,
+            max_position_embeddings=512,
+        ),
         do_lower_case=False,
         change=randomize,
         kind="tagging",

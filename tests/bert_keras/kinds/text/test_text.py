@@ -85,20 +85,21 @@ def test_tsv_of_one_column_may_hold_empty_texts(tmp_path):
 
 
 def test_columns_are_found_by_name(tmp_path):
+    path = tmp_path / "a.tsv"
     content = "id\tsentence1\tsentence2\ttext_pair\tgold\n9\ta\tb\tc\tyes\n"
     renamed = {"text": "sentence1", "label": "gold"}
-    for pair_name, wanted in (("sentence2", "b"), (None, "c")):
+    for pair_name, second in (("sentence2", "b"), (None, "c")):
         columns = TextColumns(text_pair=pair_name, **renamed)
-        rows = read(tmp_path / "a.tsv", content, columns=columns)
-        assert rows == [("a", wanted, "yes", 2)]
-    rows = read(
-        tmp_path / "a.tsv",
-        content,
-        columns=TextColumns(**renamed),
-        has_text_pair=False,
-        has_label=False,
-    )
+        assert read(path, content, columns=columns) == [("a", second, "yes", 2)]
+    options = {"has_text_pair": False, "has_label": False}
+    rows = read(path, content, columns=TextColumns(**renamed), **options)
     assert rows == [("a", None, None, 2)]
+    # A column that was set must be there.
+    with pytest.raises(InputError, match="no column 'b'.*--set columns.text_pair=NAME"):
+        read(path, "text\tlabel\na\t1\n", columns=TextColumns(text_pair="b"))
+
+
+HEAD, ROW = "text\tlabel\n", '{"text": "a", "label": 1}\n'
 
 
 @pytest.mark.parametrize(
@@ -107,41 +108,35 @@ def test_columns_are_found_by_name(tmp_path):
         ("a.doc", "", "a.doc: expected a file named .tsv, .csv, .jsonl or .txt, got"),
         ("a", "", "a: expected a file named .tsv, .csv, .jsonl or .txt, got no suffix"),
         ("a.txt", "a\nb\n", r"a.txt: no column 'label' \(there: text\)"),
-        ("a.txt", "", "a.txt: holds no rows, expected at least one"),
         ("a.tsv", "", "expected a first line with names of columns"),
-        ("a.csv", "", "a.csv: holds no rows"),
-        ("a.jsonl", "\n\n", "a.jsonl: holds no rows, expected at least one"),
-        ("a.tsv", "text\tlabel\n", "a.tsv: holds no rows"),
+        *(
+            (name, content, f"{name}: holds no rows, expected at least one")
+            for name, content in (("a.txt", ""), ("a.csv", ""), ("a.jsonl", "\n\n"))
+        ),
+        ("a.tsv", HEAD, "a.tsv: holds no rows"),
         (
-            "a.tsv",
-            "txt\tlabel\na\t1\n",
+            *("a.tsv", "txt\tlabel\na\t1\n"),
             r"a.tsv: no column 'text' \(there: txt, label\); did you mean 'txt'\?; "
             "rename it, or fine-tune with --set columns.text=NAME",
         ),
         ("a.tsv", "text\tx\na\t1\n", "no column 'label'.*--set columns.label=NAME"),
         (
-            "a.jsonl",
-            '{"text": "a", "label": 1}\n{"label": 1}\n',
+            *("a.jsonl", ROW + '{"label": 1}\n'),
             r"a.jsonl: line 2: no column 'text' \(there: label\)",
         ),
-        (
-            "a.tsv",
-            "text\tlabel\na\t1\nb\n",
-            r"line 3: .* 2 columns \(text, label\), got 1$",
-        ),
-        ("a.tsv", "text\tlabel\na\tb\t1\n", "line 2: expected 2 columns .*, got 3"),
+        ("a.tsv", f"{HEAD}a\t1\nb\n", r"line 3: .* 2 columns \(text, label\), got 1$"),
+        ("a.tsv", f"{HEAD}a\tb\t1\n", "line 2: expected 2 columns .*, got 3"),
         ("a.csv", 'text,label\n"a\nb",1\nc\n', "line 4: expected 2 columns .*, got 1"),
         ("a.csv", 'text,label\na,1\n"b,2\n', "a.csv: line 3: not CSV"),
         ("a.csv", 'text,label\n"a" b,1\n', "a.csv: line 2: not CSV"),
         ("a.csv", "text,label,text\na,1,b\n", "two columns are named 'text'"),
-        ("a.jsonl", '{"text": "a", "label": 1}\n{"te', "a.jsonl: line 2: not JSON"),
+        ("a.jsonl", ROW + '{"te', "a.jsonl: line 2: not JSON"),
         ("a.tsv", "text,label\na,b\n", r"expected tabs .* found commas \(.csv\): name"),
         ("a.csv", "text;label\na;b\n", r"expected commas .* found semicolons: save"),
         ("a.csv", "text\tlabel\na\tb\n", r"expected commas .* found tabs \(.tsv\)"),
         ("a.jsonl", "[" * 99_999, "line 1: not JSON: brackets are nested too deeply"),
         (
-            "a.jsonl",
-            '{"text": "a", "label": 1}\n{"text": "b \\ud83d", "label": 1}',
+            *("a.jsonl", ROW + '{"text": "b \\ud83d", "label": 1}'),
             "a.jsonl: line 2: half of a surrogate pair, .* cut within an emoji",
         ),
         ("a.jsonl", "[1]\n", r"line 1: expected \{\"text\": ..., ...\}, got \[1\]"),
@@ -151,22 +146,18 @@ def test_columns_are_found_by_name(tmp_path):
             '{"text": "a", "label": null}',
             "'label': expected a string, got N",
         ),
-        ("a.tsv", "text\tlabel\na\t\n", "line 2: expected a label of one line, got ''"),
-        (
-            "a.jsonl",
-            '{"text": "a", "label": "x\\ty"}',
-            "line 1: expected a label of one li",
-        ),
+        ("a.tsv", f"{HEAD}a\t\n", "line 2: expected a label of one line, got ''"),
+        ("a.jsonl", '{"text": "a", "label": "x\\ty"}', "expected a label of one li"),
         (
             "a.tsv",
-            b"text\tlabel\na\t1\n\xff\t0\n",
-            "line 3: not UTF-8: save it as UTF-8",
+            HEAD.encode() + b"a\t1\n\xff\t0\n",
+            "line 3: not UTF-8: save it as U",
         ),
     ],
 )
 def test_bad_files_are_explained(tmp_path, name, content, message):
     with pytest.raises(InputError, match=message):
-        text.read_texts(write(tmp_path / name, content), COLUMNS)
+        read(tmp_path / name, content)
 
 
 def test_what_is_no_file_is_explained(tmp_path):
@@ -176,20 +167,8 @@ def test_what_is_no_file_is_explained(tmp_path):
             text.read_texts(tmp_path / name, COLUMNS)
 
 
-def test_a_pair_column_that_was_set_must_be_there(tmp_path):
-    with pytest.raises(InputError, match="no column 'b'.*--set columns.text_pair=NAME"):
-        read(
-            tmp_path / "a.tsv",
-            "text\tlabel\na\t1\n",
-            columns=TextColumns(text_pair="b"),
-        )
-
-
 def labelled(*labels: str) -> list[text.LabelledText]:
-    return [
-        text.LabelledText("a", None, label, line)
-        for line, label in enumerate(labels, start=2)
-    ]
+    return [text.LabelledText("a", None, label, n) for n, label in enumerate(labels, 2)]
 
 
 def test_labels_are_ordered_by_value_or_name():
@@ -210,8 +189,7 @@ def test_label_ids_are_places_or_numbers():
     assert numbers.dtype == np.float32
     assert numbers.tolist() == [1.0, -25.0]
     message = (
-        r"a.tsv: line 3: label 'goo' was not in the training data \(known: bad, good\);"
-        " did you mean 'good'"
+        r"a.tsv: line 3: label 'goo' was not in the training data \(known: bad, good\)"
     )
     with pytest.raises(InputError, match=message):
         text.label_ids(labelled("bad", "goo"), ("bad", "good"), path="a.tsv")
@@ -303,10 +281,7 @@ def test_constant_answers_and_labels_score_zero_without_a_warning():
 
 def test_the_f1_of_two_labels_names_its_label():
     """One of ten is fraud, and always `legit` is no good answer."""
-    rows = [
-        text.LabelledText("a", None, "fraud" if n < 2 else "legit", n)
-        for n in range(20)
-    ]
+    rows = labelled(*["fraud"] * 2, *["legit"] * 18)
     logits = np.tile(np.array([[0.0, 1.0]], np.float32), (20, 1))
 
     def described(**options):
@@ -321,14 +296,12 @@ def test_the_f1_of_two_labels_names_its_label():
     assert "f1" not in scores
     _, scores = described(positive_label="legit")
     assert scores["f1 of legit"] == pytest.approx(36 / 38)
-    with pytest.raises(
-        InputError, match="`positive_label` is one of fraud, legit, got"
-    ):
+    message = "`positive_label` is one of fraud, legit, got"
+    with pytest.raises(InputError, match=message):
         described(positive_label="Fraud")
     assert FinetuningConfig(positive_label=1).positive_label == "1"
     # Equally rare, or a third-party model's: the second.
-    rows[2:] = [row._replace(label="legit") for row in rows[:2]]
-    logits = logits[:4]
+    rows, logits = rows[:4], logits[:4]
     assert described()[0].positive_label == "legit"
     task = tasks.Task(kind="classification", labels=("x", "y"))
     assert "f1 of y" in text.own_scores(logits, np.array([0, 1, 0, 1]), task)
@@ -342,8 +315,7 @@ def test_predictions_are_a_table():
         "2\t0.250000\t0.250000\t0.500000\n"
         "a b\t1.000000\t0.000000\t0.000000\n"
     )
-    columns = logit_scores.prediction_columns(
-        np.array([[0.5], [-1234567.0]], np.float32), None
-    )
+    logits = np.array([[0.5], [-1234567.0]], np.float32)
+    columns = logit_scores.prediction_columns(logits, None)
     table = tables.joined([{}, {}], columns, suffix=".tsv")
     assert table == "prediction\n0.5\n-1.23457e+06\n"

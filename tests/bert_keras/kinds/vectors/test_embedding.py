@@ -39,9 +39,8 @@ def encode(data: embedding.EmbeddingDataset, **changes):
 
 def test_a_batch_has_the_texts_of_a_row_one_by_one(tmp_path):
     content = "text\ttext_pair\tnegative\na\tb c\td\nb c\ta b c d\ta\n"
-    batch = encode(read(tmp_path / "x.tsv", content).for_training()).batch(
-        np.array([1, 0])
-    )
+    inputs = encode(read(tmp_path / "x.tsv", content).for_training())
+    batch = inputs.batch(np.array([1, 0]))
     first = len(features.SPECIAL_TOKENS)
     a, b, c, d = range(first, first + 4)
     cls, sep = TOKENIZER.vocabulary.cls_id, TOKENIZER.vocabulary.sep_id
@@ -170,22 +169,19 @@ def test_files_that_cannot_be_learnt_or_scored(
         elif use == 0:
             encode(data)
         else:
-            trained = data.for_training()
-            encode(trained, batch_size=use)
+            encode(data.for_training(), batch_size=use)
 
 
 def check(changes: dict, **encoder) -> None:
     """Checks settings of vectors, or of the task in `changes`."""
     given = settings(scale=10.0).model_copy(update=changes)
-    kind = "classification" if given.task == "text" else given.task
     encoder = architecture.BertConfig(vocab_size=9, **encoder)
-    make.check_settings(given, tasks.Task(kind=kind), encoder)
+    make.check_settings(given, tasks.Task(kind=given.task), encoder)
 
 
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 SAME = {"embedding": finetuning.EmbeddingConfig(pairs="dropout")}
 FIRST = {"embedding": finetuning.EmbeddingConfig(pooling="cls")}
-UNSET = {"embedding": finetuning.EmbeddingConfig()}
 
 
 @pytest.mark.parametrize(
@@ -202,19 +198,13 @@ UNSET = {"embedding": finetuning.EmbeddingConfig()}
         ({"regression": True}, "`regression` is for your own texts"),
         (
             {"long_texts": "windows_mean"},
-            "`long_texts` windows_mean is not for a task of kind embedding",
-        ),
-        ({"task": "text"}, "`embedding` is for --task embedding, got the task text"),
-        (
-            {"task": "text", "columns": finetuning.TextColumns(negative="x"), **UNSET},
-            "`columns.negative` is for --task embedding",
+            "windows_mean is not for a task of kind embed",
         ),
         (
-            {"ranking": finetuning.RankingConfig(num_candidates=2)},
-            "`ranking` is for --task ranking, got the task embedding",
-        ),
-        (
-            {"task": "ranking", "long_texts": "windows_max", **UNSET},
+            {
+                **{"task": "ranking", "long_texts": "windows_max"},
+                "embedding": finetuning.EmbeddingConfig(),
+            },
             "not for a task of kind ranking",
         ),
     ],

@@ -1,9 +1,10 @@
-"""Classes of texts: what the page says of them."""
+"""Pages about texts: of classes, and of numbers."""
 
+import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.kinds.text import ClassifiedText, pages
+from bert_keras.kinds.text import ClassifiedText, RatedText, pages
 from bert_keras.pages import sections
 
 
@@ -16,14 +17,7 @@ def text(label: str, prediction: str, confidence: float = 0.75, **others):
     )
 
 
-def test_the_worst_are_wrong_and_sure():
-    answers = (("a", "b", 0.6), ("a", "a", 0.99), ("a", "b", 0.7), ("b", "a", 0.6))
-    records = [text(*answer, line=n) for n, answer in enumerate(answers, start=1)]
-    _, mistakes = sections.answer_sections([sections.LINE], records)
-    assert mistakes.text.endswith("| 3 |\n| 1 |\n| 4 |")
-
-
-def test_the_parts_of_the_page():
+def test_the_page_of_classes():
     records = [
         text("no", "no", 1.0),
         text("no", "y|s", 0.75, line=7, text="a *bad*\n| film"),
@@ -65,12 +59,10 @@ The commonest confusions:
 | 7 | no | y&#124;s | 75.0 % | a &#42;bad&#42; &#124; film |"""
     )
     parts = (matrix, scores, calibration, mistakes)
-    assert [(part.name, part.picture is not None) for part in parts] == [
-        ("confusion_matrix", True),
-        ("scores_by_label", True),
-        ("calibration", True),
-        ("worst_mistakes", False),
-    ]
+    names = ["confusion_matrix", "scores_by_label", "calibration", "worst_mistakes"]
+    assert [part.name for part in parts] == names
+    has_picture = [part.picture is not None for part in parts]
+    assert has_picture == [True, True, True, False]
 
 
 @pytest.fixture
@@ -123,3 +115,54 @@ def test_very_many_labels(without_pictures):
 def test_answers_of_another_run_are_refused():
     with pytest.raises(InputError, match="expected labels of the run's task.json, got"):
         pages.describe_classes([text("a", "c")], ("a", "b"))
+
+
+def rated(label: float, prediction: float, **others) -> RatedText:
+    values = {"text": "a", "line": 2} | others
+    return RatedText(label=label, prediction=prediction, **values)
+
+
+def test_errors_of_numbers():
+    rng = np.random.default_rng(1)
+    right, answered = rng.normal(size=(2, 50))
+    records = [rated(*pair) for pair in zip(right, answered, strict=True)]
+    differences = answered - right
+    assert pages.errors(records) == {
+        "mean error": pytest.approx(np.mean(differences)),
+        "mean absolute error": pytest.approx(np.mean(abs(differences))),
+        "root mean squared error": pytest.approx(np.sqrt(np.mean(differences**2))),
+    }
+    # The sum overflows.
+    found = pages.errors([rated(0.0, 1e308), rated(0.0, 1.5e308)])
+    assert found["mean error"] == found["root mean squared error"] == np.inf
+
+
+def test_the_page_of_numbers():
+    records = [
+        rated(1.0, 1.5, line=1),
+        rated(5.0, 2.0, line=2, text="<i>", text_pair="b|c"),
+        rated(0.0, 3.0, line=3),
+    ]
+    scatter, mistakes = pages.describe_numbers(records)
+    assert (
+        scatter.text
+        == """\
+|  | all answers |
+| --- | --- |
+| mean error | 0.1667 |
+| mean absolute error | 2.167 |
+| root mean squared error | 2.466 |"""
+    )
+    assert (
+        mistakes.text
+        == """\
+3 answers; the 3 farthest from the right number:
+
+| line | right | answered | error | text | second text |
+| --- | --- | --- | --- | --- | --- |
+| 2 | 5 | 2 | -3 | &#60;i&#62; | b&#124;c |
+| 3 | 0 | 3 | +3 | a |  |
+| 1 | 1 | 1.5 | +0.5 | a |  |"""
+    )
+    assert (scatter.name, scatter.picture[:4]) == ("scatter", b"\x89PNG")
+    assert (mistakes.name, mistakes.picture) == ("worst_mistakes", None)
