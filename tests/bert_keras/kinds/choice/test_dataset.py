@@ -65,25 +65,18 @@ CSV = "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
         ("a.tsv", "", "a.tsv: expected a file named .csv with the columns of SWAG, g"),
         ("a.csv", CSV, "a.csv: holds no rows, expected at least one"),
         (
-            "a.csv",
-            "sent1,sent2,ending0,ending1,ending2,label\na,b,c,d,e,0\n",
+            *("a.csv", "sent1,sent2,ending0,ending1,ending2,label\na,b,c,d,e,0\n"),
             r"a.csv: no column 'ending3' \(there: sent1, sent2, ending0, ending1, "
             r"ending2, label\); did you mean '.*'\?; expected sent1, sent2, ending0, ",
         ),
         (
-            "a.csv",
-            CSV.replace("label", "ending4,label") + "a,b,c,d,e,f,g,0\n",
+            *("a.csv", CSV.replace("label", "ending4,label") + "a,b,c,d,e,f,g,0\n"),
             "a.csv: expected 4 endings, but there is a column 'ending4'",
         ),
-        ("a.csv", CSV.replace("sent2", "sent") + "a,b,c,d,e,f,0\n", "column 'sent2'"),
-        (
-            "a.csv",
-            CSV + "a,b,c,d,e,f,0\na,b,c,d,e,f,4\n",
-            "a.csv: line 3: expected a label from 0 to 3, the number of the right "
-            "ending, got '4'",
+        *(
+            ("a.csv", CSV + f"a,b,c,d,e,f,{label}\n", f"label .* ending, got '{label}'")
+            for label in ("4", "-1", "")
         ),
-        ("a.csv", CSV + "a,b,c,d,e,f,-1\n", "line 2: expected a label .*, got '-1'"),
-        ("a.csv", CSV + "a,b,c,d,e,f,\n", "line 2: expected a label .*, got ''"),
         ("a.csv", CSV + "a,b,c,d,e,f\n", "line 2: expected 7 columns .*, got 6"),
         ("a.csv", CSV + " ,,c,d,e,f,0\n", "line 2: `sent1` and `sent2` are both empty"),
     ],
@@ -104,12 +97,7 @@ def test_inputs_pair_the_sentence_with_each_continuation():
     assert texts.lengths.tolist() == [9, 5]
     batch = texts.batch(np.array([1, 0]))
     assert batch["input_ids"].tolist() == [
-        [
-            [CLS, SEP, H, A, SEP, PAD, PAD, PAD, PAD],
-            [CLS, SEP, H, B, SEP, PAD, PAD, PAD, PAD],
-            [CLS, SEP, H, C, SEP, PAD, PAD, PAD, PAD],
-            [CLS, SEP, H, UNK, SEP, PAD, PAD, PAD, PAD],
-        ],
+        [[CLS, SEP, H, last, SEP, *[PAD] * 4] for last in (A, B, C, UNK)],
         [
             [CLS, A, B, SEP, C, D, SEP, PAD, PAD],
             [CLS, A, B, SEP, C, E, E, SEP, PAD],

