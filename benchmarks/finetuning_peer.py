@@ -29,7 +29,7 @@ from bert_keras.core import files
 from bert_keras.core.settings import finetuning, loading, tasks
 from bert_keras.kinds import catalogue
 from bert_keras.kinds.tagging import dataset as tagging_data
-from bert_keras.kinds.tagging import tag_schemes, tag_scores
+from bert_keras.kinds.tagging import tag_schemes
 from bert_keras.kinds.text import text, text_forms
 from bert_keras.labelled import dataset
 
@@ -113,7 +113,7 @@ class Words(Examples):
         options = {"truncation": True, "max_length": settings.max_seq_length}
         encoded = tokenizer(words, is_split_into_words=True, **options)
         super().__init__(tokenizer, task, encoded)
-        ids = tag_scores.label_ids(data.rows, task.labels, path=data.path)
+        ids = tagging_data.label_ids(data.rows, task.labels, path=data.path)
         self._label_ids = np.split(ids, np.cumsum([len(w) for w in words])[:-1])
 
     def _first_pieces(self, row: int) -> Iterator[tuple[int, int]]:
@@ -142,7 +142,7 @@ class Words(Examples):
             for position, word in self._first_pieces(row):
                 of_words[word] = outputs[row][position]
             logits.append(of_words)
-        return tag_scores.scores(np.concatenate(logits), labels, self._sentences)
+        return tagging_data.tag_scores(np.concatenate(logits), labels, self._sentences)
 
 
 def make_examples(

@@ -92,6 +92,8 @@ class Kind(abc.ABC):
     """Whether its tasks have `labels`."""
     has_text_pair: ClassVar[bool] = False
     """Whether each input is a pair of texts."""
+    keras_classes: ClassVar[tuple[str, ...]] = ()
+    """Classes of the `network` beside it that a `.keras` file may hold."""
     transfers_head: ClassVar[bool] = False
     """Whether a head means the same for all data sets, so that fine-tuning starts from
     it."""

@@ -30,8 +30,9 @@ KINDS: MappingProxyType[str, Kind] = MappingProxyType(
 )
 
 KERAS_CLASSES = {
-    f"{door.__name__}.network": door.KERAS_CLASSES
-    for door in (text, tagging, span, choice, ranking)
+    f"{type(kind).__module__}.network": kind.keras_classes
+    for kind in KINDS.values()
+    if kind.keras_classes
 }
 """Classes of kinds that a `.keras` file may hold, by module."""
 

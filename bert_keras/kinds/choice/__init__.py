@@ -8,9 +8,6 @@ from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, Usage, classifi
 from bert_keras.labelled import python_examples
 from bert_keras.labelled.answers import Computed, Record
 
-KERAS_CLASSES = ("BertChooser",)
-"""Classes of `network` that a `.keras` file may hold."""
-
 
 class ChosenEnding(Record):
     """A text with several endings."""
@@ -46,6 +43,7 @@ class Choice(Labelled):
     """Answers with the number of the best ending."""
 
     name = "choice"
+    keras_classes = ("BertChooser",)
     record = ChosenEnding
     form = "choice"
     other_names = ("multiple-choice", "multiple_choice")

@@ -9,9 +9,6 @@ from bert_keras.kinds.kind import Labelled, Metric, Names, Usage, classifier_nam
 from bert_keras.labelled import python_examples
 from bert_keras.labelled.answers import Computed, Record
 
-KERAS_CLASSES = ("BertRanker",)
-"""Classes of `network` that a `.keras` file may hold."""
-
 
 class RankedPassages(Record):
     """A question, its passages and their order."""
@@ -46,6 +43,7 @@ class Ranking(Labelled):
     """Answers with a score for each passage; higher is better."""
 
     name = "ranking"
+    keras_classes = ("BertRanker",)
     record = RankedPassages
     form = "ranking"
     other_names = ("rerank", "reranking", "reranker", "text-ranking")

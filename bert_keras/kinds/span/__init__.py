@@ -4,9 +4,6 @@ from bert_keras.kinds.kind import Labelled, Metric, Names, Usage, classifier_nam
 from bert_keras.labelled import python_examples
 from bert_keras.labelled.answers import Computed, Record
 
-KERAS_CLASSES = ("BertSpanPredictor",)
-"""Classes of `network` that a `.keras` file may hold."""
-
 
 class AnsweredQuestion(Record):
     """A question about a context."""
@@ -32,6 +29,7 @@ class Span(Labelled):
     """Answers a question with a part of its context, or with none."""
 
     name = "span"
+    keras_classes = ("BertSpanPredictor",)
     record = AnsweredQuestion
     form = "span"
     other_names = ("qa", "question-answering")

@@ -9,9 +9,6 @@ from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, Usage, classifi
 from bert_keras.labelled import python_examples
 from bert_keras.labelled.answers import Computed, Record
 
-KERAS_CLASSES = ("BertTagger",)
-"""Classes of `network` that a `.keras` file may hold."""
-
 
 class TaggedSentence(Record):
     """Words with their tags."""
@@ -60,6 +57,7 @@ class Tagging(Labelled):
     """Answers with a tag for each word, or with the entities of a text."""
 
     name = "tagging"
+    keras_classes = ("BertTagger",)
     record = TaggedSentence
     form = "tagging"
     other_names = ("ner", "pos", "tags", "token-classification")

@@ -1,18 +1,22 @@
-"""Files of tagged words as data sets, and the tags that a model predicts."""
+"""Files of tagged words as data sets, the tags that a model predicts, their scores."""
 
-# Labels are None only in files without any, which are not asked for them.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# Labels are None only in files without any, which are not asked for them; types of
+# seqeval are narrower than what it takes.
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOperatorIssue=false, reportOptionalIterable=false
 
 import collections
 import itertools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import scipy.special
+from seqeval.metrics import sequence_labeling
 
 from bert_keras.core import files
+from bert_keras.core.errors import InputError, nearest
 from bert_keras.core.settings import tasks
 from bert_keras.kinds.tagging import (
     FoundEntity,
@@ -21,8 +25,8 @@ from bert_keras.kinds.tagging import (
     ner,
     ner_windows,
     tag_schemes,
-    tag_scores,
 )
+from bert_keras.kinds.tagging.ner import Sentence
 from bert_keras.labelled import answers, dataset, reading
 
 logger = logging.getLogger(__name__)
@@ -80,7 +84,7 @@ class TaggingDataset(dataset.Dataset):
     def encode(self, task, tokenizer, settings) -> ner_windows.TokenizedWords:
         label_ids = None
         if self.has_labels:
-            label_ids = tag_scores.label_ids(self.rows, task.labels, path=self.path)
+            label_ids = label_ids(self.rows, task.labels, path=self.path)
         return ner_windows.tokenize(
             *(self.rows, tokenizer),
             max_seq_length=settings.max_seq_length,
@@ -98,16 +102,16 @@ class TaggingDataset(dataset.Dataset):
 
 @dataclass(frozen=True, kw_only=True)
 class TaggingAnswers(dataset.Answers):
-    sentences: Sequence[ner.Sentence]
+    sentences: Sequence[Sentence]
     word_logits: np.ndarray
     """`(num_words, num_labels)` float32, sentence after sentence."""
     labels: tuple[str, ...]
 
     def tags(self) -> list[tuple[str, ...]]:
-        return tag_scores.decode(self.word_logits, self.labels, self.sentences)
+        return decode(self.word_logits, self.labels, self.sentences)
 
     def scores(self, *, threshold=None) -> dict[str, float]:
-        return tag_scores.scores(self.word_logits, self.labels, self.sentences)
+        return tag_scores(self.word_logits, self.labels, self.sentences)
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
         best = scipy.special.softmax(self.word_logits.astype(float), axis=-1).max(-1)
@@ -129,3 +133,75 @@ class TaggingAnswers(dataset.Answers):
                 for label, first, stop in tag_schemes.entities(tags)
             )
             yield TaggedText(**values, text=text, entities=entities)
+
+
+def label_ids(
+    sentences: Sequence[Sentence], labels: Sequence[str], *, path: str | Path
+) -> np.ndarray:
+    """Returns `(num_words,)` int32 label numbers, sentence after sentence."""
+    places = {label: place for place, label in enumerate(labels)}
+    tags = [tag for sentence in sentences for tag in sentence.tags]
+    if unknown := next((tag for tag in tags if tag not in places), None):
+        line = next(s.line for s in sentences if unknown in s.tags)
+        raise InputError(
+            f"{path}: sentence of line {line}: tag {unknown!r} was not in the training "
+            f"data (known: {', '.join(labels)}){nearest(unknown, labels)}"
+        )
+    scheme, trained = tag_schemes.scheme_of(tags), tag_schemes.scheme_of(labels)
+    if {*tags} != {tag_schemes.OUTSIDE} and scheme != trained:
+        raise InputError(
+            f"{path}: its tags are {scheme}, those of the training data {trained}: "
+            "convert one of the two"
+        )
+    return np.array([places[tag] for tag in tags], np.int32)
+
+
+def decode(
+    word_logits: np.ndarray, labels: Sequence[str], sentences: Sequence[Sentence]
+) -> list[tuple[str, ...]]:
+    """Returns the most probable tag of each word of each sentence, IOB as IOB2.
+
+    `word_logits` are `(num_words, num_labels)`, sentence after sentence. An entity that
+    the model begins with `I-` is made to begin with `B-`.
+    """
+    tags = iter([labels[place] for place in word_logits.argmax(axis=-1)])
+    rows = (list(itertools.islice(tags, len(s.words))) for s in sentences)
+    return [tag_schemes.to_iob2(row) for row in rows]
+
+
+def tag_scores(
+    word_logits: np.ndarray, labels: Sequence[str], sentences: Sequence[Sentence]
+) -> dict[str, float]:
+    """Returns scores of answers, `(num_words, num_labels)` logits, sentence after
+    sentence.
+
+    `loss` (mean cross entropy of the words, nats), `accuracy` of the words, and, if
+    tags are not plain, `precision`, `recall` and `f1` of whole entities, all types
+    together, as `conlleval` counts them. All but the loss are fractions of 1; 0 where
+    nothing could be right.
+    """
+    true_label_ids = label_ids(sentences, labels, path="the data")
+    log_probabilities = scipy.special.log_softmax(word_logits.astype(float), axis=-1)
+    rows = np.arange(len(true_label_ids))
+    by_word = {
+        "loss": float(-log_probabilities[rows, true_label_ids].mean()),
+        "accuracy": float((word_logits.argmax(axis=-1) == true_label_ids).mean()),
+    }
+    if tag_schemes.scheme_of(labels) == "plain":
+        return by_word
+    tags = decode(word_logits, labels, sentences)
+    return by_word | entity_scores((s.tags for s in sentences), tags)
+
+
+def entity_scores(
+    true_tags: Iterable[Sequence[str]], predicted_tags: Iterable[Sequence[str]]
+) -> dict[str, float]:
+    """Returns `precision`, `recall` and `f1` of the entities of all sentences."""
+    # This mode of seqeval, not its strict one, finds entities as conlleval does.
+    numbers = sequence_labeling.precision_recall_fscore_support(
+        [tag_schemes.in_bioes(tags) for tags in true_tags],
+        [tag_schemes.in_bioes(tags) for tags in predicted_tags],
+        average="micro",
+        zero_division=0,
+    )
+    return dict(zip(("precision", "recall", "f1"), map(float, numbers), strict=False))

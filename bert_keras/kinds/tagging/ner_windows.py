@@ -28,7 +28,7 @@ class TokenizedWords:
     whole_lengths: np.ndarray
     """`(num_sentences,)` int64: tokens of each sentence alone, in one window."""
     label_ids: np.ndarray | None = None
-    """`(num_words,)` int32, from `tag_scores.label_ids`; `None`: `batch` has none."""
+    """`(num_words,)` int32, from `dataset.label_ids`; `None`: `batch` has none."""
     has_places: bool = False
     """Whether `batch` has `word_positions` and the outputs are of words, see
     `BertTagger`; else they are of tokens."""
@@ -104,7 +104,7 @@ def tokenize(
     Args:
         tokenizer: cased for all known results.
         max_seq_length: tokens of a window at most; at least 3.
-        label_ids: of all words, as from `tag_scores.label_ids`; `None`: there are none.
+        label_ids: of all words, as from `dataset.label_ids`; `None`: there are none.
         document_context: fill windows with as many words of the same document on either
             side as fit (section 5.3 of the paper); else only of the same sentence.
     """

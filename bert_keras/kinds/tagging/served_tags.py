@@ -29,7 +29,7 @@ import tensorflow as tf
 from bert_keras.core.errors import InputError
 from bert_keras.graphs import graph_tokenizer, graph_windows
 from bert_keras.kinds import served
-from bert_keras.kinds.tagging import served_windows, tag_schemes
+from bert_keras.kinds.tagging import tag_schemes
 
 WORDS = "words"
 """Signature for sentences given as words."""
@@ -49,7 +49,7 @@ class Tags(served.ServedModel):
     words.
 
     Signature `words`: `words`, `(batch_size, num_words)` strings, padded with "".
-    Answers, of the same shape: `tags`, strings, as `tag_scores.decode` has them, and
+    Answers, of the same shape: `tags`, strings, as `dataset.decode` has them, and
     `probability`, float32, of each tag; "" and 0 for padding.
 
     Signature `documents`, if the model was trained with documents around its sentences:
@@ -163,7 +163,7 @@ class Tags(served.ServedModel):
         """Returns the logits of all words, `(num_words, num_labels)` float32.
 
         `spelled` are `(num_words,)` strings, sentence after sentence, and `num_words`
-        `(batch_size,)` int64; `documents` are as for `served_windows.cut_windows`.
+        `(batch_size,)` int64; `documents` are as for `cut_windows`.
         """
         # 1. Cut each word into pieces; one of control characters only is unknown.
         max_pieces = self.max_seq_length - 2
@@ -173,12 +173,12 @@ class Tags(served.ServedModel):
         pieces = tf.concat([pieces, unknown], axis=1)
         starts = pieces.row_splits
         # 2. Cut the sentences into windows, of which each answers for its own words.
-        windows = served_windows.cut_windows(
+        windows = cut_windows(
             num_words, starts, max_pieces=max_pieces, documents=documents
         )
 
         def read(rows, logits):
-            here = served_windows.Windows(*(tf.gather(v, rows) for v in windows))
+            here = WordWindows(*(tf.gather(v, rows) for v in windows))
             first_pieces = tf.gather(starts, here.begins)
             tokens = tf.ragged.range(first_pieces, tf.gather(starts, here.ends))
             ids = self._pack_pairs(
@@ -281,3 +281,103 @@ def join_entities(tagged: Tagged) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         tf.math.segment_max(words, entity),
         tf.math.segment_mean(tf.gather(tagged.probabilities, words), entity),
     )
+
+
+class WordWindows(NamedTuple):
+    """Windows over the sentences of a batch, in order, `(num_windows,)` int64 each.
+
+    Words are counted from the first word of the first sentence. Every word is a
+    window's own exactly once, in this order.
+    """
+
+    own_begins: tf.Tensor
+    """First own word: a window answers for its own words."""
+    own_ends: tf.Tensor
+    """The word after the last own one."""
+    begins: tf.Tensor
+    """First word in the window."""
+    ends: tf.Tensor
+    """The word after the last one in it."""
+
+
+def cut_windows(
+    num_words: tf.Tensor,
+    starts: tf.Tensor,
+    *,
+    max_pieces: int,
+    documents: tf.Tensor | None = None,
+) -> WordWindows:
+    """Returns the windows of `ner_windows.tokenize`, for a batch.
+
+    Args:
+        num_words: `(batch_size,)` int64: length of each sentence.
+        starts: `(num_words + 1,)` int64: first piece of each word, and the end of the
+            last word. A word has one to `max_pieces` pieces.
+        max_pieces: length of a window.
+        documents: `(batch_size,)` int64, ascending from 0 in steps of 1 at most: the
+            document of each sentence, whose words fill its windows; `None`: each
+            sentence is a document.
+    """
+    # 1. Where each word's sentence begins and ends. Windows over long ones have half
+    # the length, so that words at the cuts have neighbours.
+    sentence_begins, sentence_ends = _text_spans(num_words)
+    num_pieces = tf.gather(starts, sentence_ends) - tf.gather(starts, sentence_begins)
+    longest = tf.where(num_pieces > max_pieces, max_pieces // 2, max_pieces)
+    first, last, longest = (
+        tf.repeat(values, num_words)
+        for values in (sentence_begins, sentence_ends, longest)
+    )
+    # 2. Where a window's own words end if they begin with a word; so, followed from the
+    # first word of all sentences at once, which words begin a window.
+    words = tf.range(tf.size(first, tf.int64))
+    fitting = _last_within(starts, starts[:-1] + tf.cast(longest, tf.int64))
+    next_begins = tf.minimum(last, tf.maximum(words + 1, fitting))
+
+    def follow(current, reached):
+        following = tf.gather(next_begins, current)
+        is_in = following < tf.gather(last, current)
+        reached = tf.concat([reached, current], 0)
+        return tf.boolean_mask(following, is_in), reached
+
+    _, own_begins = tf.while_loop(
+        lambda current, reached: tf.size(current) > 0,
+        follow,
+        (tf.boolean_mask(sentence_begins, num_words > 0), tf.zeros([0], tf.int64)),
+        shape_invariants=(tf.TensorShape([None]), tf.TensorShape([None])),
+    )
+    own_begins = tf.sort(own_begins)
+    own_ends = tf.gather(next_begins, own_begins)
+    # 3. Add words of the sentence, or of its document: half of the room on each side,
+    # and room that one side leaves on the other.
+    if documents is not None:
+        of_words = tf.repeat(documents, num_words)
+        first, last = (
+            tf.gather(places, of_words)
+            for places in _text_spans(tf.math.segment_sum(num_words, documents))
+        )
+    first, last = tf.gather(first, own_begins), tf.gather(last, own_begins)
+    begin_pieces = tf.gather(starts, own_begins)
+    room = max_pieces - (tf.gather(starts, own_ends) - begin_pieces)
+    begins = tf.maximum(first, _first_from(starts, begin_pieces - room // 2))
+    ends = _last_within(starts, tf.gather(starts, begins) + max_pieces)
+    ends = tf.minimum(last, ends)
+    begins = _first_from(starts, tf.gather(starts, ends) - max_pieces)
+    return WordWindows(own_begins, own_ends, tf.maximum(first, begins), ends)
+
+
+def _text_spans(num_words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Returns begins and ends of texts of so many words."""
+    ends = tf.cumsum(num_words)
+    return ends - num_words, ends
+
+
+def _first_from(starts: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
+    # The operation of `tf.searchsorted`, which cannot search for nothing.
+    return tf.raw_ops.LowerBound(
+        sorted_inputs=starts[tf.newaxis], values=pieces[tf.newaxis], out_type=tf.int64
+    )[0]
+
+
+def _last_within(starts: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
+    # Of whole numbers, the first above is the first from the next on.
+    return _first_from(starts, pieces + 1) - 1

@@ -12,9 +12,6 @@ from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, classifier_name
 from bert_keras.labelled import python_examples
 from bert_keras.labelled.answers import Computed, Record
 
-KERAS_CLASSES = ("BertClassifier", "BertMultiLabelClassifier")
-"""Classes of `network` that a `.keras` file may hold."""
-
 
 class _TextRecord(Record):
     """A text, or two."""
@@ -94,6 +91,7 @@ class _Text(Labelled):
     """The common part of the three kinds of answers to texts."""
 
     form = "text"
+    keras_classes = ("BertClassifier", "BertMultiLabelClassifier")
     accepts = frozenset({"long_texts", "windows", "teacher"})
 
     def network(self, bert_config, task, *, head, **shared):

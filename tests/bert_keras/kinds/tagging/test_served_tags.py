@@ -17,12 +17,11 @@ from bert_keras.data import features, tokenization
 from bert_keras.export import loading
 from bert_keras.inference import finetuned
 from bert_keras.kinds.tagging import (
+    dataset,
     ner,
     ner_windows,
     served_tags,
-    served_windows,
     tag_schemes,
-    tag_scores,
 )
 from tests import make
 from tests.bert_keras.export.conftest import numbers_of
@@ -132,7 +131,7 @@ def check_tags(model, ask, all_words, documents=None) -> None:
     """Tags of words are those of Python, with scores that are exact and often equal."""
     sentences = as_sentences(all_words, documents)
     logits = word_logits(model, sentences)
-    wanted = tag_scores.decode(logits, model.labels, sentences)
+    wanted = dataset.decode(logits, model.labels, sentences)
     names = [] if documents is None else [tf.constant([f"{d}.txt" for d in documents])]
     answers = ask(padded(all_words), *names)
     probabilities = scipy.special.softmax(logits, axis=-1).max(axis=-1)
@@ -149,7 +148,7 @@ def entities_of(text, logits, labels) -> list[tuple]:
     """Text, type, start, end and mean probability."""
     sentence = ner.of_text(text, 0, 0)
     probabilities = scipy.special.softmax(logits, axis=-1).max(axis=-1)
-    [tags] = tag_scores.decode(logits, labels, [sentence])
+    [tags] = dataset.decode(logits, labels, [sentence])
     rows = []
     for kind, first, stop in tag_schemes.entities(tags):
         start, end = sentence.places[first][0], sentence.places[stop - 1][1]
@@ -326,8 +325,8 @@ def test_what_answers_otherwise_is_not_kept(run, tmp_path, monkeypatch):
         windows = cut_windows(*args, **options)
         return windows._replace(begins=windows.own_begins, ends=windows.own_ends)
 
-    cut_windows = served_windows.cut_windows
-    monkeypatch.setattr(served_windows, "cut_windows", without_neighbours)
+    cut_windows = served_tags.cut_windows
+    monkeypatch.setattr(served_tags, "cut_windows", without_neighbours)
     with pytest.raises(RuntimeError, match="the exported model answers differently"):
         export.export_model(run, tmp_path / "1")
     assert list(tmp_path.iterdir()) == []
@@ -376,7 +375,7 @@ def test_tags_and_entities_of_every_scheme(letters):
     logits = rng.standard_normal((101, len(labels))).astype(np.float32)
     rows = np.repeat([0, 1, 2], counts)
     tagged = served_tags.tag(tf.constant(logits), tf.constant(rows), labels)
-    decoded = tag_scores.decode(logits, labels, sentences)
+    decoded = dataset.decode(logits, labels, sentences)
     tags = [tag.decode() for tag in tagged.tags.numpy()]
     assert tags == list(itertools.chain(*decoded))
     first, last, _ = served_tags.join_entities(tagged)

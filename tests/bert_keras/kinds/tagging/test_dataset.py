@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.kinds.tagging import ner, tag_scores
+from bert_keras.kinds.tagging import dataset, ner
 
 LABELS = ("O", "B-A", "I-A", "B-b", "I-b")
 
@@ -15,7 +15,7 @@ def sentence(tags: str, *, line: int = 1) -> ner.Sentence:
 
 
 def test_labels_have_numbers():
-    ids = tag_scores.label_ids(
+    ids = dataset.label_ids(
         [sentence("O B-b O"), sentence("B-A I-A")], LABELS, path="f"
     )
     assert (ids.tolist(), ids.dtype) == ([0, 3, 0, 1, 2], np.int32)
@@ -36,17 +36,17 @@ def test_tags_that_a_model_does_not_know():
         ),
     ):
         with pytest.raises(InputError, match=message):
-            tag_scores.label_ids([sentence(tags, line=9)], labels, path="f")
-        assert not tag_scores.label_ids([sentence("O O")], labels, path="f").any()
+            dataset.label_ids([sentence(tags, line=9)], labels, path="f")
+        assert not dataset.label_ids([sentence("O O")], labels, path="f").any()
 
 
 def test_answers_are_decoded_and_scored():
     labels = ("O", "B-A", "I-A")
     sentences = [sentence("B-A I-A"), sentence("O"), sentence("O B-A")]
     logits = np.log(0.1 + 0.7 * np.eye(3)[[2, 2, 0, 0, 0]])
-    tags = tag_scores.decode(logits, labels, sentences)
+    tags = dataset.decode(logits, labels, sentences)
     assert tags == [("B-A", "I-A"), ("O",), ("O", "O")]
-    assert tag_scores.scores(logits, labels, sentences) == pytest.approx(
+    assert dataset.tag_scores(logits, labels, sentences) == pytest.approx(
         {
             "loss": -np.log([0.1, 0.8, 0.8, 0.8, 0.1]).mean(),
             "accuracy": 3 / 5,
@@ -60,9 +60,9 @@ def test_answers_are_decoded_and_scored():
 def test_plain_tags_are_scored_word_by_word():
     labels, sentences = ("-LRB-", "DT", "NN", "O"), [sentence("DT NN O NN NN -LRB-")]
     logits = np.log(np.eye(4)[[1, 2, 3, 2, 1, 0]] + 0.1)
-    tags = tag_scores.decode(logits, labels, sentences)
+    tags = dataset.decode(logits, labels, sentences)
     assert tags == [("DT", "NN", "O", "NN", "DT", "-LRB-")]
-    scores = tag_scores.scores(logits, labels, sentences)
+    scores = dataset.tag_scores(logits, labels, sentences)
     assert scores.keys() == {"loss", "accuracy"}
     assert scores["accuracy"] == pytest.approx(5 / 6)
 
@@ -101,7 +101,7 @@ def test_entities_are_counted_as_by_conlleval(
         [of_sentence.split() for of_sentence in tags.split("|")]
         for tags in (true, predicted)
     )
-    assert tag_scores.entity_scores(true, predicted) == pytest.approx(
+    assert dataset.entity_scores(true, predicted) == pytest.approx(
         {
             "precision": num_right / max(num_predicted, 1),
             "recall": num_right / max(num_true, 1),
