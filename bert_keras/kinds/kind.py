@@ -208,14 +208,15 @@ class Labelled(Kind):
     JSON lines if it begins like these."""
     always_windows: ClassVar[bool] = False
     """Whether longer inputs are read in overlapping windows, whatever the settings."""
-    usual_length: ClassVar[int] = 512
-    """Tokens of an input at most, of a converted model that does not say how many."""
+    usual: ClassVar[Mapping[str, Any]] = {"max_seq_length": 512}
+    """See `usual_settings`."""
     usual_metric: ClassVar[str] = "accuracy"
     """See `main_metric`."""
 
     def usual_settings(self, task: tasks.Task) -> dict[str, Any]:
-        """Returns settings for a converted model, which comes without any."""
-        return {"task": self.form, "max_seq_length": self.usual_length}
+        """Returns settings for a converted model, which comes without any; those of its
+        length hold if it does not say how many tokens an input has."""
+        return {"task": self.form, **self.usual}
 
     @abc.abstractmethod
     def read(

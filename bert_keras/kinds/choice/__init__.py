@@ -59,7 +59,7 @@ class Choice(Labelled):
     resampled = ("accuracy",)
     num_texts = 4
     examples = "questions"
-    usual_length = 128
+    usual = {"max_seq_length": 128}
     example = Usage(
         model="""\
 endings = ["sings.", "sleeps.", "runs.", "reads."]

@@ -58,7 +58,7 @@ class Span(Labelled):
         ),
         Metric("total", "questions", None),
     )
-    usual_length = 384
+    usual = {"max_seq_length": 384}
     example = Usage(
         model="""\
 pair = "Who left?", "Ada left early."

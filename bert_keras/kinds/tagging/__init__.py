@@ -76,7 +76,7 @@ class Tagging(Labelled):
     metrics = (LOSS, *map(Metric, ("accuracy", "precision", "recall", "f1")))
     resampled = ("f1", "accuracy")
     own_settings = ("feature_layers", "document_context")
-    usual_length = 128
+    usual = {"max_seq_length": 128}
     example = Usage(text='"Ada Lovelace lived in London."')
 
     def network(self, bert_config, task, *, head, **shared):

@@ -207,12 +207,10 @@ class MultiLabel(_Text):
     resampled = ("best_macro_f1",)
     own_settings = ("columns.label_separator",)
     usual_metric = "best_macro_f1"
+    usual = {**_Text.usual, "multi_label": True}
 
     def label_features(self, task, rows, length):
         return {"label_targets": ((rows, 1, task.num_labels), "float32")}
-
-    def usual_settings(self, task):
-        return super().usual_settings(task) | {"multi_label": True}
 
     def network(self, bert_config, task, *, head, **shared):
         from bert_keras.kinds.text import network
@@ -253,12 +251,10 @@ class Regression(_Text):
     metrics = (Metric("loss", "squares", "less"), Metric("pearson"), Metric("spearman"))
     resampled = ("pearson", "spearman")
     usual_metric = "pearson"
+    usual = {**_Text.usual, "regression": True}
 
     def label_features(self, task, rows, length):
         return {"label_ids": ((rows,), "float32")}
-
-    def usual_settings(self, task):
-        return super().usual_settings(task) | {"regression": True}
 
     def score(self, records, metric, *, labels):
         from bert_keras.labelled import score_sums
