@@ -1,6 +1,5 @@
 """The protocol of kinds: examples in Python, metrics, features of a batch."""
 
-import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
@@ -10,8 +9,7 @@ from bert_keras.kinds.choice import dataset as choice_data
 from bert_keras.kinds.kind import Metric
 from bert_keras.kinds.span import squad
 from bert_keras.kinds.tagging import ner
-from bert_keras.kinds.text import multi_label, text
-from bert_keras.labelled import logit_scores
+from bert_keras.kinds.text import text
 
 CLASSES = tasks.Task(kind="classification", labels=("0", "1"))
 PAIRS = CLASSES.model_copy(update={"has_text_pair": True})
@@ -86,22 +84,3 @@ def test_a_kind_knows_its_metrics():
     }
     assert actual == expected
     assert registry.find("span").metric("dev-v2.0_f1") == Metric("f1", "%")
-
-
-def test_every_score_has_a_metric():
-    logits = np.eye(3, dtype=np.float32)
-    three = tasks.Task(kind="classification", labels=("a", "b", "c"))
-    choices = choice_data.ChoiceAnswers(
-        questions=(), logits=np.eye(4), label_ids=np.arange(4)
-    )
-    scores = {
-        "classification": text.own_scores(logits, np.arange(3), three)
-        | text.own_scores(logits[:, :2], np.array([0, 1, 1]), CLASSES),
-        "multi_label": multi_label.scores(logits, logits, np.full(3, 0.5)),
-        "regression": logit_scores.scores(logits[:, :1], np.arange(3)),
-        "choice": choices.scores(),
-    }
-    for kind, keys in scores.items():
-        for key in keys:
-            metric = registry.find(kind).metric(key)
-            assert metric.better == ("less" if key == "loss" else "more"), (kind, key)

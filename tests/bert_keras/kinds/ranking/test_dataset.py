@@ -184,17 +184,3 @@ def test_runs_that_learnt_nothing():
     assert kind.sign({}, [other | {"scores": [0.5]}] * 99 + [same]) is not None
     for unknown in (None, [same | {"scores": [0.5]}]):
         assert kind.sign({}, unknown) is None
-
-
-def test_scores_of_records_for_resampling():
-    records = [
-        {"relevances": [1, 0, 0], "scores": [0.1, 0.2, 0.3]},
-        {"relevances": [0, 2], "scores": [0.1, 0.2]},
-    ]
-    kind = registry.labelled("ranking")
-    expected = {"mrr": 2 / 3, "mrr_at_10": 2 / 3, "ndcg_at_10": 0.75}
-    for metric, value in expected.items():
-        sums = kind.score(records, metric, labels=())
-        assert sums.score(sums.rows.sum(axis=0)) == pytest.approx(value)
-    with pytest.raises(KeyError):
-        kind.score(records, "accuracy", labels=())

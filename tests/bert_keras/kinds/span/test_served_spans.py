@@ -326,20 +326,6 @@ def exported(impossible_run, folder):
 
 
 @pytest.mark.slow
-def test_an_export_answers_as_python_does(impossible_run, exported):
-    questions = hostile_questions()
-    found = ask(exported["serving_default"], questions)
-    model = model_of(impossible_run)
-    assert model._threshold == 0.25
-    check(model, questions, found, is_exact=False)
-    assert 10 < np.count_nonzero(found["answer"]) < 48  # or this would see little
-    # Neither other questions of the batch nor its size change an answer.
-    alone = ask(exported["serving_default"], questions[4:8], batch_size=1)
-    assert alone["answer"].tolist() == found["answer"][4:8].tolist()
-    np.testing.assert_allclose(alone["score"], found["score"][4:8], atol=1e-5)
-
-
-@pytest.mark.slow
 def test_signatures_are_as_documented(exported, folder):
     rows, numbers, floats = (1, tf.string), (1, tf.int32), (1, tf.float32)
     ids, logits = (2, tf.int32), (2, tf.float32)

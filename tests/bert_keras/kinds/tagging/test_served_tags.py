@@ -255,22 +255,6 @@ def test_entities_by_hand(run):
 
 
 @pytest.mark.slow
-def test_an_export_answers_as_python_does(run, exported):
-    def answering(name, *inputs):
-        return lambda *v: exported[name](**dict(zip(inputs, v, strict=True)))
-
-    model = model_of(run)
-    check_tags(model, answering("words", "words"), SENTENCES)
-    of_documents = answering("documents", "words", "document")
-    check_tags(model, of_documents, SENTENCES, DOCUMENTS)
-    find_entities = answering("serving_default", "text")
-    num_entities = check_entities(model, find_entities, TEXTS)
-    assert num_entities > 20  # or this test would see little
-    for text in TEXTS:
-        check_entities(model, find_entities, [text, ""])
-
-
-@pytest.mark.slow
 def test_signatures_are_as_documented(exported, folder):
     text = tf.TensorSpec([None], tf.string, "text")
     words = tf.TensorSpec([None, None], tf.string, "words")
