@@ -4,9 +4,7 @@ import functools
 import itertools
 import json
 import random
-import subprocess
 import sys
-import textwrap
 import unicodedata
 
 import pytest
@@ -271,38 +269,3 @@ def test_packs_single_texts():
     }
     with pytest.raises(ValueError, match="at least 3, got 2"):
         pack(max_seq_length=2)
-
-
-class Packer(tf.Module):
-    def __init__(self):
-        super().__init__()
-        self.tokenizer = graph_tokenizer.GraphTokenizer(SMALL, do_lower_case=True)
-
-    def pack(self, texts, pairs):
-        ids = self.tokenizer(texts), self.tokenizer(pairs)
-        return graph_tokenizer.pack_pairs(*ids, max_seq_length=9, vocabulary=SMALL)
-
-
-SCRIPT = """
-    import sys
-    import tensorflow as tf
-    import tensorflow_text
-    model = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
-    texts, pairs = tf.constant(["UNwanted 한ΑΣ", "Á"]), tf.constant(["ab", ""])
-    packed = model(texts=texts, pairs=pairs)
-    assert "bert_keras" not in sys.modules
-    print(packed["input_ids"].numpy().tolist())
-"""
-
-
-@pytest.mark.slow
-def test_a_saved_model_needs_nothing_of_ours(tmp_path):
-    packer, strings = Packer(), tf.TensorSpec([None], tf.string)
-    signature = tf.function(packer.pack).get_concrete_function(strings, strings)
-    tf.saved_model.save(packer, str(tmp_path / "model"), signatures=signature)
-    command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path / "model")]
-    result = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    ids = [[2, 5, 6, 7, 1, 3, 11, 12, 3], [2, 11, 3, 0, 0, 0, 0, 0, 0]]
-    assert json.loads(result.stdout.splitlines()[-1]) == ids
