@@ -258,7 +258,15 @@ def featurize(
             whole_lengths.append(len(query) + len(offsets.ids) + 3)
             head = [cls_id, *query[:max_query_length], sep_id]
             room = max_seq_length - len(head) - 1
-            answer = _answer_tokens(question, offsets)
+            # The first and the last token with a part of the first answer that has a
+            # place; the last is before the first without one, or if the answer is
+            # control characters only.
+            answer = 0, -1
+            if located := [a for a in question.answers if a.start is not None]:
+                text, start = located[0]
+                first = int(np.searchsorted(offsets.ends, start, side="right"))
+                last = int(np.searchsorted(offsets.starts, start + len(text))) - 1
+                answer = first, last
             for window in cut_windows(len(offsets.ids), room, settings.doc_stride):
                 tokens = slice(window.start, window.end)
                 shift = len(head) - window.start
@@ -272,8 +280,8 @@ def featurize(
                         for of_context in (*places, window.has_max_context)
                     ]
                 )
-                text = [*offsets.ids[tokens].tolist(), sep_id]
-                yield head + text, [0] * len(head) + [1] * len(text)
+                tail = [*offsets.ids[tokens].tolist(), sep_id]
+                yield head + tail, [0] * len(head) + [1] * len(tail)
 
     texts = tokenized.TokenizedTexts.join(inputs())
     question_numbers, start_positions, end_positions = np.array(numbers, np.int32).T
@@ -290,20 +298,6 @@ def featurize(
         has_max_context=has_max_context,
         whole_lengths=np.array(whole_lengths, np.int64),
     )
-
-
-def _answer_tokens(
-    question: Question, offsets: token_offsets.TokenOffsets
-) -> tuple[int, int]:
-    """Returns the first and last token that have a part of the first answer that has a
-    place; without one, or if it is control characters only, the last is before the
-    first."""
-    for text, start in question.answers:
-        if start is not None:
-            first = int(np.searchsorted(offsets.ends, start, side="right"))
-            last = int(np.searchsorted(offsets.starts, start + len(text))) - 1
-            return first, last
-    return 0, -1
 
 
 class Window(NamedTuple):

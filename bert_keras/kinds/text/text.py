@@ -20,10 +20,9 @@ import numpy as np
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, nearest
-from bert_keras.core.settings import tasks
 from bert_keras.core.settings.finetuning import FinetuningConfig, TextColumns
 from bert_keras.data import features
-from bert_keras.labelled import logit_scores, row_files
+from bert_keras.labelled import row_files
 
 
 class LabelledText(NamedTuple):
@@ -216,16 +215,3 @@ def unknown_label(
         f"{path}: line {line}: label {label!r} was not in the training data (known: "
         f"{shown}){nearest(label, labels)}"
     )
-
-
-def own_scores(
-    logits: np.ndarray, true_label_ids: np.ndarray, task: tasks.Task
-) -> dict[str, float]:
-    """Returns `logit_scores.scores`. The F1 of two classes is that of the task's
-    positive label and named `f1 of LABEL`; that of more classes is `macro_f1`."""
-    name, positive = "macro_f1", 1
-    if task.labels is not None and len(task.labels) == 2:
-        label = task.positive_label or task.labels[1]
-        name, positive = f"f1 of {label}", task.labels.index(label)
-    found = logit_scores.scores(logits, true_label_ids, positive=positive)
-    return {name if key == "f1" else key: value for key, value in found.items()}

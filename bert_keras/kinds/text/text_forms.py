@@ -157,9 +157,18 @@ class TextAnswers(dataset.Answers):
     task: tasks.Task
 
     def scores(self, *, threshold=None) -> dict[str, float]:
-        if self.task.name is not None:
-            return glue.scores(self.task.name, self.logits, self.targets)
-        return text.own_scores(self.logits, self.targets, self.task)
+        """Returns official scores of GLUE, or those of `logit_scores.scores`: there the
+        F1 of two classes has the name of the positive one, as `f1 of LABEL`; that of
+        more classes is `macro_f1`."""
+        name, labels = self.task.name, self.task.labels
+        if name is not None:
+            return glue.scores(name, self.logits, self.targets)
+        f1_name, positive = "macro_f1", 1
+        if labels is not None and len(labels) == 2:
+            label = self.task.positive_label or labels[1]
+            f1_name, positive = f"f1 of {label}", labels.index(label)
+        found = logit_scores.scores(self.logits, self.targets, positive=positive)
+        return {f1_name if key == "f1" else key: v for key, v in found.items()}
 
     def columns(self, *, threshold=None) -> dict[str, tables.Column]:
         return logit_scores.prediction_columns(self.logits, self.task.labels)

@@ -174,22 +174,3 @@ def test_answers_of_batches_in_any_order_find_their_words():
         answers[own.ids] = batch["label_ids"][own.index]
         assert (batch["label_ids"] >= 0).sum() == len(own.ids)
     np.testing.assert_array_equal(answers, label_ids)
-
-
-@pytest.mark.slow
-def test_conll_2003_has_a_window_for_every_sentence(shared_data):
-    vocabulary = shared_data / "vocab" / "cased_L-12_H-768_A-12" / "vocab.txt"
-    tokenizer = tokenization.Tokenizer(
-        tokenization.Vocabulary.load(vocabulary), do_lower_case=False
-    )
-    sentences = ner.read(shared_data / "ner" / "conll2003" / "eng.testa")
-    words = ner_windows.tokenize(sentences, tokenizer, max_seq_length=512)
-    assert len(words.lengths) == 3250
-    # Documents of 200 words fit; without their context sentences have 20 tokens.
-    assert words.lengths.mean() == pytest.approx(367.5, abs=0.1)
-    own = words.places(np.arange(3250))
-    batch = words.batch(np.arange(3250))
-    first_pieces = batch["input_ids"][own.index]
-    assert first_pieces.tolist() == [
-        tokenizer.encode(word)[0] for s in sentences for word in s.words
-    ]

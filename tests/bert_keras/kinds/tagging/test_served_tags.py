@@ -217,43 +217,6 @@ def test_texts_are_tagged_as_in_python(run):
     assert check_entities(model, model.find_entities, TEXTS[1:4]) == 0
 
 
-def test_entities_by_hand(run):
-    model = model_of(run)
-    of_word = {"a": "B-PER", "b": "I-PER", "c": "I-LOC", "d": "B-LOC", "e": "O"}
-    label_of_id = np.zeros(len(VOCABULARY), np.int32)
-    for word, label in of_word.items():
-        label_of_id[VOCABULARY.ids[word]] = LABELS.index(label)
-
-    def by_word(ids):
-        labels = tf.gather(label_of_id, ids["input_ids"])
-        return {"logits": tf.one_hot(labels, len(LABELS)) * 20}
-
-    model.compute = by_word
-    answers = model.find_entities(tf.constant(["e a b, bbc c  dc aa", "b", "", "c-c"]))
-    names = ("entity", "type", "start", "end")
-    columns = (answers[name].numpy().tolist() for name in names)
-    rows = [list(zip(*row, strict=True)) for row in zip(*columns, strict=True)]
-    assert answers["num_entities"].numpy().tolist() == [5, 1, 0, 2]
-    assert rows == [
-        [
-            (b"a b", b"PER", 2, 5),
-            (b"bbc", b"PER", 7, 10),
-            (b"c", b"LOC", 11, 12),
-            (b"dc", b"LOC", 14, 16),
-            (b"aa", b"PER", 17, 19),
-        ],
-        [(b"b", b"PER", 0, 1), *[(b"", b"", 0, 0)] * 4],
-        [(b"", b"", 0, 0)] * 5,
-        [(b"c", b"LOC", 0, 1), (b"c", b"LOC", 2, 3), *[(b"", b"", 0, 0)] * 3],
-    ]
-    rows = [["b", "b", "c", "e", "c"], ["a", "", "b", "", ""]]
-    answers = model.tag_words(tf.constant(rows))
-    assert answers["tags"].numpy().tolist() == [
-        [b"B-PER", b"I-PER", b"B-LOC", b"O", b"B-LOC"],
-        [b"B-PER", b"", b"I-PER", b"", b""],
-    ]
-
-
 @pytest.mark.slow
 def test_signatures_are_as_documented(exported, folder):
     text = tf.TensorSpec([None], tf.string, "text")

@@ -304,7 +304,11 @@ def test_the_f1_of_two_labels_names_its_label():
     rows, logits = rows[:4], logits[:4]
     assert described()[0].positive_label == "legit"
     task = tasks.Task(kind="classification", labels=("x", "y"))
-    assert "f1 of y" in text.own_scores(logits, np.array([0, 1, 0, 1]), task)
+    targets = np.array([0, 1, 0, 1])
+    answers = text_forms.TextAnswers(
+        rows=rows, logits=logits, targets=targets, task=task
+    )
+    assert "f1 of y" in answers.scores()
 
 
 def test_predictions_are_a_table():
