@@ -82,13 +82,13 @@ class TaggingDataset(dataset.Dataset):
         )
 
     def encode(self, task, tokenizer, settings) -> ner_windows.TokenizedWords:
-        label_ids = None
+        ids = None
         if self.has_labels:
-            label_ids = label_ids(self.rows, task.labels, path=self.path)
+            ids = label_ids(self.rows, task.labels, path=self.path)
         return ner_windows.tokenize(
             *(self.rows, tokenizer),
             max_seq_length=settings.max_seq_length,
-            label_ids=label_ids,
+            label_ids=ids,
             document_context=settings.document_context,
             has_places=task.feature_layers is not None,
         )
