@@ -96,25 +96,25 @@ print(passages[scores.argmax()])""",
         return {"label_ids": numbers, "label_targets": numbers}
 
     def read(self, path, settings, *, has_labels=True, **_):
-        from bert_keras.kinds.ranking import candidates, dataset
+        from bert_keras.kinds.ranking import dataset
 
         columns = settings.columns
-        questions = candidates.read_questions(path, columns, has_labels=has_labels)
+        questions = dataset.read_questions(path, columns, has_labels=has_labels)
         return dataset.RankingDataset(path=path, rows=questions, has_labels=has_labels)
 
     def from_python(self, examples, task):
         from bert_keras.kinds.ranking import dataset
-        from bert_keras.kinds.ranking.candidates import Candidate, Question
 
         def read(example, number):
             asked, texts = example
             [asked], texts = map(python_examples.strings, ([asked], texts))
             if not texts:
                 raise ValueError
-            candidates = (
-                Candidate(t, None, row, number) for row, t in enumerate(texts)
-            )
-            return Question(asked, [*candidates])
+            candidates = [
+                dataset.Candidate(text, None, row, number)
+                for row, text in enumerate(texts)
+            ]
+            return dataset.Question(asked, candidates)
 
         expected = "a question, and a list of passages"
         fields = python_examples.read(examples, read, expected=expected)

@@ -21,8 +21,7 @@ import numpy as np
 from bert_keras.core import files, progress
 from bert_keras.core.errors import InputError
 from bert_keras.kinds import splits
-from bert_keras.kinds.ranking import candidates
-from bert_keras.kinds.ranking.candidates import Question
+from bert_keras.kinds.ranking import dataset
 from bert_keras.labelled import row_files, similarity, tables
 
 logger = logging.getLogger(__name__)
@@ -98,7 +97,7 @@ def mine(
             input, and `question`, `passage` and `relevance`. A negative has the
             `question_id` of its question, too.
     """
-    questions = candidates.read_questions(input_path)
+    questions = dataset.read_questions(input_path)
 
     # 1. Passages that are no negatives of a question: its own ones, and what is right
     #    for an equal question that has another id.
@@ -278,7 +277,7 @@ def _chosen(
 
 def _table(
     input_path: Path,
-    questions: Sequence[Question],
+    questions: Sequence[dataset.Question],
     negatives: Sequence[Sequence[str]],
     output_path: str | Path,
 ) -> str:
@@ -291,13 +290,13 @@ def _table(
             row = cells[candidate.row]
             if "relevance" not in row:
                 # A row with a right passage and a wrong one becomes two.
-                row = {n: v for n, v in row.items() if n not in candidates.TRIPLE}
+                row = {n: v for n, v in row.items() if n not in dataset.TRIPLE}
             rows.append({**row, **asked, PASSAGE: candidate.passage})
             relevances.append(candidate.relevance)
         # Other columns may be about the passage.
         first = cells[question.candidates[0].row]
-        if candidates.QUESTION_ID in first:
-            asked = {candidates.QUESTION_ID: first[candidates.QUESTION_ID], **asked}
+        if dataset.QUESTION_ID in first:
+            asked = {dataset.QUESTION_ID: first[dataset.QUESTION_ID], **asked}
         rows += [{**asked, PASSAGE: passage} for passage in wrong]
         relevances += [0] * len(wrong)
     # Nine digits: float32.

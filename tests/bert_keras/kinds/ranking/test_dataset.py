@@ -10,7 +10,7 @@ from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.kinds import registry
 from bert_keras.kinds.ranking import dataset
-from bert_keras.kinds.ranking.candidates import Candidate, Question
+from bert_keras.kinds.ranking.dataset import Candidate, Question
 
 VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefgh", "?"))
 TOKENIZER = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)

@@ -8,7 +8,7 @@ import pytest
 from bert_keras.core import progress
 from bert_keras.core.errors import InputError
 from bert_keras.data import features, tokenization
-from bert_keras.kinds.ranking import candidates, negatives
+from bert_keras.kinds.ranking import dataset, negatives
 
 USUAL = negatives.Choice(num_negatives=2, depth=4, skip=0, margin=0.0, seed=1)
 
@@ -35,7 +35,7 @@ def mine(tmp_path, questions, passages, *, encode=str.encode, embed=embed, **cha
     negatives.check(choice, output)
     paths = source, tmp_path / "passages.txt", output
     negatives.mine(*paths, embed=embed, encode=encode, choice=choice)
-    candidates.read_questions(output)
+    dataset.read_questions(output)
     header, *lines = output.read_text().splitlines()
     if header != "question\tpassage\trelevance":
         lines.insert(0, header)

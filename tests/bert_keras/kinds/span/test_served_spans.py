@@ -20,7 +20,7 @@ from bert_keras.export import formats, loading
 from bert_keras.graphs import graph_windows
 from bert_keras.inference import finetuned
 from bert_keras.kinds import served
-from bert_keras.kinds.span import served_search, served_spans, squad, squad_predictions
+from bert_keras.kinds.span import served_spans, squad, squad_predictions
 from tests import make
 from tests.bert_keras.export.conftest import numbers_of
 
@@ -226,7 +226,7 @@ def test_windows_are_those_of_python():
         batch = [(int(n), int(w)) for n, w, s in sizes if s == stride]
         num_tokens, lengths = tf.constant(list(zip(*batch, strict=True)), tf.int64)
         windows = graph_windows.cut(num_tokens, lengths, stride)
-        owners = served_search.owners(windows, tf.reduce_sum(num_tokens)).numpy()
+        owners = served_spans.context_owners(windows, tf.reduce_sum(num_tokens)).numpy()
         actual = [tuple(row) for row in np.stack(windows, axis=1).tolist()]
         expected, first_token = [], 0
         for text, (num_tokens, length) in enumerate(batch):
@@ -248,7 +248,7 @@ def test_equal_texts_are_one_candidate():
         *((2, *places) for places in itertools.combinations(range(4), 2)),
     ]
     code_points = tf.ragged.constant([list(map(ord, t)) for t in texts], dtype=tf.int32)
-    fingerprint = served_search.fingerprinter(code_points)
+    fingerprint = served_spans.fingerprinter(code_points)
     kinds = (tf.int64, tf.int32, tf.int32)
     columns = map(tf.constant, zip(*ranges, strict=True), kinds)
     numbers = fingerprint(*columns).numpy()
@@ -373,9 +373,9 @@ def test_windows_need_room(folder, randomize):
 
 @pytest.mark.slow
 def test_what_answers_otherwise_is_not_kept(impossible_run, tmp_path, monkeypatch):
-    owners = served_search.owners
+    owners = served_spans.context_owners
     one_owner = lambda *args: tf.zeros_like(owners(*args))  # noqa: E731
-    monkeypatch.setattr(served_search, "owners", one_owner)
+    monkeypatch.setattr(served_spans, "context_owners", one_owner)
     with pytest.raises(RuntimeError, match="the exported model answers differently"):
         export.export_model(impossible_run, tmp_path / "1")
     assert list(tmp_path.iterdir()) == []

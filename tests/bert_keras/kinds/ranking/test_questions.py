@@ -6,8 +6,8 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
-from bert_keras.kinds.ranking import candidates
-from bert_keras.kinds.ranking.candidates import Candidate, Question
+from bert_keras.kinds.ranking import dataset
+from bert_keras.kinds.ranking.dataset import Candidate, Question
 
 USUAL = finetuning.TextColumns()
 ROWS = "question\tpassage\trelevance\n"
@@ -15,7 +15,7 @@ ROWS = "question\tpassage\trelevance\n"
 
 def read(path, text: str, columns=USUAL, **options):
     path.write_bytes(text.encode())
-    return candidates.read_questions(path, columns, **options)
+    return dataset.read_questions(path, columns, **options)
 
 
 def test_rows_of_a_question_may_be_anywhere(tmp_path):
