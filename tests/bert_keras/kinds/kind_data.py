@@ -6,12 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bert_keras.core.settings import finetuning
+from bert_keras.data import features, tokenization
 
 GOOD = ["fine", "great", "lovely"]
 BAD = ["dull", "awful", "weak"]
 FILLER = ["the", "film", "plot", "is", "so", "and", "a", "scene", "very", "with"]
 
 Rows = Sequence[Mapping[str, Any]]
+
+
+def tokenizer(*tokens: str, do_lower_case: bool = True) -> tokenization.Tokenizer:
+    """A tokenizer of the special tokens and these."""
+    vocabulary = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *tokens))
+    return tokenization.Tokenizer(vocabulary, do_lower_case=do_lower_case)
 
 
 def words(rng: random.Random, low: int, high: int) -> str:

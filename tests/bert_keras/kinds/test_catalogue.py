@@ -9,15 +9,13 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, tasks
-from bert_keras.data import features, tokenization
 from bert_keras.kinds import catalogue, kind, registry
 from bert_keras.kinds.text import glue
 from bert_keras.labelled import dataset
+from tests.bert_keras.kinds import kind_data
 
 WORDS = "the cat sat on a mat . paris is in france who where good bad film".split()
-TOKENIZER = tokenization.Tokenizer(
-    tokenization.Vocabulary((*features.SPECIAL_TOKENS, *WORDS)), do_lower_case=True
-)
+TOKENIZER = kind_data.tokenizer(*WORDS)
 
 
 def squad_file(path: Path, *questions: dict, version: str = "1.1") -> Path:

@@ -12,21 +12,17 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, tasks
-from bert_keras.data import features, tokenization
 from bert_keras.kinds import catalogue, registry, splits
 from bert_keras.kinds.kind import Labelled
 from bert_keras.labelled import data_report, dataset
-from tests.bert_keras.kinds.kind_data import BAD, DATA, FILLER, GOOD
+from tests.bert_keras.kinds.kind_data import BAD, DATA, FILLER, GOOD, tokenizer
 
 SETTINGS = finetuning.FinetuningConfig(
     max_seq_length=24,
     batch_size=8,
     span=finetuning.SpanConfig(doc_stride=8, max_query_length=4),
 )
-VOCABULARY = tokenization.Vocabulary(
-    (*features.SPECIAL_TOKENS, *GOOD, *BAD, *FILLER, *"bcdefghij", "##x")
-)
-TOKENIZER = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
+TOKENIZER = tokenizer(*GOOD, *BAD, *FILLER, *"bcdefghij", "##x")
 NUM_TRAIN, NUM_DEV = 32, 9
 
 

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.data import features, tokenization
 from bert_keras.kinds.choice import dataset
+from tests.bert_keras.kinds import kind_data
 
-TOKENIZER = tokenization.Tokenizer(
-    tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefgh")), do_lower_case=True
-)
+TOKENIZER = kind_data.tokenizer(*"abcdefgh")
 PAD, UNK, CLS, SEP, MASK, A, B, C, D, E, F, G, H = range(13)
 
 

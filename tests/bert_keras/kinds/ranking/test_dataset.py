@@ -7,13 +7,13 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, tasks
-from bert_keras.data import features, tokenization
 from bert_keras.kinds import registry
 from bert_keras.kinds.ranking import dataset
 from bert_keras.kinds.ranking.dataset import Candidate, Question
+from tests.bert_keras.kinds import kind_data
 
-VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefgh", "?"))
-TOKENIZER = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
+TOKENIZER = kind_data.tokenizer(*"abcdefgh", "?")
+VOCABULARY = TOKENIZER.vocabulary
 TASK = tasks.Task(kind="ranking", has_text_pair=True)
 SETTINGS = finetuning.FinetuningConfig(
     task="ranking", max_seq_length=8, ranking=finetuning.RankingConfig(num_candidates=3)

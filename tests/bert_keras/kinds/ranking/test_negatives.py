@@ -7,8 +7,8 @@ import pytest
 
 from bert_keras.core import progress
 from bert_keras.core.errors import InputError
-from bert_keras.data import features, tokenization
 from bert_keras.kinds.ranking import dataset, negatives
+from tests.bert_keras.kinds import kind_data
 
 USUAL = negatives.Choice(num_negatives=2, depth=4, skip=0, margin=0.0, seed=1)
 
@@ -21,8 +21,7 @@ def embed(texts) -> np.ndarray:
     return (lengths * np.stack([np.cos(angles), np.sin(angles)], 1)).astype(np.float32)
 
 
-VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"epq", "10", "20"))
-UNCASED = tokenization.Tokenizer(VOCABULARY, do_lower_case=True).encode_packed
+UNCASED = kind_data.tokenizer(*"epq", "10", "20").encode_packed
 
 
 def mine(tmp_path, questions, passages, *, encode=str.encode, embed=embed, **changes):

@@ -9,15 +9,11 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
-from bert_keras.data import features, tokenization
+from bert_keras.data import tokenization
 from bert_keras.kinds.span import squad
+from tests.bert_keras.kinds import kind_data
 
-TOKENIZER = tokenization.Tokenizer(
-    tokenization.Vocabulary(
-        (*features.SPECIAL_TOKENS, *"abcdefghij", *(f"##{c}" for c in "abcdefghij"))
-    ),
-    do_lower_case=True,
-)
+TOKENIZER = kind_data.tokenizer(*"abcdefghij", *(f"##{c}" for c in "abcdefghij"))
 PAD, UNK, CLS, SEP, MASK, A, B, C, D, E, F, G, H, I, J = range(15)  # noqa: E741
 
 
@@ -235,8 +231,7 @@ def test_the_answer_is_where_its_characters_are():
 
 
 def test_an_answer_inside_a_piece_takes_the_whole_piece():
-    vocabulary = tokenization.Vocabulary((*features.SPECIAL_TOKENS, "golden", "##s"))
-    tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=True)
+    tokenizer = kind_data.tokenizer("golden", "##s")
     asked = question("The goldens", "old", words="")
     found = featurize(asked, tokenizer=tokenizer)
     assert (found.start_positions[0], found.end_positions[0]) == (3, 3)
@@ -281,9 +276,8 @@ def test_published_answers_are_found_again(shared_data):
     tokenizer = tokenization.Tokenizer(
         tokenization.Vocabulary.load(path), do_lower_case=False
     )
-    questions = squad.read_squad(
-        shared_data / "squad" / "xquad" / "xquad.zh.json"
-    ).questions[:200]
+    path = shared_data / "squad" / "xquad" / "xquad.zh.json"
+    questions = squad.read_squad(path).questions[:200]
     sizes = {"max_seq_length": 128, "doc_stride": 40, "max_query_length": 30}
     found = featurize(*questions, tokenizer=tokenizer, **sizes)
     whole, seen = 0, set()

@@ -9,12 +9,11 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
-from bert_keras.data import features, tokenization
+from bert_keras.data import tokenization
 from bert_keras.kinds.span import squad, squad_predictions, squad_scores
+from tests.bert_keras.kinds import kind_data
 
-TOKENIZER = tokenization.Tokenizer(
-    tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcde")), do_lower_case=True
-)
+TOKENIZER = kind_data.tokenizer(*"abcde")
 
 
 def featurize(questions, *, tokenizer=TOKENIZER, max_seq_length=384, **span):

@@ -5,12 +5,12 @@ import random
 import numpy as np
 import pytest
 
-from bert_keras.data import features, tokenization
 from bert_keras.kinds.tagging import ner, ner_windows
+from tests.bert_keras.kinds import kind_data
 
 # "aa" is two pieces, "aaa" three.
-VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefgh", "##a"))
-TOKENIZER = tokenization.Tokenizer(VOCABULARY, do_lower_case=False)
+TOKENIZER = kind_data.tokenizer(*"abcdefgh", "##a", do_lower_case=False)
+VOCABULARY = TOKENIZER.vocabulary
 
 
 def sentences_of(*documents: str) -> list[ner.Sentence]:

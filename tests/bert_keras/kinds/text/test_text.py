@@ -10,14 +10,12 @@ import pytest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
 from bert_keras.core.settings.finetuning import FinetuningConfig, TextColumns
-from bert_keras.data import features, tokenization
 from bert_keras.kinds.text import text, text_forms
 from bert_keras.labelled import logit_scores, tables, tokenized
+from tests.bert_keras.kinds import kind_data
 
 COLUMNS = TextColumns()
-TOKENIZER = tokenization.Tokenizer(
-    tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefgh")), do_lower_case=True
-)
+TOKENIZER = kind_data.tokenizer(*"abcdefgh")
 PAD, UNK, CLS, SEP, MASK, A, B, C = range(8)
 
 

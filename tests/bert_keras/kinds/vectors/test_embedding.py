@@ -8,16 +8,15 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import architecture, finetuning, tasks
-from bert_keras.data import features, tokenization
+from bert_keras.data import features
 from bert_keras.kinds import catalogue, registry
 from bert_keras.kinds.vectors import embedding
 from bert_keras.labelled import data_report, similarity
 from tests import make
+from tests.bert_keras.kinds import kind_data
 
 WORDS = ("a", "b", "c", "d", "e")
-TOKENIZER = tokenization.Tokenizer(
-    tokenization.Vocabulary((*features.SPECIAL_TOKENS, *WORDS)), do_lower_case=True
-)
+TOKENIZER = kind_data.tokenizer(*WORDS)
 PAIRS = "text\ttext_pair\na\tb c\nb\tc d e\n"
 
 
