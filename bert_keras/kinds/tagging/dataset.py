@@ -38,7 +38,7 @@ class TaggingDataset(dataset.Dataset):
 
     @property
     def reads_text(self) -> bool:
-        """Returns whether the words come from texts, see `character_spans`."""
+        """Returns whether the words come from texts with spans of characters."""
         return self.rows[0].text is not None
 
     def keys(self) -> list[str]:

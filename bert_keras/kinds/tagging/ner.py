@@ -3,8 +3,10 @@
 A file is in the columns of CoNLL-2003 (a word a line: the word first, its tag last, a
 blank line between sentences, `-DOCSTART-` before each document; four columns, two or
 any other number) or, named `.jsonl`, has lines of `{"words": [...], "tags": [...]}`, or
-of texts with spans of characters, see `character_spans`. All tags of a file are of one
-scheme, see `tag_schemes`; IOB1 becomes IOB2 when it is read. No TensorFlow.
+of texts with entities as spans of characters: `{"text": "...", "entities": [{"start":
+0, "end": 5, "label": "PER"}]}`, where `start` is the first character and `end` the one
+after the last, in Unicode code points from 0, as Python counts. All tags of a file are
+of one scheme, see `tag_schemes`; IOB1 becomes IOB2 when it is read. No TensorFlow.
 """
 
 # Labels are None only in files without any, which are not asked for them.
@@ -18,16 +20,34 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.data import tokenization
-from bert_keras.kinds.tagging import character_spans, tag_schemes
+from bert_keras.kinds.tagging import tag_schemes
 from bert_keras.labelled import reading
 
 logger = logging.getLogger(__name__)
 
+FORM = '{"text": ..., "entities": [{"start": ..., "end": ..., "label": ...}]}'
+
+Places = Sequence[tuple[int, int]]
+"""Start and end of each word of a text."""
+
+_WIDENED = "do not begin and end where words do: widened to words"
+_DROPPED = "share their only words with the one before: left out"
+
 DOCUMENT_START = "-DOCSTART-"
 """First column of a line that begins a document."""
+
+
+class Entity(NamedTuple):
+    """Characters `text[start:end]` that name something."""
+
+    start: int
+    end: int
+    label: str
 
 
 class Sentence(NamedTuple):
@@ -40,7 +60,7 @@ class Sentence(NamedTuple):
     """First line in its file, from 1."""
     text: str | None = None
     """Text that the words were found in, if the file has texts."""
-    places: character_spans.Places = ()
+    places: Places = ()
     """Of a text: start and end of each word in it."""
 
 
@@ -122,7 +142,7 @@ def _read_columns(path: Path, has_tags: bool) -> Iterator[Sentence]:
             if len(row) != num_columns:
                 raise InputError(
                     f"{place}: expected {num_columns} columns as in the lines before, "
-                    f"got {len(row)}; texts go as JSON lines of {character_spans.FORM}"
+                    f"got {len(row)}; texts go as JSON lines of {FORM}"
                 )
             if has_tags and num_columns < 2:
                 raise InputError(
@@ -169,7 +189,7 @@ def _read_texts(
     path: Path, rows: Iterable[tuple[int, dict[str, Any]]], has_tags: bool
 ) -> Iterator[Sentence]:
     """Reads texts with spans of characters."""
-    num_entities, lines = 0, {character_spans.WIDENED: [], character_spans.DROPPED: []}
+    num_entities, lines = 0, {_WIDENED: [], _DROPPED: []}
     for number, (line, row) in enumerate(rows):
         place = f"{path}: line {line}"
         if not isinstance(text := row.get("text"), str):
@@ -178,10 +198,8 @@ def _read_texts(
             )
         sentence = of_text(text, number, line)
         if has_tags:
-            entities = character_spans.read_entities(row, text, place=place)
-            tags, changes = character_spans.to_tags(
-                entities, sentence.places, place=place
-            )
+            entities = _read_entities(row, text, place=place)
+            tags, changes = _to_tags(entities, sentence.places, place=place)
             sentence = sentence._replace(tags=tags)
             num_entities += len(entities)
             for change in changes:
@@ -193,6 +211,81 @@ def _read_texts(
                 "%s: %d of %d entities %s (the first in line %d)",
                 *(path, len(of_change), num_entities, change, of_change[0]),
             )
+
+
+def _read_entities(row: dict[str, Any], text: str, *, place: str) -> list[Entity]:
+    """Returns the entities of a line, in the order of the text."""
+    values = row.get("entities")
+    if not isinstance(values, list):
+        raise InputError(
+            f"{place}: expected 'entities' with a list, [] if there are none, got "
+            f"{values!r:.60}"
+        )
+    entities = sorted(
+        _entity(value, text, place=f"{place}: entity {number}")
+        for number, value in enumerate(values, start=1)
+    )
+    for pair in itertools.pairwise(entities):
+        if pair[1].start < pair[0].end:
+            one, other = (f"{text[s:e]!r:.40} ({s} to {e})" for s, e, _ in pair)
+            raise InputError(
+                f"{place}: the entities {one} and {other} overlap: a word has one tag, "
+                "keep one of them"
+            )
+    return entities
+
+
+def _entity(value: Any, text: str, *, place: str) -> Entity:
+    value = value if isinstance(value, dict) else {}
+    start, end, label = (value.get(name) for name in ("start", "end", "label"))
+    is_span = type(start) is int and type(end) is int
+    if not is_span or not isinstance(label, str):
+        raise InputError(
+            f'{place}: expected {{"start": 0, "end": 5, "label": "PER"}} with whole '
+            "numbers of characters"
+        )
+    if not re.fullmatch("[^\\s\x00-\x1f\x7f\ud800-\udfff]+", label):
+        raise InputError(
+            f"{place}: expected a label without blanks, such as PER or Job_Title, got "
+            f"{label!r}"
+        )
+    if not 0 <= start < end <= len(text):
+        raise InputError(
+            f"{place}: expected 0 <= start < end <= {len(text)} (characters of the "
+            f"text), got {start} and {end}"
+        )
+    return Entity(start, end, label)
+
+
+def _to_tags(
+    entities: Sequence[Entity], words: Places, *, place: str
+) -> tuple[tuple[str, ...], list[str]]:
+    """Tags each word that an entity has a character of.
+
+    An entity that cuts a word has the whole word; a word that two entities share is
+    that of the first. `words` are ascending; `place` is for errors. Returns IOB2 tags,
+    and `_WIDENED` or `_DROPPED` for each entity that became another one.
+    """
+    tags = ["O"] * len(words)
+    starts, ends = np.array(words, np.int64).reshape(-1, 2).T
+    changes, free = [], 0
+    for start, end, label in entities:
+        first = int(np.searchsorted(ends, start, side="right"))
+        stop = int(np.searchsorted(starts, end, side="left"))
+        if first >= stop:
+            raise InputError(
+                f"{place}: the entity from {start} to {end} ({label}) has no "
+                "character of a word"
+            )
+        if (words[first][0], words[stop - 1][1]) != (start, end):
+            changes.append(_WIDENED)
+        first = max(first, free)
+        if first >= stop:
+            changes.append(_DROPPED)
+        for word in range(first, stop):
+            tags[word] = f"{'I' if word > first else 'B'}-{label}"
+        free = max(free, stop)
+    return tuple(tags), changes
 
 
 def of_text(text: str, document: int, line: int) -> Sentence:
