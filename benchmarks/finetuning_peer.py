@@ -91,7 +91,7 @@ class Texts(Examples):
         return text_forms.TextAnswers(
             rows=self._rows,
             logits=np.stack(outputs),
-            label_ids=self._label_ids,
+            targets=self._label_ids,
             task=self._task,
         ).scores()
 

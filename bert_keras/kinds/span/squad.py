@@ -262,11 +262,12 @@ def featurize(
             # place; the last is before the first without one, or if the answer is
             # control characters only.
             answer = 0, -1
-            if located := [a for a in question.answers if a.start is not None]:
-                text, start = located[0]
-                first = int(np.searchsorted(offsets.ends, start, side="right"))
-                last = int(np.searchsorted(offsets.starts, start + len(text))) - 1
-                answer = first, last
+            for text, start in question.answers:
+                if start is not None:
+                    first = int(np.searchsorted(offsets.ends, start, side="right"))
+                    last = int(np.searchsorted(offsets.starts, start + len(text))) - 1
+                    answer = first, last
+                    break
             for window in cut_windows(len(offsets.ids), room, settings.doc_stride):
                 tokens = slice(window.start, window.end)
                 shift = len(head) - window.start
