@@ -364,7 +364,7 @@ def test_a_disk_without_room_for_the_vectors(monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
     message = r"expected 0.0 GB of free disk for the vectors, got 0.0 GB: name a folder"
     with pytest.raises(InputError, match=message):
-        forward._zeros_on_disk((2, 3))
+        forward._zeros_on_disk((2, 3), np.float32)
 
 
 @pytest.mark.slow
