@@ -339,12 +339,11 @@ def test_what_is_no_run_is_refused(reported, tmp_path):
     with pytest.raises(InputError, match="found no task.json in it"):
         writing.write_report(tmp_path)
     run = copied(reported, tmp_path)
-    for name, text, message in (
-        ("results.json", "{", r"results.json: expected JSON"),
-        ("config.yaml", "3", r"config.yaml: expected keys and values"),
-    ):
+    for name, text in (("results.json", "{"), ("config.yaml", "3")):
         (run / name).write_text(text)
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(
+            InputError, match=f"{name}: expected (JSON|keys and values)"
+        ):
             writing.write_report(run)
     shutil.rmtree(run / "logs")
     with pytest.raises(InputError, match=r"expected scalars in logs/\*/scalars.jsonl"):

@@ -147,7 +147,6 @@ def test_another_grid_goes_on_with_its_new_points(folder, caplog):
     # More restarts of the first grid: nothing is made twice.
     run(folder, [5e-5, 3e-5], num_restarts=2)
     assert calls(folder) == ["learning_rate=3e-05,seed=8", "learning_rate=5e-05,seed=8"]
-    assert len(rows(folder)) == 5
     # So are other seeds.
     run(folder, [3e-5], overrides=("seed=9",))
     assert calls(folder) == ["learning_rate=3e-05,seed=9"]
@@ -156,18 +155,16 @@ def test_another_grid_goes_on_with_its_new_points(folder, caplog):
 
 def test_another_sweep_is_refused(folder):
     run(folder, [3e-5])
-    for changes, key in (
-        ({"init": "other"}, "init"),
-        ({"from_scratch": True}, "from_scratch"),
-        ({"overrides": ("seed=7", "max_seq_length=64")}, "max_seq_length"),
+    (folder / "other.tsv").write_text("text\tlabel\nother\ta\n")
+    for changes, message in (
+        ({"init": "other"}, "out: begun by another run, with init="),
+        ({"from_scratch": True}, "with from_scratch="),
+        ({"overrides": ("seed=7", "max_seq_length=64")}, "with max_seq_length="),
+        ({"dev": (str(folder / "other.tsv"),)}, "with dev_sha256="),
+        ({"train": str(folder / "no.tsv")}, r"no\.tsv: .* No such file"),
     ):
-        with pytest.raises(InputError, match=f"out: begun by another run, with {key}="):
+        with pytest.raises(InputError, match=message):
             run(folder, [3e-5], **changes)
-    (folder / "dev.tsv").write_text("text\tlabel\nother\ta\n")
-    with pytest.raises(InputError, match="begun by another run, with dev_sha256="):
-        run(folder, [3e-5])
-    with pytest.raises(InputError, match=r"no\.tsv: .* No such file"):
-        run(folder, [3e-5], train=str(folder / "no.tsv"))
 
 
 def test_a_checkpoint_that_was_replaced_is_noticed(folder):
@@ -208,19 +205,18 @@ def test_no_run_with_a_score(folder):
 
 def test_damaged_files_are_refused(folder):
     run(folder, [3e-5])
-    path = folder / "out/runs/learning_rate=3e-05,seed=7/dev_answers.jsonl"
-    whole = path.read_text()
-    for line in ('{"prediction": "a"}', '{"label": ["a"], "prediction": "a"}', "[]"):
-        path.write_text(line)
-        with pytest.raises(InputError, match="line 1: expected an answer as `finetune"):
-            run(folder, [3e-5])
-    path.write_text(whole)
     path = folder / "out/plan.json"
-    plan = json.loads(path.read_text())
+    plan, whole = json.loads(path.read_text()), path.read_text()
     for name in ("../../other=1", "seed=" + "7" * 300, "seed=7\n", ""):
         plan["runs"][0]["name"] = name
         path.write_text(json.dumps(plan))
         with pytest.raises(InputError, match=r"plan\.json: .*runs\.0\.name"):
+            run(folder, [3e-5])
+    path.write_text(whole)
+    path = folder / "out/runs/learning_rate=3e-05,seed=7/dev_answers.jsonl"
+    for line in ('{"prediction": "a"}', '{"label": ["a"], "prediction": "a"}', "[]"):
+        path.write_text(line)
+        with pytest.raises(InputError, match="line 1: expected an answer as `finetune"):
             run(folder, [3e-5])
 
 
@@ -297,11 +293,8 @@ def is_running(pid: int) -> bool:
 @pytest.fixture
 def default_handlers():
     """Those of a foreground process; one in the background may ignore some."""
-    handlers = {
-        signal.SIGTERM: signal.SIG_DFL,
-        signal.SIGHUP: signal.SIG_DFL,
-        signal.SIGINT: signal.default_int_handler,
-    }
+    handlers = dict.fromkeys((signal.SIGTERM, signal.SIGHUP), signal.SIG_DFL)
+    handlers[signal.SIGINT] = signal.default_int_handler
     previous = {number: signal.signal(number, h) for number, h in handlers.items()}
     yield
     for number, handler in previous.items():
@@ -345,17 +338,14 @@ def test_a_signal_ends_the_runs(folder, caplog, number, error):
         assert raised.value.exit_code == 128 + number
     assert not is_running(int(pid_path.read_text()))
     log = (out / "logs/learning_rate=4,seed=7.log").read_text()
-    assert log.endswith("told to stop\n")
-    assert signal.getsignal(number) is before
+    assert log.endswith("told to stop\n") and signal.getsignal(number) is before
     assert [row["state"] for row in rows(folder)] == ["finished"]
-    page = (out / "report.md").read_text()
-    assert "1 of 2 runs have ended" in page and "--model" not in page
+    assert "1 of 2 runs have ended" in (out / "report.md").read_text()
     calls(folder)
     # The same command, where it is now quick.
     source = Path(FAKE[1]).read_text().replace("time.sleep(600)", "rate = 3e-5")
     run(folder, [3e-5, 4.0], runner=(sys.executable, "-c", source))
-    assert calls(folder) == ["learning_rate=4,seed=7"]
-    assert len(rows(folder)) == 2
+    assert (calls(folder), len(rows(folder))) == (["learning_rate=4,seed=7"], 2)
 
 
 def test_a_signal_that_is_ignored_stays_so():
