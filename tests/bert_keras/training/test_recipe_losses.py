@@ -4,7 +4,7 @@ Each is cut small and trained for ten steps, once without a break and once kille
 its sixth. Both have the losses in `tests/golden/recipe_losses.json`, and end with the
 same bits.
 
-    PYTHONPATH=. python tests/test_recipe_losses.py
+    PYTHONPATH=. python tests/bert_keras/training/test_recipe_losses.py
 
 records the losses of recipes whose entry was deleted from the file.
 """
@@ -27,7 +27,7 @@ from bert_keras.report import scalar_log
 from tests import conftest, make
 from tests.bert_keras.kinds import kind_data
 
-RECORD = Path(__file__).parent / "golden" / "recipe_losses.json"
+RECORD = Path(__file__).parents[2] / "golden" / "recipe_losses.json"
 TOLERANCE = 1e-3
 """Of a loss: sums differ from one kind of processor to another."""
 
