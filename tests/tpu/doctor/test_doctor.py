@@ -2,15 +2,11 @@
 
 import contextlib
 import fcntl
-import http.server
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,35 +42,8 @@ def held(path: Path) -> Iterator[int]:
     holder.communicate("")
 
 
-@contextlib.contextmanager
-def store(status: int) -> Iterator[str]:
-    """A stand-in of Cloud Storage that gives every request the same answer."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def answer(self):
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            body = b'{"error": {"code": %d, "message": "no"}}' % status
-            self.send_response_only(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(body)
-
-        do_GET = do_POST = do_PUT = do_DELETE = do_HEAD = answer
-
-        def log_message(self, *_):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("localhost", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://localhost:{server.server_address[1]}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-# Four broken environments, through the command line, and what each is told.
+# Broken environments, through the command line, and what each is told;
+# `tests/engines/test_on_a_store.py` has buckets without rights.
 
 
 def run(arguments: str, capsys) -> tuple[int, dict[str, dict[str, str]]]:
@@ -120,64 +89,6 @@ def test_broken_a_tpu_that_another_process_holds(tmp_path, monkeypatch, capsys):
     assert run("--for tpu", capsys)[1]["tpu lock"]["state"] == "ok"
 
 
-def doctor_process(address: str, path: str) -> dict[str, dict[str, str]]:
-    """The doctor in a process of its own, whose environment names the store."""
-    done = subprocess.run(
-        [sys.executable, *"-W ignore -m bert_keras.commands.main doctor".split()]
-        + ["--json", "--for", "dataflow", "--path", path],
-        env={
-            **os.environ,
-            "STORAGE_EMULATOR_HOST": address,
-            "PYTHONPATH": str(REPOSITORY),
-        },
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    rows = {row["name"]: row for row in json.loads(done.stdout)}
-    problems = [name for name, row in rows.items() if row["state"] == "problem"]
-    assert done.returncode == (2 if problems else 0), done.stderr
-    return rows
-
-
-@pytest.mark.slow
-def test_broken_a_bucket_without_rights():
-    with store(403) as address:
-        found = doctor_process(address, "gs://bucket/runs")
-    assert found["rights gs://bucket/runs"]["state"] == "problem"
-    assert found["rights gs://bucket/runs"]["found"].startswith("cannot write: ")
-    assert found["rights gs://bucket/runs"]["fix"] == (
-        "gcloud storage buckets add-iam-policy-binding gs://bucket "
-        "--member=user:YOU@EXAMPLE.COM --role=roles/storage.objectUser"
-    )
-
-
-@pytest.mark.slow
-def test_a_bucket_with_rights_is_left_as_it_was(tmp_path):
-    pytest.importorskip("gcp_storage_emulator")
-    with socket.create_server(("localhost", 0)) as listening:
-        port = listening.getsockname()[1]
-    emulator = subprocess.Popen(
-        [sys.executable, REPOSITORY / "tests/engines/cloud_storage.py"]
-        + ["--data-dir", tmp_path, *f"start --host localhost --port {port}".split()]
-        + ["--quiet", "--default-bucket", "bucket"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        for _ in range(300):
-            with contextlib.suppress(OSError):
-                socket.create_connection(("localhost", port), timeout=1).close()
-                break
-            time.sleep(0.1)
-        found = doctor_process(f"http://localhost:{port}", "gs://bucket/runs")
-    finally:
-        emulator.kill()
-        emulator.wait()
-    assert found["rights gs://bucket/runs"]["found"] == "write, list, read, delete"
-    assert not list((tmp_path / ".cloudstorage/bucket").rglob(".doctor*"))
-
-
 # Parts of the doctor, with a folder for the machine's `/dev` and `/proc`.
 
 
@@ -207,6 +118,8 @@ def test_gpus_that_are_hidden_missing_or_without_a_driver(tmp_path, monkeypatch)
     assert told(doctor._gpu_devices) == "2 of 2 GPUs visible"
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     assert told(doctor._gpu_devices).endswith("hidden by CUDA_VISIBLE_DEVICES='-1'")
+    hidden = doctor.look("", doctor._gpu_devices, tmp_path)
+    assert hidden.fix == "unset CUDA_VISIBLE_DEVICES"
     assert told(doctor._driver) == "NVIDIA's driver is not loaded"
     folder = tmp_path / "proc/driver/nvidia"
     folder.mkdir(parents=True)
