@@ -18,14 +18,12 @@ from bert_keras.kinds import catalogue, registry
 from bert_keras.kinds.kind import Feature, Labelled
 from bert_keras.kinds.text import glue
 
-Purpose = Literal["training", "evaluation"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Step:
     """One chip's share of a step of a data-parallel slice."""
 
-    purpose: Purpose
+    purpose: Literal["training", "evaluation"]
     task: tasks.Task
     """`pretraining`, or what is fine-tuned."""
     bert_config: architecture.BertConfig

@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from bert_keras.core.settings import pipelines
+from bert_keras.data import packing
 from bert_keras.model import dropout, packed_rows, pretrainer
 from tests import conftest
 
 LENGTH, NUM_SLOTS, NUM_PREDICTIONS = 32, 4, 6
+PREDICTIONS = ("positions", "ids", "weights")
 ROWS = ((9, 12, 11), (32,), (5, 6, 7, 8), (20, 3))
 """Tokens of the instances of each row: a full one, one alone, all slots, padding."""
 
@@ -20,65 +23,38 @@ CONFIG = conftest.TINY.model_copy(
 )
 
 
-def make_instances() -> list[dict[str, np.ndarray]]:
+def alone_batch() -> dict[str, np.ndarray]:
+    """The instances of `ROWS`, each in a plain row."""
     random = np.random.default_rng(5)
-    instances = []
-    for length in (length for row in ROWS for length in row):
+    lengths = [length for row in ROWS for length in row]
+    shape, slots = (len(lengths), LENGTH), (len(lengths), NUM_PREDICTIONS)
+    names = ("input_ids", "input_mask", "segment_ids")
+    batch = {name: np.zeros(shape, "int32") for name in names}
+    batch |= {f"masked_lm_{name}": np.zeros(slots, "int32") for name in PREDICTIONS}
+    for row, length in enumerate(lengths):
+        batch["input_ids"][row, :length] = random.integers(1, CONFIG.vocab_size, length)
+        batch["input_mask"][row, :length] = 1
+        batch["segment_ids"][row, length // 2 : length] = 1
         count = max(1, round(length / 7))
         positions = np.sort(random.choice(np.arange(1, length), count, replace=False))
-        instances.append(
-            {
-                "input_ids": random.integers(1, CONFIG.vocab_size, length),
-                "segment_ids": np.arange(length) >= length // 2,
-                "masked_lm_positions": positions,
-                "masked_lm_ids": random.integers(1, CONFIG.vocab_size, count),
-                "masked_lm_weights": np.ones(count),
-                "label": random.integers(0, 2),
-                "seed": random.integers(-(2**31), 2**31),
-            }
-        )
-    return instances
-
-
-def lay_out(rows: list[list[dict]]) -> dict[str, np.ndarray]:
-    """Packed rows by plain loops, with an instance number for each token."""
-    per_token = ("input_ids", "segment_ids", "instance_ids")
-    batch = {name: np.zeros((len(rows), LENGTH), "int32") for name in per_token}
-    for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
-        dtype = "float32" if name == "masked_lm_weights" else "int32"
-        batch[name] = np.zeros((len(rows), NUM_PREDICTIONS), dtype)
-    batch["next_sentence_labels"] = np.full((len(rows), NUM_SLOTS), -1, "int32")
-    batch["dropout_seeds"] = np.full((len(rows), NUM_SLOTS), 77, "int32")
-    for row, members in enumerate(rows):
-        start = filled = 0
-        for slot, instance in enumerate(members):
-            end = start + len(instance["input_ids"])
-            more = filled + len(instance["masked_lm_ids"])
-            for name in ("input_ids", "segment_ids"):
-                batch[name][row, start:end] = instance[name]
-            batch["instance_ids"][row, start:end] = slot + 1
-            for name in ("masked_lm_ids", "masked_lm_weights"):
-                batch[name][row, filled:more] = instance[name]
-            places = instance["masked_lm_positions"] + start
-            batch["masked_lm_positions"][row, filled:more] = places
-            batch["next_sentence_labels"][row, slot] = instance["label"]
-            batch["dropout_seeds"][row, slot] = instance["seed"]
-            start, filled = end, more
-    return batch
+        batch["masked_lm_positions"][row, :count] = positions
+        labels = random.integers(1, CONFIG.vocab_size, count)
+        batch["masked_lm_ids"][row, :count] = labels
+        batch["masked_lm_weights"][row, :count] = 1
+    batch["masked_lm_weights"] = np.float32(batch["masked_lm_weights"])
+    batch["next_sentence_labels"] = np.int32(random.integers(0, 2, len(lengths)))
+    seeds = random.integers(-(2**31), 2**31, len(lengths))
+    return batch | {"dropout_seeds": np.int32(seeds)}
 
 
 def packed_batch() -> dict[str, np.ndarray]:
-    instances = iter(make_instances())
-    return lay_out([[next(instances) for _ in row] for row in ROWS])
-
-
-def alone_batch() -> dict[str, np.ndarray]:
-    """The same instances, each in a plain row of today's features."""
-    batch = lay_out([[instance] for instance in make_instances()])
-    batch["input_mask"] = batch.pop("instance_ids")
+    """The same in rows; `data/test_packing.py` joins rows by hand."""
+    row_of = np.repeat(range(len(ROWS)), list(map(len, ROWS)))
+    batch = alone_batch()
     for name in ("next_sentence_labels", "dropout_seeds"):
-        batch[name] = batch[name][:, 0]
-    return batch
+        batch[name] = batch[name][:, np.newaxis]
+    config = pipelines.ExamplesConfig(max_seq_length=LENGTH, pack_instances=True)
+    return packing.join_rows(batch, row_of, config)
 
 
 @pytest.fixture(params=["bidirectional", "left_to_right"])
