@@ -137,10 +137,15 @@ class BatchTokenizer:
         values[short] = self._table.values[slots]
         words = _cut(data, starts, ends, np.flatnonzero(is_long))
         values[is_long] = [self._add(self._long[word]) for word in words]
-        numbers = values & _MOST_IDS
-        pool = np.frombuffer(self._pool, self._pool.typecode)
-        ids = _ranges(pool, values >> _NUMBER_BITS, numbers)
-        del pool, self._pool[num_kept:]
+        # The ids of each word are a slice of the pool, most often of one id.
+        firsts, numbers = values >> _NUMBER_BITS, values & _MOST_IDS
+        ends = np.cumsum(numbers)
+        places = firsts
+        if (numbers != 1).any():
+            places = np.repeat(firsts - (ends - numbers), numbers)
+            places += np.arange(len(places))
+        ids = np.frombuffer(self._pool, self._pool.typecode)[places]
+        del self._pool[num_kept:]
         return ids, numbers
 
     def _encode_word(self, word: bytes) -> bytes:
@@ -198,18 +203,6 @@ def _keys(data: bytes, starts: np.ndarray, sizes: np.ndarray) -> _Keys:
     more = np.flatnonzero(sizes > 8)
     high[more] = every[starts[more] + 8] & _MASKS[np.minimum(sizes[more] - 8, 8)]
     return low, high
-
-
-def _ranges(pool: np.ndarray, firsts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Joins the slices `pool[first : first + size]`, end to end."""
-    ends = np.cumsum(sizes)
-    if not len(ends) or not ends[-1]:
-        return np.empty(0, pool.dtype)
-    if ends[-1] == len(ends) and sizes.max() == 1:
-        return pool[firsts]
-    places = np.repeat(firsts - (ends - sizes), sizes)
-    places += np.arange(len(places))
-    return pool[places]
 
 
 class _WordTable:

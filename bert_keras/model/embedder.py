@@ -2,6 +2,7 @@
 
 # B rows, A rows of all replicas, C second and third texts of a row, H vector size.
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -80,7 +81,7 @@ class BertEmbedder(encoder.BertNetwork):
         self.pooling = pooling
         self.normalize = normalize
         self.scale = scale
-        self.gather = _alone
+        self.gather: Callable = lambda rows: (rows, 0)
         """Gathers the rows of all replicas, and counts those before this replica's."""
         self.encoder = encoder.part_of(self)
 
@@ -140,10 +141,6 @@ class BertEmbedder(encoder.BertNetwork):
             "loss": (ops.sum(losses * weights), total),
             "accuracy": (ops.sum(is_hit * weights), total),
         }
-
-
-def _alone(rows):
-    return rows, 0
 
 
 def _row_weights(features):

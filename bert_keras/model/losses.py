@@ -11,16 +11,12 @@ from keras import ops
 from bert_keras.model import fusion
 
 
+@ops.custom_gradient
 def cross_entropy(logits, labels):
     """Returns the negative log probability of the true class, `(n,)` float32 in nats.
     Unlike `keras.losses.sparse_categorical_crossentropy`, the gradient computes the
     exponentials again: on a CPU that is faster than storing them."""
-    return _cross_entropy(logits, ops.cast(labels, "int32"))
-
-
-@ops.custom_gradient
-def _cross_entropy(logits, labels):
-    # `labels` is an argument, because JAX cannot differentiate a closure over a tracer.
+    labels = ops.cast(labels, "int32")
     largest = ops.max(logits, axis=-1)
     # A loss is never exported, so it may be compiled outside of training too.
     total = fusion.run(_sum_of_exponentials, logits, largest, training=True)
