@@ -122,6 +122,8 @@ def make_batch(kind: str) -> dict[str, np.ndarray]:
     # Batches of labelled examples add these by themselves.
     added = (features.EXAMPLE_WEIGHTS, features.BATCH_LENGTHS)
     batch = {name: np.ones(*feature) for name, feature in step.batch().items()}
+    if kind == "features":
+        batch["word_positions"] = np.ones((BATCH_SIZE, LENGTH), np.int32)
     return {name: values for name, values in batch.items() if name not in added}
 
 
