@@ -124,7 +124,12 @@ def init(tmp_path_factory) -> Path:
     return make_init(tmp_path_factory.mktemp("init") / "run", bert_config)
 
 
-@pytest.fixture(scope="module", params=[*DATA])
+# Three kinds in every run of the tests: a training of each takes ten seconds.
+FAST = ("classification", "tagging", "ranking")
+KINDS = [pytest.param(k, marks=() if k in FAST else pytest.mark.slow) for k in DATA]
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def run(request, init, tmp_path_factory) -> Run:
     name, folder = request.param, tmp_path_factory.mktemp(request.param)
     data, rng = DATA[name], random.Random(5)
