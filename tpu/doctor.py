@@ -38,7 +38,8 @@ class Finding:
 
 
 class Problem(Exception):
-    """What is wrong, and the command that fixes it, if one is known."""
+    """Raised by a check: `found` is what is wrong, and `fix` the command that mends it,
+    `None` if none is known."""
 
     def __init__(self, found: str, fix: str | None = None):
         super().__init__(found, fix)

@@ -148,7 +148,7 @@ def _end_at_signals() -> None:
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    # A signal to a forked process is none to this one.
+    # A forked process shares the pipe, and must not write its own signals to it.
     os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
     threading.Thread(target=_watch, args=(reading,), daemon=True).start()
 

@@ -187,7 +187,7 @@ def read_phases(
     their sizes are checked, as are those of remote shards, which would be downloaded
     for it. `None`: all shards are hashed.
     """
-    planned, every = settings.planned_phases(len(directories)), []
+    planned, phases = settings.planned_phases(len(directories)), []
     for (plan, *steps), directory in zip(planned, directories, strict=True):
         # 1. The shards are those of the manifest, and hold what it says.
         contents = manifest.read_manifest(directory, kind="examples")
@@ -236,10 +236,10 @@ def read_phases(
         )
         # 3. The settings fit the examples, and all phases each other.
         _check_phase(phase, num_replicas)
-        if every:
-            _check_alike(every[0], phase, next_sentence=settings.next_sentence)
-        every.append(phase)
-    return [phase for phase in every if phase.last_step > phase.first_step]
+        if phases:
+            _check_alike(phases[0], phase, next_sentence=settings.next_sentence)
+        phases.append(phase)
+    return [phase for phase in phases if phase.last_step > phase.first_step]
 
 
 def _check_phase(phase: Phase, num_replicas: int) -> None:

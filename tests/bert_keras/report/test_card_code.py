@@ -77,7 +77,7 @@ def ids(found) -> dict:
     return {n: np.int32(found[theirs]).reshape(1, -1) for n, theirs in names.items()}
 
 
-def texts_are_alike(names, ours):
+def assert_texts_are_alike(names, ours):
     for text, record in zip(TEXTS, ours.predict(TEXTS), strict=True):
         scores = {a["label"]: a["score"] for a in names["answer"](text, top_k=None)}
         if ours.task.kind == "regression":
@@ -86,7 +86,7 @@ def texts_are_alike(names, ours):
             assert scores == pytest.approx(record.probabilities, abs=1e-5)
 
 
-def tags_are_alike(names, ours):
+def assert_tags_are_alike(names, ours):
     words = ["the", "cat", "sat", "中", "dog", "!"]
     found = names["answer"](" ".join(words), ignore_labels=[])
     (record,) = ours.predict([words])
@@ -98,7 +98,7 @@ def tags_are_alike(names, ours):
     np.testing.assert_allclose([a["score"] for a in found], scores, atol=1e-5)
 
 
-def spans_are_alike(names, ours):
+def assert_spans_are_alike(names, ours):
     assert names["inputs"]["input_ids"].shape == (1, 12)
     found = ours.network(ids(names["inputs"]))
     for name in ("start_logits", "end_logits"):
@@ -106,25 +106,27 @@ def spans_are_alike(names, ours):
         np.testing.assert_allclose(found[name], expected, atol=1e-5)
 
 
-def choices_are_alike(names, ours):
+def assert_choices_are_alike(names, ours):
     (record,) = ours.predict([(TEXTS[-1], names["endings"])])
     odds = names["logits"].softmax(-1).detach().numpy()[0]
     np.testing.assert_allclose(record.probabilities, odds, atol=1e-5)
     assert np.ptp(odds) > 1e-3
 
 
-def vectors_are_alike(names, ours):
+def assert_vectors_are_alike(names, ours):
     (record,) = ours.predict(TEXTS[-1:])
     vector = names["shown"].detach()
     np.testing.assert_allclose(record.prediction, vector, atol=1e-5)
 
 
-ALIKE = {
-    **dict.fromkeys(("classification", "multi_label", "regression"), texts_are_alike),
-    "tagging": tags_are_alike,
-    "span": spans_are_alike,
-    "choice": choices_are_alike,
-    "embedding": vectors_are_alike,
+ASSERTIONS = {
+    **dict.fromkeys(
+        ("classification", "multi_label", "regression"), assert_texts_are_alike
+    ),
+    "tagging": assert_tags_are_alike,
+    "span": assert_spans_are_alike,
+    "choice": assert_choices_are_alike,
+    "embedding": assert_vectors_are_alike,
 }
 
 
@@ -138,7 +140,7 @@ SLOW = [pytest.param(k, marks=pytest.mark.slow) for k in TASKS if k not in FAST]
 @pytest.mark.parametrize("kind", [*FAST, *SLOW])
 def test_tuned_models(tmp_path, randomize, kind):
     run = make_run(tmp_path / "run", randomize, kind)
-    ALIKE[kind](run_card(run, tmp_path / "theirs"), bert_keras.load(run))
+    ASSERTIONS[kind](run_card(run, tmp_path / "theirs"), bert_keras.load(run))
 
 
 @pytest.mark.reference

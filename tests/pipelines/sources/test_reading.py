@@ -307,7 +307,8 @@ def test_the_first_bytes_tell_the_option(tmp_path, start):
 )
 def test_plain_text_is_not_taken_for_something_else(tmp_path, text):
     path = write(tmp_path, text)
-    reading.find_inputs({"books": [str(path)], "sentences": [str(path)]})
+    inputs = reading.find_inputs({"books": [str(path)], "sentences": [str(path)]})
+    assert [item.kind for item in inputs] == ["books", "sentences"]
 
 
 @pytest.mark.parametrize(
