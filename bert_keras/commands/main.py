@@ -162,7 +162,7 @@ def _watch(pipe: int) -> None:
         time.sleep(1)
     messages.print_final_error(
         f"bert-keras: stopped by {signal.Signals(number).name} while a store does not "
-        "answer, and not saved",
+        "answer, and not saved; run the same command again",
         level=logging.WARNING,
     )
     os._exit(128 + number)

@@ -271,8 +271,10 @@ def check_paths(output_dir: str | None = None, **inputs: str | None) -> None:
     """Refuses missing inputs, by option, and an output directory in use, before
     TensorFlow is loaded."""
     for name, path in inputs.items():
-        # `-` is standard input.
-        if path not in (None, "-") and not files.exists(path):
+        if path in (None, "-"):  # `-` is standard input
+            continue
+        # A store has no directories, only names that begin alike.
+        if not (files.exists(path) or files.list_directory(path)):
             raise InputError(f"--{name} {path}: no such file or directory")
     if output_dir is not None:
         ownership.check_free(output_dir)

@@ -357,5 +357,8 @@ def test_a_signal_ends_a_process_that_a_silent_store_holds_up(answers):
         if answers:
             server.shutdown()
     assert ended.returncode == (0 if answers else 143), ended.stderr
-    message = "stopped by SIGTERM while a store does not answer, and not saved"
-    assert (message in ended.stderr) != answers
+    message = (
+        "bert-keras: stopped by SIGTERM while a store does not answer, and not saved; "
+        "run the same command again\n"
+    )
+    assert ended.stderr.endswith(message) != answers

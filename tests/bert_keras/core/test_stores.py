@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bert_keras.commands import main as cli
+from bert_keras.commands import parser
 from bert_keras.core import files, ownership, stores
 from bert_keras.core.errors import InputError, Unavailable
 
@@ -102,6 +103,13 @@ def test_bytes_come_back(root):
     files.delete(path)
     with pytest.raises(FileNotFoundError):
         files.open_to_read(path)
+
+
+def test_inputs_of_verbs(root):
+    files.write_atomically(files.join(root, "glue/RTE/dev.tsv"), b"")
+    parser.check_paths(input=f"{root}/glue/RTE/dev.tsv", data=f"{root}/glue")
+    with pytest.raises(InputError, match="--data .*/glu: no such file or"):
+        parser.check_paths(data=f"{root}/glu")
 
 
 def test_seeks(root):
