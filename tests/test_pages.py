@@ -335,13 +335,10 @@ def test_every_command_is_understood(page):
     text = joined(PAGES[page])
     lines = re.findall(r"^bert-keras [a-z-]+ .*$", text, re.MULTILINE)
     for line in lines:
-        arguments, rest = parser.split_at_dashes(shlex.split(line)[1:])
-        parsed = cli.build_parser().parse_args(arguments)
-        assert parsed.verb == arguments[0]
+        parsed = cli.build_parser().parse_command(shlex.split(line)[1:])
         check_settings(parsed)
         if parsed.verb == "launch":
-            arguments, _ = parser.split_at_dashes(rest)
-            inner = cli.build_parser().parse_args(arguments)
+            inner = cli.build_parser().parse_command(parsed.beam_arguments)
             assert inner.verb == "corpus"
             check_settings(inner)
 
@@ -350,7 +347,8 @@ def check_settings(parsed: argparse.Namespace) -> None:
     """Loads the configuration that a command names."""
     model = config_page.CONFIGURATIONS.get(parsed.verb)
     if parsed.verb in ("finetune", "distill", "sweep", "compare"):
-        assert parser.finetuning_settings(parsed)
+        is_complete = parsed.verb != "distill"
+        assert parser.finetuning_settings(parsed, are_complete=is_complete)
         if parsed.verb == "sweep":
             assert loading.load(model, parsed.sweep, parsed.sweep_set)
     elif model:

@@ -1,7 +1,6 @@
 """Verbs that make examples from raw text; none of them loads TensorFlow."""
 
 import argparse
-import logging
 from typing import Any
 
 from bert_keras.commands import parser as options
@@ -42,7 +41,6 @@ _INPUTS["exclude_overlap_with"] = "evaluation files: drop documents they share"
     resumes=True,
 )
 def corpus(args: argparse.Namespace) -> None:
-    quiet_beam()
     from bert_keras.pipelines import corpus
 
     if args.encoding and not (args.books or args.sentences):
@@ -75,7 +73,6 @@ def corpus(args: argparse.Namespace) -> None:
     resumes=True,
 )
 def vocab(args: argparse.Namespace) -> None:
-    quiet_beam()
     from bert_keras.pipelines import vocabulary
 
     vocabulary.build_vocabulary(
@@ -164,7 +161,6 @@ def pairs(args: argparse.Namespace) -> None:
     resumes=True,
 )
 def examples(args: argparse.Namespace) -> None:
-    quiet_beam()
     from bert_keras.pipelines import examples
 
     length = args.max_seq_length
@@ -189,7 +185,6 @@ def examples(args: argparse.Namespace) -> None:
     },
 )
 def adopt(args: argparse.Namespace) -> None:
-    quiet_beam()
     from bert_keras.pipelines.inspection import adoption
 
     adoption.adopt_examples(args.directory, args.vocab, do_lower_case=not args.cased)
@@ -206,7 +201,6 @@ def adopt(args: argparse.Namespace) -> None:
     },
 )
 def inspect(args: argparse.Namespace) -> None:
-    quiet_beam()
     from bert_keras.pipelines.inspection import description
 
     if args.stats:
@@ -220,12 +214,6 @@ def inspect(args: argparse.Namespace) -> None:
             args.examples, vocab_path=args.vocab, limit=args.limit
         )
     options.print_lines(lines)
-
-
-def quiet_beam() -> None:
-    """Silences Beam, which reports on import that its cloud parts are missing."""
-    logging.getLogger().setLevel(logging.ERROR)
-    logging.getLogger("apache_beam").setLevel(logging.ERROR)
 
 
 def _engine(args: argparse.Namespace) -> Any:

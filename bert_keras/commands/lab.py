@@ -1,6 +1,7 @@
 """Verbs that are built on the others: distill, sweep, compare, features, demo."""
 
 import argparse
+from typing import Any
 
 from bert_keras.commands import parser as options
 from bert_keras.commands.parser import choice, flag, required, value
@@ -32,15 +33,14 @@ from bert_keras.core.settings import loading, sweeps
     resumes=True,
 )
 def distill(args: argparse.Namespace) -> None:
-    settings = options.finetuning_settings(args)
+    settings = options.finetuning_settings(args, are_complete=False)
     from bert_keras.lab.distill import distill
 
+    paths = ("teacher", "student", "train", "dev", "data", "answers", "output_dir")
     distill.distill(
         settings,
         has_labels=args.labels,
-        **options.named(
-            args, "teacher", "student", "train", "dev", "data", "answers", "output_dir"
-        ),
+        **options.named(args, *paths),
         **options.devices(args),
     )
 
@@ -75,9 +75,8 @@ def sweep(args: argparse.Namespace) -> None:
     settings = loading.load(sweeps.SweepConfig, args.sweep, overrides)
     tuning = options.finetuning_settings(args)
     from bert_keras.kinds import catalogue
-    from bert_keras.lab.sweep import planning, running, summary
+    from bert_keras.lab.sweep import planning
 
-    catalogue.check_settings(tuning)
     paths = options.named(args, "train", "dev", "data")
     parts = planning.find_folds(tuning.task, **paths, num_folds=settings.folds)
     if parts:
@@ -86,17 +85,30 @@ def sweep(args: argparse.Namespace) -> None:
         raise InputError("give a grid with --sweep, or folds with --folds")
     else:
         train, dev = catalogue.find_training_files(tuning.task, **paths)
-    command = planning.Command(
+    start = options.named(args, "init", "from_scratch")
+    _run_sweep(settings, _command(args, train, dev, folds=parts, **start), args)
+
+
+def _command(args: argparse.Namespace, train: Any, dev: Any, **more: Any) -> Any:
+    """Returns the `finetune` that all runs of a sweep begin with."""
+    from bert_keras.lab.sweep import planning
+
+    return planning.Command(
         task=args.task,
         train=str(train),
         dev=tuple(map(str, dev)),
-        folds=parts,
-        init=args.init,
-        from_scratch=args.from_scratch,
         recipe=args.config,
         overrides=tuple(args.set),
         strategy=args.strategy,
+        **more,
     )
+
+
+def _run_sweep(
+    settings: sweeps.SweepConfig, command: Any, args: argparse.Namespace
+) -> None:
+    from bert_keras.lab.sweep import running, summary
+
     state = running.run_sweep(
         settings, command, output_dir=args.output_dir, num_jobs=args.jobs
     )
@@ -127,29 +139,17 @@ def sweep(args: argparse.Namespace) -> None:
 def compare(args: argparse.Namespace) -> None:
     tuning = options.finetuning_settings(args)
     from bert_keras.kinds import catalogue
-    from bert_keras.lab.sweep import planning, running, summary
+    from bert_keras.lab.sweep import planning
 
-    catalogue.check_settings(tuning)
     paths = options.named(args, "train", "dev", "data")
     train, dev = catalogue.find_training_files(tuning.task, **paths)
-    command = planning.Command(
-        task=args.task,
-        train=str(train),
-        dev=tuple(map(str, dev)),
-        recipe=args.config,
-        overrides=tuple(args.set),
-        strategy=args.strategy,
-    )
     settings, command = planning.plan_comparison(
-        *(command, args.models),
+        *(_command(args, train, dev), args.models),
         from_scratch=args.from_scratch,
         fractions=args.fractions,
         num_seeds=args.seeds,
     )
-    state = running.run_sweep(
-        settings, command, output_dir=args.output_dir, num_jobs=args.jobs
-    )
-    options.print_lines(summary.lines(state))
+    _run_sweep(settings, command, args)
 
 
 @options.Verb(
@@ -179,13 +179,9 @@ def features(args: argparse.Namespace) -> None:
     from bert_keras.inference.features import writing
 
     writing.write(
-        args.model,
-        args.input,
-        args.output,
+        *(args.model, args.input, args.output),
         settings=settings,
-        layers=args.layers,
-        pooling=args.pooling,
-        form=args.form,
+        **options.named(args, "layers", "pooling", "form"),
     )
 
 

@@ -65,7 +65,6 @@ def show_config(args: argparse.Namespace) -> None:
     },
 )
 def doctor(args: argparse.Namespace) -> None:
-    data.quiet_beam()
     from bert_keras.tpu import doctor
 
     findings = list(doctor.examine(args.purpose, args.path or ()))
@@ -241,18 +240,15 @@ def preflight(args: argparse.Namespace) -> None:
     from bert_keras.tpu import preflight
     from bert_keras.tpu.preflight import steps
 
-    request = steps.Request(
-        settings=options.load_settings(pretraining.PretrainingConfig, args),
-        device=chips.parse_device(args.device),
-        **options.named(
-            args, "examples", "max_seq_length", "task", "global_batch_size"
-        ),
-    )
-    rows = preflight.check(request)
+    settings = options.load_settings(pretraining.PretrainingConfig, args)
+    device = chips.parse_device(args.device)
+    shapes = ("examples", "max_seq_length", "task", "global_batch_size")
+    planned = steps.plan(settings, device, **options.named(args, *shapes))
+    rows = preflight.check(planned, device)
     if args.json:
-        print(files.to_json(preflight.report(request.device, rows), indent=2))
+        print(files.to_json(preflight.report(device, rows), indent=2))
     else:
-        print("\n".join(preflight.lines(request.device, rows)))
+        print("\n".join(preflight.lines(device, rows)))
 
 
 @options.Verb(
@@ -274,7 +270,6 @@ def preflight(args: argparse.Namespace) -> None:
     resumes=True,
 )
 def launch_dataflow(args: argparse.Namespace) -> None:
-    data.quiet_beam()
     from bert_keras.pipelines.dataflow import launch, wheel
 
     staged = None if args.sdk_container_image else wheel.write_wheel("dist")

@@ -113,6 +113,9 @@ def build_parser() -> parser.Parser:
 
 def _prepare(args: argparse.Namespace) -> None:
     if args.needs is None:
+        # Beam reports on import that its cloud parts are missing.
+        logging.getLogger().setLevel(logging.ERROR)
+        logging.getLogger("apache_beam").setLevel(logging.ERROR)
         return
     requirements.check_packages(args.verb)
     if args.needs:

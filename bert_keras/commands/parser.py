@@ -41,8 +41,9 @@ class Parser(argparse.ArgumentParser):
 
     def parse_command(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parses a command; Beam's options, after `--`, become `beam_arguments`."""
-        arguments, beam_arguments = split_at_dashes(arguments)
-        args = self.parse_args(arguments)
+        end = arguments.index("--") if "--" in arguments else len(arguments)
+        args = self.parse_args(arguments[:end])
+        beam_arguments = list(arguments[end + 1 :])
         if beam_arguments and not args.takes_beam_options:
             raise InputError(f"`{args.verb}` takes nothing after `--`")
         args.beam_arguments = beam_arguments
@@ -80,12 +81,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         prog = self.prog.removeprefix("bert-keras").strip()
         raise InputError(f"{prog}: {message}" if prog else message)
-
-
-def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Returns the arguments before and after the first `--`."""
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    return list(arguments[:end]), list(arguments[end + 1 :])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -280,12 +275,18 @@ def check_paths(output_dir: str | None = None, **inputs: str | None) -> None:
         ownership.check_free(output_dir)
 
 
-def finetuning_settings(args: argparse.Namespace) -> finetuning.FinetuningConfig:
+def finetuning_settings(
+    args: argparse.Namespace, *, are_complete: bool = True
+) -> finetuning.FinetuningConfig:
+    """Loads the settings of `finetune`. Those of `distill`, which are completed with
+    its teacher's, need not fit together yet."""
     overrides = [f"task={args.task}"] if args.task else []
     settings = load_settings(finetuning.FinetuningConfig, args, *overrides)
     from bert_keras.kinds import catalogue
 
     catalogue.check_name(settings.task)
+    if are_complete:
+        catalogue.check_settings(settings)
     return settings
 
 

@@ -82,7 +82,6 @@ def finetune(args: argparse.Namespace) -> None:
 
     paths = options.named(args, "train", "dev", "data")
     train, dev = catalogue.find_training_files(settings.task, **paths)
-    catalogue.check_settings(settings)
     options.check_paths(args.output_dir, train=args.train)
     from bert_keras.checkpoints import conversion
     from bert_keras.training import finetune

@@ -191,10 +191,7 @@ def delete_tree(directory: Path) -> None:
 
 def sha256(path: Path) -> str:
     with open_to_read(path) as file:
-        digest = hashlib.sha256()
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -292,15 +289,16 @@ def added_to(directory: Path) -> Iterator[pathlib.Path]:
     with _local_directory() as local:
         yield local
         with _errors_of_writing(directory):
-            for name, item in _files_below(local).items():
-                stores.put(item, join(directory, name))
+            for path, item in _by_destination(local, directory).items():
+                stores.put(item, path)
 
 
-def _files_below(directory: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Returns all files in a directory by relative name, as they were written."""
-    items = [item for item in directory.rglob("*") if item.is_file()]
+def _by_destination(local: pathlib.Path, directory: Path) -> dict[str, pathlib.Path]:
+    """Returns all files in a local directory, in the order in which they were written,
+    by their paths in another directory."""
+    items = [item for item in local.rglob("*") if item.is_file()]
     items.sort(key=lambda item: (item.stat().st_mtime_ns, item))
-    return {item.relative_to(directory).as_posix(): item for item in items}
+    return {join(directory, item.relative_to(local).as_posix()): item for item in items}
 
 
 def is_new(directory: Path) -> bool:
@@ -358,13 +356,19 @@ def new_directory(
             temporary = local / name_of(directory)
             temporary.mkdir()
             yield temporary
+            new = _by_destination(temporary, directory)
+            mark = join(directory, _UNFINISHED_NAME)
             with _errors_of_writing(directory):
-                _send(temporary, str(directory))
+                # The directory has a mark until it is whole.
+                write_atomically(mark, b"")
+                stores.delete(sorted({*stores.below(str(directory))} - {mark, *new}))
+                for path, item in new.items():
+                    stores.put(item, path)
+                delete(mark)
         return
     directory = pathlib.Path(directory).absolute()
-    temporary, earlier = (
-        directory.with_name(f".{directory.name}.{end}") for end in ("partial", "old")
-    )
+    temporary = directory.with_name(f".{directory.name}.partial")
+    earlier = directory.with_name(f".{directory.name}.old")
     shutil.rmtree(temporary, ignore_errors=True)
     # First, so that errors name it and not our own name.
     make_directory(directory.parent)
@@ -372,7 +376,7 @@ def new_directory(
     try:
         yield temporary
         # After a loss of power, a name may be there without its bytes.
-        for item in _files_below(temporary).values():
+        for item in _by_destination(temporary, directory).values():
             with open(item, "rb") as file:
                 os.fsync(file.fileno())
         if replaces_earlier and directory.exists():
@@ -381,14 +385,3 @@ def new_directory(
         shutil.rmtree(earlier, ignore_errors=True)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _send(local: pathlib.Path, directory: str) -> None:
-    """Makes a remote directory of a local one's files; until the end it has a mark."""
-    mark = join(directory, _UNFINISHED_NAME)
-    write_atomically(mark, b"")
-    new = {join(directory, name): item for name, item in _files_below(local).items()}
-    stores.delete(sorted({*stores.below(directory)} - {mark, *new}))
-    for path, item in new.items():
-        stores.put(item, path)
-    delete(mark)

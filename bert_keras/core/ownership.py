@@ -43,8 +43,8 @@ class Owner:
     """This process as the owner of an output; see `owned`."""
 
     def __init__(self, path: str, output: files.Path):
-        self._path = path
-        self._output = output
+        self._path, self._output = path, output
+        self._is_remote = files.is_remote(path)
         self._name = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -56,7 +56,6 @@ class Owner:
         """The open owner file, whose lock a child that inherits it holds too."""
         self._tag: stores.Tag | None = None
         """Of the file's version on a store that this process has seen last."""
-        self._is_taken = False
         self._successor: dict[str, Any] | None = None
         self._one_at_a_time = threading.Lock()
 
@@ -77,12 +76,11 @@ class Owner:
         if owner and not self._is_gone(owner, is_locked=is_locked):
             raise self._refusal(owner)
         # On a store, the first heartbeat of `check` takes it.
-        if not files.is_remote(self._path):
+        if not self._is_remote:
             self._write()
             if not is_locked:
                 time.sleep(_SETTLING_SECONDS)
         self.check()
-        self._is_taken = True
 
     def beat_until(self, stopped: threading.Event) -> None:
         """Writes the heartbeat until the event or a successor comes."""
@@ -93,38 +91,33 @@ class Owner:
 
     def release(self) -> None:
         with contextlib.suppress(OSError, InputError, Unavailable):
-            if self._is_taken:
-                # Nobody takes it within `SILENCE_SECONDS` of this heartbeat.
-                self._renew()
-                if self._successor is None:
-                    files.delete(self._path)
-        if self.descriptor is not None:
-            os.close(self.descriptor)
+            # Nobody takes it within `SILENCE_SECONDS` of this heartbeat.
+            self.check()
+            files.delete(self._path)
 
     def _renew(self) -> None:
         with self._one_at_a_time:
             if self._successor is not None:
                 return
-            is_remote = files.is_remote(self._path)
-            if is_remote:
+            if self._is_remote:
+                line, tag = self._line(), self._tag
                 try:
-                    line, tag = self._line(), self._tag
                     self._tag = stores.write_if_unchanged(self._path, line, tag)
                     return
                 except OSError as error:
-                    is_missing = isinstance(error, FileNotFoundError) and self._tag
+                    is_missing = isinstance(error, FileNotFoundError) and tag
                     if not is_missing and not isinstance(error, FileExistsError):
                         raise self._not_writable(error) from None
             owner = self._read() or {}
             # The file on a store is ours if only the answer to our write was lost.
             if owner.get("token") != self._name["token"]:
                 self._successor = owner
-            elif not is_remote:
+            elif not self._is_remote:
                 self._write()
 
     def _lock(self) -> bool:
         """Locks the owner file; returns whether the file system has locks."""
-        while not files.is_remote(self._path):
+        while not self._is_remote:
             try:
                 descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
             except OSError as error:
@@ -193,7 +186,7 @@ class Owner:
     def _read(self) -> dict[str, Any] | None:
         """Reads the name of the owner; `None`: no owner yet, or a damaged file."""
         try:
-            if files.is_remote(self._path):
+            if self._is_remote:
                 self._tag = None
                 data, self._tag = stores.read_version(self._path)
             else:
@@ -270,13 +263,16 @@ def owned(output: files.Path, *, is_file: bool = False) -> Iterator[Owner]:
     try:
         owner.acquire()
         heart.start()
-        yield owner
-        owner.check()
-    finally:
-        stopped.set()
-        if heart.is_alive():
+        try:
+            yield owner
+            owner.check()
+        finally:
+            stopped.set()
             heart.join(HEARTBEAT_SECONDS)
-        owner.release()
+            owner.release()
+    finally:
+        if owner.descriptor is not None:
+            os.close(owner.descriptor)
         if is_new and not files.is_remote(directory):
             # The command was refused, so the directory is empty.
             with contextlib.suppress(OSError):

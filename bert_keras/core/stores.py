@@ -266,9 +266,6 @@ class _Reader(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self._position
-
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         starts = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}
         if starts[whence] + offset < 0:
@@ -347,13 +344,13 @@ def exists(path: str) -> bool:
 def below(directory: str) -> list[str]:
     """Returns the paths of all objects below a directory; [] if there is none."""
 
+    bucket = "/".join(directory.split("/")[:3])
+
     def list_all(client: Any, key: str) -> list[str]:
         batches = obstore.list(client, key or None)
-        return [item["path"] for batch in batches for item in batch]
+        return [f"{bucket}/{item['path']}" for batch in batches for item in batch]
 
-    scheme, _, rest = directory.partition("://")
-    root = f"{scheme}://{rest.partition('/')[0]}"
-    return [f"{root}/{key}" for key in _listed(directory, list_all)]
+    return _listed(directory, list_all)
 
 
 def names_in(directory: str) -> list[str]:
@@ -361,20 +358,18 @@ def names_in(directory: str) -> list[str]:
 
     def list_here(client: Any, key: str) -> list[str]:
         listing = obstore.list_with_delimiter(client, key or None)
-        objects = [item["path"] for item in listing["objects"]]
-        return [*listing["common_prefixes"], *objects]
+        paths = [item["path"] for item in listing["objects"]]
+        paths += listing["common_prefixes"]
+        return sorted({*map(posixpath.basename, paths)})
 
-    return sorted({posixpath.basename(p) for p in _listed(directory, list_here)})
+    return _listed(directory, list_here)
 
 
 def _listed(path: str, request: Callable[[Any, str], list[str]]) -> list[str]:
     try:
         return _retried(path, request)
-    except OSError as error:
-        # A missing bucket is an empty one.
-        if "status code: 404" in str(error):
-            return []
-        raise
+    except FileNotFoundError:  # a missing bucket is an empty one
+        return []
 
 
 def match(pattern: str) -> list[str]:
@@ -445,9 +440,6 @@ class StorePath(pathlib.PosixPath):
             raise OSError(errno.EINVAL, "a store's files are written whole", str(self))
         file = open_to_read(str(self))
         return file if mode == "rb" else io.TextIOWrapper(file, **options)
-
-    def read_text(self, encoding: str | None = None, *_: Any, **__: Any) -> str:
-        return self.read_bytes().decode(encoding or "utf-8")
 
     def mkdir(self, *_: Any, **__: Any) -> None:
         pass

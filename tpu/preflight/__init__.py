@@ -38,11 +38,10 @@ class Row:
         )
 
 
-def check(request: steps.Request) -> list[Row]:
-    device = request.device
+def check(planned: Sequence[steps.Step], device: chips.Device) -> list[Row]:
     return [
         Row(step=s, compiled=compiling.compile_step(s, device), chip=device.chip)
-        for s in steps.plan(request)
+        for s in planned
     ]
 
 

@@ -61,9 +61,9 @@ class Compiled:
         return arguments + self.temporary_bytes + self.code_bytes
 
 
-def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
+def cache_directory() -> Path:
     """Returns the user's directory for the compiler and results."""
-    base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "bert-keras" / "preflight"
 
 
@@ -146,15 +146,9 @@ def _key(step: steps.Step, device: chips.Device) -> str:
 def _code_sha256() -> str:
     """Hashes the modules of a step, and the modules that compile it."""
     package = Path(bert_keras.__file__).parent
-    paths = [
-        *package.glob("model/*.py"),
-        *package.glob("kinds/*/network.py"),
-        *package.glob("core/settings/*.py"),
-    ]
-    names = ("learner", "optimization", "precision", "replicas")
-    paths += [package / "training/step" / f"{name}.py" for name in names]
-    names = ("compiling", "hlo", "libtpu_compiler", "lowering", "steps")
-    paths += [_TPU / f"{name}.py" for name in names]
+    patterns = ("model/*.py", "kinds/*/network.py", "core/settings/*.py")
+    paths = [path for pattern in patterns for path in package.glob(pattern)]
+    paths += [*package.glob("training/step/*.py"), *_TPU.glob("*.py")]
     digest = hashlib.sha256()
     for path in sorted(paths):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())

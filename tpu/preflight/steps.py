@@ -85,53 +85,64 @@ class Refused:
     reason: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
-    """A model, a device and the shapes of a batch to compile for."""
+def plan(
+    settings: pretraining.PretrainingConfig,
+    device: chips.Device,
+    *,
+    examples: files.Path | None = None,
+    max_seq_length: int | None = None,
+    task: str | None = None,
+    global_batch_size: int | None = None,
+) -> list[Step]:
+    """Returns the steps of a run: one that trains and one that evaluates.
 
-    settings: pretraining.PretrainingConfig
-    """The model, the optimizer and how a batch is cut."""
-    device: chips.Device
-    examples: files.Path | None = None
-    """Directory made by `bert-keras examples`, whose shapes are taken."""
-    max_seq_length: int | None = None
-    """Instead of `examples`."""
-    task: str | None = None
-    """Name of a task to fine-tune on; `None`: pre-training."""
-    global_batch_size: int | None = None
-    """Examples of a step on all chips; `None`: the settings', of a task its own."""
-
-
-def plan(request: Request) -> list[Step]:
-    """Returns the steps of a run: one that trains and one that evaluates."""
-    settings, device = request.settings, request.device
-    examples, vocab_size = _examples(request)
-    tuned = finetuning.FinetuningConfig(task=request.task or "text")
-    task, optimizer = tasks.Task(kind="pretraining"), settings.optimizer
+    Args:
+        examples: directory made by `bert-keras examples`, whose shapes are taken.
+        max_seq_length: instead of `examples`.
+        task: name of a task to fine-tune on; `None`: pre-training.
+        global_batch_size: examples of a step on all chips; `None`: the settings', of a
+            task its own.
+    """
+    # 1. The shapes of examples, and the size of their vocabulary.
+    if (examples is None) == (max_seq_length is None):
+        raise InputError("give the shapes with either --examples or --max_seq_length")
+    if examples is None:
+        values = {"max_seq_length": max_seq_length}
+        shapes = strict.build_config(pipelines.ExamplesConfig, values)
+        vocab_size = architecture.BertConfig().vocab_size
+    else:
+        contents = manifest.read_manifest(examples, kind="examples")
+        path = files.join(examples, manifest.MANIFEST_NAME)
+        shapes = features.examples_config(contents.config, origin=path)
+        vocab_size = contents.vocab_size
+    bert_config = settings.model.with_vocab_size(vocab_size)
+    if shapes.max_seq_length > bert_config.max_position_embeddings:
+        raise InputError(
+            f"sequences of {shapes.max_seq_length} tokens, but "
+            "`model.max_position_embeddings` is "
+            f"{bert_config.max_position_embeddings}: raise it or take shorter ones"
+        )
+    num_predictions = shapes.num_row_predictions
+    if settings.model.attention == "left_to_right":
+        num_predictions = shapes.max_seq_length - 1
+    # 2. The task, which has an optimizer and a batch of its own.
+    tuned = finetuning.FinetuningConfig(task=task or "text")
+    heads, optimizer = tasks.Task(kind="pretraining"), settings.optimizer
     batch_size = settings.global_batch_size
-    if request.task is not None:
-        task, batch_size = _task(tuned), tuned.batch_size
+    if task is not None:
+        heads, batch_size = _task(tuned), tuned.batch_size
         optimizer = pretraining.OptimizerConfig(
             adamw_mode=tuned.decided_adamw_mode,
             max_grad_norm=tuned.max_grad_norm,
             learning_rate=tuned.learning_rate,
         )
-    bert_config = settings.model.with_vocab_size(vocab_size)
-    if examples.max_seq_length > bert_config.max_position_embeddings:
-        raise InputError(
-            f"sequences of {examples.max_seq_length} tokens, but "
-            "`model.max_position_embeddings` is "
-            f"{bert_config.max_position_embeddings}: raise it or take shorter ones"
-        )
+    # 3. What one chip computes.
     if settings.precision == "mixed_float16":
         raise InputError(
             f"{device.chip.name} multiplies in float32 and bfloat16, got `precision="
             f"{settings.precision}`: leave it out, and it is what suits the device"
         )
-    num_predictions = examples.num_row_predictions
-    if settings.model.attention == "left_to_right":
-        num_predictions = examples.max_seq_length - 1
-    batch_size = request.global_batch_size or batch_size
+    batch_size = global_batch_size or batch_size
     num_parts = settings.gradient_accumulation_steps
     sharers = device.num_chips * num_parts
     if batch_size % sharers:
@@ -143,36 +154,23 @@ def plan(request: Request) -> list[Step]:
     is_auto = settings.precision == "auto"
     training = Step(
         purpose="training",
-        task=task,
+        task=heads,
         bert_config=bert_config,
         optimizer=optimizer,
         num_train_steps=settings.num_train_steps,
         precision="mixed_bfloat16" if is_auto else settings.precision,
-        next_sentence=settings.next_sentence and examples.packing == "sentence_pairs",
+        next_sentence=settings.next_sentence and shapes.packing == "sentence_pairs",
         dropout_prob=tuned.dropout_prob,
         batch_size=batch_size // device.num_chips,
-        max_seq_length=examples.max_seq_length,
+        max_seq_length=shapes.max_seq_length,
         num_predictions=num_predictions,
-        num_slots=examples.num_slots if examples.pack_instances else 0,
+        num_slots=shapes.num_slots if shapes.pack_instances else 0,
         num_parts=num_parts,
         recompute=settings.recompute,
         num_chips=device.num_chips,
         seed=settings.seed,
     )
     return [training, dataclasses.replace(training, purpose="evaluation")]
-
-
-def _examples(request: Request) -> tuple[pipelines.ExamplesConfig, int]:
-    """Returns the shapes of examples, and the size of their vocabulary."""
-    if (request.examples is None) == (request.max_seq_length is None):
-        raise InputError("give the shapes with either --examples or --max_seq_length")
-    if request.examples is None:
-        values = {"max_seq_length": request.max_seq_length}
-        examples = strict.build_config(pipelines.ExamplesConfig, values)
-        return examples, architecture.BertConfig().vocab_size
-    contents = manifest.read_manifest(request.examples, kind="examples")
-    path = files.join(request.examples, manifest.MANIFEST_NAME)
-    return features.examples_config(contents.config, origin=path), contents.vocab_size
 
 
 def _task(settings: finetuning.FinetuningConfig) -> tasks.Task:

@@ -3,6 +3,8 @@
 A name without a slash or a suffix is a recipe in `bert_keras/recipes/`.
 """
 
+import itertools
+import math
 import re
 from collections.abc import Iterable
 from importlib import resources
@@ -89,46 +91,40 @@ def _parse(text: str) -> Any:
     """Parses YAML; raises `ValueError` for more than settings can be."""
     if len(text) > _MAX_TEXT:
         raise ValueError(f"expected {_MAX_TEXT} characters at most, got {len(text)}")
+    # Before PyYAML, which looks for a colon after each bracket of a line.
+    if files.num_open_brackets(text) > _MAX_NESTING:
+        raise ValueError(_TOO_MUCH)
     try:
-        _check_amount(text)
         return yaml.load(text, Loader=_Loader)
     # A tag such as `!!bool x` is whatever Python's own types and dictionaries raise.
     except (yaml.YAMLError, LookupError, AttributeError, TypeError) as error:
         raise ValueError(one_line(error)) from None
 
 
-def _check_amount(text: str) -> None:
-    """Refuses brackets without end, and aliases that stand for millions of values.
-
-    PyYAML would read them until the memory or Python's stack is full.
-    """
-    # Before PyYAML, which looks for a colon after each bracket of a line.
-    if files.num_open_brackets(text) > _MAX_NESTING:
-        raise ValueError(_TOO_MUCH)
-    sizes: dict[str | None, int] = {}
-    # The anchor of each open collection, and the values in it so far.
-    opened: list[tuple[str | None, int]] = [(None, 0)]
-    for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            # Endless, if it is a part of itself.
-            sizes[event.anchor] = _MAX_VALUES
-            opened.append((event.anchor, 1))
-            size = 0
-        elif isinstance(event, yaml.CollectionEndEvent):
-            anchor, size = opened.pop()
-            sizes[anchor] = size
-        elif isinstance(event, yaml.AliasEvent):
-            size = sizes.get(event.anchor, 1)
-        else:
-            size = int(isinstance(event, yaml.ScalarEvent))
-        anchor, size_so_far = opened.pop()
-        opened.append((anchor, size_so_far + size))
-        if len(opened) > _MAX_NESTING or size_so_far + size > _MAX_VALUES:
-            raise ValueError(_TOO_MUCH)
-
-
 class _Loader(yaml.SafeLoader):
-    """A loader that refuses integers above 64 bits, and a key that comes twice."""
+    """A loader that refuses integers above 64 bits, a key that comes twice, lists in
+    each other without end, and aliases that stand for millions of values."""
+
+    _num_open = 0
+
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node:
+        is_alias = self.check_event(yaml.AliasEvent)
+        self._num_open += 1
+        if self._num_open > _MAX_NESTING:
+            raise ValueError(_TOO_MUCH)
+        node: Any = super().compose_node(parent, index)
+        self._num_open -= 1
+        if not is_alias:
+            values = node.value if isinstance(node, yaml.CollectionNode) else ()
+            parts = itertools.chain.from_iterable(
+                part if isinstance(part, tuple) else [part] for part in values
+            )
+            node.num_values = 1 + sum(part.num_values for part in parts)
+        # An alias within the collection that it stands for has no number: it is
+        # endless.
+        if getattr(node, "num_values", math.inf) > _MAX_VALUES:
+            raise ValueError(_TOO_MUCH)
+        return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node = super().compose_mapping_node(anchor)

@@ -8,7 +8,6 @@ from concurrent import futures
 
 import pytest
 
-from bert_keras.commands import data
 from bert_keras.commands import main as cli
 from bert_keras.core import manifest, ownership
 from tests.bert_keras.training.finetuning import test_finetune
@@ -287,7 +286,8 @@ def test_an_interrupt_is_no_traceback(monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(data, "quiet_beam", interrupted)
+    name = "bert_keras.pipelines.inspection.description.describe_examples"
+    monkeypatch.setattr(name, interrupted)
     code, _, err = run("inspect", "x", capsys=capsys)
     assert (code, err) == (130, "bert-keras inspect: interrupted\n")
 

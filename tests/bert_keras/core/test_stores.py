@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -14,7 +13,7 @@ import pytest
 
 from bert_keras.commands import main as cli
 from bert_keras.commands import parser
-from bert_keras.core import files, ownership, stores
+from bert_keras.core import files, stores
 from bert_keras.core.errors import InputError, Unavailable
 
 ENGINES = Path(__file__).parents[2] / "engines"
@@ -110,6 +109,11 @@ def test_inputs_of_verbs(root):
     parser.check_paths(input=f"{root}/glue/RTE/dev.tsv", data=f"{root}/glue")
     with pytest.raises(InputError, match="--data .*/glu: no such file or"):
         parser.check_paths(data=f"{root}/glu")
+
+
+def test_a_missing_bucket_is_an_empty_one(root):
+    directory = root.replace(BUCKET, "no-such-bucket")
+    assert files.list_directory(directory) == [] and files.is_new(directory)
 
 
 def test_seeks(root):
@@ -344,17 +348,6 @@ for _ in range(starts):
         assert "in use by" in str(error), error
 print(turns)
 """
-OWN_AND_SLEEP = """
-import sys
-from bert_keras.core import ownership, stores
-ownership.HEARTBEAT_SECONDS = 0.1
-with ownership.owned(sys.argv[1]) as owner:
-    owner.check()
-    print("owned", flush=True)
-    input()
-    owner.check()
-    print("writes", flush=True)
-"""
 
 
 @pytest.mark.slow
@@ -369,27 +362,6 @@ def test_never_two_owners_of_two_processes(store, tmp_path):
         assert process.returncode == 0, said.decode()
         assert int(turns) > 0
     store.fail()
-    assert files.list_directory(store.root) == []
-
-
-def test_an_owner_who_slept_never_writes_again(store, monkeypatch):
-    monkeypatch.setattr(ownership, "SILENCE_SECONDS", 1.0)
-    with subprocess.Popen(
-        [sys.executable, "-c", OWN_AND_SLEEP, store.root],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as first:
-        assert first.stdout.readline() == "owned\n"
-        first.send_signal(signal.SIGSTOP)
-        with ownership.owned(store.root):
-            name = files.read_json(f"{store.root}/.owner")
-            first.send_signal(signal.SIGCONT)
-            said, errors = first.communicate("\n")
-            assert said == "" and first.returncode == 1
-            assert f"in use by process {os.getpid()}" in errors
-            assert files.read_json(f"{store.root}/.owner") == name
     assert files.list_directory(store.root) == []
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from bert_keras.core import chips
 from bert_keras.core.errors import InputError
-from bert_keras.tpu.preflight import compiling, steps
+from bert_keras.tpu.preflight import compiling
 from tests.tpu.preflight import test_preflight
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -24,7 +24,7 @@ print(json.dumps({"memory": memory, "flops": 1e9, "bytes": 2e9}))
 
 
 def step(device="v5e-1"):
-    return steps.plan(test_preflight.request(device, global_batch_size=32))[0]
+    return test_preflight.plan(device, global_batch_size=32)[0]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import tensorflow as tf
 from bert_keras.core import chips
 from bert_keras.core.settings import architecture
 from bert_keras.model import flops, layers
-from bert_keras.tpu.preflight import compiling, hlo, lowering, steps
+from bert_keras.tpu.preflight import compiling, hlo, lowering
 from tests.tpu.preflight import test_preflight
 
 SMALL = architecture.ModelConfig(
@@ -21,7 +21,7 @@ SMALL = architecture.ModelConfig(
 def small(device="v5e-1", **changes):
     settings = test_preflight.TINY.model_copy(update={"model": SMALL})
     values = {"settings": settings, "max_seq_length": 16, "global_batch_size": 16}
-    return steps.plan(test_preflight.request(device, **(values | changes)))
+    return test_preflight.plan(device, **(values | changes))
 
 
 def plant(monkeypatch, operation):

@@ -21,13 +21,13 @@ TINY = pretraining.PretrainingConfig(
 )
 
 
-def request(device="v5e-8", **changes):
+def plan(device="v5e-8", **changes):
     changes = {"settings": TINY, "max_seq_length": 128} | changes
-    return steps.Request(device=chips.parse_device(device), **changes)
+    return steps.plan(device=chips.parse_device(device), **changes)
 
 
 def test_steps_of_pretraining():
-    training, evaluation = steps.plan(request())
+    training, evaluation = plan()
     assert (training.purpose, evaluation.purpose) == ("training", "evaluation")
     assert training.batch() == {
         "input_ids": ((8, 128), "int32"),
@@ -57,22 +57,18 @@ def test_steps_of_pretraining():
     ],
 )
 def test_steps_of_tasks_take_their_own_batch(task, labels):
-    training, evaluation = steps.plan(request(task=task))
+    training, evaluation = plan(task=task)
     texts = (4, 4, 128) if task == "choice" else (4, 128)
-    inputs = {
-        name: (texts, "int32") for name in ("input_ids", "input_mask", "segment_ids")
-    }
-    of_rows = {
-        "dropout_seeds": ((4,), "int32"),
-        "example_weights": ((4,), "float32"),
-        "batch_lengths": ((4,), "int32"),
-    }
+    names = ("input_ids", "input_mask", "segment_ids")
+    inputs = dict.fromkeys(names, (texts, "int32"))
+    of_rows = dict.fromkeys(("dropout_seeds", "batch_lengths"), ((4,), "int32"))
+    of_rows["example_weights"] = ((4,), "float32")
     assert training.batch() == inputs | labels | of_rows
     assert evaluation.batch() == inputs
 
 
 def test_a_batch_is_shared_by_chips_and_parts():
-    training, _ = steps.plan(request(settings=PARTS, global_batch_size=96))
+    training, _ = plan(settings=PARTS, global_batch_size=96)
     assert (training.batch_size, training.num_parts) == (12, 4)
 
 
@@ -97,11 +93,11 @@ HALF = TINY.model_copy(update={"precision": "mixed_float16"})
 )
 def test_what_cannot_be_planned(changes, message):
     with pytest.raises(InputError, match=message):
-        steps.plan(request(**changes))
+        plan(**changes)
 
 
 def checked(device="v5e-1", **figures):
-    planned, _ = steps.plan(request(device, global_batch_size=32))
+    planned, _ = plan(device, global_batch_size=32)
     values = {
         "state_bytes": 2e9,
         "argument_bytes": 2.1e9,
