@@ -102,71 +102,57 @@ def describe(
 ) -> DataReport:
     """Returns the report on all files of a run: name, examples and inputs of each, the
     training file first."""
-    known: Mapping[Any, int] | None = None
+    known: Mapping[Any, Any] | None = None
     reports = []
     for name, data, inputs in examples:
         contents = data.contents()
         texts = contents.texts
-        # A dictionary keeps the last value of a key: here the first row of a text.
-        rows = reversed(range(len(texts)))
-        first = dict(zip(reversed(texts), rows, strict=True))
         is_there = all if contents.needs_all_texts else any
+        # 1. Labels, the commonest first, or numbers.
         counts = collections.Counter(contents.labels).most_common()
         unlisted = [count for _, count in counts[MAX_LABELS:]]
+        numbers = None
+        if contents.numbers:
+            array = np.array(contents.numbers)
+            values = (array.min(), array.mean(), array.std(), array.max())
+            names = ("least", "mean", "deviation", "greatest")
+            numbers = Numbers(**dict(zip(names, map(float, values), strict=True)))
+        # 2. Texts that come again, in this file or after the training file.
+        first: dict[tuple[str, ...], Any] = {}
+        repeated: dict[tuple[str, ...], list[Any]] = {}
+        for parts, answer in zip(texts, contents.answers, strict=True):
+            if parts in first:
+                repeated.setdefault(parts, [first[parts]]).append(answer)
+            else:
+                first[parts] = answer
+        differing = {p: each for p, each in repeated.items() if len({*each}) > 1}
         overlap = {}
         if known is not None:
             seen = [parts for parts in texts if parts in known]
             overlap = {"num_in_training": len(seen), "in_training": _shown(seen)}
+        known = first if known is None else known
         reports.append(
             FileReport(
                 file=name,
                 num_examples=len(texts),
                 lengths=_lengths(inputs.whole_lengths, max_seq_length),
                 num_empty=sum(not is_there(map(str.strip, p[:2])) for p in texts),
-                numbers=_numbers(contents.numbers),
+                numbers=numbers,
                 labels={str(label): count for label, count in counts[:MAX_LABELS]},
                 num_other_labels=sum(unlisted),
                 num_unlisted=len(unlisted),
                 num_rare_unlisted=sum(count < FEW for count in unlisted),
-                **_describe_repeats(texts, contents.answers, first),
+                num_repeated=len(texts) - len(first),
+                num_contradicted=sum(map(len, differing.values())),
+                contradicted=_shown(differing),
                 **overlap,
             )
         )
-        known = first if known is None else known
     return DataReport(
         kind=kind,
         max_seq_length=max_seq_length,
         long_texts=long_texts,
         files=tuple(reports),
-    )
-
-
-def _describe_repeats(
-    texts: Sequence[tuple[str, ...]],
-    answers: Sequence[Any],
-    first: Mapping[tuple[str, ...], int],
-) -> dict[str, Any]:
-    answers_to: dict[tuple[str, ...], list[Any]] = {}
-    for row, parts in enumerate(texts):
-        if first[parts] != row:
-            answers_to.setdefault(parts, [answers[first[parts]]]).append(answers[row])
-    contradicted = {p: each for p, each in answers_to.items() if len({*each}) > 1}
-    return {
-        "num_repeated": len(texts) - len(first),
-        "num_contradicted": sum(map(len, contradicted.values())),
-        "contradicted": _shown(contradicted),
-    }
-
-
-def _numbers(values: Sequence[float]) -> Numbers | None:
-    if not values:
-        return None
-    array = np.array(values)
-    return Numbers(
-        least=float(array.min()),
-        mean=float(array.mean()),
-        deviation=float(array.std()),
-        greatest=float(array.max()),
     )
 
 
