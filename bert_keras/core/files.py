@@ -191,7 +191,7 @@ def delete_tree(directory: Path) -> None:
 
 def sha256(path: Path) -> str:
     with open_to_read(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()  # pyright: ignore
 
 
 def write_atomically(path: Path, data: bytes) -> None:

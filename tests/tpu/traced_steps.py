@@ -9,6 +9,7 @@ those beside it, and the functions that XLA would have to compile by themselves.
 """
 
 import collections
+import dataclasses
 import json
 import sys
 import types
@@ -20,7 +21,8 @@ from tensorflow.python.distribute.cluster_resolver.tpu import tpu_cluster_resolv
 from tensorflow.python.eager import context
 from tensorflow.python.tpu import tpu_system_metadata
 
-from bert_keras.core.settings import architecture, pipelines, pretraining, tasks
+from bert_keras.core import chips
+from bert_keras.core.settings import architecture, pipelines, pretraining
 from bert_keras.data import features
 from bert_keras.inference import forward
 from bert_keras.kinds import registry
@@ -30,33 +32,22 @@ from bert_keras.training.finetuning import batches as task_batches
 from bert_keras.training.step import learner, optimization, replicas
 
 NUM_REPLICAS = 2
-BATCH_SIZE, LENGTH, NUM_PREDICTIONS, VOCAB_SIZE = 8, 32, 5, 100
+BATCH_SIZE, LENGTH = 8, 32
 HOST = "/job:localhost/replica:0/task:0/device:CPU:0"
-BERT = architecture.BertConfig(
-    vocab_size=VOCAB_SIZE,
-    hidden_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=64,
-    max_position_embeddings=LENGTH,
+SETTINGS = pretraining.PretrainingConfig(
+    model=architecture.ModelConfig(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=LENGTH,
+    )
 )
-TASKS = {
-    "classification": tasks.Task(kind="classification", labels=("a", "b")),
-    "regression": tasks.Task(kind="regression"),
-    "tagging": tasks.Task(kind="tagging", labels=("O", "B-X")),
-    "span": tasks.Task(kind="span"),
-    "choice": tasks.Task(kind="choice"),
-    "features": tasks.Task(
-        kind="tagging",
-        labels=("O", "B-X"),
-        bilstm_units=4,
-        num_bilstm_layers=2,
-        feature_layers="weighted_sum_all",
-    ),
-}
-
-
-PRETRAINING = tasks.Task(kind="pretraining")
+TASKS = {"classification": "text", "regression": "STS-B", "features": "tagging"}
+TASKS |= {name: name for name in ("tagging", "span", "choice")}
+"""Names of tasks by kind; other kinds are of pre-training."""
+LAYERS = {"bilstm_units": 4, "num_bilstm_layers": 2}
+LAYERS |= {"feature_layers": "weighted_sum_all"}
 
 
 class Resolver(tpu_cluster_resolver.TPUClusterResolver):
@@ -99,48 +90,50 @@ def make_strategy() -> tf.distribute.TPUStrategy:
     return strategy
 
 
+def make_step(kind: str) -> steps.Step:
+    """The planned step of a kind."""
+    step, _ = steps.plan(
+        SETTINGS,
+        chips.parse_device("v5e-1"),
+        max_seq_length=LENGTH,
+        task=TASKS.get(kind),
+        global_batch_size=BATCH_SIZE,
+    )
+    if kind == "packed":
+        num_slots = pipelines.instances_per_row(LENGTH)
+        return dataclasses.replace(step, num_slots=num_slots)
+    if kind == "features":
+        return dataclasses.replace(step, task=step.task.model_copy(update=LAYERS))
+    return step
+
+
 def make_batch(kind: str) -> dict[str, np.ndarray]:
     """Features of a global batch, all of fixed shape."""
-    step = steps.Step(
-        purpose="training",
-        task=TASKS.get(kind, PRETRAINING),
-        bert_config=BERT,
-        optimizer=pretraining.OptimizerConfig(),
-        num_train_steps=1000,
-        precision="mixed_bfloat16",
-        next_sentence=True,
-        dropout_prob=0.1,
-        batch_size=BATCH_SIZE,
-        max_seq_length=LENGTH,
-        num_predictions=NUM_PREDICTIONS,
-        num_slots=pipelines.instances_per_row(LENGTH) if kind == "packed" else 0,
-        num_parts=1,
-        recompute="none",
-        num_chips=NUM_REPLICAS,
-        seed=1,
-    )
     # Batches of labelled examples add these by themselves.
     added = (features.EXAMPLE_WEIGHTS, features.BATCH_LENGTHS)
-    batch = {name: np.ones(*feature) for name, feature in step.batch().items()}
+    specs = make_step(kind).batch().items()
+    batch = {name: np.ones(*feature) for name, feature in specs if name not in added}
     if kind == "features":
         batch["word_positions"] = np.ones((BATCH_SIZE, LENGTH), np.int32)
-    return {name: values for name, values in batch.items() if name not in added}
+    return batch
 
 
 def build_learner(
     kind: str, strategy: tf.distribute.Strategy, *, num_parts: int
 ) -> learner.Learner:
     """What trains the network of a kind."""
-    task = TASKS.get(kind, PRETRAINING)
+    step = make_step(kind)
     return learner.build_learner(
-        lambda: registry.build_network(BERT, task, seed=1, dtype="mixed_bfloat16"),
+        lambda: registry.build_network(
+            step.bert_config, step.task, seed=1, dtype=step.precision
+        ),
         {name: tf.constant(rows[:1]) for name, rows in make_batch(kind).items()},
         strategy=strategy,
         max_grad_norm=1.0,
         num_parts=num_parts,
         steps_per_execution=replicas.steps_per_execution(strategy),
         optimizer=lambda: optimization.build_optimizer(
-            pretraining.OptimizerConfig(), num_train_steps=1000
+            step.optimizer, num_train_steps=step.num_train_steps
         ),
     )
 

@@ -89,7 +89,7 @@ def plan(
     settings: pretraining.PretrainingConfig,
     device: chips.Device,
     *,
-    examples: files.Path | None = None,
+    examples: str | None = None,
     max_seq_length: int | None = None,
     task: str | None = None,
     global_batch_size: int | None = None,
@@ -115,7 +115,7 @@ def plan(
         path = files.join(examples, manifest.MANIFEST_NAME)
         shapes = features.examples_config(contents.config, origin=path)
         vocab_size = contents.vocab_size
-    bert_config = settings.model.with_vocab_size(vocab_size)
+    bert_config = settings.model.with_vocab_size(vocab_size or 0)
     if shapes.max_seq_length > bert_config.max_position_embeddings:
         raise InputError(
             f"sequences of {shapes.max_seq_length} tokens, but "

@@ -119,7 +119,8 @@ class _Loader(yaml.SafeLoader):
             parts = itertools.chain.from_iterable(
                 part if isinstance(part, tuple) else [part] for part in values
             )
-            node.num_values = 1 + sum(part.num_values for part in parts)
+            size = 1 + sum(part.num_values for part in parts)
+            node.num_values = size  # pyright: ignore
         # An alias within the collection that it stands for has no number: it is
         # endless.
         if getattr(node, "num_values", math.inf) > _MAX_VALUES:
