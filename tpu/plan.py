@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from bert_keras.data import tokenization
     from bert_keras.labelled import dataset
 
-_VOCAB_SIZE = 30522
-"""Entries, where a configuration names none."""
 _MEASURED_WORDS = 3.3e9
 _CORE_HOURS, _OF_EXAMPLES, _OF_DUPLICATE = 4.7, 0.43, 0.214
 """Core-hours for that many words of English (benchmarks/results/data.md): of `corpus`
@@ -71,24 +69,25 @@ def plan_pretraining(
 
     `num_words` of text are prepared; `None`: the data exist already.
     """
-    model = settings.model.with_vocab_size(settings.model.vocab_size or _VOCAB_SIZE)
+    usual = architecture.BertConfig().vocab_size
+    model = settings.model.with_vocab_size(settings.model.vocab_size or usual)
     weights = flops.num_weights(model, heads=True)
     num_saved = settings.num_checkpoints + settings.num_best_checkpoints
-    disk_bytes, core_hours = _checkpoint_bytes(weights, num_saved), None
+    disk_bytes, core_hours = _checkpoint_bytes(weights, num_saved), _CORE_HOURS
     if num_words is not None:
         disk_bytes["documents"] = num_words * _DOCUMENT_BYTES
-        core_hours = _CORE_HOURS
     stages = []
     every = settings.evaluate_steps or settings.save_checkpoint_steps
     planned = zip(examples, settings.planned_phases(len(examples)), strict=True)
     for number, (made, (phase, first, last)) in enumerate(planned, start=1):
         # 1. Time and disk of the examples of the phase, if they do not exist yet.
         length, num_copies = made.max_seq_length, made.num_duplicates
-        if num_words is not None and core_hours is not None:
+        if num_words is not None:
             core_hours += _OF_EXAMPLES + _OF_DUPLICATE * num_copies
-            tokens = num_words * num_copies * _between(_TOKENS_PER_WORD, length)
+            per_word = _between(_TOKENS_PER_WORD, length)
             if made.pack_instances:
-                tokens = num_words * num_copies * PACKED_TOKENS_PER_WORD
+                per_word = PACKED_TOKENS_PER_WORD
+            tokens = num_words * num_copies * per_word
             size = tokens * _between(_BYTES_PER_TOKEN[made.masking], length)
             disk_bytes[f"examples of {length}"] = size
         # 2. Arithmetic of training on them, where the phase has steps.
@@ -105,14 +104,13 @@ def plan_pretraining(
                 evaluation_flops=(last // every - first // every) * evaluation,
             )
             stages.append(stage)
-    if num_words is not None and core_hours is not None:
-        core_hours *= num_words / _MEASURED_WORDS
+    share = num_words and num_words / _MEASURED_WORDS
     return Work(
         title=f"pre-training, {_size(model)}",
         num_weights=weights,
         stages=tuple(stages),
         disk_bytes=disk_bytes,
-        core_hours=core_hours,
+        core_hours=share and core_hours * share,
     )
 
 
@@ -131,13 +129,12 @@ def step_flops(
         next_sentence=settings.next_sentence,
         num_instances=examples.num_slots,
     )
-    optimizer = 0
+    step = batch
     if settings.optimizer.name == "muon":
-        optimizer = flops.muon_flops_per_step(
-            model, next_sentence=settings.next_sentence
-        )
+        heads = settings.next_sentence
+        step += flops.muon_flops_per_step(model, next_sentence=heads)
     # The forward pass is a third of a step.
-    return batch + optimizer, settings.num_eval_steps * batch / 3
+    return step, settings.num_eval_steps * batch / 3
 
 
 def finetuning(

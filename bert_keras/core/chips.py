@@ -78,9 +78,11 @@ CHIPS: tuple[Chip, ...] = (
     _tpu("v6e", 918.0, 31.25, 1640, device_name="V6E-", slices=_FLAT),
 )
 
+_OF_TPUS = ("float32", "bfloat16")
 _HOPPER = {"float32": 494.7, "float16": 989.4, "bfloat16": 989.4}
 _AMPERE = {"float32": 156.0, "float16": 312.0, "bfloat16": 312.0}
 _SPEEDS: Mapping[str, Mapping[str, float]] = {
+    **{chip.device_name: {d: chip.flops / 1e12 for d in _OF_TPUS} for chip in CHIPS},
     "H200": _HOPPER,
     "H100 PCIE": {"float32": 378.0, "float16": 756.0, "bfloat16": 756.0},
     "H100": _HOPPER,
@@ -89,8 +91,8 @@ _SPEEDS: Mapping[str, Mapping[str, float]] = {
     "V100": {"float32": 15.7, "float16": 125.0},
     "TESLA T4": {"float32": 8.1, "float16": 65.0},
     # Of a core, half of a chip.
-    "V3-": {"float32": 61.5, "bfloat16": 61.5},
-    "V2-": {"float32": 22.5, "bfloat16": 22.5},
+    "V3-": dict.fromkeys(_OF_TPUS, 61.5),
+    "V2-": dict.fromkeys(_OF_TPUS, 22.5),
 }
 """Highest speed by the factors' dtype, in 10^12 operations a second (float32: TF32
 where a GPU has it). The first that is part of the name, in capitals, is it."""
@@ -101,10 +103,6 @@ def peak_flops(device_name: str, dtype: str) -> float | None:
     or a TPU's chip (before v4 a core) by a type such as `v4-32`, with factors of
     `dtype`; `None`: no data sheet has it."""
     name = device_name.upper()
-    if dtype in ("float32", "bfloat16"):
-        for chip in CHIPS:
-            if chip.device_name in name:
-                return chip.flops
     for part, teraflops in _SPEEDS.items():
         if part in name:
             return teraflops[dtype] * 1e12 if dtype in teraflops else None

@@ -23,14 +23,8 @@ class TokenizedTexts:
     """`(num_tokens,)` integers."""
     lengths: np.ndarray
     """`(num_texts,)` int64: tokens of each text."""
-    uncut_lengths: np.ndarray | None = None
-    """`(num_texts,)` int64: `lengths` before anything was cut off; `None`: nothing was
-    cut off."""
-
-    @property
-    def whole_lengths(self) -> np.ndarray:
-        """`(num_texts,)` int64: tokens of each text before anything was cut off."""
-        return self.lengths if self.uncut_lengths is None else self.uncut_lengths
+    whole_lengths: np.ndarray
+    """`(num_texts,)` int64: `lengths` before anything was cut off."""
 
     @classmethod
     def join(cls, inputs: Iterable[tuple[list[int], list[int]]]) -> Self:
@@ -46,6 +40,7 @@ class TokenizedTexts:
             input_ids=np.asarray(input_ids),
             segment_ids=np.asarray(segment_ids),
             lengths=np.asarray(lengths),
+            whole_lengths=np.asarray(lengths),
         )
 
     def __len__(self) -> int:
@@ -68,7 +63,7 @@ class TokenizedTexts:
             input_ids=self.input_ids[tokens],
             segment_ids=self.segment_ids[tokens],
             lengths=self.lengths[begin:end],
-            uncut_lengths=self.whole_lengths[begin:end],
+            whole_lengths=self.whole_lengths[begin:end],
         )
 
     def tokens(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -145,13 +140,13 @@ def tokenize(
 ) -> TokenizedTexts:
     """Makes model inputs: `[CLS] text [SEP]` or `[CLS] text [SEP] text_pair [SEP]`. A
     pair has `None` in place of a missing second text; see `tokenization.pack_pair`."""
-    uncut = []
+    whole_lengths = []
 
     def inputs() -> Iterator[tuple[list[int], list[int]]]:
         for text, pair in pairs:
             first = tokenizer.encode(text)
             second = None if pair is None else tokenizer.encode(pair)
-            uncut.append(len(first) + 2 + (len(second) + 1 if second else 0))
+            whole_lengths.append(len(first) + 2 + (len(second) + 1 if second else 0))
             yield tokenization.pack_pair(
                 first,
                 second,
@@ -161,7 +156,7 @@ def tokenize(
             )
 
     texts = TokenizedTexts.join(inputs())
-    return dataclasses.replace(texts, uncut_lengths=np.array(uncut, np.int64))
+    return dataclasses.replace(texts, whole_lengths=np.array(whole_lengths, np.int64))
 
 
 def encode_with_masks(text: str, tokenizer: tokenization.Tokenizer) -> list[int]:

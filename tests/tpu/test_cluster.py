@@ -49,10 +49,7 @@ def test_tf_config(text, addresses, index):
         ("[]", r"TF_CONFIG needs 'cluster', an object, got \[\]"),
         ("{}", "TF_CONFIG needs 'cluster', an object, got {}"),
         ('{"cluster": {}}', "TF_CONFIG needs 'task', an object"),
-        (
-            '{"cluster": {}, "task": {"type": "worker"}}',
-            "TF_CONFIG's task needs 'index', a number, got {'type': 'worker'}",
-        ),
+        ('{"cluster": {}, "task": {"type": "worker"}}', "task needs 'index', a number"),
         (tf_config({"worker": "a:1"}), "cluster needs 'worker', a list"),
         (
             tf_config({"worker": ["a:1", "b:2"]}, index=2),
@@ -62,14 +59,8 @@ def test_tf_config(text, addresses, index):
             tf_config({"worker": ["a:1"]}, "chief"),
             "this is chief 0, but its cluster has 0 of job 'chief'",
         ),
-        (
-            tf_config({"worker": ["a:1"], "ps": ["b:2"]}),
-            "only the jobs chief and worker are supported, got 'ps'",
-        ),
-        (
-            tf_config({"worker": ["a:1"]}, "evaluator"),
-            "only the jobs chief and worker are supported, got 'evaluator'",
-        ),
+        (tf_config({"worker": ["a:1"], "ps": ["b:2"]}), "are supported, got 'ps'"),
+        (tf_config({"worker": ["a:1"]}, "evaluator"), "are supported, got 'evaluator'"),
         (tf_config({"chief": ["a:1", "b:2"]}, "chief"), "one chief at most"),
         (tf_config({"worker": [7]}), "address is HOST:PORT, got '7'"),
     ],

@@ -113,29 +113,17 @@ def init(tmp_path_factory):
         # Verbs and options.
         ("corpsu", "got 'corpsu'; did you mean 'corpus'"),
         ("corpus", "corpus: the following arguments are required: --output"),
-        (
-            "corpus --output x --wikipdia y",
-            "corpus: no option '--wikipdia'; did you mean '--wikipedia'",
-        ),
+        ("corpus --output x --wikipdia y", "'--wikipdia'; did you mean '--wikipedia'"),
         ("vocab --corpus x --output y --vocab_size many", "'many'"),
         (TUNE + "--gpu 1", "no option '--gpu'\n"),
         (TUNE + "--quiet u", "did not expect 'u', which belongs to no"),
         ("corpus --output x --workers 0", "must be at least 1, got 0"),
-        (
-            "corpus --jsonl x --output y --encoding cp1251",
-            "--encoding is for the plain text of --books and --sentences",
-        ),
+        ("corpus --jsonl x --output y --encoding cp1251", "--encoding is for the plai"),
         ("inspect x -- --runner y", "`inspect` takes nothing after `--`"),
         ("inspect x --json y", "--json writes the card: give --stats too"),
         ("adopt x", "adopt: the following arguments are required: --vocab"),
-        (
-            "predict --model a --input x --data y --output z",
-            "give a file with --input, or GLUE's folder with",
-        ),
-        (
-            "predict --model a b --input x --output z",
-            "several runs go together only with --data",
-        ),
+        ("predict --model a --input x --data y --output z", "give a file with --input"),
+        ("predict --model a b --input x --output z", "several runs go together only"),
         *(
             (f"evaluate --input x {more}", "give a run with --model, or answers with")
             for more in ("", "--predictions y --model z")
@@ -153,9 +141,10 @@ def init(tmp_path_factory):
             "`span` is for --task span, got the task text: leave it out",
         ),
         (
-            TUNE + "--set learning_rate 2e-5",
-            "--set takes KEY=VALUE in one word: --set learning_rate=2e-5\n",
+            TUNE + "--set columns.label_separator=|",
+            "is for --task text --set multi_label",
         ),
+        (TUNE + "--set learning_rate 2e-5", "in one word: --set learning_rate=2e-5\n"),
         (
             TUNE + "--learning_rate 2e-5",
             "finetune: no option '--learning_rate'; it is a setting: "
@@ -171,14 +160,8 @@ def init(tmp_path_factory):
         ),
         (TUNE + "--set lr=2e-5", "no key 'lr'; did you mean 'learning_rate'?"),
         (TUNE + "--set epochs=3", "no key 'epochs'; did you mean 'num_train_epochs'?"),
-        (
-            TUNE + "--config bert_tiny",
-            "--config bert_tiny: a recipe of `pretrain`, not of `finetune`;",
-        ),
-        (
-            TUNE + "--config bert_tinny",
-            "no configuration 'bert_tinny': neither a file nor one of the recipes",
-        ),
+        (TUNE + "--config bert_tiny", "a recipe of `pretrain`, not of `finetune`;"),
+        (TUNE + "--config bert_tinny", "no configuration 'bert_tinny': neither a file"),
         (TUNE + "--config twice.yaml", "'batch_size' is there twice, in lines 1 and 3"),
         # Tasks.
         (TUNE + "--task textt", "'textt'; did you mean 'text'"),

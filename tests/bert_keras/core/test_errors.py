@@ -17,13 +17,14 @@ def test_a_message_is_one_line_whatever_a_file_holds():
 
 
 def test_the_nearest_name():
-    assert errors.nearest("hiden", ("hidden", "width")) == "; did you mean 'hidden'?"
-    assert errors.nearest("x", ("hidden", "width")) == ""
-    # The dashes of options are no likeness.
-    assert errors.nearest("--gpu", ("--log", "--quiet")) == ""
-    assert errors.nearest("--quite", ("--log", "--quiet")) == (
-        "; did you mean '--quiet'?"
-    )
+    for name, known, expected in (
+        ("hiden", ("hidden", "width"), "; did you mean 'hidden'?"),
+        ("x", ("hidden", "width"), ""),
+        # The dashes of options are no likeness.
+        ("--gpu", ("--log", "--quiet"), ""),
+        ("--quite", ("--log", "--quiet"), "; did you mean '--quiet'?"),
+    ):
+        assert errors.nearest(name, known) == expected
 
 
 @pytest.mark.parametrize(

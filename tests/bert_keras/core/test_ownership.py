@@ -8,12 +8,11 @@ import time
 
 import pytest
 
+from bert_keras.commands import main as cli
 from bert_keras.core import files, ownership, stores
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import pipelines
-from bert_keras.pipelines import corpus, examples, vocabulary
-from bert_keras.pipelines.engine import engines
 
+HOST, IDS = os.uname().nodename, ("boot", "pid_namespace")
 OWN_AND_WAIT = """
 import sys, time
 from bert_keras.core import ownership
@@ -38,7 +37,7 @@ def no_locks(monkeypatch):
 def named(directory, **changes):
     """Writes an owner file as a process of another machine would; `None`: ours."""
     ours = ownership._place_of_pids()
-    changes = {k: ours.get(k) if v is None else v for k, v in changes.items()}
+    changes |= {name: ours[name] for name in IDS if name in changes}
     name = {"host": "gpu-3", "pid": 4711, "since": "2026-11-22 14:03:11", "token": "t"}
     name |= {"boot": "b", "pid_namespace": "n", "time": time.time(), **changes}
     files.make_directory(directory)
@@ -50,7 +49,7 @@ def test_the_second_process_is_refused_and_told_of_the_first(tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as first:
         assert first.stdout.readline() == "owned\n"
         message = (
-            rf"out: in use by process {first.pid} on {os.uname().nodename}, since "
+            rf"out: in use by process {first.pid} on {HOST}, since "
             r"\d{4}(-\d\d){2} \d\d(:\d\d){2}: wait for its end, or choose another dir"
         )
         with pytest.raises(InputError, match=message):
@@ -78,10 +77,9 @@ def test_nothing_is_left(tmp_path):
         {},
         # A process id of another container says nothing, nor does a lock that does not
         # reach the other machine; both may have one host name.
-        {"host": os.uname().nodename, "pid": 2**22 + 1},
-        {"host": os.uname().nodename, "pid": 2**22 + 1, "boot": None},
-        {"host": os.uname().nodename, "pid": 2**22 + 1, "pid_namespace": None},
-        {"host": os.uname().nodename, "pid": os.getpid()},
+        *({"host": HOST, "pid": 2**22 + 1, name: None} for name in IDS),
+        {"host": HOST, "pid": 2**22 + 1},
+        {"host": HOST, "pid": os.getpid()},
     ],
 )
 def test_an_owner_on_another_machine(tmp_path, request, monkeypatch, locks, change):
@@ -112,7 +110,7 @@ def test_an_owner_on_another_machine(tmp_path, request, monkeypatch, locks, chan
 )
 def test_an_owner_long_gone_needs_no_waiting(tmp_path, no_locks, monkeypatch, change):
     monkeypatch.setattr(ownership, "SILENCE_SECONDS", 600.0)
-    named(tmp_path, **{"host": os.uname().nodename, **change})
+    named(tmp_path, **{"host": HOST, **change})
     start = time.monotonic()
     with ownership.owned(tmp_path):
         assert time.monotonic() - start < 5
@@ -180,8 +178,7 @@ def test_waiting_says_nothing_of_failures(memory_store, monkeypatch, caplog):
     ],
 )
 def test_a_damaged_name_is_no_owner(tmp_path, no_locks, content):
-    host = os.uname().nodename.encode()
-    (tmp_path / ".owner").write_bytes(content.replace(b"HOST", host))
+    (tmp_path / ".owner").write_bytes(content.replace(b"HOST", HOST.encode()))
     with ownership.owned(tmp_path) as owner:
         owner.check()
     assert not (tmp_path / ".owner").exists()
@@ -216,20 +213,13 @@ def test_places_that_cannot_be_owned(tmp_path):
             pass
 
 
-def test_data_commands_refuse_before_they_read(tmp_path):
+def test_data_commands_refuse_before_they_read(tmp_path, capsys):
     out, words, none = tmp_path / "out", tmp_path / "v.txt", tmp_path / "none"
-    options = {"engine": engines.make_engine(), "do_lower_case": True}
     with ownership.owned(out), ownership.owned(words, is_file=True):
-        with pytest.raises(InputError, match="out: in use by process"):
-            checks = {"exclude_overlap_with": (), "max_bad_fraction": 0.0}
-            settings, engine = pipelines.CorpusConfig(), options["engine"]
-            corpus.build_corpus(
-                out, sources={}, config=settings, engine=engine, **checks
-            )
-        with pytest.raises(InputError, match="out: in use by process"):
-            settings = pipelines.ExamplesConfig()
-            examples.build_examples(
-                *(none, none, out), config=settings, num_shards=None, **options
-            )
-        with pytest.raises(InputError, match="v.txt: in use by process"):
-            vocabulary.build_vocabulary(none, words, vocab_size=100, **options)
+        for command, output in (
+            (f"corpus --jsonl {none} --output {out}", out),
+            (f"examples --corpus {none} --vocab {none} --output {out}", out),
+            (f"vocab --corpus {none} --output {words}", words),
+        ):
+            assert cli.main(command.split()) == 2
+            assert f"{output}: in use by process" in capsys.readouterr().err

@@ -11,44 +11,25 @@ from bert_keras.labelled import answers
 
 RECORDS = {
     "classification": {
-        "text": "a\u2028b\ud800",
-        "text_pair": None,
-        "line": 2,
-        "label": "no",
-        "prediction": "yes",
+        **{"text": "a\u2028b\ud800", "text_pair": None, "line": 2},
+        **{"label": "no", "prediction": "yes"},
         "probabilities": {"no": 0.25, "yes": 0.75},
     },
     "regression": {
-        "text": "a",
-        "text_pair": "b",
-        "line": 2,
-        "label": 1,
-        "prediction": 2.5,
+        **{"text": "a", "text_pair": "b", "line": 2},
+        **{"label": 1, "prediction": 2.5},
     },
     "choice": {
-        "text": "a",
-        "beginning": "b",
-        "endings": ["c", "d"],
-        "line": 2,
-        "label": 0,
-        "prediction": 1,
-        "probabilities": [0.25, 0.75],
+        **{"text": "a", "beginning": "b", "endings": ["c", "d"], "line": 2},
+        **{"label": 0, "prediction": 1, "probabilities": [0.25, 0.75]},
     },
     "tagging": {
-        "words": ["a", "b"],
-        "line": 2,
-        "labels": ["O", "B-PER"],
-        "prediction": ["B-PER", "O"],
+        **{"words": ["a", "b"], "line": 2},
+        **{"labels": ["O", "B-PER"], "prediction": ["B-PER", "O"]},
     },
     "span": {
-        "id": "x",
-        "question": "a?",
-        "context": "b c",
-        "answers": ["b"],
-        "prediction": "",
-        "probability": 0.5,
-        "null_odds": 1.5,
-        "best_text": "c",
+        **{"id": "x", "question": "a?", "context": "b c", "answers": ["b"]},
+        **{"prediction": "", "probability": 0.5, "null_odds": 1.5, "best_text": "c"},
     },
 }
 
@@ -58,11 +39,11 @@ def write(path, *records):
     return path
 
 
-@pytest.mark.parametrize("kind", RECORDS)
-def test_a_record_is_read_as_it_was_written(tmp_path, kind):
-    record = RECORDS[kind]
+def test_a_record_of_a_later_version_is_read(tmp_path):
+    record = RECORDS["classification"]
     path = write(tmp_path / "answers", record, {**record, "of_a_later_version": 1})
-    first, second = answers.read_answers(path, registry.labelled(kind).record)
+    kind = registry.labelled("classification")
+    first, second = answers.read_answers(path, kind.record)
     assert first == second
     assert json.loads(json.dumps(first.model_dump())) == record
 

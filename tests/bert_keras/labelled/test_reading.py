@@ -35,7 +35,7 @@ def test_plain_texts_are_read(text, tmp_path):
     [
         (
             b"text,label\nAn apple,fruit\nA, b and c,1\n",
-            "a table with names of columns: do it$",
+            "a table with names of columns",
         ),
         (b"text\tlabel\na\t1\n", "a table with names of columns"),
         (b'"text";"label"\na;1\n', "a table with names of columns"),
@@ -58,16 +58,10 @@ def test_what_is_no_plain_text_is_refused(content, actual, tmp_path):
         reading.read_plain_texts(tmp_path / "a.txt", remedy="do it")
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("a.tsv", "this is a table: do it"),
-        ("a.jsonl", "this is JSON lines: do it"),
-    ],
-)
-def test_names_of_other_forms(name, message, tmp_path):
-    with pytest.raises(InputError, match=message):
-        reading.read_plain_texts(tmp_path / name, remedy="do it")
+def test_names_of_other_forms(tmp_path):
+    for name, form in (("a.tsv", "a table"), ("a.jsonl", "JSON lines")):
+        with pytest.raises(InputError, match=f"this is {form}: do it"):
+            reading.read_plain_texts(tmp_path / name, remedy="do it")
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,8 @@ from bert_keras.labelled import shapes
 
 def test_a_batch_is_padded_where_it_has_tokens():
     ids = np.arange(12).reshape(2, 6) + 1
-    batch = {
-        "input_ids": ids,
-        "input_mask": ids,
-        "label_ids": ids,
-        "vectors": np.ones((2, 6, 3)),
-        "weights": np.ones(2),
-    }
+    batch = dict.fromkeys(("input_ids", "input_mask", "label_ids"), ids)
+    batch |= {"vectors": np.ones((2, 6, 3)), "weights": np.ones(2)}
     made = shapes.padded(batch, 8)
     for name, padding in (("input_ids", 0), ("label_ids", -1)):
         np.testing.assert_array_equal(made[name][:, :6], ids)
@@ -41,6 +36,7 @@ def test_shares_of_replicas_are_filled_up():
             num_rows=2, num_replicas=4, begin=begin, end=begin + 2
         ).rows(rows)
     ]
-    assert found == [([7, 3], [1, 1]), ([9, 1], [1, 1]), ([5, 7], [1, 0])] + [
-        ([7, 7], [0, 0])
+    assert found == [
+        *(([7, 3], [1, 1]), ([9, 1], [1, 1])),
+        *(([5, 7], [1, 0]), ([7, 7], [0, 0])),
     ]

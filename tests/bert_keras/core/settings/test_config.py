@@ -12,7 +12,6 @@ from bert_keras.core.settings import (
     strict,
     sweeps,
 )
-from bert_keras.kinds import catalogue
 
 
 def load(*overrides, config_type=pretraining.PretrainingConfig, source=None):
@@ -39,18 +38,12 @@ def test_saved_configuration_is_read_back_unchanged(tmp_path):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        (
-            "optimizer.lerning_rate=1",
-            "no key 'optimizer.lerning_rate'; did you mean 'l",
-        ),
+        ("optimizer.lerning_rate=1", "no key 'optimizer.lerning_rate'; did you mean"),
         ("global_batch_sice=8", "no key 'global_batch_sice'; did you mean 'global_bat"),
         ("global_batch_size=many", r"`global_batch_size`: .*got 'many'"),
         ("optimizer.learning_rate=-1", r"`optimizer.learning_rate`: .*greater than 0"),
         ("num_train_steps=10", r"`optimizer.warmup_steps` must be below.*10000 and 10"),
-        (
-            "optimizer.decay_steps=990001",
-            "must fit into .* 990001 of 1000000: lower one",
-        ),
+        ("optimizer.decay_steps=990001", "must fit into .* 990001 of 1000000: lower o"),
         ("phases=[{fraction: 0.9}, {fraction: 0.2}]", "must add up to 1, got 1.1"),
         ("model.hidden_size=10", r"multiple of `num_attention_heads`, got 10 and 12"),
         ("seed.a=1", r"`seed`: .*valid integer"),
@@ -63,14 +56,8 @@ def test_saved_configuration_is_read_back_unchanged(tmp_path):
         ("hidden_size=8", "no key 'hidden_size'; did you mean 'model.hidden_size'.$"),
         ("model.seed=8", "no key 'model.seed'; did you mean 'seed'.$"),
         ("fraction=1", "no key 'fraction'; did you mean 'phases.fraction'.$"),
-        (
-            "model.global_batch_size=8",
-            "did you mean 'global_batch_size' or 'phases.global_batch_size'?",
-        ),
-        (
-            "phases=[{fraction: 1, fractoin: 2}]",
-            r"no key 'phases.0.fractoin'; did you mean 'fraction'\? \(keys here: fra",
-        ),
+        ("model.global_batch_size=8", "'global_batch_size' or 'phases.global_batch_si"),
+        ("phases=[{fraction: 1, fractoin: 2}]", r"mean 'fraction'\? \(keys here: fra"),
         ("model.hidden=1", r"'model.hidden'; .*\(keys here: vocab_size, hidden_size"),
         ("seed=true", "`seed`: expected a number, not true or false"),
         ("model.hidden_size=true", "`model.hidden_size`: expected a number"),
@@ -81,20 +68,6 @@ def test_saved_configuration_is_read_back_unchanged(tmp_path):
 def test_bad_override(override, message):
     with pytest.raises(InputError, match=message):
         load(override)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "task"),
-    [
-        (("columns.label_separator=|",), "text --set multi_label=true"),
-        (("span.doc_stride=64",), "span"),
-        (("document_context=false", "task=span"), "tagging"),
-    ],
-)
-def test_settings_of_another_kind_are_refused(overrides, task):
-    settings = load(*overrides, config_type=finetuning.FinetuningConfig)
-    with pytest.raises(InputError, match=f"` is for --task {task}, got the task"):
-        catalogue.check_settings(settings)
 
 
 @pytest.mark.parametrize("separator", ["|", "#", "-", "=", " | ", "\t", "; "])
@@ -126,14 +99,10 @@ def test_vocabulary_size_comes_from_the_vocabulary():
 
 def test_google_bert_config_with_keys_of_other_checkpoints(tmp_path):
     path = tmp_path / "bert_config.json"
-    path.write_text(
-        '{"hidden_size": 128, "num_attention_heads": 2, "pooler_fc_size": 7}'
-    )
-    assert loading.read_bert_config(path).hidden_size == 128
+    path.write_text('{"num_attention_heads": 2, "pooler_fc_size": 7}')
+    assert loading.read_bert_config(path).num_attention_heads == 2
     path.write_text('{"hidden_sizes": 128}')
-    with pytest.raises(
-        InputError, match="no key 'hidden_sizes'; did you mean 'hidden_s"
-    ):
+    with pytest.raises(InputError, match="'hidden_sizes'; did you mean 'hidden_size'"):
         loading.read_bert_config(path)
     with pytest.raises(InputError, match=r"none\.json: expected JSON, cannot read"):
         loading.read_bert_config(tmp_path / "none.json")
