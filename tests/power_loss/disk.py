@@ -24,15 +24,12 @@ class State(NamedTuple):
 
     def digest(self) -> str:
         """Returns the same for states that differ in temporary files alone."""
-        digest = hashlib.sha256()
-        for name, content in sorted(self.contents.items()):
-            if name.endswith(".tmp") or ".heartbeats/" in name:
-                continue
-            digest.update(
-                f"{name}\0{content is None}\0{len(content or b'')}\0".encode()
-            )
-            digest.update(content or b"")
-        return digest.hexdigest()
+        items = [
+            (name, content)
+            for name, content in sorted(self.contents.items())
+            if not name.endswith(".tmp") and ".heartbeats/" not in name
+        ]
+        return hashlib.sha256(repr(items).encode()).hexdigest()
 
     def write(self, directory: Path) -> None:
         directory.mkdir()

@@ -95,17 +95,9 @@ def record(words, tree: Path, records: Path) -> None:
     records.mkdir()
     tree.mkdir()
     recorder = os.pathsep.join([str(HERE / "site"), str(HERE.parents[1])])
-    subprocess.run(
-        [sys.executable, "-m", "bert_keras", *words],
-        env=os.environ
-        | {
-            "PYTHONPATH": recorder,
-            "RECORDED_TREE": str(tree),
-            "RECORDS": str(records),
-        },
-        check=True,
-        capture_output=True,
-    )
+    more = {"PYTHONPATH": recorder, "RECORDED_TREE": str(tree), "RECORDS": str(records)}
+    command = [sys.executable, "-m", "bert_keras", *words]
+    subprocess.run(command, env={**os.environ, **more}, check=True, capture_output=True)
 
 
 def contents(tree: Path) -> dict[str, bytes]:

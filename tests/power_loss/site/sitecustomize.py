@@ -38,7 +38,7 @@ def _snapshot(event, synced=()):
         file.write(json.dumps(record) + "\n")
 
 
-def _recorded(function, inodes_of=lambda *arguments: (), concerns=None):
+def _recorded(function, concerns, inodes_of=lambda *arguments: ()):
     @functools.wraps(function)
     def record_and_call(*arguments, **options):
         if not concerns(*arguments, **options):
@@ -74,7 +74,6 @@ def _inode(file):
 
 if _TREE and _RECORDS:
     for _name in _NAMING:
-        setattr(os, _name, _recorded(getattr(os, _name), concerns=_is_in_tree))
+        setattr(os, _name, _recorded(getattr(os, _name), _is_in_tree))
     for _name in ("fsync", "fdatasync"):
-        _sync = _recorded(getattr(os, _name), _inode, concerns=_is_of_tree)
-        setattr(os, _name, _sync)
+        setattr(os, _name, _recorded(getattr(os, _name), _is_of_tree, _inode))

@@ -52,27 +52,25 @@ def run(arguments: str, capsys) -> tuple[int, dict[str, dict[str, str]]]:
     return code, {row["name"]: row for row in rows}
 
 
-@pytest.mark.parametrize(
-    ("package", "name", "message", "fix"),
-    [
-        (
-            *("keras 3.9.0", "packages", "keras 3.9.0, expected <3.16,>=3.15"),
-            "pip install --no-deps 'keras<3.16,>=3.15'",
-        ),
-        (
-            *("tensorflow-tpu 2.20.0", "tensorflow", " 2.20.0 share one folder"),
-            "pip uninstall --yes tensorflow tensorflow-tpu && make install",
-        ),
-    ],
-)
-def test_broken_packages(package, name, message, fix, tmp_path, monkeypatch, capsys):
-    distribution(tmp_path, *package.split())
+def test_broken_packages(tmp_path, monkeypatch, capsys):
+    for package in ("keras 3.9.0", "tensorflow-tpu 2.20.0"):
+        distribution(tmp_path, *package.split())
     monkeypatch.syspath_prepend(tmp_path)
     code, found = run("--for cpu", capsys)
     assert code == 2
-    assert found[name]["state"] == "problem"
-    assert message in found[name]["found"]
-    assert found[name]["fix"] == fix
+    for name, message, fix in (
+        (
+            *("packages", "keras 3.9.0, expected <3.16,>=3.15"),
+            "pip install --no-deps 'keras<3.16,>=3.15'",
+        ),
+        (
+            *("tensorflow", " 2.20.0 share one folder"),
+            "pip uninstall --yes tensorflow tensorflow-tpu && make install",
+        ),
+    ):
+        assert found[name]["state"] == "problem"
+        assert message in found[name]["found"]
+        assert found[name]["fix"] == fix
 
 
 def test_broken_a_tpu_that_another_process_holds(tmp_path, monkeypatch, capsys):
@@ -94,10 +92,8 @@ def test_broken_a_tpu_that_another_process_holds(tmp_path, monkeypatch, capsys):
 
 def test_a_disk_that_is_full_or_read_only(tmp_path, monkeypatch):
     path = str(tmp_path / "runs/mine")
-    usage = doctor.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(
-        doctor.shutil, "disk_usage", lambda _: usage._replace(free=4_000_000_000)
-    )
+    usage = doctor.shutil.disk_usage(tmp_path)._replace(free=4_000_000_000)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: usage)
     disk = doctor.look("disk", doctor.check_disk, path)
     assert disk.found == "4.0 GB free, 5 GB are needed"
     monkeypatch.setattr(doctor.os, "access", lambda *_: False)

@@ -76,7 +76,9 @@ def fails_with(message):
     return f"import json; print(json.dumps({{'error': {message!r}}}))"
 
 
-def test_a_program_that_is_too_large(stand_in):
+def test_a_program_that_is_too_large_or_refused(stand_in):
+    (refused,) = stand_in(fails_with('loc("encoder/x"): no')).refused
+    assert refused.scope == "encoder/x"
     message = "memory required for HLO temporaries (20G) exceeds available HBM (15G)"
     found = stand_in(fails_with(message))
     assert (found.is_too_large, found.temporary_bytes) == (True, 20 * 2**30)
@@ -104,11 +106,6 @@ def test_a_compiler_that_says_much(stand_in):
     """More than a pipe holds, on the way that is read last."""
     program = "import sys; print('x' * 1_000_000, file=sys.stderr)\n"
     assert stand_in(program + ANSWER).flops == 1e9
-
-
-def test_an_operation_that_libtpu_does_not_take(stand_in):
-    (refused,) = stand_in(fails_with('loc("encoder/x"): no')).refused
-    assert refused.scope == "encoder/x"
 
 
 def test_results_are_kept(tmp_path, monkeypatch):
@@ -144,17 +141,15 @@ def test_a_full_disk_costs_the_next_time_only(tmp_path, caplog):
     assert "not saved for the next time" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("v5e-1", {"topology_name": "v5e:1x1", "chips_per_host_bounds": [1, 1, 1]}),
-        ("v6e-8", {"topology_name": "v6e:2x4"}),
-        ("v4-8", {"topology_name": "v4:2x2x1", "chip_config_name": "megacore"}),
-        ("v5p-16", {"topology_name": "v5p:2x2x2"}),
-    ],
-)
-def test_topologies_as_jax_names_them(name, words):
-    assert compiling.topology_words(chips.parse_device(name)) == words
+def test_topologies_as_jax_names_them():
+    for name, topology, more in (
+        ("v5e-1", "v5e:1x1", {"chips_per_host_bounds": [1, 1, 1]}),
+        ("v6e-8", "v6e:2x4", {}),
+        ("v4-8", "v4:2x2x1", {"chip_config_name": "megacore"}),
+        ("v5p-16", "v5p:2x2x2", {}),
+    ):
+        words = compiling.topology_words(chips.parse_device(name))
+        assert words == {"topology_name": topology, **more}
 
 
 def test_the_compiler_ends_with_the_process_that_asked(tmp_path):

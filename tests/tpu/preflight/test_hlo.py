@@ -22,14 +22,12 @@ def test_bytes_of_shapes():
 
 
 def test_copies_become_reshapes():
-    text = "%2 = mhlo.copy %1 : tensor<2x3xf32> loc(#loc4)"
-    expected = (
-        "%2 = stablehlo.reshape %1 : (tensor<2x3xf32>) -> tensor<2x3xf32> loc(#loc4)"
-    )
-    assert hlo.without_mhlo_copies(text) == expected
-    text = '%2 = "mhlo.copy"(%1) : (tensor<f32>) -> tensor<f32>'
-    expected = "%2 = stablehlo.reshape %1 : (tensor<f32>) -> tensor<f32>"
-    assert hlo.without_mhlo_copies(text) == expected
+    expected = "%2 = stablehlo.reshape %1 : (tensor<f32>) -> tensor<f32> loc(#loc4)"
+    for text in (
+        "%2 = mhlo.copy %1 : tensor<f32> loc(#loc4)",
+        '%2 = "mhlo.copy"(%1) : (tensor<f32>) -> tensor<f32> loc(#loc4)',
+    ):
+        assert hlo.without_mhlo_copies(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -58,10 +56,7 @@ def test_operations_that_are_refused_are_named(message, operation, scope, reason
 
 
 def test_what_the_compiler_says_of_memory():
-    message = (
-        "RESOURCE_EXHAUSTED: Ran out of memory on HBM, the total memory required for "
-        "HLO temporaries (23.26G) exceeds available HBM (15.75G)."
-    )
+    message = "for HLO temporaries (23.26G) exceeds available HBM (15.75G)."
     assert hlo.memory_shortage(message) == (23.26 * 2**30, True)
     message = "Ran out of memory in memory space hbm. Used 20.5M of 15.75G hbm."
     assert hlo.memory_shortage(message) == (20.5 * 2**20, False)
@@ -69,8 +64,6 @@ def test_what_the_compiler_says_of_memory():
 
 
 def test_the_place_of_a_failure():
-    message = (
-        'error: fused["gradient_tape/encoder/layer_1/Reshape_1", "ops.py":12:0]: no'
-    )
-    assert hlo.scope_in(message) == "gradient_tape/encoder/layer_1/Reshape_1"
+    message = 'error: fused["encoder/layer_1/Reshape_1", "ops.py":12:0]: no'
+    assert hlo.scope_in(message) == "encoder/layer_1/Reshape_1"
     assert hlo.scope_in("no place") is None
