@@ -95,19 +95,13 @@ def test_a_new_directory_appears_when_it_is_whole(tmp_path):
     assert os.listdir(directory) == ["a"]
 
 
-def test_an_earlier_directory_is_replaced_if_asked(tmp_path):
-    with pytest.raises(KeyError), files.new_directory(tmp_path / "made") as made:
-        (made / "a").touch()
-        raise KeyError
-    assert os.listdir(tmp_path) == []
+def test_an_earlier_directory_stays(tmp_path):
     (tmp_path / "made/b").mkdir(parents=True)
+    (tmp_path / "made/a").touch()
     with pytest.raises(OSError), files.new_directory(tmp_path / "made"):
         pass
-    assert os.listdir(tmp_path / "made") == ["b"]
-    with files.new_directory(tmp_path / "made", replaces_earlier=True) as made:
-        (made / "a").touch()
     assert os.listdir(tmp_path) == ["made"]
-    assert os.listdir(tmp_path / "made") == ["a"]
+    assert files.list_directory(tmp_path / "made") == ["a", "b"]
     message = "made/a: expected a directory, found a file"
     with pytest.raises(InputError, match=message):
         with files.new_directory(tmp_path / "made/a/b"):
@@ -126,36 +120,11 @@ def test_match(tmp_path):
     assert files.match(f"{tmp_path}/book[1].txt") == [f"{tmp_path}/book[1].txt"]
 
 
-def test_lists_and_deletions(tmp_path):
-    (tmp_path / "b").touch()
-    (tmp_path / "a/c").mkdir(parents=True)
-    (tmp_path / "a/c/d").touch()
-    assert files.list_directory(tmp_path) == ["a", "b"]
-    assert files.list_directory(tmp_path / "none") == []
-    for _ in range(2):
-        files.delete_tree(tmp_path / "a")
-        files.delete(tmp_path / "b")
-    assert os.listdir(tmp_path) == [] and not files.exists(tmp_path / "b")
-    for ask in (files.size, files.open_to_read):
-        with pytest.raises(FileNotFoundError):
-            ask(tmp_path / "b")
-
-
-def test_nobody_sees_a_part_of_a_file(tmp_path):
-    path = tmp_path / "f"
-    path.write_bytes(b"old")
-    with files.open_atomically(path) as file:
-        file.write(b"new")
-        assert path.read_bytes() == b"old"
-    assert path.read_bytes() == b"new"
-    with pytest.raises(KeyError), files.open_atomically(tmp_path / "g") as file:
-        file.write(b"abc")
-        raise KeyError
-    # An error of another file is not one of writing.
+def test_an_error_of_another_file_is_not_one_of_writing(tmp_path):
     with pytest.raises(FileNotFoundError, match="none"):
         with files.open_atomically(tmp_path / "g"):
             open(tmp_path / "none")
-    assert os.listdir(tmp_path) == ["f"]
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_full_disk_and_a_place_that_is_not_there(tmp_path, monkeypatch):

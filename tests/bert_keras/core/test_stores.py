@@ -56,8 +56,16 @@ class Store:
 
 
 @pytest.fixture(params=["gs", "s3"])
-def store(request, stand_ins, monkeypatch):
-    port, folder = stand_ins[request.param]
+def scheme(request) -> str:
+    return request.param
+
+
+EVERYWHERE = pytest.mark.parametrize("scheme", ["local", "gs", "s3"])
+
+
+@pytest.fixture
+def store(scheme, stand_ins, monkeypatch):
+    port, folder = stand_ins[scheme]
     address = f"http://localhost:{port}"
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", address)
     monkeypatch.setenv("AWS_ENDPOINT_URL", address)
@@ -67,23 +75,29 @@ def store(request, stand_ins, monkeypatch):
     retries = {"max_retries": 1, "backoff": wait | {"max_backoff": timedelta(0, 0.002)}}
     monkeypatch.setattr(stores, "_RETRIES", stores._RETRIES | retries)
     stores._client.cache_clear()
-    found = Store(f"{request.param}://{BUCKET}/{time.monotonic_ns()}", folder)
+    found = Store(f"{scheme}://{BUCKET}/{time.monotonic_ns()}", folder)
     yield found
     found.fail()
     stores._client.cache_clear()
 
 
 @pytest.fixture
-def root(store, monkeypatch) -> str:
-    """A remote directory that is empty, on a store where every fifth request fails."""
+def root(scheme, request, tmp_path, monkeypatch) -> str:
+    """A directory that is empty; a remote one is on a store where every fifth request
+    fails."""
+    if scheme == "local":
+        return str(tmp_path)
+    store = request.getfixturevalue("store")
     monkeypatch.setattr(stores, "_FIRST_DELAY_SECONDS", 0.001)
     store.fail("503", "429", "cut", "down", every=5)
     return store.root
 
 
+@EVERYWHERE
 def test_bytes_come_back(root):
     path = files.join(root, "a/b.json")
-    assert not files.exists(path) and files.list_directory(root) == []
+    assert not files.exists(path) and files.list_directory(f"{root}/a") == []
+    files.make_directory(f"{root}/a")
     files.write_json(path, {"a": 1})
     files.write_json(path, {"a": 2})
     assert files.exists(path) and files.read_json(path) == {"a": 2}
@@ -95,13 +109,15 @@ def test_bytes_come_back(root):
     assert files.fingerprint(path) != first
     with pytest.raises(KeyError), files.open_atomically(path) as file:
         file.write(b"new")
+        assert files.read_bytes(path) == b"other"
         raise KeyError
     assert files.read_bytes(path) == b"other"
     assert files.list_directory(f"{root}/a") == ["b.json"]
     files.delete(path)
     files.delete(path)
-    with pytest.raises(FileNotFoundError):
-        files.open_to_read(path)
+    for ask in (files.size, files.open_to_read):
+        with pytest.raises(FileNotFoundError):
+            ask(path)
 
 
 def test_inputs_of_verbs(root):
@@ -147,6 +163,7 @@ def test_local_copies_and_what_programs_write(root, tmp_path):
         assert local == tmp_path
 
 
+@EVERYWHERE
 def test_new_directories(root):
     directory = files.join(root, "made")
     assert files.is_new(directory)

@@ -7,19 +7,16 @@ from bert_keras.core import chips
 from bert_keras.core.settings import architecture
 from bert_keras.model import flops, layers
 from bert_keras.tpu.preflight import compiling, hlo, lowering
+from tests import make
 from tests.tpu.preflight import test_preflight
 
-SMALL = architecture.ModelConfig(
-    vocab_size=30522,
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=32,
-)
+SMALL = architecture.ModelConfig(**make.small_config(30522).model_dump())
 
 
 def small(device="v5e-1", **changes):
-    settings = test_preflight.TINY.model_copy(update={"model": SMALL})
+    settings = test_preflight.TINY.model_copy(
+        update={"model": architecture.ModelConfig(**SMALL)}
+    )
     values = {"settings": settings, "max_seq_length": 16, "global_batch_size": 16}
     return test_preflight.plan(device, **(values | changes))
 

@@ -6,18 +6,12 @@ import pytest
 from bert_keras.commands import main as cli
 from bert_keras.core import chips
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import architecture, pretraining
+from bert_keras.core.settings import loading, pretraining
 from bert_keras.tpu import preflight
 from bert_keras.tpu.preflight import compiling, steps
 
-TINY = pretraining.PretrainingConfig(
-    model=architecture.ModelConfig(
-        hidden_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=512,
-    ),
-    global_batch_size=64,
+TINY = loading.load(
+    pretraining.PretrainingConfig, "bert_tiny", ["global_batch_size=64"]
 )
 
 
