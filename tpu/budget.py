@@ -68,7 +68,20 @@ def choose(hours: float, teraflops: float, *, num_words: float | None) -> Choice
             f"{teraflops:g}"
         )
     if petaflop > measured_runs.MAX_PETAFLOP:
-        raise InputError(_too_much(petaflop, teraflops))
+        # Recipes of the paper's sizes, and their hours.
+        recipes = []
+        for name in _LARGER:
+            run = loading.load(pretraining.PretrainingConfig, name)
+            made = [pipelines.ExamplesConfig(max_seq_length=n) for n in (128, 512)]
+            stages = plan.plan_pretraining(run, made).stages
+            flops = sum(s.training_flops + s.evaluation_flops for s in stages)
+            recipes.append(f"{name} ({flops / teraflops / 3.6e15:,.0f} hours)")
+        raise InputError(
+            f"--budget: {petaflop:,.0f} PFLOP are beyond what was measured of small "
+            f"models ({measured_runs.MAX_PETAFLOP:.0f} at most): take a recipe of the "
+            f"paper's sizes, {', '.join(recipes)}; `bert-keras plan --config RECIPE` "
+            "has more"
+        )
     _, kind_settings, decay_share = next(k for k in _KINDS if petaflop < k[0])
     run, made = load(kind_settings), examples()
     model = run.model.with_vocab_size(VOCAB_SIZE)
@@ -100,22 +113,6 @@ def choose(hours: float, teraflops: float, *, num_words: float | None) -> Choice
         expected_loss=loss,
         expected_minimal_pairs=pairs,
         is_measured=trained <= measured_runs.RUNS[-1].petaflop,
-    )
-
-
-def _too_much(petaflop: float, teraflops: float) -> str:
-    """Returns the message that names recipes of the paper's sizes and their hours."""
-    recipes = []
-    for name in _LARGER:
-        run = loading.load(pretraining.PretrainingConfig, name)
-        made = [pipelines.ExamplesConfig(max_seq_length=n) for n in (128, 512)]
-        stages = plan.plan_pretraining(run, made).stages
-        flops = sum(stage.training_flops + stage.evaluation_flops for stage in stages)
-        recipes.append(f"{name} ({flops / teraflops / 3.6e15:,.0f} hours)")
-    return (
-        f"--budget: {petaflop:,.0f} PFLOP are beyond what was measured of small models "
-        f"({measured_runs.MAX_PETAFLOP:.0f} at most): take a recipe of the paper's "
-        f"sizes, {', '.join(recipes)}; `bert-keras plan --config RECIPE` has more"
     )
 
 

@@ -75,7 +75,15 @@ def examine(purpose: str, paths: Sequence[str] = ()) -> Iterator[Finding]:
         yield look("tpu devices", _tpu_devices, root)
         yield look("tpu lock", _lock, root)
     for path in paths:
-        yield from _examine_path(path, is_trained_on=purpose != "dataflow")
+        if not files.is_remote(path):
+            yield look(f"disk {path}", check_disk, path)
+            continue
+        yield look(f"rights {path}", _rights, path)
+        # On `gs://` training reads its examples with TensorFlow, which looks for
+        # credentials, certificates and proxies in other places.
+        is_read = path.startswith("gs://") and purpose != "dataflow"
+        if is_read and importlib.util.find_spec("tensorflow") is not None:
+            yield look(f"reading of TensorFlow {path}", _reading_of_tensorflow, path)
 
 
 def lines(findings: Sequence[Finding]) -> Iterator[str]:
@@ -315,18 +323,6 @@ _MIN_DISK = 5e9
 
 _ANSWERS_SECONDS = 120
 """Time for TensorFlow to load, and for a store to answer it."""
-
-
-def _examine_path(path: str, *, is_trained_on: bool) -> Iterator[Finding]:
-    if not files.is_remote(path):
-        yield look(f"disk {path}", check_disk, path)
-        return
-    yield look(f"rights {path}", _rights, path)
-    # On `gs://` training reads its examples with TensorFlow, which looks for
-    # credentials, certificates and proxies in other places.
-    has_tensorflow = importlib.util.find_spec("tensorflow") is not None
-    if is_trained_on and path.startswith("gs://") and has_tensorflow:
-        yield look(f"reading of TensorFlow {path}", _reading_of_tensorflow, path)
 
 
 def check_disk(path: str) -> str:

@@ -208,11 +208,27 @@ def facts(
     """Returns the plan for programs, with hours if a rate is given. One rate serves all
     phases, or each phase has its own; `price_per_hour`: dollars of the whole machine.
     """
+    # 1. The rate of each stage; none if none is given.
+    stages = work.stages
+    requested = [*sequences_per_second, *([] if teraflops is None else [teraflops])]
+    if not all(1e-6 < rate < math.inf for rate in requested):
+        rates_text = " ".join(map(str, requested))
+        raise InputError(f"expected rates above 0, got {rates_text}")
+    if teraflops is None and len(sequences_per_second) not in (0, 1, len(stages)):
+        raise InputError(
+            f"--sequences_per_second: expected one rate, or {len(stages)}, one "
+            f"for each phase, got {len(sequences_per_second)}"
+        )
+    measured = zip(sequences_per_second, stages, strict=False)
+    rates = [rate * s.training_flops / s.num_sequences for rate, s in measured]
+    rates = rates if teraflops is None else [teraflops * 1e12]
+    rates *= len(stages) if len(rates) == 1 else 1
+    # 2. What follows for each stage, and for all of them.
     values = asdict(work)
     for stage in values["stages"]:
         stage["flops"] = stage["training_flops"] + stage["evaluation_flops"]
     values["flops"] = sum(stage["flops"] for stage in values["stages"])
-    if rates := _flops_per_second(work.stages, sequences_per_second, teraflops):
+    if rates:
         for stage, rate in zip(values["stages"], rates, strict=True):
             stage["hours"] = stage["flops"] / rate / 3600
         values["hours"] = sum(stage["hours"] for stage in values["stages"])
@@ -228,32 +244,6 @@ def facts(
             )
         values["dollars"] = values["hours"] * price_per_hour
     return values
-
-
-def _flops_per_second(
-    stages: Sequence[Stage],
-    sequences_per_second: Sequence[float],
-    teraflops: float | None,
-) -> list[float]:
-    """Returns the operations a second of each stage; none without a rate."""
-    requested = [*sequences_per_second, *([] if teraflops is None else [teraflops])]
-    if not all(1e-6 < rate < math.inf for rate in requested):
-        rates_text = " ".join(map(str, requested))
-        raise InputError(f"expected rates above 0, got {rates_text}")
-    if teraflops is not None:
-        return [teraflops * 1e12] * len(stages)
-    rates = [
-        rate * stage.training_flops / stage.num_sequences
-        for rate, stage in zip(sequences_per_second, stages, strict=False)
-    ]
-    if len(sequences_per_second) == 1:
-        return rates * len(stages)
-    if len(sequences_per_second) not in (0, len(stages)):
-        raise InputError(
-            f"--sequences_per_second: expected one rate, or {len(stages)}, one "
-            f"for each phase, got {len(sequences_per_second)}"
-        )
-    return rates
 
 
 def lines(values: dict[str, Any]) -> Iterator[str]:

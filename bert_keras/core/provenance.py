@@ -12,13 +12,12 @@ from typing import Any
 
 import bert_keras
 
-_PACKAGES = ("tensorflow", "keras", "tensorflow-text", "numpy")
-
 
 def describe(*, devices: str, paths: Mapping[str, Any]) -> dict[str, Any]:
     """Describes this process; nothing in the description affects a result. `paths` are
     the inputs by option, and become absolute."""
-    packages = {name: installed_version(name) for name in _PACKAGES}
+    names = ("tensorflow", "keras", "tensorflow-text", "numpy")
+    packages = {name: installed_version(name) for name in names}
     return {
         "version": bert_keras.__version__,
         "commit": commit(Path(bert_keras.__file__).parent),

@@ -6,9 +6,6 @@ from typing import Any
 
 from bert_keras.core.errors import InputError
 
-_PATH = Path("examples in Python")
-"""The name in place of a path of their file."""
-
 
 def read(
     examples: Iterable[Any], row: Callable[[Any, int], Any], *, expected: str
@@ -26,7 +23,8 @@ def read(
             ) from None
     if not rows:
         raise InputError("expected at least one example, got none")
-    return {"path": _PATH, "rows": rows, "has_labels": False}
+    # A name in place of a path of their file.
+    return {"path": Path("examples in Python"), "rows": rows, "has_labels": False}
 
 
 def strings(values: Any) -> tuple[str, ...]:

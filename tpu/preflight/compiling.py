@@ -90,8 +90,11 @@ def compile_step(step: steps.Step, device: chips.Device) -> Compiled:
     """Lowers a step and compiles it for a chip, or reads an earlier result."""
     directory = cache_directory()
     path = directory / "results" / f"{_key(step, device)}.json"
-    if (result := _read_result(path)) is not None:
-        return result
+    # A result that does not exist, or is damaged, is made again.
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        values = json.loads(path.read_text(encoding="utf-8"))
+        refused = tuple(steps.Refused(**one) for one in values.pop("refused"))
+        return Compiled(**values, refused=refused)
     python = find_compiler(directory)
     # Not at the top: it loads TensorFlow, which a saved result does not need.
     from bert_keras.tpu.preflight import lowering
@@ -156,16 +159,6 @@ def _code_sha256() -> str:
 
 
 _TPU = Path(__file__).parent
-
-
-def _read_result(path: Path) -> Compiled | None:
-    """Reads a saved result; `None`: it does not exist, or is damaged."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        refused = tuple(steps.Refused(**one) for one in values.pop("refused"))
-        return Compiled(**values, refused=refused)
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
 
 
 def _save_result(path: Path, values: Mapping[str, Any]) -> None:

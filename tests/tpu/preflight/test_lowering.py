@@ -14,9 +14,7 @@ SMALL = architecture.ModelConfig(**make.small_config(30522).model_dump())
 
 
 def small(device="v5e-1", **changes):
-    settings = test_preflight.TINY.model_copy(
-        update={"model": architecture.ModelConfig(**SMALL)}
-    )
+    settings = test_preflight.TINY.model_copy(update={"model": SMALL})
     values = {"settings": settings, "max_seq_length": 16, "global_batch_size": 16}
     return test_preflight.plan(device, **(values | changes))
 
