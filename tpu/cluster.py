@@ -100,6 +100,7 @@ def cluster_from_tf_config(text: str) -> Cluster:
             f"TF_CONFIG: this is {job} {index}, but its cluster has "
             f"{len(addresses[job])} of job {job!r}"
         )
+    # As in TensorFlow, the chief comes first, and all other numbers move up.
     everyone = tuple(map(str, chiefs + addresses["worker"]))
     return Cluster(everyone, index if job == "chief" else len(chiefs) + index)
 

@@ -158,6 +158,7 @@ def _pretraining_work(
         try:
             settings = options.load_settings(pretraining.PretrainingConfig, args)
         except InputError as error:
+            # Unknown keys of `pretrain` that `finetune` knows have another remedy.
             try:
                 options.load_settings(finetuning.FinetuningConfig, args)
             except InputError:

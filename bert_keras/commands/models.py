@@ -170,6 +170,7 @@ def negatives(args: argparse.Namespace) -> None:
     compute = forward.predictor_for(model.network)
 
     def embed(texts) -> np.ndarray:
+        # Texts from Python become inputs as those of `predict` do.
         data = kind.from_python(texts, model.task)
         inputs = data.encode(model.task, model.tokenizer, model.settings)
         return compute(inputs, title=None)[:, 0]

@@ -73,6 +73,7 @@ def read_manifest(directory: str | Path, *, kind: str) -> Manifest:
     manifest = build_config(Manifest, files.read_json(path), origin=path)
     if manifest.kind != kind:
         raise InputError(f"{directory}: expected {kind}, found {manifest.kind}")
+    # The file may be a stranger's, and the names are opened.
     for shard in manifest.shards:
         is_name = files.name_of(shard.name) == shard.name and shard.name.isprintable()
         if not is_name or shard.name in (".", ".."):

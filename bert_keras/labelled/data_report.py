@@ -206,6 +206,7 @@ def _problems(
         f": {texts[0]!r}" if quotes and texts else ""
         for texts in (file.in_training, file.contradicted)
     )
+    # Examples, how many of them make a problem, and which.
     for count, least, problem in (
         (
             *(file.num_in_training or 0, 1),

@@ -26,6 +26,7 @@ def scores(
     is_number = logits.shape[1] == 1
     predicted = logits[:, 0].astype(float) if is_number else logits.argmax(axis=-1)
     both = true_label_ids, predicted
+    # With a constant a correlation is 0 / 0.
     is_varied = all((values != values[0]).any() for values in both)
     if is_number:
         loss = sklearn.metrics.mean_squared_error(*both)

@@ -142,6 +142,7 @@ def _zeros(step: steps.Step) -> dict[str, tf.Tensor]:
 def _build_learner(
     step: steps.Step, strategy: tf.distribute.Strategy
 ) -> learner.Learner:
+    # The learner of an evaluation, too, is built on a batch with labels.
     training = dataclasses.replace(step, purpose="training")
     options: dict[str, Any] = {"seed": step.seed, "dtype": step.precision}
     make_network: Callable[[], keras.Model]

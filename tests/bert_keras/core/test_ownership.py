@@ -116,26 +116,21 @@ def test_an_owner_long_gone_needs_no_waiting(tmp_path, no_locks, monkeypatch, ch
         assert time.monotonic() - start < 5
 
 
-def test_an_owner_who_slept_finds_its_file_gone(tmp_path):
-    """Its successor on another machine has finished already."""
-    with pytest.raises(InputError, match="in use by another process"):
-        with ownership.owned(tmp_path) as owner:
-            (tmp_path / ".owner").unlink()
+@pytest.mark.parametrize("is_finished", [False, True])
+@pytest.mark.parametrize("place", ["tmp_path", "memory_store"])
+def test_an_owner_who_slept(request, place, is_finished):
+    """Its successor on another machine still writes, or has finished already."""
+    output = request.getfixturevalue(place)
+    owner_of_now = "another process" if is_finished else "process 4711 on gpu-3"
+    with pytest.raises(InputError, match=f"in use by {owner_of_now}"):
+        with ownership.owned(output) as owner:
+            owner.check()
+            files.delete(f"{output}/.owner")
+            if not is_finished:
+                named(output)
             owner.check()
             raise AssertionError
-
-
-@pytest.mark.parametrize("successor", [None, "gpu-3"])
-def test_an_owner_on_a_store_who_slept(memory_store, successor):
-    with pytest.raises(InputError, match="in use by"):
-        with ownership.owned(memory_store) as owner:
-            owner.check()
-            files.delete(f"{memory_store}/.owner")
-            if successor:
-                named(memory_store)
-            owner.check()
-            raise AssertionError
-    assert files.exists(f"{memory_store}/.owner") == (successor is not None)
+    assert files.exists(f"{output}/.owner") != is_finished
 
 
 def test_an_answer_of_a_store_that_was_lost(memory_store, monkeypatch):

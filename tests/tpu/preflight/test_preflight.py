@@ -168,13 +168,3 @@ def test_json(monkeypatch, capsys):
     assert names == ["pretraining, training", "pretraining, evaluation"]
     assert found[0]["needed_bytes"] == 2.1e9 + 3e9 + 5e6
     assert found[0]["least_seconds"] == pytest.approx(0.01)
-
-
-def test_the_compiler_that_is_missing_is_named_with_its_command(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cli.main(COMMAND) == 2
-    message = capsys.readouterr().err
-    assert "-m venv" in message
-    assert "pip install jax==0.10.2 jaxlib==0.10.2 libtpu==0.0.42.1" in message
