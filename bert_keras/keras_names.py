@@ -10,7 +10,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import sys
-from typing import Any
+from typing import Any, NamedTuple
 
 _SHARED_CLASSES = {
     "bert_keras.model.bilstm": ("BiLSTM",),
@@ -48,15 +48,14 @@ def register() -> None:
         sys.meta_path.insert(0, _KerasFinder())
 
 
-class _StandIn:
+class _StandIn(NamedTuple):
     """A class of ours for Keras, which asks it for nothing but `from_config`."""
 
-    def __init__(self, module: str, name: str):
-        self._module = module
-        self._name = name
+    module: str
+    name: str
 
     def from_config(self, config: dict[str, Any]) -> Any:
-        own_class = getattr(importlib.import_module(self._module), self._name)
+        own_class = getattr(importlib.import_module(self.module), self.name)
         return own_class.from_config(config)
 
 

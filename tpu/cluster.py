@@ -89,9 +89,9 @@ def cluster_from_tf_config(text: str) -> Cluster:
             raise InputError(
                 f"TF_CONFIG: only the jobs chief and worker are supported, got {name!r}"
             )
+    within = "TF_CONFIG's cluster"
     addresses: dict[str, list] = {"chief": [], "worker": []}
-    for name in jobs:
-        addresses[name] = _get(jobs, name, list, within="TF_CONFIG's cluster")
+    addresses |= {name: _get(jobs, name, list, within=within) for name in jobs}
     chiefs = addresses["chief"]
     if len(chiefs) > 1:
         raise InputError(f"TF_CONFIG: one chief at most, got {chiefs}")

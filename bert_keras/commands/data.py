@@ -48,15 +48,13 @@ def corpus(args: argparse.Namespace) -> None:
             "--encoding is for the plain text of --books and --sentences: dumps and "
             "JSON lines are UTF-8, leave it out"
         )
+    same = ("exclude_overlap_with", "max_bad_fraction", "allow_cut_dumps", "encoding")
     corpus.build_corpus(
         args.output,
-        sources={kind: getattr(args, kind) for kind in sources.SOURCES},
+        sources=options.named(args, *sources.SOURCES),
         config=options.load_settings(pipelines.CorpusConfig, args),
-        exclude_overlap_with=args.exclude_overlap_with,
-        max_bad_fraction=args.max_bad_fraction,
-        allow_cut_dumps=args.allow_cut_dumps,
-        encoding=args.encoding,
         engine=_engine(args),
+        **options.named(args, *same),
     )
 
 

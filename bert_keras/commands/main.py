@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from bert_keras import __version__
-from bert_keras.commands import data, lab, machines, models, parser, training
+from bert_keras.commands import data, machines, models, parser, training
 from bert_keras.core import messages, requirements, stores
 from bert_keras.core.errors import InputError, NotRun, Stopped, Unavailable
 
@@ -69,12 +69,12 @@ VERBS: Mapping[str, tuple[parser.Verb, ...]] = {
     "Pre-training": (training.pretrain, models.fill_mask, models.score),
     "Your own labels": (training.finetune, models.evaluate, models.negatives),
     "Answers and serving": (
-        *(models.predict, lab.features, models.export, models.convert),
+        *(models.predict, training.features, models.export, models.convert),
     ),
-    "Comparing": (training.report, lab.sweep, lab.compare, lab.distill),
+    "Comparing": (training.report, training.sweep, training.compare, training.distill),
     "Machines and settings": (
         *(machines.show_config, machines.doctor, machines.plan, machines.preflight),
-        lab.demo,
+        training.demo,
     ),
 }
 """Verbs by what people do with them, as `--help` lists them."""

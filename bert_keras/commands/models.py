@@ -268,11 +268,9 @@ def convert(args: argparse.Namespace) -> None:
         name = os.path.basename(os.path.abspath(args.output))
         card = model_card.text(args.input, name=name, form=args.to)
     done = conversion.convert(
-        args.input,
-        args.output,
-        to=args.to,
-        approximate_gelu=args.approximate_gelu,
+        *(args.input, args.output),
         card=card,
         keep_tokens=args.keep_tokens and reading.read_strings(args.keep_tokens),
+        **options.named(args, "to", "approximate_gelu"),
     )
     options.print_lines(conversion.describe(done, to=args.to))

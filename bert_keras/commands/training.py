@@ -1,11 +1,14 @@
-"""Verbs that train one model, and the page of a run."""
+"""Verbs that train models, one or many, and read what they learnt."""
 
 import argparse
+from typing import Any
 
 from bert_keras.commands import parser as options
-from bert_keras.commands.parser import flag, required
+from bert_keras.commands.parser import choice, flag, required, value
 from bert_keras.core import manifest
-from bert_keras.core.settings import pretraining
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import features as feature_settings
+from bert_keras.core.settings import loading, pretraining, sweeps
 
 
 @options.Verb(
@@ -96,3 +99,192 @@ def finetune(args: argparse.Namespace) -> None:
         output_dir=args.output_dir,
         **options.devices(args),
     )
+
+
+@options.Verb(
+    "a smaller model that is like a trained one",
+    {
+        "--teacher": required(
+            f"model to learn from, tuned or not: {options.ANY_CHECKPOINT}"
+        ),
+        "--student": "smaller model to train: a recipe such as bert_mini, a file "
+        "of sizes (.yaml, bert_config.json), or a checkpoint; not needed with "
+        "distillation.init_layers",
+        "--labels": flag(
+            "learn from the labels of --train, too (default: teacher alone)"
+        ),
+        "--answers": "file to keep the teacher's answers in, as safetensors, for "
+        "other students of the same texts (default: each run asks the teacher)",
+        **options.LABELLED_FILES,
+        **options.WORKERS,
+        **options.RUN,
+    },
+    needs=options.TENSORFLOW,
+    settings_of="finetune",
+    resumes=True,
+)
+def distill(args: argparse.Namespace) -> None:
+    settings = options.finetuning_settings(args, are_complete=False)
+    from bert_keras.lab.distill import distill
+
+    paths = ("teacher", "student", "train", "dev", "data", "answers", "output_dir")
+    distill.distill(
+        settings,
+        has_labels=args.labels,
+        **options.named(args, *paths),
+        **options.devices(args),
+    )
+
+
+@options.Verb(
+    "many runs of `finetune`, the best one on dev",
+    {
+        "--sweep": "YAML file with a grid, or sweep_paper, sweep_glue, "
+        "sweep_learning_curve; not needed with folds",
+        "--sweep_set": options.overrides(
+            "override one key of --sweep, repeatable (`bert-keras config sweep` prints "
+            "them)"
+        ),
+        "--folds": value(
+            "hold each of so many parts of the training file out in turn, without "
+            "--dev; for files of folds put {fold} into the names of --train and --dev, "
+            "or of --data",
+            type=int,
+        ),
+        "--jobs": value("runs at the same time", type=int, default=1),
+        **options.LABELLED_FILES,
+        **options.ENCODER,
+        **options.RUN,
+    },
+    needs=options.TENSORFLOW,
+    settings_of="finetune",
+    resumes=True,
+)
+def sweep(args: argparse.Namespace) -> None:
+    overrides = [*args.sweep_set]
+    overrides += [] if args.folds is None else [f"folds={args.folds}"]
+    settings = loading.load(sweeps.SweepConfig, args.sweep, overrides)
+    tuning = options.finetuning_settings(args)
+    from bert_keras.kinds import catalogue
+    from bert_keras.lab.sweep import planning
+
+    paths = options.named(args, "train", "dev", "data")
+    parts = planning.find_folds(tuning.task, **paths, num_folds=settings.folds)
+    if parts:
+        train, dev = parts[0].train, parts[0].dev
+    elif args.sweep is None:
+        raise InputError("give a grid with --sweep, or folds with --folds")
+    else:
+        train, dev = catalogue.find_training_files(tuning.task, **paths)
+    start = options.named(args, "init", "from_scratch")
+    _run_sweep(settings, _command(args, train, dev, folds=parts, **start), args)
+
+
+def _command(args: argparse.Namespace, train: Any, dev: Any, **more: Any) -> Any:
+    """Returns the `finetune` that all runs of a sweep begin with."""
+    from bert_keras.lab.sweep import planning
+
+    return planning.Command(
+        task=args.task,
+        train=str(train),
+        dev=tuple(map(str, dev)),
+        recipe=args.config,
+        overrides=tuple(args.set),
+        strategy=args.strategy,
+        **more,
+    )
+
+
+def _run_sweep(
+    settings: sweeps.SweepConfig, command: Any, args: argparse.Namespace
+) -> None:
+    from bert_keras.lab.sweep import running, summary
+
+    state = running.run_sweep(
+        settings, command, output_dir=args.output_dir, num_jobs=args.jobs
+    )
+    options.print_lines(summary.lines(state))
+
+
+@options.Verb(
+    "which model to start from, and is it worth it",
+    {
+        "--models": required(f"encoders, each a {options.ANY_CHECKPOINT}", nargs="+"),
+        "--from_scratch": flag("compare with random weights of the first model's size"),
+        "--fractions": value(
+            "shares of the training file to learn from (default: 0.01 0.1 1)",
+            nargs="+",
+            type=float,
+            default=[0.01, 0.1, 1.0],
+            metavar="SHARE",
+        ),
+        "--seeds": value("runs of each model on each share", type=int, default=3),
+        "--jobs": value("runs at the same time", type=int, default=1),
+        **options.LABELLED_FILES,
+        **options.RUN,
+    },
+    needs=options.TENSORFLOW,
+    settings_of="finetune",
+    resumes=True,
+)
+def compare(args: argparse.Namespace) -> None:
+    tuning = options.finetuning_settings(args)
+    from bert_keras.kinds import catalogue
+    from bert_keras.lab.sweep import planning
+
+    paths = options.named(args, "train", "dev", "data")
+    train, dev = catalogue.find_training_files(tuning.task, **paths)
+    settings, command = planning.plan_comparison(
+        *(_command(args, train, dev), args.models),
+        from_scratch=args.from_scratch,
+        fractions=args.fractions,
+        num_seeds=args.seeds,
+    )
+    _run_sweep(settings, command, args)
+
+
+@options.Verb(
+    "vectors of words, from layers of an encoder",
+    {
+        "--model": required(options.ANY_CHECKPOINT),
+        "--input": required("file of texts or of words"),
+        "--output": required("directory to create"),
+        "--layers": options.layers([-1]),
+        "--pooling": choice(
+            feature_settings.Pooling,
+            "vector of a word: of its first piece, or the mean of all",
+            default="first",
+        ),
+        "--form": choice(
+            feature_settings.InputForm,
+            "lines: one text a line; text: a table or JSON lines; tagging: columns of "
+            "CoNLL or JSON lines of words (default: by the file's name)",
+        ),
+    },
+    needs=options.TENSORFLOW,
+    settings_of="features",
+)
+def features(args: argparse.Namespace) -> None:
+    settings = options.load_settings(feature_settings.FeaturesConfig, args)
+    options.check_paths(input=args.input)
+    from bert_keras.inference.features import writing
+
+    writing.write(
+        *(args.model, args.input, args.output),
+        settings=settings,
+        **options.named(args, "layers", "pooling", "form"),
+    )
+
+
+@options.Verb(
+    "all stages on text that is on this machine",
+    {
+        "--output_dir": required("directory to create"),
+    },
+    needs=options.TENSORFLOW,
+    resumes=True,
+)
+def demo(args: argparse.Namespace) -> None:
+    from bert_keras.lab import demo
+
+    demo.run(args.output_dir)

@@ -35,17 +35,12 @@ def bytes_of_shapes(text: str) -> int:
 
 def without_mhlo_copies(text: str) -> str:
     """Replaces TensorFlow's `mhlo.copy`, which jaxlib does not read, by reshapes."""
-    text = re.sub(
-        r"mhlo\.copy (%[\w#]+) : (tensor<[^>]*>)",
-        r"stablehlo.reshape \1 : (\2) -> \2",
-        text,
+    # `mhlo.copy %1 : tensor<f32>`, or `"mhlo.copy"(%1) : (tensor<f32>) -> tensor<f32>`.
+    copy = (
+        r'"?mhlo\.copy"?[ (](%[\w#]+)\)?(?: \{[^}]*\})? : '
+        r"\(?(tensor<[^>]*>)\)?(?: -> tensor<[^>]*>)?"
     )
-    return re.sub(
-        r'"mhlo\.copy"\((%[\w#]+)\)(?: \{[^}]*\})? : \((tensor<[^>]*>)\) -> '
-        r"tensor<[^>]*>",
-        r"stablehlo.reshape \1 : (\2) -> \2",
-        text,
-    )
+    return re.sub(copy, r"stablehlo.reshape \1 : (\2) -> \2", text)
 
 
 def refused_operations(message: str) -> tuple[steps.Refused, ...]:
