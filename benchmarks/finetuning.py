@@ -248,7 +248,7 @@ def check_ours(
     from bert_keras.checkpoints import conversion, starting_point, weights
     from bert_keras.checkpoints.formats import hugging_face
     from bert_keras.data import tokenization
-    from bert_keras.training.finetuning import batches as task_batches
+    from bert_keras.training.finetuning import learning as task_batches
     from bert_keras.training.step import learner, optimization
 
     settings = load_settings(name, json.loads(lines))
@@ -373,7 +373,7 @@ def speed_ours(size: str, precision: str, train_file: str, init: str) -> Callabl
     import tensorflow as tf
 
     from bert_keras.data import tokenization
-    from bert_keras.training.finetuning import batches as task_batches
+    from bert_keras.training.finetuning import learning as task_batches
     from bert_keras.training.step import learner, optimization
 
     data, task, settings = speed_examples(precision, train_file)

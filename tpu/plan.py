@@ -183,10 +183,10 @@ def _batches(
     settings: FinetuningConfig, task: tasks.Task, inputs: "dataset.Inputs"
 ) -> Iterator[tuple[int, int]]:
     """Yields rows and tokens of a row of each batch of the first epoch of training."""
-    from bert_keras.training.finetuning import batches
+    from bert_keras.training.finetuning import learning
 
     fixed = settings.fixed_lengths(on_tpu=False)
-    trained = batches.training_batches(
+    trained = learning.training_batches(
         settings.model_copy(update={"lengths": fixed}),
         inputs,
         by_length=settings.are_batches_by_length(task),

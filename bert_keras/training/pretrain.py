@@ -5,8 +5,10 @@ asks: prepare, build, begin, and per phase the events and what watches them.
 """
 
 import dataclasses
+import errno
 import functools
 import logging
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,20 +19,15 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.checkpoints import run_directory, starting_point, training_state
+from bert_keras.core import files, stores
+from bert_keras.core.errors import InputError, Unavailable
 from bert_keras.core.settings import pretraining, tasks
 from bert_keras.data import features
 from bert_keras.model import flops, pretrainer
 from bert_keras.report import scalar_log
 from bert_keras.scoring import pairs_curve
 from bert_keras.training import run, watching
-from bert_keras.training.pretraining import (
-    curve_warnings,
-    errors,
-    inputs,
-    phases,
-    position_growth,
-    text_sample,
-)
+from bert_keras.training.pretraining import phases, position_growth, text_sample
 from bert_keras.training.step import (
     engine,
     fit,
@@ -38,11 +35,13 @@ from bert_keras.training.step import (
     optimization,
     precision,
     replicas,
-    watcher,
 )
 from bert_keras.training.tensorboard import panels
 
 logger = logging.getLogger(__name__)
+
+_DOES_NOT_ANSWER = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO)
+"""Errors of a disk that may pass, unlike those of a name or a permission."""
 
 
 def pretrain(
@@ -73,7 +72,7 @@ def pretrain(
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
     read_inputs = functools.partial(
-        inputs.read_inputs,
+        phases.read_inputs,
         settings,
         examples_dirs,
         vocab_path=vocab_path,
@@ -99,7 +98,7 @@ class PretrainingJob(run.Job):
     """A pre-training in phases; `read_inputs` reads and checks all that it needs."""
 
     engine: engine.KerasEngine
-    _inputs: inputs.Inputs
+    _inputs: phases.Inputs
     _phase: phases.Phase | None = None
     """The phase under way; `None`: the inputs are not read yet."""
     _panels: panels.EvaluationPanels | None = None
@@ -108,7 +107,7 @@ class PretrainingJob(run.Job):
 
     def __init__(
         self,
-        read_inputs: Callable[[], inputs.Inputs],
+        read_inputs: Callable[[], phases.Inputs],
         output_dir: str | Path,
         **options: Any,
     ):
@@ -131,7 +130,7 @@ class PretrainingJob(run.Job):
             vocabulary=first.vocabulary,
             do_lower_case=first.do_lower_case,
             inputs=read.recorded,
-            changeable=inputs.CHANGEABLE,
+            changeable=phases.CHANGEABLE,
         )
         run_directory.write_verified(self.output_dir, read.hashed)
 
@@ -171,7 +170,15 @@ class PretrainingJob(run.Job):
         # before they are evaluated, so that a failing evaluation does not lose them;
         # pictures come last, and never cost an evaluation.
         self.data = [phase.directory for phase in read.planned]
-        self.stretches = [self._stretch(phase) for phase in read.planned]
+        self.stretches = [
+            run.Stretch(
+                last_step=phase.last_step,
+                enter=functools.partial(self._enter, phase),
+                stream_from=functools.partial(self._stream_from, phase),
+                schedule_to=replicas.Schedule,
+            )
+            for phase in read.planned
+        ]
         save_steps = settings.save_checkpoint_steps
         evaluate_steps = settings.evaluate_steps or save_steps
         self.events = [
@@ -239,15 +246,9 @@ class PretrainingJob(run.Job):
             scales_loss=settings.precision == "mixed_float16",
         )
 
-    def _stretch(self, phase: phases.Phase) -> run.Stretch:
-        return run.Stretch(
-            last_step=phase.last_step,
-            enter=functools.partial(self._enter, phase),
-            stream_from=lambda step: replicas.Stream(
-                phase.training_batches(self.engine.strategy, start_step=step)
-            ),
-            schedule_to=replicas.Schedule,
-        )
+    def _stream_from(self, phase: phases.Phase, step: int) -> replicas.Stream:
+        batches = phase.training_batches(self.engine.strategy, start_step=step)
+        return replicas.Stream(batches)
 
     def begin(self, loop: run.Loop) -> None:
         read, settings = self._inputs, self._inputs.settings
@@ -273,7 +274,7 @@ class PretrainingJob(run.Job):
         self._phase = phase
         self._learner.use_parts(phase.num_parts)
 
-    def _enter(self, phase: phases.Phase, loop: run.Loop) -> list[watcher.Watcher]:
+    def _enter(self, phase: phases.Phase, loop: run.Loop) -> list[run.Watcher]:
         read, strategy = self._inputs, self.engine.strategy
         self._take_parts_of(phase)
         self._evaluation = phase.evaluation_batches(strategy)
@@ -289,13 +290,8 @@ class PretrainingJob(run.Job):
                 num_trained=read.num_positions_before(phase),
                 num_rows=phase.examples.max_seq_length,
             )
-        return self._open_watchers(phase, loop)
-
-    def _open_watchers(
-        self, phase: phases.Phase, loop: run.Loop
-    ) -> list[watcher.Watcher]:
-        settings, trained = self._inputs.settings, self._learner
-        examples = phase.examples
+        # What watches its steps.
+        settings, trained, examples = read.settings, self._learner, phase.examples
 
         def describe_skipped(first: int, last: int) -> str:
             data = phase.describe_data(first, last)
@@ -312,27 +308,29 @@ class PretrainingJob(run.Job):
         watchers = watching.open_watchers(
             loop,
             trained,
+            watching.Sizes(
+                settings.num_train_steps,
+                phase.batch_size,
+                examples.max_seq_length,
+                flops.pretraining_flops_per_example(
+                    self.run.bert_config,
+                    max_seq_length=examples.max_seq_length,
+                    num_predictions=num_predictions,
+                    next_sentence=trained.network.next_sentence,
+                    num_instances=examples.num_slots,
+                ),
+                precision.peak_flops(strategy, settings.precision),
+            ),
             logs=self._logs,
-            num_train_steps=settings.num_train_steps,
-            batch_size=phase.batch_size,
             max_skipped_steps=settings.max_skipped_steps,
             describe_skipped=describe_skipped,
-            tokens_per_example=examples.max_seq_length,
-            flops_per_example=flops.pretraining_flops_per_example(
-                self.run.bert_config,
-                max_seq_length=examples.max_seq_length,
-                num_predictions=num_predictions,
-                next_sentence=trained.network.next_sentence,
-                num_instances=examples.num_slots,
-            ),
-            peak_flops=precision.peak_flops(self.engine.strategy, settings.precision),
         )
         self._panels = None
         if not loop.is_chief:
             return watchers
         flat_settings = run_directory.flat(settings.model_dump(mode="json"))
         watchers.append(
-            curve_warnings.CurveWarnings(flat_settings, self._sample, phase.first_step)
+            text_sample.CurveWarnings(flat_settings, self._sample, phase.first_step)
         )
         if settings.profile_steps is not None:
             profile = panels.Profile(
@@ -340,7 +338,7 @@ class PretrainingJob(run.Job):
             )
             watchers.append(profile)
         if phase.has_evaluation:
-            batches, _ = phase.whole_evaluation_batches()
+            batches, _ = phase.to_evaluate()
             self._panels = panels.EvaluationPanels(
                 self._logs,
                 loop.step,
@@ -383,10 +381,61 @@ class PretrainingJob(run.Job):
         described = super().in_words(error)
         if described is not None or self._phase is None:
             return described
-        return errors.in_words(
+        return error_in_words(
             error,
             output_dir=self.output_dir,
             planned=self._inputs.planned,
             phase=self._phase,
             num_replicas=self.engine.strategy.num_replicas_in_sync,
         )
+
+
+def error_in_words(
+    error: Exception,
+    *,
+    output_dir: files.Path,
+    planned: Sequence[phases.Phase],
+    phase: phases.Phase,
+    num_replicas: int,
+) -> Exception | None:
+    """Returns what people are told of an error of a phase; `None`: the error itself."""
+    if isinstance(error, OSError):
+        kind = Unavailable if error.errno in _DOES_NOT_ANSWER else InputError
+        return kind(
+            f"{error.filename or output_dir}: {error.strerror or error}; run the same "
+            "command again when its disk answers"
+        )
+    if not isinstance(error, tf.errors.OpError):
+        return None
+    text = str(error)
+    # XLA's own errors have another type.
+    is_memory = isinstance(error, tf.errors.ResourceExhaustedError)
+    if is_memory or "RESOURCE_EXHAUSTED" in text:
+        num_rows, num_parts = phase.batch_size // num_replicas, phase.num_parts
+        more = [n for n in range(num_parts + 1, num_rows + 1) if num_rows % n == 0]
+        way_out = (
+            f"set `gradient_accumulation_steps` (here {num_parts}) to {more[0]}"
+            if more
+            else "set `recompute` to layers, or take more devices, shorter examples or "
+            "a smaller model"
+        )
+        return InputError(
+            f"a device has no memory for {num_rows // num_parts} examples of "
+            f"{phase.examples.max_seq_length} tokens at once: {way_out} and run the "
+            "same command again"
+        )
+    # Without an assertion of ours, TensorFlow's last line is the cause.
+    cause = text.strip().splitlines()[-1]
+    if stores.is_transient(error) and re.search(r"\w+://", text):
+        return Unavailable(
+            f"{cause[:300]}; run the same command again when the store answers"
+        )
+    # Errors of the input pipeline come through the iterator.
+    is_argument = isinstance(error, tf.errors.InvalidArgumentError)
+    of_data = is_argument and "GetNext" in text
+    if not of_data and not isinstance(error, tf.errors.DataLossError):
+        return None
+    if assertion := re.search(r"assertion failed: \[(.*?)\]", text):
+        cause = assertion[1]
+    directories = ", ".join(phase.directory for phase in planned)
+    return InputError(f"{directories}: {cause[:300]}; make the examples again")

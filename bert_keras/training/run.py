@@ -12,14 +12,14 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from bert_keras import __version__
 from bert_keras.checkpoints import run_directory, training_state
 from bert_keras.core import files, ownership, provenance, stores
 from bert_keras.core.errors import InputError, Stopped, Unavailable
 from bert_keras.core.settings import strict
-from bert_keras.training.step import stopping, watcher
+from bert_keras.training.step import stopping
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +92,31 @@ class Engine(Protocol):
         """Writes the weights of a run and then its results, which end it."""
 
 
+class Watcher:
+    """Follows a run from one event to the next; each method may do nothing.
+
+    Steps are the optimizer's, counted from 1.
+    """
+
+    def resume(self) -> None:
+        """Notes that steps follow, after time that was spent on something else."""
+
+    def before_steps(self, step: int) -> None:
+        """Prepares for the execution of steps that follows `step`."""
+
+    def after_steps(self, step: int, logs: Mapping[str, float]) -> None:
+        """Takes the scalars of the last step of an execution."""
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Takes the metrics of an evaluation."""
+
+    def send(self) -> None:
+        """Sends to a store what is written so far; called from another thread, too."""
+
+    def close(self) -> None:
+        """Writes what is left; not called where a run is interrupted."""
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Event:
     name: str
@@ -121,7 +146,7 @@ class Stretch:
     """Steps on the same data: a phase of pre-training, or a whole fine-tuning."""
 
     last_step: int
-    enter: Callable[["Loop"], Sequence[watcher.Watcher]]
+    enter: Callable[["Loop"], Sequence[Watcher]]
     """Called before its first step in a process; returns what watches its steps."""
     stream_from: Callable[[int], Any]
     """Opens the batches of the steps after a step; they have a `close`."""
@@ -254,48 +279,22 @@ def run(job: Job) -> dict[str, Any]:
 
     Raises `Stopped` after a signal, when a checkpoint of the step reached is written.
     """
-    output_dir = job.output_dir
     with contextlib.ExitStack() as stack:
-        # 1. Claim the directory: one process writes into it.
+        # One process writes into a directory.
         owner = None
         if job.is_chief:
-            owner = stack.enter_context(ownership.owned(output_dir))
+            owner = stack.enter_context(ownership.owned(job.output_dir))
         writer = stack.enter_context(
             futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint_writer")
         )
-        loop = Loop(job)
-        stack.enter_context(_errors_in_words(job))
-        stack.enter_context(loop.signal)
-        job.prepare()
-        if (results := run_directory.read_results(output_dir)) is not None:
-            message = "%s: finished already, at step %d"
-            logger.info(message, output_dir, results["steps"])
-            if job.is_chief:
-                job.delete_leftovers()
-            return results
-        job.engine.self_check()
-        # 2. Resume from the newest whole checkpoint, else begin with the first weights.
-        job.build()
-        loop.resume(owner=owner, writer=writer)
-        # 3. Train to the next event. 4. Save, evaluate, draw, stop: what is due.
-        loop.train()
-        # 5. Finish: weights, and results last of all.
-        results = loop.finish()
-        # To the others a worker that leaves early looks as if it had been killed.
-        job.engine.wait_for_all()
-    names = run_directory.WEIGHTS_NAME, run_directory.RESULTS_NAME
-    logger.info("wrote %s and %s in %s", *names, job.run.directory)
-    return results
-
-
-@contextlib.contextmanager
-def _errors_in_words(job: Job) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        if (described := job.in_words(error)) is None:
-            raise
-        raise described from error
+        loop = Loop(job, owner, writer)
+        try:
+            with loop.signal:
+                return loop.live()
+        except Exception as error:
+            if (described := job.in_words(error)) is None:
+                raise
+            raise described from error
 
 
 class Loop:
@@ -307,43 +306,67 @@ class Loop:
 
     checkpoints: training_state.CheckpointDirectory
 
-    def __init__(self, job: Job):
+    def __init__(
+        self, job: Job, owner: ownership.Owner | None, writer: futures.Executor
+    ):
         self.engine, self.is_chief = job.engine, job.is_chief
         self.due: list[str] = []
         """Names of the events that come before the next step, in their order."""
         self.signal = stopping.StopSignal(self._may_end_at_once)
-        self._job = job
-        self._events: dict[str, Event] = {}
-        self._timers: dict[str, stopping.Timer] = {}
+        self._job, self._owner, self._writer = job, owner, writer
         self._has_unsaved_steps = self._is_ending = False
         self._requests: set[str] = set()
         self._stretch: Stretch | None = None
-        self._watchers: Sequence[watcher.Watcher] = ()
+        self._watchers: Sequence[Watcher] = ()
         self._stream: Any = None
+
+    def live(self) -> dict[str, Any]:
+        """Makes or resumes the run to its end, and returns its results."""
+        job = self._job
+        job.prepare()
+        if (results := run_directory.read_results(job.output_dir)) is not None:
+            message = "%s: finished already, at step %d"
+            logger.info(message, job.output_dir, results["steps"])
+            if job.is_chief:
+                job.delete_leftovers()
+            return results
+        job.engine.self_check()
+        # 1. Resume from the newest whole checkpoint, else begin with the first weights.
+        job.build()
+        self._resume()
+        # 2. Train to the next event; save, evaluate, draw, stop: what is due.
+        self._train()
+        # 3. Finish: weights, and results last of all.
+        results = job.results(self)
+        # Seconds from its end, a run ends well.
+        self._is_ending = True
+        results["environment"] = provenance.describe(
+            devices=job.engine.describe(), paths=job.paths
+        )
+        if job.is_chief:
+            job.engine.finish(job.run, results)
+            job.finish(results, self.signal)
+        # To the others a worker that leaves early looks as if it had been killed.
+        job.engine.wait_for_all()
+        names = run_directory.WEIGHTS_NAME, run_directory.RESULTS_NAME
+        logger.info("wrote %s and %s in %s", *names, job.run.directory)
+        return results
 
     @property
     def step(self) -> int:
         return self.engine.step
 
-    @property
-    def last_step(self) -> int:
-        return self._job.stretches[-1].last_step
-
-    def resume(
-        self, *, owner: ownership.Owner | None, writer: futures.Executor
-    ) -> None:
+    def _resume(self) -> None:
         """Restores the newest whole checkpoint, and finds what is due at its step."""
         job = self._job
         self._events = {event.name: event for event in job.events}
         # Timers go on from one stretch to the next.
-        self._timers = {
-            event.name: stopping.Timer(event.every_minutes) for event in job.events
-        }
+        self._timers = {e.name: stopping.Timer(e.every_minutes) for e in job.events}
         self.checkpoints = training_state.CheckpointDirectory(
             job.run.directory / run_directory.CHECKPOINTS_NAME,
             is_chief=self.is_chief,
-            owner=owner,
-            writer=writer,
+            owner=self._owner,
+            writer=self._writer,
             # A checkpoint on a store must not come before its curves.
             before_writing=self._send_curves,
             **job.checkpoints_to_keep,
@@ -351,8 +374,7 @@ class Loop:
         step = self.checkpoints.restore_latest(job.state)
         job.begin(self)
         if step:
-            ends = (s.last_step for s in job.stretches if step <= s.last_step)
-            last_step = next(ends)
+            last_step = next(s.last_step for s in job.stretches if step <= s.last_step)
             self.due = [
                 event.name
                 for event in job.events
@@ -367,7 +389,7 @@ class Loop:
                 f"that of step {step}: give all of them one directory that they share"
             )
 
-    def train(self) -> None:
+    def _train(self) -> None:
         """Makes the remaining steps and their events.
 
         If a store fails, it waits for the data: seed and step determine a batch.
@@ -407,22 +429,85 @@ class Loop:
             self._close_batches()
         self.checkpoints.wait()
 
-    def finish(self) -> dict[str, Any]:
-        job = self._job
-        results = job.results(self)
-        # Seconds from its end, a run ends well.
-        self._is_ending = True
-        results["environment"] = provenance.describe(
-            devices=self.engine.describe(), paths=job.paths
+    def _current_stretch(self) -> Stretch | None:
+        """Leaves a finished stretch, and enters the next; `None`: none is left.
+
+        A step that ends a stretch belongs to it until nothing is due any more.
+        """
+        is_over = not self.due and self._job.is_over(self)
+        step = self.step + (not self.due)
+        left = (s for s in self._job.stretches if step <= s.last_step)
+        stretch = None if is_over else next(left, None)
+        if stretch is not self._stretch:
+            self._close_batches()
+            for each in self._watchers:
+                each.close()
+            self._stretch = stretch
+            if stretch is not None:
+                self._watchers = stretch.enter(self)
+        return stretch
+
+    def _make_steps(self, stretch: Stretch) -> None:
+        """Makes steps to the next event, or until one is requested."""
+        step = self.step
+        stops = [stretch.last_step]
+        for event in self._job.events:
+            stops += [(step // n + 1) * n for n in event.every_steps]
+            if event.at_step is not None and event.at_step > step:
+                stops.append(event.at_step)
+        for each in self._watchers:
+            each.resume()
+        # The batches go on from one event to the next.
+        if self._stream is None:
+            self._stream = stretch.stream_from(step)
+        self.engine.make_steps(
+            self._stream,
+            stretch.schedule_to(min(stops)),
+            before=self._before_steps,
+            after=self._after_steps,
         )
+
+    def _before_steps(self, step: int) -> None:
+        for each in self._watchers:
+            each.before_steps(step)
+
+    def _after_steps(self, step: int, logs: dict[str, float]) -> bool:
+        """Notes the steps that were made; returns whether an event is requested."""
+        self._has_unsaved_steps = True
+        self.checkpoints.check()
+        asked = {k: v for k, v in logs.items() if k.endswith("_requested")}
+        logs = {k: v for k, v in logs.items() if k not in asked}
+        for each in self._watchers:
+            each.after_steps(step, logs)
+        requests = {"stop"} if self.signal.received else set()
         if self.is_chief:
-            self.engine.finish(job.run, results)
-            job.finish(results, self.signal)
-        return results
+            requests |= {name for name, timer in self._timers.items() if timer.is_due}
+        if not self.engine.is_alone:
+            for name in requests:
+                self.engine.request(f"{name}_requested")
+            requests = {k.removesuffix("_requested") for k, v in asked.items() if v > 0}
+        self._requests = requests
+        return bool(requests)
+
+    def _do_what_is_due(self) -> None:
+        while self.due:
+            event = self._events[self.due[0]]
+            if event.is_done is not None:
+                self._stop_if_requested()
+            with self._interruptible(event):
+                event.what(self)
+            self._timers[event.name].restart()
+            if not self.engine.is_alone and event.every_minutes is not None:
+                self.engine.request(f"{event.name}_requested", 0.0)
+            self.due.remove(event.name)
+        # Seconds from its end, a run ends well.
+        is_left = self.step < self._job.stretches[-1].last_step
+        if is_left and not self._job.is_over(self):
+            self._stop_if_requested()
 
     def save(self) -> None:
         """Saves the state; the next checkpoint replaces one not due by its step."""
-        last_step = self._stretch.last_step if self._stretch else self.last_step
+        last_step = (self._stretch or self._job.stretches[-1]).last_step
         is_due = "save" in self.due and self._events["save"].is_due(
             self.step, last_step
         )
@@ -455,12 +540,12 @@ class Loop:
         return self.engine.is_alone and is_saved and not self._is_ending
 
     @contextlib.contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """Lets a signal end the run at once inside the block, and saves the state.
+    def _interruptible(self, event: Event) -> Iterator[None]:
+        """Lets a signal end the run at once in a long event, and saves the state.
 
         Several workers go on to agree within their evaluation or in their next step.
         """
-        if not self.engine.is_alone:
+        if event.is_done is None or not self.engine.is_alone:
             yield
             return
         try:
@@ -471,103 +556,12 @@ class Loop:
                 raise
             self._save_and_stop()
 
-    def _current_stretch(self) -> Stretch | None:
-        """Leaves a finished stretch, and enters the next; `None`: none is left.
-
-        A step that ends a stretch belongs to it until nothing is due any more.
-        """
-        is_over = not self.due and self._job.is_over(self)
-        step = self.step + (not self.due)
-        left = (s for s in self._job.stretches if step <= s.last_step)
-        stretch = None if is_over else next(left, None)
-        if stretch is not self._stretch:
-            self._close_batches()
-            for each in self._watchers:
-                each.close()
-            self._stretch = stretch
-            if stretch is not None:
-                self._watchers = stretch.enter(self)
-        return stretch
-
-    def _close_batches(self) -> None:
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
-
-    def _send_curves(self) -> None:
-        for each in self._watchers:
-            each.send()
-
-    def _make_steps(self, stretch: Stretch) -> None:
-        """Makes steps to the next event, or until one is requested."""
-        step = self.step
-        stops = [stretch.last_step]
-        for event in self._job.events:
-            stops += [(step // n + 1) * n for n in event.every_steps]
-            if event.at_step is not None and event.at_step > step:
-                stops.append(event.at_step)
-        for each in self._watchers:
-            each.resume()
-        # The batches go on from one event to the next.
-        if self._stream is None:
-            self._stream = stretch.stream_from(step)
-
-        def before(step: int) -> None:
-            for each in self._watchers:
-                each.before_steps(step)
-
-        self.engine.make_steps(
-            self._stream,
-            stretch.schedule_to(min(stops)),
-            before=before,
-            after=self._after_steps,
-        )
-
-    def _after_steps(self, step: int, logs: dict[str, float]) -> bool:
-        """Notes the steps that were made; returns whether an event is requested."""
-        self._has_unsaved_steps = True
-        self.checkpoints.check()
-        requested = {
-            name.removesuffix("_requested")
-            for name in logs
-            if name.endswith("_requested") and logs[name] > 0
-        }
-        logs = {k: v for k, v in logs.items() if not k.endswith("_requested")}
-        for each in self._watchers:
-            each.after_steps(step, logs)
-        requests = {"stop"} if self.signal.received else set()
-        if self.is_chief:
-            requests |= {name for name, timer in self._timers.items() if timer.is_due}
-        if not self.engine.is_alone:
-            for name in requests:
-                self.engine.request(f"{name}_requested")
-            requests = requested
-        self._requests = requests
-        return bool(requests)
-
-    def _do_what_is_due(self) -> None:
-        while self.due:
-            event = self._events[self.due[0]]
-            if event.is_done is not None:
-                self._stop_if_requested()
-                with self._interruptible():
-                    event.what(self)
-            else:
-                event.what(self)
-            self._timers[event.name].restart()
-            if not self.engine.is_alone and event.every_minutes is not None:
-                self.engine.request(f"{event.name}_requested", 0.0)
-            self.due.remove(event.name)
-        # Seconds from its end, a run ends well.
-        if self.step < self.last_step and not self._job.is_over(self):
-            self._stop_if_requested()
-
     def _stop_if_requested(self) -> None:
         is_received = self.engine.is_alone and self.signal.received
         if is_received or "stop" in self._requests:
             self._save_and_stop()
 
-    def _save_and_stop(self) -> None:
+    def _save_and_stop(self) -> NoReturn:
         if self._has_unsaved_steps:
             self.save()
         raise self.signal.stopped(self.step)
@@ -595,6 +589,15 @@ class Loop:
                 self._save_and_stop()
             raise
         return backoff
+
+    def _close_batches(self) -> None:
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def _send_curves(self) -> None:
+        for each in self._watchers:
+            each.send()
 
 
 def compare_workers(loop: Loop) -> None:

@@ -113,7 +113,7 @@ def test_fine_tuning_is_counted_by_the_lengths_in_the_file(
 
 @pytest.mark.parametrize("batches", ["shuffled", "by_length"])
 def test_batches_are_those_of_training(batches):
-    from bert_keras.training.finetuning import batches as task_batches
+    from bert_keras.training.finetuning import learning as task_batches
 
     lengths = np.random.default_rng(7).integers(3, 128, 1000)
     settings = finetuning.FinetuningConfig(task="text", batches=batches)

@@ -28,7 +28,7 @@ from bert_keras.inference import forward
 from bert_keras.kinds import registry
 from bert_keras.labelled import shapes
 from bert_keras.tpu.preflight import steps
-from bert_keras.training.finetuning import batches as task_batches
+from bert_keras.training.finetuning import learning as task_batches
 from bert_keras.training.step import learner, optimization, replicas
 
 NUM_REPLICAS = 2

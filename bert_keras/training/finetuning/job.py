@@ -157,9 +157,8 @@ class TuningJob(run.Job):
         enter = functools.partial(
             watching.open_watchers,
             trained=tuner,
+            sizes=watching.Sizes(num_train_steps, settings.batch_size),
             logs=self._logs,
-            num_train_steps=num_train_steps,
-            batch_size=settings.batch_size,
             # A short run must not end well without a single update.
             max_skipped_steps=min(settings.max_skipped_steps, num_train_steps - 1),
             describe_skipped=lambda first, last: (

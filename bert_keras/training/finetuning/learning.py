@@ -1,23 +1,207 @@
-"""Training on labelled examples that memory holds: steps, batches and curves."""
+"""Training on labelled examples that memory holds: batches, and the steps on them.
 
-from collections.abc import Callable, Sequence
+Batch N is a function of (seed, N).
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from bert_keras.core.settings import finetuning, pretraining
+from bert_keras.data import features
 from bert_keras.labelled import dataset, shapes
 from bert_keras.training import run
-from bert_keras.training.finetuning import batches
 from bert_keras.training.step import (
+    batch_features,
     learner,
     optimization,
     replicas,
-    watcher,
 )
 
 Settings = finetuning.FinetuningConfig
+
+# More batches to sort among pad less; fewer leave the batches more random.
+_MAX_BATCHES_SORTED_TOGETHER = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batches:
+    """The endless training batches of a data set; an epoch has every example once."""
+
+    inputs: dataset.Inputs
+    """Inputs with their labels; those of `RedrawnInputs` differ from epoch to epoch."""
+    batch_size: int
+    """Examples of a batch; the last batch of an epoch may have fewer."""
+    by_length: bool
+    """Whether a batch has examples of about the same length."""
+    seed: int
+    """Seed of the order and of dropout."""
+    padded_length: Callable[[int], int] | None = None
+    """From a batch's longest example to its tokens; `None`: no padding."""
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        return self.inputs.lengths
+
+    @property
+    def num_per_epoch(self) -> int:
+        return -(-len(self.lengths) // self.batch_size)
+
+    def epoch(self, epoch: int) -> list[np.ndarray]:
+        """Returns the row numbers of each batch of an epoch.
+
+        If `by_length`, the shuffled rows are cut into chunks of many batches and sorted
+        in a chunk, and the batches are shuffled. Four batches or more make at least
+        four chunks, so that no two epochs have the same batches.
+        """
+        rng = np.random.default_rng([self.seed, epoch])
+        order = rng.permutation(len(self.lengths))
+        chunk_batches = 1
+        if self.by_length:
+            most = min(_MAX_BATCHES_SORTED_TOGETHER, self.num_per_epoch // 4)
+            chunk_batches = max(1, most)
+        chunk_size = chunk_batches * self.batch_size
+        batches = []
+        for start in range(0, len(order), chunk_size):
+            chunk = order[start : start + chunk_size]
+            chunk = chunk[np.argsort(self.lengths[chunk], kind="stable")]
+            ends = range(self.batch_size, len(chunk), self.batch_size)
+            batches += np.split(chunk, ends)
+        return [batches[index] for index in rng.permutation(self.num_per_epoch)]
+
+    def stream(
+        self, *, start_step: int = 0, share: shapes.ReplicaShare | None = None
+    ) -> tf.data.Dataset:
+        """Returns the batches from `start_step` on, each with `features.DROPOUT_SEEDS`,
+        `(rows,)` int32, of (seed, epoch, row).
+
+        With a `share`, each element has the rows of one replica, and also
+        `features.EXAMPLE_WEIGHTS` and `features.BATCH_LENGTHS`.
+        """
+        first_epoch, num_done = divmod(start_step, self.num_per_epoch)
+        redrawn = (
+            self.inputs if isinstance(self.inputs, dataset.RedrawnInputs) else None
+        )
+
+        def elements() -> Iterator[dict[str, np.ndarray]]:
+            for epoch in itertools.count(first_epoch):
+                inputs = redrawn.of_epoch(epoch) if redrawn else self.inputs
+                skipped = num_done if epoch == first_epoch else 0
+                for rows in self.epoch(epoch)[skipped:]:
+                    for element in self._elements(inputs, rows, share):
+                        yield {**element, "epoch": np.array(epoch)}
+
+        def with_seeds(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+            seeds = batch_features.dropout_seeds(
+                self.seed, batch.pop("epoch"), batch.pop("rows")
+            )
+            return batch | {features.DROPOUT_SEEDS: seeds}
+
+        # With unknown dimensions the training step is traced once, not for every
+        # length.
+        one = next(self._elements(self.inputs, np.arange(1), share))
+        signature = {
+            name: tf.TensorSpec([None] * array.ndim, array.dtype)
+            for name, array in (one | {"epoch": np.array(0)}).items()
+        }
+        batches = tf.data.Dataset.from_generator(elements, output_signature=signature)
+        # Without a known cardinality, a strategy asks before each batch whether all
+        # replicas have one.
+        endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+        batches = batches.map(with_seeds).apply(endless)
+        return replicas.without_autotune(batches.prefetch(tf.data.AUTOTUNE))
+
+    def _elements(
+        self,
+        inputs: dataset.Inputs,
+        rows: np.ndarray,
+        share: shapes.ReplicaShare | None,
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """Yields one batch, whole or in the parts of a share, and its row numbers."""
+        longest = int(self.lengths[rows].max())
+        for part, weights in [(rows, None)] if share is None else share.rows(rows):
+            batch = inputs.batch(part)
+            if self.padded_length is not None:
+                batch = shapes.padded(batch, self.padded_length(longest))
+            if weights is not None:
+                # Rows that fill up the share have weight 0, whatever their class's is.
+                own = batch.get(features.EXAMPLE_WEIGHTS, np.float32(1))
+                batch[features.EXAMPLE_WEIGHTS] = weights * own
+                # A part has the answers to choose among that the whole batch has.
+                batch[features.BATCH_LENGTHS] = np.full(len(part), longest, np.int32)
+            yield {**batch, "rows": part}
+
+    def specs_of_steps(
+        self, num_rows: int
+    ) -> Callable[[int], dict[str, tf.TensorSpec]]:
+        """Returns a function from a batch's number, from 0, to the specs of a replica's
+        part, of `num_rows`."""
+        padded_length = self.padded_length or int
+
+        # An execution may end where the next epoch begins.
+        @functools.lru_cache(maxsize=2)
+        def longest(epoch: int) -> list[int]:
+            return [int(self.lengths[rows].max()) for rows in self.epoch(epoch)]
+
+        @functools.cache
+        def spec(length: int) -> dict[str, tf.TensorSpec]:
+            return self.spec(num_rows=num_rows, length=length)
+
+        def spec_of_step(step: int) -> dict[str, tf.TensorSpec]:
+            epoch, number = divmod(step, self.num_per_epoch)
+            return spec(padded_length(longest(epoch)[number]))
+
+        return spec_of_step
+
+    def spec(self, *, num_rows: int, length: int) -> dict[str, tf.TensorSpec]:
+        """Returns the specs of a replica's batch of a fixed shape, by name."""
+        arrays = self.inputs.batch(np.arange(1))
+        mask_shape = arrays["input_mask"].shape
+
+        def shape(array: np.ndarray) -> tuple[int, ...]:
+            # As `shapes.padded` pads: what begins like the mask has tokens.
+            more = array.shape[len(mask_shape) :]
+            if array.shape[: len(mask_shape)] == mask_shape:
+                return (num_rows, *mask_shape[1:-1], length, *more)
+            return (num_rows, *array.shape[1:])
+
+        spec = {name: tf.TensorSpec(shape(a), a.dtype) for name, a in arrays.items()}
+        return spec | {
+            features.DROPOUT_SEEDS: tf.TensorSpec([num_rows], tf.int32),
+            features.EXAMPLE_WEIGHTS: tf.TensorSpec([num_rows], tf.float32),
+            features.BATCH_LENGTHS: tf.TensorSpec([num_rows], tf.int32),
+        }
+
+
+def training_batches(
+    settings: Settings,
+    inputs: dataset.Inputs,
+    *,
+    by_length: bool,
+    num_replicas: int,
+) -> Batches:
+    """Returns the batches of a training on the replicas of all processes."""
+    if settings.lengths:
+        padded_length = shapes.ladder_length(settings.lengths)
+    elif num_replicas > 1 and settings.length_multiple == 1:
+        # The same on all replicas, because dropout depends on it.
+        padded_length = int
+    else:
+        padded_length = shapes.multiple_length(
+            settings.length_multiple, settings.max_seq_length
+        )
+    return Batches(
+        inputs=inputs,
+        batch_size=settings.batch_size,
+        by_length=by_length,
+        seed=settings.seed,
+        padded_length=padded_length,
+    )
 
 
 def num_steps(settings: Settings, num_inputs: int) -> tuple[int, int]:
@@ -67,14 +251,14 @@ def build_stretch(
     inputs: dataset.Inputs,
     *,
     by_length: bool,
-    enter: Callable[[run.Loop], Sequence[watcher.Watcher]] = lambda loop: (),
+    enter: Callable[[run.Loop], Sequence[run.Watcher]] = lambda loop: (),
 ) -> run.Stretch:
     """Builds the steps of a whole training; its seed is for order and dropout."""
     strategy = tuner.distribute_strategy
     total, num_parts = strategy.num_replicas_in_sync, tuner.num_parts
     # Equally many rows for each part of each replica.
     num_rows = -(-settings.batch_size // (total * num_parts)) * num_parts
-    endless = batches.training_batches(
+    endless = training_batches(
         settings, inputs, by_length=by_length, num_replicas=total
     )
     has_fixed_shapes = bool(settings.lengths)

@@ -1,4 +1,4 @@
-"""Phases of pre-training, one after the other, each on examples of one length.
+"""Inputs of a pre-training, read and checked: phases, each on examples of one length.
 
 The paper (A.2) trains on sequences of 128 tokens for 90 % of the steps and of 512 for
 the rest. From phase to phase the data changes; weights, optimizer state, schedule and
@@ -10,19 +10,43 @@ import functools
 import hashlib
 import logging
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from bert_keras.checkpoints import starting_point
 from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import architecture, pipelines, pretraining
 from bert_keras.data import features, tokenization
 from bert_keras.training.pretraining import record_batches
-from bert_keras.training.step import replicas
+from bert_keras.training.step import precision, replicas
 
 logger = logging.getLogger(__name__)
+
+CHANGEABLE = (
+    "draw_minutes",
+    "draw_steps",
+    "evaluate_minutes",
+    "evaluate_steps",
+    "gradient_accumulation_steps",
+    "jit_compile",
+    "max_skipped_steps",
+    "minimal_pairs",
+    "num_best_checkpoints",
+    "num_checkpoints",
+    "num_eval_steps",
+    "phases.*.gradient_accumulation_steps",
+    "profile_steps",
+    "recompute",
+    "save_checkpoint_minutes",
+    "save_checkpoint_steps",
+    "steps_per_execution",
+)
+"""Settings that may change when a run is resumed: the result is the same, up to the
+last bits of sums where batches are cut into other parts or compiled."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,66 +100,58 @@ class Phase:
             mask_share=None if end is None else mask_share,
         )
 
+    def to_train(self, *place: int, start_step: int) -> tf.data.Dataset:
+        """Returns endless batches from `start_step + 1` on, or a worker's rows of them.
+
+        The place of the worker is that of `replicas.distribute`.
+        """
+        return self.batches.to_train(
+            self.train_shards,
+            start_step=start_step - self.first_step,
+            worker=record_batches.Worker(*place),
+        )
+
+    def to_evaluate(self, *place: int) -> tuple[tf.data.Dataset, int]:
+        """Returns endless batches and their number in a round, alike for all places."""
+        return self.batches.to_evaluate(
+            self.eval_shards,
+            num_batches=self.settings.num_eval_steps,
+            worker=record_batches.Worker(*place),
+        )
+
     def training_batches(
         self, strategy: tf.distribute.Strategy, *, start_step: int
-    ) -> tf.data.Dataset | tf.distribute.DistributedDataset:
-        """Returns endless batches for every replica, from `start_step + 1` on."""
-        return replicas.distribute(
-            strategy,
-            lambda *place: self.batches.to_train(
-                self.train_shards,
-                start_step=start_step - self.first_step,
-                worker=record_batches.Worker(*place),
-            ),
-        )
+    ) -> replicas.Batches:
+        to_train = functools.partial(self.to_train, start_step=start_step)
+        return replicas.distribute(strategy, to_train)
 
     def evaluation_batches(
         self, strategy: tf.distribute.Strategy
-    ) -> tuple[tf.data.Dataset | tf.distribute.DistributedDataset, int] | None:
-        """Returns endless batches for every replica and their number in a round, if
-        there are any."""
+    ) -> tuple[replicas.Batches, int] | None:
         if not self.has_evaluation:
             return None
-        batches = replicas.distribute(
-            strategy,
-            lambda *place: self.whole_evaluation_batches(
-                worker=record_batches.Worker(*place)
-            )[0],
-        )
-        # The length of a round is the same for every share of it.
-        num_batches = self.batches.num_evaluation_batches(
-            self.eval_shards, self.settings.num_eval_steps
-        )
-        return batches, num_batches
-
-    def whole_evaluation_batches(
-        self, *, worker: record_batches.Worker = record_batches.ONLY_WORKER
-    ) -> tuple[tf.data.Dataset, int]:
-        """Returns batches of `evaluation_batches`, whole or a worker's rows of them."""
-        return self.batches.to_evaluate(
-            self.eval_shards, num_batches=self.settings.num_eval_steps, worker=worker
-        )
+        data = replicas.distribute(strategy, lambda *place: self.to_evaluate(*place)[0])
+        num_batches = self.settings.num_eval_steps
+        return data, self.batches.num_evaluation_batches(self.eval_shards, num_batches)
 
     def placeholder_batches(
         self, strategy: tf.distribute.Strategy
-    ) -> list[tf.data.Dataset | tf.distribute.DistributedDataset]:
+    ) -> list[replicas.Batches]:
         """Returns endless zeros, shaped as training and evaluation batches."""
 
-        def zeros(*place: int, evaluates: bool) -> tf.data.Dataset:
-            shards, worker = self.train_shards, record_batches.Worker(*place)
-            if evaluates:
-                data, _ = self.batches.to_evaluate(shards, num_batches=1, worker=worker)
-            else:
-                data = self.batches.to_train(shards, worker=worker)
+        def zeros(*place: int, has_seeds: bool) -> tf.data.Dataset:
+            data = self.to_train(*place, start_step=self.first_step)
             spec = data.element_spec.items()
             return tf.data.Dataset.from_tensors(
-                {name: tf.zeros(part.shape, part.dtype) for name, part in spec}
+                {
+                    name: tf.zeros(part.shape, part.dtype)
+                    for name, part in spec
+                    if has_seeds or name != features.DROPOUT_SEEDS
+                }
             ).repeat()
 
-        return [
-            replicas.distribute(strategy, functools.partial(zeros, evaluates=evaluates))
-            for evaluates in (False, True)
-        ]
+        makers = (functools.partial(zeros, has_seeds=each) for each in (True, False))
+        return [replicas.distribute(strategy, maker) for maker in makers]
 
     def describe(self, first_step: int) -> str:
         num_eval_records = sum(shard.num_records for shard in self.eval_shards)
@@ -162,7 +178,7 @@ class Phase:
         """Returns the score of always guessing the commonest masked token."""
         if not self.has_evaluation:
             return None
-        batches, num_batches = self.whole_evaluation_batches()
+        batches, num_batches = self.to_evaluate()
         counts = np.zeros(len(self.vocabulary), np.int64)
         for batch in batches.take(num_batches).as_numpy_iterator():
             predicted = batch["masked_lm_ids"][batch["masked_lm_weights"] > 0]
@@ -171,6 +187,132 @@ class Phase:
             "commonest_token": self.vocabulary.tokens[int(counts.argmax())],
             "masked_lm_accuracy": float(counts.max() / max(counts.sum(), 1)),
         }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """The validated inputs of a run."""
+
+    settings: pretraining.PretrainingConfig
+    """With `auto` precision and the architecture of `--init` filled in."""
+    planned: Sequence[Phase]
+    hashed: Sequence[str]
+    """SHA-256 of the manifests whose shards this machine has hashed."""
+    start: starting_point.Start | None
+    """First weights, until they are assigned; `None`: new ones."""
+    init_sha256: str | None
+    """`None`: no further training."""
+
+    @property
+    def is_further_training(self) -> bool:
+        return self.init_sha256 is not None
+
+    @property
+    def manifest_hashes(self) -> list[str]:
+        return [phase.manifest_sha256 for phase in self.planned]
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """Returns the digests that a resumed run must match."""
+        hashes = self.manifest_hashes
+        recorded = {"examples_sha256": hashes[0] if len(hashes) == 1 else hashes}
+        if self.init_sha256 is not None:
+            recorded["init_sha256"] = self.init_sha256
+        return recorded
+
+    def num_positions_before(self, phase: Phase) -> int:
+        """Returns the positions that a phase continues; 0: it continues none."""
+        # A checkpoint's table is trained.
+        if self.settings.grow_positions == "none" or self.is_further_training:
+            return 0
+        earlier = (p for p in self.planned if p.last_step <= phase.first_step)
+        return max((p.examples.max_seq_length for p in earlier), default=0)
+
+    @property
+    def bert_config(self) -> architecture.BertConfig:
+        model, start = self.settings.model, self.start
+        bert_config = model.with_vocab_size(len(self.planned[0].vocabulary))
+        if start is not None:
+            if model.vocab_size not in (None, start.vocab_size):
+                raise InputError(
+                    f"`model.vocab_size` is {model.vocab_size}, but with the weights "
+                    f"of {start.path} it is {start.vocab_size}: leave it out"
+                )
+            bert_config = model.with_vocab_size(start.vocab_size)
+        for phase in self.planned:
+            if phase.examples.max_seq_length > bert_config.max_position_embeddings:
+                raise InputError(
+                    f"{phase.directory}: sequences of {phase.examples.max_seq_length} "
+                    "tokens, but `model.max_position_embeddings` is "
+                    f"{bert_config.max_position_embeddings}"
+                    + (": raise it or" if start is None else f" in {start.path}:")
+                    + " make shorter examples"
+                )
+        return bert_config
+
+
+def read_inputs(
+    settings: pretraining.PretrainingConfig,
+    examples_dirs: Sequence[str | Path],
+    *,
+    vocab_path: str | Path | None,
+    init: starting_point.Init | None,
+    strategy: tf.distribute.Strategy,
+    verified: Collection[str] | None,
+) -> Inputs:
+    """Reads all inputs of `pretrain.pretrain`, and completes the settings."""
+    changes: dict[str, Any] = {
+        "precision": precision.resolve(settings.precision, strategy)
+    }
+    checkpoint = None if init is None else init.open()
+    if checkpoint is not None:
+        changes["model"] = starting_point.model_config(
+            settings.model, checkpoint, path=init.path
+        )
+    settings = settings.model_copy(update=changes)
+    planned = read_phases(
+        settings,
+        examples_dirs,
+        vocab_path=vocab_path,
+        num_replicas=strategy.num_replicas_in_sync,
+        verified=verified,
+    )
+    start = None
+    if checkpoint is not None:
+        start = starting_point.pretraining_start(
+            checkpoint,
+            planned[0].vocabulary,
+            do_lower_case=planned[0].do_lower_case,
+            path=init.path,
+        )
+    check_hosts(strategy, planned)
+    return Inputs(
+        settings=settings,
+        planned=planned,
+        hashed=[
+            phase.manifest_sha256
+            for phase in planned
+            if verified is None or not files.is_remote(phase.directory)
+        ],
+        start=start,
+        init_sha256=None if start is None else start.sha256,
+    )
+
+
+def check_hosts(strategy: tf.distribute.Strategy, planned: Sequence[Phase]) -> None:
+    """Checks that all hosts of a TPU can read the examples.
+
+    Masking needs Python, which only this process has; several hosts cannot do it.
+    """
+    is_tpu = isinstance(strategy, tf.distribute.TPUStrategy)
+    num_hosts = strategy.extended.num_hosts if is_tpu else 1
+    for phase in planned:
+        if num_hosts > 1 and phase.examples.masking == "dynamic":
+            raise InputError(
+                f"{phase.directory}: examples with masking=dynamic are masked by this "
+                f"process as it reads them, but a TPU of {num_hosts} hosts reads on "
+                "all of them: make the examples with masking=static"
+            )
 
 
 def read_phases(

@@ -13,11 +13,16 @@ import tensorflow as tf
 
 from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings.architecture import Attention
 from bert_keras.core.settings.pipelines import ExamplesConfig, instances_per_row
-from bert_keras.data import dynamic_masking, features, tokenization
+from bert_keras.data import dynamic_masking, features
 from bert_keras.training.pretraining import record_parsing
 from bert_keras.training.step import replicas
+
+_COMPRESSIONS = {"none": "", "gzip": "GZIP"}
+_MAX_SHARDS_PER_STRETCH = 64
+_SHARDS_AT_A_TIME = 16
+_BLOCK_LENGTH = 64
+"""Records that are read from one shard before the next shard has its turn."""
 
 
 class Shard(NamedTuple):
@@ -71,20 +76,15 @@ ONLY_WORKER = Worker()
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordBatches:
+class RecordBatches(record_parsing.Parser):
     """Batches of the examples of one directory.
 
-    `batch_size` is that of all workers, whose replicas need equal shares. `seed` is for
-    order, masks and dropout. With `left_to_right` attention nothing is masked and every
-    token is predicted from the tokens before it (paper, 5.1).
+    `batch_size` is that of all workers, whose replicas need equal shares; `seed` is for
+    their order, too.
     """
 
-    config: ExamplesConfig
-    vocabulary: tokenization.Vocabulary
     batch_size: int
-    seed: int
     shuffle_buffer_size: int
-    attention: Attention = "bidirectional"
     mask_share: Callable[[tf.Tensor], tf.Tensor] | None = None
     """From the number of a batch, from 0, to the share of tokens to hide in it, both
     scalars, int64 and float64; `None`: the examples' `masked_lm_prob`. Evaluation has
@@ -120,8 +120,7 @@ class RecordBatches:
             return epochs, tf.fill([batch_size], share), *batch
 
         batches = records.batch(batch_size, drop_remainder=True).enumerate(start_step)
-        shares = _shares(batches.map(with_chance), worker)
-        return self._parsed(shares, has_dropout=True)
+        return self._parsed(_shares(batches.map(with_chance), worker), self.parse)
 
     def shards_of_steps(
         self, shards: Sequence[Shard], *, start_step: int, num_steps: int
@@ -151,11 +150,8 @@ class RecordBatches:
         and `next_sentence_labels` -1.
         """
         num_batches = self.num_evaluation_batches(shards, num_batches)
-        compression = _COMPRESSIONS[self.config.compression]
         records = tf.data.Dataset.from_tensor_slices(_shard_table(shards)).interleave(
-            lambda path, first_record: tf.data.TFRecordDataset(
-                path, compression
-            ).enumerate(first_record),
+            lambda path, first: self._records(path).enumerate(first),
             cycle_length=min(_SHARDS_AT_A_TIME, len(shards)),
             block_length=1,
         )
@@ -167,37 +163,86 @@ class RecordBatches:
         epoch = tf.constant(dynamic_masking.EVALUATION_EPOCH, tf.int64)
         share = tf.constant(self.config.masked_lm_prob, tf.float64)
         chance = [tf.fill([self.batch_size], value) for value in (epoch, share)]
-        with_chance = (
-            batches.take(num_batches).repeat().map(lambda *batch: (*chance, *batch))
-        )
-        shares = _shares(with_chance, worker)
-        return self._parsed(shares, has_dropout=False), num_batches
+        endless = batches.take(num_batches).repeat()
+        shares = _shares(endless.map(lambda *batch: (*chance, *batch)), worker)
+
+        def parse(*columns: tf.Tensor) -> dict[str, tf.Tensor]:
+            parsed = self.parse(*columns).items()
+            return {k: v for k, v in parsed if k != features.DROPOUT_SEEDS}
+
+        return self._parsed(shares, parse), num_batches
 
     def num_evaluation_batches(self, shards: Sequence[Shard], num_batches: int) -> int:
         num_records = sum(shard.num_records for shard in shards)
         return min(num_batches, -(-num_records // self.batch_size))
 
-    def _shuffled(self, shards: Sequence[Shard], start: int) -> tf.data.Dataset:
-        return _shuffled_records(
-            shards,
-            start,
-            compression=_COMPRESSIONS[self.config.compression],
-            shuffle_buffer_size=self.shuffle_buffer_size,
-            seed=self.seed,
-        )
-
-    def _parsed(
-        self, batches: tf.data.Dataset, *, has_dropout: bool
-    ) -> tf.data.Dataset:
-        parse = record_parsing.Parser(
-            config=self.config,
-            vocabulary=self.vocabulary,
-            seed=self.seed,
-            attention=self.attention,
-            has_dropout=has_dropout,
-        )
+    def _parsed(self, batches: tf.data.Dataset, parse: Callable) -> tf.data.Dataset:
         parsed = batches.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
         return replicas.without_autotune(parsed.prefetch(tf.data.AUTOTUNE))
+
+    def _records(self, path: str | tf.Tensor) -> tf.data.Dataset:
+        return tf.data.TFRecordDataset(path, _COMPRESSIONS[self.config.compression])
+
+    def _shuffled(self, shards: Sequence[Shard], start: int) -> tf.data.Dataset:
+        """Yields number and bytes of each record, endlessly, from the `start`-th on.
+
+        An epoch has all records once, in an order of (seed, epoch). The shuffled shards
+        are cut into stretches, whose shards are read several at a time; records are
+        shuffled in buffers. A start within an epoch reads one stretch at most. All
+        randomness is in stateless operations: `Dataset.shuffle` would also depend on
+        the global seed of the process.
+        """
+        num_stretches = math.ceil(len(shards) / _MAX_SHARDS_PER_STRETCH)
+        starts = range(0, len(shards), math.ceil(len(shards) / num_stretches))
+        shuffle = tf.random.experimental.stateless_shuffle
+
+        def seeds(number: tf.Tensor) -> tf.Tensor:
+            return tf.stack([tf.constant(self.seed, tf.int64), number])
+
+        def order_of(epoch: tf.Tensor) -> tf.Tensor:
+            return shuffle(tf.range(len(shards)), seeds(epoch))
+
+        def blocks_of(path: tf.Tensor, first_record: tf.Tensor) -> tf.data.Dataset:
+            def with_numbers(index: tf.Tensor, block: tf.Tensor) -> tuple:
+                places = tf.range(tf.size(block, out_type=tf.int64))
+                return first_record + index * _BLOCK_LENGTH + places, block
+
+            return (
+                self._records(path).batch(_BLOCK_LENGTH).enumerate().map(with_numbers)
+            )
+
+        def buffers_of(number: tf.Tensor) -> tf.data.Dataset:
+            """Returns the shuffled buffers of a stretch, counted through all epochs."""
+            first = number % len(starts) * starts.step
+            order = order_of(number // len(starts))[first : first + starts.step]
+            table = tuple(tf.gather(column, order) for column in _shard_table(shards))
+            blocks = tf.data.Dataset.from_tensor_slices(table).interleave(
+                blocks_of,
+                cycle_length=min(_SHARDS_AT_A_TIME, len(shards)),
+                num_parallel_calls=tf.data.AUTOTUNE,
+                deterministic=True,
+            )
+
+            def shuffled(index: tf.Tensor, columns: tuple) -> tuple[tf.Tensor, ...]:
+                rows = tf.range(tf.shape(columns[0])[0])
+                order = shuffle(rows, tf.random.fold_in(seeds(number), index))
+                return tuple(tf.gather(column, order) for column in columns)
+
+            buffers = blocks.rebatch(self.shuffle_buffer_size, drop_remainder=False)
+            return buffers.enumerate().map(shuffled)
+
+        # 1. The stretch that has the `start`-th record.
+        sizes = np.array([shard.num_records for shard in shards])
+        epoch, num_passed = divmod(start, int(sizes.sum()))
+        order = order_of(tf.constant(epoch, tf.int64)).numpy()
+        ends = np.cumsum(np.add.reduceat(sizes[order], starts))
+        stretch = int(np.searchsorted(ends, num_passed, side="right"))
+        num_passed -= int(ends[stretch - 1]) if stretch else 0
+        # 2. All stretches from there on. One buffer is drawn from while the next is
+        # made.
+        first = epoch * len(starts) + stretch
+        stretches = tf.data.Dataset.counter(first, dtype=tf.int64)
+        return stretches.flat_map(buffers_of).prefetch(1).unbatch().skip(num_passed)
 
 
 def check_lengths(path: files.Path, config: ExamplesConfig) -> None:
@@ -229,85 +274,9 @@ def check_lengths(path: files.Path, config: ExamplesConfig) -> None:
                 )
 
 
-_COMPRESSIONS = {"none": "", "gzip": "GZIP"}
-_MAX_SHARDS_PER_STRETCH = 64
-_SHARDS_AT_A_TIME = 16
-_BLOCK_LENGTH = 64
-"""Records that are read from one shard before the next shard has its turn."""
-
-
 def _shard_table(shards: Sequence[Shard]) -> tuple[tf.Tensor, tf.Tensor]:
     paths = tf.constant([shard.path for shard in shards])
     return paths, tf.constant([shard.first_record for shard in shards], tf.int64)
-
-
-def _shuffled_records(
-    shards: Sequence[Shard],
-    start: int,
-    *,
-    compression: str,
-    shuffle_buffer_size: int,
-    seed: int,
-) -> tf.data.Dataset:
-    """Yields number and bytes of each record, endlessly, from the `start`-th on.
-
-    An epoch has all records once, in an order of (seed, epoch). The shuffled shards are
-    cut into stretches, whose shards are read several at a time; records are shuffled in
-    buffers. A start within an epoch reads one stretch at most. All randomness is in
-    stateless operations: `Dataset.shuffle` would also depend on the global seed of the
-    process.
-    """
-    num_stretches = math.ceil(len(shards) / _MAX_SHARDS_PER_STRETCH)
-    starts = range(0, len(shards), math.ceil(len(shards) / num_stretches))
-
-    def seeds(number: tf.Tensor) -> tf.Tensor:
-        return tf.stack([tf.constant(seed, tf.int64), number])
-
-    def order_of(epoch: tf.Tensor) -> tf.Tensor:
-        shuffle = tf.random.experimental.stateless_shuffle
-        return shuffle(tf.range(len(shards)), seeds(epoch))
-
-    def blocks_of(path: tf.Tensor, first_record: tf.Tensor) -> tf.data.Dataset:
-        def with_numbers(index: tf.Tensor, block: tf.Tensor) -> tuple:
-            places = tf.range(tf.size(block, out_type=tf.int64))
-            return first_record + index * _BLOCK_LENGTH + places, block
-
-        records = tf.data.TFRecordDataset(path, compression)
-        return records.batch(_BLOCK_LENGTH).enumerate().map(with_numbers)
-
-    def buffers_of(number: tf.Tensor) -> tf.data.Dataset:
-        """Returns the shuffled buffers of a stretch, counted through all epochs."""
-        first = number % len(starts) * starts.step
-        order = order_of(number // len(starts))[first : first + starts.step]
-        table = tuple(tf.gather(column, order) for column in _shard_table(shards))
-        blocks = tf.data.Dataset.from_tensor_slices(table).interleave(
-            blocks_of,
-            cycle_length=min(_SHARDS_AT_A_TIME, len(shards)),
-            num_parallel_calls=tf.data.AUTOTUNE,
-            deterministic=True,
-        )
-
-        def shuffle(index: tf.Tensor, columns: tuple) -> tuple[tf.Tensor, ...]:
-            order = tf.random.experimental.stateless_shuffle(
-                tf.range(tf.shape(columns[0])[0]),
-                tf.random.fold_in(seeds(number), index),
-            )
-            return tuple(tf.gather(column, order) for column in columns)
-
-        buffers = blocks.rebatch(shuffle_buffer_size, drop_remainder=False)
-        return buffers.enumerate().map(shuffle)
-
-    # 1. The stretch that has the `start`-th record.
-    sizes = np.array([shard.num_records for shard in shards])
-    epoch, num_passed = divmod(start, int(sizes.sum()))
-    order = order_of(tf.constant(epoch, tf.int64)).numpy()
-    ends = np.cumsum(np.add.reduceat(sizes[order], starts))
-    stretch = int(np.searchsorted(ends, num_passed, side="right"))
-    num_passed -= int(ends[stretch - 1]) if stretch else 0
-    # 2. All stretches from there on. One buffer is drawn from while the next is made.
-    first = epoch * len(starts) + stretch
-    stretches = tf.data.Dataset.counter(first, dtype=tf.int64)
-    return stretches.flat_map(buffers_of).prefetch(1).unbatch().skip(num_passed)
 
 
 def _shares(batches: tf.data.Dataset, worker: Worker) -> tf.data.Dataset:

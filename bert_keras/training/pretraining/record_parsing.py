@@ -3,7 +3,6 @@
 The run's seed, the epoch and a record's number decide chance: see `dynamic_masking`.
 """
 
-import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -39,23 +38,25 @@ def padding_record(config: ExamplesConfig, cls_id: int) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class Parser:
-    """Makes features of records; for the fields see `record_batches.RecordBatches`."""
+    """Makes features of records; `seed` is for masks and dropout.
+
+    With `left_to_right` attention nothing is masked and every token is predicted from
+    the tokens before it (paper, 5.1).
+    """
 
     config: ExamplesConfig
     vocabulary: tokenization.Vocabulary
     seed: int
-    attention: Attention
-    has_dropout: bool
-    """Adds `features.DROPOUT_SEEDS`."""
+    attention: Attention = "bidirectional"
 
-    def __call__(
+    def parse(
         self,
         epochs: tf.Tensor,
         shares: tf.Tensor,
         numbers: tf.Tensor,
         records: tf.Tensor,
     ) -> dict[str, tf.Tensor]:
-        """Returns features of `(rows,)` records.
+        """Returns features of `(rows,)` records, `features.DROPOUT_SEEDS` among them.
 
         Epochs and numbers are `(rows,)` int64, and the shares of tokens to hide
         `(rows,)` float64, for records without masks.
@@ -77,8 +78,8 @@ class Parser:
                 parsed["next_sentence_labels"] = labels
             if self.attention == "left_to_right":
                 parsed["input_ids"] = batch_features.unmasked_ids(parsed)
-            parsed |= self._seeds(
-                epochs[:, tf.newaxis] if is_packed else epochs, numbers
+            parsed[features.DROPOUT_SEEDS] = batch_features.dropout_seeds(
+                self.seed, epochs[:, tf.newaxis] if is_packed else epochs, numbers
             )
         if self.attention == "left_to_right":
             parsed |= next_tokens(parsed)
@@ -86,12 +87,6 @@ class Parser:
             name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
             for name, value in parsed.items()
         }
-
-    def _seeds(self, epochs: tf.Tensor, numbers: tf.Tensor) -> dict[str, tf.Tensor]:
-        if not self.has_dropout:
-            return {}
-        seeds = batch_features.dropout_seeds(self.seed, epochs, numbers)
-        return {features.DROPOUT_SEEDS: seeds}
 
     def _stored(self, records: tf.Tensor) -> dict[str, Any]:
         """Returns stored features by the names that the model knows; checks ids."""
@@ -102,11 +97,11 @@ class Parser:
             for feature in features.record_features(self.config)
         }
         stored = tf.io.parse_example(records, spec)
-        parsed = {}
-        for feature in features.batch_features(self.config):
-            stored_name = features.stored_name(feature.name, self.config)
-            if stored_name in stored:
-                parsed[feature.name] = stored[stored_name]
+        names = [feature.name for feature in features.batch_features(self.config)]
+        sources = [features.stored_name(name, self.config) for name in names]
+        parsed = {
+            k: stored[v] for k, v in zip(names, sources, strict=True) if v in stored
+        }
         limits = {
             "input_ids": (len(self.vocabulary), "vocabulary"),
             "masked_lm_ids": (len(self.vocabulary), "vocabulary"),
@@ -145,14 +140,14 @@ class Parser:
         ]
 
         def complete(ids, lengths, epochs, shares, numbers) -> list[np.ndarray]:
-            seeds = dynamic_masking.record_seeds(self.seed, epochs, numbers)
-            chance = {"seeds": seeds, "shares": shares}
-            make = (
-                functools.partial(dynamic_masking.mask_examples, **chance)
-                if is_masked
-                else dynamic_masking.plain_examples
-            )
-            arrays = make(ids, lengths, vocabulary=self.vocabulary, config=config)
+            options: dict[str, Any] = {"vocabulary": self.vocabulary, "config": config}
+            if is_masked:
+                seeds = dynamic_masking.record_seeds(self.seed, epochs, numbers)
+                arrays = dynamic_masking.mask_examples(
+                    ids, lengths, seeds, shares=shares, **options
+                )
+            else:
+                arrays = dynamic_masking.plain_examples(ids, lengths, **options)
             return [arrays[feature.name] for feature in columns]
 
         lengths = tf.cast(input_ids.row_lengths(), tf.int64)
@@ -172,7 +167,8 @@ class Parser:
             feature.name: tf.ensure_shape(array, [epochs.shape[0], feature.length])
             for feature, array in zip(columns, arrays, strict=True)
         }
-        return parsed | completed | self._seeds(epochs, numbers)
+        seeds = batch_features.dropout_seeds(self.seed, epochs, numbers)
+        return parsed | completed | {features.DROPOUT_SEEDS: seeds}
 
     def _completed_by_instance(
         self,

@@ -1,8 +1,14 @@
-"""Measures the text of a phase on some of its examples, for `report.diagnosis`."""
+"""Warns of what may be wrong with a text or a training of it: see `report.diagnosis`.
+
+A text is measured on some examples of a phase.
+"""
 
 import dataclasses
 import logging
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +17,8 @@ from bert_keras.core import files
 from bert_keras.core.settings import pretraining
 from bert_keras.report import diagnosis
 from bert_keras.report.diagnosis import TextSample
+from bert_keras.report.scalar_log import Curve
+from bert_keras.training import run, watching
 from bert_keras.training.pretraining import phases
 from bert_keras.training.step import batch_features
 
@@ -46,6 +54,47 @@ def check_start(
         message = "usual masked-LM losses at step %d: %.1f to %.1f"
         logger.info(message, phase.last_step, *usual)
     return sample
+
+
+class CurveWarnings(run.Watcher):
+    """Checks a phase's curves, as far as this process drew them, at evaluations."""
+
+    def __init__(
+        self, settings: Mapping[str, Any], sample: TextSample | None, first_step: int
+    ):
+        self._settings, self._sample = settings, sample
+        self._first_step = self._step = first_step
+        self._train: dict[str, list[tuple[int, float]]] = defaultdict(list)
+        self._held_out: list[tuple[int, float]] = []
+        self._warned_of: set[str] = set()
+
+    def after_steps(self, step: int, logs: Mapping[str, float]) -> None:
+        if watching.is_logged(self._step, step):
+            for name in logs.keys() & diagnosis.CURVES:
+                self._train[name].append((step, logs[name]))
+        self._step = step
+
+    def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
+        if "masked_lm_loss" not in metrics:
+            return
+        self._held_out.append((step, metrics["masked_lm_loss"]))
+        findings = diagnosis.curve_findings(
+            self._settings,
+            {name: _curve(points) for name, points in self._train.items()},
+            _curve(self._held_out),
+            self._sample,
+            first_step=self._first_step,
+        )
+        for cause, text in findings:
+            # Each cause is warned of once.
+            if cause not in self._warned_of:
+                logger.warning("may be wrong: %s: at step %d %s", cause, step, text)
+            self._warned_of.add(cause)
+
+
+def _curve(points: list[tuple[int, float]]) -> Curve:
+    steps, values = zip(*points, strict=True)
+    return Curve(np.array(steps), np.array(values, np.float64))
 
 
 def measure(phase: phases.Phase) -> TextSample:

@@ -11,8 +11,7 @@ import tensorflow as tf
 from bert_keras.model import trace_registry
 from bert_keras.training.step import replicas
 
-Batches = tf.data.Dataset | tf.distribute.DistributedDataset
-Evaluation = tuple[Batches, int]
+Evaluation = tuple[replicas.Batches, int]
 """Endless batches, and their number in one round."""
 Logs = dict[str, float]
 
@@ -64,7 +63,7 @@ class ReplicatedModel(keras.Model):
     """`stop_requested` of an evaluation's last batch; it is no metric."""
 
     @functools.cached_property
-    def _ticks(self) -> tf.data.Dataset | tf.distribute.DistributedDataset:
+    def _ticks(self) -> replicas.Batches:
         one = tf.data.Dataset.from_tensors(0).repeat()
         return replicas.distribute(
             self.distribute_strategy, lambda *_: replicas.without_autotune(one)
@@ -72,7 +71,7 @@ class ReplicatedModel(keras.Model):
 
     def make_steps(
         self,
-        batches: Batches | replicas.Stream,
+        batches: replicas.Batches | replicas.Stream,
         schedule: replicas.Schedule,
         **follow: Callable,
     ) -> Logs:
@@ -116,7 +115,7 @@ class ReplicatedModel(keras.Model):
 
     @contextlib.contextmanager
     def _following(
-        self, batches: Batches | replicas.Stream, schedule: replicas.Schedule
+        self, batches: replicas.Batches | replicas.Stream, schedule: replicas.Schedule
     ) -> Iterator[None]:
         is_stream = isinstance(batches, replicas.Stream)
         self._stream = batches if is_stream else replicas.Stream(batches)

@@ -22,6 +22,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.ops import multi_device_iterator_ops
 
+Batches = tf.data.Dataset | tf.distribute.DistributedDataset
+
 NEEDS_LENGTHS = (
     "--strategy tpu: a TPU needs batches of fixed shapes, got `lengths=[]`: leave "
     "`lengths` out"
@@ -243,7 +245,7 @@ def device_iterators_without_autotune() -> Iterator[None]:
 def distribute(
     strategy: tf.distribute.Strategy,
     make_batches: Callable[[int, int, int], tf.data.Dataset],
-) -> tf.data.Dataset | tf.distribute.DistributedDataset:
+) -> Batches:
     """Gives every replica its batches.
 
     `make_batches` takes a worker's index, the number of workers and its number of
@@ -287,7 +289,7 @@ class Stream:
     A new iterator would read the shuffled records before the position again.
     """
 
-    def __init__(self, batches: tf.data.Dataset | tf.distribute.DistributedDataset):
+    def __init__(self, batches: Batches):
         self._batches = batches
         self._iterator: Any = None
 

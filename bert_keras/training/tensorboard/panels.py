@@ -19,7 +19,8 @@ from bert_keras.core import files
 from bert_keras.core.settings.architecture import BertConfig
 from bert_keras.data import features, tokenization
 from bert_keras.pages import markdown
-from bert_keras.training.step import batch_features, replicas, watcher
+from bert_keras.training import run
+from bert_keras.training.step import batch_features, replicas
 from bert_keras.training.tensorboard import event_files
 
 logger = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ def _panels_only() -> Iterator[None]:
         logger.warning("TensorBoard's panels of this step are missing: %r", error)
 
 
-class EvaluationPanels(watcher.Watcher):
+class EvaluationPanels(run.Watcher):
     """Shows how the network treats the same few examples as the training goes on.
 
     A panel that cannot be drawn is a warning. Writes to `panels` in `directory`:
@@ -160,7 +161,7 @@ def are_drawn(directory: Path, step: int, config: BertConfig) -> bool:
     )
 
 
-class Profile(watcher.Watcher):
+class Profile(run.Watcher):
     """Runs TensorFlow's profiler from one step to another, both included.
 
     The profile is for TensorBoard's Profile tab (package `tensorboard-plugin-profile`).

@@ -20,7 +20,6 @@ from bert_keras.core.errors import Stopped
 from bert_keras.core.settings import architecture, strict, tasks
 from bert_keras.data import tokenization
 from bert_keras.training import run
-from bert_keras.training.step import watcher
 
 
 class Unreadable(Exception):
@@ -117,7 +116,7 @@ class Settings(strict.StrictModel):
     num_steps: int = 12
 
 
-class Curve(watcher.Watcher):
+class Curve(run.Watcher):
     """A file of all losses, in which no step comes twice."""
 
     def __init__(self, job, loop, last_step):

@@ -5,7 +5,7 @@ import types
 import numpy as np
 import pytest
 
-from bert_keras.training.finetuning import batches as task_batches
+from bert_keras.training.finetuning import learning as task_batches
 from bert_keras.training.step import batch_features
 
 

@@ -12,7 +12,8 @@ import tensorflow as tf
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import pretraining
 from bert_keras.data import tokenization
-from bert_keras.training.pretraining import errors, phases
+from bert_keras.training import pretrain
+from bert_keras.training.pretraining import phases
 
 read = functools.partial(phases.read_phases, vocab_path=None, num_replicas=1)
 
@@ -96,7 +97,7 @@ def test_a_device_without_memory(tiny_examples):
         (4, 2, "1 examples of 32 tokens at once: set `recompute` to layers, or take"),
     ):
         phase = dataclasses.replace(phase, num_parts=num_parts)
-        error = errors.in_words(
+        error = pretrain.error_in_words(
             tf.errors.ResourceExhaustedError(None, None, "OOM"),
             output_dir="run",
             planned=[phase],

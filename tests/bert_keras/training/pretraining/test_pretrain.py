@@ -17,12 +17,7 @@ from bert_keras.core import files, ownership
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import finetuning, loading, pipelines, pretraining, strict
 from bert_keras.training import pretrain
-from bert_keras.training.pretraining import (
-    inputs,
-    phases,
-    position_growth,
-    text_sample,
-)
+from bert_keras.training.pretraining import phases, position_growth, text_sample
 from bert_keras.training.step import learner, optimization
 from tests import conftest, make
 from tests.bert_keras.report import test_diagnosis
@@ -285,7 +280,7 @@ def test_which_positions_are_continued():
             )
             for step, length in enumerate(lengths)
         ]
-        read = inputs.Inputs(
+        read = phases.Inputs(
             settings=settings(grow_positions=option),
             planned=planned,
             hashed=[],
@@ -457,7 +452,7 @@ def test_unusable_input(tiny_examples, tiny_vocab, tmp_path):
     copied = shutil.copytree(tiny_examples, tmp_path / "examples")
     other, run = tmp_path / "vocab.txt", tmp_path / "run"
     other.write_text(tiny_vocab.read_text() + "more\n")
-    phases = [{"fraction": 0.75}, {"fraction": 0.25}]
+    plan = [{"fraction": 0.75}, {"fraction": 0.25}]
 
     def check(message, *, directories=(copied,), vocab_path=None, **changes):
         with pytest.raises(InputError, match=message):
@@ -470,7 +465,7 @@ def test_unusable_input(tiny_examples, tiny_vocab, tmp_path):
     message = "sequences of 32 tokens, but `model.max_position_embeddings` is 16"
     check(message, model={**TINY, "max_position_embeddings": 16})
     message = "3 directories .*`phases` has 2: give one"
-    check(message, directories=[copied] * 3, phases=phases)
+    check(message, directories=[copied] * 3, phases=plan)
     path = sorted(copied.glob("*.tfrecord"))[1]
     data = bytearray(path.read_bytes())
     data[100] ^= 1
@@ -497,4 +492,4 @@ def test_several_hosts_of_a_tpu_cannot_mask(monkeypatch):
         refused = pytest.raises(InputError, match=f"^{message}$")
         is_refused = num_hosts > 1 and masking == "dynamic"
         with refused if is_refused else contextlib.nullcontext():
-            inputs.check_hosts(tpu, [phase])
+            phases.check_hosts(tpu, [phase])

@@ -539,13 +539,7 @@ def put_together(parts, *, num_replicas):
 
 def test_records_with_masks_are_read_without_python(vocabulary):
     """Any host can: a function of Python lives in one process."""
-    parse = record_parsing.Parser(
-        config=CONFIG,
-        vocabulary=vocabulary,
-        seed=1,
-        attention="bidirectional",
-        has_dropout=True,
-    )
+    parse = record_parsing.Parser(config=CONFIG, vocabulary=vocabulary, seed=1).parse
     types = tf.int64, tf.float64, tf.int64, tf.string
     specs = [tf.TensorSpec([8], each) for each in types]
     graph = tf.function(parse).get_concrete_function(*specs).graph

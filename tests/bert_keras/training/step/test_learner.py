@@ -15,7 +15,7 @@ from tensorflow.python.framework import func_graph
 
 from bert_keras.core.settings import architecture, pretraining
 from bert_keras.model import pretrainer
-from bert_keras.training.finetuning import batches as task_batches
+from bert_keras.training.finetuning import learning as task_batches
 from bert_keras.training.step import (
     learner,
     optimization,

@@ -1,15 +1,21 @@
+"""Curves of a training, and lines on its progress."""
+
+import logging
+import re
+
 import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing import event_accumulator
 
 from bert_keras.report import scalar_log
-from bert_keras.training.tensorboard import curves
+from bert_keras.training import watching
 
 
-def write(directory, first_step, last_step, *, stride=1, **options):
+def write(directory, first_step, last_step, *, stride=1, more=(), **options):
     """Curves of executions of `stride` steps, with scalars that follow from the step,
     as the learner's do, and an evaluation after the last one."""
-    drawn = curves.Curves(directory, first_step, batch_size=4, **options)
+    sizes = watching.Sizes(100, 4, *more)
+    drawn = watching.Curves(directory, first_step, sizes, **options)
     drawn.resume()
     for step in range(first_step + stride, last_step + 1, stride):
         scalars = {
@@ -43,12 +49,7 @@ def scalars(directory):
 
 
 def test_scalars_of_a_run(tmp_path):
-    write(
-        *(tmp_path, 0, 25),
-        tokens_per_example=128,
-        flops_per_example=1000,
-        peak_flops=1e6,
-    )
+    write(tmp_path, 0, 25, more=(128, 1000, 1e6))
     train = scalars(tmp_path / "train")
     speeds = {name: train.pop(name) for name in sorted(train) if "speed" in name}
     expected = {
@@ -85,18 +86,18 @@ def test_scalars_of_a_run(tmp_path):
 
 
 def test_a_killed_and_resumed_run_has_the_curves_of_an_uninterrupted_one(tmp_path):
-    write(tmp_path / "whole", 0, 20, every_steps=4)
-    write(tmp_path / "killed", 0, 17, every_steps=4)
-    # It died while it wrote, and its last checkpoint was that of step 12: 16 comes
+    write(tmp_path / "whole", 0, 50)
+    write(tmp_path / "killed", 0, 43)
+    # It died while it wrote, and its last checkpoint was that of step 32: 40 comes
     # again.
     (file,) = (tmp_path / "killed" / "train").glob("events.*")
     file.write_bytes(file.read_bytes()[:-7])
-    write(tmp_path / "killed", 12, 20, every_steps=4)
+    write(tmp_path / "killed", 32, 50)
     whole, killed = (scalars(tmp_path / name / "train") for name in ("whole", "killed"))
-    assert [step for step, _ in whole["loss/loss"]] == [1, 4, 8, 12, 16, 20]
+    assert [step for step, _ in whole["loss/loss"]] == [1, 10, 20, 30, 40, 50]
     for tag in ("loss/loss", "accuracy/masked_lm_accuracy", "optimizer/learning_rate"):
         assert killed[tag] == whole[tag]
-    assert scalars(tmp_path / "killed" / "eval") == {"loss/loss": [(20, 0.25)]}
+    assert scalars(tmp_path / "killed" / "eval") == {"loss/loss": [(50, 0.25)]}
     assert not [
         path.name
         for path in (tmp_path / "killed" / "train").iterdir()
@@ -127,13 +128,6 @@ def test_several_steps_per_execution(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("every_steps", [1, 5, 24])
-def test_which_steps_are_written_does_not_depend_on_the_resume(every_steps):
-    for step in range(1, 25):
-        is_multiple = step == 1 or step % every_steps == 0
-        assert curves.is_logged(step - 1, step, every_steps=every_steps) == is_multiple
-
-
 def test_tags():
     for name, tag in {
         "loss": "loss/loss",
@@ -145,4 +139,86 @@ def test_tags():
         "f1 of n/a": "metrics/f1 of n/a",
         "matthews_correlation": "metrics/matthews_correlation",
     }.items():
-        assert curves.scalar_tag(name) == tag
+        assert watching.scalar_tag(name) == tag
+
+
+def test_line_for_people():
+    least = {"loss": 1.0, "learning_rate": 0.0}
+    losses = {"masked_lm_loss": 5.9, "masked_lm_accuracy": 0.1312, "loss": 6.4123}
+    whole = {**losses, "learning_rate": 1.2e-5, "gradient_norm": 3.0}
+    for tokens_per_example, arguments, expected in (
+        (
+            *(None, (1200, whole, 812.4)),
+            "step 1200/100000  masked_lm_accuracy 0.131  loss 6.412  lr 1.2e-05  "
+            "812 seq/s  1:04:52 left",
+        ),
+        # Special tokens are no padding.
+        (
+            *(128, (1, {**least, "tokens": 3970.0}, 0.0)),
+            "step 1/100000  loss 1.000  lr 0  3% padding",
+        ),
+        # The first line has no rate.
+        (None, (1, least, 0.0), "step 1/100000  loss 1.000  lr 0"),
+    ):
+        sizes = watching.Sizes(100_000, 32, tokens_per_example)
+        line = watching.ProgressLine(sizes, "x")
+        assert line.line(*arguments) == expected
+
+
+def test_the_rate_is_that_of_steps(caplog, monkeypatch):
+    """Not of the graph, of evaluations, or of what was more than a minute ago."""
+    caplog.set_level(logging.INFO, logger="bert_keras")
+    line = watching.ProgressLine(watching.Sizes(1000, 24), "x")
+    monkeypatch.setattr(watching, "LINE_SECONDS", 0.0)
+    rates = []
+    line.resume()
+    for seconds, step in (
+        *((500.0, 10), (502.0, 20), (506.0, 30), (9000.0, None), (9002.0, 40)),
+        *((9002.0 + step - 40, step) for step in range(50, 200, 10)),
+    ):
+        monkeypatch.setattr(watching.time, "monotonic", lambda now=seconds: now)
+        if step is None:
+            line.resume()
+            continue
+        line.after_steps(step, {"loss": 1.0, "learning_rate": 0.5})
+        rate = re.search(r"(\d+) seq/s", caplog.records[-1].message)
+        rates.append(rate and int(rate[1]))
+    assert rates[:4] == [None, 24 * 5, 24 * 20 / 6, 24 * 30 / 8]
+    assert rates[-1] == 24
+
+
+def test_a_line_comes_every_ten_seconds_whatever_an_epoch_takes(caplog, monkeypatch):
+    """Epochs of 4 seconds, of 2 steps each, after a graph that takes a minute."""
+    caplog.set_level(logging.INFO, logger="bert_keras")
+    line = watching.ProgressLine(watching.Sizes(100, 4), "x")
+    now = 0.0
+    monkeypatch.setattr(watching.time, "monotonic", lambda: now)
+    for epoch in range(6):
+        line.resume()
+        for step in (2 * epoch + 1, 2 * epoch + 2):
+            now += 60.0 if step == 1 else 2.0
+            line.after_steps(step, {"loss": 1.0, "learning_rate": 0.5})
+        now += 100.0  # an evaluation
+    lines = [record.message for record in caplog.records[1:]]
+    assert lines[0] == "step 1/100  loss 1.000  lr 0.5"
+    assert lines[1] == "step 3/100  loss 1.000  lr 0.5  2 seq/s  0:03:14 left"
+    assert len(lines) == 6
+
+
+def test_lines_of_a_run(caplog):
+    """The first step has a line, the last one and every evaluation."""
+    caplog.set_level(logging.INFO, logger="bert_keras")
+    line = watching.ProgressLine(watching.Sizes(4, 4), "on 9 GPUs")
+    for step in range(1, 5):
+        line.after_steps(step, {"loss": 1.0, "learning_rate": 0.5})
+        if step % 2 == 0:
+            line.evaluated(step, {"loss": 1.0})
+    started = caplog.records.pop(0).message
+    assert started == "on 9 GPUs; building the graph"
+    first, evaluated, last, evaluated_again = [x.message for x in caplog.records]
+    assert first == "step 1/4  loss 1.000  lr 0.5"
+    assert evaluated == "evaluation at step 2  loss 1.0000"
+    assert re.fullmatch(
+        r"step 4/4  loss 1\.000  lr 0\.5  \d+ seq/s  0:00:00 left", last
+    )
+    assert evaluated_again == "evaluation at step 4  loss 1.0000"
