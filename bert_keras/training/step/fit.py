@@ -16,35 +16,6 @@ Evaluation = tuple[replicas.Batches, int]
 Logs = dict[str, float]
 
 
-class _Follow(keras.callbacks.Callback):
-    """Calls the loop around each execution, and ends `fit` with the last step."""
-
-    def __init__(
-        self,
-        *,
-        last_step: int = 0,
-        before: Callable[[int], None] = lambda step: None,
-        after: Callable[[int, Logs], bool] = lambda step, logs: False,
-        after_test_batch: Callable[[bool], None] = lambda stop_is_requested: None,
-    ):
-        super().__init__()
-        self._last_step, self._before, self._after = last_step, before, after
-        self._after_test_batch = after_test_batch
-        self.last_logs: Logs = {}
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self._before(replicas.optimizer_step(self.model))
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.last_logs = {name: float(value) for name, value in logs.items()}
-        step = replicas.optimizer_step(self.model)
-        if self._after(step, self.last_logs) or step >= self._last_step:
-            self.model.stop_training = True
-
-    def on_test_batch_end(self, batch, logs=None):
-        self._after_test_batch(float(self.model.stop_requested_in_test) > 0)
-
-
 class ReplicatedModel(keras.Model):
     """A model that Keras's `fit` trains correctly under any strategy, once it is built.
 
@@ -73,17 +44,33 @@ class ReplicatedModel(keras.Model):
         self,
         batches: replicas.Batches | replicas.Stream,
         schedule: replicas.Schedule,
-        **follow: Callable,
+        *,
+        before: Callable[[int], None] = lambda step: None,
+        after: Callable[[int, Logs], bool] = lambda step, logs: False,
     ) -> Logs:
         """Trains to `schedule.last_step`; returns its scalars, empty without a step.
 
-        `before(step)` and `after(step, logs)` are called around each execution; `after`
-        returns whether to end the training early. A stream that is given stays open.
+        `before` and `after` are called around each execution; `after` returns whether
+        to end the training early. A stream that is given stays open.
         """
-        callback = _Follow(last_step=schedule.last_step, **follow)
+        last_logs: Logs = {}
+
+        def after_execution(batch: int, logs: Mapping[str, Any]) -> None:
+            nonlocal last_logs
+            last_logs = {name: float(value) for name, value in logs.items()}
+            step = replicas.optimizer_step(self)
+            if after(step, last_logs) or step >= schedule.last_step:
+                self.stop_training = True
+
         num_steps = schedule.last_step - replicas.optimizer_step(self)
         if num_steps <= 0:
             return {}
+        callback = keras.callbacks.LambdaCallback(
+            on_train_batch_begin=lambda batch, logs: before(
+                replicas.optimizer_step(self)
+            ),
+            on_train_batch_end=after_execution,
+        )
         with self._following(batches, schedule):
             self.fit(
                 self._ticks,
@@ -93,21 +80,29 @@ class ReplicatedModel(keras.Model):
                 shuffle=False,
                 verbose=0,
             )
-        return callback.last_logs
+        return last_logs
 
     def evaluate_round(
-        self, evaluation: Evaluation, **follow: Callable[[bool], None]
+        self,
+        evaluation: Evaluation,
+        *,
+        after_test_batch: Callable[[bool], None] = lambda stop_is_requested: None,
     ) -> Logs:
         """Returns the metrics of one round; `after_test_batch` follows each execution.
 
         It is called with whether a worker asked for a stop.
         """
         batches, num_batches = evaluation
+        callback = keras.callbacks.LambdaCallback(
+            on_test_batch_end=lambda batch, logs: after_test_batch(
+                float(self.stop_requested_in_test) > 0
+            )
+        )
         with self._following(batches, replicas.Schedule(num_batches)):
             metrics = self.evaluate(
                 self._ticks,
                 steps=num_batches,
-                callbacks=[_Follow(**follow)],
+                callbacks=[callback],
                 return_dict=True,
                 verbose=0,
             )
@@ -139,19 +134,16 @@ class ReplicatedModel(keras.Model):
         """Replaces Keras's method, which compiles and reduces around the strategy."""
         if self.train_function is not None and not force:
             return self.train_function
-        executions: dict[Any, tuple[Callable, list[str]]] = {}
+        executions: dict[Any, Callable[[int], dict[str, Any]]] = {}
 
         def train_function(_):
             step, schedule = replicas.optimizer_step(self), self._schedule
             spec = schedule.spec_of_step and schedule.spec_of_step(step)
             shapes = spec and tuple((k, tuple(v.shape)) for k, v in spec.items())
             if shapes not in executions:
-                executions[shapes] = self._traced_execution(self.train_step, spec)
-            execute, names = executions[shapes]
-            num_steps = schedule.num_steps_from(step, self.steps_per_execution)
-            # One transfer for all numbers: on a TPU each would wait for the device.
-            numbers = execute(self._stream.iterator, tf.constant(num_steps)).numpy()
-            return dict(zip(names, numbers, strict=True))
+                executions[shapes] = self._execution(self.train_step, spec)
+            most = self.steps_per_execution
+            return executions[shapes](schedule.num_steps_from(step, most))
 
         self.train_function = train_function
         return train_function
@@ -160,14 +152,13 @@ class ReplicatedModel(keras.Model):
         """Replaces Keras's method; `_schedule` counts the batches of an evaluation."""
         if self.test_function is not None and not force:
             return self.test_function
-        execute, names = self._traced_execution(self.test_step)
+        execute = self._execution(self.test_step)
 
         def test_function(_):
             most = self.steps_per_execution
             num_steps = self._schedule.num_steps_from(self._num_tested, most)
             self._num_tested += num_steps
-            numbers = execute(self._stream.iterator, tf.constant(num_steps)).numpy()
-            results = dict(zip(names, numbers, strict=True))
+            results = execute(num_steps)
             # Keras would take all of these for metrics.
             results.pop("input_wait")
             self.stop_requested_in_test = results.pop("stop_requested", 0.0)
@@ -176,10 +167,10 @@ class ReplicatedModel(keras.Model):
         self.test_function = test_function
         return test_function
 
-    def _traced_execution(
+    def _execution(
         self, step_function: Callable, spec: Mapping[str, tf.TensorSpec] | None = None
-    ) -> tuple[tf.types.experimental.PolymorphicFunction, list[str]]:
-        """Returns the graph function of an execution and, once traced, its names.
+    ) -> Callable[[int], dict[str, Any]]:
+        """Returns the function that makes some steps, and returns their scalars.
 
         The step is traced once, in a loop or by itself: a second trace would double the
         time, and be a second program for a device.
@@ -217,7 +208,12 @@ class ReplicatedModel(keras.Model):
                 numbers = strategy.experimental_local_results(of_replicas)[0]
             return tf.concat([numbers, [tf.cast(waited, tf.float32)]], axis=0)
 
-        return execute, names
+        def make_steps(num_steps: int) -> dict[str, Any]:
+            # One transfer for all numbers: on a TPU each would wait for the device.
+            numbers = execute(self._stream.iterator, tf.constant(num_steps)).numpy()
+            return dict(zip(names, numbers, strict=True))
+
+        return make_steps
 
 
 def _timed_next(

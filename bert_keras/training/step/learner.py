@@ -89,18 +89,18 @@ class Learner(fit.ReplicatedModel):
             )
             self.good_steps = self._add_variable("good_steps")
         self.optimizer.build(self.trainable_variables)
-        if replicas.is_multi_worker(self.distribute_strategy):
-            # Each process has its own values: whether it asks all for something.
-            self._requests = {
-                name: tf.Variable(
-                    0.0,
-                    trainable=False,
-                    synchronization=tf.VariableSynchronization.ON_READ,
-                    aggregation=tf.VariableAggregation.SUM,
-                    name=name,
-                )
-                for name in REQUESTS
-            }
+        # Each process has its own values: whether it asks all for something.
+        self._requests = {
+            name: tf.Variable(
+                0.0,
+                trainable=False,
+                synchronization=tf.VariableSynchronization.ON_READ,
+                aggregation=tf.VariableAggregation.SUM,
+                name=name,
+            )
+            for name in REQUESTS
+            if replicas.is_multi_worker(self.distribute_strategy)
+        }
         self.built = True
 
     def use_parts(self, num_parts: int) -> None:
@@ -193,9 +193,6 @@ class Learner(fit.ReplicatedModel):
         )
         return totals
 
-    def _forward(self, batch):
-        return self.network.loss_terms(batch, self(batch, training=False))
-
     def _forward_backward(self, batch, weights, scale):
         is_tpu = replicas.kind_of_devices(self.distribute_strategy) == "TPU"
         with recomputation.compiled_whole(self._compile_step or is_tpu):
@@ -214,19 +211,14 @@ class Learner(fit.ReplicatedModel):
 
     def _summed(self, gradients, sums):
         """Sums gradients and sums over all replicas, in one exchange."""
-        flat = tf.nest.flatten(sums)
-        num_sums = len(flat)
-        if replicas.is_multi_worker(self.distribute_strategy):
-            flat += [request.read_value() for request in self._requests.values()]
-        numbers = tf.stack([tf.cast(value, tf.float32) for value in flat])
-        *gradients, numbers = replicas.sum_over_replicas([*gradients, numbers])
-        numbers = tf.unstack(numbers)
-        totals = tf.nest.pack_sequence_as(sums, numbers[:num_sums])
-        totals["loss"] = (totals["loss"][0], tf.constant(1.0))
-        if replicas.is_multi_worker(self.distribute_strategy):
-            for name, number in zip(REQUESTS, numbers[num_sums:], strict=True):
-                totals[name] = (number, tf.constant(1.0))
-        return gradients, totals
+        requests = {k: request.read_value() for k, request in self._requests.items()}
+        everything = sums, requests
+        flat = [tf.cast(value, tf.float32) for value in tf.nest.flatten(everything)]
+        *gradients, numbers = replicas.sum_over_replicas([*gradients, tf.stack(flat)])
+        totals, requests = tf.nest.pack_sequence_as(everything, tf.unstack(numbers))
+        one = tf.constant(1.0)
+        totals["loss"] = (totals["loss"][0], one)
+        return gradients, totals | {k: (number, one) for k, number in requests.items()}
 
     def _apply(self, gradients, loss):
         """Updates the weights, unless something is not finite, and all counters.
@@ -276,12 +268,15 @@ class Learner(fit.ReplicatedModel):
 
         Sums of several parts may differ from the sum of the whole in the last bits.
         """
-        terms = self._over_parts(batch, self._forward)
+        terms = self._over_parts(
+            batch,
+            lambda part: self.network.loss_terms(part, self(part, training=False)),
+        )
         for name, (total, weight) in terms.items():
             mean = total / tf.maximum(weight, MIN_WEIGHT)
             self._means[name].update_state(mean, sample_weight=weight)
         results = self.get_metrics_result()
-        if replicas.is_multi_worker(self.distribute_strategy):
+        if self._requests:
             results["stop_requested"] = replicas.sum_over_replicas(
                 self._requests["stop_requested"].read_value()
             )

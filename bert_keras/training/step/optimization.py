@@ -6,6 +6,7 @@ Jordan et al.'s (2024). All are Keras optimizers that can also be applied within
 replica: see `ReplicaOptimizer.apply_in_replica`.
 """
 
+import dataclasses
 import math
 import re
 from collections.abc import Sequence
@@ -32,6 +33,9 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
     A subclass writes `updated`, and `update_variable` too if it has a faster way.
     `epsilon` is added to the root; `not_decayed` are regular expressions of paths.
     """
+
+    own = ("weight_decay_rate", "beta_1", "beta_2", "epsilon", "not_decayed")
+    """Arguments that Keras's optimizer does not have."""
 
     def __init__(
         self,
@@ -128,8 +132,7 @@ class ReplicaOptimizer(keras.optimizers.Optimizer):
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         del config["weight_decay"]
-        names = ("weight_decay_rate", "beta_1", "beta_2", "epsilon", "not_decayed")
-        return config | {name: getattr(self, name) for name in names}
+        return config | {name: getattr(self, name) for name in self.own}
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -144,6 +147,8 @@ class BertAdamW(ReplicaOptimizer):
     correcting `epsilon` (the "epsilon hat" of the Adam paper). It equals `"google"`
     once `beta ** t` has vanished, after some ten thousand updates.
     """
+
+    own = (*ReplicaOptimizer.own, "mode")
 
     def __init__(
         self,
@@ -201,9 +206,6 @@ class BertAdamW(ReplicaOptimizer):
         epsilon = self.epsilon * tf.sqrt(1.0 - beta_2_power)
         return beta_1_power, beta_2_power, epsilon
 
-    def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {"mode": self.mode}
-
 
 @keras.saving.register_keras_serializable(package="bert_keras")
 class Lamb(ReplicaOptimizer):
@@ -253,6 +255,8 @@ class Muon(BertAdamW):
             Jordan et al.'s code: the iteration forgives rounding, and the products are
             the cost of a step.
     """
+
+    own = (*BertAdamW.own, "momentum", "hidden", "products")
 
     def __init__(
         self,
@@ -305,10 +309,6 @@ class Muon(BertAdamW):
             update += self.weight_decay_rate * weights
         return weights - learning_rate * update, m
 
-    def get_config(self) -> dict[str, Any]:
-        names = ("momentum", "hidden", "products")
-        return super().get_config() | {name: getattr(self, name) for name in names}
-
 
 def orthogonalized(matrix, products: str = "float32"):
     """Moves all singular values of a matrix near 1, to between 0.7 and 1.2.
@@ -342,6 +342,7 @@ def trust_ratio(weights, update):
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
+@dataclasses.dataclass(frozen=True)
 class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     """Linear warm-up, then polynomial decay, counted from step 0 or at the end only.
 
@@ -358,22 +359,13 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
     stable, decay (WSD; Hu et al., 2024, "MiniCPM").
     """
 
-    def __init__(
-        self,
-        peak: float,
-        *,
-        warmup_steps: int,
-        num_train_steps: int,
-        power: float = 1.0,
-        end: float = 0.0,
-        decay_steps: int | None = None,
-    ):
-        self.peak = peak
-        self.warmup_steps = warmup_steps
-        self.num_train_steps = num_train_steps
-        self.power = power
-        self.end = end
-        self.decay_steps = decay_steps
+    peak: float
+    _: dataclasses.KW_ONLY
+    warmup_steps: int
+    num_train_steps: int
+    power: float = 1.0
+    end: float = 0.0
+    decay_steps: int | None = None
 
     def __call__(self, step):
         step = ops.cast(step, "float32")
@@ -388,8 +380,7 @@ class WarmupDecay(keras.optimizers.schedules.LearningRateSchedule):
         return ops.where(step < self.warmup_steps, warmup, decay)
 
     def get_config(self) -> dict[str, Any]:
-        names = ("peak", "warmup_steps", "num_train_steps", "power", "end")
-        return {name: getattr(self, name) for name in (*names, "decay_steps")}
+        return dataclasses.asdict(self)
 
 
 def build_optimizer(

@@ -5,6 +5,7 @@ seen with several GPUs in tensorflow#90686 and #105552. The check has devices ad
 numbers, and train a tiny network whose result one device alone must match.
 """
 
+import functools
 import logging
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from keras import ops
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import pretraining
-from bert_keras.model import layers, losses
+from bert_keras.model import losses
 from bert_keras.training.step import learner, optimization, replicas
 
 logger = logging.getLogger(__name__)
@@ -176,23 +177,15 @@ class _Probe(keras.Model):
 
     def __init__(self) -> None:
         super().__init__(name="probe", dtype="float32")
-
-        def initializer(name: str) -> keras.initializers.Initializer:
-            seed = layers.derive_seed(0, name)
-            return keras.initializers.RandomNormal(stddev=0.3, seed=seed)
-
-        self.words = self.add_weight(
-            name="words", shape=(self.num_words, 32), initializer=initializer("words")
-        )
-        self.hidden = keras.layers.Dense(
-            32, "tanh", kernel_initializer=initializer("hidden"), name="hidden"
-        )
+        draw = functools.partial(keras.initializers.RandomNormal, stddev=0.3)
+        self.words = keras.layers.Embedding(self.num_words, 32, draw(seed=1))
+        self.hidden = keras.layers.Dense(32, "tanh", kernel_initializer=draw(seed=2))
         self.classes = keras.layers.Dense(
-            self.num_classes, kernel_initializer=initializer("classes"), name="classes"
+            self.num_classes, kernel_initializer=draw(seed=3)
         )
 
     def call(self, features, training=None):
-        vectors = ops.mean(ops.take(self.words, features["ids"], axis=0), axis=1)
+        vectors = ops.mean(self.words(features["ids"]), axis=1)
         return {"logits": self.classes(self.hidden(vectors))}
 
     def loss_weights(self, features) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""TensorBoard panels that need the network itself; scalars of the steps are `curves`.
+"""TensorBoard panels that need the network itself; `training.watching` has the curves.
 
 Guesses for masked words and attention maps come at intervals, the graph and a profile
 of the device once.
@@ -7,9 +7,11 @@ of the device once.
 import contextlib
 import functools
 import logging
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -32,6 +34,13 @@ NUM_SENTENCES = 10
 TOP_K = 5
 
 MAX_ATTENTION_TOKENS = 16
+
+HEADS_PER_PICTURE = 4
+"""The most heads that TensorBoard's cards (400 to 600 pixels) show with legible
+words."""
+HEADS_PER_ROW = 2
+_GAP = 2
+_CELL_INCHES = 0.14
 
 
 @contextlib.contextmanager
@@ -73,6 +82,7 @@ class EvaluationPanels(run.Watcher):
         # An evaluation's last batch is filled up with examples that predict nothing.
         rows = np.flatnonzero(batch["masked_lm_weights"].any(axis=1))[:NUM_SENTENCES]
         self._batch = {name: values[rows] for name, values in batch.items()}
+        self._inputs = {k: tf.constant(v) for k, v in self._batch.items()}
         network, strategy = learner.network, learner.distribute_strategy
         self._is_masked = network.encoder.config.attention == "bidirectional"
         self._forward = replicas.on_replicas(
@@ -84,36 +94,33 @@ class EvaluationPanels(run.Watcher):
         )
         if step == 0:
             with _panels_only(), self._writer.as_default(0):
-                batch = {name: tf.constant(rows) for name, rows in self._batch.items()}
-                tf.summary.graph(self._forward.get_concrete_function(batch).graph)
+                graph = self._forward.get_concrete_function(self._inputs).graph
+                tf.summary.graph(graph)
 
     def draw(self, step: int) -> None:
         """Draws the panels of a step, the attention of the last layer last of all."""
         with _panels_only(), self._writer.as_default(step):
-            batch = {name: tf.constant(rows) for name, rows in self._batch.items()}
-            logits = self._forward(batch)["masked_lm_logits"]
+            logits = self._forward(self._inputs)["masked_lm_logits"]
             probabilities = tf.nn.softmax(tf.cast(logits, tf.float32)).numpy()
             texts = {}
             for row, guessed in enumerate(probabilities):
                 example = {name: values[row] for name, values in self._batch.items()}
-                texts[f"masked_lm/example_{row + 1:02}"] = guesses_markdown(
+                tag = f"masked_lm/example_{row + 1:02}"
+                texts[tag] = guesses_markdown(
                     example,
                     guessed,
                     tokens=self._vocabulary.tokens,
                     top_k=TOP_K,
                     is_masked=self._is_masked,
                 )
-            for tag, text in texts.items():
-                tf.summary.text(tag, text)
+                tf.summary.text(tag, texts[tag])
             self._writer.add_line(step, texts)
             self._write_attention()
         with _panels_only():
             self._writer.flush()
 
     def _write_attention(self) -> None:
-        # Not at the top: matplotlib is slow to load, and most processes draw nothing.
         from bert_keras.pages import drawing
-        from bert_keras.training.tensorboard import attention_maps
 
         ids = self._batch["input_ids"]
         if self._is_masked:
@@ -133,9 +140,9 @@ class EvaluationPanels(run.Watcher):
         tokens = [self._vocabulary.tokens[index] for index in ids]
         for layer, attention in enumerate(encoded["attention_probs"]):
             heads = keras.ops.convert_to_numpy(keras.ops.cast(attention[0], "float32"))
-            for first in range(0, len(heads), attention_maps.HEADS_PER_PICTURE):
-                some = heads[first : first + attention_maps.HEADS_PER_PICTURE]
-                draw = functools.partial(attention_maps.draw, some, tokens, first=first)
+            for first in range(0, len(heads), HEADS_PER_PICTURE):
+                some = heads[first : first + HEADS_PER_PICTURE]
+                draw = functools.partial(attention_maps, some, tokens, first=first)
                 # TensorBoard shows pixel by pixel; a page of a report is made smaller.
                 png = drawing.as_png(draw, dpi=100)
                 tag = (
@@ -259,11 +266,58 @@ def readable_text(pieces: Sequence[str], replaced: Mapping[int, str]) -> str:
     starts = (None, features.CLS_TOKEN, features.SEP_TOKEN)
     before = None
     for position, piece in enumerate(pieces):
+        shown = piece
         if piece.startswith(prefix) and before not in starts:
             shown = piece.removeprefix(prefix)
-        else:
-            shown = piece
-            text += " " if text else ""
+        elif text:
+            text += " "
         text += replaced.get(position, markdown.escape_signs(shown))
         before = piece
     return text
+
+
+def attention_maps(heads: np.ndarray, tokens: Sequence[str], *, first: int = 0) -> Any:
+    """Draws some heads of a layer, two in a row: dark is much attention.
+
+    `heads` are `(num_heads, num_tokens, num_tokens)`: rows attend to columns.
+    """
+    # Not at the top: matplotlib is slow to load, and most processes draw nothing.
+    from matplotlib import colors, figure
+
+    from bert_keras.pages import drawing
+
+    num_columns = min(len(heads), HEADS_PER_ROW)
+    num_rows = math.ceil(len(heads) / num_columns)
+    step = len(tokens) + _GAP
+    # One map for all heads: the axes are what takes time.
+    cells = np.full((num_rows * step, num_columns * step - _GAP), np.nan)
+    picture = figure.Figure(figsize=_CELL_INCHES * np.array(cells.shape[::-1]))
+    plot = picture.add_axes((0, 0, 1, 1), frame_on=False)
+    for index, probabilities in enumerate(heads):
+        row, column = (step * place for place in divmod(index, num_columns))
+        # A model whose weights are not finite any more has white maps.
+        cells[row : row + len(tokens), column : column + len(tokens)] = np.nan_to_num(
+            probabilities
+        )
+        plot.text(
+            column + (len(tokens) - 1) / 2,
+            row + len(tokens) + 0.6,
+            f"head {first + index}",
+            ha="center",
+            fontsize=9,
+        )
+    # The root makes small shares visible.
+    plot.imshow(cells, cmap="Blues", norm=colors.PowerNorm(0.5, vmin=0, vmax=1))
+    names, places = drawing.drawable(tokens), np.arange(len(tokens))
+    for set_ticks, num_maps in (
+        (plot.set_yticks, num_rows),
+        (plot.set_xticks, num_columns),
+    ):
+        set_ticks(
+            np.concatenate([places + step * k for k in range(num_maps)]),
+            names * num_maps,
+        )
+    plot.tick_params(length=0, labelsize=8.5, bottom=False, labelbottom=False)
+    plot.tick_params(axis="x", labeltop=True, labelrotation=90)
+    plot.grid(False)
+    return picture

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bert_keras.pages import drawing
-from bert_keras.training.tensorboard import attention_maps, panels
+from bert_keras.training.tensorboard import panels
 
 TOKENS = ["[CLS]", "the", "$5$", "日", "the"]
 
@@ -15,7 +15,7 @@ def heads():
 
 
 def test_heads_are_drawn_in_rows_of_two(heads):
-    (plot,) = attention_maps.draw(heads, TOKENS, first=4).axes
+    (plot,) = panels.attention_maps(heads, TOKENS, first=4).axes
     cells = plot.get_images()[0].get_array()
     assert cells.shape == (21, 12)
     for number, head in enumerate(heads):
@@ -36,11 +36,11 @@ def test_heads_are_drawn_in_rows_of_two(heads):
 def test_words_can_be_read_in_a_card_of_tensorboard():
     """The largest picture, shown 450 pixels wide: letters are 8 pixels high or more."""
     num_tokens = panels.MAX_ATTENTION_TOKENS
-    heads = np.full((attention_maps.HEADS_PER_PICTURE, num_tokens, num_tokens), 0.1)
+    heads = np.full((panels.HEADS_PER_PICTURE, num_tokens, num_tokens), 0.1)
     tokens = ["lighthouse"] * num_tokens
-    png = drawing.as_png(lambda: attention_maps.draw(heads, tokens), dpi=100)
+    png = drawing.as_png(lambda: panels.attention_maps(heads, tokens), dpi=100)
     width = drawing.pixels(png).shape[1]
-    (plot,) = attention_maps.draw(heads, tokens).axes
+    (plot,) = panels.attention_maps(heads, tokens).axes
     points = plot.get_xticklabels()[0].get_fontsize()
     assert points * 100 / 72 * 450 / width >= 8
 
@@ -50,7 +50,7 @@ def test_the_picture_is_dark_where_attention_is(heads):
     alone = np.eye(5)[None, [0, 1, 2, 3, 0]]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        png = drawing.as_png(lambda: attention_maps.draw(alone, TOKENS))
+        png = drawing.as_png(lambda: panels.attention_maps(alone, TOKENS))
     image = drawing.pixels(png)
     is_dark = np.all(image == (8, 48, 107), axis=-1)
     rows, columns = np.flatnonzero(is_dark.any(axis=1)), np.flatnonzero(is_dark.any(0))
@@ -63,5 +63,5 @@ def test_the_picture_is_dark_where_attention_is(heads):
 
 def test_weights_that_are_not_finite_have_white_maps():
     heads = np.full((1, 2, 2), np.nan)
-    (plot,) = attention_maps.draw(heads, ["a", "b"]).axes
+    (plot,) = panels.attention_maps(heads, ["a", "b"]).axes
     assert plot.get_images()[0].get_array()[:2, :2].tolist() == [[0, 0], [0, 0]]
