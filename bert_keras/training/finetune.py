@@ -95,7 +95,7 @@ def finetune(
             return tuning.Trained(tuner, tuner.network, train_inputs)
 
         inputs = tuning.Inputs(
-            bert_config=tuning.with_dropout(start.bert_config, settings),
+            bert_config=start.bert_config,
             vocabulary=start.vocabulary,
             do_lower_case=start.do_lower_case,
             kind=kind,

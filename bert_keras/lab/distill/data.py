@@ -169,7 +169,7 @@ def read_data(
         inputs, num_train_examples = trained.inputs, len(trained.data)
         report = tuning.describe_data(settings, task, examples)
     run = tuning.Inputs(
-        bert_config=tuning.with_dropout(student.bert_config, settings),
+        bert_config=student.bert_config,
         vocabulary=teacher.vocabulary,
         do_lower_case=teacher.do_lower_case,
         kind=registry.find(task.kind),

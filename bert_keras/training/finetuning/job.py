@@ -55,6 +55,7 @@ class Inputs(NamedTuple):
     """The validated inputs of a run."""
 
     bert_config: architecture.BertConfig
+    """Of the encoder that the run begins with; the settings may change its dropout."""
     vocabulary: tokenization.Vocabulary
     do_lower_case: bool
     kind: Kind
@@ -109,11 +110,14 @@ class TuningJob(run.Job):
     def prepare(self) -> None:
         # Before the run is made, because unknown labels are seen here.
         self._inputs, self._build = inputs, _ = self._read()
+        names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+        dropout = {name: getattr(self._settings, name) for name in names}
+        dropout = {name: value for name, value in dropout.items() if value is not None}
         self._create_run(
             self._settings,
             compared=inputs.recorded,
             task=inputs.task,
-            bert_config=inputs.bert_config,
+            bert_config=inputs.bert_config.model_copy(update=dropout),
             vocabulary=inputs.vocabulary,
             do_lower_case=inputs.do_lower_case,
             inputs=inputs.recorded,
@@ -176,27 +180,30 @@ class TuningJob(run.Job):
         # last step has no checkpoint, for the run's weights follow it at once.
         self._interval = settings.evaluate_steps or per_epoch
         saves_to_evaluate = keeps_best and bool(inputs.dev)
-        save_steps = [
+        save_steps = (
             settings.save_checkpoint_steps,
             saves_to_evaluate and self._interval,
+        )
+        self.events = [
+            run.Event(
+                name="compare", what=run.compare_workers, every_steps=[self._interval]
+            ),
+            run.Event(
+                name="save",
+                what=run.Loop.save,
+                every_steps=[steps for steps in save_steps if steps],
+                every_minutes=settings.save_checkpoint_minutes,
+                at_end=saves_to_evaluate,
+            ),
         ]
-        compare = run.Event(
-            name="compare", what=run.compare_workers, every_steps=[self._interval]
-        )
-        save = run.Event(
-            name="save",
-            what=run.Loop.save,
-            every_steps=[steps for steps in save_steps if steps],
-            every_minutes=settings.save_checkpoint_minutes,
-            at_end=saves_to_evaluate,
-        )
-        evaluate = run.Event(
-            name="evaluate",
-            what=self._evaluate,
-            every_steps=[self._interval],
-            is_done=lambda loop: loop.checkpoints.has_score(loop.step),
-        )
-        self.events = [compare, save, *([evaluate] if inputs.dev else [])]
+        if inputs.dev:
+            evaluate = run.Event(
+                name="evaluate",
+                what=self._evaluate,
+                every_steps=[self._interval],
+                is_done=lambda loop: loop.checkpoints.has_score(loop.step),
+            )
+            self.events.append(evaluate)
 
     def _with_word_vectors(self, inputs: Any) -> dataset.Inputs:
         """Runs the frozen encoder once, and not in each epoch."""
@@ -366,15 +373,6 @@ def resolved(
     elif on_tpu:
         raise InputError(replicas.NEEDS_LENGTHS)
     return settings.model_copy(update=changes)
-
-
-def with_dropout(
-    bert_config: architecture.BertConfig, settings: finetuning.FinetuningConfig
-) -> architecture.BertConfig:
-    names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
-    values = {name: getattr(settings, name) for name in names}
-    changes = {name: value for name, value in values.items() if value is not None}
-    return bert_config.model_copy(update=changes)
 
 
 def describe_data(
