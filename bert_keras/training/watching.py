@@ -21,8 +21,6 @@ logger = logging.getLogger(__name__)
 
 EVERY_STEPS = 10
 """The curves have step 1, and each that reaches or passes a multiple of it."""
-LINE_SECONDS = 10.0
-"""Time between two lines of progress."""
 
 _OPTIMIZER_SCALARS = ("learning_rate", "gradient_norm", "loss_scale", "skipped_steps")
 _NOT_DRAWN = ("input_wait", "tokens")
@@ -221,7 +219,7 @@ class ProgressLine(run.Watcher):
         # The first execution, which builds the graph, only begins the measurement.
         self._rate.note(now - self._idle_seconds, step)
         is_last = step >= self._sizes.num_train_steps
-        if is_last or now - self._line_at >= LINE_SECONDS:
+        if is_last or now - self._line_at >= progress.LINE_SECONDS:
             self._line_at = now
             per_second = self._rate.per_second() * self._sizes.batch_size
             logger.info("%s", self.line(step, logs, per_second))

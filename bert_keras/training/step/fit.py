@@ -134,16 +134,16 @@ class ReplicatedModel(keras.Model):
         """Replaces Keras's method, which compiles and reduces around the strategy."""
         if self.train_function is not None and not force:
             return self.train_function
-        executions: dict[Any, Callable[[int], dict[str, Any]]] = {}
+        executions: dict[Any, tuple[Callable, list[str]]] = {}
 
         def train_function(_):
             step, schedule = replicas.optimizer_step(self), self._schedule
             spec = schedule.spec_of_step and schedule.spec_of_step(step)
             shapes = spec and tuple((k, tuple(v.shape)) for k, v in spec.items())
             if shapes not in executions:
-                executions[shapes] = self._execution(self.train_step, spec)
-            most = self.steps_per_execution
-            return executions[shapes](schedule.num_steps_from(step, most))
+                executions[shapes] = self._traced_execution(self.train_step, spec)
+            num_steps = schedule.num_steps_from(step, self.steps_per_execution)
+            return self._scalars(executions[shapes], num_steps)
 
         self.train_function = train_function
         return train_function
@@ -152,13 +152,13 @@ class ReplicatedModel(keras.Model):
         """Replaces Keras's method; `_schedule` counts the batches of an evaluation."""
         if self.test_function is not None and not force:
             return self.test_function
-        execute = self._execution(self.test_step)
+        execution = self._traced_execution(self.test_step)
 
         def test_function(_):
             most = self.steps_per_execution
             num_steps = self._schedule.num_steps_from(self._num_tested, most)
             self._num_tested += num_steps
-            results = execute(num_steps)
+            results = self._scalars(execution, num_steps)
             # Keras would take all of these for metrics.
             results.pop("input_wait")
             self.stop_requested_in_test = results.pop("stop_requested", 0.0)
@@ -167,10 +167,18 @@ class ReplicatedModel(keras.Model):
         self.test_function = test_function
         return test_function
 
-    def _execution(
+    def _scalars(
+        self, execution: tuple[Callable, list[str]], num_steps: int
+    ) -> dict[str, Any]:
+        execute, names = execution
+        # One transfer for all numbers: on a TPU each would wait for the device.
+        numbers = execute(self._stream.iterator, tf.constant(num_steps)).numpy()
+        return dict(zip(names, numbers, strict=True))
+
+    def _traced_execution(
         self, step_function: Callable, spec: Mapping[str, tf.TensorSpec] | None = None
-    ) -> Callable[[int], dict[str, Any]]:
-        """Returns the function that makes some steps, and returns their scalars.
+    ) -> tuple[tf.types.experimental.PolymorphicFunction, list[str]]:
+        """Returns the graph function of an execution and, once traced, its names.
 
         The step is traced once, in a loop or by itself: a second trace would double the
         time, and be a second program for a device.
@@ -208,12 +216,7 @@ class ReplicatedModel(keras.Model):
                 numbers = strategy.experimental_local_results(of_replicas)[0]
             return tf.concat([numbers, [tf.cast(waited, tf.float32)]], axis=0)
 
-        def make_steps(num_steps: int) -> dict[str, Any]:
-            # One transfer for all numbers: on a TPU each would wait for the device.
-            numbers = execute(self._stream.iterator, tf.constant(num_steps)).numpy()
-            return dict(zip(names, numbers, strict=True))
-
-        return make_steps
+        return execute, names
 
 
 def _timed_next(

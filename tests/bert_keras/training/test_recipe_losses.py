@@ -137,9 +137,9 @@ def prepare(name: str, folder: Path) -> Train:
     train = (pretrain if name in PRETRAINING else finetune)(name, folder)
 
     def train_with_every_loss_in_the_log(run: Path) -> None:
-        from bert_keras.training.tensorboard import curves
+        from bert_keras.training import watching
 
-        with unittest.mock.patch.object(curves, "is_logged", return_value=True):
+        with unittest.mock.patch.object(watching, "is_logged", return_value=True):
             train(run)
 
     return train_with_every_loss_in_the_log

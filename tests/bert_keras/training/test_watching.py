@@ -169,7 +169,7 @@ def test_the_rate_is_that_of_steps(caplog, monkeypatch):
     """Not of the graph, of evaluations, or of what was more than a minute ago."""
     caplog.set_level(logging.INFO, logger="bert_keras")
     line = watching.ProgressLine(watching.Sizes(1000, 24), "x")
-    monkeypatch.setattr(watching, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(watching.progress, "LINE_SECONDS", 0.0)
     rates = []
     line.resume()
     for seconds, step in (

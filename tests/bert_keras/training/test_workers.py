@@ -274,20 +274,21 @@ def test_sigterm_to_one_stops_both_at_the_same_step(
 
 
 SIGTERM_IN_EVALUATION = """
-import os, signal, sys
+import itertools, os, signal, sys
 from bert_keras.commands import main as cli
 from bert_keras.training.step import fit
 
-end, steps = fit._Follow.on_test_batch_end, []
-def end_and_signal(self, batch, logs=None):
-    step = fit.replicas.optimizer_step(self.model)
-    steps.append(step)
-    batch = steps.count(step) - 1
-    print("batch", batch, "of", step, file=sys.stderr)
-    if batch == 0 and step == 5 and "1" in sys.argv:
-        os.kill(os.getpid(), signal.SIGTERM)
-    end(self, batch, logs)
-fit._Follow.on_test_batch_end = end_and_signal
+evaluate = fit.ReplicatedModel.evaluate_round
+def evaluate_and_signal(self, evaluation, *, after_test_batch):
+    step, numbers = fit.replicas.optimizer_step(self), itertools.count()
+    def after(stop_is_requested):
+        batch = next(numbers)
+        print("batch", batch, "of", step, file=sys.stderr)
+        if batch == 0 and step == 5 and "1" in sys.argv:
+            os.kill(os.getpid(), signal.SIGTERM)
+        after_test_batch(stop_is_requested)
+    return evaluate(self, evaluation, after_test_batch=after)
+fit.ReplicatedModel.evaluate_round = evaluate_and_signal
 cli.entry_point()
 """
 
