@@ -178,10 +178,14 @@ class _Probe(keras.Model):
     def __init__(self) -> None:
         super().__init__(name="probe", dtype="float32")
         draw = functools.partial(keras.initializers.RandomNormal, stddev=0.3)
-        self.words = keras.layers.Embedding(self.num_words, 32, draw(seed=1))
-        self.hidden = keras.layers.Dense(32, "tanh", kernel_initializer=draw(seed=2))
+        self.words = keras.layers.Embedding(
+            self.num_words, 32, draw(seed=1), name="words"
+        )
+        self.hidden = keras.layers.Dense(
+            32, "tanh", kernel_initializer=draw(seed=2), name="hidden"
+        )
         self.classes = keras.layers.Dense(
-            self.num_classes, kernel_initializer=draw(seed=3)
+            self.num_classes, kernel_initializer=draw(seed=3), name="classes"
         )
 
     def call(self, features, training=None):

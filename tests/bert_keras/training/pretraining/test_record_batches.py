@@ -11,6 +11,7 @@ from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import dynamic_masking, features, masking, tokenization
 from bert_keras.training.pretraining import record_batches, record_parsing
 from bert_keras.training.step import batch_features
+from tests import conftest
 
 CONFIG = ExamplesConfig(max_seq_length=32, dupe_factor=2)
 
@@ -21,42 +22,24 @@ def shards(tiny_examples):
     return record_batches.read_shards(tiny_examples, made)
 
 
-@pytest.fixture(scope="module")
-def vocabulary(tiny_vocab):
-    return tokenization.Vocabulary.load(tiny_vocab)
+VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *conftest.WORDS))
 
 
-@pytest.fixture(scope="module")
-def source(vocabulary):
-    """A function that makes the reader of batches."""
-
-    def source(**changes):
-        options = {"batch_size": 8, "shuffle_buffer_size": 50, "seed": 1, **changes}
-        options = {"config": CONFIG, "vocabulary": vocabulary, **options}
-        return record_batches.RecordBatches(**options)
-
-    return source
+def source(**changes):
+    options = {"batch_size": 8, "shuffle_buffer_size": 50, "seed": 1, **changes}
+    options = {"config": CONFIG, "vocabulary": VOCABULARY, **options}
+    return record_batches.RecordBatches(**options)
 
 
-@pytest.fixture(scope="module")
-def batches(source):
-    """A function that makes training batches of shards."""
-
-    def batches(shards, *, start_step=0, worker=record_batches.ONLY_WORKER, **changes):
-        return source(**changes).to_train(shards, start_step=start_step, worker=worker)
-
-    return batches
+def batches(shards, *, start_step=0, worker=record_batches.ONLY_WORKER, **changes):
+    """Training batches of shards."""
+    return source(**changes).to_train(shards, start_step=start_step, worker=worker)
 
 
-@pytest.fixture(scope="module")
-def evaluation(source):
-    """A function that makes evaluation batches of shards."""
-
-    def evaluation(shards, *, worker=record_batches.ONLY_WORKER, **changes):
-        made = source(**{"batch_size": 50, **changes})
-        return made.to_evaluate(shards, num_batches=10_000, worker=worker)
-
-    return evaluation
+def evaluation(shards, *, worker=record_batches.ONLY_WORKER, **changes):
+    """Evaluation batches of shards, and their number."""
+    made = source(**{"batch_size": 50, **changes})
+    return made.to_evaluate(shards, num_batches=10_000, worker=worker)
 
 
 def drawn(dataset, count):
@@ -147,7 +130,7 @@ IN_BOTH_WAYS = pytest.mark.parametrize(
 )
 
 
-def test_a_batch_holds_what_the_records_hold(shards, evaluation):
+def test_a_batch_holds_what_the_records_hold(shards):
     example, *_ = stored_examples(shards)
     dataset, _ = evaluation(shards, batch_size=1)
     (batch,) = drawn(dataset, 1)
@@ -167,7 +150,7 @@ def test_shards_know_their_place(tiny_examples, shards):
 
 
 @IN_BOTH_WAYS
-def test_an_evaluation_round_is_every_record_once(data, attention, evaluation):
+def test_an_evaluation_round_is_every_record_once(data, attention):
     shards, config = data
     num_records = sum(shard.num_records for shard in shards)
     dataset, num_batches = evaluation(shards, config=config, attention=attention)
@@ -197,7 +180,7 @@ def test_an_evaluation_round_is_every_record_once(data, attention, evaluation):
     assert (fill["input_ids"] == 2 * only_first).all()
 
 
-def test_shares_of_an_evaluation(shards, evaluation):
+def test_shares_of_an_evaluation(shards):
     (whole, num_batches), parts = evaluation(shards, batch_size=48), []
     for index in range(2):
         worker = record_batches.Worker(index, num_workers=2, num_replicas=3)
@@ -208,7 +191,7 @@ def test_shares_of_an_evaluation(shards, evaluation):
 
 
 @pytest.mark.parametrize("data", ["static", "dynamic"], indirect=True)
-def test_newer_names_and_compressed_shards_are_read(data, batches, tmp_path):
+def test_newer_names_and_compressed_shards_are_read(data, tmp_path):
     shards, config = data
     examples = [
         {
@@ -237,7 +220,7 @@ def test_newer_names_and_compressed_shards_are_read(data, batches, tmp_path):
     ],
     indirect=["data"],
 )
-def test_records_that_do_not_fit(data, name, first_values, message, batches, tmp_path):
+def test_records_that_do_not_fit(data, name, first_values, message, tmp_path):
     """They were those of the next example, or nothing, without a word."""
     shards, config = data
     examples = [
@@ -253,9 +236,7 @@ def test_records_that_do_not_fit(data, name, first_values, message, batches, tmp
 
 
 class TestDynamicMasking:
-    def test_a_batch_is_what_masking_makes_of_the_records(
-        self, plain_shards, vocabulary, evaluation
-    ):
+    def test_a_batch_is_what_masking_makes_of_the_records(self, plain_shards):
         # Each number is that in all shards together.
         shard = plain_shards[1]
         dataset, num_batches = evaluation([shard], config=DYNAMIC)
@@ -270,10 +251,10 @@ class TestDynamicMasking:
                 np.array([ids], np.int32),
                 np.array([len(ids)]),
                 seeds,
-                vocabulary=vocabulary,
+                vocabulary=VOCABULARY,
                 config=DYNAMIC,
             )
-            first = ids.index(vocabulary.sep_id) + 1
+            first = ids.index(VOCABULARY.sep_id) + 1
             padding, count = [0] * (32 - len(ids)), int(masked.num_masked[0])
             expected = {
                 "input_ids": masked.input_ids[0].tolist() + padding,
@@ -287,7 +268,7 @@ class TestDynamicMasking:
             batch_row = {name: values[row].tolist() for name, values in found.items()}
             assert batch_row == expected
 
-    def test_masks_change_with_the_epoch_and_nothing_else(self, plain_shards, batches):
+    def test_masks_change_with_the_epoch_and_nothing_else(self, plain_shards):
         one = plain_shards[:1]
         num_records = one[0].num_records
 
@@ -322,7 +303,7 @@ class TestDynamicMasking:
         other = masks_by_record(seed=2)
         assert sum(other.get(ids) != first[ids] for ids in first) > 0.9 * num_records
 
-    def test_a_share_of_masks_that_falls(self, plain_shards, batches, evaluation):
+    def test_a_share_of_masks_that_falls(self, plain_shards):
         """Batch N has its share, also after a resume; evaluation has the examples'."""
         config = DYNAMIC.model_copy(update={"masked_lm_prob": 0.3})
         steady = batches(plain_shards, config=config)
@@ -349,7 +330,7 @@ class TestDynamicMasking:
         assert_equal(*(drawn(data, 2) for data in rounds))
 
     def test_full_sentences_have_one_segment_and_no_labels(
-        self, plain_shards, evaluation, batches, tmp_path
+        self, plain_shards, tmp_path
     ):
         config = DYNAMIC.model_copy(update={"packing": "full_sentences"})
         examples = [
@@ -368,36 +349,30 @@ class TestDynamicMasking:
 NUMBERED = ExamplesConfig(max_seq_length=8, masking="dynamic", packing="full_sentences")
 
 
-@pytest.fixture(scope="module")
-def write_numbered(tmp_path_factory):
-    """A function that writes shards of some sizes."""
-
-    def write_numbered(sizes):
-        directory = tmp_path_factory.mktemp("numbered")
-        shards, first = [], 0
-        for index, size in enumerate(sizes):
-            examples = [
-                {"input_ids": [2, 5 + n // 1600, 5 + n // 40 % 40, 5 + n % 40, 3]}
-                for n in range(first, first + size)
-            ]
-            shard = write(directory / str(index), examples)
-            shards.append(shard._replace(first_record=first))
-            first += size
-        return shards
-
-    return write_numbered
+def write_numbered(directory, sizes):
+    """Shards of some sizes."""
+    shards, first = [], 0
+    for index, size in enumerate(sizes):
+        examples = [
+            {"input_ids": [2, 5 + n // 1600, 5 + n // 40 % 40, 5 + n % 40, 3]}
+            for n in range(first, first + size)
+        ]
+        shard = write(directory / str(index), examples)
+        shards.append(shard._replace(first_record=first))
+        first += size
+    return shards
 
 
 @pytest.fixture(scope="module")
-def few(write_numbered):
+def few(tmp_path_factory):
     """103 records in shards of uneven sizes."""
-    return write_numbered([40, 0, 3, 25, 35])
+    return write_numbered(tmp_path_factory.mktemp("few"), [40, 0, 3, 25, 35])
 
 
 @pytest.fixture(scope="module")
-def many(write_numbered):
+def many(tmp_path_factory):
     """264 records in more shards than are read in one stretch."""
-    return write_numbered([2] * 132)
+    return write_numbered(tmp_path_factory.mktemp("many"), [2] * 132)
 
 
 IN_ORDER = {
@@ -411,15 +386,10 @@ def numbers_of(batch):
     return (batch["input_ids"][:, 1:4] - 5) @ [1600, 40, 1]
 
 
-@pytest.fixture(scope="module")
-def numbers(batches):
-    """A function that draws batches, and gives `(step, row)` record numbers."""
-
-    def numbers(shards, count, **changes):
-        found = drawn(batches(shards, **(IN_ORDER | changes)), count)
-        return np.array([numbers_of(batch) for batch in found])
-
-    return numbers
+def numbers(shards, count, **changes):
+    """Draws batches, and gives `(step, row)` record numbers."""
+    found = drawn(batches(shards, **(IN_ORDER | changes)), count)
+    return np.array([numbers_of(batch) for batch in found])
 
 
 class TestOrder:
@@ -429,7 +399,7 @@ class TestOrder:
         ("kind", "buffer_size"),
         [("few", 1), pytest.param("few", 1000, marks=SLOW), ("many", 20)],
     )
-    def test_an_epoch_is_every_record_once(self, kind, buffer_size, numbers, request):
+    def test_an_epoch_is_every_record_once(self, kind, buffer_size, request):
         shards = request.getfixturevalue(kind)
         count = sum(shard.num_records for shard in shards)
         found = numbers(
@@ -442,7 +412,7 @@ class TestOrder:
             assert (first == second).mean() < (0.6 if buffer_size == 1 else 0.2)
 
     @pytest.mark.parametrize("kind", ["few", pytest.param("many", marks=SLOW)])
-    def test_step_and_seed_decide(self, kind, numbers, request):
+    def test_step_and_seed_decide(self, kind, request):
         """Restarts, other steps' sizes and the process's own seed do not."""
         shards = request.getfixturevalue(kind)
         whole = numbers(shards, 120)
@@ -456,16 +426,16 @@ class TestOrder:
         assert (numbers(shards, 70, batch_size=13).ravel() == flat[:910]).all()
         assert (numbers(shards, 10, seed=0) != whole[:10]).mean() > 0.9
 
-    def test_neighbours_come_from_many_shards(self, write_numbered, numbers):
-        shards = write_numbered([200] * 8)
+    def test_neighbours_come_from_many_shards(self, tmp_path):
+        shards = write_numbered(tmp_path, [200] * 8)
         found = numbers(shards, 40, shuffle_buffer_size=400, batch_size=8)
         shard_of = found // 200
         assert np.mean([len(set(row)) for row in shard_of]) > 4
         assert set(np.diff(found.ravel())).isdisjoint({0})
         assert (np.diff(found.ravel()) == 1).mean() < 0.05
 
-    def test_a_resumed_run_reads_no_stretch_again(self, write_numbered, numbers):
-        shards = write_numbered([2] * 132)
+    def test_a_resumed_run_reads_no_stretch_again(self, tmp_path):
+        shards = write_numbered(tmp_path, [2] * 132)
         whole = numbers(shards, 33)
         last_stretch = set(whole.ravel()[-88:] // 2)
         assert len(last_stretch) == 44
@@ -474,7 +444,7 @@ class TestOrder:
                 Path(shard.path).unlink()
         assert (numbers(shards, 3, start_step=30) == whole[30:]).all()
 
-    def test_shards_of_steps(self, few, numbers, source):
+    def test_shards_of_steps(self, few):
         """Also where an epoch ends in between."""
         for step in (0, 11):
             records = numbers(few, 1, start_step=step, batch_size=9).ravel()
@@ -492,7 +462,7 @@ class TestOrder:
         ("num_workers", "num_replicas"),
         [(2, 4), pytest.param(1, 2, marks=SLOW), pytest.param(4, 1, marks=SLOW)],
     )
-    def test_workers_share_each_batch(self, num_workers, num_replicas, few, batches):
+    def test_workers_share_each_batch(self, num_workers, num_replicas, few):
         arguments = {"config": NUMBERED, "start_step": 9, "batch_size": 16}
         parts = [
             drawn(
@@ -508,7 +478,7 @@ class TestOrder:
         whole = drawn(batches(few, **arguments), 8)
         assert_equal(whole, put_together(parts, num_replicas=num_replicas))
 
-    def test_dropout_seeds(self, few, batches):
+    def test_dropout_seeds(self, few):
         """Of seed, epoch and record, by the documented formula."""
         found = drawn(batches(few, **IN_ORDER), 30)
         records = np.array([numbers_of(batch) for batch in found])
@@ -537,9 +507,9 @@ def put_together(parts, *, num_replicas):
     ]
 
 
-def test_records_with_masks_are_read_without_python(vocabulary):
+def test_records_with_masks_are_read_without_python():
     """Any host can: a function of Python lives in one process."""
-    parse = record_parsing.Parser(config=CONFIG, vocabulary=vocabulary, seed=1).parse
+    parse = record_parsing.Parser(config=CONFIG, vocabulary=VOCABULARY, seed=1).parse
     types = tf.int64, tf.float64, tf.int64, tf.string
     specs = [tf.TensorSpec([8], each) for each in types]
     graph = tf.function(parse).get_concrete_function(*specs).graph
@@ -554,7 +524,7 @@ def test_dropout_seeds_never_change():
 
 
 @IN_BOTH_WAYS
-def test_shapes_are_known_beforehand(data, attention, batches, evaluation):
+def test_shapes_are_known_beforehand(data, attention):
     """A TPU compiles for one shape, and takes numbers only."""
     shards, config = data
     arguments = {
@@ -578,7 +548,7 @@ def test_shapes_are_known_beforehand(data, attention, batches, evaluation):
 
 
 class TestLeftToRight:
-    def test_every_next_token_is_to_be_predicted(self, evaluation, tmp_path):
+    def test_every_next_token_is_to_be_predicted(self, tmp_path):
         example = {"input_ids": [2, 10, 11, 3, 12, 3], "next_sentence_labels": [1]}
         config = ExamplesConfig(max_seq_length=8, masking="dynamic")
         shard = write(tmp_path / "a", [example])
@@ -596,7 +566,7 @@ class TestLeftToRight:
             "next_sentence_labels": [1],
         }
 
-    def test_masked_records_become_whole_again(self, shards, plain_shards, evaluation):
+    def test_masked_records_become_whole_again(self, shards, plain_shards):
         masked, count = evaluation(shards, attention="left_to_right")
         plain, _ = evaluation(plain_shards, config=DYNAMIC, attention="left_to_right")
         assert_equal(drawn(masked, count), drawn(plain, count))
