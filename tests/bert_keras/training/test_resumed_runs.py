@@ -8,6 +8,7 @@ import signal
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.numpy
 import tensorflow as tf
@@ -95,12 +96,27 @@ def scalars(run: Path) -> dict[tuple[str, str, int], bytes]:
     return {key: v for key, v in found.items() if not key[1].startswith("speed/")}
 
 
+def newest_state(run: Path) -> dict[str, np.ndarray]:
+    """The newest checkpoint, if one is left, or the weights."""
+    if newest := max(run.glob("checkpoints/step-*.safetensors"), default=None):
+        return safetensors.numpy.load_file(newest)
+    return conversion.read(run).arrays
+
+
+def assert_same_state(first: Path, second: Path, atol: float = 0.0) -> None:
+    first, second = newest_state(first), newest_state(second)
+    assert first.keys() == second.keys()
+    for name in first:
+        np.testing.assert_allclose(
+            first[name], second[name], rtol=0, atol=atol, err_msg=name
+        )
+
+
 def state(run: Path) -> dict[str, bytes]:
     """The newest checkpoint, if one is left, and the weights."""
-    arrays = dict(conversion.read(run).arrays)
-    if newest := max(run.glob("checkpoints/*.safetensors"), default=None):
-        checkpoint = safetensors.numpy.load_file(newest)
-        arrays |= {f"{newest.name} {k}": array for k, array in checkpoint.items()}
+    newest = [path.name for path in run.glob("checkpoints/step-*.safetensors")]
+    arrays = {f"{max(newest, default='')} {k}": v for k, v in newest_state(run).items()}
+    arrays |= conversion.read(run).arrays
     return {name: array.tobytes() for name, array in arrays.items()}
 
 

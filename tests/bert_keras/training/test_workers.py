@@ -13,12 +13,11 @@ import time
 
 import numpy as np
 import pytest
-import safetensors.numpy
 import tensorflow as tf
 
-from bert_keras.checkpoints import conversion
 from bert_keras.core.settings import finetuning, loading, pretraining, strict
 from bert_keras.training import pretrain
+from tests.bert_keras.training import test_resumed_runs as resuming
 from tests.bert_keras.training.finetuning.test_finetune import (
     BERT_CONFIG,
     make_init,
@@ -173,22 +172,6 @@ def step_of(path):
     return int(path.stem.removeprefix("step-"))
 
 
-def state(run):
-    """What a finished run leaves: its newest checkpoint, or its weights."""
-    if newest := max(run.glob("checkpoints/step-*.safetensors"), default=None):
-        return safetensors.numpy.load_file(newest)
-    return conversion.read(run).arrays
-
-
-def assert_same_state(first, second, atol=0.0):
-    first, second = state(first), state(second)
-    assert first.keys() == second.keys()
-    for name in first:
-        np.testing.assert_allclose(
-            first[name], second[name], rtol=0, atol=atol, err_msg=name
-        )
-
-
 def results(run):
     return json.loads((run / "results.json").read_text())
 
@@ -222,7 +205,7 @@ def test_two_workers_equal_one_device(verb, name, options, files, tmp_path):
     run, one = tmp_path / "run", tmp_path / "one"
     run_both(verb, files[name], run, **options)
     train_alone(verb, files[name], one, **options)
-    assert_same_state(run, one, atol=1e-6)
+    resuming.assert_same_state(run, one, atol=1e-6)
     for index in range(2):
         assert "2 devices add up right and train as one does" in log_of(run, index)
     ours, theirs = results(run), results(one)
@@ -250,7 +233,7 @@ def test_one_worker_is_killed(verb, num_kills, uninterrupted, files, tmp_path):
         assert not (run / "results.json").exists()
         assert ("resuming after step" in log_of(run, 0)) == (count > 0)
     run_both(verb, files[verb], run, **options)
-    assert_same_state(uninterrupted(verb), run)
+    resuming.assert_same_state(uninterrupted(verb), run)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +253,7 @@ def test_sigterm_to_one_stops_both_at_the_same_step(
     assert f"stopped by SIGTERM at step {step}" in stops[0]
     assert not (run / "results.json").exists()
     run_both(verb, files[verb], run, **options)
-    assert_same_state(uninterrupted(verb), run)
+    resuming.assert_same_state(uninterrupted(verb), run)
 
 
 SIGTERM_IN_EVALUATION = """

@@ -44,13 +44,8 @@ FILLER = ["the", "film", "plot", "is", "so", "and", "a", "scene", "very", "with"
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *GOOD, *BAD, *FILLER, *"bcdefghij", "##x", ".", ",")
 )
-BERT_CONFIG = architecture.BertConfig(
-    vocab_size=len(VOCABULARY),
-    hidden_size=32,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=64,
-    max_position_embeddings=64,
+BERT_CONFIG = make.small_config(
+    len(VOCABULARY), hidden_size=32, intermediate_size=64, max_position_embeddings=64
 )
 SETTINGS = finetuning.FinetuningConfig(
     max_seq_length=24, batch_size=16, num_train_epochs=6, learning_rate=2e-3

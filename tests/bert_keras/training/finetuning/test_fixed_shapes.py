@@ -7,13 +7,14 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import architecture, finetuning, tasks
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.inference import forward
 from bert_keras.kinds import registry
 from bert_keras.labelled import dataset, tokenized
 from bert_keras.training.finetuning import job as tuning
 from bert_keras.training.finetuning import learning
 from bert_keras.training.step import replicas
+from tests import make
 from tests.bert_keras.training.step.test_learner import CPU, mirrored
 
 NUM_INPUTS, NUM_ENDINGS, MAX_LENGTH, VOCAB_SIZE = 22, 3, 16, 50
@@ -123,12 +124,8 @@ def tuned(
 
     It is called once for each of `stops`, as by the loop.
     """
-    bert = architecture.BertConfig(
-        vocab_size=VOCAB_SIZE,
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=24,
+    bert = make.small_config(
+        VOCAB_SIZE,
         max_position_embeddings=MAX_LENGTH,
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,

@@ -25,7 +25,6 @@ from bert_keras.labelled import answers
 from bert_keras.report import model_card, task_summaries
 from tests import make
 from tests.bert_keras.kinds.kind_data import DATA
-from tests.bert_keras.training.finetuning.test_finetune import BERT_CONFIG, make_init
 
 SETTINGS = finetuning.FinetuningConfig(
     max_seq_length=24, batch_size=8, num_train_epochs=2.0, learning_rate=2e-3
@@ -108,20 +107,6 @@ def tune(init: Path, folder: Path, name: str, output: str = "run", **options) ->
         strategy=options.pop("strategy", tf.distribute.get_strategy()),
         **options,
     )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_pictures():
-    """A training draws its answers at its end, which takes as long as the rest."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(task_summaries, "write", lambda *args, **kwargs: None)
-        yield
-
-
-@pytest.fixture(scope="module")
-def init(tmp_path_factory) -> Path:
-    bert_config = BERT_CONFIG.model_copy(update={"initializer_range": 0.15})
-    return make_init(tmp_path_factory.mktemp("init") / "run", bert_config)
 
 
 # Three kinds in every run of the tests: a training of each takes ten seconds.

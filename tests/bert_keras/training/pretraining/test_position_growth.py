@@ -4,20 +4,14 @@ import numpy as np
 import pytest
 
 from bert_keras.checkpoints import training_state
-from bert_keras.core.settings import architecture, pretraining
+from bert_keras.core.settings import pretraining
 from bert_keras.model import pretrainer
 from bert_keras.training.pretraining import position_growth
 from bert_keras.training.step import optimization
+from tests import make
 from tests.bert_keras.training.step import test_learner
 
-SMALL = architecture.BertConfig(
-    vocab_size=11,
-    hidden_size=4,
-    num_hidden_layers=1,
-    num_attention_heads=1,
-    intermediate_size=4,
-    max_position_embeddings=24,
-)
+SMALL = make.small_config(11, hidden_size=4, num_attention_heads=1)
 
 
 def waves(rows, random) -> np.ndarray:

@@ -7,9 +7,7 @@ import signal
 import socket
 import types
 
-import numpy as np
 import pytest
-import safetensors.numpy
 import tensorflow as tf
 
 from bert_keras.checkpoints import conversion, run_weights, training_state
@@ -37,21 +35,6 @@ def settings(**changes):
 def train(directories, run, options=None, *, strategy=CPU, **more):
     options = options or settings()
     return pretrain.pretrain(options, directories, run, strategy=strategy, **more)
-
-
-def weights(run):
-    """The trained weights and optimizer state that a run left behind."""
-    newest = sorted((run / "checkpoints").glob("*.safetensors"))[-1]
-    return safetensors.numpy.load_file(newest)
-
-
-def assert_same_state(first, second, atol=0.0):
-    first, second = weights(first), weights(second)
-    assert first.keys() == second.keys()
-    for name in first:
-        np.testing.assert_allclose(
-            first[name], second[name], rtol=0, atol=atol, err_msg=name
-        )
 
 
 def test_what_a_run_leaves_behind(pretrained_run):
@@ -85,7 +68,7 @@ def test_what_a_run_leaves_behind(pretrained_run):
     assert environment["examples"][0].startswith("/")
     parameters = sum(
         value.size
-        for name, value in weights(pretrained_run).items()
+        for name, value in resuming.newest_state(pretrained_run).items()
         if name.startswith("weights/")
     )
     assert results["num_parameters"] == parameters
@@ -114,7 +97,7 @@ def test_the_checkpoint_before_the_decay_stays(tiny_examples, tmp_path):
     train([tiny_examples], whole, changes)
     resuming.broken_off(whole, resumed, 7)
     train([tiny_examples], resumed, changes)
-    assert_same_state(whole, resumed)
+    resuming.assert_same_state(whole, resumed)
     for run in (whole, resumed):
         paths = sorted(run.glob("checkpoints/*.safetensors"))
         assert [int(path.stem.removeprefix("step-")) for path in paths] == [7, 12]
@@ -260,7 +243,7 @@ def test_the_largest_phase_is_tried_before_the_first_step(both, tmp_path, monkey
     assert tried == [[(8, 64), (8, 64)]]
     monkeypatch.setattr(phases, "largest", lambda planned, model: planned[0])
     train(both, tmp_path / "not", options)
-    assert_same_state(tmp_path / "tried", tmp_path / "not")
+    resuming.assert_same_state(tmp_path / "tried", tmp_path / "not")
 
 
 def test_which_positions_are_continued():
@@ -316,7 +299,7 @@ def test_positions_are_continued_and_nothing_else_changes(both, tmp_path):
     run = tmp_path / "run"
     train(both, run, plain)
     by_hand = resuming.broken_off(run, tmp_path / "by_hand", 2)
-    state = weights(by_hand)
+    state = resuming.newest_state(by_hand)
     for name in state:
         if name.endswith("position_embeddings_v"):
             state[name][31:64] = state[name][1:31].mean(axis=0)
@@ -334,9 +317,9 @@ def test_positions_are_continued_and_nothing_else_changes(both, tmp_path):
     grown = tmp_path / "grown"
     grows = plain.model_copy(update={"grow_positions": "extrapolate"})
     train(both, grown, grows)
-    assert_same_state(by_hand, grown)
+    resuming.assert_same_state(by_hand, grown)
     with pytest.raises(AssertionError):
-        assert_same_state(run, grown)
+        resuming.assert_same_state(run, grown)
 
 
 @pytest.mark.slow
@@ -349,17 +332,17 @@ def test_continued_positions_resume_to_the_same_bits(whole, both, tmp_path):
     train(both, grown, grows)
     names = [path.name for path in sorted(grown.glob("checkpoints/*.safetensors"))]
     assert names == [f"step-{step:010}.safetensors" for step in (5, 10, 14, 15, 18)]
-    assert_same_state(
+    resuming.assert_same_state(
         resuming.broken_off(whole, tmp_path / "without", 14),
         resuming.broken_off(grown, tmp_path / "with", 14),
     )
     for last in (10, 14, 15):
         resumed = resuming.broken_off(grown, tmp_path / f"resumed_{last}", last)
         train(both, resumed, grows)
-        assert_same_state(grown, resumed)
+        resuming.assert_same_state(grown, resumed)
     replicated = resuming.broken_off(grown, tmp_path / "replicated", 10)
     train(both, replicated, grows, strategy=test_learner.mirrored(2))
-    assert_same_state(grown, replicated, atol=1e-6)
+    resuming.assert_same_state(grown, replicated, atol=1e-6)
 
 
 def test_a_device_without_memory_for_the_largest_phase(
@@ -422,7 +405,7 @@ def test_numbers_that_are_not_finite_end_the_run(tiny_examples, tmp_path):
 @pytest.mark.slow
 def test_two_replicas_equal_one_device(pretrained_run, tiny_examples, tmp_path):
     two = train([tiny_examples], tmp_path / "run", strategy=test_learner.mirrored(2))
-    assert_same_state(pretrained_run, tmp_path / "run", atol=1e-6)
+    resuming.assert_same_state(pretrained_run, tmp_path / "run", atol=1e-6)
     one = json.loads((pretrained_run / "results.json").read_text())
     assert two["eval"] == pytest.approx(one["eval"], rel=1e-5)
 

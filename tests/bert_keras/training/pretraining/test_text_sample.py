@@ -16,6 +16,7 @@ from bert_keras.report import diagnosis, writing
 from bert_keras.training import pretrain
 from bert_keras.training.pretraining import phases, text_sample
 from tests import conftest
+from tests.bert_keras.training.pretraining import test_record_batches as records
 
 SETTINGS = pretraining.PretrainingConfig(
     global_batch_size=8, num_train_steps=12, optimizer={"warmup_steps": 2}
@@ -28,35 +29,16 @@ def read(directory, settings=SETTINGS):
     return text_sample.measure(phase), phase
 
 
-def texts_of(phase):
-    """The pieces of every example, by TensorFlow's own reader."""
-    for shard in phase.train_shards:
-        for record in tf.data.TFRecordDataset(shard.path):
-            stored = tf.train.Example.FromString(record.numpy()).features.feature
-            values = {
-                name: list(f.int64_list.value or f.float_list.value)
-                for name, f in stored.items()
-            }
-            ids = values["input_ids"]
-            for place, label, weight in zip(
-                values["masked_lm_positions"],
-                values["masked_lm_ids"],
-                values["masked_lm_weights"],
-                strict=True,
-            ):
-                ids[place] = label if weight else ids[place]
-            yield [phase.vocabulary.tokens[i] for i in ids], values
-
-
 def test_figures_are_those_of_all_examples(tiny_examples):
     found, phase = read(tiny_examples)
     counts, tokens, masked, rows = Counter(), 0, 0, 0
-    for pieces, values in texts_of(phase):
-        counts.update(pieces)
-        tokens += sum(values["input_mask"])
-        masked += sum(values["masked_lm_weights"])
+    for example in records.stored_examples(phase.train_shards):
+        ids = records.plain(example)["input_ids"]
+        counts.update(phase.vocabulary.tokens[i] for i in ids)
+        tokens += len(ids)
+        masked += sum(records.values_of(example, "masked_lm_weights"))
         rows += 1
-    for special in ("[PAD]", "[CLS]", "[SEP]"):
+    for special in ("[CLS]", "[SEP]"):
         del counts[special]
     total = counts.total()
     assert found.num_examples == rows == phase.num_train_records

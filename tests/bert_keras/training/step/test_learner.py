@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops
 from tensorflow.python.framework import func_graph
 
-from bert_keras.core.settings import architecture, pretraining
+from bert_keras.core.settings import pretraining
 from bert_keras.model import pretrainer
 from bert_keras.training.finetuning import learning as task_batches
 from bert_keras.training.step import (
@@ -23,6 +23,7 @@ from bert_keras.training.step import (
     replicas,
     self_check,
 )
+from tests import make
 
 BATCH_SIZE = 16
 LENGTH = 16
@@ -40,12 +41,8 @@ def mirrored(num_replicas):
 
 
 def bert_config(dropout_prob=0.1):
-    return architecture.BertConfig(
-        vocab_size=VOCAB_SIZE,
-        num_hidden_layers=1,
-        hidden_size=16,
-        num_attention_heads=2,
-        intermediate_size=32,
+    return make.small_config(
+        VOCAB_SIZE,
         max_position_embeddings=LENGTH,
         hidden_dropout_prob=dropout_prob,
         attention_probs_dropout_prob=dropout_prob,
