@@ -4,13 +4,12 @@
 asks: prepare, build, begin, and per phase the events and what watches them.
 """
 
-import dataclasses
 import errno
 import functools
 import logging
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +38,28 @@ from bert_keras.training.step import (
 from bert_keras.training.tensorboard import panels
 
 logger = logging.getLogger(__name__)
+
+CHANGEABLE = (
+    "draw_minutes",
+    "draw_steps",
+    "evaluate_minutes",
+    "evaluate_steps",
+    "gradient_accumulation_steps",
+    "jit_compile",
+    "max_skipped_steps",
+    "minimal_pairs",
+    "num_best_checkpoints",
+    "num_checkpoints",
+    "num_eval_steps",
+    "phases.*.gradient_accumulation_steps",
+    "profile_steps",
+    "recompute",
+    "save_checkpoint_minutes",
+    "save_checkpoint_steps",
+    "steps_per_execution",
+)
+"""Settings that may change when a run is resumed: the result is the same, up to the
+last bits of sums where batches are cut into other parts or compiled."""
 
 _DOES_NOT_ANSWER = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO)
 """Errors of a disk that may pass, unlike those of a name or a permission."""
@@ -71,18 +92,13 @@ def pretrain(
     Raises:
         Stopped: SIGTERM came; a checkpoint of the step reached was written.
     """
-    read_inputs = functools.partial(
-        phases.read_inputs,
+    job = PretrainingJob(
         settings,
         examples_dirs,
+        output_dir,
         vocab_path=vocab_path,
         init=init,
-        strategy=strategy,
-        verified=None if verify else run_directory.read_verified(output_dir),
-    )
-    job = PretrainingJob(
-        read_inputs,
-        output_dir,
+        verify=verify,
         engine=engine.KerasEngine(strategy),
         is_chief=is_chief,
         paths={
@@ -95,58 +111,109 @@ def pretrain(
 
 
 class PretrainingJob(run.Job):
-    """A pre-training in phases; `read_inputs` reads and checks all that it needs."""
+    """A pre-training in phases; for the arguments see `pretrain`."""
 
     engine: engine.KerasEngine
-    _inputs: phases.Inputs
     _phase: phases.Phase | None = None
     """The phase under way; `None`: the inputs are not read yet."""
     _panels: panels.EvaluationPanels | None = None
     _score_pairs: pairs_curve.PairsCurve | None = None
     _evaluation: fit.Evaluation | None = None
+    _start: starting_point.Start | None = None
+    """First weights, until they are assigned; `None`: new ones."""
 
     def __init__(
         self,
-        read_inputs: Callable[[], phases.Inputs],
+        settings: pretraining.PretrainingConfig,
+        examples_dirs: Sequence[str | Path],
         output_dir: str | Path,
+        *,
+        vocab_path: str | Path | None,
+        init: starting_point.Init | None,
+        verify: bool,
         **options: Any,
     ):
         super().__init__(output_dir, **options)
-        self._read_inputs = read_inputs
+        self._settings, self._examples_dirs = settings, examples_dirs
+        self._vocab_path, self._init, self._verify = vocab_path, init, verify
         self._last_evaluation: dict[str, float] = {}
 
     def prepare(self) -> None:
-        self._inputs = read = self._read_inputs()
-        self._phase = first = read.planned[0]
+        init, strategy = self._init, self.engine.strategy
+        # 1. The settings, with `auto` precision and the sizes of `--init` filled in.
+        settings = self._settings
+        changes: dict[str, Any] = {
+            "precision": precision.resolve(settings.precision, strategy)
+        }
+        checkpoint = None if init is None else init.open()
+        if init is not None:
+            changes["model"] = starting_point.model_config(
+                settings.model, checkpoint, path=init.path
+            )
+        self._settings = settings = settings.model_copy(update=changes)
+        # 2. The examples, whose shards this machine need not hash again.
+        verified = None
+        if not self._verify:
+            verified = run_directory.read_verified(self.output_dir)
+        self._planned = planned = phases.read_phases(
+            settings,
+            self._examples_dirs,
+            vocab_path=self._vocab_path,
+            num_replicas=strategy.num_replicas_in_sync,
+            verified=verified,
+        )
+        first, init_sha256 = planned[0], None
+        if init is not None:
+            self._start = starting_point.pretraining_start(
+                checkpoint,
+                first.vocabulary,
+                do_lower_case=first.do_lower_case,
+                path=init.path,
+            )
+            init_sha256 = self._start.sha256
+        phases.check_hosts(strategy, planned)
+        self._phase = first
+        # 3. The directory, which has what a resumed run must match.
+        hashes = [phase.manifest_sha256 for phase in planned]
+        recorded: dict[str, Any] = {
+            "examples_sha256": hashes[0] if len(hashes) == 1 else hashes
+        }
+        if init_sha256 is not None:
+            recorded["init_sha256"] = init_sha256
         self._create_run(
-            read.settings,
+            settings,
             compared={
-                "--examples": read.manifest_hashes,
+                "--examples": hashes,
                 "--vocab": first.vocabulary.sha256,
-                "--init": read.init_sha256,
+                "--init": init_sha256,
             },
             task=tasks.Task(kind="pretraining"),
-            bert_config=read.bert_config,
+            bert_config=phases.bert_config(settings.model, planned, self._start),
             vocabulary=first.vocabulary,
             do_lower_case=first.do_lower_case,
-            inputs=read.recorded,
-            changeable=phases.CHANGEABLE,
+            inputs=recorded,
+            changeable=CHANGEABLE,
         )
-        run_directory.write_verified(self.output_dir, read.hashed)
+        hashed = [
+            phase.manifest_sha256
+            for phase in planned
+            if verified is None or not files.is_remote(phase.directory)
+        ]
+        run_directory.write_verified(self.output_dir, hashed)
 
     def build(self) -> None:
-        read, settings = self._inputs, self._inputs.settings
+        settings, planned = self._settings, self._planned
         # 1. What is wrong with the text or the settings is said before the first step.
         self._sample = None
         if self.is_chief:
             self._sample = text_sample.check_start(
                 self.run.directory,
                 settings,
-                read.planned[0],
-                is_further_training=read.is_further_training,
+                planned[0],
+                is_further_training=self._init is not None,
             )
         # 2. The network with its optimizer, on the devices.
-        self._learner = self._build_learner(read.planned[0])
+        self._learner = self._build_learner(planned[0])
         self.engine.take(self._learner, self._learner.network)
         self.state = self.engine.state()
         if settings.minimal_pairs is not None:
@@ -169,7 +236,7 @@ class PretrainingJob(run.Job):
         # 4. What is trained on, and what comes between the steps. Steps are saved
         # before they are evaluated, so that a failing evaluation does not lose them;
         # pictures come last, and never cost an evaluation.
-        self.data = [phase.directory for phase in read.planned]
+        self.data = [phase.directory for phase in planned]
         self.stretches = [
             run.Stretch(
                 last_step=phase.last_step,
@@ -177,7 +244,7 @@ class PretrainingJob(run.Job):
                 stream_from=functools.partial(self._stream_from, phase),
                 schedule_to=replicas.Schedule,
             )
-            for phase in read.planned
+            for phase in planned
         ]
         save_steps = settings.save_checkpoint_steps
         evaluate_steps = settings.evaluate_steps or save_steps
@@ -211,7 +278,7 @@ class PretrainingJob(run.Job):
         ]
 
     def _build_learner(self, phase: phases.Phase) -> learner.Learner:
-        settings, strategy = self._inputs.settings, self.engine.strategy
+        settings, strategy = self._settings, self.engine.strategy
         keras.utils.set_random_seed(settings.seed)
         compile_step = settings.jit_compile
         if compile_step is None:
@@ -251,14 +318,13 @@ class PretrainingJob(run.Job):
         return replicas.Stream(batches)
 
     def begin(self, loop: run.Loop) -> None:
-        read, settings = self._inputs, self._inputs.settings
-        if loop.step == 0 and read.start is not None:
-            network, path = self.engine.network, read.start.path
-            starting_point.assign(network, read.start.arrays, path=path)
+        start, planned = self._start, self._planned
+        if loop.step == 0 and start is not None:
+            starting_point.assign(self.engine.network, start.arrays, path=start.path)
         # The weights are as large as the model, and no longer needed.
-        self._inputs = read = dataclasses.replace(read, start=None)
-        largest = phases.largest(read.planned, settings.model)
-        if loop.step or largest.shape == read.planned[0].shape:
+        self._start = start = None
+        largest = phases.largest(planned, self._settings.model)
+        if loop.step or largest.shape == planned[0].shape:
             return
         # A device without memory for a later phase would stop the run only there.
         logger.info("trying a step of %d examples of %d tokens", *largest.shape)
@@ -275,7 +341,7 @@ class PretrainingJob(run.Job):
         self._learner.use_parts(phase.num_parts)
 
     def _enter(self, phase: phases.Phase, loop: run.Loop) -> list[run.Watcher]:
-        read, strategy = self._inputs, self.engine.strategy
+        settings, strategy = self._settings, self.engine.strategy
         self._take_parts_of(phase)
         self._evaluation = phase.evaluation_batches(strategy)
         if loop.step < phase.last_step:
@@ -287,11 +353,13 @@ class PretrainingJob(run.Job):
             position_growth.grow(
                 self.state,
                 strategy=strategy,
-                num_trained=read.num_positions_before(phase),
+                num_trained=phases.num_positions_before(
+                    self._planned, phase, is_further_training=self._init is not None
+                ),
                 num_rows=phase.examples.max_seq_length,
             )
         # What watches its steps.
-        settings, trained, examples = read.settings, self._learner, phase.examples
+        trained, examples = self._learner, phase.examples
 
         def describe_skipped(first: int, last: int) -> str:
             data = phase.describe_data(first, last)
@@ -362,7 +430,7 @@ class PretrainingJob(run.Job):
             self._panels.draw(loop.step)
 
     def results(self, loop: run.Loop) -> dict[str, Any]:
-        phase = self._inputs.planned[-1]
+        phase = self._planned[-1]
         if not self._last_evaluation:
             # An earlier process made the last evaluation.
             self._take_parts_of(phase)
@@ -384,7 +452,7 @@ class PretrainingJob(run.Job):
         return error_in_words(
             error,
             output_dir=self.output_dir,
-            planned=self._inputs.planned,
+            planned=self._planned,
             phase=self._phase,
             num_replicas=self.engine.strategy.num_replicas_in_sync,
         )

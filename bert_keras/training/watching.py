@@ -119,8 +119,8 @@ class Curves(run.Watcher):
     ):
         self._step, self._sizes, self._is_first = step, sizes, True
         directory = files.path(directory)
-        self._train_writer = event_files.open_writer(directory / "train", step)
-        self._eval_writer = event_files.open_writer(
+        self._train_writer = event_files.EventWriter(directory / "train", step)
+        self._eval_writer = event_files.EventWriter(
             directory / "eval", step - repeats_evaluation
         )
         self.resume()
@@ -142,7 +142,7 @@ class Curves(run.Watcher):
             self._num_tokens += logs.get("tokens", 0.0) * (step - previous_step)
         if is_logged(previous_step, step):
             scalars = _tagged(logs) | self._speeds(logs)
-            event_files.write_scalars(self._train_writer, scalars, step)
+            self._train_writer.write_scalars(scalars, step)
             self.resume()
 
     def _speeds(self, logs: Mapping[str, float]) -> dict[str, float]:
@@ -165,7 +165,7 @@ class Curves(run.Watcher):
         return {f"speed/{name}": value for name, value in speeds.items()}
 
     def evaluated(self, step: int, metrics: Mapping[str, float]) -> None:
-        event_files.write_scalars(self._eval_writer, _tagged(metrics), step)
+        self._eval_writer.write_scalars(_tagged(metrics), step)
 
     def send(self) -> None:
         self._train_writer.send()

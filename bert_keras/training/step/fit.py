@@ -115,13 +115,12 @@ class ReplicatedModel(keras.Model):
         is_stream = isinstance(batches, replicas.Stream)
         self._stream = batches if is_stream else replicas.Stream(batches)
         self._schedule, self._num_tested = schedule, 0
-        try:
-            with replicas.device_iterators_without_autotune():
-                with trace_registry.custom_gradients_end():
-                    yield
-        finally:
-            if not is_stream:
-                self._stream.close()
+        with (
+            contextlib.nullcontext() if is_stream else contextlib.closing(self._stream),
+            replicas.device_iterators_without_autotune(),
+            trace_registry.custom_gradients_end(),
+        ):
+            yield
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         # The only private name of Keras: stock Keras draws a batch here, in a way that

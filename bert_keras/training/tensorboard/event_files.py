@@ -37,13 +37,29 @@ _PROCESS = uuid.uuid4().hex[:8]
 
 
 class EventWriter:
-    """Writes event files; for a store, local files that are sent at times.
+    """Writes a new event file of a run that continues after `step`.
 
-    A file that has grown to `_MAX_SENT_BYTES` is sent for the last time, and the next
-    one is begun: a long run does not send all of its history again and again.
+    A killed run may have written events of steps beyond its last checkpoint. These
+    steps come again, so their first events are removed: TensorBoard itself drops only
+    some of them, and other readers none.
+
+    For a store the files are local, and sent at times. One that has grown to
+    `_MAX_SENT_BYTES` is sent for the last time, and the next one is begun: a long run
+    does not send all of its history again and again.
     """
 
     def __init__(self, directory: Path, step: int):
+        directory = files.path(directory)
+        for path in sorted(directory.glob(_EVENT_FILES)):
+            if all(_step_of(record) <= step for record in read_records(path)):
+                continue
+            # TensorBoard does not take this name for an event file.
+            temporary = path.with_name(".partial.events")
+            with files.open_atomically(temporary) as file:
+                for record in read_records(path):
+                    if _step_of(record) <= step:
+                        file.write(tfrecords.frame(record))
+            temporary.replace(path)
         self._directory = directory
         # Locks of the writer, for moments, and of requests to the store.
         self._lock, self._sending = threading.Lock(), threading.Lock()
@@ -81,6 +97,14 @@ class EventWriter:
         line = {"step": step, "time": time.time(), **values}
         with self._log.open("a", encoding="utf-8") as file:
             file.write(files.to_json(line) + "\n")
+
+    def write_scalars(self, scalars: Mapping[str, float], step: int) -> None:
+        """Writes numbers by tag and flushes them, so that they are visible at once."""
+        with self.as_default(step):
+            for name, value in scalars.items():
+                tf.summary.scalar(name, value)
+        self.add_line(step, {name: float(value) for name, value in scalars.items()})
+        self.flush()
 
     def flush(self) -> None:
         """Makes what was written visible: at once, or on a store within a minute."""
@@ -151,27 +175,6 @@ def _send_at_exit() -> None:
         writer._forget()
 
 
-def open_writer(directory: Path, step: int) -> EventWriter:
-    """Opens a new event file for a run that continues after `step`.
-
-    A killed run may have written events of steps beyond its last checkpoint. These
-    steps come again, so their first events are removed: TensorBoard itself drops only
-    some of them, and other readers none.
-    """
-    directory = files.path(directory)
-    for path in sorted(directory.glob(_EVENT_FILES)):
-        if all(_step_of(record) <= step for record in read_records(path)):
-            continue
-        # TensorBoard does not take this name for an event file.
-        temporary = path.with_name(".partial.events")
-        with files.open_atomically(temporary) as file:
-            for record in read_records(path):
-                if _step_of(record) <= step:
-                    file.write(tfrecords.frame(record))
-        temporary.replace(path)
-    return EventWriter(directory, step)
-
-
 def read_records(path: Path) -> Iterator[bytes]:
     """Yields the records of an event file, up to a damaged or unfinished one."""
     with files.open_to_read(path) as file:
@@ -186,12 +189,3 @@ def read_records(path: Path) -> Iterator[bytes]:
 
 def _step_of(record: bytes) -> int:
     return tf.compat.v1.Event.FromString(record).step
-
-
-def write_scalars(writer: EventWriter, scalars: Mapping[str, float], step: int) -> None:
-    """Writes numbers by tag and flushes them, so that they are visible at once."""
-    with writer.as_default(step):
-        for name, value in scalars.items():
-            tf.summary.scalar(name, value)
-    writer.add_line(step, {name: float(value) for name, value in scalars.items()})
-    writer.flush()

@@ -77,7 +77,7 @@ class EvaluationPanels(run.Watcher):
         repeats_drawing: bool = False,
     ):
         directory = files.path(directory) / PANELS_NAME
-        self._writer = event_files.open_writer(directory, step - repeats_drawing)
+        self._writer = event_files.EventWriter(directory, step - repeats_drawing)
         self._vocabulary = tokenizer.vocabulary
         # An evaluation's last batch is filled up with examples that predict nothing.
         rows = np.flatnonzero(batch["masked_lm_weights"].any(axis=1))[:NUM_SENTENCES]

@@ -9,8 +9,8 @@ import yaml
 from bert_keras.commands import config_page
 from bert_keras.commands import main as cli
 from bert_keras.core.settings import finetuning, loading, pretraining, strict
+from bert_keras.training import pretrain
 from bert_keras.training.finetuning import job as tuning
-from bert_keras.training.pretraining import phases
 
 PAGE = Path(__file__).resolve().parents[3] / "docs/configuration.md"
 RECIPES = {name: verb for name, verb, _ in config_page.recipes()}
@@ -123,7 +123,7 @@ def test_a_mistake(command, message, capsys):
 @pytest.mark.parametrize(
     ("model", "changeable"),
     [
-        (pretraining.PretrainingConfig, phases.CHANGEABLE),
+        (pretraining.PretrainingConfig, pretrain.CHANGEABLE),
         (finetuning.FinetuningConfig, tuning.CHANGEABLE),
     ],
 )

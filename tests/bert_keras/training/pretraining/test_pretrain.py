@@ -248,29 +248,26 @@ def test_the_largest_phase_is_tried_before_the_first_step(both, tmp_path, monkey
 
 def test_which_positions_are_continued():
     """Those that no earlier phase trained, where asked, of a table of our own."""
-    for option, lengths, init_sha256, expected in (
-        ("extrapolate", (32, 64), None, 32),
-        ("none", (32, 64), None, 0),
-        ("extrapolate", (32, 64), "ab", 0),
-        ("extrapolate", (32,), None, 0),
-        ("extrapolate", (64, 32, 64), None, 64),
+    for option, lengths, is_further, expected in (
+        ("extrapolate", (32, 64), False, 32),
+        ("none", (32, 64), False, 0),
+        ("extrapolate", (32, 64), True, 0),
+        ("extrapolate", (32,), False, 0),
+        ("extrapolate", (64, 32, 64), False, 64),
     ):
         planned = [
             types.SimpleNamespace(
+                settings=settings(grow_positions=option),
                 examples=types.SimpleNamespace(max_seq_length=length),
                 first_step=step,
                 last_step=step + 1,
             )
             for step, length in enumerate(lengths)
         ]
-        read = phases.Inputs(
-            settings=settings(grow_positions=option),
-            planned=planned,
-            hashed=[],
-            start=None,
-            init_sha256=init_sha256,
+        found = phases.num_positions_before(
+            planned, planned[-1], is_further_training=is_further
         )
-        assert read.num_positions_before(planned[-1]) == expected
+        assert found == expected
 
 
 @pytest.mark.parametrize(

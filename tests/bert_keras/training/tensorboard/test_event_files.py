@@ -12,8 +12,8 @@ def test_all_is_sent_while_a_writer_closes(memory_store, monkeypatch):
     """The thread that writes checkpoints asks for it between TensorFlow's deletion of
     the writer and its note of that."""
     directory = files.path(f"{memory_store}/events")
-    writer = event_files.open_writer(directory, 0)
-    event_files.write_scalars(writer, {"loss": 2.0}, 1)
+    writer = event_files.EventWriter(directory, 0)
+    writer.write_scalars({"loss": 2.0}, 1)
     close = gen_summary_ops.close_summary_writer
     with futures.ThreadPoolExecutor() as thread:
         sent = []
@@ -44,9 +44,9 @@ def test_only_the_open_file_is_sent_again(memory_store, monkeypatch):
 
     monkeypatch.setattr(stores, "put", put_and_note)
     directory = files.path(f"{memory_store}/events")
-    writer = event_files.open_writer(directory, 0)
+    writer = event_files.EventWriter(directory, 0)
     for step in range(1, 101):
-        event_files.write_scalars(writer, {"loss": step}, step)
+        writer.write_scalars({"loss": step}, step)
         writer.send()
     (local,) = writer._local.glob("events.*")
     assert local.stat().st_size < 2000
@@ -68,10 +68,10 @@ def test_a_killed_log_goes_on_after_the_checkpoint(
     monkeypatch.setattr(event_files.time, "time", lambda: 5.0)
     monkeypatch.setattr(event_files, "_PROCESS", "one")
     directory = files.path(f"{memory_store}/log" if is_on_a_store else tmp_path)
-    writer = event_files.open_writer(directory, 0)
+    writer = event_files.EventWriter(directory, 0)
     for step in range(1, 4):
-        event_files.write_scalars(writer, {"loss": 1 / step}, step)
-    event_files.write_scalars(writer, {"loss": float("inf")}, 4)
+        writer.write_scalars({"loss": 1 / step}, step)
+    writer.write_scalars({"loss": float("inf")}, 4)
     writer.close()
     path = directory / "scalars.jsonl"
     text = files.read_text(path)
@@ -84,8 +84,8 @@ def test_a_killed_log_goes_on_after_the_checkpoint(
     )
     files.write_atomically(path, text[:-9].encode())
     monkeypatch.setattr(event_files, "_PROCESS", "other")
-    writer = event_files.open_writer(directory, 2)
-    event_files.write_scalars(writer, {"loss": 7.0}, 3)
+    writer = event_files.EventWriter(directory, 2)
+    writer.write_scalars({"loss": 7.0}, 3)
     writer.close()
     assert files.read_text(path) == "".join(
         [
