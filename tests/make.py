@@ -6,7 +6,6 @@ from bert_keras.checkpoints import conversion, run_directory, run_weights
 from bert_keras.core.settings import architecture, tasks
 from bert_keras.kinds import catalogue, registry
 from bert_keras.training import finetune as training
-from bert_keras.training.finetuning import settings_check
 
 
 def small_config(vocab_size, **changes):
@@ -71,4 +70,4 @@ def check_settings(settings, task, bert_config):
     catalogue.check_settings(settings)
     kind = registry.labelled(task.kind)
     dev = unittest.mock.Mock()
-    settings_check.check(kind, settings, task, bert_config, dev=dev)
+    training.check_settings(kind, settings, task, bert_config, dev=dev)

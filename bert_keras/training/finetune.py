@@ -8,13 +8,21 @@ import tensorflow as tf
 
 from bert_keras.checkpoints import run_directory, starting_point
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import finetuning
+from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.kinds import splits
-from bert_keras.kinds.kind import Labelled
+from bert_keras.kinds.kind import Labelled, Option
+from bert_keras.labelled import dataset
 from bert_keras.training import run
 from bert_keras.training.finetuning import job as tuning
-from bert_keras.training.finetuning import learning, settings_check
+from bert_keras.training.finetuning import learning
 from bert_keras.training.step import engine
+
+_NEEDS: tuple[tuple[Option, str], ...] = (
+    ("class_weights", "texts with labels"),
+    ("label_smoothing", "texts with labels"),
+    ("long_texts", "texts"),
+)
+"""Settings that only some kinds of tasks accept, and their use."""
 
 
 def finetune(
@@ -68,9 +76,7 @@ def finetune(
             tuning.Examples(name, part, part.encode(task, start.tokenizer, settings))
             for name, part in zip(names, data, strict=True)
         ]
-        settings_check.check(
-            kind, settings, task, start.bert_config, dev=examples[1].data
-        )
+        check_settings(kind, settings, task, start.bert_config, dev=examples[1].data)
         # 3. The first weights. They are assigned when the network is built.
         arrays = starting_point.tuning_arrays(
             start, task, transfers_head=kind.transfers_head
@@ -83,7 +89,7 @@ def finetune(
         }
         train_inputs = examples[0].inputs
 
-        def build(directory: run_directory.Run) -> tuning.Trained:
+        def build(directory: run_directory.Run) -> tuple:
             tuner = learning.build_learner(
                 settings,
                 lambda: tuning.build_network(kind, settings, directory),
@@ -92,7 +98,7 @@ def finetune(
             )
             if not from_scratch:
                 starting_point.assign(tuner.network, arrays, path=init.path)
-            return tuning.Trained(tuner, tuner.network, train_inputs)
+            return tuner, tuner.network, train_inputs
 
         inputs = tuning.Inputs(
             bert_config=start.bert_config,
@@ -121,3 +127,44 @@ def finetune(
         is_chief=is_chief,
     )
     return run.run(job)
+
+
+def check_settings(
+    learnt: Labelled,
+    settings: finetuning.FinetuningConfig,
+    task: tasks.Task,
+    bert_config: architecture.BertConfig,
+    *,
+    dev: dataset.Dataset,
+) -> None:
+    """Refuses settings that mean nothing for their task."""
+    usual = finetuning.FinetuningConfig()
+    long_texts = f"`long_texts` {settings.long_texts}"
+    own = "is for your own texts (--task text)"
+    has_windows = tasks.reads_windows(settings.long_texts)
+    # What one kind alone knows, then what a table knows, then the rest.
+    learnt.check(settings, task, bert_config, dev)
+    for key, use in _NEEDS:
+        is_set = getattr(settings, key) != getattr(usual, key)
+        if is_set and key not in learnt.accepts:
+            raise InputError(
+                f"`{key}` is for {use}, got a task of kind {task.kind}: leave it out"
+            )
+    if settings.positive_label is not None and task.positive_label is None:
+        raise InputError(
+            f"`positive_label` {own} with two labels, got the task {settings.task}, "
+            f"{task.kind}: leave it out"
+        )
+    for key in ("multi_label", "regression"):
+        if getattr(settings, key) and settings.task != "text":
+            raise InputError(
+                f"`{key}` {own}, got the task {settings.task}: leave it out"
+            )
+    if has_windows and "windows" not in learnt.accepts:
+        raise InputError(
+            f"{long_texts} is not for a task of kind {task.kind}: take cut or head_tail"
+        )
+    if has_windows and task.has_text_pair:
+        raise InputError(
+            f"{long_texts} is for single texts, got pairs: take cut or head_tail"
+        )

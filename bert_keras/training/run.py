@@ -9,6 +9,7 @@ its tests.
 import contextlib
 import dataclasses
 import logging
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
@@ -360,8 +361,8 @@ class Loop:
         """Restores the newest whole checkpoint, and finds what is due at its step."""
         job = self._job
         self._events = {event.name: event for event in job.events}
-        # Timers go on from one stretch to the next.
-        self._timers = {e.name: stopping.Timer(e.every_minutes) for e in job.events}
+        # The clocks go on from one stretch to the next.
+        self._last_times = dict.fromkeys(self._events, time.monotonic())
         self.checkpoints = training_state.CheckpointDirectory(
             job.run.directory / run_directory.CHECKPOINTS_NAME,
             is_chief=self.is_chief,
@@ -481,7 +482,11 @@ class Loop:
             each.after_steps(step, logs)
         requests = {"stop"} if self.signal.received else set()
         if self.is_chief:
-            requests |= {name for name, timer in self._timers.items() if timer.is_due}
+            now = time.monotonic()
+            for name, event in self._events.items():
+                minutes = event.every_minutes
+                if minutes is not None and now - self._last_times[name] >= 60 * minutes:
+                    requests.add(name)
         if not self.engine.is_alone:
             for name in requests:
                 self.engine.request(f"{name}_requested")
@@ -496,7 +501,7 @@ class Loop:
                 self._stop_if_requested()
             with self._interruptible(event):
                 event.what(self)
-            self._timers[event.name].restart()
+            self._last_times[event.name] = time.monotonic()
             if not self.engine.is_alone and event.every_minutes is not None:
                 self.engine.request(f"{event.name}_requested", 0.0)
             self.due.remove(event.name)

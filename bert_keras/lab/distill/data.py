@@ -16,8 +16,8 @@ from bert_keras.kinds import catalogue, registry, splits
 from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import text, text_forms
 from bert_keras.labelled import dataset, text_windows
+from bert_keras.training import finetune
 from bert_keras.training.finetuning import job as tuning
-from bert_keras.training.finetuning import settings_check
 
 INHERITED_SETTINGS = (
     *("task", "columns", "regression", "multi_label", "positive_label", "span"),
@@ -240,7 +240,7 @@ def _examples(
     )
     catalogue.check_settings(settings)
     kind = registry.labelled(task.kind)
-    settings_check.check(kind, settings, task, teacher.bert_config, dev=data[1])
+    finetune.check_settings(kind, settings, task, teacher.bert_config, dev=data[1])
     return task, [
         tuning.Examples(name, d, d.encode(task, teacher.tokenizer, settings))
         for name, d in zip(names, data, strict=True)

@@ -102,7 +102,7 @@ def distill(
             raise InputError("--answers: none are learnt from: leave it out")
         heads = _num_heads(losses, checkpoint, learner.bert_config)
 
-        def build(directory: run_directory.Run) -> tuning.Trained:
+        def build(directory: run_directory.Run) -> tuple:
             # 2. The teacher, whose answers to all inputs are computed before.
             with strategy.scope():
                 # The student does not learn from pre-training heads.
@@ -141,7 +141,7 @@ def distill(
 
             tuner = learning.build_learner(settings, make_network, inputs, strategy)
             weights.assign(tuner.network.student, learner.arrays)
-            return tuning.Trained(tuner, tuner.network.student, inputs)
+            return tuner, tuner.network.student, inputs
 
         return texts.run, build
 

@@ -74,14 +74,11 @@ class Inputs(NamedTuple):
         return len(self.dev[0].data) if self.dev else 0
 
 
-class Trained(NamedTuple):
-    tuner: learner.Learner
-    network: keras.Model
-    """The network whose weights are kept: perhaps a part of the trained one."""
-    inputs: dataset.Inputs
-
-
-Build = Callable[[run_directory.Run], Trained]
+Build = Callable[
+    [run_directory.Run], tuple[learner.Learner, keras.Model, dataset.Inputs]
+]
+"""Returns what is trained, the network whose weights are kept, perhaps a part of it,
+and the inputs."""
 
 
 class TuningJob(run.Job):

@@ -149,7 +149,7 @@ class Learner(fit.ReplicatedModel):
             if self._scales_loss
             else tf.constant(1.0)
         )
-        # 2. Gradients of this replica's parts, summed over all replicas.
+        # 2. Gradients of this replica's parts.
         compute = self._forward_backward
         if self._compile_step:
             # One for each replica: a compiled function reads the variables of one
@@ -158,16 +158,24 @@ class Learner(fit.ReplicatedModel):
         gradients, sums = self._over_parts(
             batch, lambda part: compute(part, weights, scale)
         )
-        gradients, sums = self._summed(gradients, sums)
+        # 3. One exchange between replicas, of gradients, sums and requests.
+        requests = {k: request.read_value() for k, request in self._requests.items()}
+        everything = sums, requests
+        flat = [tf.cast(value, tf.float32) for value in tf.nest.flatten(everything)]
+        *gradients, numbers = replicas.sum_over_replicas([*gradients, tf.stack(flat)])
+        sums, requests = tf.nest.pack_sequence_as(everything, tf.unstack(numbers))
         if self._scales_loss:
             gradients = [gradient / scale for gradient in gradients]
-        # 3. One update, alike on all replicas, unless a number is not finite.
+        # 4. One update, alike on all replicas, unless a number is not finite.
         gradient_norm = self._apply(gradients, sums["loss"][0])
         logs = {
             name: total / tf.maximum(weight, MIN_WEIGHT)
             for name, (total, weight) in sums.items()
         }
+        # A sum of shares, each divided already.
+        logs["loss"], _ = sums["loss"]
         return logs | {
+            **requests,
             "learning_rate": learning_rate,
             "gradient_norm": gradient_norm,
             "skipped_steps": optimization.local_value(self.skipped_steps),
@@ -208,17 +216,6 @@ class Learner(fit.ReplicatedModel):
         # Adam and norms need the sum of the slices of a row.
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         return gradients, terms | {"loss": (loss, 0.0)}
-
-    def _summed(self, gradients, sums):
-        """Sums gradients and sums over all replicas, in one exchange."""
-        requests = {k: request.read_value() for k, request in self._requests.items()}
-        everything = sums, requests
-        flat = [tf.cast(value, tf.float32) for value in tf.nest.flatten(everything)]
-        *gradients, numbers = replicas.sum_over_replicas([*gradients, tf.stack(flat)])
-        totals, requests = tf.nest.pack_sequence_as(everything, tf.unstack(numbers))
-        one = tf.constant(1.0)
-        totals["loss"] = (totals["loss"][0], one)
-        return gradients, totals | {k: (number, one) for k, number in requests.items()}
 
     def _apply(self, gradients, loss):
         """Updates the weights, unless something is not finite, and all counters.

@@ -1,31 +1,14 @@
-"""Signals that end a training, and timers of its events."""
+"""Signals that end a training."""
 
 import contextlib
 import logging
-import math
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 from bert_keras.core.errors import InputError, Stopped, Unavailable
 
 logger = logging.getLogger(__name__)
-
-
-class Timer:
-    """Tells if some minutes have passed since its start or `restart`; `None`: never."""
-
-    def __init__(self, minutes: float | None):
-        self._seconds = math.inf if minutes is None else 60 * minutes
-        self.restart()
-
-    def restart(self) -> None:
-        self._begin = time.monotonic()
-
-    @property
-    def is_due(self) -> bool:
-        return time.monotonic() - self._begin >= self._seconds
 
 
 class StopSignal:

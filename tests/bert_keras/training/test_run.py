@@ -14,7 +14,6 @@ from bert_keras.checkpoints import training_state
 from bert_keras.core import files, stores
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.training import run
-from bert_keras.training.step import stopping
 from tests.bert_keras.training import plain_engine
 
 
@@ -199,7 +198,7 @@ def test_events_come_after_some_minutes(
     """The clock begins again with each one, whatever it was due for. The checkpoint
     that only the clock asked for does not stay."""
     world = World(tmp_path / "run", minutes=minutes)
-    monkeypatch.setattr(stopping.time, "monotonic", lambda: world.engine.step * 20.0)
+    monkeypatch.setattr(run.time, "monotonic", lambda: world.engine.step * 20.0)
     world.live()
     calls = [call for call in world.calls if call.split()[0] in kinds]
     assert calls[: len(expected)] == expected
@@ -210,7 +209,7 @@ def test_workers_act_together(tmp_path, monkeypatch):
     """A request travels with the next step, and ends when it is carried out."""
     world = World(tmp_path / "clock", is_alone=False, minutes={"evaluate": 1})
     with monkeypatch.context() as patch:
-        patch.setattr(stopping.time, "monotonic", lambda: world.engine.step * 25.0)
+        patch.setattr(run.time, "monotonic", lambda: world.engine.step * 25.0)
         world.live()
     evaluated = [c for c in world.calls if c.startswith("evaluated")]
     assert evaluated == [f"evaluated {step}" for step in (4, 6, 8, 12)]

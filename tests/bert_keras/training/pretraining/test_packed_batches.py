@@ -1,15 +1,15 @@
 """Batches of packed records against those of the same instances, row by row."""
 
 import functools
-import itertools
 
 import numpy as np
 import pytest
 
 from bert_keras.core import manifest
 from bert_keras.core.settings.pipelines import ExamplesConfig
-from bert_keras.data import features, packing, tokenization
+from bert_keras.data import features, packing
 from bert_keras.training.pretraining import record_batches
+from tests.bert_keras.training.pretraining import test_record_batches as records
 
 KINDS = {
     "static": {},
@@ -29,12 +29,7 @@ BATCH_SIZE = 8
 
 
 @pytest.fixture(scope="module")
-def vocabulary(tiny_vocab):
-    return tokenization.Vocabulary.load(tiny_vocab)
-
-
-@pytest.fixture(scope="module")
-def source(examples_of, vocabulary):
+def source(examples_of):
     """A function that makes examples of one kind, packed or not, and their source."""
 
     @functools.cache
@@ -44,7 +39,7 @@ def source(examples_of, vocabulary):
     @functools.cache
     def source(kind, is_packed=True, **changes):
         config = ExamplesConfig(pack_instances=is_packed, **VALUES, **KINDS[kind])
-        return Source(directory(kind, is_packed), vocabulary, config, **changes)
+        return Source(directory(kind, is_packed), config, **changes)
 
     return source
 
@@ -52,13 +47,13 @@ def source(examples_of, vocabulary):
 class Source:
     """Batches of a directory, packed or not; its graphs are traced once."""
 
-    def __init__(self, directory, vocabulary, config, **changes):
+    def __init__(self, directory, config, **changes):
         made = manifest.read_manifest(directory, kind="examples")
         self.config = config
         self.shards = record_batches.read_shards(directory, made)
         self.batches = record_batches.RecordBatches(
             config=self.config,
-            vocabulary=vocabulary,
+            vocabulary=records.VOCABULARY,
             batch_size=BATCH_SIZE,
             seed=1,
             shuffle_buffer_size=50,
@@ -82,12 +77,8 @@ class Source:
 
     def epoch(self):
         """All rows of an epoch, end to end."""
-        rows = joined(self.trained)
+        rows = records.joined(self.trained)
         return {name: values[: self.num_rows] for name, values in rows.items()}
-
-
-def joined(batches):
-    return {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
 
 
 def as_tuples(arrays):
@@ -133,12 +124,9 @@ def test_a_batch_is_a_function_of_its_step_however_it_is_shared(source, kind):
         )
         for index in range(2)
     ]
-    streams = [share.as_numpy_iterator() for share in shares]
-    for expected in packed.trained[start:]:
-        parts = [p for stream in streams for p in itertools.islice(stream, 2)]
-        for name, values in expected.items():
-            together = np.concatenate([part[name] for part in parts])
-            np.testing.assert_array_equal(together, values, err_msg=name)
+    parts = [records.drawn(share, 2 * 5) for share in shares]
+    found = records.put_together(parts, num_replicas=2)
+    records.assert_equal(found, packed.trained[start:])
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
@@ -162,7 +150,7 @@ def test_an_evaluation_has_each_instance_once_and_padding_that_does_not_count(
     packed = source(kind)
     batches, count = packed.evaluation
     assert count == packed.num_batches
-    found = joined(list(batches.take(count).as_numpy_iterator()))
+    found = records.joined(records.drawn(batches, count))
     real, filled = (
         {name: values[rows] for name, values in found.items()}
         for rows in (slice(packed.num_rows), slice(packed.num_rows, None))

@@ -400,14 +400,6 @@ def test_numbers_that_are_not_finite_end_the_run(tiny_examples, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_replicas_equal_one_device(pretrained_run, tiny_examples, tmp_path):
-    two = train([tiny_examples], tmp_path / "run", strategy=test_learner.mirrored(2))
-    resuming.assert_same_state(pretrained_run, tmp_path / "run", atol=1e-6)
-    one = json.loads((pretrained_run / "results.json").read_text())
-    assert two["eval"] == pytest.approx(one["eval"], rel=1e-5)
-
-
-@pytest.mark.slow
 def test_left_to_right(tiny_examples, tmp_path):
     """Without next sentences, as in the paper's table 5. Sentences count up through the
     words: the next one can be known."""

@@ -46,6 +46,19 @@ def drawn(dataset, count):
     return list(dataset.take(count).as_numpy_iterator())
 
 
+def joined(batches):
+    return {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
+
+
+def put_together(parts, *, num_replicas):
+    """Global batches of the elements of each worker."""
+    steps = range(0, len(parts[0]), num_replicas)
+    return [
+        joined([each for part in parts for each in part[step : step + num_replicas]])
+        for step in steps
+    ]
+
+
 def assert_equal(first, second):
     assert len(first) == len(second)
     for one, other in zip(first, second, strict=True):
@@ -157,21 +170,16 @@ def test_an_evaluation_round_is_every_record_once(data, attention):
     assert num_batches == -(-num_records // 50)
     two_rounds = drawn(dataset, 2 * num_batches)
     assert_equal(two_rounds[:num_batches], two_rounds[num_batches:])
-    joined = {
-        name: np.concatenate([batch[name] for batch in two_rounds[:num_batches]])
-        for name in two_rounds[0]
-    }
+    rows = joined(two_rounds[:num_batches])
     in_turn = itertools.zip_longest(*(stored_examples([shard]) for shard in shards))
     labels = [
         values_of(example, "next_sentence_labels")
-        for examples in in_turn
-        for example in examples
-        if example is not None
+        for example in filter(None, itertools.chain(*in_turn))
     ]
-    assert joined["next_sentence_labels"][:num_records].tolist() == labels
-    assert (joined["masked_lm_weights"][:num_records].sum(axis=1) > 0).all()
+    assert rows["next_sentence_labels"][:num_records].tolist() == labels
+    assert (rows["masked_lm_weights"][:num_records].sum(axis=1) > 0).all()
     # The last batch is filled up with what does not count.
-    fill = {name: values[num_records:] for name, values in joined.items()}
+    fill = {name: values[num_records:] for name, values in rows.items()}
     assert len(fill["input_ids"]) == num_batches * 50 - num_records > 0
     assert (fill["next_sentence_labels"] == -1).all()
     assert not fill["masked_lm_weights"].any()
@@ -240,8 +248,7 @@ class TestDynamicMasking:
         # Each number is that in all shards together.
         shard = plain_shards[1]
         dataset, num_batches = evaluation([shard], config=DYNAMIC)
-        found = drawn(dataset, num_batches)
-        found = {name: np.concatenate([b[name] for b in found]) for name in found[0]}
+        found = joined(drawn(dataset, num_batches))
         for row, example in list(enumerate(stored_examples([shard])))[::3]:
             index = shard.first_record + row
             ids = values_of(example, "input_ids")
@@ -487,24 +494,6 @@ class TestOrder:
         expected = batch_features.dropout_seeds(1, epochs.ravel(), records.ravel())
         np.testing.assert_array_equal(seeds.ravel(), expected)
         assert len(np.unique(seeds)) == 240
-
-
-def put_together(parts, *, num_replicas):
-    """Global batches of the elements of each worker."""
-    steps = range(len(parts[0]) // num_replicas)
-    return [
-        {
-            name: np.concatenate(
-                [
-                    part[step * num_replicas + replica][name]
-                    for part in parts
-                    for replica in range(num_replicas)
-                ]
-            )
-            for name in parts[0][0]
-        }
-        for step in steps
-    ]
 
 
 def test_records_with_masks_are_read_without_python():

@@ -137,22 +137,6 @@ def test_muon_equals_a_numpy_recomputation():
     check_against(numpy_muon, 2e-5, name="muon")
 
 
-def test_muon_equals_that_of_keras():
-    """Keras's regards query, key and value as one matrix; here there is none such."""
-    keras_own = keras.optimizers.Muon(
-        0.01, weight_decay=0.0, adam_weight_decay=0.0, epsilon=1e-12
-    )
-
-    def apply(optimizer, gradients):
-        optimizer.apply(tensors(gradients), list(optimizer._trainable_variables))
-
-    ours = optimization.Muon(
-        0.01, mode="corrected", weight_decay_rate=0.0, epsilon=1e-12
-    )
-    expected = trained(keras_own, apply=apply)
-    assert_weights(trained(ours), expected, rtol=1e-5, atol=1e-6)
-
-
 def test_muon_takes_query_key_and_value_for_three_matrices():
     """One that is 1,000 times as steep moves as far as the others."""
     gradient = np.random.default_rng(1).normal(size=(4, 12))
@@ -303,34 +287,6 @@ def test_model_gardens_makes_the_same_updates(
     assert_weights(weights, expected, rtol=rtol, atol=atol)
 
 
-@pytest.mark.slow
-@pytest.mark.reference
-@pytest.mark.filterwarnings("ignore")
-def test_corrected_mode_equals_torch():
-    torch = pytest.importorskip("torch")
-    parameters = {
-        path: torch.nn.Parameter(torch.tensor(value, dtype=torch.float32))
-        for path, value in INITIAL.items()
-    }
-    groups = [
-        {"params": [parameters[path]], "weight_decay": 0.1 * (path in DECAYED)}
-        for path in SHAPES
-    ]
-    # An epsilon that counts, to see where it is added.
-    reference = torch.optim.AdamW(groups, lr=0.01, eps=0.1)
-    for gradients in GRADIENTS:
-        for path, parameter in parameters.items():
-            parameter.grad = torch.tensor(gradients[path], dtype=torch.float32)
-        reference.step()
-    weights = trained(
-        optimization.BertAdamW(
-            0.01, mode="corrected", weight_decay_rate=0.1, epsilon=0.1
-        )
-    )
-    expected = {path: value.detach().numpy() for path, value in parameters.items()}
-    assert_weights(weights, expected, rtol=1e-6, atol=1e-6)
-
-
 def test_what_is_refused():
     with pytest.raises(ValueError, match='"google" or "corrected", got \'adam\''):
         optimization.BertAdamW(0.1, mode="adam")
@@ -460,22 +416,6 @@ def test_learning_rate_at_literal_steps(settings, expected):
     for each in (schedule, optimization.WarmupDecay.from_config(schedule.get_config())):
         rates = [float(each(step)) for step in (0, 5, 9, 10, 50, 100, 200)]
         np.testing.assert_allclose(rates, expected, rtol=1e-5, atol=1e-12)
-
-
-@pytest.mark.reference
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("power", "end"), [(1.0, 0.0), (0.5, 1e-5), (2.0, 1e-6)])
-def test_learning_rate_equals_model_gardens(power, end):
-    official = pytest.importorskip("official.nlp.optimization")
-    reference = official.create_optimizer(
-        1e-4, 1000, 100, end_lr=end, optimizer_type="adamw", poly_power=power
-    ).learning_rate
-    schedule = optimization.WarmupDecay(
-        1e-4, warmup_steps=100, num_train_steps=1000, power=power, end=end
-    )
-    for step in (0, 1, 50, 99, 100, 101, 500, 999, 1000, 1500):
-        expected = float(reference(step))
-        np.testing.assert_allclose(float(schedule(step)), expected, rtol=2e-6)
 
 
 def test_the_settings_decide_when_the_rate_falls():
