@@ -60,7 +60,6 @@ class Learner(fit.ReplicatedModel):
         self._scales_loss = scales_loss
         self._branches = branches
         self._means: dict[str, keras.metrics.Mean] = {}
-        self._graphs: dict[int, tuple[Callable | None, Callable | None]] = {}
 
     def call(self, batch, training=None):
         return self.network(batch, training=training)
@@ -104,14 +103,10 @@ class Learner(fit.ReplicatedModel):
         self.built = True
 
     def use_parts(self, num_parts: int) -> None:
-        """Changes the number of parts; graphs of other numbers stay."""
-        if num_parts == self.num_parts:
-            return
-        self._graphs[self.num_parts] = self.train_function, self.test_function
-        self.num_parts = num_parts
-        self.train_function, self.test_function = self._graphs.get(
-            num_parts, (None, None)
-        )
+        """Changes the number of parts; the next step and evaluation are traced anew."""
+        if num_parts != self.num_parts:
+            self.num_parts = num_parts
+            self.train_function = self.test_function = None
 
     def request(self, name: str, value: float = 1.0) -> None:
         """Raises one of `REQUESTS` in all workers, or withdraws this worker's with 0.
