@@ -69,7 +69,7 @@ class Parser:
             numbers = numbers[:, tf.newaxis] * num_slots + slots
         if self.config.masking == "dynamic":
             complete = self._completed_by_instance if is_packed else self._completed
-            parsed = complete(parsed, epochs, shares, numbers)
+            parsed = complete(parsed, (epochs, shares, numbers))
         else:
             if is_packed and "next_sentence_labels" in parsed:
                 labels = parsed["next_sentence_labels"].to_tensor(
@@ -122,13 +122,13 @@ class Parser:
         return parsed
 
     def _completed(
-        self,
-        parsed: dict[str, Any],
-        epochs: tf.Tensor,
-        shares: tf.Tensor,
-        numbers: tf.Tensor,
+        self, parsed: dict[str, Any], chance: tuple[tf.Tensor, ...]
     ) -> dict[str, tf.Tensor]:
-        """Pads plain sequences and masks them unless attention is `left_to_right`."""
+        """Pads plain sequences and masks them unless attention is `left_to_right`.
+
+        Epochs, shares and numbers decide chance.
+        """
+        epochs, _, numbers = chance
         input_ids = parsed.pop("input_ids")
         config = self.config.model_copy(update={"pack_instances": False})
         is_masked = self.attention == "bidirectional"
@@ -160,9 +160,7 @@ class Parser:
         padded = input_ids.to_tensor(shape=[None, config.max_seq_length])
         padded = tf.cast(padded, tf.int32)
         types = [tf.int32 if f.dtype == "int64" else tf.float32 for f in columns]
-        arrays = tf.numpy_function(
-            complete, [padded, lengths, epochs, shares, numbers], types
-        )
+        arrays = tf.numpy_function(complete, [padded, lengths, *chance], types)
         completed = {
             feature.name: tf.ensure_shape(array, [epochs.shape[0], feature.length])
             for feature, array in zip(columns, arrays, strict=True)
@@ -171,13 +169,10 @@ class Parser:
         return parsed | completed | {features.DROPOUT_SEEDS: seeds}
 
     def _completed_by_instance(
-        self,
-        parsed: dict[str, Any],
-        epochs: tf.Tensor,
-        shares: tf.Tensor,
-        numbers: tf.Tensor,
+        self, parsed: dict[str, Any], chance: tuple[tf.Tensor, ...]
     ) -> dict[str, tf.Tensor]:
         """Takes rows apart, masks each instance as if it were alone, and joins them."""
+        epochs, shares, numbers = chance
         ids = parsed.pop("input_ids")
         starts = tf.where(ids.flat_values == self.vocabulary.cls_id)[:, 0]
         row_of = tf.cast(tf.gather(ids.value_rowids(), starts), tf.int64)
@@ -195,9 +190,8 @@ class Parser:
             )
             parsed["next_sentence_labels"] = labels[:, tf.newaxis]
         parsed["input_ids"] = tf.RaggedTensor.from_row_starts(ids.flat_values, starts)
-        parsed = self._completed(
-            parsed, tf.gather(epochs, row_of), tf.gather(shares, row_of), numbers
-        )
+        epochs_of, shares_of = tf.gather(epochs, row_of), tf.gather(shares, row_of)
+        parsed = self._completed(parsed, (epochs_of, shares_of, numbers))
         # Each row has the features of its instances, end to end.
         lengths = {f.name: f.length for f in features.batch_features(self.config)}
         lengths[features.DROPOUT_SEEDS] = self.config.num_slots

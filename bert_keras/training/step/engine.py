@@ -1,5 +1,6 @@
 """Keras as the engine of a run, on the devices of a strategy."""
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -35,6 +36,9 @@ class KerasEngine:
     def __init__(self, strategy: tf.distribute.Strategy):
         self.strategy = strategy
         self.is_alone = not replicas.is_multi_worker(strategy)
+        self.describe = functools.partial(replicas.describe_devices, strategy)
+        self.differing = functools.partial(replicas.differing, strategy)
+        self.wait_for_all = functools.partial(replicas.wait_for_all, strategy)
 
     def take(self, learner: Learner, network: keras.Model) -> None:
         """Trains a learner from now on; the weights of the network are kept."""
@@ -43,18 +47,9 @@ class KerasEngine:
         self.make_steps, self.evaluate = learner.make_steps, learner.evaluate_round
         self.request: Callable[..., None] = learner.request
 
-    def describe(self) -> str:
-        return replicas.describe_devices(self.strategy)
-
     def self_check(self) -> None:
         if self_check.is_due(self.strategy):
             self_check.check(self.strategy)
-
-    def differing(self, values: Mapping[str, Any]) -> list[str]:
-        return replicas.differing(self.strategy, values)
-
-    def wait_for_all(self) -> None:
-        replicas.wait_for_all(self.strategy)
 
     def in_words(self, error: Exception) -> str | None:
         """Returns a line about the lost worker of `error`; `None`: another error.

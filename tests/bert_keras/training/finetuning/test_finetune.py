@@ -210,7 +210,7 @@ def largest_update(before: Path, after: Path) -> float:
 
 
 def test_predict_answers_every_row_in_order(tuned_run, tmp_path):
-    directory, results = tuned_run
+    directory, _ = tuned_run
     rows = [*opinions(51, seed=2), ("", "whatever"), ("日本 \u2028 é", "")]
     write_tsv(tmp_path / "new.tsv", [(label, words) for words, label in rows], HEADER)
     finetuned.predict(directory, tmp_path / "new.tsv", tmp_path / "answers.tsv")
@@ -223,11 +223,6 @@ def test_predict_answers_every_row_in_order(tuned_run, tmp_path):
         assert float(bad) + float(good) == pytest.approx(1, abs=2e-6)
         assert prediction == ("bad" if float(bad) > float(good) else "good")
     assert len(answers) == 53
-    true = [
-        float(a[1 + (label == "good")])
-        for a, (_, label) in zip(answers[:51], rows[:51], strict=True)
-    ]
-    assert -np.log(true).mean() == pytest.approx(results["eval"]["loss"], abs=1e-5)
 
 
 HEADER = ("label", "text")

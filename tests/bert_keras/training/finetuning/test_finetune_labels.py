@@ -13,17 +13,13 @@ import bert_keras
 from bert_keras import export
 from bert_keras.checkpoints import conversion, run_directory
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import tasks
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 from bert_keras.report import task_summaries
-from tests import make
 from tests.bert_keras.training.finetuning.test_finetune import (
     BAD,
-    BERT_CONFIG,
     FILLER,
     GOOD,
-    SETTINGS,
     run_finetune,
     write_tsv,
 )
@@ -164,8 +160,3 @@ def test_what_is_not_for_every_task(init, tmp_path):
                 *(init, train, train, tmp_path / "run"), regression=True, **changes
             )
     assert not (tmp_path / "run").exists()
-    for key in ("multi_label", "regression"):
-        settings = SETTINGS.model_copy(update={"task": "RTE", key: True})
-        task = tasks.Task(kind="classification")
-        with pytest.raises(InputError, match=f"`{key}` is for your own .*task RTE"):
-            make.check_settings(settings, task, BERT_CONFIG)

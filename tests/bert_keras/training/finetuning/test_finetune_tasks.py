@@ -199,14 +199,8 @@ def test_spans_of_characters_are_learnt(init, tagging_run, tmp_path):
 def test_endings_are_chosen(init, tmp_path):
     train = endings_file(tmp_path / "train.csv", 300, seed=1)
     dev = endings_file(tmp_path / "val.csv", 40, seed=2)
-    run = tmp_path / "run"
-    results = tune(init, run, train, dev, task="choice")
+    results = tune(init, tmp_path / "run", train, dev, task="choice")
     assert results["eval"]["accuracy"] > 0.9
-    finetuned.predict(run, dev, tmp_path / "out.tsv")
-    answers = (tmp_path / "out.tsv").read_text().splitlines()[1:]
-    assert [int(line.split("\t")[7]) for line in answers] == [
-        r["prediction"] for r in records(run)
-    ]
 
 
 @pytest.mark.slow

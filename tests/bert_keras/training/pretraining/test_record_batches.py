@@ -286,12 +286,10 @@ class TestDynamicMasking:
             size = arguments.get("batch_size", 8)
             dataset = batches(one, **arguments)
             for batch in drawn(dataset, 2 * num_records // size):
-                for row, ids in enumerate(batch["input_ids"]):
-                    ids = ids.copy()
-                    slots = batch["masked_lm_weights"][row] > 0
-                    positions = batch["masked_lm_positions"][row][slots]
-                    ids[positions] = batch["masked_lm_ids"][row][slots]
-                    masks.setdefault(ids.tobytes(), []).append(tuple(positions))
+                whole = batch_features.unmasked_ids(batch).numpy()
+                places = batch["masked_lm_positions"], batch["masked_lm_weights"] > 0
+                for ids, positions, slots in zip(whole, *places, strict=True):
+                    masks.setdefault(ids.tobytes(), []).append(tuple(positions[slots]))
             return masks
 
         first = masks_by_record()
