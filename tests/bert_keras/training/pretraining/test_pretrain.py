@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.checkpoints import conversion, run_weights, training_state
-from bert_keras.core import files, ownership
-from bert_keras.core.errors import InputError, Stopped
+from bert_keras.core import files, ownership, stores
+from bert_keras.core.errors import InputError, Stopped, Unavailable
 from bert_keras.core.settings import finetuning, loading, pipelines, pretraining, strict
 from bert_keras.training import pretrain
 from bert_keras.training.pretraining import phases, position_growth, text_sample
@@ -360,6 +360,26 @@ def test_a_device_without_memory_for_the_largest_phase(
     both, run = [tiny_examples] * 2, tmp_path / "run"
     with pytest.raises(InputError, match=message):
         train(both, run, options)
+
+
+def test_examples_of_a_store_that_stay_away(tiny_examples, monkeypatch, memory_store):
+    examples = f"{memory_store}/examples"
+    for path in tiny_examples.iterdir():
+        files.write_atomically(files.join(examples, path.name), path.read_bytes())
+        # For TensorFlow's own readers.
+        with tf.io.gfile.GFile(files.join(examples, path.name), "wb") as file:
+            file.write(path.read_bytes())
+
+    def make_steps(*_, **__):
+        text = "All 10 retry attempts failed when reading ram://one/examples/a"
+        raise tf.errors.UnavailableError(None, None, text)
+
+    monkeypatch.setattr(stores, "GIVES_UP_SECONDS", 0)
+    monkeypatch.setattr(stores.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(learner.Learner, "make_steps", make_steps)
+    message = r"ram://.*/examples: .*retry attempts failed.*; run the same command"
+    with pytest.raises(Unavailable, match=message):
+        train([examples], f"{memory_store}/run")
 
 
 @pytest.mark.slow
