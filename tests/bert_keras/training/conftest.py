@@ -24,15 +24,16 @@ def no_pictures() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def examples_of(tiny_examples, tiny_vocab, tmp_path_factory) -> Callable[..., Path]:
-    """A function that makes other examples of the documents of `tiny_examples`."""
+    """A function that makes other examples, of the documents of `tiny_examples` if no
+    others are given."""
 
-    def make(**values) -> Path:
+    def make(corpus=None, vocab=tiny_vocab, *, num_shards=3, **values) -> Path:
         directory = tmp_path_factory.mktemp("made") / "examples"
         examples.build_examples(
-            *(tiny_examples.parent / "corpus", tiny_vocab, directory),
+            *(corpus or tiny_examples.parent / "corpus", vocab, directory),
             config=pipelines.ExamplesConfig(**values),
             do_lower_case=True,
-            num_shards=3,
+            num_shards=num_shards,
             engine=engines.make_engine(),
         )
         return directory

@@ -8,10 +8,8 @@ from collections import Counter
 import pytest
 import tensorflow as tf
 
-from bert_keras.core.settings import architecture, pipelines, pretraining, strict
+from bert_keras.core.settings import architecture, pretraining, strict
 from bert_keras.data import features
-from bert_keras.pipelines import examples
-from bert_keras.pipelines.engine import engines
 from bert_keras.report import diagnosis, writing
 from bert_keras.training import pretrain
 from bert_keras.training.pretraining import phases, text_sample
@@ -80,19 +78,16 @@ def random_documents(number, *, seed=0, other=""):
     ]
 
 
-def sample_of(tmp_path, vocabulary, texts, **settings):
-    conftest.write_documents(tmp_path / "corpus", texts)
-    settings = {"max_seq_length": 64, "masking": "dynamic", **settings}
-    examples.build_examples(
-        tmp_path / "corpus",
-        vocabulary,
-        tmp_path / "examples",
-        config=pipelines.ExamplesConfig(**settings),
-        do_lower_case=True,
-        num_shards=4,
-        engine=engines.make_engine(),
-    )
-    return read(tmp_path / "examples")[0]
+@pytest.fixture
+def made(examples_of, tmp_path):
+    """A function: the directory of examples of some texts."""
+
+    def made(texts, *vocab, **settings):
+        conftest.write_documents(tmp_path / "corpus", texts)
+        settings = {"max_seq_length": 64, "masking": "dynamic", **settings}
+        return examples_of(tmp_path / "corpus", *vocab, num_shards=4, **settings)
+
+    return made
 
 
 def causes(sample):
@@ -108,8 +103,8 @@ def causes(sample):
     ],
     ids=str,
 )
-def test_sound_text(tmp_path, tiny_vocab, settings):
-    found = sample_of(tmp_path, tiny_vocab, random_documents(80), **settings)
+def test_sound_text(made, settings):
+    found, _ = read(made(random_documents(80), **settings))
     assert found.entropy == pytest.approx(math.log(44), abs=0.02)
     assert found.pieces_per_word == 1
     assert found.repeated_share < 0.1
@@ -136,11 +131,12 @@ def test_sound_text(tmp_path, tiny_vocab, settings):
         ),
     ],
 )
-def test_faults_of_a_text(tmp_path, tiny_vocab, texts, settings, cause):
-    assert causes(sample_of(tmp_path, tiny_vocab, texts, **settings)) == [cause]
+def test_faults_of_a_text(made, texts, settings, cause):
+    found, _ = read(made(texts, **settings))
+    assert causes(found) == [cause]
 
 
-def test_a_vocabulary_of_letters(tmp_path):
+def test_a_vocabulary_of_letters(made, tmp_path):
     letters = "abcdefghijklmnopqrstuvwxyz"
     pieces = [*features.SPECIAL_TOKENS, *letters, *(f"##{x}" for x in letters)]
     (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n")
@@ -148,20 +144,19 @@ def test_a_vocabulary_of_letters(tmp_path):
     for document in texts:
         (sentences,) = document["paragraphs"]
         document["paragraphs"] = [[s.replace(" ", "") for s in sentences]]
-    found = sample_of(tmp_path, tmp_path / "vocab.txt", texts)
+    found, _ = read(made(texts, tmp_path / "vocab.txt"))
     assert found.pieces_per_word == pytest.approx(26, abs=4)
     assert causes(found) == ["vocabulary"]
 
 
-def test_a_pretraining_warns_once(tmp_path, tiny_vocab, caplog):
-    texts = random_documents(80, other="xyz")
-    sample_of(tmp_path, tiny_vocab, texts, max_seq_length=32)
+def test_a_pretraining_warns_once(made, tmp_path, caplog):
+    examples = made(random_documents(80, other="xyz"), max_seq_length=32)
     settings = conftest.PRETRAINING | {"num_train_steps": 4}
     settings["optimizer"] = settings["optimizer"] | {"warmup_steps": 3}
     plan = strict.build_config(pretraining.PretrainingConfig, settings)
     run = tmp_path / "run"
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    pretrain.pretrain(plan, [tmp_path / "examples"], run, strategy=strategy)
+    pretrain.pretrain(plan, [examples], run, strategy=strategy)
     warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     causes = [line.split(": ")[1] for line in warnings if "may be" in line]
     assert {"unknown words", "warm-up"} <= set(causes)
