@@ -21,22 +21,10 @@ KERAS = ("tensorflow", "jax")
 """Backends of the verbs that only run a network."""
 
 
-class Help(argparse.HelpFormatter):
-    """Adds the default of an option to its help unless the help names one."""
-
-    def _get_help_string(self, action):  # type: ignore[override]
-        has_default = isinstance(action.default, int | float | str)
-        help = action.help or ""
-        if not has_default or action.nargs == 0 or "default: " in help:
-            return help
-        return f"{help} (default: %(default)s)"
-
-
 class Parser(argparse.ArgumentParser):
     """argparse with one-line errors that name the nearest option."""
 
     def __init__(self, *args: Any, **kwargs: Any):
-        kwargs.setdefault("formatter_class", Help)
         super().__init__(*args, allow_abbrev=False, **kwargs)
 
     def parse_command(self, arguments: Sequence[str]) -> argparse.Namespace:
@@ -137,6 +125,9 @@ class Verb:
             groups |= dict.fromkeys(names, parser.add_mutually_exclusive_group())
         for name, details in {**self.options, **settings, **_ALL_VERBS}.items():
             arguments = value(details) if isinstance(details, str) else details
+            help, default = arguments["help"], arguments.get("default")
+            if isinstance(default, int | float | str) and "default: " not in help:
+                arguments = {**arguments, "help": f"{help} (default: %(default)s)"}
             groups.get(name, parser).add_argument(name, **arguments)
 
 
