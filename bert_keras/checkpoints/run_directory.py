@@ -6,7 +6,6 @@
 this module knows these names; it loads no Keras.
 """
 
-import functools
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -95,30 +94,22 @@ def create_run(
     when the run is resumed; `phases.*.KEY` means a key of each item of a list. For
     `in_words` see `manifest.claim_output_directory`.
     """
+
+    def decisive(values: Any, prefix: str = "") -> Any:
+        if isinstance(values, list):
+            return [decisive(item, f"{prefix}*.") for item in values]
+        if not isinstance(values, Mapping):
+            return values
+        names = [key for key in values if prefix + key not in changeable]
+        return {key: decisive(values[key], f"{prefix}{key}.") for key in names}
+
     manifest.claim_output_directory(
         run.directory,
         {**inputs, **flat(settings.model_dump(mode="json"))},
-        compared=functools.partial(_decisive, changeable=changeable),
+        compared=decisive,
         in_words=in_words,
     )
     describe_run(run, settings)
-
-
-def _decisive(
-    values: Mapping[str, Any], *, changeable: Collection[str]
-) -> dict[str, Any]:
-    decisive = {}
-    for key, value in values.items():
-        if isinstance(value, list):
-            value = [
-                {k: v for k, v in item.items() if f"{key}.*.{k}" not in changeable}
-                if isinstance(item, Mapping)
-                else item
-                for item in value
-            ]
-        if key not in changeable:
-            decisive[key] = value
-    return decisive
 
 
 def describe_run(run: Run, settings: strict.StrictModel | None) -> None:

@@ -19,10 +19,7 @@ def finish_run(
     arrays = weights.from_network(network)
     safetensors_files.write(
         run.directory / run_directory.WEIGHTS_NAME,
-        {
-            name: safetensors_files.Layout(array.dtype, array.shape)
-            for name, array in arrays.items()
-        },
+        safetensors_files.layouts_of(arrays),
         arrays.items(),
         has_hashes=True,
     )

@@ -1,6 +1,7 @@
 """Initial weights of a training, from a checkpoint of any format."""
 
 import collections
+import functools
 import hashlib
 import json
 import logging
@@ -100,16 +101,14 @@ def assign(
 ) -> None:
     """Assigns weights to a built network, and logs which stay as initialized."""
     missing = weights.assign(network, arrays)
-    new = [name for name in missing if not name.startswith("head/")]
-    if new:
-        parts = (
-            name if name == _OUTPUT_BIAS else name.rpartition("/")[0] for name in new
-        )
-        logger.warning(
-            "%s: has no %s; initialized from the seed",
-            path,
-            ", ".join(dict.fromkeys(parts)),
-        )
+    layers = dict.fromkeys(
+        name if name == _OUTPUT_BIAS else name.rpartition("/")[0]
+        for name in missing
+        if not name.startswith("head/")
+    )
+    if layers:
+        names = ", ".join(layers)
+        logger.warning("%s: has no %s; initialized from the seed", path, names)
 
 
 def model_config(
@@ -155,12 +154,11 @@ def pretraining_start(
     checkpoint's or extends it (see `vocabulary_extension`)."""
     _check_has_vocabulary(checkpoint, path)
     if checkpoint.do_lower_case not in (None, do_lower_case):
-        casing, other_casing = (
-            ("cased", "lower-cased") if do_lower_case else ("lower-cased", "cased")
-        )
+        casing = {True: "lower-cased", False: "cased"}
         raise InputError(
-            f"{path}: trained on {casing} text, but the examples are of {other_casing} "
-            f"text: make them {'with' if do_lower_case else 'without'} --cased"
+            f"{path}: trained on {casing[not do_lower_case]} text, but the examples "
+            f"are of {casing[do_lower_case]} text: make them "
+            f"{'with' if do_lower_case else 'without'} --cased"
         )
     names = [name for name in checkpoint.arrays if not name.startswith("head/")]
     arrays = weights.part(checkpoint.arrays, names)
@@ -168,15 +166,13 @@ def pretraining_start(
         checkpoint.vocabulary, vocabulary, do_lower_case=do_lower_case, path=path
     )
     num_rows = max(checkpoint.bert_config.vocab_size, len(vocabulary))
-    extended = {}
+    extend = functools.partial(vocabulary_extension.extend_rows, num_rows=num_rows)
+    extended = {
+        name: extend(arrays[name], means)
+        for name in ("encoder/embeddings/word_embeddings", _OUTPUT_BIAS)
+        if means and name in arrays
+    }
     if means:
-        extended = {
-            name: vocabulary_extension.extend_rows(
-                arrays[name], means, num_rows=num_rows
-            )
-            for name in ("encoder/embeddings/word_embeddings", _OUTPUT_BIAS)
-            if name in arrays
-        }
         logger.info("%s: %d new entries of the vocabulary", path, len(means))
     return Start(
         path=path,

@@ -9,6 +9,7 @@ match, so a run resumed from them takes another course.
 """
 
 import dataclasses
+import functools
 import logging
 import math
 import re
@@ -63,7 +64,8 @@ class Facts:
     step: int
     """Number of steps made."""
     score: float = math.nan
-    """Evaluation loss; NaN: not evaluated, or only after the file was written."""
+    """Evaluation loss. A run's files have NaN: it is computed after they are written,
+    see `SCORES_NAME`."""
     scores_since: int = 0
     """Step since which scores are comparable with this one."""
     is_interim: bool = False
@@ -73,10 +75,7 @@ class Facts:
 _NO_FACTS = Facts(step=0)
 
 _NAME = re.compile(r"step-(\d{10})\.safetensors")
-
-
-def _name(step: int) -> str:
-    return f"step-{step:010}.safetensors"
+_NAME_OF_STEP = "step-{:010}.safetensors"
 
 
 def is_state(path: Path) -> bool:
@@ -92,8 +91,8 @@ def save_state(
 ) -> None:
     safetensors_files.write(
         path,
-        _layouts(variables),
-        ((name, np.asarray(variable)) for name, variable in variables.items()),
+        safetensors_files.layouts_of(variables),
+        variables.items(),
         has_hashes=True,
         metadata={key: str(value) for key, value in vars(facts).items()},
     )
@@ -102,15 +101,6 @@ def save_state(
 def copy_of(variables: Mapping[str, AssignableVariable]) -> dict[str, np.ndarray]:
     # An array may share memory with its variable.
     return {name: np.asarray(value).copy() for name, value in variables.items()}
-
-
-def _layouts(
-    variables: Mapping[str, AssignableVariable | np.ndarray],
-) -> dict[str, safetensors_files.Layout]:
-    return {
-        name: safetensors_files.Layout(np.dtype(value.dtype), tuple(value.shape))
-        for name, value in variables.items()
-    }
 
 
 def open_state(path: str | Path) -> tuple[safetensors_files.SafetensorsFile, Facts]:
@@ -126,7 +116,8 @@ def open_state(path: str | Path) -> tuple[safetensors_files.SafetensorsFile, Fac
     if match and int(match[1]) != facts.step:
         raise InputError(
             f"{path}: has the state after {facts.step} steps, not what its name says: "
-            f"rename it to {_name(facts.step)}, or restore the right file"
+            f"rename it to {_NAME_OF_STEP.format(facts.step)}, or restore the right "
+            "file"
         )
     return file, facts
 
@@ -137,9 +128,8 @@ def restore_state(
     """Sets the variables to a file's values and returns its facts. No variable changes
     before the whole file was read and verified."""
     file, facts = open_state(path)
-    layouts, expected = file.layouts, _layouts(variables)
-    names = sorted(layouts.keys() | expected.keys())
-    names = [name for name in names if layouts.get(name) != expected.get(name)]
+    layouts, expected = file.layouts, safetensors_files.layouts_of(variables)
+    names = sorted(dict(layouts.items() ^ expected.items()))
     described = []
     for name in names[:10]:
         there, here = layouts.get(name), expected.get(name)
@@ -207,7 +197,6 @@ class CheckpointDirectory:
         self._owner = owner
         self._writer = writer
         self._unwritten: list[futures.Future] = []
-        self._scores: dict[int, float | None] | None = None
         self._directory = files.path(directory)
         self._keep = keep
         self._keep_best = keep_best
@@ -243,8 +232,7 @@ class CheckpointDirectory:
 
     def has_score(self, step: int) -> bool:
         """Whether the state after `step` steps, saved or restored, was evaluated."""
-        facts = self._facts.get(step, _NO_FACTS)
-        return step in self._read_scores() or not math.isnan(facts.score)
+        return step in self._scores
 
     def record_score(self, step: int, score: float) -> None:
         """Notes the evaluation loss of the last saved state, if `step` is its step."""
@@ -253,13 +241,12 @@ class CheckpointDirectory:
 
         def write_scores() -> None:
             steps = self._steps()
-            scores = {str(k): v for k, v in self._read_scores().items() if k in steps}
+            scores = {str(k): v for k, v in self._scores.items() if k in steps}
             files.write_json(self._directory / SCORES_NAME, scores)
             self._delete_old(step)
 
         # Another dict, because the writer may be reading this one.
-        value = None if math.isnan(score) else score
-        self._scores = self._read_scores() | {step: value}
+        self._scores = self._scores | {step: None if math.isnan(score) else score}
         if self._is_chief:
             self._write_soon(write_scores)
 
@@ -289,28 +276,17 @@ class CheckpointDirectory:
         step: int,
         variables: Mapping[str, AssignableVariable],
         *,
-        score: float | None = None,
         is_interim: bool = False,
     ) -> Path:
         """Writes the state after `step` steps, then deletes surplus checkpoints.
-        Returns the path, also in a process that does not write.
-
-        Args:
-            score: evaluation loss; `None`: not evaluated.
-            is_interim: the run has to stop at a step where no checkpoint is due; the
-                next checkpoint replaces this one.
-        """
+        Returns the path, also in a process that does not write. If `is_interim`, the
+        run has to stop where none is due; the next checkpoint replaces this one."""
         # One copy of the state in memory is enough.
         self.wait()
         self.step = step
         if not self._is_chief:
             return self._path(step)
-        facts = Facts(
-            step=step,
-            score=math.nan if score is None else score,
-            scores_since=self._scores_since,
-            is_interim=is_interim,
-        )
+        facts = Facts(step=step, scores_since=self._scores_since, is_interim=is_interim)
         values = variables if self._writer is None else copy_of(variables)
 
         def write() -> None:
@@ -337,18 +313,18 @@ class CheckpointDirectory:
         self._write_soon(write)
         return self._path(step)
 
-    def _read_scores(self) -> dict[int, float | None]:
-        if self._scores is None:
-            path = self._directory / SCORES_NAME
-            try:
-                scores = pydantic.TypeAdapter(dict[int, float | None])
-                self._scores = scores.validate_json(files.read_bytes(path))
-            except FileNotFoundError:
-                self._scores = {}
-            except ValueError:
-                logger.warning("%s: damaged; it counts as empty", path)
-                self._scores = {}
-        return self._scores
+    @functools.cached_property
+    def _scores(self) -> dict[int, float | None]:
+        """Scores by step; `None`: not a finite number."""
+        path = self._directory / SCORES_NAME
+        try:
+            scores = pydantic.TypeAdapter(dict[int, float | None])
+            return scores.validate_json(files.read_bytes(path))
+        except FileNotFoundError:
+            return {}
+        except ValueError:
+            logger.warning("%s: damaged; it counts as empty", path)
+            return {}
 
     def restore_latest(self, variables: Mapping[str, AssignableVariable]) -> int:
         """Restores the newest undamaged checkpoint and returns its step; 0: no
@@ -368,7 +344,7 @@ class CheckpointDirectory:
             self._facts[step] = facts
             self._unreadable = unreadable
             # Later ones belong to checkpoints that are damaged.
-            self._scores = {k: v for k, v in self._read_scores().items() if k <= step}
+            self._scores = {k: v for k, v in self._scores.items() if k <= step}
             if self._is_chief:
                 # The writer may have been killed before deleting them.
                 self._delete_old(step)
@@ -390,7 +366,7 @@ class CheckpointDirectory:
         return True
 
     def _path(self, step: int) -> Path:
-        return self._directory / _name(step)
+        return self._directory / _NAME_OF_STEP.format(step)
 
     def _steps(self) -> list[int]:
         # `Path.glob` finds nothing in a directory that it may not read: the run would
@@ -400,24 +376,22 @@ class CheckpointDirectory:
         return sorted(int(match[1]) for match in matches if match)
 
     def _facts_up_to(self, last_step: int) -> dict[int, Facts]:
-        """Returns facts about the undamaged checkpoints up to a step; reads each file
-        once. The chief sets damaged ones aside."""
-        steps = [step for step in self._steps() if step <= last_step]
-        for step in [step for step in steps if step not in self._facts]:
+        """Returns facts about the undamaged checkpoints up to a step, with their
+        scores; reads each file once. The chief sets damaged ones aside."""
+        facts_by_step = {}
+        for step in [step for step in self._steps() if step <= last_step]:
             try:
-                _, self._facts[step] = open_state(self._path(step))
+                if step not in self._facts:
+                    _, self._facts[step] = open_state(self._path(step))
             except safetensors_files.DamagedFile as error:
                 logger.warning("%s", error)
-                steps.remove(step)
                 if self._is_chief:
                     self.set_aside(step)
-        recorded = {k: v for k, v in self._read_scores().items() if v is not None}
-        return {
-            step: dataclasses.replace(
-                self._facts[step], score=recorded.get(step, self._facts[step].score)
-            )
-            for step in steps
-        }
+                continue
+            facts = facts_by_step[step] = self._facts[step]
+            if (score := self._scores.get(step)) is not None:
+                facts_by_step[step] = dataclasses.replace(facts, score=score)
+        return facts_by_step
 
     def set_aside(self, step: int) -> None:
         """Renames a damaged checkpoint, so that people can look at it."""

@@ -84,8 +84,9 @@ def rows(
 class Source(Protocol):
     """Tensors of an opened file, read on demand."""
 
+    @property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Returns the shapes of all tensors, by their names."""
+        """Shapes of all tensors, by their names."""
 
     def read(self, name: str) -> np.ndarray:
         """Reads a tensor, of whatever dtype it has."""
@@ -168,7 +169,7 @@ def open_arrays(
 ) -> Arrays:
     """Opens the tensors of a source under our names, to be read and converted one by
     one. Rows without a tensor are skipped."""
-    shapes, their_shapes = weight_shapes.all_shapes(bert_config, task), source.shapes()
+    shapes, their_shapes = weight_shapes.all_shapes(bert_config, task), source.shapes
     there = {row.ours: row for row in rows if row.theirs in their_shapes}
     for name, row in there.items():
         shape = tuple(their_shapes[row.theirs])
@@ -216,7 +217,7 @@ def open_checkpoint(
         do_lower_case=do_lower_case,
         max_seq_length=max_seq_length,
         unused={
-            name: why_unused(name) for name in sorted(source.shapes().keys() - names)
+            name: why_unused(name) for name in sorted(source.shapes.keys() - names)
         },
     )
 
@@ -288,11 +289,9 @@ def assign(network: keras.Model, arrays: Mapping[str, np.ndarray]) -> list[str]:
         if not all(part in arrays for part in names):
             missing += names
             continue
-        arrays_of_parts = [arrays[part] for part in names]
-        # A scalar cannot be concatenated.
-        value = arrays_of_parts[0]
-        if len(names) > 1:
-            value = np.concatenate(arrays_of_parts, axis=-1)
+        value, *others = (arrays[part] for part in names)
+        if others:
+            value = np.concatenate([value, *others], axis=-1)
         if value.shape != tuple(weight.shape):
             raise InputError(
                 f"weight {name!r} has the shape {value.shape}, the network's has "
@@ -309,14 +308,9 @@ def _name(network: keras.Model, weight: keras.Variable) -> str:
 
 def check(checkpoint: Checkpoint, *, path: str | Path) -> None:
     """Looks for damage that shapes do not show. Reads every array once."""
-    missing = [
-        name
-        for name in sorted(
-            weight_shapes.all_shapes(checkpoint.bert_config).keys() - checkpoint.arrays
-        )
-        if name.startswith("encoder/") and not name.startswith("encoder/pooler/")
-    ]
-    if missing:
+    names = weight_shapes.all_shapes(checkpoint.bert_config)
+    needed = {n for n in names if n.startswith("encoder/") and "/pooler/" not in n}
+    if missing := sorted(needed - checkpoint.arrays.keys()):
         raise InputError(
             f"{path}: {len(missing)} weights of the encoder are missing, such as "
             + ", ".join(missing[:3])
@@ -341,11 +335,12 @@ def check(checkpoint: Checkpoint, *, path: str | Path) -> None:
 
 
 def check_finite(arrays: Iterable[tuple[str, np.ndarray]], *, path: str | Path) -> None:
-    counts = {}
-    for name, array in arrays:
+    counts = {
+        name: int(array.size - np.isfinite(array).sum())
+        for name, array in arrays
         # Finite values have a finite sum, which takes no memory to compute.
-        if not math.isfinite(float(array.sum(dtype=np.float64))):
-            counts[name] = int(array.size - np.isfinite(array).sum())
+        if not math.isfinite(float(array.sum(dtype=np.float64)))
+    }
     if counts:
         first = ", ".join(f"{count} of {name}" for name, count in [*counts.items()][:3])
         more = f" and of {len(counts) - 3} more weights" if len(counts) > 3 else ""

@@ -191,8 +191,8 @@ class TestTheWholeWay:
             keras_files.WeightsFile(root / "keras_hub/model.weights.h5")
             for root in (on_a_store, on_a_disk)
         )
-        assert first.shapes() and first.shapes() == second.shapes()
-        for name in first.shapes():
+        assert first.shapes and first.shapes == second.shapes
+        for name in first.shapes:
             assert first.read(name).tobytes() == second.read(name).tobytes(), name
 
     def test_the_same_files(self, on_a_store, on_a_disk):

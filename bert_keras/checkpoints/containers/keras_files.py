@@ -4,7 +4,7 @@ out of the file, and claims are checked against its size before memory is alloca
 import contextlib
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import h5py
@@ -43,10 +43,7 @@ class WeightsFile:
             size, values = os.path.getsize(copy), datasets.values()
             if sum(math.prod(d.shape) * d.dtype.itemsize for d in values) > size:
                 raise InputError(f"{path}: claims more than its {size} bytes")
-            self._shapes = {name: datasets[name].shape for name in datasets}
-
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return self._shapes
+            self.shapes = {name: datasets[name].shape for name in datasets}
 
     def read(self, name: str) -> np.ndarray:
         with _errors_of(self._path):

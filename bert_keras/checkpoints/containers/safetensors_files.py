@@ -57,6 +57,11 @@ class Layout(NamedTuple):
     shape: tuple[int, ...]
 
 
+def layouts_of(tensors: Mapping[str, Any]) -> dict[str, Layout]:
+    """Returns the layouts of arrays, or of variables of any framework."""
+    return {k: Layout(np.dtype(v.dtype), tuple(v.shape)) for k, v in tensors.items()}
+
+
 class _Header(pydantic.BaseModel, extra="allow"):
     class Entry(pydantic.BaseModel):
         dtype: str
@@ -87,13 +92,11 @@ class SafetensorsFile:
                 raise ValueError("it has no hashes")
         self.metadata = header.metadata
         self._entries = header.__pydantic_extra__
+        self.shapes = {name: entry.shape for name, entry in self._entries.items()}
         self.layouts = {
             name: Layout(_DTYPES.get(entry.dtype, entry.dtype), entry.shape)
             for name, entry in self._entries.items()
         }
-
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return {name: layout.shape for name, layout in self.layouts.items()}
 
     def read(self, name: str) -> np.ndarray:
         dtype, shape = self.layouts[name]
@@ -200,9 +203,7 @@ class SafetensorsFiles:
                 f"{self.path}: names {len(missing)} tensors that no shard holds, such "
                 f"as {missing[0]!r}"
             )
-
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        return {name: file.layouts[name].shape for name, file in self._files.items()}
+        self.shapes = {name: file.shapes[name] for name, file in self._files.items()}
 
     def read(self, name: str) -> np.ndarray:
         return self._files[name].read(name)
@@ -223,7 +224,7 @@ class SafetensorsFiles:
 def write(
     path: str | Path,
     layouts: Mapping[str, Layout],
-    tensors: Iterable[tuple[str, np.ndarray]],
+    tensors: Iterable[tuple[str, Any]],
     *,
     has_hashes: bool,
     metadata: Mapping[str, str] | None = None,
@@ -239,7 +240,8 @@ def write(
     metadata = {"format": "pt", **(metadata or {})}
     with files.open_atomically(path) as file:
         file.write(_header(layouts, metadata | hashes))
-        for expected, (name, array) in zip(layouts.items(), tensors, strict=True):
+        for expected, (name, tensor) in zip(layouts.items(), tensors, strict=True):
+            array = np.asarray(tensor)
             actual = name, Layout(array.dtype, array.shape)
             if actual != expected:
                 raise ValueError(f"expected {expected}, got {actual}")

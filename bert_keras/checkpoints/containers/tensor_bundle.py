@@ -22,16 +22,16 @@ _INDEX = ".index"
 
 
 class Bundle:
+    """A `weights.Source` of all tensors but the graph of objects."""
+
     def __init__(self, prefix: Path):
         self.prefix = prefix
         with self._errors():
             self._reader = tf.compat.v1.train.NewCheckpointReader(str(prefix))
-            self._shapes = {
-                name: tuple(shape)
-                for name, shape in self._reader.get_variable_to_shape_map().items()
-            }
+            shapes = self._reader.get_variable_to_shape_map()
             dtypes = self._reader.get_variable_to_dtype_map()
-        self.has_graph = GRAPH in self._shapes
+        self.has_graph = shapes.pop(GRAPH, None) is not None
+        self.shapes = {name: tuple(shape) for name, shape in shapes.items()}
         # The names of data files tell how many there must be.
         pattern = re.compile(re.escape(prefix.name) + r"\.data-\d{5}-of-(\d{5})")
         matches = [pattern.fullmatch(path.name) for path in prefix.parent.iterdir()]
@@ -47,7 +47,7 @@ class Bundle:
         # Claims of the index are checked before memory is allocated for them.
         claimed = sum(
             math.prod(shape) * dtypes[name].size
-            for name, shape in self._shapes.items()
+            for name, shape in self.shapes.items()
             # Their values have any number of bytes, which the index does not tell.
             if dtypes[name] not in (tf.string, tf.variant)
         )
@@ -58,10 +58,6 @@ class Bundle:
                 f"tensors of {prefix.name}.index have {claimed}: cut or missing; "
                 "copy them again"
             )
-
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Returns the shapes of all tensors but the graph of objects, by name."""
-        return {name: self._shapes[name] for name in self._shapes if name != GRAPH}
 
     def read(self, name: str) -> np.ndarray:
         with self._errors():
@@ -101,7 +97,7 @@ class ObjectGraph:
             )
         except (message.DecodeError, TypeError) as error:
             raise InputError(f"{origin}: damaged graph of objects: {error}") from None
-        self._shapes = bundle.shapes()
+        self._shapes = bundle.shapes
         self.children = [
             {
                 child.local_name: child.node_id
@@ -147,7 +143,7 @@ class ObjectGraph:
         return len(self.children) - 1
 
 
-def prefixes(directory: Path) -> list[Path]:
+def _prefixes(directory: Path) -> list[Path]:
     with contextlib.suppress(OSError):
         return sorted(
             path.with_name(path.name.removesuffix(_INDEX))
@@ -162,41 +158,38 @@ def find_prefix(path: Path) -> Path:
     checkpoint or a state file (`checkpoint`) that names the latest."""
     if not path.is_dir():
         prefix = path.with_name(path.name.removesuffix(_INDEX))
-        if prefix in prefixes(prefix.parent):
+        if prefix in _prefixes(prefix.parent):
             return prefix
         raise InputError(f"{prefix}{_INDEX}: no such checkpoint")
-    candidates = prefixes(path)
+    candidates = _prefixes(path)
     if not candidates:
         raise InputError(f"{path}: expected a TensorFlow checkpoint, found no *.index")
     if len(candidates) == 1:
         return candidates[0]
-    text = ""
     with contextlib.suppress(OSError):
         text = (path / "checkpoint").read_text(encoding="utf-8", errors="replace")
-    match = re.search(r'^model_checkpoint_path: "([^"]+)"', text, re.MULTILINE)
-    # Only the last part of the named path counts: the rest belongs to the machine that
-    # wrote it.
-    latest = path / Path(match[1]).name if match else None
-    if latest not in candidates:
-        raise InputError(
-            f"{path}: several checkpoints: "
-            + ", ".join(prefix.name for prefix in candidates)
-            + f"; give one, such as {candidates[0]}"
-        )
-    return latest
+        match = re.search(r'^model_checkpoint_path: "([^"]+)"', text, re.MULTILINE)
+        # Only the last part of the named path counts: the rest belongs to the machine
+        # that wrote it.
+        if match and (latest := path / Path(match[1]).name) in candidates:
+            return latest
+    raise InputError(
+        f"{path}: several checkpoints: "
+        + ", ".join(prefix.name for prefix in candidates)
+        + f"; give one, such as {candidates[0]}"
+    )
 
 
 def names_at(path: Path) -> frozenset[str] | None:
     """Returns the names of tensors in the checkpoint of a path, or else in the first.
     `None`: there is no checkpoint. Empty: its index is unreadable."""
     with contextlib.suppress(OSError):
-        candidates = prefixes(path) if path.is_dir() else []
         try:
             prefix = find_prefix(path)
         except InputError:
-            if not candidates:
-                return None
-            prefix = candidates[0]
+            prefix = next(iter(_prefixes(path)), None)
+        if prefix is None:
+            return None
         with contextlib.suppress(*_ERRORS):
             reader = tf.compat.v1.train.NewCheckpointReader(str(prefix))
             return frozenset(reader.get_variable_to_shape_map())

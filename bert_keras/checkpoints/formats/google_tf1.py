@@ -68,7 +68,7 @@ def read(path: Path) -> weights.Checkpoint:
     """Opens a checkpoint by its directory or prefix, such as `model.ckpt-6910`."""
     prefix = tensor_bundle.find_prefix(path)
     bundle = tensor_bundle.Bundle(prefix)
-    names = bundle.shapes()
+    names = bundle.shapes
     if _WORD_EMBEDDINGS not in names:
         raise InputError(
             f"{prefix}.index: expected the names of google-research/bert, such as "

@@ -65,7 +65,7 @@ def read(path: Path) -> weights.Checkpoint:
     if not any((path / name).is_file() for name in _SAFETENSORS):
         raise _no_safetensors(path, architecture or "BertModel")
     source = safetensors_files.SafetensorsFiles(path)
-    shapes = source.shapes()
+    shapes = source.shapes
     if architecture is None:
         architecture = hugging_face_config.architecture_by_tensors(shapes, config_path)
     # 2. Its sizes and its task.

@@ -101,15 +101,15 @@ def recognizes(path: Path) -> bool:
 def read(path: Path) -> weights.Checkpoint:
     """Reads a preset, with the head of a `BertTextClassifier`. `vocab.txt` and
     `tokenizer_config.json` replace missing tokenizer files of KerasHub."""
-    bert_config = _read_bert_config(path / _CONFIG)
-    if not (path / _WEIGHTS).is_file():
+    bert_config, weights_path = _read_bert_config(path / _CONFIG), path / _WEIGHTS
+    if not weights_path.is_file():
         raise InputError(
             f"{path}: expected {_WEIGHTS}, found weights in several files: save the "
             "preset again with max_shard_size=None"
         )
-    source = keras_files.WeightsFile(path / _WEIGHTS)
-    names, num_layers = _names(source.shapes())
-    weights.check_num_layers(num_layers, bert_config, path=path / _WEIGHTS)
+    source = keras_files.WeightsFile(weights_path)
+    names, num_layers = _names(source.shapes)
+    weights.check_num_layers(num_layers, bert_config, path=weights_path)
     rows = [
         row._replace(theirs=names[row.theirs])
         for row in _rows(bert_config)
@@ -125,7 +125,7 @@ def read(path: Path) -> weights.Checkpoint:
         rows,
         bert_config,
         tasks.Task(kind="encoder"),
-        path=path / _WEIGHTS,
+        path=weights_path,
         tokenizer=(vocabulary, do_lower_case),
         why_unused=lambda name: "not part of BERT",
     )
@@ -159,8 +159,8 @@ def _read_bert_config(path: Path) -> architecture.BertConfig:
         raise InputError(f"{path}: expected a key {missing[0]!r} in its `config`")
     converted = {ours: values[theirs] for theirs, ours in _KEYS.items()}
     # Their one rate is both of ours.
-    converted["attention_probs_dropout_prob"] = values["dropout"]
-    converted["hidden_act"] = "gelu_tanh"
+    rates = {"attention_probs_dropout_prob": values["dropout"]}
+    converted |= {**rates, "hidden_act": "gelu_tanh"}
     return strict.build_config(architecture.BertConfig, converted, origin=path)
 
 
@@ -203,11 +203,9 @@ def _read_lowercase(path: Path) -> bool:
         raise InputError(f"{path}: `lowercase`: expected true or false")
     if lowercase != strip:
         logger.warning(
-            "%s: the tokenizer there %s accents; here, as with the original BERT, text "
-            "loses them if it is lower-cased, which it %s",
-            path,
-            "strips" if strip else "keeps",
-            "is" if lowercase else "is not",
+            f"{path}: the tokenizer there {'strips' if strip else 'keeps'} accents; "
+            "here, as with the original BERT, text loses them if it is lower-cased, "
+            f"which it {'is' if lowercase else 'is not'}"
         )
     return lowercase
 
@@ -220,32 +218,26 @@ def _with_head(backbone: weights.Checkpoint, directory: Path) -> weights.Checkpo
         return backbone
     task, max_seq_length = _read_task(directory)
     source = keras_files.WeightsFile(path)
-    names = _HEAD if _has_place(task) else {}
-    if missing := [name for name in names.values() if name not in source.shapes()]:
+    rows = [weights.Row(*pair) for pair in _HEAD.items() if _has_place(task)]
+    names = {row.theirs for row in rows}
+    if missing := sorted(names - source.shapes.keys()):
         raise InputError(f"{path}: expected a tensor {missing[0]!r}")
-    source.check_dtypes(names.values())
-
-    def why_unused(name: str) -> str:
+    source.check_dtypes(sorted(names))
+    head = weights.open_arrays(source, rows, backbone.bert_config, task, path=path)
+    unused = dict(backbone.unused)
+    for name in sorted(source.shapes.keys() - names):
+        reason = "of a head that is not known here"
         if name.startswith("optimizer/"):
-            return "optimizer slot"
-        is_known = "/masked_lm_head/" in name
-        return OTHER_HEAD if is_known else "of a head that is not known here"
-
-    head = weights.open_checkpoint(
-        source,
-        [weights.Row(*pair) for pair in names.items()],
-        backbone.bert_config,
-        task,
-        path=path,
-        tokenizer=(backbone.vocabulary, backbone.do_lower_case),
-        why_unused=why_unused,
-        max_seq_length=max_seq_length,
-    )
-    unused = {f"{_HEAD_WEIGHTS}: {name}": why for name, why in head.unused.items()}
+            reason = "optimizer slot"
+        elif "/masked_lm_head/" in name:
+            reason = OTHER_HEAD
+        unused[f"{_HEAD_WEIGHTS}: {name}"] = reason
     return dataclasses.replace(
-        head,
-        arrays=collections.ChainMap(backbone.arrays, head.arrays),
-        unused={**backbone.unused, **unused},
+        backbone,
+        task=task,
+        max_seq_length=max_seq_length,
+        arrays=collections.ChainMap(backbone.arrays, head),
+        unused=unused,
     )
 
 
@@ -256,8 +248,7 @@ def _has_place(task: tasks.Task) -> bool:
 def _read_task(directory: Path) -> tuple[tasks.Task, int | None]:
     """Returns the task of a preset and its longest input, `None` if no file tells;
     an encoder: the preset has no head that has a place here."""
-    no_head = tasks.Task(kind="encoder"), None
-    path = directory / _TASK
+    no_head, path = (tasks.Task(kind="encoder"), None), directory / _TASK
     described = files.read_json(path) if path.is_file() else {}
     values = described.get("config")
     is_classifier = described.get("class_name") == "BertTextClassifier"
@@ -310,9 +301,10 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     owner = layers.Part(initializer_range=scale, seed=native.SEED, dtype="float32")
     pooler = layers.dense(owner, size, "pooler")
     pooler.build((None, size))
-    names = ("encoder/pooler/kernel", "encoder/pooler/bias")
-    new_pooler = map(keras.ops.convert_to_numpy, pooler.weights)
-    new_arrays = dict(zip(names, new_pooler, strict=True))
+    new_arrays = {
+        f"encoder/pooler/{name}": keras.ops.convert_to_numpy(getattr(pooler, name))
+        for name in ("kernel", "bias")
+    }
     arrays = collections.ChainMap(checkpoint.arrays, new_arrays)
     rows, num_parameters = _rows(bert_config), 0
     with h5py.File(directory / _WEIGHTS, "w") as file:

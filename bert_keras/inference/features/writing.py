@@ -5,9 +5,8 @@ import contextlib
 import functools
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import tensorflow as tf
@@ -63,8 +62,9 @@ def write(
         input_path, form=form, columns=settings.columns
     )
     checkpoint = conversion.read_with_tokenizer(model)
-    encoder = LayerReader(checkpoint, layers, path=model)
-    longest, length = encoder.longest, settings.max_seq_length
+    bert_config = checkpoint.bert_config
+    numbers = resolve_layers(layers, bert_config.num_hidden_layers, path=model)
+    length, longest = settings.max_seq_length, bert_config.max_position_embeddings
     if length is not None and length > longest:
         raise InputError(
             f"`max_seq_length` is {length}, but the encoder of {model} takes {longest} "
@@ -76,9 +76,10 @@ def write(
         "pooling": pooling,
         "document_context": settings.document_context,
     }
+    shape = sum(len(s.words) for s in sentences), bert_config.hidden_size
     facts = {
-        "layers": encoder.layers,
-        "hidden_size": encoder.hidden_size,
+        "layers": numbers,
+        "hidden_size": bert_config.hidden_size,
         "form": form,
         **inputs,
         "model_sha256": starting_point.digest(
@@ -86,128 +87,94 @@ def write(
         ),
         "input_sha256": files.sha256(input_path),
         "num_examples": len(sentences),
+        "num_rows": shape[0],
     }
-    tokenizer = checkpoint.tokenizer
+    encode = functools.partial(
+        word_inputs.encode, tokenizer=checkpoint.tokenizer, **inputs
+    )
+    predict = _predictor(checkpoint, numbers)
     # It is as large as the model.
     del checkpoint
     # 3. The vectors.
     with files.new_directory(output_dir) as directory:
-        encode = functools.partial(word_inputs.encode, tokenizer=tokenizer, **inputs)
-        facts["num_rows"] = _write_all(encoder, encode, sentences, directory)
+        _write_index(directory / _INDEX_NAME, sentences)
+        paths = [directory / f"layer_{number}.npy" for number in numbers]
+        _write_arrays(paths, shape, sentences, encode=encode, predict=predict)
         files.write_json(directory / _FACTS_NAME, facts)
-    logger.info("%d vectors of each layer in %s", facts["num_rows"], output_dir)
+    logger.info("%d vectors of each layer in %s", shape[0], output_dir)
 
 
-def _write_all(
-    encoder: "LayerReader",
-    encode: Callable[[Sequence[ner.Sentence]], word_inputs.PooledWords],
+def _predictor(
+    checkpoint: weights.Checkpoint, layers: Sequence[int]
+) -> forward.BatchPredictor:
+    """Returns a predictor of some layers' outputs for pieces, of shape
+    `(num_pieces, num_layers, hidden_size)`. The checkpoint, of any kind, gives the
+    encoder alone."""
+    task = tasks.Task(kind="encoder")
+    encoder = registry.build_network(checkpoint.bert_config, task, seed=0)
+    weights.assign(encoder, checkpoint.arrays)
+
+    def compute(features):
+        inputs = {name: features[name] for name in forward.INPUT_NAMES}
+        encoded = encoder(inputs, training=False, return_all_layers=True)
+        outputs = [encoded["encoder_outputs"][layer] for layer in layers]
+        pieces = [tf.gather_nd(output, features["pieces"]) for output in outputs]
+        return tf.stack(pieces, axis=1)
+
+    names = (*forward.INPUT_NAMES, "pieces")
+    return forward.BatchPredictor(compute, feature_names=names)
+
+
+def _write_index(path: Path, sentences: Sequence[ner.Sentence]) -> None:
+    first_row = 0
+    with files.open_atomically(path) as file:
+        for sentence in sentences:
+            line = {"line": sentence.line, "words": sentence.words}
+            if sentence.text is not None:
+                line["starts"] = [start for start, _ in sentence.places]
+                line["ends"] = [end for _, end in sentence.places]
+            line["first_row"] = first_row
+            text_line = json.dumps(line, ensure_ascii=False) + "\n"
+            # A half of a character becomes the escape that JSON has for it.
+            file.write(text_line.encode(errors="backslashreplace"))
+            first_row += len(sentence.words)
+
+
+def _write_arrays(
+    paths: Sequence[Path],
+    shape: tuple[int, int],
     sentences: Sequence[ner.Sentence],
-    directory: Path,
-) -> int:
-    """Writes all vectors; returns their number."""
-    num_rows = num_done = 0
-    # In the part that is being encoded.
-    sentences_per_input = 0.0
+    *,
+    encode: Callable[[Sequence[ner.Sentence]], word_inputs.PooledWords],
+    predict: forward.BatchPredictor,
+) -> None:
+    """Writes the vectors of all words, `(num_words, hidden_size)` float32, to a NumPy
+    array for each layer, some at a time."""
+    header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    most_pieces = max(1, BYTES_AT_A_TIME // (4 * len(paths) * shape[1]))
+    num_done, sentences_per_input = 0, 0.0
     with (
         contextlib.ExitStack() as stack,
         progress.Progress(
             "features",
             total=len(sentences),
             unit="texts",
-            read=lambda: num_done + int(sentences_per_input * encoder.forward.num_done),
+            read=lambda: num_done + int(sentences_per_input * predict.num_done),
             only_if_long=True,
         ),
     ):
-        writer = VectorWriter(directory, stack, encoder)
-        for part in word_inputs.parts(sentences):
-            writer.describe(part)
-            words = encode(part)
-            encoder.forward.num_done = 0
+        arrays = [stack.enter_context(files.open_atomically(path)) for path in paths]
+        for array in arrays:
+            np.lib.format.write_array_header_1_0(array, header)
+        for sentences_of_part in word_inputs.parts(sentences):
+            words = encode(sentences_of_part)
+            predict.num_done = 0
             # A blank text has no words, and so no window.
-            sentences_per_input = len(part) / max(1, len(words.windows))
-            for vectors in encoder.vectors(words):
-                writer.add(vectors)
-                num_rows += len(vectors)
-            num_done, sentences_per_input = num_done + len(part), 0.0
-        writer.write_headers()
-    return num_rows
-
-
-class VectorWriter:
-    """Writes `layer_N.npy`, `(num_words, hidden_size)` float32, of an encoder's layers,
-    and the index."""
-
-    def __init__(
-        self, directory: Path, stack: contextlib.ExitStack, encoder: "LayerReader"
-    ):
-        def open_file(name: str) -> BinaryIO:
-            return stack.enter_context(files.open_atomically(directory / name))
-
-        self._hidden_size = encoder.hidden_size
-        self._index = open_file(_INDEX_NAME)
-        self._arrays = [open_file(f"layer_{layer}.npy") for layer in encoder.layers]
-        self._num_described = self._num_rows = 0
-        self.write_headers()
-
-    def describe(self, sentences: Sequence[ner.Sentence]) -> None:
-        """Takes the sentences whose vectors come next."""
-        for sentence in sentences:
-            line = {"line": sentence.line, "words": sentence.words}
-            if sentence.text is not None:
-                line["starts"] = [start for start, _ in sentence.places]
-                line["ends"] = [end for _, end in sentence.places]
-            line["first_row"] = self._num_described
-            text_line = json.dumps(line, ensure_ascii=False) + "\n"
-            # A half of a character becomes the escape that JSON has for it.
-            self._index.write(text_line.encode(errors="backslashreplace"))
-            self._num_described += len(sentence.words)
-
-    def add(self, vectors: np.ndarray) -> None:
-        """Takes vectors of described sentences; parts may end inside one."""
-        self._num_rows += len(vectors)
-        for place, file in enumerate(self._arrays):
-            file.write(np.ascontiguousarray(vectors[:, place], "<f4"))
-
-    def write_headers(self) -> None:
-        """Writes headers, whose size is the same for any number of rows."""
-        shape = (self._num_rows, self._hidden_size)
-        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-        for file in self._arrays:
-            file.seek(0)
-            np.lib.format.write_array_header_1_0(file, header)
-
-
-class LayerReader:
-    """Computes outputs of some layers of an encoder, see `encoder.resolve_layers`. The
-    heads of the checkpoint, which is of any kind, are not used."""
-
-    def __init__(
-        self, checkpoint: weights.Checkpoint, layers: Sequence[int], *, path: str | Path
-    ):
-        bert_config = checkpoint.bert_config
-        self.layers = resolve_layers(layers, bert_config.num_hidden_layers, path=path)
-        self.hidden_size = bert_config.hidden_size
-        self.longest = bert_config.max_position_embeddings
-        encoder = registry.build_network(
-            bert_config, tasks.Task(kind="encoder"), seed=0
-        )
-        weights.assign(encoder, checkpoint.arrays)
-
-        def compute(features):
-            """Returns vectors of pieces, `(num_pieces, num_layers, hidden_size)`."""
-            inputs = {name: features[name] for name in forward.INPUT_NAMES}
-            encoded = encoder(inputs, training=False, return_all_layers=True)
-            outputs = [encoded["encoder_outputs"][layer] for layer in self.layers]
-            pieces = [tf.gather_nd(output, features["pieces"]) for output in outputs]
-            return tf.stack(pieces, axis=1)
-
-        self.forward = forward.BatchPredictor(
-            compute, feature_names=(*forward.INPUT_NAMES, "pieces")
-        )
-
-    def vectors(self, words: word_inputs.PooledWords) -> Iterator[np.ndarray]:
-        """Yields the vectors of all words in parts,
-        `(num_words, num_layers, hidden_size)` float32."""
-        bytes_per_piece = 4 * len(self.layers) * self.hidden_size
-        for part in words.parts(max(1, BYTES_AT_A_TIME // bytes_per_piece)):
-            yield part.pool(self.forward(part, title=None))
+            num_inputs = max(1, len(words.windows))
+            sentences_per_input = len(sentences_of_part) / num_inputs
+            for part in words.parts(most_pieces):
+                vectors = part.pool(predict(part, title=None))
+                for place, array in enumerate(arrays):
+                    array.write(np.ascontiguousarray(vectors[:, place], "<f4"))
+            num_done += len(sentences_of_part)
+            sentences_per_input = 0.0

@@ -170,6 +170,13 @@ def steps(checkpoints):
     return [int(path.stem.removeprefix("step-")) for path in checkpoints.paths()]
 
 
+def save(checkpoints, step, score):
+    """Saves a state and its evaluation loss, as a run does."""
+    path = checkpoints.save(step, state(step))
+    checkpoints.record_score(step, score)
+    return path
+
+
 class TestWhatIsKept:
     def test_the_newest_and_the_best(self, tmp_path):
         checkpoints = opened(tmp_path / "made" / "here")
@@ -178,7 +185,7 @@ class TestWhatIsKept:
         assert checkpoints.restore_latest(state()) == 0
         found = []
         for step, score in SAVES:
-            path = checkpoints.save(step, state(step), score=score)
+            path = save(checkpoints, step, score)
             assert path.name == f"step-{step:010}.safetensors"
             found.append(steps(checkpoints))
         assert found == KEPT
@@ -193,12 +200,19 @@ class TestWhatIsKept:
         opened(tmp_path, keep=1, always=[10]).restore_latest(state())
         assert steps(checkpoints) == [10, 35]
 
-    def test_scores_that_come_after_the_checkpoint(self, tmp_path):
-        """As when they come with it; also where the run was interrupted in between."""
-        found = []
+    def test_as_if_never_broken_off(self, tmp_path):
+        """A new process between two checkpoints, where an interim one is saved, before
+        the score of each, and after it."""
+        found, before = [], 0
         for step, score in SAVES:
+            checkpoints, variables = opened(tmp_path), state()
+            assert checkpoints.restore_latest(variables) == before
+            making.assert_same_arrays(values(variables), values(state(before)))
+            assert not before or checkpoints.has_score(before)
+            checkpoints.save(step - 3, state(step - 3), is_interim=True)
+            assert step - 3 in steps(checkpoints)
             checkpoints = opened(tmp_path)
-            checkpoints.restore_latest(state())
+            assert checkpoints.restore_latest(state()) == step - 3
             checkpoints.save(step, state(step))
             checkpoints = opened(tmp_path)
             assert checkpoints.restore_latest(state()) == step
@@ -206,10 +220,8 @@ class TestWhatIsKept:
             checkpoints.record_score(step, score)
             checkpoints.record_score(step - 1, 0.0)
             assert checkpoints.has_score(step)
-            checkpoints = opened(tmp_path)
-            checkpoints.restore_latest(state())
-            assert checkpoints.has_score(step)
             found.append(steps(checkpoints))
+            before = step
         assert found == KEPT
         assert checkpoints.best().name == "step-0000000025.safetensors"
         scores = json.loads((tmp_path / "scores.json").read_text())
@@ -218,8 +230,7 @@ class TestWhatIsKept:
     def test_scores_of_damaged_checkpoints_do_not_count(self, tmp_path):
         checkpoints = opened(tmp_path, keep=3)
         for step in (5, 10):
-            checkpoints.save(step, state(step))
-            checkpoints.record_score(step, step)
+            save(checkpoints, step, step)
         path = tmp_path / "step-0000000010.safetensors"
         path.write_bytes(path.read_bytes()[:100])
         checkpoints = opened(tmp_path, keep=3)
@@ -232,8 +243,7 @@ class TestWhatIsKept:
     )
     def test_damaged_scores_count_as_none(self, tmp_path, content, caplog):
         checkpoints = opened(tmp_path, keep=3)
-        checkpoints.save(5, state(5))
-        checkpoints.record_score(5, 1.0)
+        save(checkpoints, 5, 1.0)
         assert checkpoints.best().name == "step-0000000005.safetensors"
         (tmp_path / "scores.json").write_bytes(content)
         checkpoints = opened(tmp_path, keep=3)
@@ -241,33 +251,16 @@ class TestWhatIsKept:
         assert checkpoints.best() is None
         assert "scores.json: damaged; it counts as empty" in caplog.text
 
-    def test_as_if_never_broken_off(self, tmp_path):
-        """A new process after each checkpoint, which stops once more in between."""
-        found = []
-        for step, score in SAVES:
-            checkpoints, variables = opened(tmp_path), state()
-            restored = checkpoints.restore_latest(variables)
-            making.assert_same_arrays(values(variables), values(state(restored)))
-            checkpoints.save(step - 3, state(step - 3), is_interim=True)
-            assert step - 3 in steps(checkpoints)
-            checkpoints = opened(tmp_path)
-            assert checkpoints.restore_latest(state()) == step - 3
-            checkpoints.save(step, state(step), score=score)
-            found.append(steps(checkpoints))
-        assert found == KEPT
-
     def test_killed_before_the_old_ones_were_deleted(self, tmp_path):
         checkpoints = opened(tmp_path)
         for step, score in SAVES[:4]:
-            checkpoints.save(step, state(step), score=score)
-        facts = Facts(step=25, score=1.9)
-        training_state.save_state(
-            tmp_path / "step-0000000025.safetensors", state(25), facts=facts
-        )
+            save(checkpoints, step, score)
+        path, facts = tmp_path / "step-0000000025.safetensors", Facts(step=25)
+        training_state.save_state(path, state(25), facts=facts)
         checkpoints = opened(tmp_path)
         assert steps(checkpoints) == [10, 15, 20, 25]
         assert checkpoints.restore_latest(state()) == 25
-        assert steps(checkpoints) == [20, 25]
+        assert steps(checkpoints) == [10, 20, 25]
 
     @pytest.mark.parametrize("is_resumed", [False, True])
     def test_scores_of_an_earlier_phase_do_not_count(self, tmp_path, is_resumed):
@@ -281,7 +274,7 @@ class TestWhatIsKept:
                 checkpoints.restore_latest(state())
             if steps(checkpoints)[-1:] == [15]:
                 checkpoints.forget_scores()
-            checkpoints.save(step, state(step), score=score)
+            save(checkpoints, step, score)
             found.append(steps(checkpoints))
         assert found == kept
         assert opened(tmp_path).best().name == "step-0000000025.safetensors"
@@ -314,13 +307,10 @@ class TestWrittenInAThread:
         may_write.set()
         checkpoints.wait()
         assert checkpoints.best().name == "step-0000000005.safetensors"
-        training_state.save_state(
-            tmp_path / "expected.safetensors",
-            state(5),
-            facts=Facts(step=5, score=math.nan),
-        )
+        expected = tmp_path / "expected.safetensors"
+        training_state.save_state(expected, state(5), facts=Facts(step=5))
         saved = (tmp_path / "step-0000000005.safetensors").read_bytes()
-        assert saved == (tmp_path / "expected.safetensors").read_bytes()
+        assert saved == expected.read_bytes()
 
     def test_what_could_not_be_written_is_told(self, tmp_path, writer, monkeypatch):
         def refuse(*_, **options):

@@ -27,10 +27,8 @@ class Tensors:
 
     def __init__(self, tensors):
         self.tensors = tensors
+        self.shapes = {name: array.shape for name, array in tensors.items()}
         self.num_reads = 0
-
-    def shapes(self):
-        return {name: array.shape for name, array in self.tensors.items()}
 
     def read(self, name):
         self.num_reads += 1

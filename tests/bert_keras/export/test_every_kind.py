@@ -1,150 +1,84 @@
 """Every kind of tuned model in every format, as a file and quantised."""
 
 import functools
-import json
+import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 
 from bert_keras import export
-from bert_keras.core.settings import architecture, finetuning
+from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.inference import finetuned
 from tests import make
+from tests.bert_keras.kinds.kind_data import BAD, DATA, FILLER, GOOD
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *LETTERS))
-BERT_CONFIG = architecture.BertConfig(
-    vocab_size=len(VOCABULARY),
-    hidden_size=32,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=64,
-    max_position_embeddings=64,
-)
-TEXTS = [" ".join(np.roll(list(LETTERS), i)[: 2 + 3 * i % 25]) for i in range(40)]
-OTHERS = TEXTS[7:] + TEXTS[:7]
-
-
-def table(header: str, *columns) -> str:
-    rows = ["\t".join(map(str, row)) for row in zip(*columns, strict=True)]
-    return "\n".join([header.replace(" ", "\t"), *rows]) + "\n"
-
-
-def conll() -> str:
-    blocks = (
-        "".join(f"{w} {'B-PER' if i % 3 else 'O'}\n" for i, w in enumerate(t.split()))
-        for t in TEXTS
-    )
-    return "\n".join(blocks)
-
-
-def squad(version: str) -> str:
-    answer = {"text": "a", "answer_start": 0}
-    paragraphs = [
-        {
-            "context": f"a {text}",
-            "qas": [{"id": str(i), "question": "a b", "answers": [answer]}],
-        }
-        for i, text in enumerate(TEXTS)
-    ]
-    data = [{"title": "", "paragraphs": paragraphs}]
-    return json.dumps({"version": version, "data": data})
-
-
-def endings() -> str:
-    rows = [
-        f"{text},,{','.join(LETTERS[(i + j) % 26] for j in range(4))},{i % 4}\n"
-        for i, text in enumerate(TEXTS)
-    ]
-    return "sent1,sent2,ending0,ending1,ending2,ending3,label\n" + "".join(rows)
+VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *GOOD, *BAD, *FILLER))
+SIZES = {"hidden_size": 32, "intermediate_size": 64, "max_position_embeddings": 64}
+BERT_CONFIG = make.small_config(len(VOCABULARY), **SIZES)
+NUM_EXAMPLES = 40
 
 
 class Case(NamedTuple):
-    """A tuned model, and a dev file for it."""
+    """A tuned model, and what is measured on a dev file for it."""
 
     task: Mapping[str, Any]
     settings: Mapping[str, Any]
-    dev: str
     metric: str
-    suffix: str = ".tsv"
+    data: str | None = None
+    """The kind of the file's rows; `None`: that of the task."""
 
 
-CLASSES = {"kind": "classification", "labels": ("x", "y")}
-TAGS = {"kind": "tagging", "labels": ("O", "B-PER", "I-PER")}
-SPAN = {"doc_stride": 4, "max_query_length": 4}
-LABELS = table("text label", TEXTS, "xy" * 20)
-PAIRS = table("text text_pair label", TEXTS, OTHERS, np.linspace(0, 1, 40))
+CLASSES = {"kind": "classification", "labels": ("good", "bad")}
+TAGS = {"kind": "tagging", "labels": ("O", "B-GOOD")}
+SPAN = {"task": "span", "span": {"doc_stride": 4, "max_query_length": 4}}
 SENTENCES = {"task": "tagging", "document_context": False, "max_seq_length": 16}
 CASES = {
-    "classes": Case(CLASSES, {}, LABELS, "accuracy"),
+    "classes": Case(CLASSES, {}, "accuracy"),
     "windows": Case(
-        CLASSES, {"max_seq_length": 8, "long_texts": "windows_max"}, LABELS, "accuracy"
+        CLASSES, {"max_seq_length": 8, "long_texts": "windows_max"}, "accuracy"
     ),
     "pairs": Case(
         {**CLASSES, "has_text_pair": True},
         {"long_texts": "head_tail", "max_seq_length": 16},
-        table("text text_pair label", TEXTS, OTHERS, "xy" * 20),
-        "accuracy",
+        *("accuracy", "regression"),
     ),
     "rating": Case(
-        {"kind": "regression"},
-        {"regression": True},
-        table("text label", TEXTS, np.linspace(-1, 1, 40)),
-        "pearson",
+        {"kind": "regression", "has_text_pair": True}, {"regression": True}, "pearson"
     ),
     "several_labels": Case(
-        {**CLASSES, "kind": "multi_label"},
-        {"multi_label": True},
-        table("text label", TEXTS, ["x", "x,y", "y", ""] * 10),
-        "macro_f1",
+        {**CLASSES, "kind": "multi_label"}, {"multi_label": True}, "macro_f1"
     ),
-    "tags": Case(TAGS, SENTENCES, conll(), "f1", ".txt"),
+    "tags": Case(TAGS, SENTENCES, "f1"),
     "tags_of_documents": Case(
         {**TAGS, "bilstm_units": 4},
         {**SENTENCES, "document_context": True, "bilstm_units": 4},
-        *(conll(), "f1", ".txt"),
+        "f1",
     ),
     "tags_of_features": Case(
         {**TAGS, "feature_layers": "last"},
         {**SENTENCES, "feature_layers": "last"},
-        *(conll(), "f1", ".txt"),
+        "f1",
     ),
-    "spans": Case(
-        {"kind": "span"},
-        {"task": "span", "max_seq_length": 16, "span": SPAN},
-        *(squad("1.1"), "f1", ".json"),
-    ),
+    "spans": Case({"kind": "span"}, {**SPAN, "max_seq_length": 16}, "f1"),
     "spans_or_none": Case(
-        {"kind": "span", "has_impossible": True},
-        {"task": "span", "max_seq_length": 16, "span": SPAN},
-        *(squad("2.0"), "f1", ".json"),
+        {"kind": "span", "has_impossible": True}, {**SPAN, "max_seq_length": 16}, "f1"
     ),
-    "choice": Case(
-        {"kind": "choice"}, {"task": "choice"}, endings(), "accuracy", ".csv"
-    ),
+    "choice": Case({"kind": "choice"}, {"task": "choice"}, "accuracy"),
     "vectors": Case(
         {"kind": "embedding", "normalize": True, "pooling": "cls"},
         {"task": "embedding", "embedding": {"normalize": True, "pooling": "cls"}},
-        *(table("text text_pair", TEXTS, OTHERS), "recall_at_10"),
+        "recall_at_10",
     ),
     "similarity": Case(
         {"kind": "embedding"},
         {"task": "embedding", "embedding": {"metric": "spearman"}},
-        *(PAIRS, "spearman"),
+        *("spearman", "regression"),
     ),
     "ranking": Case(
-        {"kind": "ranking", "has_text_pair": True},
-        {"task": "ranking"},
-        table(
-            "question passage relevance",
-            [text for text in TEXTS[:10] for _ in range(4)],
-            *(OTHERS, [1, 0, 0, 2] * 10),
-        ),
-        "ndcg_at_10",
+        {"kind": "ranking", "has_text_pair": True}, {"task": "ranking"}, "ndcg_at_10"
     ),
 }
 
@@ -167,8 +101,15 @@ def run_of(tmp_path_factory, randomize) -> Callable[[str], tuple[Path, Path]]:
             change=lambda network: randomize(network, stddev=0.3),
             **case.task,
         )
-        dev = folder / f"{name}_dev{case.suffix}"
-        dev.write_text(case.dev)
+        data, rng = DATA[case.data or case.task["kind"]], random.Random(5)
+        rows = [data.row(rng, number) for number in range(NUM_EXAMPLES)]
+        if name == "pairs":
+            rows = [
+                row | {"label": "good" if row["label"] < 2 else "bad"} for row in rows
+            ]
+        version = "2.0" if "has_impossible" in case.task else "1.1"
+        dev = folder / f"{name}_dev{data.suffix}"
+        dev.write_text(data.write(rows, True).replace('"1.1"', f'"{version}"'))
         return run, dev
 
     return write
@@ -211,13 +152,9 @@ def test_every_kind_in_every_format(name, to, quantize, run_of, tmp_path):
         run, tmp_path / "1", to=to, quantize=quantize, dev=dev, max_drop=100
     )
     metric = CASES[name].metric
-    assert (check["metric"], check["examples"]) == (metric, len_of(name))
+    assert (check["metric"], check["examples"]) == (metric, NUM_EXAMPLES)
     unit = 1 if name.startswith("spans") else 100
     score = unit * finetuned.evaluate(run, dev)[metric]
     assert check["score"]["float32"] == pytest.approx(score, abs=1e-3)
     if "bilstm_units" not in CASES[name].task:  # here too small to be worth its scales
         assert check["bytes"]["quantised"] < check["bytes"]["float32"]
-
-
-def len_of(name: str) -> int:
-    return 10 if name == "ranking" else 40

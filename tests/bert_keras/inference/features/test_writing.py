@@ -293,7 +293,7 @@ def test_what_is_broken_off_leaves_nothing(model, inputs, tmp_path, monkeypatch)
     def fails(self, vectors):
         raise RuntimeError("broken off")
 
-    monkeypatch.setattr(writing.VectorWriter, "add", fails)
+    monkeypatch.setattr(word_inputs.PooledWords, "pool", fails)
     with pytest.raises(RuntimeError, match="broken off"):
         write(model, inputs / "plain.txt", tmp_path / "made")
     assert list(tmp_path.iterdir()) == []
