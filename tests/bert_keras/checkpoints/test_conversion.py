@@ -53,21 +53,11 @@ def run_dir(runs, tmp_path):
     return copy
 
 
-FAST = [("pretraining", 0), ("encoder", 0), ("tagging", 5)]
-KINDS = {(kind, units) for kind in tasks.TASK_KINDS for units in (0, 5)}
-SLOW = sorted(KINDS - {*FAST, ("pretraining", 5), ("encoder", 5)})
-
-
-@pytest.mark.parametrize(
-    ("kind", "units"),
-    [*FAST, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)],
-)
-def test_a_run_is_read_as_it_was_written(kind, units, run_dir):
-    checkpoint = make_checkpoint(kind, bilstm_units=units)
-    found = conversion.read(run_dir(kind, bilstm_units=units))
-    assert (found.task, found.bert_config) == (checkpoint.task, checkpoint.bert_config)
-    assert (found.vocabulary, found.do_lower_case) == (VOCABULARY, True)
-    making.assert_same_arrays(found.arrays, checkpoint.arrays)
+def test_a_head_with_a_bilstm_is_read_as_it_was_written(run_dir):
+    options = {"kind": "tagging", "bilstm_units": 5}
+    checkpoint, result = make_checkpoint(**options), conversion.read(run_dir(**options))
+    assert result.task == checkpoint.task
+    making.assert_same_arrays(result.arrays, checkpoint.arrays)
 
 
 @pytest.mark.parametrize(
@@ -314,27 +304,19 @@ OTHER_WEIGHTS = "not the weights of this model: "
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        *(
-            ({"num_hidden_layers": n}, "has 2 layers, but by the configuration next")
-            for n in (1, 3)
-        ),
         (
             *({"intermediate_size": 32},),
             rf"{OTHER_WEIGHTS}tensor 'encoder/.*' has the shape \(16, 24\), but by the "
             r"configuration next to it, it has \(16, 32\)",
         ),
-        ({"hidden_size": 32}, r".*has the shape \(40, 16\), but by .* \(40, 32\)"),
         ({"kind": "span"}, f"{OTHER_WEIGHTS}no head/classifier/kernel, head/class"),
         ("encoder/pooler/bias", f"{OTHER_WEIGHTS}no encoder/pooler/bias"),
-        (None, "cannot be read as safetensors"),
     ],
 )
 def test_files_of_a_run_that_do_not_fit(run_dir, changes, message):
     directory = run_dir()
     path = directory / "model.safetensors"
-    if changes is None:
-        path.write_bytes(path.read_bytes()[:1000])
-    elif isinstance(changes, str):
+    if isinstance(changes, str):
         arrays = safetensors.numpy.load_file(path)
         del arrays[changes]
         safetensors.numpy.save_file(arrays, path)

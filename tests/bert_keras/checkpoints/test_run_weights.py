@@ -59,11 +59,3 @@ def test_an_unfinished_run_names_its_best_checkpoint(run):
         run_weights.read_finished_run(
             run.directory, kinds=("pretraining",), verb="pretrain"
         )
-
-
-def test_weights_of_another_model_are_refused(run):
-    wider = making.CONFIG.model_copy(update={"hidden_size": 32})
-    run_weights.finish_run(run, registry.build_network(wider, TASK), {})
-    network = registry.build_network(making.CONFIG, TASK)
-    with pytest.raises(InputError, match="not the weights of this model: tensor"):
-        run_weights.load_weights(run, network, parts=PARTS)

@@ -1,6 +1,7 @@
-"""Round trips and faults that are the same in every third-party format."""
+"""Laws of all formats: round trips, and faults that are the same in each."""
 
 import json
+import shutil
 
 import pytest
 
@@ -41,24 +42,35 @@ OTHERWISE = {
         kind: (ENCODER, HEADS)
         for kind in ("pretraining", "tagging", "span", "choice", "embedding")
     },
-    "sentence_transformers": {},
 }
-FORMATS = [name for name in OTHERWISE if name != "sentence_transformers"]
+FORMATS = [*OTHERWISE]
 CASES = [(form, kind) for form in FORMATS for kind in making.TASKS]
-CASES += [("sentence_transformers", "embedding")]
+CASES += [("sentence_transformers", "embedding"), ("native", "tagging")]
+CASES += [
+    pytest.param("native", kind, marks=pytest.mark.slow)
+    for kind in making.TASKS
+    if kind != "tagging"
+]
 
 
-@pytest.fixture(params=FORMATS)
-def written(request, tmp_path):
-    """A format, and the directory of a pre-trained model in it."""
-    conversion.FORMATS[request.param].write(making.make_checkpoint(), tmp_path)
-    return request.param, tmp_path
+@pytest.fixture(scope="module", params=["native", *FORMATS])
+def written_once(request, tmp_path_factory):
+    directory = tmp_path_factory.mktemp(request.param)
+    conversion.FORMATS[request.param].write(making.make_checkpoint(), directory)
+    return request.param, directory
+
+
+@pytest.fixture
+def written(written_once, tmp_path):
+    """A format, and the directory of a pre-trained model in it, to be changed."""
+    form, directory = written_once
+    return form, shutil.copytree(directory, tmp_path / "model")
 
 
 @pytest.mark.parametrize(("form", "kind"), CASES)
 def test_what_was_written_is_read_back(form, kind, tmp_path):
     source, module = making.make_checkpoint(kind), conversion.FORMATS[form]
-    task, left_out = OTHERWISE[form].get(kind, (source.task, ()))
+    task, left_out = OTHERWISE.get(form, {}).get(kind, (source.task, ()))
     reasons = module.write(source, tmp_path)
     assert set(reasons) == {n for n in source.arrays if n.startswith(left_out)}
     assert conversion.recognize(tmp_path) == form
@@ -188,6 +200,7 @@ def test_a_cut_file_is_refused(part, written):
         "model_garden": ("*.data-*", "cut or missing|cannot be read as a TensorFlow"),
         "hugging_face": ("*.safetensors", "cannot be read as safetensors"),
         "keras_hub": ("*.h5", "cannot be read as HDF5"),
+        "native": ("*.safetensors", "cannot be read as safetensors"),
     }[form]
     (path,) = directory.glob(names)
     path.write_bytes(path.read_bytes()[: int(part * path.stat().st_size)])
