@@ -4,6 +4,7 @@ They do not say whether text is lower-cased. The letters of a vocabulary show it
 they do not, a `tokenizer_config.json` that someone added says it.
 """
 
+import contextlib
 from pathlib import Path
 
 from bert_keras.checkpoints import run_directory, weights
@@ -52,11 +53,9 @@ def casing_of(vocabulary: tokenization.Vocabulary) -> bool | None:
     """Returns the only `do_lower_case` that fits a vocabulary; `None`: both do."""
     fitting = []
     for do_lower_case in (True, False):
-        try:
+        with contextlib.suppress(InputError):
             tokenization.check_casing(vocabulary, do_lower_case)
-        except InputError:
-            continue
-        fitting.append(do_lower_case)
+            fitting.append(do_lower_case)
     return fitting[0] if len(fitting) == 1 else None
 
 
@@ -76,12 +75,10 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> None:
     values = checkpoint.bert_config.model_dump(exclude={"attention"})
     values["hidden_act"] = ACTIVATIONS[checkpoint.bert_config.hidden_act]
     files.write_json(directory / CONFIG_NAME, values, sort_keys=True)
-    vocabulary = checkpoint.vocabulary
-    if vocabulary is None:
+    if (vocabulary := checkpoint.vocabulary) is None:
         return
     vocabulary.save(directory / VOCABULARY_NAME)
-    lower = checkpoint.do_lower_case
-    if lower is not None and casing_of(vocabulary) != lower:
+    casing = {"do_lower_case": checkpoint.do_lower_case}
+    if checkpoint.do_lower_case not in (None, casing_of(vocabulary)):
         # Google's code ignores it; `read_tokenizer` does not.
-        casing = {"do_lower_case": lower}
         files.write_json(directory / TOKENIZER_CONFIG_NAME, casing, indent=None)

@@ -34,17 +34,13 @@ KINDS: dict[str, tasks.TaskKind] = {
 """Kind of task, by their class; their classification may be a regression, or of several
 labels."""
 
-_MODEL_NAMES = {
-    "albert": "an ALBERT",
-    "camembert": "a CamemBERT",
-    "deberta": "a DeBERTa",
-    "deberta-v2": "a DeBERTa",
-    "distilbert": "a DistilBERT",
-    "electra": "an ELECTRA",
-    "modernbert": "a ModernBERT",
-    "mpnet": "an MPNet",
-    "roberta": "a RoBERTa",
-    "xlm-roberta": "an XLM-RoBERTa",
+# By the type that a file names, such as `xlm-roberta`.
+_MODEL_NAMES = {"deberta-v2": "a DeBERTa"} | {
+    name.split()[1].lower(): name
+    for name in (
+        *("an ALBERT", "a CamemBERT", "a DeBERTa", "a DistilBERT", "an ELECTRA"),
+        *("a ModernBERT", "an MPNet", "a RoBERTa", "an XLM-RoBERTa"),
+    )
 }
 
 _ONLY_VALUES: dict[str, Any] = {

@@ -6,6 +6,7 @@ exporter. Here a layer normalisation becomes the operator of that name (opset 17
 the exact GELU the chain that the runtime knows. Other chains stay: right, and slower.
 """
 
+import copy
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -177,8 +178,7 @@ class _Graph:
             (self._proto.node, needed_nodes[::-1]),
             (self._proto.initializer, constants),
         ):
-            copies = [
-                type(value).FromString(value.SerializeToString()) for value in values
-            ]
+            # Deleted messages lose their content.
+            copies = copy.deepcopy(values)
             del field[:]
             field.extend(copies)

@@ -105,44 +105,25 @@ def test_pairs_of_texts_are_not_taken_for_granted(caplog):
     assert "nothing says whether the model was tuned on pairs" in caplog.text
 
 
-def test_long_texts_that_others_can_only_cut(tmp_path, caplog):
-    task = tasks.Task(kind="regression")
-    for long_texts in ("cut", "head_tail"):
-        text = f"max_seq_length: 9\nlong_texts: {long_texts}\n"
-        (tmp_path / "config.yaml").write_text(text)
-        assert caplog.text == ""
-        native.warn_of_long_texts(tmp_path, task, to="keras_hub")
-    assert (
-        "the run reads long texts with long_texts=head_tail, which keras_hub cannot "
-        "say: there, a text of more than 9 tokens is cut and may get another answer"
-    ) in caplog.text
-
-
-def test_untrained_heads_of_a_run_are_not_taken(run_dir):
-    directory = run_dir()
-    (directory / "config.yaml").write_text("next_sentence: false\n")
-    names = set(conversion.read(directory).arrays)
-    assert "masked_lm_head/output_bias" in names
-    assert not any(n.startswith(("encoder/pooler", "next_sentence")) for n in names)
-
-
 @pytest.mark.parametrize(
-    ("evaluation", "state", "is_trained"),
+    ("settings", "evaluation", "state", "is_trained"),
     [
-        ({"loss": 2.0, "masked_lm_loss": 2.0}, None, False),
-        ({"loss": 3.0, "next_sentence_loss": 1.0}, None, True),
+        ("next_sentence: false", {}, None, False),
+        # Settings do not say whether the examples had pairs.
+        ("seed: 1", {"loss": 2.0, "masked_lm_loss": 2.0}, None, False),
+        ("seed: 1", {"loss": 3.0, "next_sentence_loss": 1.0}, None, True),
         # It was trained without evaluation.
-        ({}, "non_trainable", False),
-        ({}, "weights", True),
+        ("seed: 1", {}, "non_trainable", False),
+        ("seed: 1", {}, "weights", True),
         # And its checkpoints were deleted.
-        ({}, None, True),
+        ("seed: 1", {}, None, True),
     ],
 )
-def test_full_sentences_train_no_next_sentence_head(
-    run_dir, evaluation, state, is_trained
+def test_a_next_sentence_head_is_taken_if_it_was_trained(
+    run_dir, settings, evaluation, state, is_trained
 ):
     directory = run_dir()
-    (directory / "config.yaml").write_text("seed: 1\n")
+    (directory / "config.yaml").write_text(settings)
     results = json.dumps({"steps": 2, "eval": evaluation})
     (directory / "results.json").write_text(results)
     if state is not None:
@@ -185,7 +166,11 @@ def test_there_and_back(to, kind, run_dir, tmp_path, caplog):
     assert (first.source, first.kind, first.difference) == ("native", kind, 0.0)
     assert (first.left_out, first.made_new) == ({}, ())
     assert conversion.recognize(tmp_path / to) == to
-    assert ("with long_texts=head_tail" in caplog.text) == (kind == "classification")
+    message = (
+        "the run reads long texts with long_texts=head_tail, which hugging_face cannot "
+        "say: there, a text of more than 9 tokens is cut and may get another answer"
+    )
+    assert (message in caplog.text) == (kind == "classification")
     assert "pairs of texts" not in caplog.text
     back = conversion.convert(tmp_path / to, tmp_path / "back", to="native")
     assert ("pairs of texts" in caplog.text) == (kind == "classification")

@@ -243,7 +243,7 @@ def test_vectors_are_those_of_the_encoder(encoder):
 @pytest.mark.parametrize("kind", served_embeddings.KINDS)
 @pytest.mark.parametrize("long_texts", ["head_tail", "windows_mean"])
 def test_an_exported_encoder(kind, long_texts, encoder, tmp_path):
-    """An export asks Python for the same vectors; no weight is stored twice."""
+    """An export asks Python for the same vectors."""
     if kind == "tokens" and long_texts == "windows_mean":
         pytest.skip("tokens have no windows")
     export.export_model(encoder, tmp_path / "1", embedding=kind, long_texts=long_texts)
@@ -254,10 +254,6 @@ def test_an_exported_encoder(kind, long_texts, encoder, tmp_path):
     np.testing.assert_allclose(alone, vectors[name][1, : len(alone)], atol=1e-5)
     if kind != "tokens":
         assert serve(text=tf.constant([], tf.string))["embedding"].shape == (0, 16)
-    stored = tf.train.list_variables(str(tmp_path / "1/variables/variables"))
-    network = registry.build_network(BERT_CONFIG, tasks.Task(kind="encoder"))
-    sizes = [np.prod(shape, dtype=int) for _, shape in stored if shape]
-    assert sum(sizes) == network.count_params()
 
 
 # Files that take ids

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_keras import export
 from tests.bert_keras.export.conftest import VOCABULARY
 
 server = pytest.importorskip("tests.bert_keras.export.serving_server")
@@ -70,26 +69,6 @@ def test_an_empty_request_has_no_answers(model):
 
 def test_warm_up_requests_are_answered(model):
     assert model.warmed_up == {"serving_default": 6, "ids": 6}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("task", "of_task", "signatures"),
-    [
-        ("span", {"kind": "span"}, ["serving_default", "ids"]),
-        (
-            "tagging",
-            {"kind": "tagging", "labels": ("O", "B-X", "I-X")},
-            ["serving_default", "words", "ids", "documents"],
-        ),
-        ("choice", {"kind": "choice"}, ["serving_default", "ids"]),
-        (None, {"kind": "pretraining"}, ["serving_default", "ids"]),
-    ],
-)
-def test_other_kinds_warm_up(task, of_task, signatures, make_run, tmp_path):
-    run, version = make_run(tmp_path / "run", task=task, **of_task), tmp_path / "mine/1"
-    export.export_model(run, version, serving="tf")
-    assert server.Model(version).warmed_up == dict.fromkeys(signatures, 6)
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Hugging Face's directories: their classes as the judge, old files, hostile ones."""
 
-import dataclasses
 import importlib.util
 import json
 import re
@@ -522,19 +521,6 @@ def test_without_architectures_the_tensors_decide(tmp_path, kind, kept, expected
     assert found == expected
 
 
-def test_inputs_are_cut_as_in_the_run(directory, tmp_path):
-    """A text that is cut elsewhere may have another answer."""
-    path = directory / "tokenizer_config.json"
-    run = dataclasses.replace(hugging_face.read(directory), max_seq_length=9)
-    (tmp_path / "converted").mkdir()
-    hugging_face.write(run, tmp_path / "converted")
-    written = tmp_path / "converted/tokenizer_config.json"
-    assert json.loads(written.read_text())["model_max_length"] == 9
-    assert hugging_face.read(tmp_path / "converted").max_seq_length == 9
-    change_json(path, model_max_length=10**30)
-    assert hugging_face.read(directory).max_seq_length is None
-
-
 def test_one_label_is_a_number(tmp_path):
     """Also without a `problem_type`."""
     directory = written(tmp_path / "model", make_checkpoint("regression"))
@@ -572,8 +558,11 @@ def test_what_changes_nothing_is_accepted(directory):
         strip_accents=True,
         mask_token={"content": "[MASK]", "lstrip": True},
         do_basic_tokenize=True,
+        # Theirs for "no limit".
+        model_max_length=10**30,
     )
-    assert hugging_face.read(directory).bert_config == BERT_CONFIG
+    result = hugging_face.read(directory)
+    assert (result.bert_config, result.max_seq_length) == (BERT_CONFIG, None)
 
 
 def labels(first, second, **more):

@@ -102,105 +102,76 @@ def value(name):
     return f"{name}/.ATTRIBUTES/VARIABLE_VALUE"
 
 
-# === What we write, their models restore ===
-
-
-@pytest.mark.slow
-@pytest.mark.reference
-def test_encoder_is_restored(official, make_batch, tmp_path):
-    checkpoint = make_checkpoint(ENCODER)
-    assert model_garden.write(checkpoint, tmp_path) == {}
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "bert_config.json",
-        "bert_model.ckpt-1.data-00000-of-00001",
-        "bert_model.ckpt-1.index",
-        "checkpoint",
-        "vocab.txt",
-    ]
-    encoder = their_encoder(official)
-    latest = tf.train.latest_checkpoint(str(tmp_path))
-    status = tf.train.Checkpoint(encoder=encoder).restore(latest)
-    status.assert_existing_objects_matched().assert_consumed()
-    batch = make_batch(CONFIG)
-    theirs = encoder(their_inputs(batch))
-    ours = our_outputs(checkpoint, batch)
-    assert np.std(ours["sequence_output"]) > 0.5
-    for name in ("sequence_output", "pooled_output"):
-        assert_near(ours[name], theirs[name])
-    # The names are those of a file that they write.
-    theirs = tf.train.Checkpoint(encoder=encoder).save(str(tmp_path / "theirs"))
-    assert names_in(latest) == names_in(theirs)
-
-
-@pytest.mark.slow
-@pytest.mark.reference
-def test_pretrainer_is_restored(official, make_batch, tmp_path):
-    """Whole, and by the items that its trainer saves."""
-    checkpoint = make_checkpoint()
-    assert model_garden.write(checkpoint, tmp_path) == {}
-    batch = make_batch(CONFIG)
-    ours = our_outputs(checkpoint, batch)
-    for way in ("model", "items"):
-        model = their_pretrainer(official, ("next_sentence", 2))
-        objects = {"model": model} if way == "model" else model.checkpoint_items
-        path = str(tmp_path / "bert_model.ckpt-1")
-        status = tf.train.Checkpoint(**objects).read(path)
-        status.assert_existing_objects_matched()
-        theirs = model(their_inputs(batch))
-        assert_near(ours["masked_lm_logits"], theirs["mlm_logits"])
-        # The last layer of the head is not one of the items.
-        if way == "model":
-            assert_near(ours["next_sentence_logits"], theirs["next_sentence"])
+# === What we write, their models restore; what they save, we read ===
 
 
 THREE = tasks.Task(kind="classification", labels=("0", "1", "2"))
 TAGGING = tasks.Task(kind="tagging", labels=("0", "1", "2"))
-HEADS_OF = {
-    "classifier": (THREE, lambda m, e: m.BertClassifier(e, 3)),
+SPAN = making.TASKS["span"]
+MODELS = {
+    "encoder": (ENCODER, their_encoder),
+    "pretrainer": (PRETRAINING, lambda o: their_pretrainer(o, ("next_sentence", 2))),
+    "classifier": (THREE, lambda o: o.models.BertClassifier(their_encoder(o), 3)),
     "own pooler": (
         THREE,
-        lambda m, e: m.BertClassifier(e, 3, use_encoder_pooler=False),
+        lambda o: o.models.BertClassifier(
+            their_encoder(o), 3, use_encoder_pooler=False
+        ),
     ),
-    "regression": (tasks.Task(kind="regression"), lambda m, e: m.BertClassifier(e, 1)),
-    "tagger": (TAGGING, lambda m, e: m.BertTokenClassifier(e, 3)),
-    "span": (making.TASKS["span"], lambda m, e: m.BertSpanLabeler(e)),
+    "regression": (
+        tasks.Task(kind="regression"),
+        lambda o: o.models.BertClassifier(their_encoder(o), 1),
+    ),
+    "tagger": (TAGGING, lambda o: o.models.BertTokenClassifier(their_encoder(o), 3)),
+    "span": (SPAN, lambda o: o.models.BertSpanLabeler(their_encoder(o))),
 }
-"""Tasks, and their models around an encoder."""
+"""Tasks, and models for them."""
+THEIR_NAMES = {
+    "masked_lm_logits": "mlm_logits",
+    "next_sentence_logits": "next_sentence",
+}
 
 
 def assert_same_answers(checkpoint, model, batch):
-    theirs = model(their_inputs(batch))
-    theirs = [*theirs.values()] if isinstance(theirs, dict) else theirs
+    ours, theirs = our_outputs(checkpoint, batch), model(their_inputs(batch))
+    if isinstance(theirs, dict):
+        theirs = [theirs[THEIR_NAMES.get(name, name)] for name in ours]
     theirs = theirs if isinstance(theirs, list) else [theirs]
-    ours = our_outputs(checkpoint, batch).values()
-    for our, their in zip(ours, theirs, strict=True):
+    for our, their in zip(ours.values(), theirs, strict=True):
         assert_near(np.reshape(our, -1), np.reshape(their, -1))
 
 
 @pytest.mark.slow
 @pytest.mark.reference
-@pytest.mark.parametrize("name", HEADS_OF)
-def test_a_tuned_model_is_read_and_restored(name, official, make_batch, tmp_path):
-    task, make = HEADS_OF[name]
-    model = make(official.models, their_encoder(official))
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_is_read_and_restored(name, official, make_batch, tmp_path):
+    """Whole, and by the items that its trainer saves."""
+    task, make = MODELS[name]
+    model, batch = make(official), make_batch(CONFIG)
     fill(model)
+    whole = {"encoder" if name == "encoder" else "model": model}
     items = getattr(model, "checkpoint_items", {})
-    saved = tf.train.Checkpoint(model=model, **items)
-    saved.write(str(tmp_path / "theirs/ckpt"))
+    saved = tf.train.Checkpoint(**whole, **items).save(str(tmp_path / "theirs/ckpt"))
     checkpoint = model_garden.read(tmp_path / "theirs")
     assert checkpoint.task == task
     reasons = set(checkpoint.unused.values())
-    assert reasons <= {"the head has a pooler of its own"}
-    assert_same_answers(checkpoint, model, make_batch(CONFIG))
+    assert reasons <= {"the head has a pooler of its own", "step counter"}
+    assert_same_answers(checkpoint, model, batch)
+
     checkpoint = make_checkpoint(task)
     (tmp_path / "ours").mkdir()
     assert model_garden.write(checkpoint, tmp_path / "ours") == {}
-    status = saved.read(str(tmp_path / "ours/bert_model.ckpt-1"))
-    status.assert_existing_objects_matched()
-    assert_same_answers(checkpoint, model, make_batch(CONFIG))
-
-
-# === What their models save, we read ===
+    assert {path.name for path in (tmp_path / "ours").iterdir()} == {
+        *("bert_config.json", "vocab.txt", "checkpoint", "bert_model.ckpt-1.index"),
+        "bert_model.ckpt-1.data-00000-of-00001",
+    }
+    ours = tf.train.latest_checkpoint(str(tmp_path / "ours"))
+    for objects in (items, {**whole, **items}):
+        status = tf.train.Checkpoint(**objects).read(ours)
+        status.assert_existing_objects_matched()
+    assert_same_answers(checkpoint, model, batch)
+    if name == "encoder":
+        assert names_in(ours) == names_in(saved)
 
 
 @pytest.mark.reference

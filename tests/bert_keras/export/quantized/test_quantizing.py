@@ -206,16 +206,6 @@ def test_a_saved_model_in_half_precision(made, dev, tmp_path, precision):
     }
     # Normalisation is in float32, and biases of products are not.
     assert dtypes == {(2, precision), (1, precision), (1, "float32")}
-    rows = [line.split("\t") for line in dev.read_text().splitlines()[1:]]
-    answers = loaded.signatures["serving_default"](
-        text=tf.constant([text for text, _ in rows])
-    )["label"]
-    changed = sum(
-        label.decode() != right
-        for label, (_, right) in zip(answers.numpy(), rows, strict=True)
-    )
-    assert found["changed_answers"]["quantised"] == changed
-    assert found["score"]["quantised"] == pytest.approx(100 * (1 - changed / 40))
     files = [path for path in (tmp_path / "small").rglob("*") if path.is_file()]
     beside = ("README.md", "quantization.json")
     size = sum(path.stat().st_size for path in files if path.name not in beside)
