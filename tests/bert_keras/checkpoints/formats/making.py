@@ -1,5 +1,7 @@
 """Checkpoints with random weights, for the tests of every format."""
 
+import json
+
 import numpy as np
 
 from bert_keras.checkpoints import weights
@@ -53,6 +55,16 @@ def make_checkpoint(kind="pretraining", *, without=(), **replaced):
         **replaced,
     }
     return weights.Checkpoint(**values)
+
+
+def change_json(path, *, within=None, without=(), **values):
+    """Sets keys of a JSON file, or of its part `within`, and takes others away."""
+    whole = json.loads(path.read_text()) if path.is_file() else {}
+    part = whole[within] if within else whole
+    part |= values
+    for key in without:
+        del part[key]
+    path.write_text(json.dumps(whole))
 
 
 def assert_same_arrays(arrays, expected):

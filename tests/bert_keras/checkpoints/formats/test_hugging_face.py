@@ -55,12 +55,6 @@ def written(directory, checkpoint):
     return directory
 
 
-def change_json(path, *, without=(), **values):
-    values = json.loads(path.read_text()) | values
-    kept = {key: value for key, value in values.items() if key not in without}
-    path.write_text(json.dumps(kept))
-
-
 def load(directory):
     return safetensors.numpy.load_file(directory / "model.safetensors")
 
@@ -434,7 +428,7 @@ def test_old_names_and_copies_are_known(tmp_path):
     tensors["bert.embeddings.other"] = np.zeros(3, "float32")
     save(directory, tensors)
     # As the released bert-base-uncased has it, although both heads are there.
-    change_json(directory / "config.json", architectures=["BertForMaskedLM"])
+    making.change_json(directory / "config.json", architectures=["BertForMaskedLM"])
     found = hugging_face.read(directory)
     making.assert_same_arrays(found.arrays, checkpoint.arrays)
     assert found.task.kind == "pretraining"
@@ -514,7 +508,9 @@ def test_without_architectures_the_tensors_decide(tmp_path, kind, kept, expected
     directory = written(tmp_path / "model", make_checkpoint(kind))
     if kept:
         save(directory, {n: t for n, t in load(directory).items() if kept not in n})
-    change_json(directory / "config.json", without=("architectures", "model_type"))
+    making.change_json(
+        directory / "config.json", without=("architectures", "model_type")
+    )
     assert hugging_face.read(directory).task.kind == hugging_face_config.KINDS[expected]
     names = load(directory)
     found = hugging_face_config.architecture_by_tensors(names, directory)
@@ -524,24 +520,24 @@ def test_without_architectures_the_tensors_decide(tmp_path, kind, kept, expected
 def test_one_label_is_a_number(tmp_path):
     """Also without a `problem_type`."""
     directory = written(tmp_path / "model", make_checkpoint("regression"))
-    change_json(directory / "config.json", problem_type=None)
+    making.change_json(directory / "config.json", problem_type=None)
     assert hugging_face.read(directory).task == making.TASKS["regression"]
 
 
 def test_activations_and_missing_labels_are_translated(directory):
     path = directory / "config.json"
-    change_json(path, without=("id2label", "label2id"))
+    making.change_json(path, without=("id2label", "label2id"))
     assert hugging_face.read(directory).task.labels == ("LABEL_0", "LABEL_1")
     names = dict.fromkeys(("gelu", "gelu_python"), "gelu") | {"relu": "relu"}
     for name in ("gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate"):
         names[name] = "gelu_tanh"
     for theirs, ours in names.items():
-        change_json(path, hidden_act=theirs)
+        making.change_json(path, hidden_act=theirs)
         assert hugging_face.read(directory).bert_config.hidden_act == ours
 
 
 def test_what_changes_nothing_is_accepted(directory):
-    change_json(
+    making.change_json(
         directory / "config.json",
         classifier_dropout=0.3,
         layer_norm_eps=1e-8,
@@ -552,7 +548,7 @@ def test_what_changes_nothing_is_accepted(directory):
         position_embedding_type=None,
         torch_dtype="float32",
     )
-    change_json(
+    making.change_json(
         directory / "tokenizer_config.json",
         tokenizer_class="BertTokenizerFast",
         strip_accents=True,
@@ -624,7 +620,7 @@ TOKENIZER_CONFIG = [
 def test_another_model_or_tokenizer_is_refused(directory, values, message):
     is_of_tokenizer = (values, message) in TOKENIZER_CONFIG
     name = "tokenizer_config.json" if is_of_tokenizer else "config.json"
-    change_json(directory / name, **values)
+    making.change_json(directory / name, **values)
     with pytest.raises(InputError, match=message) as error:
         hugging_face.read(directory)
     assert str(directory) in str(error.value)
@@ -671,7 +667,7 @@ def test_directories_without_weights(directory, tmp_path):
 )
 def test_tensors_that_are_refused(directory, name, array, changes, message):
     save(directory, {**load(directory), name: array})
-    change_json(directory / "config.json", **changes)
+    making.change_json(directory / "config.json", **changes)
     with pytest.raises(InputError, match=message):
         hugging_face.read(directory)
 

@@ -52,16 +52,6 @@ def preset(tmp_path) -> Path:
     return directory
 
 
-def edit_json(path, **changes):
-    values = json.loads(path.read_text())
-    for key, value in changes.items():
-        if value is None:
-            del values["config"][key]
-        else:
-            values["config"][key] = value
-    path.write_text(json.dumps(values))
-
-
 @pytest.fixture(scope="module")
 def hub():
     """KerasHub, where it is installed."""
@@ -234,7 +224,7 @@ def test_what_the_head_says_of_the_task(tmp_path, activation, num_classes, kind)
     checkpoint.arrays["head/classifier/kernel"] = np.ones((16, num_classes), "f4")
     checkpoint.arrays["head/classifier/bias"] = np.ones(num_classes, "f4")
     keras_hub.write(checkpoint, tmp_path)
-    edit_json(tmp_path / "task.json", activation=activation)
+    making.change_json(tmp_path / "task.json", within="config", activation=activation)
     (tmp_path / "labels.txt").unlink()
     found = keras_hub.read(tmp_path)
     assert found.task.kind == (kind or "encoder")
@@ -256,11 +246,11 @@ def test_files_of_a_task_that_do_not_fit(tmp_path):
     refuses("labels.txt: expected different labels, got ")
     (tmp_path / "labels.txt").write_text(f"{labels}more\n")
     refuses("labels.txt: expected 3 different labels, one a line, as many as `num_cl")
-    edit_json(tmp_path / "task.json", num_classes=4)
+    making.change_json(tmp_path / "task.json", within="config", num_classes=4)
     refuses(r"'layers/dense/vars/0' has the shape \(16, 3\), but by the con")
-    edit_json(tmp_path / "task.json", num_classes="3")
+    making.change_json(tmp_path / "task.json", within="config", num_classes="3")
     refuses("task.json: expected a number of classes, `num_classes`, found")
-    edit_json(tmp_path / "task.json", num_classes=3)
+    making.change_json(tmp_path / "task.json", within="config", num_classes=3)
     with h5py.File(tmp_path / "task.weights.h5", "a") as file:
         del file["layers/dense/vars/1"]
     (tmp_path / "labels.txt").write_text(labels)
@@ -409,7 +399,7 @@ def test_layers_are_in_the_order_of_their_numbers(tmp_path):
 
 def test_accents_that_are_treated_otherwise_are_told(preset, caplog):
     """KerasHub's own default: lower case with accents."""
-    edit_json(preset / "tokenizer.json", strip_accents=False)
+    making.change_json(preset / "tokenizer.json", within="config", strip_accents=False)
     assert keras_hub.read(preset).do_lower_case is True
     assert "the tokenizer there keeps accents; here" in caplog.text
 
@@ -503,7 +493,8 @@ def test_a_file_with_flipped_bytes_is_read_or_refused(preset):
     ],
 )
 def test_settings_that_do_not_fit_are_refused(preset, name, key, value, message):
-    edit_json(preset / f"{name}.json", **{key: value})
+    changes = {"without": [key]} if value is None else {key: value}
+    making.change_json(preset / f"{name}.json", within="config", **changes)
     with pytest.raises(InputError, match=message):
         keras_hub.read(preset)
 

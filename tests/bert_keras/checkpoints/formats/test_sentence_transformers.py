@@ -23,11 +23,6 @@ def directory(tmp_path) -> Path:
     return path
 
 
-def change(path: Path, **values) -> None:
-    given = json.loads(path.read_text()) if path.is_file() else {}
-    path.write_text(json.dumps({**given, **values}))
-
-
 def steps(*names: str, path: str = "") -> str:
     folders = {"Transformer": path, "Pooling": "1_Pooling"}
     return json.dumps(
@@ -50,10 +45,10 @@ def test_poolings_of_old_and_new_versions(directory):
 def test_the_longest_input_is_in_one_of_two_files(directory):
     assert conversion.read(directory).max_seq_length == 9
     (directory / "sentence_bert_config.json").write_text("{}")
-    change(directory / "tokenizer_config.json", model_max_length=7)
+    making.change_json(directory / "tokenizer_config.json", model_max_length=7)
     assert conversion.read(directory).max_seq_length == 7
     # Theirs for "no limit".
-    change(directory / "tokenizer_config.json", model_max_length=10**30)
+    making.change_json(directory / "tokenizer_config.json", model_max_length=10**30)
     longest = making.CONFIG.max_position_embeddings
     assert conversion.read(directory).max_seq_length == longest
 
@@ -95,9 +90,9 @@ def test_what_is_refused(name, content, message, directory):
 
 
 def test_case_that_their_two_files_do_not_agree_on(directory):
-    change(directory / "sentence_bert_config.json", do_lower_case=True)
+    making.change_json(directory / "sentence_bert_config.json", do_lower_case=True)
     conversion.read(directory)
-    change(directory / "tokenizer_config.json", do_lower_case=False)
+    making.change_json(directory / "tokenizer_config.json", do_lower_case=False)
     (directory / "tokenizer.json").unlink()
     with pytest.raises(InputError, match='"do_lower_case" is true, but the tokenizer'):
         conversion.read(directory)

@@ -9,13 +9,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 import yaml
-from google.protobuf import (
-    descriptor_pb2,
-    descriptor_pool,
-    json_format,
-    message_factory,
-    text_format,
-)
+from google.protobuf import json_format
 
 from bert_keras import export
 from bert_keras.checkpoints import conversion
@@ -131,61 +125,39 @@ def block(language: str, number: int = 0) -> str:
     return found[number]
 
 
-INT32, INT64, UINT64, BOOL, STRING, MESSAGE, ENUM = 5, 3, 4, 8, 9, 11, 14
-"""Numbers of `FieldDescriptorProto.Type`."""
-
-
-def new_message(package: str, enum: dict[str, int], **types: dict):
-    """An empty protocol buffer of the last of `types`, whose schema has no package.
-
-    `types` are names of fields, `*` for repeated ones, with their number and their
-    type: one of the numbers above or the full name of a message or enum.
-    """
-    file = descriptor_pb2.FileDescriptorProto(
-        name=f"{package}.proto",
-        package=package,
-        syntax="proto3",
-        dependency=["google/protobuf/wrappers.proto"],
-    )
-    values = file.enum_type.add(name="DataType").value
-    for name, number in enum.items():
-        values.add(name=name, number=number)
-    for type_name, fields in types.items():
-        message = file.message_type.add(name=type_name)
-        for field, (number, kind) in fields.items():
-            label = 3 if field.startswith("*") else 1
-            added = message.field.add(
-                name=field.removeprefix("*"), number=number, label=label
-            )
-            if isinstance(kind, int):
-                added.type = kind
-            else:
-                added.type = ENUM if kind.endswith("DataType") else MESSAGE
-                added.type_name = f".{kind}"
-    pool = descriptor_pool.Default()
-    pool.AddSerializedFile(file.SerializeToString())
-    found = pool.FindMessageTypeByName(f"{package}.{type_name}")
-    return message_factory.GetMessageClass(found)()
-
-
 def test_batching_parameters():
-    # session_bundle_config.proto, which no package has; fields as published.
-    number, text = "google.protobuf.Int64Value", "google.protobuf.StringValue"
-    fields = {
-        "max_batch_size": (1, number),
-        "batch_timeout_micros": (2, number),
-        "max_enqueued_batches": (3, number),
-        "num_batch_threads": (4, number),
-        "thread_pool_name": (5, text),
-        "pad_variable_length_inputs": (6, BOOL),
-        "enable_large_batch_splitting": (7, "google.protobuf.BoolValue"),
-        "max_execution_batch_size": (8, number),
-    }
-    parameters = new_message("serving", {"NONE": 0}, BatchingParameters=fields)
-    text_format.Parse(block("protobuf"), parameters)
-    assert parameters.max_execution_batch_size.value == 32
-    assert parameters.max_batch_size.value == 1024
-    assert parameters.enable_large_batch_splitting.value
+    # Of session_bundle_config.proto, which no package has.
+    fields = {"max_batch_size", "batch_timeout_micros", "max_enqueued_batches"}
+    fields |= {"num_batch_threads", "thread_pool_name", "max_execution_batch_size"}
+    fields |= {"pad_variable_length_inputs", "enable_large_batch_splitting"}
+    lines = block("protobuf").splitlines()
+    matches = [re.fullmatch(r"(\w+) \{ value: (\w+) \}", line) for line in lines]
+    parameters = {match[1]: match[2] for match in matches}
+    assert parameters.keys() <= fields
+    assert parameters["max_execution_batch_size"] == "32"
+    assert parameters["max_batch_size"] == "1024"
+    assert parameters["enable_large_batch_splitting"] == "true"
+
+
+def test_triton_takes_the_file_of_the_page(onnx_model):
+    """Fields and types are those of Triton's model_config.proto."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(onnx_model / "model.onnx"))
+    types = {"tensor(int32)": "TYPE_INT32", "tensor(float)": "TYPE_FP32"}
+    lines = ['backend: "onnxruntime"', "max_batch_size: 32"]
+    lines.append("dynamic_batching { max_queue_delay_microseconds: 2000 }")
+    for field, tensors in (
+        ("input", session.get_inputs()),
+        ("output", session.get_outputs()),
+    ):
+        for tensor in tensors:
+            dims = [d if isinstance(d, int) else -1 for d in tensor.shape[1:]]
+            data_type = f"data_type: {types[tensor.type]}, dims: [ {str(dims)[1:-1]} ]"
+            lines.append(f'{field} {{ name: "{tensor.name}", {data_type} }}')
+    labels = f', label_filename: "{export.writing.LABELS_NAME}" }}'
+    lines[-1] = lines[-1].removesuffix(" }") + labels
+    assert block("protobuf", 1).splitlines() == lines
 
 
 def test_kserve_takes_the_file_of_the_page():
@@ -223,44 +195,6 @@ def test_vertex_ai_takes_the_file_of_the_page():
     assert f"--model_name={model.display_name}" in container.args
     with pytest.raises(json_format.ParseError, match="predictRout"):
         types.UploadModelRequest.from_json(text.replace("predictRoute", "predictRout"))
-
-
-def model_config():
-    """Triton's `ModelConfig`, the fields of model_config.proto that are used."""
-    data_type = {"TYPE_INVALID": 0, "TYPE_INT32": 8, "TYPE_FP32": 11}
-    tensor = {"name": (1, STRING), "data_type": (2, "inference.DataType")}
-    return new_message(
-        *("inference", data_type),
-        ModelInput=tensor | {"*dims": (4, INT64)},
-        ModelOutput=tensor | {"*dims": (3, INT64), "label_filename": (4, STRING)},
-        ModelDynamicBatching={"max_queue_delay_microseconds": (2, UINT64)},
-        ModelConfig={
-            "name": (1, STRING),
-            "backend": (17, STRING),
-            "max_batch_size": (4, INT32),
-            "*input": (5, "inference.ModelInput"),
-            "*output": (6, "inference.ModelOutput"),
-            "dynamic_batching": (11, "inference.ModelDynamicBatching"),
-        },
-    )
-
-
-def test_triton_takes_the_file_of_the_page(onnx_model):
-    import onnxruntime
-
-    described = text_format.Parse(block("protobuf", 1), model_config())
-    session = onnxruntime.InferenceSession(str(onnx_model / "model.onnx"))
-    types = {"tensor(int32)": 8, "tensor(float)": 11}
-    for values, tensors in (
-        (session.get_inputs(), described.input),
-        (session.get_outputs(), described.output),
-    ):
-        actual = [
-            (v.name, types[v.type], [d if isinstance(d, int) else -1 for d in v.shape])
-            for v in values
-        ]
-        assert actual == [(t.name, t.data_type, [-1, *t.dims]) for t in tensors]
-    assert described.output[0].label_filename == export.writing.LABELS_NAME
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from bert_keras.data import features, tokenization
 from bert_keras.inference import forward
 from bert_keras.inference.features import word_inputs, writing
 from bert_keras.kinds import registry
-from bert_keras.kinds.tagging import ner, ner_windows
 from bert_keras.model import encoder
 from tests.bert_keras.checkpoints.formats import making
 
@@ -198,31 +197,6 @@ def test_words_of_tagged_text_equal_hidden_states(
     assert [example["first_row"] for example in found.examples] == [0, 3, 5]
 
 
-def test_a_long_sentence_has_vectors_of_several_inputs(
-    model, hidden_states, tmp_path, monkeypatch
-):
-    # Its vectors come one input at a time.
-    monkeypatch.setattr(writing, "BYTES_AT_A_TIME", 1)
-    words = ["cat", "unbelievable", "mat"] * 5
-    (tmp_path / "long.conll").write_text("".join(f"{w} O\n" for w in words))
-    write(model, tmp_path / "long.conll", tmp_path / "made", form="tagging")
-    found = read_vectors(tmp_path / "made")
-    tokenized = ner_windows.tokenize(
-        ner.read(tmp_path / "long.conll", has_tags=False),
-        tokenization.Tokenizer(tokenization.Vocabulary(TOKENS), do_lower_case=True),
-        max_seq_length=16,
-    )
-    assert len(tokenized.lengths) > 2
-    expected, positions = [], iter(tokenized.positions)
-    for number in range(len(tokenized.lengths)):
-        ids = tokenized.batch(np.array([number]))["input_ids"][0]
-        states = hidden_states([TOKENS[i] for i in ids])[:, 3]
-        for _ in range(tokenized.num_words[number]):
-            expected.append(states[next(positions)])
-    assert len(expected) == 15
-    np.testing.assert_allclose(found.layers[3], expected, atol=1e-5)
-
-
 # === What is written ===
 
 
@@ -323,12 +297,6 @@ def test_what_cannot_be_is_refused(options, message, model, inputs, tmp_path):
     with pytest.raises(InputError, match=message):
         write(model, inputs / "plain.txt", tmp_path / "made", **options)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_halves_of_characters_are_no_text(model, tmp_path):
-    (tmp_path / "in.jsonl").write_text('{"text": "cat \\ud800 \\u00e9"}\n')
-    with pytest.raises(InputError, match="line 1: half of a surrogate pair"):
-        write(model, tmp_path / "in.jsonl", tmp_path / "made")
 
 
 def test_an_output_that_exists_is_left_alone(model, inputs, tmp_path):
