@@ -154,13 +154,3 @@ def test_models_that_cannot_be_pruned():
         lacking = dataclasses.replace(checkpoint, **{key: None})
         with pytest.raises(InputError, match=message):
             conversion.prune(lacking, ["w3"], path="x")
-
-
-def test_what_fails_while_texts_are_read_leaves_nothing(run, tmp_path):
-    def broken():
-        yield "w3"
-        raise OSError("the disk is gone")
-
-    with pytest.raises(OSError, match="the disk is gone"):
-        conversion.convert(run, tmp_path / "small", to="native", keep_tokens=broken())
-    assert list(tmp_path.iterdir()) == []

@@ -44,6 +44,7 @@ def strings(text, text_pair) -> tuple[str, dict]:
         (strings(["a"], "b"), "[expected text_pair of shape (batch), got] []"),
         (strings(["a", "b"], ["a"]), "as many rows of text, text_pair, got] [2 1]"),
         (ids(input_ids=[[2, 99, 3]]), f"[expected ids from 0 to {LAST_ID}, got] [99]"),
+        (ids(input_ids=[[2, -1, 3]]), f"[expected ids from 0 to {LAST_ID}, got] [-1]"),
         (ids(input_mask=[[1, 2, 1]]), "input_mask from 0 to 1, got] [2]"),
         (ids(segment_ids=[[0, 0, 2]]), "segment_ids from 0 to 1, got] [2]"),
         (ids(input_mask=[[1]]), "input_ids and input_mask of one shape, got] [[1 3][1"),

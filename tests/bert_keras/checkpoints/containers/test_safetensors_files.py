@@ -23,10 +23,7 @@ ARRAYS = {
 
 
 def write(path, arrays, *, has_hashes=True, **options):
-    layouts = {
-        name: safetensors_files.Layout(array.dtype, array.shape)
-        for name, array in arrays.items()
-    }
+    layouts = safetensors_files.layouts_of(arrays)
     safetensors_files.write(
         path, layouts, arrays.items(), has_hashes=has_hashes, **options
     )
@@ -102,7 +99,7 @@ class TestDamage:
         path = tmp_path / "a.safetensors"
         with pytest.raises(InputError, match="No such file.*; run the same") as raised:
             read(path)
-        assert not isinstance(raised.value, safetensors_files.DamagedFile)
+        assert raised.type is InputError
         path.write_text("no tensors")
         message = f"{re.escape(str(path))}: cannot be read as safetensors: claims a hea"
         with pytest.raises(safetensors_files.DamagedFile, match=message):
@@ -201,7 +198,7 @@ class TestWriting:
 
     def test_an_error_on_the_way_leaves_what_was_there(self, path):
         before = path.read_bytes()
-        layouts = safetensors_files.SafetensorsFile(path).layouts
+        layouts = safetensors_files.layouts_of(ARRAYS)
         wrong = {**ARRAYS, "none": np.zeros(3)}
         with pytest.raises(ValueError, match="expected .*'none', Layout"):
             safetensors_files.write(path, layouts, wrong.items(), has_hashes=True)
