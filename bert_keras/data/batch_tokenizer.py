@@ -34,10 +34,9 @@ _WHITE, _PART, _ALONE, _REST = range(4)
 
 
 def _kind(byte: int) -> int:
-    char = chr(byte)
-    if char in " \t\n\r":
+    if chr(byte) in " \t\n\r":
         return _WHITE
-    is_alone = byte < 128 and tokenization.is_punctuation(char)
+    is_alone = byte < 128 and tokenization.is_punctuation(chr(byte))
     return _ALONE if is_alone else _PART
 
 

@@ -27,10 +27,9 @@ def record_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndarr
             in the manifest's order.
     """
     states = np.full(len(records), seed & (1 << 64) - 1, np.uint64)
-    step = seeded_hash.INCREMENT
-    states = seeded_hash.mix(states + step)
-    for numbers in (epochs, records):
-        states = seeded_hash.mix((states ^ numbers.astype(np.uint64)) + step)
+    for numbers in (np.zeros_like(records), epochs, records):
+        states ^= numbers.astype(np.uint64)
+        states = seeded_hash.mix(states + seeded_hash.INCREMENT)
     return states
 
 

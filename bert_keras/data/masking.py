@@ -182,23 +182,13 @@ def _draw_runs(
     goes_on[:, :1] = False
     goes_on[:, 1:] &= is_candidate[:, :-1]
     is_start = is_candidate & ~goes_on
-    run_ends = _run_ends(is_start, is_candidate, max_ngram_size)
-    owners = _draw_from_piles(run_ends, seeds, wanted)
-    columns = np.arange(input_ids.shape[1])
-    word_of = np.maximum.accumulate(np.where(is_start, columns, 0), axis=1)
-    return np.where(is_candidate, np.take_along_axis(owners, word_of, axis=1), -1)
-
-
-def _run_ends(
-    is_start: np.ndarray, is_candidate: np.ndarray, max_ngram_size: int
-) -> np.ndarray:
-    """Returns the ends of all runs, `(max_ngram_size, n, L + 1)` int64: for each number
-    of words, less one, and each column, the column after the run that starts there; 0
-    if no run starts there, as in the last column. No run has a special token within."""
+    # The ends of all runs: for each number of words, less one, and each column, the
+    # column after the run that starts there; 0 if no run starts there, as in the last
+    # column. No run has a special token within.
     num_rows, num_columns = is_start.shape
+    columns = np.arange(num_columns)
     borders = np.full((num_rows, num_columns + 1), num_columns)
-    is_border = is_start | ~is_candidate
-    borders[:, :-1] = np.where(is_border, np.arange(num_columns), num_columns)
+    borders[:, :-1] = np.where(is_start | ~is_candidate, columns, num_columns)
     next_border = np.minimum.accumulate(borders[:, ::-1], axis=1)[:, ::-1]
     ends = np.zeros((max_ngram_size, num_rows, num_columns + 1), np.int64)
     ends[0, :, :-1] = np.where(is_start, next_border[:, 1:], 0)
@@ -206,7 +196,9 @@ def _run_ends(
         # One word more; a run that ends where no word starts cannot grow.
         longer = np.take_along_axis(ends[0], ends[size - 1], axis=1)
         ends[size] = np.where(ends[size - 1] > 0, longer, 0)
-    return ends
+    owners = _draw_from_piles(ends, seeds, wanted)
+    word_of = np.maximum.accumulate(np.where(is_start, columns, 0), axis=1)
+    return np.where(is_candidate, np.take_along_axis(owners, word_of, axis=1), -1)
 
 
 def _draw_from_piles(
@@ -219,14 +211,8 @@ def _draw_from_piles(
     are these sequences, and `sizes` the numbers of words of their runs, less one.
     Arrays that begin with `sizes` have `max_ngram_size` entries there.
 
-    Args:
-        run_ends: `(sizes, n, L + 1)` from `_run_ends`.
-        seeds: `(n,)` uint64.
-        wanted: `(n,)` tokens that may be covered.
-
-    Returns:
-        `(n, L + 1)`: for each column where a word starts the start of the run that
-        covers it, -1 elsewhere.
+    Returns `(n, L + 1)`: for each column where a word starts the start of the run that
+    covers it, -1 elsewhere. `run_ends` are `(sizes, n, L + 1)` int64, see `_draw_runs`.
     """
     shares = 1 / np.arange(1, len(run_ends) + 1)
     limits = np.cumsum(shares)[:-1] / shares.sum()

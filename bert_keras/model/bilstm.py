@@ -119,12 +119,12 @@ class _Cell(keras.layers.Layer):
                 ("recurrent_kernel", self.units, keras.initializers.Orthogonal),
             )
         )
-        self.bias = self.add_weight((size,), self._remembering, name="bias")
 
-    def _remembering(self, shape, dtype=None):
-        """Returns 0, and 1 for the forget gate: at first the cell forgets little."""
-        is_forget_gate = ops.arange(shape[0]) // self.units == 1
-        return ops.cast(is_forget_gate, dtype)
+        def remembering(shape, dtype=None):
+            # 1 for the forget gate: at first the cell forgets little.
+            return ops.cast(ops.arange(shape[0]) // self.units == 1, dtype)
+
+        self.bias = self.add_weight((size,), remembering, name="bias")
 
     def project(self, inputs):
         """Returns the inputs' share of the gates, `(batch_size, length, 4 * units)`."""

@@ -6,7 +6,6 @@ relations of queries, keys and values as in MiniLMv2 (Wang et al., 2021). `keras
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -82,38 +81,34 @@ class Distillation(encoder.BertNetwork):
         """Returns the weights of the sums, divided by the weights of the losses. The
         training divides by the result, so that the losses add up with their weights;
         the log shows means without these weights."""
-        counts = {}
-        for name, weight in self._own_weights.items():
-            if name == "hard_loss":
-                count = self.student.loss_weights(features)["loss"]
-            elif name == "soft_loss":
-                count = ops.sum(self.student.soft_weights(features))
-            else:
-                count = ops.sum(_token_weights(features))
-            counts[name] = count / weight
-        return counts
+        count_of = {
+            "soft_loss": lambda: ops.sum(self.student.soft_weights(features)),
+            "hard_loss": lambda: self.student.loss_weights(features)["loss"],
+            "relation_loss": lambda: ops.sum(_token_weights(features)),
+        }
+        weights = self._own_weights.items()
+        return {name: count_of[name]() / weight for name, weight in weights}
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
         terms = {}
         if "soft_loss" in self._own_weights:
             weights = self.student.soft_weights(features)
-            temperature = self._settings.temperature
-            soft = self.student.soft_losses(features, outputs, temperature)
-            scaled = networks.scaled_weights(features, weights)
-            terms["soft_loss"] = ops.sum(soft * scaled), ops.sum(weights)
+            soft = self.student.soft_losses(
+                features, outputs, self._settings.temperature
+            )
+            soft = soft * networks.scaled_weights(features, weights)
+            terms["soft_loss"] = ops.sum(soft), ops.sum(weights)
         if "hard_loss" in self._own_weights:
             own = self.student.loss_terms(features, outputs)
             terms |= {"hard_loss": own.pop("loss"), **own}
         if "relation_loss" in self._own_weights:
-            teacher = self._find_teacher()
+            teacher, mask = self._find_teacher(), features["input_mask"]
             inputs = {name: features[name] for name in _INPUTS}
             theirs = teacher(inputs, training=False, return_all_layers=True)
-            theirs = _query_key_value(_encoder(teacher), theirs["encoder_outputs"])
-            length = ops.shape(features["input_mask"])[-1]
             relations = relation_losses(
-                _query_key_value(self.encoder, outputs["encoder_outputs"]),
-                ops.stop_gradient(theirs),
-                ops.reshape(features["input_mask"], (-1, length)),
+                _query_key_value(self.encoder, outputs),
+                ops.stop_gradient(_query_key_value(_encoder(teacher), theirs)),
+                ops.reshape(mask, (-1, ops.shape(mask)[-1])),
                 num_heads=self._settings.relation_heads,
             )
             weights = _token_weights(features)
@@ -163,13 +158,9 @@ def relation_losses(students, teachers, input_mask, *, num_heads: int):
     return ops.mean(losses.divergence(*relations), axis=(1, 2))
 
 
-def _query_key_value(network: encoder.BertEncoder, states: Sequence):
-    """Returns the last layer's query, key, value: `(batch, length, 3 * size)`.
-
-    Args:
-        states: outputs of the embeddings and of each layer.
-    """
-    inputs = states[-2]
+def _query_key_value(network: encoder.BertEncoder, outputs: dict[str, Any]):
+    """Returns the last layer's query, key, value: `(batch, length, 3 * size)`."""
+    inputs = outputs["encoder_outputs"][-2]
     length, size = ops.shape(inputs)[1], network.config.hidden_size
     attention = network.transformer_layers[-1].self_attention
     vectors = attention.query_key_value(ops.reshape(inputs, (-1, size)))

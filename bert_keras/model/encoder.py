@@ -172,14 +172,13 @@ class BertEncoder(BertNetwork):
     ):
         features = complete(features)
         dropout_seeds = self.dropout_seeds(features) if training else None
-        instance_ids, positions = features.get("instance_ids"), None
-        is_packed = instance_ids is not None
+        mask, positions = features["input_mask"], None
+        is_packed = "instance_ids" in features
         if is_packed:
-            positions = packed_rows.positions(instance_ids)
+            mask = features["instance_ids"]
+            positions = packed_rows.positions(mask)
             if training:
-                dropout_seeds = packed_rows.token_seeds(
-                    dropout_seeds, instance_ids, positions
-                )
+                dropout_seeds = packed_rows.token_seeds(dropout_seeds, mask, positions)
         hidden_states = self.embeddings(
             features["input_ids"],
             features["segment_ids"],
@@ -195,7 +194,7 @@ class BertEncoder(BertNetwork):
                 call = functools.partial(recomputation.layer, layer)
             hidden_states = call(
                 hidden_states,
-                instance_ids if is_packed else features["input_mask"],
+                mask,
                 dropout_seeds,
                 training=training,
                 return_attention=return_attention,
@@ -209,11 +208,10 @@ class BertEncoder(BertNetwork):
             encoder_outputs.append(hidden_states)
         outputs = {"sequence_output": hidden_states}
         if output_positions is None:
+            first = hidden_states[:, 0]
             if is_packed:
                 num_slots = packed_rows.num_slots(features)
-                first = packed_rows.first_states(hidden_states, instance_ids, num_slots)
-            else:
-                first = hidden_states[:, 0]
+                first = packed_rows.first_states(hidden_states, mask, num_slots)
             outputs["pooled_output"] = ops.tanh(self.pooler(first))
         if return_all_layers:
             outputs["encoder_outputs"] = tuple(encoder_outputs)
@@ -264,8 +262,7 @@ def complete(features: dict[str, Any]) -> dict[str, Any]:
             )
     if "input_ids" not in features:
         raise ValueError(f"expected 'input_ids', got {', '.join(features)}")
-    missing = {"input_mask": ops.ones_like, "segment_ids": ops.zeros_like}
-    for name, make in missing.items():
+    for name, make in (("input_mask", ops.ones_like), ("segment_ids", ops.zeros_like)):
         if name not in features:
             features = {**features, name: make(features["input_ids"], dtype="int32")}
     return features
@@ -278,8 +275,7 @@ def list_parts(
     dropout in training. Returns features of the list, and `[num_parts]` or `[]`."""
     features = complete(features)
     *rows, length = ops.shape(features["input_ids"])
-    names = ("input_ids", "input_mask", "segment_ids")
-    texts = {name: ops.reshape(features[name], (-1, length)) for name in names}
+    texts = {name: ops.reshape(features[name], (-1, length)) for name in _INPUTS[:3]}
     if training:
         seeds = network.dropout_seeds(features)
         if len(rows) > 1:

@@ -28,44 +28,43 @@ def pretraining_flops_per_example(
     element-wise work such as softmax, norms, activations and dropout (below one
     percent), the loss, and the optimizer: see `muon_flops_per_step`.
     """
-    hidden_size = config.hidden_size
-    forward = _product_flops(num_predictions, hidden_size, hidden_size)
-    forward += _product_flops(num_predictions, hidden_size, config.vocab_size)
+    sizes = {name: math.prod(shape) for name, shape in _kernels(config).items()}
+    table = config.vocab_size * config.hidden_size
+    products = num_predictions * (sizes["masked_lm_head/transform"] + table)
     if next_sentence:
-        forward += _product_flops(num_instances, hidden_size, hidden_size)
-        forward += _product_flops(num_instances, hidden_size, 2)
+        pooled = sizes["encoder/pooler"] + sizes["next_sentence_head/classifier"]
+        products += num_instances * pooled
     elif not config.hidden_dropout_prob:
-        forward -= _output_flops(config, max_seq_length - num_predictions)
-    return encoder_flops_per_example(config, max_seq_length) + 3 * forward
+        last_layer = f"encoder/layer_{config.num_hidden_layers - 1}/"
+        num_left_out = max_seq_length - num_predictions
+        for name, size in sizes.items():
+            if name.startswith(last_layer) and not name.endswith(weight_shapes.APART):
+                products -= num_left_out * size
+    return encoder_flops_per_example(config, max_seq_length) + 6 * products
 
 
 def encoder_flops_per_example(config: BertConfig, length: int) -> int:
     """Counts the same operations of the layers alone, all tokens of the last one too,
     for an example of `length` tokens."""
-    hidden_size = config.hidden_size
-    layer = (
-        # Query, key and value.
-        3 * _product_flops(length, hidden_size, hidden_size)
-        # Scores and weighted sums: all heads together have `hidden_size`.
-        + 2 * _product_flops(length, hidden_size, length)
-        + _output_flops(config, length)
-    )
-    return 3 * config.num_hidden_layers * layer
+    # Scores and weighted sums: all heads together have `hidden_size`.
+    products = config.num_hidden_layers * 2 * length * length * config.hidden_size
+    for name, shape in _kernels(config).items():
+        if name.startswith("encoder/layer_"):
+            products += length * math.prod(shape)
+    return 6 * products
 
 
 def muon_flops_per_step(config: BertConfig, *, next_sentence: bool) -> int:
     """Counts the matrix products of a step of Muon, whatever the batch: for each hidden
     matrix of m x n, m <= n, five times `X X'`, its square, and their sum times X."""
-    hidden, inner = config.hidden_size, config.intermediate_size
-    square = _product_flops(hidden, hidden, hidden)
-    short, long = min(hidden, inner), max(hidden, inner)
-    # Query, key, value and output; both matrices of the feed-forward part.
-    layer = 4 * 3 * square + 2 * (
-        2 * _product_flops(short, long, short) + _product_flops(short, short, short)
-    )
-    # The transform before the masked-LM table, and the pooler.
-    heads = (1 + next_sentence) * 3 * square
-    return 5 * (config.num_hidden_layers * layer + heads)
+    hidden = ("encoder/layer_", "masked_lm_head/transform")
+    hidden += ("encoder/pooler",) * next_sentence
+    products = 0
+    for name, shape in _kernels(config).items():
+        if name.startswith(hidden):
+            m, n = sorted(shape)
+            products += 5 * (2 * m * n * m + m * m * m)
+    return 2 * products
 
 
 def num_weights(config: BertConfig, *, heads: bool) -> int:
@@ -78,13 +77,10 @@ def num_weights(config: BertConfig, *, heads: bool) -> int:
     )
 
 
-def _output_flops(config: BertConfig, length: int) -> int:
-    """Counts a layer's output projection and feed-forward part."""
-    hidden_size, intermediate_size = config.hidden_size, config.intermediate_size
-    return _product_flops(length, hidden_size, hidden_size) + 2 * _product_flops(
-        length, hidden_size, intermediate_size
-    )
-
-
-def _product_flops(rows: int, inner: int, columns: int) -> int:
-    return 2 * rows * inner * columns
+def _kernels(config: BertConfig) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of all matrices of products; query, key and value apart."""
+    return {
+        name.removesuffix("/kernel"): shape
+        for name, shape in weight_shapes.all_shapes(config).items()
+        if name.endswith("/kernel")
+    }

@@ -99,12 +99,7 @@ def _compiled(function: Callable, options: tuple[tuple[str, Any], ...]) -> Calla
             tf.broadcast_to(tensor, upstream.shape) if _is_vector(tensor) else tensor
             for tensor in tensors
         ]
-        floats = [tensor for tensor in inputs if tensor.dtype.is_floating]
-        with tf.GradientTape() as tape:
-            tape.watch(floats)
-            outputs = function(*inputs)
-        of_floats: Any = iter(tape.gradient(outputs, floats, upstream))
-        results = [next(of_floats) if t.dtype.is_floating else None for t in inputs]
+        results = recomputation.gradients(function, inputs, upstream)
         # Within the compiled chain, so that of these matrices half is written and read.
         return [
             tf.cast(gradient, upstream.dtype) if _is_vector(tensor) else gradient

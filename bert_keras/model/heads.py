@@ -44,12 +44,9 @@ class MaskedLanguageModelHead(layers.Part):
     def build(self, input_shape=None):
         self.transform.build((None, self.hidden_size))
         self.layer_norm.build()
+        # Added to float32 logits.
         self.output_bias = self.add_weight(
-            name="output_bias",
-            shape=(self.vocab_size,),
-            initializer="zeros",
-            # Added to float32 logits.
-            autocast=False,
+            (self.vocab_size,), "zeros", name="output_bias", autocast=False
         )
 
     def call(
@@ -137,24 +134,21 @@ class ClassificationHead(layers.Part):
             self.mix = LayerMix(num_vectors, name="mix", dtype=self.dtype_policy)
         self.read_size = hidden_size * (1 if mixes_vectors else num_vectors)
         self.classified_size = 2 * bilstm_units or self.read_size
-        self.bilstms, self.dropouts = [], []
-        for index in range(num_bilstm_layers if bilstm_units else 0):
-            name = f"bilstm_{index}" if index else "bilstm"
-            is_last = index == num_bilstm_layers - 1
-            self.bilstms.append(
-                bilstm.BiLSTM(
-                    self.classified_size if index else self.read_size,
-                    bilstm_units,
-                    return_sequences=per_token or not is_last,
-                    seed=layers.derive_seed(self.seed, name),
-                    name=name,
-                    dtype=self.dtype_policy,
-                )
+        num_bilstms = num_bilstm_layers if bilstm_units else 0
+        self.bilstms = [
+            bilstm.BiLSTM(
+                self.classified_size if index else self.read_size,
+                bilstm_units,
+                return_sequences=per_token or index < num_bilstms - 1,
+                seed=layers.derive_seed(self.seed, name),
+                name=name,
+                dtype=self.dtype_policy,
             )
-            if not is_last:
-                dropout = self.make_dropout(dropout_rate, f"dropout_{index}")
-                self.dropouts.append(dropout)
-        self.dropout = self.make_dropout(dropout_rate, "dropout")
+            for index in range(num_bilstms)
+            for name in [f"bilstm_{index}" if index else "bilstm"]
+        ]
+        names = [*(f"dropout_{index}" for index in range(num_bilstms - 1)), "dropout"]
+        self.dropouts = [self.make_dropout(dropout_rate, name) for name in names]
         self.classifier = layers.dense(self, num_labels, "classifier")
 
     def build(self, input_shape=None):
@@ -170,14 +164,15 @@ class ClassificationHead(layers.Part):
         if len(encoded.shape) == 4:
             shape = (-1, *ops.shape(encoded)[1:2], self.read_size)
             encoded = ops.reshape(encoded, shape)
-        for index, layer in enumerate(self.bilstms):
-            if index:
-                dropout = self.dropouts[index - 1]
-                encoded = dropout(encoded, dropout_seeds, training=training)
+        if self.bilstms:
+            encoded = self.bilstms[0](encoded, input_mask)
+        *between, last = self.dropouts
+        for dropout, layer in zip(between, self.bilstms[1:], strict=True):
+            encoded = dropout(encoded, dropout_seeds, training=training)
             encoded = layer(encoded, input_mask)
-        dropped = self.dropout(encoded, dropout_seeds, training=training)
+        encoded = last(encoded, dropout_seeds, training=training)
         # One list of all tokens: see `layers.FeedForward`.
-        logits = self.classifier(ops.reshape(dropped, (-1, self.classified_size)))
+        logits = self.classifier(ops.reshape(encoded, (-1, self.classified_size)))
         shape = (-1, *ops.shape(encoded)[1:-1], self.num_labels)
         return ops.reshape(ops.cast(logits, "float32"), shape)
 
@@ -200,10 +195,8 @@ class LayerMix(keras.layers.Layer):
         self.num_layers = num_layers
 
     def build(self, input_shape=None):
-        self.scores = self.add_weight(
-            name="scores", shape=(self.num_layers,), initializer="zeros"
-        )
-        self.scale = self.add_weight(name="scale", shape=(), initializer="ones")
+        self.scores = self.add_weight((self.num_layers,), "zeros", name="scores")
+        self.scale = self.add_weight((), "ones", name="scale")
 
     def call(self, vectors):
         # B batch, T word, L layer, H size of a vector.

@@ -28,18 +28,18 @@ def derive_seed(seed: int | None, name: str) -> int | None:
     return None if seed is None else zlib.crc32(f"{seed}/{name}".encode())
 
 
-def truncated_normal(stddev: float, seed: int | None) -> keras.Initializer:
-    """Returns the initialiser of every matrix of BERT."""
-    return keras.initializers.TruncatedNormal(stddev=stddev, seed=seed)
+def initializer_of(owner: Any, name: str) -> keras.Initializer:
+    """Returns the initialiser of a matrix of a `Part` or a `BertNetwork`."""
+    return keras.initializers.TruncatedNormal(
+        stddev=owner.initializer_range, seed=derive_seed(owner.seed, name)
+    )
 
 
 def dense(owner: Any, units: int, name: str, **options: Any) -> keras.layers.Dense:
     """Returns a linear map of the last axis, of a `Part` or a `BertNetwork`."""
     return keras.layers.Dense(
         units,
-        kernel_initializer=truncated_normal(
-            owner.initializer_range, derive_seed(owner.seed, name)
-        ),
+        kernel_initializer=initializer_of(owner, name),
         name=name,
         dtype=owner.dtype_policy,
         **options,
@@ -87,11 +87,7 @@ class LayerNorm(keras.layers.Layer):
     def build(self, input_shape=None):
         self.gamma, self.beta = (
             self.add_weight(
-                name=name,
-                shape=(self.size,),
-                initializer=initializer,
-                dtype="float32",
-                autocast=False,
+                (self.size,), initializer, name=name, dtype="float32", autocast=False
             )
             for name, initializer in (("gamma", "ones"), ("beta", "zeros"))
         )
@@ -140,23 +136,21 @@ class Embeddings(Part):
         self.dropout = self.make_dropout(dropout_rate, "dropout")
 
     def build(self, input_shape=None):
-        self.word_embeddings = self._add_table("word_embeddings", self.vocab_size)
-        self.position_embeddings = self._add_table(
-            "position_embeddings", self.max_position_embeddings
+        self.word_embeddings, self.position_embeddings, self.type_embeddings = (
+            # In mixed precision Keras would cast the whole table for a few rows.
+            self.add_weight(
+                (num_rows, self.hidden_size),
+                initializer_of(self, name),
+                name=name,
+                autocast=False,
+            )
+            for name, num_rows in (
+                ("word_embeddings", self.vocab_size),
+                ("position_embeddings", self.max_position_embeddings),
+                ("type_embeddings", self.type_vocab_size),
+            )
         )
-        self.type_embeddings = self._add_table("type_embeddings", self.type_vocab_size)
         self.layer_norm.build()
-
-    def _add_table(self, name: str, num_rows: int) -> keras.Variable:
-        return self.add_weight(
-            name=name,
-            shape=(num_rows, self.hidden_size),
-            initializer=truncated_normal(
-                self.initializer_range, derive_seed(self.seed, name)
-            ),
-            # In mixed precision Keras would cast the whole table to read a few rows.
-            autocast=False,
-        )
 
     def call(
         self, input_ids, segment_ids, dropout_seeds=None, positions=None, training=None
@@ -183,11 +177,8 @@ class Embeddings(Part):
             ops.one_hot(segment_ids, self.type_vocab_size, dtype=words.dtype),
             self.type_embeddings,
         )
-        return self.dropout(
-            self.layer_norm(words + places + segments, training=training),
-            dropout_seeds,
-            training=training,
-        )
+        states = self.layer_norm(words + places + segments, training=training)
+        return self.dropout(states, dropout_seeds, training=training)
 
 
 @keras.saving.register_keras_serializable(package="bert_keras")
@@ -263,11 +254,9 @@ class SelfAttention(Part):
         attend = functools.partial(
             self._attend, length=length, rate=rate, training=training
         )
-        context = (
-            recomputation.recomputed(attend, query_key_value, bias, *seeds)
-            if training and recompute
-            else attend(query_key_value, bias, *seeds)
-        )
+        if training and recompute:
+            attend = functools.partial(recomputation.recomputed, attend)
+        context = attend(query_key_value, bias, *seeds)
         num_outputs = length
         if output_positions is not None:
             num_outputs = ops.shape(output_positions)[1]
@@ -404,10 +393,9 @@ class TransformerLayer(Part):
             hidden_act=hidden_act,
             **part_arguments(self, "feed_forward"),
         )
-        self.attention_dropout, self.output_dropout = (
-            self.make_dropout(hidden_dropout_rate, name)
-            for name in ("attention_dropout", "output_dropout")
-        )
+        rate = hidden_dropout_rate
+        self.attention_dropout = self.make_dropout(rate, "attention_dropout")
+        self.output_dropout = self.make_dropout(rate, "output_dropout")
         self.attention_layer_norm = self.make_norm(hidden_size, "attention_layer_norm")
         self.output_layer_norm = self.make_norm(hidden_size, "output_layer_norm")
 
@@ -444,26 +432,17 @@ class TransformerLayer(Part):
             chosen = operations.gather_positions(hidden_states, output_positions)
             shape = (-1, ops.shape(output_positions)[1], self.hidden_size)
             hidden_states = ops.reshape(chosen, shape)
-        add = functools.partial(_add, dropout_seeds=dropout_seeds, training=training)
-        hidden_states = add(
-            hidden_states,
-            attention,
-            dropout=self.attention_dropout,
-            norm=self.attention_layer_norm,
-        )
-        output = add(
-            hidden_states,
-            self.feed_forward(hidden_states, training=training),
-            dropout=self.output_dropout,
-            norm=self.output_layer_norm,
-        )
+
+        def add(residual, output, dropout, norm):
+            # The sum with the part's output after dropout, normalised.
+            rate, *seeds = dropout.arguments(dropout_seeds, training=training)
+            tensors = (residual, output, *norm.parameters(), *seeds)
+            return fusion.run(
+                operations.add_and_normalize, *tensors, training=training, rate=rate
+            )
+
+        dropout, norm = self.attention_dropout, self.attention_layer_norm
+        hidden_states = add(hidden_states, attention, dropout, norm)
+        inner = self.feed_forward(hidden_states, training=training)
+        output = add(hidden_states, inner, self.output_dropout, self.output_layer_norm)
         return (output, probabilities) if return_attention else output
-
-
-def _add(hidden_states, output, *, dropout, norm, dropout_seeds, training):
-    """Normalises the sum of the states and of a part's output after dropout."""
-    rate, *seeds = dropout.arguments(dropout_seeds, training=training)
-    tensors = (hidden_states, output, *norm.parameters(), *seeds)
-    return fusion.run(
-        operations.add_and_normalize, *tensors, training=training, rate=rate
-    )

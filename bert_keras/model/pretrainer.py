@@ -93,16 +93,10 @@ class BertPretrainer(encoder.BertNetwork):
     def loss_weights(self, features) -> dict[str, Any]:
         """Returns the weights of the loss terms and the number of real `tokens`."""
         mask = features["instance_ids" if "instance_ids" in features else "input_mask"]
-        weights = {
-            "masked_lm_loss": ops.sum(
-                ops.cast(features["masked_lm_weights"], "float32")
-            ),
-            "tokens": ops.sum(ops.cast(ops.minimum(mask, 1), "float32")),
-        }
-        if self.next_sentence:
-            _, counts = _next_sentence_labels(features)
-            weights["next_sentence_loss"] = ops.sum(counts)
-        return weights
+        counts = {"tokens": ops.sum(ops.cast(ops.minimum(mask, 1), "float32"))}
+        for name, (_, weights) in self._targets(features).items():
+            counts[f"{name}_loss"] = ops.sum(weights)
+        return counts
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
         """Returns the sum and the weight of each quantity, float32 scalars.
@@ -113,25 +107,18 @@ class BertPretrainer(encoder.BertNetwork):
         sentences are trained, `next_sentence_loss` (nats per example) and
         `next_sentence_accuracy`. A next-sentence label below 0 does not count.
         """
-        predictions = {
-            "masked_lm": (
-                outputs["masked_lm_logits"],
-                features["masked_lm_ids"],
-                ops.cast(features["masked_lm_weights"], "float32"),
-            )
-        }
+        terms = {}
+        for name, targets in self._targets(features).items():
+            own = losses.classification_terms(outputs[f"{name}_logits"], *targets)
+            terms |= {f"{name}_{term}": pair for term, pair in own.items()}
+        return terms
+
+    def _targets(self, features) -> dict[str, tuple[Any, Any]]:
+        """Returns labels and their float32 weights for each kind of logits."""
+        weights = ops.cast(features["masked_lm_weights"], "float32")
+        targets = {"masked_lm": (features["masked_lm_ids"], weights)}
         if self.next_sentence:
-            labels, weights = _next_sentence_labels(features)
-            logits = outputs["next_sentence_logits"]
-            predictions["next_sentence"] = (logits, labels, weights)
-        return {
-            f"{name}_{term}": pair
-            for name, arguments in predictions.items()
-            for term, pair in losses.classification_terms(*arguments).items()
-        }
-
-
-def _next_sentence_labels(features) -> tuple[Any, Any]:
-    labels = ops.reshape(features["next_sentence_labels"], (-1,))
-    weights = ops.cast(labels >= 0, "float32")
-    return ops.maximum(labels, 0), weights
+            labels = ops.reshape(features["next_sentence_labels"], (-1,))
+            weights = ops.cast(labels >= 0, "float32")
+            targets["next_sentence"] = ops.maximum(labels, 0), weights
+        return targets

@@ -3,7 +3,7 @@ in memory (Chen et al., 2016, "Training Deep Nets with Sublinear Memory Cost")."
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -49,16 +49,21 @@ def recomputed(function: Callable, *tensors: Any):
             else:
                 with tf.control_dependencies([upstream]):
                     again = [tf.identity(tensor) for tensor in tensors]
-            floats = [tensor for tensor in again if tensor.dtype.is_floating]
-            with tf.GradientTape() as tape:
-                tape.watch(floats)
-                outputs = function(*again)
-            gradients = iter(tape.gradient(outputs, floats, upstream))
-            return [next(gradients) if t.dtype.is_floating else None for t in again]
+            return gradients(function, again, upstream)
 
         return function(*tensors), backward
 
     return differentiable(*tensors)
+
+
+def gradients(function: Callable, tensors: Sequence, upstream: Any) -> list:
+    """Returns the gradient of each tensor; integer tensors have none."""
+    floats = [tensor for tensor in tensors if tensor.dtype.is_floating]
+    with tf.GradientTape() as tape:
+        tape.watch(floats)
+        outputs = function(*tensors)
+    of_floats: Any = iter(tape.gradient(outputs, floats, upstream))
+    return [next(of_floats) if t.dtype.is_floating else None for t in tensors]
 
 
 def layer(called: keras.layers.Layer, *tensors: Any, **options: Any):

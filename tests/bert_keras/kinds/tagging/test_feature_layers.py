@@ -167,7 +167,7 @@ def test_the_head_alone_drops_and_learns(network, batch):
     else:
         states = head.mix(states)
     states = head.dropouts[0](head.bilstms[0](states, mask), seeds, training=True)
-    states = head.dropout(head.bilstms[1](states, mask), seeds, training=True)
+    states = head.dropouts[1](head.bilstms[1](states, mask), seeds, training=True)
     expected = np.array(head.classifier(states))
     with tf.GradientTape() as tape:
         outputs = network(batch, training=True)
@@ -211,7 +211,7 @@ def test_each_bilstms_output_is_dropped_by_itself(network):
     states = np.ones((1, 400, 2 * UNITS), "float32")
     first, second = (
         np.array(layer(states, np.array([3]), training=True)) == 0
-        for layer in (network.head.dropouts[0], network.head.dropout)
+        for layer in network.head.dropouts
     )
     assert np.mean(first) == pytest.approx(0.2, abs=0.03)
     assert np.mean(second) == pytest.approx(0.2, abs=0.03)
