@@ -1,7 +1,6 @@
 """Many texts at once: the ids of the tokenizer that takes one text after the other."""
 
 import functools
-import json
 import random
 import sys
 import unicodedata
@@ -100,21 +99,6 @@ def test_random_mixtures_of_what_decides_about_words(do_lower_case):
         for _ in range(2_000)
     ]
     assert_same(small(do_lower_case), texts)
-
-
-@pytest.mark.parametrize("do_lower_case", [True, False])
-def test_recorded_cases_and_real_text_in_many_scripts(shared_data, do_lower_case):
-    name = "uncased" if do_lower_case else "multi_cased"
-    lines = (shared_data / f"tokenization/{name}.jsonl").read_bytes().splitlines()
-    texts = [json.loads(line)["text"] for line in lines]
-    for language in ("en", "de", "zh"):
-        path = shared_data / f"squad/xquad/xquad.{language}.json"
-        for article in json.loads(path.read_bytes())["data"][::4]:
-            texts += [paragraph["context"] for paragraph in article["paragraphs"]]
-    folder = shared_data / "wikipedia/other_languages"
-    pages = (folder / "ltgwiki-latest-pages-articles.xml").read_text("utf-8")
-    texts += pages[:100_000].splitlines()
-    assert_same(published(shared_data, do_lower_case), texts)
 
 
 def test_words_of_any_length_and_lines_of_any_length():

@@ -19,8 +19,6 @@ from bert_keras.training import pretrain
 from tests import conftest
 from tests.bert_keras.data import test_masking
 
-CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
-
 
 def test_seeds_are_those_of_the_formula():
     """Else a run that is resumed with a newer version trains on other masks."""
@@ -80,28 +78,16 @@ def test_what_is_left_out_of_a_record(packing, segment_ids):
     assert VOCABULARY.sep_id in made["input_ids"][~kept]
 
 
-# === Training ===
-
-
-def settings():
-    return strict.build_config(
-        pretraining.PretrainingConfig, conftest.PRETRAINING | {"num_checkpoints": 9}
-    )
-
-
-@pytest.fixture(scope="module", params=["sentence_pairs", "full_sentences"])
-def packing(request):
-    return request.param
-
-
-@pytest.fixture(scope="module")
-def finished(packing, tiny_examples, tiny_vocab, tmp_path_factory):
-    """A finished run on plain examples."""
-    folder = tmp_path_factory.mktemp(packing)
+@pytest.mark.slow
+@pytest.mark.parametrize("packing", ["sentence_pairs", "full_sentences"])
+def test_without_next_sentences_their_weights_stay_and_are_not_read(
+    packing, tiny_examples, tiny_vocab, tmp_path
+):
+    """Weight decay would shrink what no gradient holds up."""
     examples.build_examples(
         tiny_examples.parent / "corpus",
         tiny_vocab,
-        folder / "examples",
+        tmp_path / "examples",
         config=pipelines.ExamplesConfig(
             max_seq_length=32, masking="dynamic", packing=packing
         ),
@@ -109,50 +95,41 @@ def finished(packing, tiny_examples, tiny_vocab, tmp_path_factory):
         num_shards=3,
         engine=engines.make_engine(),
     )
-    pretrain.pretrain(settings(), [folder / "examples"], folder / "run", strategy=CPU)
-    return folder
-
-
-@pytest.mark.slow
-def test_without_next_sentences_their_weights_stay(packing, finished):
-    """Weight decay would shrink what no gradient holds up."""
-    run = run_weights.read_finished_run(
-        finished / "run", kinds=("pretraining",), verb="pretrain"
+    settings = strict.build_config(
+        pretraining.PretrainingConfig, conftest.PRETRAINING | {"num_checkpoints": 9}
     )
+    cpu, path = tf.distribute.OneDeviceStrategy("/cpu:0"), tmp_path / "run"
+    pretrain.pretrain(settings, [tmp_path / "examples"], path, strategy=cpu)
+    run = run_weights.read_finished_run(path, kinds=("pretraining",), verb="pretrain")
     fresh, network = (
         registry.build_network(run.bert_config, run.task, seed=seed)
-        for seed in (settings().seed, None)
+        for seed in (settings.seed, None)
     )
     parts = registry.find("pretraining").parts
     run_weights.load_weights(run, network, parts=parts)
+    is_untrained = packing == "full_sentences"
     for old, new in (
         (fresh.encoder.pooler, network.encoder.pooler),
         (fresh.next_sentence_head, network.next_sentence_head),
     ):
         pairs = zip(old.get_weights(), new.get_weights(), strict=True)
-        same = [np.array_equal(*pair) for pair in pairs]
-        assert all(same) == (packing == "full_sentences"), old.name
-    scores = json.loads((finished / "run/results.json").read_text())["eval"]
+        assert all(np.array_equal(*pair) for pair in pairs) == is_untrained, old.name
+    scores = json.loads((path / "results.json").read_text())["eval"]
     terms = {"loss", "masked_lm_loss", "masked_lm_accuracy"}
-    if packing == "sentence_pairs":
+    if not is_untrained:
         terms |= {"next_sentence_loss", "next_sentence_accuracy"}
     assert set(scores) == terms
-
-
-@pytest.mark.slow
-def test_weights_that_were_not_trained_are_not_read(packing, finished, tmp_path):
-    """A finished run tells by its evaluation, an unfinished one by its checkpoints."""
-    unfinished = shutil.copytree(finished / "run", tmp_path / "unfinished")
+    # A finished run tells by its evaluation, an unfinished one by its checkpoints.
+    unfinished = shutil.copytree(path, tmp_path / "unfinished")
     for name in ("results.json", "model.safetensors"):
         (unfinished / name).unlink()
     checkpoint = "checkpoints/step-0000000010.safetensors"
-    run = finished / "run"
-    for path in (run, run / checkpoint, unfinished / checkpoint):
-        found = conversion.read(path)
+    for source in (path, path / checkpoint, unfinished / checkpoint):
+        found = conversion.read(source)
         lacking = {
             name.rpartition("/")[0]
             for name in weight_shapes.all_shapes(found.bert_config)
             if name not in found.arrays and not name.startswith("head/")
         }
         untrained = {"encoder/pooler", "next_sentence_head/classifier"}
-        assert lacking == (untrained if packing == "full_sentences" else set())
+        assert lacking == (untrained if is_untrained else set())

@@ -109,18 +109,12 @@ def test_best_fit_of_a_few_lengths():
     assert row_of.tolist() == [0, 1, 2, 2, 0, 0, 3]
 
 
-@pytest.mark.parametrize(
-    ("lengths", "num_masked", "most"),
-    [
-        # No row has more instances than slots,
-        ([3] * 50, [1] * 50, 4),
-        # nor more predictions than it has places for.
-        ([8] * 50, [3] * 50, 2),
-    ],
-)
-def test_a_row_holds_what_it_has_room_for(lengths, num_masked, most):
-    row_of = packing.plan_rows(np.array(lengths), np.array(num_masked), CONFIG)
-    assert np.bincount(row_of).max() == most
+def test_a_row_holds_what_it_has_room_for():
+    # No row has more instances than slots, nor more predictions than places for them.
+    for length, num_masked, most in ((3, 1, 4), (8, 3, 2)):
+        lengths, counts = np.full(50, length), np.full(50, num_masked)
+        row_of = packing.plan_rows(lengths, counts, CONFIG)
+        assert np.bincount(row_of).max() == most
 
 
 @pytest.mark.parametrize("max_seq_length", [128, 512])

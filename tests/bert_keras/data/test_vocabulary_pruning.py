@@ -1,6 +1,5 @@
 """Vocabularies with the pieces of some texts only: the same pieces for these texts."""
 
-import json
 import random
 
 import pytest
@@ -75,22 +74,3 @@ def test_a_word_that_is_too_long_stays_unknown():
     left = kept([word], vocabulary=vocabulary)
     assert left == [*SPECIAL, "a", "##a"]
     assert pieces(left, word, True) == ["[UNK]"]
-
-
-@pytest.mark.parametrize("name", ["uncased", "multi_cased"])
-def test_real_texts_have_the_same_pieces(name, shared_data):
-    """Texts of many scripts, with Google's vocabularies."""
-    do_lower_case = name == "uncased"
-    path = shared_data / f"vocab/{name}_L-12_H-768_A-12/vocab.txt"
-    vocabulary = tokenization.load_vocabulary(path, do_lower_case=do_lower_case)
-    lines = (shared_data / f"tokenization/{name}.jsonl").read_bytes().splitlines()
-    texts = [json.loads(line)["text"] for line in lines]
-    left = kept(iter(texts), do_lower_case=do_lower_case, vocabulary=vocabulary)
-    assert len(left) < len(vocabulary) / 2
-    before, after = (
-        tokenization.Tokenizer(made, do_lower_case=do_lower_case)
-        for made in (vocabulary, tokenization.Vocabulary(left))
-    )
-    for text in texts:
-        expected = [vocabulary.tokens[i] for i in before.encode(text)]
-        assert [left[i] for i in after.encode(text)] == expected

@@ -97,22 +97,6 @@ def test_outputs_and_gradients_equal_pytorch(layer, ends, batch):
         np.testing.assert_allclose(found, value, atol=2e-5)
 
 
-def test_padding_changes_nothing(layer, ends, batch):
-    vectors, mask = batch
-    random = np.random.default_rng(2)
-    longer = np.pad(vectors, ((0, 0), (0, 3), (0, 0)))
-    longer_mask = np.pad(mask, ((0, 0), (0, 3)))
-    is_padding = longer_mask[..., None] == 0
-    longer = np.where(is_padding, np.float32(random.normal(size=longer.shape)), longer)
-    alone = [layer(vectors[[i], :n], mask[[i], :n])[0] for i, n in enumerate(LENGTHS)]
-    for outputs in (layer(vectors, mask), layer(longer, longer_mask)):
-        for found, expected in zip(of_tokens(outputs), alone, strict=True):
-            np.testing.assert_allclose(found, expected, atol=1e-6)
-    last = [np.concatenate([x[-1, :UNITS], x[0, UNITS:]]) for x in map(np.array, alone)]
-    for given in ((vectors, mask), (longer, longer_mask)):
-        np.testing.assert_allclose(ends(*given), last, atol=1e-6)
-
-
 def test_lengths_may_be_unknown_and_nothing_but_padding_gives_zeros(ends, batch):
     vectors, mask = batch
     np.testing.assert_array_equal(ends(vectors, np.zeros_like(mask)), 0)

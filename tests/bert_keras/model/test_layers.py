@@ -65,14 +65,6 @@ def test_take_rows_sums_many_bfloat16_gradients_exactly():
     np.testing.assert_array_equal(np.float32(gradient), [[4096.0] * 3, [0.0] * 3])
 
 
-def test_gathers_the_positions_of_each_sequence():
-    states = np.arange(2 * 4 * 3, dtype="float32").reshape(2, 4, 3)
-    gathered = operations.gather_positions(states, np.array([[3, 0], [1, 1]]))
-    np.testing.assert_array_equal(
-        gathered, [states[0, 3], states[0, 0], states[1, 1], states[1, 1]]
-    )
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_scores_in_training_and_their_gradients_are_the_plain_ones(dtype):
     random = np.random.default_rng(0)
@@ -132,24 +124,6 @@ def test_attention_probabilities_are_those_of_the_scores(randomize):
     powers = np.exp(np.einsum("qnh,knh->nqk", query, key) / 2) * mask[0]
     expected = powers / powers.sum(axis=-1, keepdims=True)
     np.testing.assert_allclose(probabilities[0], expected, atol=1e-6)
-
-
-def test_left_to_right_no_token_sees_a_later_one(randomize):
-    attention = layers.SelfAttention(8, 2, attention="left_to_right", dropout_rate=0.0)
-    attention.build()
-    randomize(attention)
-    states = np.random.default_rng(0).normal(size=(1, 5, 8)).astype("float32")
-    mask = np.array([[0, 1, 1, 1, 1]])  # the first token is hidden even from itself
-    output, probabilities = attention(states, mask, return_attention=True)
-    for position in range(1, 5):
-        changed = states.copy()
-        changed[:, position:] += 1.0
-        other = np.array(attention(changed, mask))
-        np.testing.assert_array_equal(other[:, :position], output[:, :position])
-        assert np.abs(other[:, position:] - output[:, position:]).min() > 1e-4
-    seen = np.tril(np.ones((5, 5), bool))
-    seen[1:, 0] = False
-    np.testing.assert_array_equal(np.array(probabilities[0]) > 0, [seen, seen])
 
 
 def test_an_unknown_kind_of_attention_is_refused():

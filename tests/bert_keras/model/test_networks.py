@@ -7,13 +7,12 @@ import functools
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_keras.checkpoints import weights
-from bert_keras.core.settings import pretraining, tasks
+from bert_keras.core.settings import tasks
 from bert_keras.kinds import registry
+from bert_keras.kinds.text import network as text_network
 from bert_keras.model import flops, weight_shapes
-from bert_keras.training.step import learner, optimization, replicas
 from tests import conftest
 
 CONFIG = conftest.TINY
@@ -169,41 +168,21 @@ def test_the_unused_pooler_is_not_trained_and_not_decayed(name, built):
     assert not any(path.startswith("encoder/pooler") for path in paths)
 
 
-def trained(name, batch, *, num_replicas):
-    """Logs of some steps on one batch, traced for batches of any shape."""
-    strategy = tf.distribute.MirroredStrategy(
-        [f"/cpu:{index}" for index in range(num_replicas)],
-        cross_device_ops=tf.distribute.ReductionToOneDevice(),
-    )
-    settings = pretraining.OptimizerConfig(learning_rate=0.02, warmup_steps=1)
-    made = learner.build_learner(
-        lambda: registry.build_network(CONFIG, TASKS[name], dropout_prob=0.1, seed=1),
-        {key: values[:1] for key, values in batch.items()},
-        optimizer=lambda: optimization.build_optimizer(settings, num_train_steps=100),
-        strategy=strategy,
-        max_grad_norm=1.0,
-    )
-    signature = {
-        key: tf.TensorSpec([None] * values.ndim, values.dtype)
-        for key, values in batch.items()
-    }
-
-    def make_batches(index, num_workers, num_replicas):
-        def parts():
-            while True:
-                for rows in np.split(np.arange(4), num_replicas):
-                    yield {key: values[rows] for key, values in batch.items()}
-
-        return tf.data.Dataset.from_generator(parts, output_signature=signature)
-
-    batches = replicas.distribute(strategy, make_batches)
-    return made.make_steps(batches, replicas.Schedule(last_step=4))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", TASKS)
-def test_two_replicas_do_as_one(name, batches):
-    # Not the weights: a bias that a softmax does not feel moves with the last bits.
-    one, two = (trained(name, batches[name], num_replicas=n) for n in (1, 2))
-    for key in one.keys() - {"input_wait"}:
-        assert two[key] == pytest.approx(one[key], rel=1e-4), key
+def test_left_to_right_the_last_token_is_read(make_batch, randomize):
+    """The first one has seen nothing of the text."""
+    left_to_right = CONFIG.model_copy(update={"attention": "left_to_right"})
+    model = text_network.BertClassifier(left_to_right, 3, dropout_prob=0.1)
+    model.build()
+    batch = {name: make_batch(CONFIG)[name] for name in INPUTS}
+    randomize(model)
+    states = np.array(model.encoder(batch)["sequence_output"])
+    lengths = batch["input_mask"].sum(axis=1)
+    assert len(set(lengths)) > 1
+    last = states[np.arange(len(lengths)), lengths - 1]
+    pooled = np.tanh(last @ model.encoder.pooler.kernel + model.encoder.pooler.bias)
+    kernel, bias = (w.numpy() for w in model.head.trainable_weights)
+    logits = np.array(model(batch)["logits"])
+    np.testing.assert_allclose(logits, pooled @ kernel + bias, atol=1e-5)
+    changed = batch | {"input_ids": batch["input_ids"].copy()}
+    changed["input_ids"][:, 1] = 1 + changed["input_ids"][:, 1] % 30
+    assert (np.abs(model(changed)["logits"] - logits).max(axis=1) > 1e-3).all()

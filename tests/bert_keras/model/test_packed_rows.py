@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from bert_keras.core.settings import pipelines
 from bert_keras.data import packing
-from bert_keras.model import dropout, packed_rows, pretrainer
+from bert_keras.model import pretrainer
 from tests import conftest
 
 LENGTH, NUM_SLOTS, NUM_PREDICTIONS = 32, 4, 6
@@ -109,43 +109,8 @@ def test_packed_equals_alone_with_dropout(model, kind):
     assert packed["terms/next_sentence_loss"][1] == sum(len(row) for row in ROWS)
 
 
-def test_places_seeds_and_first_tokens_of_a_literal_row():
-    ids = np.array([[1, 1, 1, 2, 3, 3, 0, 0] + [0] * 24], "int32")
-    places = packed_rows.positions(ids)
-    assert np.array(places)[0, :8].tolist() == [0, 1, 2, 0, 0, 1, 0, 1]
-    seeds = packed_rows.token_seeds(np.array([[7, -8, 9, 5]], "int32"), ids, places)
-    assert np.array(seeds)[0, :6, 0].tolist() == [7, 7, 7, -8, 9, 9]
-    states = np.arange(32, dtype="float32")[None, :, None]
-    firsts = packed_rows.first_states(states, ids, NUM_SLOTS)
-    assert np.array(firsts)[0, :3, 0].tolist() == [0, 3, 4]
-
-
-def test_an_instance_drops_the_same_elements_wherever_it_stands():
-    """Literal places: the third token of the second instance, and pairs of its own."""
-    ids = np.array([[1] * 5 + [2] * 6 + [0] * 5], "int32")
-    places = packed_rows.positions(ids)
-    seeds = packed_rows.token_seeds(np.array([[3, -4]], "int32"), ids, places)
-    for shape, here, alone in (
-        ((16, 8), np.s_[0, 5:11], np.s_[0, :6]),
-        ((3, 16, 16), np.s_[0, :, 5:11, 5:11], np.s_[0, :, :6, :6]),
-    ):
-        options = {"rate": 0.5, "salt": 2**32 - 9}
-        packed = np.array(dropout.keep_mask(seeds, shape, **options))
-        expected = dropout.keep_mask(np.array([-4], "int32"), shape, **options)
-        np.testing.assert_array_equal(packed[here], np.array(expected)[alone])
-
-
 def test_a_call_without_seeds_draws_them(model):
     batch = packed_batch()
     del batch["dropout_seeds"]
     outputs = model(batch, training=True)
     assert outputs["next_sentence_logits"].shape == (len(ROWS), NUM_SLOTS, 2)
-
-
-def test_attention_stays_within_the_instance(model):
-    batch = packed_batch()
-    ids = batch["instance_ids"]
-    is_other = ids[:, :, None] != ids[:, None, :]
-    for probabilities in model.encoder(batch, return_attention=True)["attention_probs"]:
-        by_pair = np.moveaxis(np.array(probabilities), 1, -1)
-        assert (by_pair[is_other] == 0).all()

@@ -76,16 +76,6 @@ def test_xla_is_told_to_keep_the_two_computations_apart():
     assert before.count(" exponential(") == after.count(" exponential(") == 1
 
 
-def test_it_holds_only_within():
-    assert not recomputation.is_compiled_whole()
-    with recomputation.compiled_whole():
-        assert recomputation.is_compiled_whole()
-        with recomputation.compiled_whole(False):
-            assert not recomputation.is_compiled_whole()
-        assert recomputation.is_compiled_whole()
-    assert not recomputation.is_compiled_whole()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 def test_an_encoder_computes_the_same_bits(tiny_config, make_batch, dtype):

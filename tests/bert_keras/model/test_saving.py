@@ -11,7 +11,6 @@ import pytest
 
 import bert_keras
 from bert_keras import keras_names
-from bert_keras.model import layers
 from tests import conftest
 
 HERE = Path(__file__).parent
@@ -169,19 +168,6 @@ def test_files_remember_weights_and_what_is_frozen(is_part, tmp_path):
     assert not found.encoder.transformer_layers[0].trainable
     assert not found.encoder.word_embeddings.trainable
     assert found.encoder.pooler.trainable
-
-
-@pytest.mark.slow
-def test_parts_are_saved_by_themselves(tmp_path):
-    states = keras.Input((None, 16))
-    mask = keras.Input((None,), dtype="int32")
-    part = layers.TransformerLayer(16, 4, 24, name="layer")
-    model = keras.Model([states, mask], part(states, mask))
-    model.save(tmp_path / "part.keras")
-    loaded = keras.saving.load_model(tmp_path / "part.keras")
-    random = np.random.default_rng(0)
-    batch = [random.normal(size=(2, 5, 16)), np.ones((2, 5), "int32")]
-    np.testing.assert_array_equal(loaded(batch), model(batch))
 
 
 def test_every_class_that_keras_may_save_has_a_name():
