@@ -1,8 +1,4 @@
-"""Who may import whom, and what must stay light.
-
-`python tests/test_architecture.py` prints each folder's lines, statements, floor and
-imports, and the files outside of its folder that know one kind of task.
-"""
+"""Who may import whom, and what must stay light."""
 
 import ast
 import json
@@ -13,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -350,62 +345,3 @@ def test_a_training_imports_what_it_needs(verb, most):
 
     The number of lines shows what one has to read."""
     assert lines_imported_by(f"bert_keras.training.{verb}") <= most
-
-
-def floor_of(room: str) -> int:
-    """Returns 0 for a folder that imports none of ours, else one more than the highest
-    folder that it may import."""
-    below = FLOORS.get(room, " ".join(FLOORS)).split()
-    return 1 + max(map(floor_of, below)) if below else 0
-
-
-def files_that_name(kind: str) -> list[str]:
-    """Returns product files outside of a kind's folder that know the kind: in a string,
-    with help texts and docstrings, or by a name of Python such as `RankingConfig`."""
-    name = re.compile(rf"\b({kind}|{kind.title()}(Config)?)\b")
-    found = []
-    for path in product_files():
-        # A folder may have a module of its own with this name.
-        if (path.parent / f"{kind}.py").is_file() or path.parent.name == kind:
-            continue
-        without_comments = ast.unparse(ast.parse(path.read_text(encoding="utf-8")))
-        if name.search(without_comments):
-            found.append(str(path.relative_to(REPOSITORY)))
-    return found
-
-
-def print_house() -> int:
-    """Prints the size and imports of each room; returns how many imports go up."""
-    rooms = ["commands", *sorted(FLOORS, key=floor_of, reverse=True), "door"]
-    # Files, lines and statements.
-    sizes = {room: np.zeros(3, int) for room in rooms}
-    below: dict[str, set[str]] = {room: set() for room in rooms}
-    upward = []
-    for path in product_files():
-        module, text = module_name(path), path.read_text(encoding="utf-8")
-        room = room_of(module)
-        nodes = ast.walk(ast.parse(text))
-        statements = sum(isinstance(node, ast.stmt) for node in nodes)
-        sizes[room] += (1, len(text.splitlines()), statements)
-        for imported in filter(is_ours, imports(path)):
-            if not is_allowed(module, imported):
-                upward.append(f"{module} imports {imported}")
-            below[room] |= {room_of(imported)} - {room, "door"}
-    print(f"{'folder':15}files  lines  statements  floor  imports")
-    for room in rooms:
-        floor = floor_of("commands") if room == "door" else floor_of(room)
-        numbers = "{:5}{:7}{:12}".format(*sizes[room])
-        print(f"{room:15}{numbers}{floor:7}  {', '.join(sorted(below[room]))}")
-    print(f"{'':15}" + "{:5}{:7}{:12}".format(*sum(sizes.values())))
-    for name in ("pretrain", "finetune"):
-        number = lines_imported_by(f"bert_keras.training.{name}")
-        print(f"{name} imports {number} lines")
-    for module, number in branches_on_the_kind().most_common():
-        print(f"{number:4} branches on the kind in {module}")
-    print("ranking is named by", ", ".join(files_that_name("ranking")))
-    print(*upward, sep="\n")
-    return len(upward)
-
-
-if __name__ == "__main__":
-    sys.exit(bool(print_house()))

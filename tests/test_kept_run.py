@@ -1,14 +1,57 @@
-"""What version 0.1 wrote is read, continued and asked: see `tests/kept_run.py`."""
+"""What version 0.1 wrote is read, continued and asked.
+
+`tests/data/version_0_1` has a corpus, a vocabulary, examples, a pre-training that was
+killed at its eighth step, some weights of the same that was not (`weights.json`), and
+the answers of a run that was tuned from the latter, with an export of the run. All were
+written by the commands below and by `finetune` and `export`.
+"""
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests import kept_run
+from bert_keras.checkpoints import conversion
+from bert_keras.commands import main
 
-KEPT = kept_run.KEPT
+KEPT = Path(__file__).parent / "data" / "version_0_1"
+SETTINGS = (
+    *("model.num_hidden_layers=1", "model.hidden_size=16"),
+    *("model.num_attention_heads=2", "model.intermediate_size=32"),
+    *("model.max_position_embeddings=32", "global_batch_size=4", "num_train_steps=12"),
+    *("optimizer.warmup_steps=4", "optimizer.learning_rate=1e-3", "num_eval_steps=2"),
+    *("precision=float32", "save_checkpoint_steps=5", "num_eval_shards=1"),
+    *("phases=[{fraction: 1}]", "num_checkpoints=1"),
+)
+
+
+def call(*arguments: str | Path) -> None:
+    if main.main([str(argument) for argument in arguments]) != 0:
+        raise SystemExit(f"failed: {arguments}")
+
+
+def build_examples(corpus: Path, vocab: Path, output: Path) -> None:
+    call(
+        *("examples", "--corpus", corpus, "--vocab", vocab, "--output", output),
+        *("--max_seq_length", "32", "--num_shards", "3", "--set", "dupe_factor=3"),
+    )
+
+
+def predict(run: Path, file: Path, output: Path) -> None:
+    call("predict", "--model", run, "--input", file, "--output", output)
+
+
+def pretrain(examples: Path, output: Path) -> None:
+    settings = [word for setting in SETTINGS for word in ("--set", setting)]
+    call("pretrain", "--examples", examples, "--output_dir", output, *settings)
+
+
+def described(run: Path) -> dict[str, list[float]]:
+    """The first three values of each weight."""
+    arrays = conversion.read(run).arrays
+    return {name: arrays[name].ravel()[:3].tolist() for name in sorted(arrays)}
 
 
 def records(path):
@@ -16,7 +59,7 @@ def records(path):
 
 
 def test_a_corpus_and_a_vocabulary_make_examples(tmp_path):
-    kept_run.build_examples(KEPT / "corpus", KEPT / "vocab.txt", tmp_path / "examples")
+    build_examples(KEPT / "corpus", KEPT / "vocab.txt", tmp_path / "examples")
     made, kept = (
         json.loads((folder / "manifest.json").read_text())["counters"]
         for folder in (tmp_path / "examples", KEPT / "examples")
@@ -26,16 +69,16 @@ def test_a_corpus_and_a_vocabulary_make_examples(tmp_path):
 
 def test_a_killed_pretraining_ends_as_one_that_was_never_killed(tmp_path):
     run = shutil.copytree(KEPT / "killed", tmp_path / "run")
-    kept_run.pretrain(KEPT / "examples", run)
+    pretrain(KEPT / "examples", run)
     expected = json.loads((KEPT / "weights.json").read_text())
-    found = kept_run.described(run)
+    found = described(run)
     assert found.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, atol=1e-5, err_msg=name)
 
 
 def test_a_tuned_run_answers(tmp_path):
-    kept_run.predict(KEPT / "tuned", KEPT / "dev.tsv", tmp_path / "dev.jsonl")
+    predict(KEPT / "tuned", KEPT / "dev.tsv", tmp_path / "dev.jsonl")
     kept = records(KEPT / "dev.jsonl")
     assert {record["prediction"] for record in kept} == {"good", "bad"}
     for found, expected in zip(records(tmp_path / "dev.jsonl"), kept, strict=True):

@@ -5,6 +5,7 @@ import argparse
 import functools
 import itertools
 import json
+import random
 import re
 import shlex
 import typing
@@ -29,6 +30,8 @@ from bert_keras.kinds.text import glue
 from bert_keras.lab.sweep import planning
 from bert_keras.model import flops
 from tests import test_pages
+from tests.bert_keras.kinds import kind_data
+from tests.bert_keras.kinds.span import test_triviaqa
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = (REPOSITORY / "docs/paper.md").read_text(encoding="utf-8")
@@ -435,45 +438,17 @@ def splits(*names: str) -> Iterator[tuple[str, int]]:
         yield name, NUM_TRAIN if name == names[0] else NUM_DEV
 
 
-GLUE_COLUMNS = {
-    "CoLA": "source|label|mark|sentence",
-    "SST-2": "sentence|label",
-    "MRPC": "Quality|#1 ID|#2 ID|#1 String|#2 String",
-    "STS-B": "index|genre|filename|year|old_index|source1|source2|sentence1|sentence2|"
-    "score",
-    "QQP": "id|qid1|qid2|question1|question2|is_duplicate",
-    "MNLI": "index|promptID|pairID|genre|sentence1_binary_parse|sentence2_binary_parse|"
-    "sentence1_parse|sentence2_parse|sentence1|sentence2|label1|gold_label",
-    "QNLI": "index|question|sentence|label",
-    "RTE": "index|sentence1|sentence2|label",
-    "WNLI": "index|sentence1|sentence2|label",
-}
-GLUE_LABELS = {
-    "STS-B": "0.0 1.250 2.5 5.000",
-    "MNLI": "neutral contradiction entailment",
-    "QNLI": "entailment not_entailment",
-    "RTE": "entailment not_entailment",
-}
-
-
 def glue_files() -> Iterator[tuple[str, str]]:
-    label = re.compile("label|gold_label|Quality|score|is_duplicate")
-    text = re.compile(r"(sentence|question)[12]?|#[12] String")
-    for name, columns in GLUE_COLUMNS.items():
-        labels = itertools.cycle(GLUE_LABELS.get(name, "0 1").split())
-        dev = ["dev_matched", "dev_mismatched"] if name == "MNLI" else ["dev"]
-        for split, number in splits("train", *dev):
-            # CoLA has no line of names.
-            lines = [] if name == "CoLA" else [columns.split("|")]
+    """With the columns that are read: `test_glue.py` reads the official files."""
+    for name, task in glue.TASKS.items():
+        columns = (task.columns.text, task.columns.text_pair, task.columns.label)
+        names = task.column_names or [column for column in columns if column]
+        labels = itertools.cycle(task.labels or ("0.0", "1.250", "5.000"))
+        for split, number in splits(task.train, *task.dev) if task.train else ():
+            lines = [] if task.column_names else [names]
             for row in range(number):
-                values = {}
-                for column in columns.split("|"):
-                    values[column] = str(row)
-                    if label.fullmatch(column):
-                        values[column] = next(labels)
-                    elif text.fullmatch(column):
-                        values[column] = SENTENCES[row % 3]
-                lines.append(list(values.values()))
+                values = dict.fromkeys(names, SENTENCES[row % 3])
+                lines.append([*(values | {task.columns.label: next(labels)}).values()])
             content = "".join("\t".join(line) + "\n" for line in lines)
             yield f"glue/{name}/{split}.tsv", content
 
@@ -496,32 +471,20 @@ def question_files() -> Iterator[tuple[str, str]]:
         yield f"squad_v{version[0]}/{split}-v{version}.json", content
     yield "triviaqa/evidence/wikipedia/Winter.txt", ". ".join(SENTENCES)
     for split, number in splits("train", "dev"):
-        data = [
-            {
-                "Question": f"Who lit lamp {row}?",
-                "QuestionId": f"{split}_{row}",
-                "Answer": {"Value": "Old Man", "Aliases": [], "NormalizedAliases": []},
-                "EntityPages": [{"Filename": "Winter.txt", "Title": "Winter"}],
-                "SearchResults": [],
-            }
+        nodes = [
+            test_triviaqa.node(f"{split}_{row}", pages=["Winter.txt"], value="Old Man")
             for row in range(number)
         ]
-        content = json.dumps({"Data": data, "Domain": "Wikipedia"})
+        content = json.dumps({"Data": nodes, "Domain": "Wikipedia"})
         yield f"triviaqa/qa/wikipedia-{split}.json", content
 
 
 def other_files() -> Iterator[tuple[str, str]]:
     paragraphs = [f"{s.capitalize()}. Again." for s in SENTENCES]
     yield "books/winter.txt", "\n\n".join(paragraphs)
-    columns = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,"
-    columns += "ending2,ending3,label\n"
     for split, number in splits("train", "val"):
-        rows = [
-            f"{row},v,f,-,{SENTENCES[row % 3]},the man,gold,lit his lamp,was covered,"
-            f"came,had snow,{row % 4}\n"
-            for row in range(number)
-        ]
-        yield f"swag/{split}.csv", columns + "".join(rows)
+        rows = [kind_data.endings(random.Random(row), row) for row in range(number)]
+        yield f"swag/{split}.csv", kind_data.DATA["choice"].write(rows, True)
     words = "the DT I-NP O|old JJ I-NP I-PER|man NN I-NP I-PER|lit VBD I-VP O"
     sentence = words.replace("|", "\n") + "\n\n"
     for split, number in splits("eng.train", "eng.testa"):

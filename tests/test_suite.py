@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -92,50 +91,28 @@ def test_parts_have_each_file_once_and_as_many_tests():
     assert conftest.part_of_files(num_tests) == parts
 
 
-class TestMadeOnce:
-    def test_one_of_several_workers_makes_it(self, tmp_path):
-        made = []
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: (folder / "a").write_text("c"),
+        lambda folder: (folder / "new").touch(),
+        lambda folder: (folder / "empty").rmdir(),
+        lambda folder: (folder / "a").rename(folder / "empty/a"),
+    ],
+)
+def test_a_change_of_what_is_made_once_is_noticed(tmp_path, change):
+    def make(directory: Path) -> None:
+        (directory / "a").write_text("b")
+        (directory / "empty").mkdir()
 
-        def make(directory: Path) -> None:
-            made.append(directory)
-            (directory / "a").write_text("b")
+    def fail(directory: Path) -> None:
+        (directory / "half").mkdir()
+        raise KeyError
 
-        def work() -> None:
-            once = conftest.MadeOnce(tmp_path)
-            assert (once.directory("x", make) / "a").read_text() == "b"
-            assert once.changed() == []
-
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert made == [tmp_path / "x"]
-
-    def test_what_a_maker_left_that_failed_is_made_anew(self, tmp_path):
-        def fail(directory: Path) -> None:
-            (directory / "half").mkdir()
-            raise KeyError
-
-        with pytest.raises(KeyError):
-            conftest.MadeOnce(tmp_path).directory("x", fail)
-        found = conftest.MadeOnce(tmp_path).directory("x", lambda _: None)
-        assert list(found.iterdir()) == []
-
-    @pytest.mark.parametrize(
-        "change",
-        [
-            lambda folder: (folder / "a").write_text("c"),
-            lambda folder: (folder / "new").touch(),
-            lambda folder: (folder / "empty").rmdir(),
-            lambda folder: (folder / "a").rename(folder / "empty/a"),
-        ],
-    )
-    def test_a_change_is_noticed(self, tmp_path, change):
-        def make(directory: Path) -> None:
-            (directory / "a").write_text("b")
-            (directory / "empty").mkdir()
-
-        once = conftest.MadeOnce(tmp_path)
-        change(once.directory("x", make))
-        assert once.changed() == ["x"]
+    once = conftest.MadeOnce(tmp_path)
+    with pytest.raises(KeyError):
+        once.directory("x", fail)
+    folder = once.directory("x", make)
+    assert not (folder / "half").exists() and once.changed() == []
+    change(conftest.MadeOnce(tmp_path).directory("x", fail))
+    assert once.changed() == ["x"]
