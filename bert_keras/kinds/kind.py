@@ -1,7 +1,7 @@
 """The protocol of a kind of answers.
 
-A kind is cheap to import: its methods import what needs NumPy, Keras or TensorFlow, so
-that the command line and a sweep can ask any kind for its facts.
+A kind is cheap to import: its methods import what needs scikit-learn, Keras or
+TensorFlow, so that the command line and a sweep can ask any kind for its facts.
 """
 
 import abc
@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from bert_keras.core import files
 from bert_keras.core.settings import architecture, finetuning, tasks
-from bert_keras.labelled import answers
+from bert_keras.data import features as names_of
+from bert_keras.labelled import answers, dataset, score_sums
 
 if TYPE_CHECKING:
     import keras
 
     from bert_keras.kinds import served
-    from bert_keras.labelled import dataset, score_sums
     from bert_keras.pages import sections
 
 
@@ -228,7 +228,7 @@ class Labelled(Kind):
         has_labels: bool = True,
         has_text_pair: bool | None = None,
         reads_text: bool = False,
-    ) -> "dataset.Dataset":
+    ) -> dataset.Dataset:
         """Reads a file of examples.
 
         Args:
@@ -239,16 +239,14 @@ class Labelled(Kind):
 
     def read_file(
         self, path: str | Path, settings: finetuning.FinetuningConfig, **options: Any
-    ) -> "dataset.Dataset":
+    ) -> dataset.Dataset:
         """Reads a file of the task that the settings name; a file of GLUE stands in
         its official folder. `options` are those of `read`."""
         data_set = None if settings.task == self.form else settings.task
         return self.read(files.path(path), settings, data_set=data_set, **options)
 
     @abc.abstractmethod
-    def from_python(
-        self, examples: Iterable[Any], task: tasks.Task
-    ) -> "dataset.Dataset":
+    def from_python(self, examples: Iterable[Any], task: tasks.Task) -> dataset.Dataset:
         """Returns a data set of examples without labels that were given in Python.
         Errors name the number of the example, from 1."""
 
@@ -257,8 +255,6 @@ class Labelled(Kind):
     ) -> dict[str, Feature]:
         """Returns shape and dtype of each feature of a batch, but for seeds. Features
         of the loss are there if `has_labels`."""
-        from bert_keras.data import features as names_of
-
         texts = () if self.num_texts == 1 else (self.num_texts,)
         shape = (rows, *texts, length)
         names = ("input_ids", "input_mask", "segment_ids")
@@ -291,7 +287,7 @@ class Labelled(Kind):
         metric: str,
         *,
         labels: Sequence[str],
-    ) -> "score_sums.ScoreSums":
+    ) -> score_sums.ScoreSums:
         """Returns one of the metrics `resampled` as a function of sums over records,
         the lines of `dev_answers.jsonl`."""
         raise KeyError(metric)

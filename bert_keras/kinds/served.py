@@ -124,14 +124,39 @@ class ServedModel(tf.Module):
         are cut."""
         raise NotImplementedError
 
+    def answer(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Answers strings, however long they are."""
+        raise NotImplementedError
+
+    def answer_ids(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Answers ids; here with the model's numbers."""
+        return self.compute(ids)
+
     def compute(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Computes numbers from ids, with operations that all formats have."""
         outputs = self.network(ids)
         return {name: outputs[name] for name in self.outputs}
 
+    def compute_in_order(self, *values: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Computes numbers from ids in the order of `id_specs`."""
+        return self.compute(self._by_name(values))
+
+    def _by_name(self, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
+        names = [spec.name for spec in self.id_specs]
+        return dict(zip(names, values, strict=True))
+
     def signatures(self) -> dict[str, Signature]:
-        """Returns ways to ask: `STRINGS`, `IDS`, and maybe more."""
-        raise NotImplementedError
+        """Returns ways to ask: `STRINGS`, `IDS`, and maybe more. The graph refuses ids
+        that the network cannot take."""
+
+        def answer_ids(*values):
+            ids = input_checks.ids(self._by_name(values), self.trained.bert_config)
+            return self.answer_ids(ids)
+
+        return {
+            STRINGS: Signature(self.answer, self.string_specs),
+            IDS: Signature(answer_ids, self.id_specs),
+        }
 
     def expected_outputs(self, answers: Any) -> Iterator[dict[str, Any]]:
         """Yields outputs for the strings of each example, without padding, from the
@@ -143,22 +168,6 @@ class ServedModel(tf.Module):
                 name: [*value.values()] if isinstance(value, dict) else value
                 for name, value in fields.items()
             }
-
-    def _by_name(self, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
-        names = [spec.name for spec in self.id_specs]
-        return dict(zip(names, values, strict=True))
-
-    def compute_in_order(self, *values: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Computes numbers from ids in the order of `id_specs`."""
-        return self.compute(self._by_name(values))
-
-    def checked(self, values: Sequence[tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Returns ids by name; the graph refuses ids that the network cannot take."""
-        return input_checks.ids(self._by_name(values), self.trained.bert_config)
-
-    def numbers_signature(self) -> Signature:
-        """Returns the signature from ids to the outputs of `compute`."""
-        return Signature(lambda *v: self.compute(self.checked(v)), self.id_specs)
 
     def _pack_pairs(
         self, ids_a: tf.RaggedTensor, ids_b: tf.RaggedTensor | None = None
@@ -189,23 +198,15 @@ class DirectAnswers(ServedModel):
         """Makes answers from numbers."""
         raise NotImplementedError
 
-    def signatures(self):
-        def answer(ids):
-            return self.present(ids, self.compute(ids))
+    def answer_ids(self, ids):
+        return self.present(ids, self.compute(ids))
 
-        def answer_texts(*texts):
-            if tasks.reads_windows(self.long_texts):
-                return self._answer_long(*texts)
-            return answer(self.encode(*texts))
-
-        return {
-            STRINGS: Signature(answer_texts, self.string_specs),
-            IDS: Signature(lambda *v: answer(self.checked(v)), self.id_specs),
-        }
-
-    def _answer_long(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Answers texts in windows, see `text_windows.WindowedInputs`."""
-        # 1. Cut the texts into windows.
+    def answer(self, *texts):
+        if not tasks.reads_windows(self.long_texts):
+            return self.answer_ids(self.encode(*texts))
+        # 1. Cut the texts, of which none is a pair, into windows, as
+        # `text_windows.WindowedInputs` does.
+        [texts] = texts
         tokens = self._tokenizer(texts)
         num_tokens = tokens.row_lengths()
         room = tf.fill(tf.shape(num_tokens), np.int64(self.max_seq_length - 2))

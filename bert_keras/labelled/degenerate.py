@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import sklearn.metrics
 
 _PAIR = operator.itemgetter("label", "prediction")
 SHARE = 0.99
@@ -32,6 +31,9 @@ def guessing(answers: Sequence[Mapping[str, Any]] | None) -> str | None:
         return sign
     # With a single label in dev the correlation is 0, whatever was learnt.
     if len(set(labels)) > 1:
+        # Only here, because all kinds of tasks import this module.
+        import sklearn.metrics
+
         correlation = sklearn.metrics.matthews_corrcoef(labels, predictions)
         if abs(correlation) < 0.0005:
             return "the Matthews correlation is 0"

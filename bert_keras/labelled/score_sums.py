@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse
-import scipy.stats
 
 _TINY = 1e-12
 
@@ -92,6 +90,9 @@ def _label_counts(
 ) -> Any:
     """Returns right, true and answered labels of each example, `3 * num_labels`
     columns."""
+    # Only here, because all kinds of tasks import this module; `stats` likewise.
+    import scipy.sparse
+
     places = {label: place for place, label in enumerate(labels)}
     rows, columns = [], []
     for row, (true, given) in enumerate(zip(truth, answered, strict=True)):
@@ -108,6 +109,8 @@ def correlation(
     """Returns Pearson's correlation, or with `by_rank` Spearman's."""
     x, y = np.asarray(truth, float), np.asarray(answered, float)
     if by_rank:
+        import scipy.stats
+
         # The ranks are those among all examples, also in a resample: ranking each
         # resample again would cost a sort of each.
         x, y = scipy.stats.rankdata(x), scipy.stats.rankdata(y)

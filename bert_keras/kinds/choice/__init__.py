@@ -5,7 +5,7 @@ from typing import Self
 import pydantic
 
 from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, Usage, classifier_names
-from bert_keras.labelled import python_examples
+from bert_keras.labelled import degenerate, python_examples, score_sums
 from bert_keras.labelled.answers import Computed, Record
 
 
@@ -118,12 +118,8 @@ print(endings[logits.argmax()])""",
         return served_choices.Choices(trained)
 
     def score(self, records, metric, *, labels):
-        from bert_keras.labelled import score_sums
-
         is_right = [record["label"] == record["prediction"] for record in records]
         return score_sums.ratio(is_right, [1] * len(is_right))
 
     def sign(self, evaluation, answers):
-        from bert_keras.labelled import degenerate
-
         return degenerate.guessing(answers)

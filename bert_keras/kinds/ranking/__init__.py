@@ -6,7 +6,7 @@ import pydantic
 
 from bert_keras.core.settings import finetuning
 from bert_keras.kinds.kind import Labelled, Metric, Names, Usage, classifier_names
-from bert_keras.labelled import python_examples
+from bert_keras.labelled import degenerate, python_examples, score_sums
 from bert_keras.labelled.answers import Computed, Record
 
 
@@ -122,7 +122,6 @@ print(passages[scores.argmax()])""",
 
     def score(self, records, metric, *, labels):
         from bert_keras.kinds.ranking import scores
-        from bert_keras.labelled import score_sums
 
         score = scores.METRICS[metric]
         values = [score(record["relevances"], record["scores"]) for record in records]
@@ -139,8 +138,6 @@ print(passages[scores.argmax()])""",
         return served_ranking.Rankings(trained)
 
     def sign(self, evaluation, answers):
-        from bert_keras.labelled import degenerate
-
         several = [a["scores"] for a in answers or () if len(a["scores"]) > 1]
         spreads = [max(scores) - min(scores) for scores in several]
         num_equal = sum(spread < 1e-3 for spread in spreads)

@@ -1,7 +1,7 @@
 """Answers within a text: SQuAD 1.1 and 2.0, TriviaQA and data of that shape."""
 
 from bert_keras.kinds.kind import Labelled, Metric, Names, Usage, classifier_names
-from bert_keras.labelled import python_examples
+from bert_keras.labelled import degenerate, python_examples
 from bert_keras.labelled.answers import Computed, Record
 
 
@@ -110,8 +110,6 @@ print(tokenizer.decode(inputs["input_ids"][0, start : end + 1]))""",
         return {"start_positions": place, "end_positions": place}
 
     def sign(self, evaluation, answers):
-        from bert_keras.labelled import degenerate
-
         if evaluation["f1"] < 1:
             return f"F1 is {evaluation['f1']:.2f} %"
         return degenerate.sameness([answer["prediction"] for answer in answers or ()])

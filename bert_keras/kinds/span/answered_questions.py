@@ -147,29 +147,22 @@ def threshold_curve(
     """Returns scores at every threshold: questions with greater odds get no answer.
     `best_texts` are the best answers that are not empty."""
     each = squad_scores.score_each(gold, best_texts, has_impossible=True)
-    ids = sorted(gold, key=null_odds.__getitem__)
-    odds = np.array([null_odds[id] for id in ids])
-    has_answer = np.array([bool(gold[id]) for id in ids])
-    # Number of questions answered at each threshold.
-    thresholds, first = np.unique(odds, return_index=True)
-    num_answered = np.append(first, len(odds))
-
-    def curve(name: str, chosen: np.ndarray) -> np.ndarray:
-        """Adds up scores; silence is right where there is no answer."""
-        scores, silent = np.array([getattr(each[id], name) for id in ids]), ~has_answer
-        gains = np.where(chosen, scores - silent, 0.0)
-        sums = np.append(0.0, np.cumsum(gains))[num_answered]
+    curves = []
+    for name, groups in (
+        *(("exact", (True, False)), ("f1", (True, False))),
+        *(("f1", (True,)), ("f1", (False,))),
+    ):
+        chosen = {id for id, answers in gold.items() if bool(answers) in groups}
+        # Silence is right where there is no answer.
+        silent = {id for id in chosen if not gold[id]}
+        gains = {
+            id: getattr(each[id], name) - (id in silent) if id in chosen else 0.0
+            for id in gold
+        }
+        thresholds, sums = squad_scores.sums_by_threshold(gains, null_odds)
         with np.errstate(invalid="ignore"):
-            return 100 * (sums + (silent & chosen).sum()) / np.int64(chosen.sum())
-
-    everything = np.ones_like(has_answer)
-    return Curve(
-        thresholds=np.append(odds[0] - 1, thresholds),
-        exact=curve("exact", everything),
-        f1=curve("f1", everything),
-        has_answer_f1=curve("f1", has_answer),
-        no_answer_f1=curve("f1", ~has_answer),
-    )
+            curves.append(100 * (sums + len(silent)) / np.int64(len(chosen)))
+    return Curve(thresholds, *curves)
 
 
 def draw_null_odds(curve: Curve, *, best_threshold: float) -> figure.Figure:

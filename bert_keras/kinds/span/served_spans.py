@@ -80,16 +80,10 @@ class Spans(served.ServedModel):
             limits["no_answer_threshold"] = self._threshold
         return limits
 
-    def signatures(self):
-        return {
-            served.STRINGS: served.Signature(self.answer, self.string_specs),
-            served.IDS: self.numbers_signature(),
-        }
-
     def encode(self, question, context):
         return self._pack_pairs(self._tokenizer(question), self._tokenizer(context))
 
-    def answer(self, question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
+    def answer(self, question, context):
         code_points = graph_tokenizer.decode(context)
         candidates, null_scores = self._read_all(question, code_points)
         outputs = decide(

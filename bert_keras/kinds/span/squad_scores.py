@@ -7,6 +7,8 @@ import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 GoldAnswers = Mapping[str, Sequence[str]]
 """The right answers by question id; none for a question that cannot be answered."""
 
@@ -112,37 +114,33 @@ def best_thresholds(
     with `best_exact_thresh` and `best_f1_thresh`.
     """
     each = score_each(gold, best_texts, has_impossible=True)
+    asked = {id: answers for id, answers in gold.items() if id in best_texts}
     found = {}
     for name in Score._fields:
         gains = {
             # Given up with an answer: the point for saying that there is none.
             id: getattr(each[id], name) if answers else -float(bool(best_texts[id]))
-            for id, answers in gold.items()
-            if id in best_texts
+            for id, answers in asked.items()
         }
-        best, threshold = _best_threshold(gains, null_odds)
-        best += sum(not answers for id, answers in gold.items() if id in best_texts)
-        found[f"best_{name}"] = 100 * best / len(gold)
-        found[f"best_{name}_thresh"] = threshold
+        thresholds, sums = sums_by_threshold(gains, null_odds)
+        best = sums.argmax()
+        num_silent = sum(not answers for answers in asked.values())
+        found[f"best_{name}"] = float(100 * (sums[best] + num_silent) / len(gold))
+        found[f"best_{name}_thresh"] = float(thresholds[best])
     return found
 
 
-def _best_threshold(
+def sums_by_threshold(
     gains: Mapping[str, float], null_odds: Mapping[str, float]
-) -> tuple[float, float]:
-    """Returns the gain from answering up to the best odds, and these odds. If it is
-    best to answer nothing, the threshold is the lowest odds less one."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns all thresholds on the odds, rising, and the gain from answering up to
+    each. At the first one, the lowest odds less one, nothing is answered."""
     ids = sorted(gains, key=null_odds.__getitem__)
-    best, threshold, total = 0.0, None, 0.0
-    for place, id in enumerate(ids):
-        total += gains[id]
-        # Questions of equal odds are answered together or not at all.
-        is_last = place + 1 == len(ids) or null_odds[ids[place + 1]] > null_odds[id]
-        if is_last and total > best:
-            best, threshold = total, null_odds[id]
-    if threshold is None:
-        threshold = null_odds[ids[0]] - 1 if ids else 0.0
-    return best, threshold
+    odds = np.array([null_odds[id] for id in ids])
+    # Questions of equal odds are answered together or not at all.
+    distinct, first = np.unique(odds, return_index=True)
+    sums = np.cumsum([0.0, *(gains[id] for id in ids)])
+    return np.append(odds[0] - 1, distinct), sums[np.append(first, len(ids))]
 
 
 class GroupScore(NamedTuple):

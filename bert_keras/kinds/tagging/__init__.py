@@ -6,7 +6,8 @@ import pydantic
 
 from bert_keras.core.settings import tasks
 from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, Usage, classifier_names
-from bert_keras.labelled import python_examples
+from bert_keras.kinds.tagging import tag_schemes
+from bert_keras.labelled import degenerate, python_examples, score_sums
 from bert_keras.labelled.answers import Computed, Record
 
 
@@ -121,8 +122,6 @@ class Tagging(Labelled):
             tasks.feature_layer_numbers(layers, bert_config.num_hidden_layers)
 
     def main_metric(self, settings, labels):
-        from bert_keras.kinds.tagging import tag_schemes
-
         is_plain = labels and tag_schemes.scheme_of(labels) == "plain"
         return "accuracy" if is_plain else "f1"
 
@@ -140,9 +139,6 @@ class Tagging(Labelled):
         return {"label_ids": ((rows, length), "int32")}
 
     def score(self, records, metric, *, labels):
-        from bert_keras.kinds.tagging import tag_schemes
-        from bert_keras.labelled import score_sums
-
         pairs = [(record["labels"], record["prediction"]) for record in records]
         if metric == "f1":
             entities = [
@@ -153,8 +149,6 @@ class Tagging(Labelled):
         return score_sums.ratio(num_right, [len(tags) for tags, _ in pairs])
 
     def sign(self, evaluation, answers):
-        from bert_keras.labelled import degenerate
-
         if "f1" in evaluation:
             return "no entity is right" if evaluation["f1"] < 0.0005 else None
         tags = [

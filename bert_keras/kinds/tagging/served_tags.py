@@ -84,10 +84,11 @@ class Tags(served.ServedModel):
     def signatures(self):
         padded_words = tf.TensorSpec([None, None], tf.string, "words")
         document = tf.TensorSpec([None], tf.string, "document")
+        of_all = super().signatures()
         signatures = {
-            served.STRINGS: served.Signature(self.find_entities, self.string_specs),
+            served.STRINGS: of_all.pop(served.STRINGS),
             WORDS: served.Signature(self.tag_words, (padded_words,)),
-            served.IDS: self.numbers_signature(),
+            **of_all,
         }
         if self.has_documents:
             inputs = (padded_words, document)
@@ -117,7 +118,7 @@ class Tags(served.ServedModel):
             "probability": tf.scatter_nd(places, tagged.probabilities, shape),
         }
 
-    def find_entities(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+    def answer(self, text):
         # 1. Find the words of all texts, and tag them.
         code_points = graph_tokenizer.decode(text)
         starts, ends = self._split(code_points)
@@ -128,7 +129,7 @@ class Tags(served.ServedModel):
         logits = self._logits(spelled, starts.row_lengths())
         tagged = tag(logits, sentences, self.labels)
         # 2. Describe each entity by its first and last word.
-        first, last, probabilities = join_entities(tagged)
+        first, last, probabilities = tagged.entities()
         sentence = tf.gather(sentences, first)
         start = tf.gather(starts.values, first)
         end = tf.gather(ends.values, last)
@@ -243,6 +244,17 @@ class Tagged(NamedTuple):
     begins_entity: tf.Tensor
     """bool."""
 
+    def entities(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Returns first word, last word and mean probability of each entity."""
+        words = tf.where(self.types != "")[:, 0]
+        begins = tf.gather(self.begins_entity, words)
+        entity = tf.cumsum(tf.cast(begins, tf.int32)) - 1
+        return (
+            tf.boolean_mask(words, begins),
+            tf.math.segment_max(words, entity),
+            tf.math.segment_mean(tf.gather(self.probabilities, words), entity),
+        )
+
 
 def tag(logits: tf.Tensor, sentences: tf.Tensor, labels: Sequence[str]) -> Tagged:
     """Chooses the most probable labels of words, and finds where entities begin;
@@ -268,18 +280,6 @@ def tag(logits: tf.Tensor, sentences: tf.Tensor, labels: Sequence[str]) -> Tagge
         types=types,
         probabilities=tf.reduce_max(tf.nn.softmax(logits), axis=-1),
         begins_entity=begins_entity,
-    )
-
-
-def join_entities(tagged: Tagged) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns first word, last word and mean probability of each entity."""
-    words = tf.where(tagged.types != "")[:, 0]
-    begins = tf.gather(tagged.begins_entity, words)
-    entity = tf.cumsum(tf.cast(begins, tf.int32)) - 1
-    return (
-        tf.boolean_mask(words, begins),
-        tf.math.segment_max(words, entity),
-        tf.math.segment_mean(tf.gather(tagged.probabilities, words), entity),
     )
 
 
@@ -318,19 +318,27 @@ def cut_windows(
             document of each sentence, whose words fill its windows; `None`: each
             sentence is a document.
     """
-    # 1. Where each word's sentence begins and ends. Windows over long ones have half
-    # the length, so that words at the cuts have neighbours.
-    sentence_begins, sentence_ends = _text_spans(num_words)
-    num_pieces = tf.gather(starts, sentence_ends) - tf.gather(starts, sentence_begins)
+
+    def first_from(pieces):
+        """Returns the first word that begins at a piece or after it; for one piece more
+        the word after the last that ends there."""
+        # The operation of `tf.searchsorted`, which cannot search for nothing.
+        return tf.raw_ops.LowerBound(
+            sorted_inputs=starts[tf.newaxis], values=[pieces], out_type=tf.int64
+        )[0]
+
+    # 1. Where each word's sentence ends. Windows over long sentences have half the
+    # length, so that words at the cuts have neighbours.
+    begins = tf.cumsum(num_words, exclusive=True)
+    num_pieces = tf.gather(starts, begins + num_words) - tf.gather(starts, begins)
     longest = tf.where(num_pieces > max_pieces, max_pieces // 2, max_pieces)
-    first, last, longest = (
-        tf.repeat(values, num_words)
-        for values in (sentence_begins, sentence_ends, longest)
+    last, longest = (
+        tf.repeat(values, num_words) for values in (begins + num_words, longest)
     )
     # 2. Where a window's own words end if they begin with a word; so, followed from the
     # first word of all sentences at once, which words begin a window.
-    words = tf.range(tf.size(first, tf.int64))
-    fitting = _last_within(starts, starts[:-1] + tf.cast(longest, tf.int64))
+    words = tf.range(tf.size(last, tf.int64))
+    fitting = first_from(starts[:-1] + tf.cast(longest, tf.int64) + 1) - 1
     next_begins = tf.minimum(last, tf.maximum(words + 1, fitting))
 
     def follow(current, reached):
@@ -342,42 +350,23 @@ def cut_windows(
     _, own_begins = tf.while_loop(
         lambda current, reached: tf.size(current) > 0,
         follow,
-        (tf.boolean_mask(sentence_begins, num_words > 0), tf.zeros([0], tf.int64)),
+        (tf.boolean_mask(begins, num_words > 0), tf.zeros([0], tf.int64)),
         shape_invariants=(tf.TensorShape([None]), tf.TensorShape([None])),
     )
     own_begins = tf.sort(own_begins)
     own_ends = tf.gather(next_begins, own_begins)
     # 3. Add words of the sentence, or of its document: half of the room on each side,
     # and room that one side leaves on the other.
-    if documents is not None:
-        of_words = tf.repeat(documents, num_words)
-        first, last = (
-            tf.gather(places, of_words)
-            for places in _text_spans(tf.math.segment_sum(num_words, documents))
-        )
-    first, last = tf.gather(first, own_begins), tf.gather(last, own_begins)
+    if documents is None:
+        documents = tf.range(tf.size(num_words, tf.int64))
+    counts = tf.math.segment_sum(num_words, documents)
+    owners = tf.gather(tf.repeat(documents, num_words), own_begins)
+    last = tf.gather(tf.cumsum(counts), owners)
+    first = last - tf.gather(counts, owners)
     begin_pieces = tf.gather(starts, own_begins)
     room = max_pieces - (tf.gather(starts, own_ends) - begin_pieces)
-    begins = tf.maximum(first, _first_from(starts, begin_pieces - room // 2))
-    ends = _last_within(starts, tf.gather(starts, begins) + max_pieces)
+    begins = tf.maximum(first, first_from(begin_pieces - room // 2))
+    ends = first_from(tf.gather(starts, begins) + max_pieces + 1) - 1
     ends = tf.minimum(last, ends)
-    begins = _first_from(starts, tf.gather(starts, ends) - max_pieces)
+    begins = first_from(tf.gather(starts, ends) - max_pieces)
     return WordWindows(own_begins, own_ends, tf.maximum(first, begins), ends)
-
-
-def _text_spans(num_words: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns begins and ends of texts of so many words."""
-    ends = tf.cumsum(num_words)
-    return ends - num_words, ends
-
-
-def _first_from(starts: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
-    # The operation of `tf.searchsorted`, which cannot search for nothing.
-    return tf.raw_ops.LowerBound(
-        sorted_inputs=starts[tf.newaxis], values=pieces[tf.newaxis], out_type=tf.int64
-    )[0]
-
-
-def _last_within(starts: tf.Tensor, pieces: tf.Tensor) -> tf.Tensor:
-    # Of whole numbers, the first above is the first from the next on.
-    return _first_from(starts, pieces + 1) - 1

@@ -16,8 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from seqeval.metrics import sequence_labeling
-
 from bert_keras.core.errors import InputError
 
 OUTSIDE = "O"
@@ -104,6 +102,9 @@ def as_entity_tag(tag: str) -> str:
 def entities(tags: Sequence[str]) -> list[Entity]:
     """Returns the entities of a sentence, as `conlleval` reads them; for plain tags see
     `as_entity_tag`."""
+    # Only here, because it imports scikit-learn, and the kind of task this module.
+    from seqeval.metrics import sequence_labeling
+
     tags = in_bioes(map(as_entity_tag, tags))
     # seqeval gives the last word, not the one after it.
     spans = sequence_labeling.get_entities(tags)

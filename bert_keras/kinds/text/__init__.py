@@ -9,7 +9,7 @@ import pydantic
 
 from bert_keras.core.errors import InputError
 from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, classifier_names
-from bert_keras.labelled import python_examples
+from bert_keras.labelled import degenerate, python_examples, score_sums
 from bert_keras.labelled.answers import Computed, Record
 
 
@@ -152,6 +152,11 @@ class _Text(Labelled):
 
         return served_labels.Labels(trained)
 
+    def page(self, records, task):
+        from bert_keras.kinds.text import pages
+
+        return pages.DESCRIBE[self.record](records, task.labels)
+
 
 class Classification(_Text):
     """Answers with one of several classes."""
@@ -177,20 +182,13 @@ class Classification(_Text):
             )
 
     def score(self, records, metric, *, labels):
-        from bert_keras.labelled import score_sums
-
         truth = [record["label"] for record in records]
         answered = [record["prediction"] for record in records]
         return score_sums.classes(truth, answered, labels, metric)
 
-    def page(self, records, task):
-        from bert_keras.kinds.text import pages
 
-        return pages.describe_classes(records, task.labels)
 
     def sign(self, evaluation, answers):
-        from bert_keras.labelled import degenerate
-
         return degenerate.guessing(answers)
 
 
@@ -225,20 +223,13 @@ class MultiLabel(_Text):
         return served_labels.SeveralLabels(trained)
 
     def score(self, records, metric, *, labels):
-        from bert_keras.labelled import score_sums
-
         truth = [record["labels"] for record in records]
         answered = [record["prediction"] for record in records]
         return score_sums.macro_f1(truth, answered, labels)
 
-    def page(self, records, task):
-        from bert_keras.kinds.text import pages
 
-        return pages.describe_labels(records, task.labels)
 
     def sign(self, evaluation, answers):
-        from bert_keras.labelled import degenerate
-
         return degenerate.sameness([tuple(a["prediction"]) for a in answers or ()])
 
 
@@ -257,19 +248,12 @@ class Regression(_Text):
         return {"label_ids": ((rows,), "float32")}
 
     def score(self, records, metric, *, labels):
-        from bert_keras.labelled import score_sums
-
         truth = [record["label"] for record in records]
         answered = [record["prediction"] for record in records]
         by_rank = metric == "spearman"
         return score_sums.correlation(truth, answered, by_rank=by_rank)
 
-    def page(self, records, task):
-        from bert_keras.kinds.text import pages
 
-        return pages.describe_numbers(records)
 
     def sign(self, evaluation, answers):
-        from bert_keras.labelled import degenerate
-
         return degenerate.constancy(answers)

@@ -35,13 +35,10 @@ def targets(
     examples: Sequence[text.LabelledText], labels: Sequence[str], *, path: str | Path
 ) -> np.ndarray:
     """Returns `(num_examples, num_labels)` float32: 1 where a label holds, else 0."""
-    places = {label: place for place, label in enumerate(labels)}
+    rows = [(example.line, example.label) for example in examples]
     found = np.zeros((len(examples), len(labels)), np.float32)
-    for row, example in enumerate(examples):
-        for label in example.label:
-            if label not in places:
-                raise text.unknown_label(label, labels, path=path, line=example.line)
-            found[row, places[label]] = 1
+    for row, places in enumerate(text.label_places(rows, labels, path=path)):
+        found[row, places] = 1
     return found
 
 
@@ -55,7 +52,7 @@ def label_features(
     smoothing = settings.label_smoothing
     targets = true_targets * np.float32(1 - smoothing) + np.float32(smoothing / 2)
     found = {features.LABEL_TARGETS: targets[:, None]}
-    balanced = functools.partial(positive_weights, true_targets)
+    balanced = positive_weights(true_targets)
     by_label = text.label_weights(settings, labels, balanced=balanced)
     if by_label is not None:
         found[features.LABEL_WEIGHTS] = 1 + (by_label - 1) * targets[:, None]
@@ -98,30 +95,25 @@ def best_thresholds(
     probabilities the threshold is their middle. Among equally good ones, the one
     nearest to 0.5 is taken; 0.5 where no example has the label.
     """
-    columns = zip(label_probabilities.T, true_targets.T, strict=True)
-    return np.array([_best_threshold(*column) for column in columns], np.float32)
-
-
-def _best_threshold(label_probabilities: np.ndarray, true: np.ndarray) -> float:
-    if not true.any():
-        return THRESHOLD
-    # The label is given to all examples from a value on, the lowest first.
-    values = np.unique(label_probabilities)
-    order = np.argsort(label_probabilities, kind="stable")
-    num_below = np.searchsorted(label_probabilities[order], values)
-    right_below = np.concatenate([[0], np.cumsum(true[order])])[num_below]
-    num_right = true.sum() - right_below
-    num_given = len(true) - num_below
-    f1 = 2 * num_right / (num_given + true.sum())
-    middles = (values[1:].astype(np.float64) + values[:-1]) / 2
-    # Between neighbours in float32 there is none.
-    middles = middles.astype(np.float32)
-    middles = np.where(middles > values[:-1], middles, values[1:])
-    candidates = np.concatenate([[values[0] / 2], middles])
-    if candidates[0] < THRESHOLD <= values[0]:
-        candidates[0] = THRESHOLD
-    best = candidates[f1 == f1.max()]
-    return float(best[np.abs(best - THRESHOLD).argmin()])
+    thresholds = np.full(len(true_targets.T), THRESHOLD, np.float32)
+    for label in np.flatnonzero(true_targets.any(axis=0)):
+        probabilities, true = label_probabilities[:, label], true_targets[:, label]
+        # The label is given to all examples from a value on, the lowest first.
+        order = np.argsort(probabilities, kind="stable")
+        values, num_below = np.unique(probabilities[order], return_index=True)
+        right_below = np.concatenate([[0], np.cumsum(true[order])])[num_below]
+        num_given = len(true) - num_below
+        f1 = 2 * (true.sum() - right_below) / (num_given + true.sum())
+        middles = (values[1:].astype(np.float64) + values[:-1]) / 2
+        # Between neighbours in float32 there is none.
+        middles = middles.astype(np.float32)
+        middles = np.where(middles > values[:-1], middles, values[1:])
+        candidates = np.concatenate([[values[0] / 2], middles])
+        if candidates[0] < THRESHOLD <= values[0]:
+            candidates[0] = THRESHOLD
+        best = candidates[f1 == f1.max()]
+        thresholds[label] = best[np.abs(best - THRESHOLD).argmin()]
+    return thresholds
 
 
 def scores(

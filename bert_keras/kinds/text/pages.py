@@ -20,7 +20,6 @@ _TEXTS = (sections.TEXT, sections.TEXT_PAIR)
 def describe_classes(
     records: Sequence[ClassifiedText], labels: Sequence[str]
 ) -> list[sections.Section]:
-    """Returns the sections of the page; the labels are all of the run."""
     right = [record.label for record in records]
     answered = [record.prediction for record in records]
     _check_labels({*right, *answered}, labels)
@@ -56,7 +55,6 @@ def _scores_by_label(scores: Sequence[confusion.ClassScore]) -> sections.Section
 def describe_labels(
     records: Sequence[MultiLabelText], labels: Sequence[str]
 ) -> list[sections.Section]:
-    """Returns the sections of the page; the labels are all of the run."""
     answers = {label for r in records for label in (*r.labels, *r.prediction)}
     _check_labels(answers, labels)
     # 1. Each label against its absence.
@@ -102,7 +100,9 @@ def _listed(labels: Sequence[str]) -> str:
     return ", ".join(map(markdown.literal, labels)) or "none"
 
 
-def describe_numbers(records: Sequence[RatedText]) -> list[sections.Section]:
+def describe_numbers(
+    records: Sequence[RatedText], labels: None
+) -> list[sections.Section]:
     rows = [[name, f"{value:.4g}"] for name, value in errors(records).items()]
     pairs = zip(*((record.label, record.prediction) for record in records), strict=True)
     scatter = sections.Section(
@@ -137,3 +137,11 @@ def errors(records: Sequence[RatedText]) -> dict[str, float]:
             "mean absolute error": float(np.mean(np.abs(all_errors))),
             "root mean squared error": math.hypot(*all_errors) / len(records) ** 0.5,
         }
+
+
+DESCRIBE = {
+    ClassifiedText: describe_classes,
+    MultiLabelText: describe_labels,
+    RatedText: describe_numbers,
+}
+"""From records and the labels of the run to the sections of the page."""

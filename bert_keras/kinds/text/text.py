@@ -8,11 +8,10 @@ a text a line (`.txt`). No TensorFlow.
 # Labels are None only in files without any, which are not asked for them.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false, reportAttributeAccessIssue=false
 
-import functools
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,6 +72,7 @@ def read_texts(
 def _labels(row: row_files.Row, columns: TextColumns) -> tuple[str, ...]:
     """Returns the labels of a text, each once."""
     name, separator = columns.label, columns.label_separator
+    flags = {"0": False, "1": True, "false": False, "true": True}
     if isinstance(name, str):
         # 1. Labels in one column. A text may have no label at all.
         value = row.value(name, key="label")
@@ -85,7 +85,13 @@ def _labels(row: row_files.Row, columns: TextColumns) -> tuple[str, ...]:
         found = [row.label(name, label) for label in value]
     else:
         # 2. Or a column for each label.
-        found = [label for label in name if _holds(row, label)]
+        found = []
+        for label in name:
+            value = row.value(label, key="label")
+            shown = value if isinstance(value, str) else json.dumps(value)
+            if shown not in flags:
+                raise row.error(f"{label!r}: expected 0 or 1, got {value!r}")
+            found += [label] if flags[shown] else []
     labels = tuple(dict.fromkeys(found))
     for label in labels:
         if separator in label:
@@ -96,13 +102,7 @@ def _labels(row: row_files.Row, columns: TextColumns) -> tuple[str, ...]:
     return labels
 
 
-def _holds(row: row_files.Row, name: str) -> bool:
-    value = row.value(name, key="label")
-    truth_values = {"0": False, "1": True, "false": False, "true": True}
-    shown = value if isinstance(value, str) else json.dumps(value)
-    if shown not in truth_values:
-        raise row.error(f"{name!r}: expected 0 or 1, got {value!r}")
-    return truth_values[shown]
+
 
 
 def distinct_labels(
@@ -145,11 +145,29 @@ def label_ids(
                 )
             numbers.append(number)
         return np.array(numbers, np.float32)
+    one_each = [(example.line, (example.label,)) for example in examples]
+    places = list(label_places(one_each, labels, path=path))
+    return np.array(places, np.int32).reshape(-1)
+
+
+def label_places(
+    rows: Iterable[tuple[int, Sequence[str]]],
+    labels: Sequence[str],
+    *,
+    path: str | Path,
+) -> Iterator[list[int]]:
+    """Yields the places in `labels` of the labels of each text; `rows` are lines and
+    labels of the file `path`."""
     places = {label: place for place, label in enumerate(labels)}
-    for example in examples:
-        if example.label not in places:
-            raise unknown_label(example.label, labels, path=path, line=example.line)
-    return np.array([places[example.label] for example in examples], np.int32)
+    for line, of_row in rows:
+        for label in of_row:
+            if label not in places:
+                known = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
+                raise InputError(
+                    f"{path}: line {line}: label {label!r} was not in the training "
+                    f"data (known: {known}){nearest(label, labels)}"
+                )
+        yield [places[label] for label in of_row]
 
 
 def label_features(
@@ -158,7 +176,7 @@ def label_features(
     """Returns the inputs of the loss of classes, by their names in `data.features`.
     `true_label_ids` are `(num_examples,)` places in `labels`."""
     found = {"label_ids": true_label_ids}
-    balanced = functools.partial(balanced_weights, true_label_ids, len(labels))
+    balanced = balanced_weights(true_label_ids, len(labels))
     by_label = label_weights(settings, labels, balanced=balanced)
     if by_label is not None:
         found[features.EXAMPLE_WEIGHTS] = by_label[true_label_ids]
@@ -187,16 +205,13 @@ def balanced_weights(true_label_ids: np.ndarray, num_labels: int) -> np.ndarray:
 
 
 def label_weights(
-    settings: FinetuningConfig,
-    labels: Sequence[str],
-    *,
-    balanced: Callable[[], np.ndarray],
+    settings: FinetuningConfig, labels: Sequence[str], *, balanced: np.ndarray
 ) -> np.ndarray | None:
     """Returns the weights that the settings give the labels, `(num_labels,)` float32;
     1 for labels without one, `None`: no label has one."""
     weights = settings.class_weights
     if weights in (None, "balanced"):
-        return balanced() if weights else None
+        return balanced if weights else None
     for label in weights:
         if label not in labels:
             raise InputError(
@@ -204,14 +219,3 @@ def label_weights(
                 f"is labelled{nearest(label, labels)}"
             )
     return np.array([weights.get(label, 1.0) for label in labels], np.float32)
-
-
-def unknown_label(
-    label: str, labels: Sequence[str], *, path: str | Path, line: int
-) -> InputError:
-    """Returns the error for a label that no text of the training had."""
-    shown = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
-    return InputError(
-        f"{path}: line {line}: label {label!r} was not in the training data (known: "
-        f"{shown}){nearest(label, labels)}"
-    )

@@ -213,8 +213,8 @@ def test_words_of_documents_are_tagged_as_in_python(run):
 def test_texts_are_tagged_as_in_python(run):
     model = model_of(run)
     model.compute = stand_in
-    assert check_entities(model, model.find_entities, TEXTS) > 20
-    assert check_entities(model, model.find_entities, TEXTS[1:4]) == 0
+    assert check_entities(model, model.answer, TEXTS) > 20
+    assert check_entities(model, model.answer, TEXTS[1:4]) == 0
 
 
 @pytest.mark.slow
@@ -306,7 +306,7 @@ def test_a_whole_dev_file(shared_data, tmp_path, randomize):
         check_tags(model, model.tag_words, batch)
         documents = [s.document for s in sentences[first : first + 256]]
         check_tags(model, model.tag_words, batch, documents)
-        check_entities(model, model.find_entities, [" ".join(ws) for ws in batch])
+        check_entities(model, model.answer, [" ".join(ws) for ws in batch])
     # All as one sentence, of more than 70,000 pieces.
     everything = [word for sentence in sentences for word in sentence.words]
     check_tags(model, model.tag_words, [everything])
@@ -325,7 +325,7 @@ def test_tags_and_entities_of_every_scheme(letters):
     decoded = dataset.decode(logits, labels, sentences)
     tags = [tag.decode() for tag in tagged.tags.numpy()]
     assert tags == list(itertools.chain(*decoded))
-    first, last, _ = served_tags.join_entities(tagged)
+    first, last, _ = tagged.entities()
     starts = np.cumsum([0, *counts])
     assert list(zip(first.numpy().tolist(), last.numpy().tolist(), strict=True)) == [
         (start + begin, start + end - 1)

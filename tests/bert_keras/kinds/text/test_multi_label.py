@@ -259,4 +259,4 @@ def test_a_weight_of_an_unknown_label_is_refused():
     settings = FinetuningConfig(class_weights={"angre": 2.0})
     message = "`class_weights` has 'angre', which no text .*; did you mean 'anger'"
     with pytest.raises(InputError, match=message):
-        text.label_weights(settings, ("joy", "anger"), balanced=lambda: np.ones(2))
+        text.label_weights(settings, ("joy", "anger"), balanced=np.ones(2))

@@ -143,7 +143,7 @@ def test_the_page_of_numbers():
         rated(5.0, 2.0, line=2, text="<i>", text_pair="b|c"),
         rated(0.0, 3.0, line=3),
     ]
-    scatter, mistakes = pages.describe_numbers(records)
+    scatter, mistakes = pages.describe_numbers(records, None)
     assert (
         scatter.text
         == """\
