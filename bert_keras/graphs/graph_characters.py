@@ -92,8 +92,14 @@ class CharacterTable(tf.Module):
         characters = tf.cond(
             has_expanded, lambda: self._expand(characters, offsets), lambda: characters
         )
-        starts, ends = _places_with_marks(characters)
+        # The places of characters that stay; an accent belongs to the one before it in
+        # its text.
         is_kept = ~characters.has(_STRIPPED)
+        begins = tf.where(is_kept | characters.begins_text())[:, 0]
+        next_begins = tf.concat([begins, [tf.size(is_kept, tf.int64)]], 0)[1:]
+        starts = tf.boolean_mask(characters.starts, is_kept)
+        ends = tf.gather(characters.ends, next_begins - 1)
+        ends = tf.boolean_mask(ends, tf.gather(is_kept, begins))
         has_marks = tf.reduce_any(characters.has(_COMBINING_CLASS) & is_kept)
         characters = tf.cond(
             has_marks, lambda: _order_marks(characters), lambda: characters
@@ -153,19 +159,6 @@ def _order_marks(characters: Characters) -> Characters:
     return characters._replace(
         code_points=tf.gather(characters.code_points, order),
         flags=tf.gather(characters.flags, order),
-    )
-
-
-def _places_with_marks(characters: Characters) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns starts and ends of the characters that stay when accents are stripped. An
-    accent belongs to the character before it in its text."""
-    is_kept = ~characters.has(_STRIPPED)
-    begins = tf.where(is_kept | characters.begins_text())[:, 0]
-    next_begins = tf.concat([begins, [tf.size(is_kept, tf.int64)]], 0)[1:]
-    begin_kept = tf.gather(is_kept, begins)
-    return (
-        tf.boolean_mask(characters.starts, is_kept),
-        tf.boolean_mask(tf.gather(characters.ends, next_begins - 1), begin_kept),
     )
 
 

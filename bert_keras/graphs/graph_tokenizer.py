@@ -58,17 +58,17 @@ class GraphTokenizer(tf.Module):
 
     def locate(self, code_points: tf.RaggedTensor) -> Pieces:
         """Cuts texts, code points from `decode`, into pieces with their places."""
-        words = _find_words(self._characters(code_points))
+        words = _Words(self._characters(code_points))
         pieces = self._wordpiece.tokenize(words.spell())
         nested = tf.RaggedTensor.from_value_rowids(
-            pieces, words.texts(), nrows=code_points.nrows(), validate=False
+            pieces, words.texts, nrows=code_points.nrows(), validate=False
         )
         ids = nested.merge_dims(1, 2)
         # Pieces cover the characters of words without gaps. No word is spelled [UNK]:
         # brackets are words of their own.
         lengths = tf.where(
             pieces.flat_values == self._unk_id,
-            tf.gather(words.lengths(), pieces.value_rowids()),
+            tf.gather(words.lengths, pieces.value_rowids()),
             tf.gather(self._piece_lengths, pieces.flat_values),
         )
         after = tf.cumsum(lengths)
@@ -96,14 +96,13 @@ class WordSplitter(tf.Module):
     ) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Returns word starts and ends in characters, `(batch_size, None)` ragged
         int64."""
-        words = _find_words(self._characters(code_points))
-        last = words.first + tf.cast(words.lengths(), tf.int64) - 1
+        words = _Words(self._characters(code_points))
+        last = words.first + tf.cast(words.lengths, tf.int64) - 1
         starts = tf.gather(words.characters.starts, words.first)
         ends = tf.gather(words.characters.ends, last)
-        texts = words.texts()
-        first_of_text = tf.gather(code_points.row_starts(), texts)
+        first_of_text = tf.gather(code_points.row_starts(), words.texts)
         rows = tf.RaggedTensor.from_value_rowids(
-            first_of_text, texts, nrows=code_points.nrows(), validate=False
+            first_of_text, words.texts, nrows=code_points.nrows(), validate=False
         )
         places = (
             tf.cast(values, tf.int64) - first_of_text for values in (starts, ends)
@@ -200,22 +199,23 @@ def _shortened(
     return tf.RaggedTensor.from_row_lengths(values, lengths)
 
 
-class _Words(NamedTuple):
-    """Words end to end."""
+class _Words:
+    """Words end to end, `(num_words,)` each: `first`, int64, the first character of
+    each word; `texts`, int64, the number of its text in the batch; and `lengths`,
+    int32, in characters."""
 
-    characters: graph_characters.Characters
-    first: tf.Tensor
-    """`(num_words,)` int64: first character of each word."""
-
-    def texts(self) -> tf.Tensor:
-        """`(num_words,)` int64: number of the word's text in the batch."""
-        return tf.gather(self.characters.text, self.first)
-
-    def lengths(self) -> tf.Tensor:
-        """`(num_words,)` int32, in characters."""
+    def __init__(self, characters: graph_characters.Characters):
+        is_space = characters.has(graph_characters.SPACE)
+        is_isolated = characters.has(graph_characters.ISOLATED)
+        after_end = tf.concat([[True], (is_space | is_isolated)[:-1]], 0)
+        begins_word = is_isolated | after_end | characters.begins_text()
+        begins_word = tf.boolean_mask(begins_word, ~is_space)
+        self.characters = characters.only(~is_space)
+        self.first = tf.where(begins_word)[:, 0]
+        self.texts = tf.gather(self.characters.text, self.first)
         num_characters = tf.size(self.characters.text, tf.int64)
         after = tf.concat([self.first, [num_characters]], 0)[1:]
-        return tf.cast(after - self.first, tf.int32)
+        self.lengths = tf.cast(after - self.first, tf.int32)
 
     def spell(self) -> tf.Tensor:
         words = tf.RaggedTensor.from_row_starts(
@@ -225,12 +225,3 @@ class _Words(NamedTuple):
         is_too_long = words.row_lengths() > tokenization.MAX_INPUT_CHARS_PER_WORD
         # The entry itself: text cannot spell it, since brackets are words of their own.
         return tf.where(is_too_long, features.UNK_TOKEN, strings)
-
-
-def _find_words(characters: graph_characters.Characters) -> _Words:
-    is_space = characters.has(graph_characters.SPACE)
-    is_isolated = characters.has(graph_characters.ISOLATED)
-    after_end = tf.concat([[True], (is_space | is_isolated)[:-1]], 0)
-    begins_word = is_isolated | after_end | characters.begins_text()
-    begins_word = tf.boolean_mask(begins_word, ~is_space)
-    return _Words(characters.only(~is_space), tf.where(begins_word)[:, 0])

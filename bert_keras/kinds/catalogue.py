@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import finetuning, tasks
-from bert_keras.kinds import registry, splits
+from bert_keras.kinds import registry
 from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import glue
 from bert_keras.labelled import dataset
@@ -99,14 +99,6 @@ def check_settings(settings: finetuning.FinetuningConfig) -> None:
                 )
 
 
-def main_metric(
-    settings: finetuning.FinetuningConfig, labels: Sequence[str] | None = None
-) -> str:
-    """Returns the usual metric of a task; for the paper's tasks, the paper's. Without
-    `labels` of the run, tags are taken for those of entities."""
-    return find(settings).main_metric(settings, labels)
-
-
 def training_files(name: str, directory: str | Path) -> tuple[Path, list[Path]]:
     """Returns the official files to train on and to evaluate on, the main one first.
     The `directory` of a GLUE task is the folder with a folder for each task."""
@@ -152,12 +144,6 @@ def find_training_files(
             "--data"
         )
     return train, dev
-
-
-def read_parts(
-    train: str | Path, dev: Sequence[str | Path], settings: finetuning.FinetuningConfig
-) -> splits.Files:
-    return splits.read(find(settings), train, dev, settings)
 
 
 def read(

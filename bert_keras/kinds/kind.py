@@ -295,8 +295,8 @@ class Labelled(Kind):
     def main_metric(
         self, settings: finetuning.FinetuningConfig, labels: Sequence[str] | None
     ) -> str:
-        """Returns the metric that chooses the best checkpoint. `labels` are `None`
-        before the run knows them."""
+        """Returns the metric that chooses the best checkpoint; for the paper's tasks,
+        the paper's. `labels` of the run; `None`: tags are taken for entities'."""
         return self.usual_metric
 
     @abc.abstractmethod

@@ -109,7 +109,7 @@ class DevFile:
         }
         # The threshold is the run's, not one that is the best for each. Vectors that
         # learnt from numbers may have pairs without any here, or reversed.
-        main = catalogue.main_metric(self._settings, self._task.labels)
+        main = kind.main_metric(self._settings, self._task.labels)
         names = (main.removeprefix("best_"), main, *(m.name for m in kind.metrics))
         metric = next(name for name in names if name in scores["float32"])
         unit = kind.metric(metric).unit

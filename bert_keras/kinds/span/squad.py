@@ -68,22 +68,29 @@ def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:
     content = files.read_json(path)
     has_impossible = str(content.get("version")).lstrip("v") == "2.0"
     questions, places, num_repaired = {}, {}, 0
-    for place, context, node in _nodes(content, str(path)):
-        id = field(node, "id", str, place)
-        question = field(node, "question", str, place)
-        if id in places:
-            raise InputError(
-                f"{place}: the id {id!r} is also at "
-                f"{places[id].removeprefix(f'{path}: ')}: predictions go by id, give "
-                "each question its own"
-            )
-        places[id] = place
-        answers: tuple[Answer, ...] = ()
-        if has_answers:
-            answers, num_moved = _read_answers(node, context, place)
-            num_repaired += num_moved
-            has_impossible |= not answers
-        questions[id] = Question(id, question, context, answers)
+    paragraphs = [
+        paragraph
+        for place, article in items(content, "data", str(path))
+        for paragraph in items(article, "paragraphs", place)
+    ]
+    for paragraph_place, paragraph in paragraphs:
+        context = field(paragraph, "context", str, paragraph_place)
+        for place, node in items(paragraph, "qas", paragraph_place):
+            id = field(node, "id", str, place)
+            question = field(node, "question", str, place)
+            if id in places:
+                raise InputError(
+                    f"{place}: the id {id!r} is also at "
+                    f"{places[id].removeprefix(f'{path}: ')}: predictions go by id, "
+                    "give each question its own"
+                )
+            places[id] = place
+            answers: tuple[Answer, ...] = ()
+            if has_answers:
+                answers, num_moved = _read_answers(node, context, place)
+                num_repaired += num_moved
+                has_impossible |= not answers
+            questions[id] = Question(id, question, context, answers)
     if not questions:
         raise InputError(f"{path}: holds no questions, expected at least one")
     skipped = (
@@ -95,15 +102,6 @@ def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:
     return QuestionSet(
         tuple(questions.values()), has_impossible, num_repaired, tuple(skipped)
     )
-
-
-def _nodes(content: Any, path: str) -> Iterator[tuple[str, str, Any]]:
-    """Yields the place, the context and the object of each question."""
-    for article_place, article in items(content, "data", path):
-        for place, paragraph in items(article, "paragraphs", article_place):
-            context = field(paragraph, "context", str, place)
-            for question_place, node in items(paragraph, "qas", place):
-                yield question_place, context, node
 
 
 def _read_answers(
@@ -268,19 +266,14 @@ def featurize(
                     last = int(np.searchsorted(offsets.starts, start + len(text))) - 1
                     answer = first, last
                     break
-            for window in cut_windows(len(offsets.ids), room, settings.doc_stride):
-                tokens = slice(window.start, window.end)
-                shift = len(head) - window.start
-                is_inside = window.start <= answer[0] <= answer[1] < window.end
+            windows = cut_windows(len(offsets.ids), room, settings.doc_stride)
+            for tokens, has_max_context in windows:
+                shift = len(head) - tokens.start
+                is_inside = tokens.start <= answer[0] <= answer[1] < tokens.stop
                 positions = [token + shift for token in answer] if is_inside else [0, 0]
                 numbers.append([number, *positions])
-                places = offsets.starts[tokens], offsets.ends[tokens]
-                values.append(
-                    [
-                        np.pad(of_context, (len(head), 1))
-                        for of_context in (*places, window.has_max_context)
-                    ]
-                )
+                columns = offsets.starts[tokens], offsets.ends[tokens], has_max_context
+                values.append([np.pad(column, (len(head), 1)) for column in columns])
                 tail = [*offsets.ids[tokens].tolist(), sep_id]
                 yield head + tail, [0] * len(head) + [1] * len(tail)
 
@@ -301,17 +294,11 @@ def featurize(
     )
 
 
-class Window(NamedTuple):
-    """Some tokens of a context, from `start` up to `end`."""
-
-    start: int
-    end: int
-    has_max_context: np.ndarray
-    """`(end - start,)` bool, see `Windows`."""
-
-
-def cut_windows(num_tokens: int, window_length: int, doc_stride: int) -> list[Window]:
-    """Returns the windows over a context; a single empty one if it has no tokens."""
+def cut_windows(
+    num_tokens: int, window_length: int, doc_stride: int
+) -> list[tuple[slice, np.ndarray]]:
+    """Returns the windows over a context; a single empty one if it has no tokens. Each
+    is its tokens, and `Windows.has_max_context` of them."""
     spans = tokenized.window_spans(num_tokens, window_length, doc_stride)
     best = np.full(num_tokens, -np.inf)
     owners = np.zeros(num_tokens, np.int32)
@@ -322,7 +309,5 @@ def cut_windows(num_tokens: int, window_length: int, doc_stride: int) -> list[Wi
         is_better = score > best[start:end]
         best[start:end][is_better] = score[is_better]
         owners[start:end][is_better] = number
-    return [
-        Window(start, end, owners[start:end] == number)
-        for number, (start, end) in enumerate(spans)
-    ]
+    windows = [slice(*span) for span in spans]
+    return [(window, owners[window] == n) for n, window in enumerate(windows)]

@@ -133,11 +133,19 @@ def _best_spans(
 ) -> list[Candidate]:
     """Returns the best span of each text, which may be in more than one place, the best
     text first; `rows` are the windows of the question."""
+
+    def top(logits, may_be):
+        """Returns each row's best logits, -inf for none, and their columns."""
+        logits = np.where(may_be, logits, -np.inf)
+        order = np.argsort(-logits, axis=1, kind="stable")
+        columns = order[:, : settings.n_best_size]
+        return np.take_along_axis(logits, columns, axis=1), columns
+
     tokens, mask = windows.texts.tokens(rows)
     is_context = mask & (windows.char_ends[tokens] > 0)
     may_begin = mask & windows.has_max_context[tokens]
-    first, first_logits = _top(logits[0][tokens], may_begin, settings.n_best_size)
-    last, last_logits = _top(logits[1][tokens], is_context, settings.n_best_size)
+    first_logits, first = top(logits[0][tokens], may_begin)
+    last_logits, last = top(logits[1][tokens], is_context)
     length = last[:, None, :] - first[:, :, None] + 1
     scores = first_logits[:, :, None] + last_logits[:, None, :]
     is_span = (length >= 1) & (length <= settings.max_answer_length)
@@ -154,15 +162,6 @@ def _best_spans(
         text = context[char_start:char_end]
         best.setdefault(text, Candidate(text, 0.0, *both))
     return list(best.values())
-
-
-def _top(
-    logits: np.ndarray, may_be: np.ndarray, count: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns columns of each row's best tokens, and their logits; -inf for none."""
-    logits = np.where(may_be, logits, -np.inf)
-    columns = np.argsort(-logits, axis=1, kind="stable")[:, :count]
-    return columns, np.take_along_axis(logits, columns, axis=1)
 
 
 def score_file(path: str | Path, predictions: str | Path) -> dict[str, float]:

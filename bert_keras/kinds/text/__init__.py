@@ -186,8 +186,6 @@ class Classification(_Text):
         answered = [record["prediction"] for record in records]
         return score_sums.classes(truth, answered, labels, metric)
 
-
-
     def sign(self, evaluation, answers):
         return degenerate.guessing(answers)
 
@@ -227,8 +225,6 @@ class MultiLabel(_Text):
         answered = [record["prediction"] for record in records]
         return score_sums.macro_f1(truth, answered, labels)
 
-
-
     def sign(self, evaluation, answers):
         return degenerate.sameness([tuple(a["prediction"]) for a in answers or ()])
 
@@ -252,8 +248,6 @@ class Regression(_Text):
         answered = [record["prediction"] for record in records]
         by_rank = metric == "spearman"
         return score_sums.correlation(truth, answered, by_rank=by_rank)
-
-
 
     def sign(self, evaluation, answers):
         return degenerate.constancy(answers)

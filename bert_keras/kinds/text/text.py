@@ -102,9 +102,6 @@ def _labels(row: row_files.Row, columns: TextColumns) -> tuple[str, ...]:
     return labels
 
 
-
-
-
 def distinct_labels(
     examples: Sequence[LabelledText], *, path: str | Path
 ) -> tuple[str, ...]:

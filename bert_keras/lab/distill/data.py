@@ -174,7 +174,7 @@ def read_data(
         do_lower_case=teacher.do_lower_case,
         kind=registry.find(task.kind),
         task=task,
-        metric=catalogue.main_metric(settings, task.labels),
+        metric=catalogue.find(settings).main_metric(settings, task.labels),
         num_train_examples=num_train_examples,
         dev=dev_examples,
         recorded=recorded,
@@ -207,7 +207,8 @@ def _examples(
     """Returns the student's task, and the examples to train on and to evaluate on."""
     theirs = teacher.task
     if has_labels:
-        described, names, data = catalogue.read_parts(train, dev, settings)
+        kind = catalogue.find(settings)
+        described, names, data = splits.read(kind, train, dev, settings)
         unknown = [x for x in described.labels or () if x not in (theirs.labels or ())]
         if theirs.labels is not None and unknown:
             raise InputError(

@@ -13,7 +13,7 @@ from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, ownership, progress
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import sweeps
-from bert_keras.kinds import catalogue
+from bert_keras.kinds import catalogue, splits
 from bert_keras.lab.sweep import (
     baselines,
     planning,
@@ -79,7 +79,7 @@ def run_sweep(
         # 3. Baselines of compared models, in this process.
         labels: Sequence[str] = ()
         if command.models:
-            data = catalogue.read_parts(command.train, command.dev, base)
+            data = splits.read(kind, command.train, command.dev, base)
             labels, runs = data.task.labels or (), sweep.runs.values()
             options = {"metric": criterion.metric}
             sweep.baselines = baselines.make_runs(directory, runs, data, **options)
@@ -122,11 +122,12 @@ def make_criterion(
 ) -> scores.Criterion:
     """Returns the metric, goal and choice of a sweep, with the task's defaults."""
     base, metric = command.settings(), settings.metric
+    kind = catalogue.find(base)
     if metric is None:
         # The file's labels decide: plain tags have no F1.
         labels = catalogue.read(command.train, base).describe().labels
-        metric = catalogue.main_metric(base, labels)
-    is_less_better = catalogue.find(base).metric(metric).better == "less"
+        metric = kind.main_metric(base, labels)
+    is_less_better = kind.metric(metric).better == "less"
     return scores.Criterion(
         metric=metric,
         goal=settings.goal or ("min" if is_less_better else "max"),
