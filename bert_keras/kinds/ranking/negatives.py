@@ -12,7 +12,7 @@ import collections
 import hashlib
 import itertools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -116,8 +116,16 @@ def mine(
     for row, passage in (*right, *own):
         owners[_key(encode, passage)].add(row)
 
-    # 2. All passages are read once before the work begins, so the file is sound.
-    passages = _Passages(files.path(passages_path), encode, owners)
+    # 2. All passages are read once before the work begins, so the file is sound: which
+    #    passages are equal to none before, and which of these a question knows.
+    path = files.path(passages_path)
+    is_new, keys, owned = bytearray(), set(), []
+    for passage in read_passages(path):
+        key = _key(encode, passage)
+        is_new.append(key not in keys)
+        if is_new[-1]:
+            owned += [(len(keys), row) for row in sorted(owners.get(key, ()))]
+            keys.add(key)
 
     # 3. The nearest passages, block by block.
     num_embedded = 0
@@ -131,12 +139,15 @@ def mine(
             num_embedded += len(part)
         return np.concatenate(vectors)
 
-    total = len(questions) + len(right) + len(passages)
-    title = f"searching {passages.path.name}"
+    total = len(questions) + len(right) + len(keys)
+    title = f"searching {path.name}"
     with progress.Progress(title, total=total, unit="texts", read=lambda: num_embedded):
         vectors = embed_and_count([question.text for question in questions])
         limits = _limits(vectors, right, embed_and_count, choice.margin)
-        cosines, numbers = _nearest(vectors, passages, embed_and_count, choice.depth)
+        passages = itertools.compress(read_passages(path), is_new)
+        cosines, numbers = _nearest(
+            vectors, passages, owned, embed=embed_and_count, depth=choice.depth
+        )
 
     # 4. The draw, and the texts of the drawn passages.
     chosen = [
@@ -144,6 +155,7 @@ def mine(
         for row, question in enumerate(questions)
     ]
     drawn = {int(number) for numbers in chosen for number in numbers}
+    passages = itertools.compress(read_passages(path), is_new)
     texts = {n: passage for n, passage in enumerate(passages) if n in drawn}
     if not texts:
         raise InputError(
@@ -163,30 +175,6 @@ def mine(
 def _key(encode: Encode, text: str) -> bytes:
     """Returns a digest that is the same for equal texts."""
     return hashlib.blake2b(encode(text), digest_size=16).digest()
-
-
-class _Passages:
-    """The different passages of a file, which is read anew each time."""
-
-    def __init__(self, path: Path, encode: Encode, owners: Mapping[bytes, set[int]]):
-        self.path = path
-        self._is_new = bytearray()
-        """For each passage of the file: whether no earlier one is equal."""
-        self.owned: list[tuple[int, int]] = []
-        """Numbers of a different passage, and of a question that it is known to."""
-        keys: set[bytes] = set()
-        for passage in read_passages(path):
-            key = _key(encode, passage)
-            self._is_new.append(key not in keys)
-            if self._is_new[-1]:
-                self.owned += [(len(keys), row) for row in sorted(owners.get(key, ()))]
-                keys.add(key)
-
-    def __len__(self) -> int:
-        return sum(self._is_new)
-
-    def __iter__(self) -> Iterator[str]:
-        return itertools.compress(read_passages(self.path), self._is_new)
 
 
 def read_passages(path: Path) -> Iterator[str]:
@@ -229,16 +217,22 @@ def _limits(
 
 
 def _nearest(
-    vectors: np.ndarray, passages: _Passages, embed: Embed, depth: int
+    vectors: np.ndarray,
+    passages: Iterator[str],
+    known: Sequence[tuple[int, int]],
+    *,
+    embed: Embed,
+    depth: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns cosines and numbers of the passages that are nearest to each question and
-    not its own, `(num_questions, depth)`, in no order; of fewer passages the rest of
-    the cosines is -inf."""
+    """Returns cosines and numbers of the passages that are nearest to each question,
+    `(num_questions, depth)`, in no order; of fewer passages the rest of the cosines is
+    -inf. `known` are passages, ascending, each with a question that it is no negative
+    of."""
     best = np.full((len(vectors), depth), -np.inf, np.float32)
     numbers = np.full(best.shape, -1)
-    owned, owners = np.array(passages.owned, int).reshape(-1, 2).T
-    begin, texts = 0, iter(passages)
-    while block := list(itertools.islice(texts, BLOCK)):
+    owned, owners = np.array(known, int).reshape(-1, 2).T
+    begin = 0
+    while block := list(itertools.islice(passages, BLOCK)):
         block_vectors = embed(block).T
         block_numbers = np.arange(begin, begin + len(block))
         here = slice(*np.searchsorted(owned, [begin, begin + len(block)]))

@@ -90,12 +90,26 @@ def read(
         return sentences
     if not any(sentence.words for sentence in sentences):
         raise InputError(f"{path}: holds blank texts only, expected some words")
-    _check_one_scheme(sentences, path)
-    is_iob = tag_schemes.scheme_of(t for s in sentences for t in s.tags) == "IOB"
-    return _to_iob2(sentences, path) if is_iob else sentences
+    return _in_one_scheme(sentences, path)
 
 
-def _to_iob2(sentences: Sequence[Sentence], path: Path) -> list[Sentence]:
+def _in_one_scheme(sentences: list[Sentence], path: Path) -> list[Sentence]:
+    """Refuses tags with and without prefixes, and both BIOES and BILOU; IOB becomes
+    IOB2."""
+    lines = {tag: s.line for s in reversed(sentences) for tag in s.tags}
+    tags = sorted(lines.keys() - {tag_schemes.OUTSIDE}, key=lines.__getitem__)
+    for patterns in (("(?![BIESLU]-.).+", "[BIESLU]-.+"), ("[ES]-.+", "[LU]-.+")):
+        matches = [[t for t in tags if re.fullmatch(p, t)] for p in patterns]
+        if all(matches):
+            one, other = (
+                f"{tag!r} (sentence of line {lines[tag]})" for tag, *_ in matches
+            )
+            raise InputError(
+                f"{path}: expected tags of one scheme (plain, IOB, BIOES or BILOU), "
+                f"got {one} and {other}"
+            )
+    if tag_schemes.scheme_of(tags) != "IOB":
+        return sentences
     begun_inside, num_begun_as_iob2 = [], 0
     for sentence in sentences:
         for previous, tag in tag_schemes.with_previous(sentence.tags):
@@ -215,16 +229,34 @@ def _read_texts(
 
 def _read_entities(row: dict[str, Any], text: str, *, place: str) -> list[Entity]:
     """Returns the entities of a line, in the order of the text."""
-    values = row.get("entities")
+    values, entities = row.get("entities"), []
     if not isinstance(values, list):
         raise InputError(
             f"{place}: expected 'entities' with a list, [] if there are none, got "
             f"{values!r:.60}"
         )
-    entities = sorted(
-        _entity(value, text, place=f"{place}: entity {number}")
-        for number, value in enumerate(values, start=1)
-    )
+    for number, value in enumerate(values, start=1):
+        of_value = f"{place}: entity {number}"
+        value = value if isinstance(value, dict) else {}
+        start, end, label = (value.get(name) for name in Entity._fields)
+        is_span = type(start) is int and type(end) is int
+        if not is_span or not isinstance(label, str):
+            raise InputError(
+                f'{of_value}: expected {{"start": 0, "end": 5, "label": "PER"}} with '
+                "whole numbers of characters"
+            )
+        if not re.fullmatch("[^\\s\x00-\x1f\x7f\ud800-\udfff]+", label):
+            raise InputError(
+                f"{of_value}: expected a label without blanks, such as PER or "
+                f"Job_Title, got {label!r}"
+            )
+        if not 0 <= start < end <= len(text):
+            raise InputError(
+                f"{of_value}: expected 0 <= start < end <= {len(text)} (characters of "
+                f"the text), got {start} and {end}"
+            )
+        entities.append(Entity(start, end, label))
+    entities.sort()
     for pair in itertools.pairwise(entities):
         if pair[1].start < pair[0].end:
             one, other = (f"{text[s:e]!r:.40} ({s} to {e})" for s, e, _ in pair)
@@ -233,28 +265,6 @@ def _read_entities(row: dict[str, Any], text: str, *, place: str) -> list[Entity
                 "keep one of them"
             )
     return entities
-
-
-def _entity(value: Any, text: str, *, place: str) -> Entity:
-    value = value if isinstance(value, dict) else {}
-    start, end, label = (value.get(name) for name in ("start", "end", "label"))
-    is_span = type(start) is int and type(end) is int
-    if not is_span or not isinstance(label, str):
-        raise InputError(
-            f'{place}: expected {{"start": 0, "end": 5, "label": "PER"}} with whole '
-            "numbers of characters"
-        )
-    if not re.fullmatch("[^\\s\x00-\x1f\x7f\ud800-\udfff]+", label):
-        raise InputError(
-            f"{place}: expected a label without blanks, such as PER or Job_Title, got "
-            f"{label!r}"
-        )
-    if not 0 <= start < end <= len(text):
-        raise InputError(
-            f"{place}: expected 0 <= start < end <= {len(text)} (characters of the "
-            f"text), got {start} and {end}"
-        )
-    return Entity(start, end, label)
 
 
 def _to_tags(
@@ -311,22 +321,6 @@ def _check_tag(tag: str, *, place: str) -> None:
         raise InputError(
             f"{place}: expected a tag such as NN, or O, B-TYPE and I-TYPE, got {tag!r}"
         )
-
-
-def _check_one_scheme(sentences: Sequence[Sentence], path: Path) -> None:
-    """Refuses tags with and without prefixes, and both BIOES and BILOU."""
-    lines = {tag: s.line for s in reversed(sentences) for tag in s.tags}
-    tags = sorted(lines.keys() - {tag_schemes.OUTSIDE}, key=lines.__getitem__)
-    for patterns in (("(?![BIESLU]-.).+", "[BIESLU]-.+"), ("[ES]-.+", "[LU]-.+")):
-        matches = [[t for t in tags if re.fullmatch(p, t)] for p in patterns]
-        if all(matches):
-            one, other = (
-                f"{tag!r} (sentence of line {lines[tag]})" for tag, *_ in matches
-            )
-            raise InputError(
-                f"{path}: expected tags of one scheme (plain, IOB, BIOES or BILOU), "
-                f"got {one} and {other}"
-            )
 
 
 def split_words(text: str) -> list[tuple[int, int]]:
