@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+# SciPy is imported where it is needed, because all kinds of tasks import this module.
 _TINY = 1e-12
 
 
@@ -77,9 +78,8 @@ def classes(
 def _matthews(right: np.ndarray, true: np.ndarray, answered: np.ndarray) -> np.ndarray:
     total = true.sum(axis=-1)
     between = right.sum(axis=-1) * total - (true * answered).sum(axis=-1)
-    spread = (total**2 - (true**2).sum(axis=-1)) * (
-        total**2 - (answered**2).sum(axis=-1)
-    )
+    one, other = (total**2 - (n**2).sum(axis=-1) for n in (true, answered))
+    spread = one * other
     return np.where(spread > 0, between / np.sqrt(np.maximum(spread, _TINY)), 0.0)
 
 
@@ -90,7 +90,6 @@ def _label_counts(
 ) -> Any:
     """Returns right, true and answered labels of each example, `3 * num_labels`
     columns."""
-    # Only here, because all kinds of tasks import this module; `stats` likewise.
     import scipy.sparse
 
     places = {label: place for place, label in enumerate(labels)}

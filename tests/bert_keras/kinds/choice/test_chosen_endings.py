@@ -25,30 +25,26 @@ def test_the_parts_of_the_page():
         chosen(2, 2, 0.75, line=4, beginning=""),
     ]
     places, calibration, mistakes = chosen_endings.describe(records)
-    assert (
-        places.text
-        == """\
+    expected = """\
 | place | is right | answered | accuracy where it is right |
 | --- | --- | --- | --- |
 | ending0 | 2 | 1 | 50.0 % |
 | ending1 | 0 | 1 | – |
 | ending2 | 2 | 2 | 50.0 % |"""
-    )
+    assert places.text == expected
     # At 50 % one is right, at 75 % one of two, at 100 % none.
     assert calibration.text == (
         "The model gives its answers a probability of 75.0 % on average, and 50.0 % of "
         "them are right. Expected calibration error, in 15 bins: 50.0 %."
     )
-    assert (
-        mistakes.text
-        == """\
+    expected = """\
 2 of 4 answers are wrong; the 2 most confident:
 
 | line | probability | text | right ending | answered |
 | --- | --- | --- | --- | --- |
 | 3 | 100.0 % | He sat. Then he | f&#124;ew | slept |
 | 2 | 75.0 % | &#42;He&#42; | ate | f&#124;ew |"""
-    )
+    assert mistakes.text == expected
     parts = (places, calibration, mistakes)
     names = ["places", "calibration", "worst_mistakes"]
     assert [part.name for part in parts] == names

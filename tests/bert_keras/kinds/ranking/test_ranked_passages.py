@@ -22,9 +22,7 @@ def test_the_sections_of_the_page():
         ranked([0, 0], [0.5, 0.25], [0, 1], 10),
     ]
     ranks, mistakes = ranked_passages.describe(records)
-    assert (
-        ranks.text
-        == """\
+    expected = """\
 |  | 4 questions |
 | --- | --- |
 | mean of 1 / rank of the first right passage | 45.8 % |
@@ -34,10 +32,8 @@ def test_the_sections_of_the_page():
 | passages of a question | 2.5 |
 | questions without a right passage | 1 |
 | median rank of the first right one | 2 |"""
-    )
-    assert (
-        mistakes.text
-        == """\
+    assert ranks.text == expected
+    expected = """\
 2 of 4 first passages are wrong, though another one is right; the 2 farthest from the \
 first place:
 
@@ -45,7 +41,7 @@ first place:
 | --- | --- | --- | --- | --- |
 | 7 | 3 | Who &#42;left&#42;? | passage 2 &#124; 7 | passage 0 &#124; 7 |
 | 4 | 2 | Who &#42;left&#42;? | passage 1 &#124; 4 | passage 0 &#124; 4 |"""
-    )
+    assert mistakes.text == expected
     assert ranks.picture is not None and mistakes.picture is None
 
 

@@ -55,20 +55,16 @@ def test_the_parts_of_the_page_for_1_1():
         question("saw Bert", ["Bert", "the bert.", "Bert"], question="How many *saw*?"),
     ]
     length, word, mistakes = answered_questions.describe(records, has_impossible=False)
-    assert (
-        length.text
-        == """\
+    expected = """\
 | group | questions | exact match | F1 |
 | --- | --- | --- | --- |
 | 1 | 3 | 33.3 | 55.6 |"""
-    )
+    assert length.text == expected
     assert rows_of(word.text) == [
         ["how many", "2", "50.0", "83.3"],
         ["who", "1", "0.0", "0.0"],
     ]
-    assert (
-        mistakes.text
-        == """\
+    expected = """\
 2 of 3 answers are not exact; the 2 of the lowest F1, the most probable of them:
 
 | question | right | answered | F1 | probability | context |
@@ -79,7 +75,7 @@ def test_the_parts_of_the_page_for_1_1():
 <em><strong>Bert</strong></em>. |
 
 In the context the right answer is bold, the answer that was given italic."""
-    )
+    assert mistakes.text == expected
 
 
 def test_the_parts_of_the_page_for_2_0():

@@ -115,18 +115,14 @@ def test_the_parts_of_the_page():
         sentence("B-ORG O B-LOC", "B-LOC B-PER O", words="Bank of China", line=7),
     ]
     scores, confusion, sample, mistakes = tagged_sentences.describe(records)
-    assert (
-        scores.text
-        == """\
+    expected = """\
 | type | precision | recall | F1 | in the file | answered |
 | --- | --- | --- | --- | --- | --- |
 | LOC | 0.0 % | 0.0 % | 0.0 % | 2 | 2 |
 | ORG | – | 0.0 % | 0.0 % | 1 | 0 |
 | PER | 50.0 % | 100.0 % | 66.7 % | 1 | 2 |"""
-    )
-    assert (
-        confusion.text
-        == """\
+    assert scores.text == expected
+    expected = """\
 An entity is compared with the one found in its words, or in some of them: the bounds \
 may differ.
 
@@ -146,10 +142,8 @@ The commonest confusions:
 | LOC | no entity | 1 | 50.0 % |
 | ORG | LOC | 1 | 100.0 % |
 | no entity | PER | 1 | 100.0 % |"""
-    )
-    assert (
-        sample.text
-        == """\
+    assert confusion.text == expected
+    expected = """\
 The first 3 with entities:
 
 | line | sentence | entities found |
@@ -158,10 +152,8 @@ The first 3 with entities:
 | 3 | <strong>New</strong> &#42;York&#42; ended | <em>New</em> LOC |
 | 7 | <strong>Bank</strong> <strong>of</strong> China | <em>Bank</em> LOC; \
 <em>of</em> PER |"""
-    )
-    assert (
-        mistakes.text
-        == """\
+    assert sample.text == expected
+    expected = """\
 2 of 3 sentences have mistakes; the 2 with most of them:
 
 | line | sentence | mistakes |
@@ -170,7 +162,7 @@ The first 3 with entities:
 <em>Bank</em> ORG → LOC; no entity → <em>of</em> PER; <em>China</em> LOC → no entity |
 | 3 | <strong>New &#42;York&#42;</strong> ended | <em>New &#42;York&#42;</em> LOC → \
 <em>New</em> LOC |"""
-    )
+    assert mistakes.text == expected
     assert [part.name for part in (scores, confusion, sample, mistakes)] == [
         *("scores_by_type", "confusion_of_types", "sample", "worst_mistakes")
     ]

@@ -26,38 +26,32 @@ def test_the_page_of_classes():
     ]
     labels = ("no", "y|s", "rest")
     matrix, scores, calibration, mistakes = pages.describe_classes(records, labels)
-    assert (
-        matrix.text
-        == """\
+    expected = """\
 The commonest confusions:
 
 | right | answered | how often | share of the row |
 | --- | --- | --- | --- |
 | no | y&#124;s | 1 | 50.0 % |"""
-    )
-    assert (
-        scores.text
-        == """\
+    assert matrix.text == expected
+    expected = """\
 | label | precision | recall | F1 | in the file | answered |
 | --- | --- | --- | --- | --- | --- |
 | no | 100.0 % | 50.0 % | 66.7 % | 2 | 1 |
 | y&#124;s | 66.7 % | 100.0 % | 80.0 % | 2 | 3 |
 | rest | – | – | – | 0 | 0 |"""
-    )
+    assert scores.text == expected
     # One of two is right at 75 %; at 50 and 100 % all are.
     assert calibration.text == (
         "The model gives its answers a probability of 75.0 % on average, and 75.0 % of "
         "them are right. Expected calibration error, in 15 bins: 25.0 %."
     )
-    assert (
-        mistakes.text
-        == """\
+    expected = """\
 1 of 4 answers are wrong; the 1 most confident:
 
 | line | right | answered | probability | text |
 | --- | --- | --- | --- | --- |
 | 7 | no | y&#124;s | 75.0 % | a &#42;bad&#42; &#124; film |"""
-    )
+    assert mistakes.text == expected
     parts = (matrix, scores, calibration, mistakes)
     names = ["confusion_matrix", "scores_by_label", "calibration", "worst_mistakes"]
     assert [part.name for part in parts] == names
@@ -144,18 +138,14 @@ def test_the_page_of_numbers():
         rated(0.0, 3.0, line=3),
     ]
     scatter, mistakes = pages.describe_numbers(records, None)
-    assert (
-        scatter.text
-        == """\
+    expected = """\
 |  | all answers |
 | --- | --- |
 | mean error | 0.1667 |
 | mean absolute error | 2.167 |
 | root mean squared error | 2.466 |"""
-    )
-    assert (
-        mistakes.text
-        == """\
+    assert scatter.text == expected
+    expected = """\
 3 answers; the 3 farthest from the right number:
 
 | line | right | answered | error | text | second text |
@@ -163,6 +153,6 @@ def test_the_page_of_numbers():
 | 2 | 5 | 2 | -3 | &#60;i&#62; | b&#124;c |
 | 3 | 0 | 3 | +3 | a |  |
 | 1 | 1 | 1.5 | +0.5 | a |  |"""
-    )
+    assert mistakes.text == expected
     assert (scatter.name, scatter.picture[:4]) == ("scatter", b"\x89PNG")
     assert (mistakes.name, mistakes.picture) == ("worst_mistakes", None)
