@@ -4,6 +4,7 @@ import unittest.mock
 
 from bert_keras.checkpoints import conversion, run_directory, run_weights
 from bert_keras.core.settings import architecture, tasks
+from bert_keras.export import loading
 from bert_keras.kinds import catalogue, registry
 from bert_keras.training import finetune as training
 
@@ -64,6 +65,12 @@ def finetune(settings, *, init, **options):
     catalogue.check_settings(settings)
     kind = catalogue.find(settings)
     return training.finetune(settings, kind, init=conversion.init(init), **options)
+
+
+def served(directory):
+    """The graph of a run's answers, as an export makes it."""
+    trained = loading.load(conversion.read_with_tokenizer(directory), path=directory)
+    return registry.find(trained.task.kind).served(trained, top_k=5)
 
 
 def check_settings(settings, task, bert_config):

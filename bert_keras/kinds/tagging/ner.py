@@ -237,8 +237,8 @@ def _read_entities(row: dict[str, Any], text: str, *, place: str) -> list[Entity
         )
     for number, value in enumerate(values, start=1):
         of_value = f"{place}: entity {number}"
-        value = value if isinstance(value, dict) else {}
-        start, end, label = (value.get(name) for name in Entity._fields)
+        fields: dict[str, Any] = value if isinstance(value, dict) else {}
+        start, end, label = map(fields.get, Entity._fields)
         is_span = type(start) is int and type(end) is int
         if not is_span or not isinstance(label, str):
             raise InputError(

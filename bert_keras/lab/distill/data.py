@@ -205,9 +205,8 @@ def _examples(
     has_labels: bool,
 ) -> tuple[tasks.Task, list[tuning.Examples]]:
     """Returns the student's task, and the examples to train on and to evaluate on."""
-    theirs = teacher.task
+    theirs, kind = teacher.task, registry.labelled(teacher.task.kind)
     if has_labels:
-        kind = catalogue.find(settings)
         described, names, data = splits.read(kind, train, dev, settings)
         unknown = [x for x in described.labels or () if x not in (theirs.labels or ())]
         if theirs.labels is not None and unknown:
@@ -225,9 +224,8 @@ def _examples(
     else:
         texts = catalogue.read(train, settings, has_labels=False)
         has_pairs = _check_pairs(texts, theirs, path)
-        fraction = settings.train_fraction
         data = [
-            splits.fraction(texts, fraction, seed=settings.seed),
+            splits.fraction(texts, settings.train_fraction, seed=settings.seed),
             *(catalogue.read(p, settings, has_text_pair=has_pairs) for p in dev),
         ]
         names = [files.path(name).name for name in (train, *dev)]
@@ -240,7 +238,6 @@ def _examples(
         }
     )
     catalogue.check_settings(settings)
-    kind = registry.labelled(task.kind)
     finetune.check_settings(kind, settings, task, teacher.bert_config, dev=data[1])
     return task, [
         tuning.Examples(name, d, d.encode(task, teacher.tokenizer, settings))

@@ -22,6 +22,24 @@ VOCABULARY = tokenization.Vocabulary(
 SPAN = finetuning.SpanConfig(doc_stride=7, max_query_length=9)
 
 
+IDS = ("input_ids", "input_mask", "segment_ids")
+
+
+def signatures_of(exported) -> dict[str, tuple[dict, dict]]:
+    """Rank and type of each input and output of the signatures of a SavedModel."""
+
+    def facts(specs):
+        return {name: (spec.shape.rank, spec.dtype) for name, spec in specs.items()}
+
+    for signature in exported.values():
+        for name, spec in signature.structured_input_signature[1].items():
+            assert spec == tf.TensorSpec([None] * spec.shape.rank, spec.dtype, name)
+    return {
+        name: (facts(s.structured_input_signature[1]), facts(s.structured_outputs))
+        for name, s in exported.items()
+    }
+
+
 def numbers_of(model, inputs):
     """The numbers of all words or tokens of a data set's inputs, by name."""
     outputs = collections.defaultdict(list)

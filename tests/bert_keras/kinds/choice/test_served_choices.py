@@ -42,14 +42,9 @@ def directory(tmp_path_factory, randomize) -> Path:
     )
 
 
-@pytest.fixture(scope="module")
-def checkpoint(directory):
-    return conversion.read_with_tokenizer(directory)
-
-
-@pytest.fixture(scope="module")
-def model(checkpoint, directory) -> served_choices.Choices:
-    return served_choices.Choices(loading.load(checkpoint, path=directory))
+@pytest.fixture
+def model(directory) -> served_choices.Choices:
+    return make.served(directory)
 
 
 def as_strings(questions) -> dict[str, tf.Tensor]:
@@ -80,11 +75,10 @@ def test_a_graph_answers_as_the_network_does(model):
     assert (found["best"].shape, found["probabilities"].shape) == ((0,), (0, 4))
 
 
-def test_ids_are_those_of_a_dev_file(shared_data, checkpoint, directory):
+def test_ids_are_those_of_a_dev_file(shared_data, model):
     path = shared_data / "vocab/uncased_L-12_H-768_A-12/vocab.txt"
     vocabulary = tokenization.Vocabulary.load(path)
     tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=True)
-    model = served_choices.Choices(loading.load(checkpoint, path=directory))
     model.vocabulary = vocabulary
     model._tokenizer = graph_tokenizer.GraphTokenizer(vocabulary, do_lower_case=True)
     questions = dataset.read(shared_data / "multiple_choice/codah_swag_format/val.csv")
@@ -121,9 +115,9 @@ def test_files_that_take_ids(directory, model):
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_settings_of_a_run_and_of_a_model_without(checkpoint, model, tmp_path):
-    assert model.max_seq_length == 20
+def test_settings_of_a_run_and_of_a_model_without(directory, tmp_path):
     # The checkpoint itself may say it, as those of other formats do.
+    checkpoint = conversion.read_with_tokenizer(directory)
     unknown = dataclasses.replace(checkpoint, max_seq_length=None)
     for source, expected in ((checkpoint, 20), (unknown, 24)):
         model = served_choices.Choices(loading.load(source, path=tmp_path))

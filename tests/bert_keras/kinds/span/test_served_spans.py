@@ -12,17 +12,16 @@ import pytest
 import tensorflow as tf
 
 from bert_keras import export
-from bert_keras.checkpoints import conversion
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
-from bert_keras.export import formats, loading
+from bert_keras.export import formats
 from bert_keras.graphs import graph_windows
 from bert_keras.inference import finetuned
 from bert_keras.kinds import served
 from bert_keras.kinds.span import served_spans, squad, squad_predictions
 from tests import make
-from tests.bert_keras.export.conftest import numbers_of
+from tests.bert_keras.export.conftest import IDS, numbers_of, signatures_of
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 SMALL = tokenization.Vocabulary(
@@ -68,11 +67,6 @@ def small_settings(**span) -> finetuning.FinetuningConfig:
         max_seq_length=MAX_SEQ_LENGTH,
         span=finetuning.SpanConfig(**(SETTINGS.model_dump() | span)),
     )
-
-
-def model_of(run: Path) -> served_spans.Spans:
-    checkpoint = conversion.read_with_tokenizer(run)
-    return served_spans.Spans(loading.load(checkpoint, path=run))
 
 
 def hostile_questions() -> list[squad.Question]:
@@ -169,7 +163,7 @@ def possible_run(folder, randomize) -> Path:
     ("n_best_size", "threshold", "stride"), [(1, 3.0, 7), (3, 0.0, 1), (8, -4.0, 100)]
 )
 def test_the_search_is_that_of_python(impossible_run, n_best_size, threshold, stride):
-    model = model_of(impossible_run)
+    model = make.served(impossible_run)
     changes = {"n_best_size": n_best_size, "doc_stride": stride}
     model._settings = SETTINGS.model_copy(update=changes)
     model._threshold = threshold
@@ -177,13 +171,15 @@ def test_the_search_is_that_of_python(impossible_run, n_best_size, threshold, st
 
 
 def test_the_search_in_a_graph(impossible_run):
-    answers = check_search(model_of(impossible_run), hostile_questions(), compiled=True)
+    answers = check_search(
+        make.served(impossible_run), hostile_questions(), compiled=True
+    )
     # Or this test would see little.
     assert 10 < np.count_nonzero(answers["answer"]) < 40
 
 
 def test_the_search_where_every_question_has_an_answer(possible_run):
-    answers = check_search(model_of(possible_run), hostile_questions()[::4])
+    answers = check_search(make.served(possible_run), hostile_questions()[::4])
     has_text = [bool(context.strip("\x00\u200b\ufffd \t\n")) for context in CONTEXTS]
     assert (answers["answer"] != b"").tolist() == has_text
 
@@ -199,7 +195,7 @@ def test_decisions_beside_a_file_are_those_of_the_run(impossible_run, folder):
     assert inputs == {"do_lower_case": True, "model_max_length": MAX_SEQ_LENGTH}
     assert decisions == {**SETTINGS.model_dump(), "no_answer_threshold": 0.25}
     run = formats.load_litert(folder / "file/model.tflite")
-    model = model_of(impossible_run)
+    model = make.served(impossible_run)
     model.compute = lambda ids: {
         name: tf.constant(values) for name, values in run(served.as_arrays(ids)).items()
     }
@@ -296,7 +292,7 @@ def test_the_search_on_dev_files(shared_data, tmp_path, randomize, name, file, c
         kind="span",
         has_impossible=True,
     )
-    model = model_of(run)
+    model = make.served(run)
     assert (model.max_seq_length, model._settings) == (384, finetuning.SpanConfig())
     check_search(model, questions, compiled=True)
 
@@ -314,22 +310,13 @@ def exported(impossible_run, folder):
 @pytest.mark.slow
 def test_signatures_are_as_documented(exported, folder):
     rows, numbers, floats = (1, tf.string), (1, tf.int32), (1, tf.float32)
-    ids, logits = (2, tf.int32), (2, tf.float32)
     answers = {"answer": rows, "start": numbers, "end": numbers, "score": floats}
     answers |= {"probability": floats, "no_answer_probability": floats}
-    names = ("input_ids", "input_mask", "segment_ids")
-    starts_and_ends = {"start_logits": logits, "end_logits": logits}
-    for name, inputs, outputs in (
-        ("serving_default", {"question": rows, "context": rows}, answers),
-        ("ids", dict.fromkeys(names, ids), starts_and_ends),
-    ):
-        signature = exported[name]
-        assert signature.structured_input_signature[1] == {
-            input_name: tf.TensorSpec([None] * rank, dtype, input_name)
-            for input_name, (rank, dtype) in inputs.items()
-        }
-        specs = signature.structured_outputs.items()
-        assert {n: (s.shape.rank, s.dtype) for n, s in specs} == outputs
+    logits = dict.fromkeys(("start_logits", "end_logits"), (2, tf.float32))
+    assert signatures_of(exported) == {
+        "serving_default": ({"question": rows, "context": rows}, answers),
+        "ids": (dict.fromkeys(IDS, (2, tf.int32)), logits),
+    }
     assert not (folder / "1/assets.extra").exists()
 
 
@@ -352,12 +339,12 @@ def test_settings_of_a_run_and_of_a_model_without(
     impossible_run, possible_run, folder, randomize
 ):
     decisions = {**SETTINGS.model_dump(), "no_answer_threshold": 0.25}
-    assert model_of(impossible_run).decisions == decisions
-    model = model_of(possible_run)
+    assert make.served(impossible_run).decisions == decisions
+    model = make.served(possible_run)
     assert (model.max_seq_length, model._settings) == (MAX_SEQ_LENGTH, SETTINGS)
     assert model.decisions == SETTINGS.model_dump()
     converted = make_run(folder / "converted", randomize, results={"converted": True})
-    model = model_of(converted)
+    model = make.served(converted)
     # The paper's, but for the positions that there are.
     assert (model.max_seq_length, model._settings) == (80, finetuning.SpanConfig())
 

@@ -10,11 +10,9 @@ import scipy.special
 import tensorflow as tf
 
 from bert_keras import export
-from bert_keras.checkpoints import conversion
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
-from bert_keras.export import loading
 from bert_keras.inference import finetuned
 from bert_keras.kinds.tagging import (
     dataset,
@@ -24,7 +22,7 @@ from bert_keras.kinds.tagging import (
     tag_schemes,
 )
 from tests import make
-from tests.bert_keras.export.conftest import numbers_of
+from tests.bert_keras.export.conftest import IDS, numbers_of, signatures_of
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 VOCABULARY = tokenization.Vocabulary(
@@ -68,11 +66,6 @@ def make_run(directory: Path, randomize, **options) -> Path:
         kind="tagging",
         **options,
     )
-
-
-def model_of(run: Path) -> served_tags.Tags:
-    checkpoint = conversion.read_with_tokenizer(run)
-    return served_tags.Tags(loading.load(checkpoint, path=run))
 
 
 @pytest.fixture(scope="module")
@@ -181,28 +174,20 @@ def check_entities(model, ask, texts) -> int:
     return sum(counts)
 
 
-def test_words_are_tagged_as_in_python(run):
-    model = model_of(run)
-    model.compute = stand_in
-    check_tags(model, model.tag_words, SENTENCES)
-    check_tags(model, model.tag_words, [(), ()])
-    for length in (3, 8):
-        model.max_seq_length = length
-        check_tags(model, model.tag_words, SENTENCES)
-
-
 DOCUMENTS = [4, 4, 4, 7, 7, 4, 5, 5, 5]
 """Of `SENTENCES`; the second 4 is another document than the first."""
 
 
-def test_words_of_documents_are_tagged_as_in_python(run):
-    model = model_of(run)
+def test_words_are_tagged_as_in_python(run):
+    model = make.served(run)
     model.compute = stand_in
-    for length in (3, 8, 40):
+    for length in (3, 8, MAX_SEQ_LENGTH, 40):
         model.max_seq_length = length
-        check_tags(model, model.tag_words, SENTENCES, DOCUMENTS)
+        for documents in (None, DOCUMENTS):
+            check_tags(model, model.tag_words, SENTENCES, documents)
     check_tags(model, model.tag_words, SENTENCES, [0] * len(SENTENCES))
-    check_tags(model, model.tag_words, [(), ()], [1, 1])
+    for documents in (None, [1, 1]):
+        check_tags(model, model.tag_words, [(), ()], documents)
     # Or the above would see nothing.
     alone = model.tag_words(padded(SENTENCES))
     names = tf.constant(list(map(str, DOCUMENTS)))
@@ -211,7 +196,7 @@ def test_words_of_documents_are_tagged_as_in_python(run):
 
 
 def test_texts_are_tagged_as_in_python(run):
-    model = model_of(run)
+    model = make.served(run)
     model.compute = stand_in
     assert check_entities(model, model.answer, TEXTS) > 20
     assert check_entities(model, model.answer, TEXTS[1:4]) == 0
@@ -219,25 +204,18 @@ def test_texts_are_tagged_as_in_python(run):
 
 @pytest.mark.slow
 def test_signatures_are_as_documented(exported, folder):
-    text = tf.TensorSpec([None], tf.string, "text")
-    words = tf.TensorSpec([None, None], tf.string, "words")
-    document = tf.TensorSpec([None], tf.string, "document")
-    strings, numbers, floats = (2, tf.string), (2, tf.int32), (2, tf.float32)
+    texts, strings = (1, tf.string), (2, tf.string)
+    numbers, floats = (2, tf.int32), (2, tf.float32)
     of_words = {"tags": strings, "probability": floats}
     entities = {"num_entities": (1, tf.int32), "entity": strings, "type": strings}
     entities |= {"start": numbers, "end": numbers, "probability": floats}
-    for name, inputs, outputs in (
-        ("serving_default", [text], entities),
-        ("words", [words], of_words),
-        ("documents", [words, document], of_words),
-        ("ids", None, {"logits": (3, tf.float32)}),
-    ):
-        signature = exported[name]
-        if inputs:
-            specs = {spec.name: spec for spec in inputs}
-            assert signature.structured_input_signature[1] == specs
-        specs = signature.structured_outputs.items()
-        assert {n: (s.shape.rank, s.dtype) for n, s in specs} == outputs
+    expected = {
+        "serving_default": ({"text": texts}, entities),
+        "words": ({"words": strings}, of_words),
+        "documents": ({"words": strings, "document": texts}, of_words),
+        "ids": (dict.fromkeys(IDS, numbers), {"logits": (3, tf.float32)}),
+    }
+    assert signatures_of(exported) == expected
     listed = (folder / "1/assets.extra/labels.txt").read_text()
     assert listed.splitlines() == list(LABELS)
 
@@ -259,7 +237,7 @@ def test_empty_batches(exported):
 def test_documents_and_labels_that_a_model_has(folder, randomize):
     settings = finetuning.FinetuningConfig(task="tagging", document_context=False)
     run = make_run(folder / "alone", randomize, settings=settings, labels=LABELS)
-    assert list(model_of(run).signatures()) == ["serving_default", "words", "ids"]
+    assert list(make.served(run).signatures()) == ["serving_default", "words", "ids"]
     run = make_run(folder / "unlabelled", randomize)
     with pytest.raises(InputError, match="unlabelled: tagging needs labels, its task"):
         export.export_model(run, folder / "new")
@@ -298,7 +276,7 @@ def test_a_whole_dev_file(shared_data, tmp_path, randomize):
         kind="tagging",
         labels=LABELS,
     )
-    model = model_of(run)
+    model = make.served(run)
     assert model.max_seq_length == 128
     model.compute = stand_in
     for first in range(0, len(sentences), 256):

@@ -17,7 +17,6 @@ import tensorflow as tf
 from bert_keras import export
 from bert_keras.checkpoints import conversion, weights
 from bert_keras.core.settings import finetuning
-from bert_keras.export import loading
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 from bert_keras.kinds.kind import Labelled
@@ -288,11 +287,7 @@ def assert_serves(run: Run, model, answer) -> None:
 
 
 def test_the_graph_answers_as_python(run, model):
-    checkpoint = conversion.read_with_tokenizer(run.path)
-    trained = loading.load(checkpoint, path=run.path)
-    signature = run.kind.served(trained, top_k=5).signatures()[
-        SERVED[run.name].signature
-    ]
+    signature = make.served(run.path).signatures()[SERVED[run.name].signature]
     assert_serves(run, model, lambda inputs: signature.answer(*inputs.values()))
 
 
