@@ -239,8 +239,7 @@ def _read_entities(row: dict[str, Any], text: str, *, place: str) -> list[Entity
         of_value = f"{place}: entity {number}"
         fields: dict[str, Any] = value if isinstance(value, dict) else {}
         start, end, label = map(fields.get, Entity._fields)
-        is_span = type(start) is int and type(end) is int
-        if not is_span or not isinstance(label, str):
+        if type(start) is not int or type(end) is not int or type(label) is not str:
             raise InputError(
                 f'{of_value}: expected {{"start": 0, "end": 5, "label": "PER"}} with '
                 "whole numbers of characters"
