@@ -5,17 +5,19 @@ may have been left (`disk.states`).
 """
 
 import json
+import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent import futures
 from pathlib import Path
 
 import pytest
 
 from tests import conftest
-from tests.power_loss import disk
+from tests.power_loss import disk, server
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +39,6 @@ COMMANDS = {
     "--set save_checkpoint_steps=3",
     "export": "export --model {pretrained} --output {tree}/exported --embedding mean",
 }
-NEEDS_TENSORFLOW = {"pretrain", "finetune", "export"}
 EVERY = {"pretrain": 12, "finetune": 12}
 """Of the hundred states of a training, every twelfth: each takes ten seconds."""
 
@@ -68,27 +69,12 @@ def places(tmp_path_factory, tiny_vocab, tiny_examples, pretrained_run):
 @pytest.fixture(scope="module")
 def give():
     """A function that gives a command; returns its exit code and what it said."""
-    servers = {}
-
-    def give_one(words, *modules) -> tuple[int, str]:
-        if modules not in servers:
-            servers[modules] = subprocess.Popen(
-                [sys.executable, "-m", "tests.power_loss.server", *modules],
-                cwd=HERE.parents[1],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        server = servers[modules]
-        server.stdin.write(json.dumps(words) + "\n")
-        server.stdin.flush()
-        return tuple(json.loads(server.stdout.readline()))
-
-    yield give_one
-    for server in servers.values():
-        server.stdin.close()
-        server.wait()
-        server.stdout.close()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([server.__name__, "bert_keras.lab.demo"])
+    # A process for each command.
+    options = {"mp_context": context, "max_tasks_per_child": 1}
+    with futures.ProcessPoolExecutor(1, **options) as pool:
+        yield lambda words: pool.submit(server.run, words).result()
 
 
 def record(words, tree: Path, records: Path) -> None:
@@ -121,12 +107,11 @@ def outcomes(verb, places, give, records) -> Iterator[str]:
     words = COMMANDS[verb].format(**places, tree=tree).split()
     record(words, tree, records)
     expected = contents(tree)
-    modules = ["bert_keras.lab.demo"] if verb in NEEDS_TENSORFLOW else []
     states = [*enumerate(disk.states(records))]
     for number, state in states[:: EVERY.get(verb, 1)]:
         shutil.rmtree(tree)
         state.write(tree)
-        code, said = give(words, *modules)
+        code, said = give(words)
         after = contents(tree)
         if code == 0 or "exists already" in said:
             differing = after.keys() ^ expected.keys()
