@@ -4,8 +4,8 @@ import contextlib
 import json
 import logging
 import socket
-import subprocess
-import sys
+import threading
+from concurrent import futures
 
 import pytest
 
@@ -88,49 +88,28 @@ def test_workers_that_cannot_be(addresses, index, message):
         cluster.Cluster(addresses, index)
 
 
-WORKER = """
-import socket, sys
-from bert_keras.core import errors
-from bert_keras.tpu import cluster
-index, timeout, *addresses = sys.argv[1:]
-try:
-    cluster.wait_for_peers(
-        cluster.Cluster(tuple(addresses), int(index)), timeout_seconds=float(timeout)
-    )
-except errors.InputError as error:
-    print(error)
-    sys.exit(2)
-with socket.create_server(cluster.host_and_port(addresses[int(index)])):
-    # As TensorFlow does: holds the port from now on.
-    print("all there", flush=True)
-    sys.stdin.read()
-"""
-
-
-def start_worker(index, addresses, timeout_seconds):
-    return subprocess.Popen(
-        [sys.executable, "-c", WORKER, str(index), str(timeout_seconds), *addresses],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def work(addresses, index, everyone, timeout_seconds):
+    """Finds the others as a worker does, and then holds the port as TensorFlow does."""
+    found = cluster.Cluster(addresses, index)
+    cluster.wait_for_peers(found, timeout_seconds=timeout_seconds)
+    with socket.create_server(cluster.host_and_port(addresses[index])):
+        everyone.wait(timeout_seconds)
 
 
 def test_workers_find_each_other_in_any_order():
-    addresses = free_addresses(3)
-    workers = [start_worker(index, addresses, 60) for index in (2, 0, 1)]
-    assert [worker.stdout.readline() for worker in workers] == ["all there\n"] * 3
-    for worker in workers:
-        worker.communicate()
+    addresses, everyone = free_addresses(3), threading.Barrier(3)
+    with futures.ThreadPoolExecutor(3) as pool:
+        workers = [pool.submit(work, addresses, i, everyone, 60) for i in (2, 0, 1)]
+        assert [worker.result() for worker in workers] == [None] * 3
 
 
 def test_a_missing_worker_is_named_by_all_others():
-    addresses = free_addresses(3)
-    workers = [start_worker(index, addresses, 3) for index in (0, 1)]
-    for worker in workers:
-        output, _ = worker.communicate()
-        assert worker.returncode == 2
-        assert output.startswith(f"task 2 ({addresses[2]}) did not answer within 3 s;")
+    addresses, everyone = free_addresses(3), threading.Barrier(3)
+    message = rf"task 2 \({addresses[2]}\) did not answer within 3 s;"
+    with futures.ThreadPoolExecutor(2) as pool:
+        for worker in [pool.submit(work, addresses, i, everyone, 3) for i in (0, 1)]:
+            with pytest.raises(InputError, match=f"^{message}"):
+                worker.result()
 
 
 def test_who_is_waited_for_is_logged(caplog):

@@ -1,11 +1,14 @@
 """Remote paths on stand-ins of Cloud Storage and S3, behind a proxy that fails."""
 
+import contextlib
 import json
 import os
-import subprocess
+import random
 import sys
+import threading
 import time
 import urllib.request
+from concurrent import futures
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,7 +16,7 @@ import pytest
 
 from bert_keras.commands import main as cli
 from bert_keras.commands import parser
-from bert_keras.core import files, stores
+from bert_keras.core import files, ownership, stores
 from bert_keras.core.errors import InputError, Unavailable
 
 ENGINES = Path(__file__).parents[2] / "engines"
@@ -348,37 +351,29 @@ def test_conditional_writes(store):
     assert not files.exists(path)
 
 
-TAKE_TURNS = """
-import fcntl, random, sys, time
-from bert_keras.core import errors, ownership
-ownership.HEARTBEAT_SECONDS, ownership.SILENCE_SECONDS = 0.2, 10.0
-root, lock, starts = sys.argv[1], sys.argv[2], int(sys.argv[3])
-turns = 0
-for _ in range(starts):
-    try:
-        with ownership.owned(root) as owner, open(lock) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            turns += 1
-            time.sleep(0.02 * random.random())
-            owner.check()
-            fcntl.flock(file, fcntl.LOCK_UN)
-    except errors.InputError as error:
-        assert "in use by" in str(error), error
-print(turns)
-"""
-
-
 @pytest.mark.slow
-def test_never_two_owners_of_two_processes(store, tmp_path):
-    (tmp_path / "lock").touch()
+def test_never_two_owners(store, monkeypatch):
+    monkeypatch.setattr(ownership, "HEARTBEAT_SECONDS", 0.2)
+    monkeypatch.setattr(ownership, "SILENCE_SECONDS", 10.0)
+    monkeypatch.setattr(stores, "_FIRST_DELAY_SECONDS", 0.001)
     store.fail("503", "cut", "down", every=11)
-    command = [sys.executable, "-c", TAKE_TURNS, store.root, tmp_path / "lock", "100"]
-    pipe = subprocess.PIPE
-    running = [subprocess.Popen(command, stdout=pipe, stderr=pipe) for _ in range(2)]
-    results = [process.communicate() for process in running]
-    for process, (turns, said) in zip(running, results, strict=True):
-        assert process.returncode == 0, said.decode()
-        assert int(turns) > 0
+    lock = threading.Lock()
+
+    def take_turns(starts: int) -> int:
+        turns = 0
+        for _ in range(starts):
+            with contextlib.suppress(InputError), ownership.owned(store.root) as owner:
+                assert lock.acquire(blocking=False)
+                try:
+                    time.sleep(0.02 * random.random())
+                    owner.check()
+                    turns += 1
+                finally:
+                    lock.release()
+        return turns
+
+    with futures.ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(take_turns, (100, 100)))
     store.fail()
     assert files.list_directory(store.root) == []
 
