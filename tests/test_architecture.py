@@ -268,7 +268,7 @@ def test_one_module_names_the_files_of_a_run():
 HELP = """
 with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
     from bert_keras.commands import main
-    assert main.main(["config", "page"]) == 0
+    assert main.main(["config", "page"]) == main.main(["plan"]) == 0
     main.main(["pretrain", "--help"])
 """
 

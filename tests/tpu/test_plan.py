@@ -3,8 +3,6 @@
 import json
 import re
 import shlex
-import subprocess
-import sys
 import types
 from pathlib import Path
 
@@ -191,22 +189,6 @@ def test_mistakes(arguments, message, capsys):
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
-
-
-def test_it_loads_nothing_heavy():
-    program = (
-        "import sys; from bert_keras.commands import main as cli; cli.main(['plan']); "
-        "heavy = {'tensorflow', 'keras', 'numpy', 'apache_beam'}; "
-        "print(sorted(heavy & {*sys.modules}))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=REPOSITORY,
-    )
-    assert done.stdout.splitlines()[-1] == "[]"
 
 
 # The page: commands that are followed by what they print.

@@ -23,14 +23,6 @@ def run(*arguments, capsys):
     return code, captured.out, captured.err
 
 
-def error_of(*arguments, capsys):
-    """The one line that a mistake gets."""
-    code, out, err = run(*arguments, capsys=capsys)
-    assert (code, out) == (2, "")
-    assert err.count("\n") == 1 and "Traceback" not in err
-    return err
-
-
 def parsers(parser):
     """A parser and those of its verbs and targets."""
     yield parser
@@ -216,7 +208,8 @@ def test_a_mistake_gets_one_line(command, message, init, capsys, tmp_path, monke
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(content)
     before = sorted(tmp_path.rglob("*"))
-    error = error_of(*command.format(init=init).split(), capsys=capsys)
+    code, out, error = run(*command.format(init=init).split(), capsys=capsys)
+    assert (code, out) == (2, "") and error.count("\n") == 1
     assert error.startswith("bert-keras") and message in error
     assert sorted(tmp_path.rglob("*")) == before
 

@@ -76,9 +76,8 @@ def test_json(capsys, as_before):
 
 
 def test_durations():
-    assert progress.duration(0.4) == "0:00:00"
-    assert progress.duration(59.6) == "0:01:00"
-    assert progress.duration(26 * 3600 + 62) == "26:01:02"
+    for seconds, text in ((0.4, "0:00:00"), (59.6, "0:01:00"), (93662, "26:01:02")):
+        assert progress.duration(seconds) == text
 
 
 def test_nothing_is_said_of_what_failed(capsys):
