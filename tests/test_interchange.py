@@ -7,13 +7,14 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.core import manifest
-from bert_keras.core.settings import architecture, pipelines, pretraining
+from bert_keras.core.settings import pipelines, pretraining, strict
 from bert_keras.data import features, tokenization
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
 from bert_keras.pipelines.inspection import adoption, description
 from bert_keras.training import pretrain
 from bert_keras.training.pretraining import record_batches
+from tests import conftest
 
 LENGTH, PREDICTIONS = 32, 5
 NAMES = [f.name for f in features.pretraining_features(LENGTH, PREDICTIONS)]
@@ -102,17 +103,13 @@ def test_tf_models_loads_our_records(names, make_ours):
 
 def google_decode(record):
     """As run_pretraining.py of google-research/bert does it."""
-    lengths = {name: LENGTH for name in ("input_ids", "input_mask", "segment_ids")}
+    lengths = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), LENGTH)
     for name in ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights"):
         lengths[name] = PREDICTIONS
     lengths["next_sentence_labels"] = 1
     spec = {n: tf.io.FixedLenFeature([size], tf.int64) for n, size in lengths.items()}
     spec["masked_lm_weights"] = tf.io.FixedLenFeature([PREDICTIONS], tf.float32)
-    example = tf.io.parse_single_example(record, spec)
-    return {
-        name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
-        for name, value in example.items()
-    }
+    return tf.io.parse_single_example(record, spec)
 
 
 @pytest.mark.parametrize(
@@ -225,14 +222,8 @@ def test_we_read_what_tf_models_made(gzip, v2, make_theirs, tiny_vocab):
 def test_adopted_records_are_trained_on_and_shown(make_theirs, tiny_vocab, tmp_path):
     directory = make_theirs(gzip=True, v2=True)
     adoption.adopt_examples(directory, tiny_vocab, do_lower_case=True)
-    sizes = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2}
-    sizes |= {"intermediate_size": 32, "max_position_embeddings": LENGTH}
-    settings = pretraining.PretrainingConfig(
-        model=architecture.ModelConfig(**sizes),
-        optimizer=pretraining.OptimizerConfig(warmup_steps=1),
-        global_batch_size=8,
-        num_train_steps=3,
-        shuffle_buffer_size=10,
+    settings = strict.build_config(
+        pretraining.PretrainingConfig, conftest.PRETRAINING | {"num_train_steps": 3}
     )
     results = pretrain.pretrain(
         settings,

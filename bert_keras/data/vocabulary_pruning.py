@@ -46,14 +46,12 @@ def _words(texts: Iterable[str], do_lower_case: bool) -> Iterator[str]:
     """Yields the words of all texts, most of them once."""
     seen = set[str]()
     for text in texts:
-        for stretch in tokenization.split_at_white_space(text):
-            if stretch in seen:
-                continue
-            if len(seen) >= _MOST_REMEMBERED:
-                seen.clear()
+        for stretch in {*tokenization.split_at_white_space(text)} - seen:
             if len(stretch) <= tokenization.MAX_INPUT_CHARS_PER_WORD:
                 seen.add(stretch)
             yield from tokenization.basic_tokenize(stretch, do_lower_case=do_lower_case)
+        if len(seen) >= _MOST_REMEMBERED:
+            seen.clear()
 
 
 def _begin(word: str, ids: Mapping[str, int], longest: int) -> Iterator[int]:

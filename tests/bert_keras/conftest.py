@@ -83,19 +83,6 @@ def randomize() -> Callable[..., None]:
     return randomize
 
 
-@pytest.fixture(scope="session")
-def weights_by_path() -> Callable[..., dict[str, np.ndarray]]:
-    """A function from a model to its weights, by path below the model's name."""
-
-    def weights(model) -> dict[str, np.ndarray]:
-        return {
-            variable.path.partition("/")[2]: variable.numpy()
-            for variable in model.trainable_variables
-        }
-
-    return weights
-
-
 @pytest.fixture
 def memory_store(monkeypatch) -> str:
     """An empty bucket of a store in memory; TensorFlow knows its scheme, too."""

@@ -137,13 +137,6 @@ def test_words_of_odd_characters():
     assert words == ["Ça", ",", "ΑΣ\u0301"]
 
 
-def test_word_pieces_are_greedy_and_a_word_is_unknown_as_a_whole():
-    tokenize = small_tokenizer().tokenize
-    assert tokenize("UNwantéd,running") == "un ##want ##ed , runn ##ing".split()
-    assert tokenize("unwantedX running") == ["[UNK]", "runn", "##ing"]
-    assert tokenize("##ing [MASK]") == ["[UNK]"] * 6
-
-
 def test_the_longest_entry_and_the_longest_word():
     entries = ("honorificabilitudinitatibus", "##honorificabilitudinitatibus")
     tokenizer = tokenization.Tokenizer(

@@ -13,7 +13,6 @@ from bert_keras.data import features, tokenization
 from bert_keras.kinds import registry
 from bert_keras.kinds.vectors import embedding
 from bert_keras.model import embedder
-from bert_keras.training.step import replicas
 from tests import conftest
 
 WORDS = "the film plot is so and a scene very with great lovely dull weak".split()
@@ -189,32 +188,3 @@ def test_each_text_of_a_row_has_its_own_dropout():
     assert np.abs(vectors[:, 0] - vectors[:, 1]).max(axis=-1).min() > 0.01
     again = network(batch, training=True)["embedding"].numpy()
     np.testing.assert_array_equal(vectors, again)
-
-
-def test_rows_of_all_replicas_and_their_gradients():
-    """The gradient of a row is the sum of what all replicas say about it."""
-    strategy = tf.distribute.MirroredStrategy(
-        ["/cpu:0", "/cpu:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
-    )
-
-    @tf.function
-    def run():
-        def of_replica():
-            own = tf.distribute.get_replica_context().replica_id_in_sync_group
-            rows = tf.cast(own, tf.float32) * 10 + tf.constant([[1.0, 2], [3, 4]])
-            with tf.GradientTape() as tape:
-                tape.watch(rows)
-                whole, first = replicas.rows_of_all(rows)
-                factors = tf.constant([[1.0, 2], [3, 4], [5, 6], [7, 8]])
-                loss = tf.reduce_sum(whole * factors) * tf.cast(own + 1, tf.float32)
-            return whole, first, tape.gradient(loss, rows)
-
-        return strategy.run(of_replica)
-
-    whole, first, gradients = map(strategy.experimental_local_results, run())
-    expected = [[1, 2], [3, 4], [11, 12], [13, 14]]
-    for replica in (0, 1):
-        np.testing.assert_array_equal(whole[replica], expected)
-        assert int(first[replica]) == 2 * replica
-    np.testing.assert_array_equal(gradients[0], [[3, 6], [9, 12]])
-    np.testing.assert_array_equal(gradients[1], [[15, 18], [21, 24]])
