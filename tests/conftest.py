@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -82,21 +82,8 @@ def pytest_collection_modifyitems(
     items.sort(key=lambda item: -seconds.get(file_of(item.nodeid), 0.0))
 
 
-class Seconds:
-    """Seconds of each file in the run that is under way."""
-
-    by_file: dict[str, float] = {}
-
-    @classmethod
-    def write(cls) -> None:
-        # Files of this run, and those of runs before that are still there.
-        seconds = json.loads(SECONDS.read_text()) | cls.by_file
-        rounded = {
-            name: round(s)
-            for name, s in sorted(seconds.items())
-            if round(s) and (SECONDS.parent / name).exists()
-        }
-        SECONDS.write_text(json.dumps(rounded, indent=1) + "\n")
+seconds_by_file: dict[str, float] = defaultdict(float)
+"""Of the run that is under way."""
 
 
 def watch(config: pytest.Config) -> None:
@@ -111,8 +98,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    name = file_of(report.nodeid)
-    Seconds.by_file[name] = Seconds.by_file.get(name, 0.0) + report.duration
+    seconds_by_file[file_of(report.nodeid)] += report.duration
     if node := getattr(report, "node", None):
         watch(node.config)
 
@@ -123,7 +109,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         faulthandler.cancel_dump_traceback_later()
     is_to_record = session.config.getoption("--record_seconds")
     if is_to_record and "PYTEST_XDIST_WORKER" not in os.environ:
-        Seconds.write()
+        # Files of this run, and those of runs before that are still there.
+        seconds = json.loads(SECONDS.read_text()) | seconds_by_file
+        rounded = {
+            name: round(s)
+            for name, s in sorted(seconds.items())
+            if round(s) and (SECONDS.parent / name).exists()
+        }
+        SECONDS.write_text(json.dumps(rounded, indent=1) + "\n")
 
 
 def resident_bytes() -> int:
