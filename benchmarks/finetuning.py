@@ -248,7 +248,7 @@ def check_ours(
     from bert_keras.checkpoints import conversion, starting_point, weights
     from bert_keras.checkpoints.formats import hugging_face
     from bert_keras.data import tokenization
-    from bert_keras.training.finetuning import learning as task_batches
+    from bert_keras.training.finetuning import learning
     from bert_keras.training.step import learner, optimization
 
     settings = load_settings(name, json.loads(lines))
@@ -285,7 +285,7 @@ def check_ours(
     arrays = weights.from_network(tuner.network)
     whole = dataclasses.replace(start, task=task, arrays=arrays)
     hugging_face.write(whole, Path(directory, "start"))
-    trained = task_batches.training_batches(
+    trained = learning.training_batches(
         settings,
         examples,
         by_length=settings.are_batches_by_length(task),
@@ -373,7 +373,7 @@ def speed_ours(size: str, precision: str, train_file: str, init: str) -> Callabl
     import tensorflow as tf
 
     from bert_keras.data import tokenization
-    from bert_keras.training.finetuning import learning as task_batches
+    from bert_keras.training.finetuning import learning
     from bert_keras.training.step import learner, optimization
 
     data, task, settings = speed_examples(precision, train_file)
@@ -393,7 +393,7 @@ def speed_ours(size: str, precision: str, train_file: str, init: str) -> Callabl
         max_grad_norm=1.0,
         strategy=tf.distribute.get_strategy(),
     )
-    batches = task_batches.training_batches(
+    batches = learning.training_batches(
         settings,
         examples,
         by_length=settings.are_batches_by_length(task),

@@ -111,7 +111,7 @@ def test_fine_tuning_is_counted_by_the_lengths_in_the_file(
 
 @pytest.mark.parametrize("batches", ["shuffled", "by_length"])
 def test_batches_are_those_of_training(batches):
-    from bert_keras.training.finetuning import learning as task_batches
+    from bert_keras.training.finetuning import learning
 
     lengths = np.random.default_rng(7).integers(3, 128, 1000)
     settings = finetuning.FinetuningConfig(task="text", batches=batches)
@@ -122,7 +122,7 @@ def test_batches_are_those_of_training(batches):
         return {"input_mask": np.ones(shape, np.int32)}
 
     inputs = types.SimpleNamespace(lengths=lengths, batch=batch)
-    trained = task_batches.Batches(
+    trained = learning.Batches(
         inputs=inputs,
         batch_size=settings.batch_size,
         by_length=settings.are_batches_by_length(task),

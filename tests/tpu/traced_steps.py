@@ -28,7 +28,7 @@ from bert_keras.inference import forward
 from bert_keras.kinds import registry
 from bert_keras.labelled import shapes
 from bert_keras.tpu.preflight import steps
-from bert_keras.training.finetuning import learning as task_batches
+from bert_keras.training.finetuning import learning
 from bert_keras.training.step import learner, optimization, replicas
 
 NUM_REPLICAS = 2
@@ -147,7 +147,7 @@ def tuning_batches(kind: str, strategy: tf.distribute.Strategy) -> tuple:
     def make(rows):
         return {name: values[rows] for name, values in arrays.items()}
 
-    batches = task_batches.Batches(
+    batches = learning.Batches(
         inputs=types.SimpleNamespace(lengths=np.full(BATCH_SIZE, LENGTH), batch=make),
         batch_size=BATCH_SIZE,
         by_length=True,

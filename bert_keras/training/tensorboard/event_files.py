@@ -132,9 +132,6 @@ class EventWriter:
             # The thread that writes checkpoints may send while this one is closed.
             if not self._is_closed:
                 self._writer.flush()
-        self._send_files()
-
-    def _send_files(self) -> None:
         with self._sending:
             if self._local is None:
                 return
@@ -153,7 +150,7 @@ class EventWriter:
         with self._lock:
             self._is_closed = True
             self._writer.close()
-        self._send_files()
+        self.send()
         self._forget()
 
     def _forget(self) -> None:

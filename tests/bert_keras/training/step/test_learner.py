@@ -15,7 +15,7 @@ from tensorflow.python.framework import func_graph
 
 from bert_keras.core.settings import pretraining
 from bert_keras.model import pretrainer
-from bert_keras.training.finetuning import learning as task_batches
+from bert_keras.training.finetuning import learning
 from bert_keras.training.step import (
     learner,
     optimization,
@@ -467,7 +467,7 @@ def test_fit_ends_its_iterators_itself_and_soon(
                     if name != "dropout_seeds"
                 },
             )
-            return task_batches.Batches(
+            return learning.Batches(
                 inputs=inputs, batch_size=8, by_length=False, seed=3
             ).stream()
 
