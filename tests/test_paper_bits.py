@@ -107,7 +107,7 @@ def train(name: str, made: list[Path], run: Path) -> dict[str, Any]:
     pretrain.pretrain(settings, made, run, strategy=strategy)
     batches = {}
     for phase in phases.read_phases(settings, made, vocab_path=None, num_replicas=1):
-        given = phase.training_batches(strategy, start_step=phase.first_step)
+        given = phase.to_train(start_step=phase.first_step)
         count = phase.last_step - phase.first_step
         for step, batch in enumerate(given.take(count), start=phase.first_step):
             batches |= {f"{step} {key}": value.numpy() for key, value in batch.items()}

@@ -314,8 +314,8 @@ class PretrainingJob(run.Job):
         )
 
     def _stream_from(self, phase: phases.Phase, step: int) -> replicas.Stream:
-        batches = phase.training_batches(self.engine.strategy, start_step=step)
-        return replicas.Stream(batches)
+        to_train = functools.partial(phase.to_train, start_step=step)
+        return replicas.Stream(replicas.distribute(self.engine.strategy, to_train))
 
     def begin(self, loop: run.Loop) -> None:
         start, planned = self._start, self._planned

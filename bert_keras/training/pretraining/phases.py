@@ -96,12 +96,6 @@ class Phase:
             worker=record_batches.Worker(*place),
         )
 
-    def training_batches(
-        self, strategy: tf.distribute.Strategy, *, start_step: int
-    ) -> replicas.Batches:
-        to_train = functools.partial(self.to_train, start_step=start_step)
-        return replicas.distribute(strategy, to_train)
-
     def evaluation_batches(
         self, strategy: tf.distribute.Strategy
     ) -> tuple[replicas.Batches, int] | None:
