@@ -160,17 +160,12 @@ class Batches:
 
     def spec(self, *, num_rows: int, length: int) -> dict[str, tf.TensorSpec]:
         """Returns the specs of a replica's batch of a fixed shape, by name."""
-        arrays = self.inputs.batch(np.arange(1))
-        mask_shape = arrays["input_mask"].shape
-
-        def shape(array: np.ndarray) -> tuple[int, ...]:
-            # As `shapes.padded` pads: what begins like the mask has tokens.
-            more = array.shape[len(mask_shape) :]
-            if array.shape[: len(mask_shape)] == mask_shape:
-                return (num_rows, *mask_shape[1:-1], length, *more)
-            return (num_rows, *array.shape[1:])
-
-        spec = {name: tf.TensorSpec(shape(a), a.dtype) for name, a in arrays.items()}
+        # The shortest example: it can be padded to the length of any batch.
+        shortest = self.inputs.batch(np.array([self.lengths.argmin()]))
+        spec = {
+            name: tf.TensorSpec((num_rows, *array.shape[1:]), array.dtype)
+            for name, array in shapes.padded(shortest, length).items()
+        }
         return spec | {
             features.DROPOUT_SEEDS: tf.TensorSpec([num_rows], tf.int32),
             features.EXAMPLE_WEIGHTS: tf.TensorSpec([num_rows], tf.float32),
