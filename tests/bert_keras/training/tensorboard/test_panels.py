@@ -14,7 +14,7 @@ import tensorflow as tf
 from PIL import Image
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from bert_keras.core import files
+from bert_keras.core import files, stores
 from bert_keras.core.errors import Stopped
 from bert_keras.core.settings import pretraining
 from bert_keras.data import features, tokenization
@@ -281,8 +281,9 @@ def test_profile_of_some_steps(model, batch, memory_store):
             model.make_steps(data, replicas.Schedule(step + 1))
             profile.after_steps(step + 1, {})
         profile.close()
-    (written,) = (directory / "plugins" / "profile").rglob("*.xplane.pb")
-    space = xplane_pb2.XSpace.FromString(written.read_bytes())
+    below = stores.below(f"{directory}/plugins/profile")
+    (written,) = (path for path in below if path.endswith(".xplane.pb"))
+    space = xplane_pb2.XSpace.FromString(files.read_bytes(written))
     assert step_marks(space) == [2, 3]
     operations = {
         m.name for plane in space.planes for m in plane.event_metadata.values()
