@@ -52,38 +52,23 @@ _LABELLED = (
     "--task text --config demo_finetune --train {0}/text/train.tsv "
     "--dev {0}/text/dev.tsv"
 )
-_COMMANDS = (
-    (
-        "corpus --wikipedia {0}/text/articles.xml --jsonl {0}/text/docs.jsonl "
-        "--output {0}/corpus",
-        f"corpus/{manifest.MANIFEST_NAME}",
-    ),
-    ("vocab --corpus {0}/corpus --vocab_size 8000 --output {0}/vocab.txt", "vocab.txt"),
-    (
-        "examples --corpus {0}/corpus --vocab {0}/vocab.txt --max_seq_length 64 "
-        "--set dupe_factor=2 --output {0}/examples",
-        f"examples/{manifest.MANIFEST_NAME}",
-    ),
-    ("inspect {0}/examples --limit 1", None),
-    (
-        "pretrain --config demo --examples {0}/examples "
-        "--output_dir {0}/runs/pretrained",
-        None,
-    ),
-    ("fill-mask --model {0}/runs/pretrained {1} {2} {3}", None),
-    (
-        f"finetune {_LABELLED} --init {{0}}/runs/pretrained "
-        "--output_dir {0}/runs/tuned",
-        None,
-    ),
-    ("evaluate --model {0}/runs/tuned --input {0}/text/test.tsv", None),
-    ("export --model {0}/runs/tuned --output {0}/exported/1", "exported/1"),
-    (
-        f"compare {_LABELLED} --models {{0}}/runs/pretrained --from_scratch "
-        f"--fractions 0.3 1 --jobs 2 --output_dir {{0}}/{COMPARED}",
-        None,
-    ),
-)
+_COMMANDS = {
+    "corpus --wikipedia {0}/text/articles.xml --jsonl {0}/text/docs.jsonl "
+    "--output {0}/corpus": f"corpus/{manifest.MANIFEST_NAME}",
+    "vocab --corpus {0}/corpus --vocab_size 8000 --output {0}/vocab.txt": "vocab.txt",
+    "examples --corpus {0}/corpus --vocab {0}/vocab.txt --max_seq_length 64 "
+    "--set dupe_factor=2 --output {0}/examples": f"examples/{manifest.MANIFEST_NAME}",
+    "inspect {0}/examples --limit 1": None,
+    "pretrain --config demo --examples {0}/examples "
+    "--output_dir {0}/runs/pretrained": None,
+    "fill-mask --model {0}/runs/pretrained {1} {2} {3}": None,
+    f"finetune {_LABELLED} --init {{0}}/runs/pretrained "
+    "--output_dir {0}/runs/tuned": None,
+    "evaluate --model {0}/runs/tuned --input {0}/text/test.tsv": None,
+    "export --model {0}/runs/tuned --output {0}/exported/1": "exported/1",
+    f"compare {_LABELLED} --models {{0}}/runs/pretrained --from_scratch "
+    f"--fractions 0.3 1 --jobs 2 --output_dir {{0}}/{COMPARED}": None,
+}
 """Commands and their outputs: {0} is the directory, {1} and so on are `SENTENCES`. A
 command whose output exists is skipped; `None`: it looks at its own output."""
 
@@ -99,9 +84,8 @@ class Document(NamedTuple):
 )
 def run(output_dir: str | Path) -> None:
     """Runs the demo and prints its table; an interrupted demo resumes."""
-    directory, text = Path(output_dir), Path(output_dir) / "text"
-    exported = directory / "exported" / "1"
-    start = time.monotonic()
+    directory, start = Path(output_dir), time.monotonic()
+    text, exported = directory / "text", directory / "exported" / "1"
     if not text.exists():
         ours = {ownership.OWNER_NAME, ".text.partial"}
         if set(files.list_directory(directory)) - ours:
@@ -130,7 +114,7 @@ def commands(directory: Path) -> list[tuple[list[str], Path | None]]:
             [word.format(directory, *SENTENCES) for word in line.split()],
             directory / output if output else None,
         )
-        for line, output in _COMMANDS
+        for line, output in _COMMANDS.items()
     ]
 
 

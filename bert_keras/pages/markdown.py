@@ -19,7 +19,9 @@ _NEAREST_BLANK = 20
 
 # Without characters such as "-" that have a meaning only at the beginning of a line.
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>#|~&$^]|:(?=//)|(?<=www)\.", re.IGNORECASE)
-_BIDI_CONTROLS = re.compile("[\u202a-\u202e\u2066-\u2069]")
+# Controls, also of direction, and halves of surrogate pairs, which cannot be written at
+# all. Joiners belong to their letters and stay.
+_INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 # A word of more than 60 characters: both its ends are shown.
 _UNBROKEN = re.compile("([!-\u024f]{45})[!-\u024f]+([!-\u024f]{15})")
 
@@ -107,20 +109,11 @@ def _marked(text: str, start: int, end: int, marks: Sequence[Mark]) -> str:
         tags = sorted({m.tag for m in marks if m.start <= low and high <= m.end})
         parts += [f"<{tag}>" for tag in tags]
         part = re.sub(r"\s+", " ", _UNBROKEN.sub(r"\1…\2", text[low:high]))
-        part = "".join(map(_visible, part))
+        # Python writes an invisible character by its number, such as `\x00`.
+        part = _INVISIBLE.sub(lambda char: ascii(char[0])[1:-1], part)
         parts.append(_MARKUP.sub(lambda char: f"&#{ord(char[0])};", part))
         parts += [f"</{tag}>" for tag in reversed(tags)]
     return "".join(parts)
-
-
-def _visible(char: str) -> str:
-    """Returns a character, or the number of an invisible one."""
-    # Joiners belong to their letters and stay; half a surrogate pair cannot be written
-    # at all.
-    is_control = unicodedata.category(char) in ("Cc", "Cs")
-    if not is_control and not _BIDI_CONTROLS.match(char):
-        return char
-    return f"\\x{ord(char):02x}" if ord(char) < 256 else f"\\u{ord(char):04x}"
 
 
 def _windows(

@@ -1,5 +1,7 @@
 """The student of a distillation: its sizes and its initial weights."""
 
+import dataclasses
+import itertools
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,8 +45,8 @@ def read_student(
     if student is None:
         changes = {"num_hidden_layers": len(init_layers)}
         bert_config = teacher.bert_config.model_copy(update=changes)
-    elif _is_size_spec(student):
-        bert_config = _read_sizes(student, len(teacher.vocabulary))
+    elif (sizes := _read_sizes(student, len(teacher.vocabulary))) is not None:
+        bert_config = sizes
     else:
         checkpoint = conversion.read_with_tokenizer(student)
         check_vocabulary(checkpoint, teacher, student, teacher_path)
@@ -86,25 +88,18 @@ def read_student(
     what = larger if ours > theirs else "a student of"
     message = "%s %.1f million weights, the teacher has %.1f million"
     logger.log(level, message, what, ours, theirs)
-    return weights.Checkpoint(
-        bert_config=bert_config,
-        task=teacher.task,
-        arrays=arrays,
-        vocabulary=teacher.vocabulary,
-        do_lower_case=teacher.do_lower_case,
-    )
+    return dataclasses.replace(teacher, bert_config=bert_config, arrays=arrays)
 
 
-def _is_size_spec(student: str | Path) -> bool:
-    if str(student) in loading.recipe_names():
-        return True
-    path = files.path(student)
-    if not path.exists() and not files.match(f"{student}*"):
-        return True
-    return path.suffix.lower() in (".yaml", ".yml", ".json") and path.is_file()
-
-
-def _read_sizes(source: str | Path, num_tokens: int) -> architecture.BertConfig:
+def _read_sizes(source: str | Path, num_tokens: int) -> architecture.BertConfig | None:
+    """Reads the sizes in a file or of a recipe; `None`: the source is a checkpoint."""
+    path = files.path(source)
+    # A name of no file at all is a misspelt recipe, which the loader explains.
+    exists = path.exists() or files.match(f"{source}*")
+    if exists and str(source) not in loading.recipe_names():
+        is_text = path.suffix.lower() in (".yaml", ".yml", ".json")
+        if not is_text or not path.is_file():
+            return None
     if str(source).lower().endswith(".json"):
         sizes = loading.read_bert_config(source)
         return sizes.model_copy(update={"vocab_size": num_tokens})
@@ -120,12 +115,11 @@ def check_vocabulary(
 ) -> None:
     """Raises an `InputError` unless both encode a text with the same ids."""
     ours, theirs = student.vocabulary.tokens, teacher.vocabulary.tokens
-    pairs = zip(ours, theirs, strict=False)
+    pairs = [*itertools.zip_longest(ours, theirs)]
     num_different = sum(own != other for own, other in pairs)
-    num_different += abs(len(ours) - len(theirs))
     if num_different:
         raise InputError(
-            f"{student_path}: {num_different} of {max(len(ours), len(theirs))} pieces "
+            f"{student_path}: {num_different} of {len(pairs)} pieces "
             f"of the vocabulary are not those of its teacher, {teacher_path}, which "
             f"has {len(theirs)}: begin with a checkpoint of the teacher's vocabulary, "
             "or with sizes alone, such as bert_mini"

@@ -46,29 +46,29 @@ class Ranking:
     num_labels: int
     """Number of labelled examples that each run learnt from."""
     num_dev: int
-    points: tuple[scores.Point, ...]
-    """The models and baselines with a score, the highest mean first."""
-    differences: tuple[Interval | None, ...]
-    """By how much the first point is better than each of the others; `None`: fewer than
-    two seeds in common, or than `MIN_EXAMPLES` dev examples."""
+    first: scores.Point
+    """The model or baseline with the highest mean."""
+    others: tuple[tuple[scores.Point, Interval | None], ...]
+    """The other ones with a score, the highest mean first, and by how much the first
+    one is better; `None`: fewer than two seeds in common, or than `MIN_EXAMPLES` dev
+    examples."""
 
     @property
-    def best(self) -> list[scores.Point]:
-        """Returns the points with the highest mean, several of which are tied."""
-        means = [statistics.fmean(point.scores) for point in self.points]
-        is_best = [math.isclose(mean, means[0], rel_tol=1e-9) for mean in means]
-        return list(itertools.compress(self.points, is_best))
+    def points(self) -> list[scores.Point]:
+        return [self.first, *(point for point, _ in self.others)]
 
     @property
-    def others(self) -> list[tuple[scores.Point, Interval | None]]:
-        return list(zip(self.points[1:], self.differences, strict=True))
+    def best(self) -> list[str]:
+        """Returns the names of the points with the highest mean, several if tied."""
+        means = [(statistics.fmean(p.scores), p.values[0]) for p in self.points]
+        return [n for mean, n in means if math.isclose(mean, means[0][0], rel_tol=1e-9)]
 
     @property
     def model_beats_baselines(self) -> bool:
         """Whether a model is best, and significantly better than all baselines."""
         of_baselines = [i for point, i in self.others if point.is_baseline]
         is_better = bool(of_baselines) and all(i and i.low > 0 for i in of_baselines)
-        return is_better and not self.points[0].is_baseline
+        return is_better and not self.first.is_baseline
 
 
 def rank(
@@ -112,16 +112,16 @@ def rank(
 
     first, *others = points
     sizes = {"num_examples": len(lines), "num_comparisons": math.comb(len(points), 2)}
-    differences: list[Interval | None] = [None] * len(others)
+    intervals: list[Interval | None] = [None] * len(others)
     if len(lines) >= MIN_EXAMPLES:
-        pairs = ((by_seed(first), by_seed(other)) for other in others)
-        differences = [difference(*pair, **sizes) for pair in pairs]
+        ours = by_seed(first)
+        intervals = [difference(ours, by_seed(o), **sizes) for o in others]
     num_labels = statistics.fmean(o.num_train_examples or 0 for o in finished)
     return Ranking(
         num_labels=round(num_labels),
         num_dev=len(lines),
-        points=tuple(points),
-        differences=tuple(differences),
+        first=first,
+        others=tuple(zip(others, intervals, strict=True)),
     )
 
 
@@ -226,25 +226,22 @@ def conclusions(rankings: Sequence[Ranking], metric: str) -> list[str]:
 
 def _compare(ranking: Ranking, metric: str) -> str:
     """Compares the best models or baselines at a number of labels with the others."""
-    best = [point.values[0] for point in ranking.best]
+    best = ranking.best
     how = "are tied for the highest" if len(best) > 1 else "has the highest"
-    spread = markdown.spread(ranking.points[0].scores, digits=3)
+    spread = markdown.spread(ranking.first.scores, digits=3)
     text = (
         f"With {ranking.num_labels:,} labelled examples {_join(best)} {how} {metric}, "
         f"{spread}"
     )
     it = best[0] if len(best) > 1 else "it"
-    for is_significant, what in (
-        (True, f"{it} is significantly better than"),
-        (False, f"{it} is not significantly better than"),
-    ):
+    for is_significant, how in ((True, "is"), (False, "is not")):
         others = [
             f"{other.values[0]} (by {i.difference:.3f}, {i.low:.3f} to {i.high:.3f})"
             for other, i in ranking.others
             if i and (i.low > 0) == is_significant and other.values[0] not in best
         ]
         if others:
-            text += f"; {what} {_join(others)}"
+            text += f"; {it} {how} significantly better than {_join(others)}"
     return text + "."
 
 

@@ -165,9 +165,9 @@ def write_best(state: State) -> None:
             {
                 "num_train_examples": ranking.num_labels,
                 "num_dev_examples": ranking.num_dev,
-                "best": [best.values[0] for best in ranking.best],
+                "best": ranking.best,
                 "model_beats_baselines": ranking.model_beats_baselines,
-                "first": ranking.points[0].values[0],
+                "first": ranking.first.values[0],
                 "others": [
                     {"name": other.values[0]} | (interval._asdict() if interval else {})
                     for other, interval in ranking.others

@@ -1,6 +1,5 @@
 """Sentences' scores: those of transformers and minicons, and what cannot be scored."""
 
-import dataclasses
 import random
 
 import keras
@@ -181,14 +180,6 @@ def test_what_cannot_be_scored(model, texts, message):
 def test_the_longest_sentence_has_all_positions(model):
     (score,) = scored_files.score(model, ["ba " * 30])
     assert len(score.pieces) == 30
-
-
-def test_a_model_without_the_head(model, tmp_path):
-    whole = conversion.read_with_tokenizer(model)
-    encoder = {k: v for k, v in whole.arrays.items() if not k.startswith("masked_lm")}
-    hugging_face.write(dataclasses.replace(whole, arrays=encoder), tmp_path)
-    with pytest.raises(InputError, match="has no head for masked words"):
-        scored_files.score(tmp_path, ["ba"])
 
 
 def test_weights_that_are_not_finite(network, model):

@@ -238,9 +238,9 @@ HIGHEST = "With 100 labelled examples model has the highest accuracy, 0.820 ± 0
     ],
 )
 def test_conclusions(points, differences, first, second):
-    ranked = ranking.Ranking(
-        num_labels=100, num_dev=50, points=points, differences=differences
-    )
+    best, *others = points
+    pairs = tuple(zip(others, differences, strict=True))
+    ranked = ranking.Ranking(num_labels=100, num_dev=50, first=best, others=pairs)
     sentences = ranking.conclusions([ranked], "accuracy")
     assert sentences[0] == first and sentences[1].startswith(second)
 
