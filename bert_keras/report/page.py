@@ -65,7 +65,7 @@ def render(
     # 3. How to repeat it.
     blocks += ["## Model, data and settings"]
     blocks += [markdown.table(("", "model and data"), _model_and_data(run))]
-    blocks += [_command(run), *_part("##", data)]
+    blocks += [_command(run), *(_part("##", data) if data else ())]
     # 4. Curves, and the groups of the last evaluation, which may be dozens.
     blocks += ["## Curves", *(f"![{title}]({name})" for title, name in pictures)]
     if groups := facts.group_curves(run.eval):
@@ -76,10 +76,9 @@ def render(
     # 5. What the model answers.
     blocks += _predictions(run)
     if run.is_tuned and run.results is not None:
+        missing = f"`{run_directory.ANSWERS_NAME}` is not in the run directory."
         blocks.append("## Answers to the development file")
-        if parts is None:
-            missing = f"`{run_directory.ANSWERS_NAME}` is not in the run directory."
-            blocks.append(missing)
+        blocks += [missing] if parts is None else []
         for part in parts or ():
             blocks += _part("###", part)
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -232,16 +231,15 @@ def _predictions(run: facts.Facts) -> Iterator[str]:
     guesses = {
         tag: text for tag, text in run.panels.texts.items() if tag.startswith("masked")
     }
-    for number, tag in enumerate(sorted(guesses)[:NUM_SENTENCES]):
-        step, text = guesses[tag]
-        if number == 0:
-            yield f"## Guesses for masked words at step {step:,}"
+    if guesses:
+        step, _ = guesses[min(guesses)]
+        yield f"## Guesses for masked words at step {step:,}"
+    for tag in sorted(guesses)[:NUM_SENTENCES]:
+        _, text = guesses[tag]
         yield f"### {tag.rpartition('/')[2].replace('_', ' ')}\n\n{text}"
 
 
-def _part(level: str, part: sections.Section | None) -> Iterator[str]:
-    if part is None:
-        return
+def _part(level: str, part: sections.Section) -> Iterator[str]:
     yield f"{level} {part.title}"
     if part.picture is not None:
         yield f"![{part.title}]({part.name}.png)"

@@ -10,9 +10,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_keras.core import gpus
 
@@ -20,8 +19,7 @@ GRACE_SECONDS = 10.0
 """Time for processes to end when they are told to."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job:
+class Job(NamedTuple):
     name: str
     process: subprocess.Popen
     log: Path

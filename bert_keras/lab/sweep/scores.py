@@ -152,8 +152,6 @@ def choose(
     equals is chosen. A run at the majority class, which learnt nothing, is chosen only
     if all runs are.
     """
-    scored = [point for point in points if point.scores]
-    if not scored:
-        return None
-    point = max(scored, key=lambda point: point.merit(criterion))
-    return point, max(point.finished, key=criterion.rank)
+    point = max(points, key=lambda point: point.merit(criterion), default=None)
+    best = None if point is None else point.best(criterion)
+    return None if point is None or best is None else (point, best)

@@ -58,9 +58,8 @@ def test_the_larger_sum_is_right_and_a_tie_one_half(good, bad, right):
 
 
 def test_a_model_with_constant_answers_has_one_half():
-    tally = Tally()
+    tally, constant = Tally(), sentence(*[-math.log(8192)] * 3)
     for number in range(20):
-        constant = sentence(*[-math.log(8192)] * (number % 7 + 2))
         tally.add(scored(constant, constant, group=str(number % 5)))
     shares = [group.share for group in (tally.mean(), *tally.groups())]
     assert (shares, tally.num_ties) == ([0.5] * 6, 20)
@@ -110,9 +109,7 @@ def test_the_table():
         "islands                 4   25.0%    4.6% -  69.9%",
         "mean of 2 groups       14   62.5%   36.7% -  82.8%",
     ]
-
-
-def test_pairs_without_groups_have_one_line():
+    # Pairs without groups have one line.
     lines = scored_files.table(tally_of(**{"": (1, 1)}))
     assert [line.split()[0] for line in lines] == ["group", "all"]
 

@@ -63,13 +63,6 @@ def test_the_figures_of_score(pretrained_run, pairs_file, num_replicas):
     assert curve(trained.weights)[f"{GROUPS}order"] == 0.5
 
 
-def test_pairs_without_groups_have_one_curve(pretrained_run, tmp_path):
-    path = tmp_path / "pairs.tsv"
-    path.write_text("good\tbad\nba be\tbe ba\nbi bo\tbo bi\n")
-    curve, trained = curve_of(pretrained_run, path)
-    assert list(curve(trained.weights)) == ["minimal_pairs_accuracy"]
-
-
 def test_a_large_file_is_sampled_and_checked(pretrained_run, tmp_path, monkeypatch):
     path = tmp_path / "pairs.tsv"
     rows = "".join(f"{w} be\tbe {w}\t{n % 4}\n" for n, w in enumerate(conftest.WORDS))
@@ -84,6 +77,10 @@ def test_a_large_file_is_sampled_and_checked(pretrained_run, tmp_path, monkeypat
     monkeypatch.setattr(pairs_curve, "NUM_PAIRS", 3)
     with pytest.raises(InputError, match="pairs.tsv: 4 groups, .* at most 3; name"):
         curve_of(pretrained_run, path)
+    # Pairs without groups have one curve.
+    path.write_text("good\tbad\nba be\tbe ba\nbi bo\tbo bi\n")
+    curve, trained = curve_of(pretrained_run, path)
+    assert list(curve(trained.weights)) == ["minimal_pairs_accuracy"]
     path.write_text("good\tbad\nba\t" + "be " * 31 + "\n")
     with pytest.raises(InputError, match="pairs.tsv: a sentence of 33 tokens"):
         curve_of(pretrained_run, path)

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import logging
+import random
 import tracemalloc
 import types
 from pathlib import Path
@@ -24,6 +25,7 @@ from bert_keras.lab.distill import student as students
 from bert_keras.labelled import dataset, text_windows
 from bert_keras.report import facts, page, writing
 from tests import conftest, make
+from tests.bert_keras.kinds import kind_data
 from tests.bert_keras.training import test_resumed_runs as resumed
 from tests.bert_keras.training.finetuning import test_finetune
 from tests.bert_keras.training.finetuning import test_finetune_tasks as task_files
@@ -44,7 +46,7 @@ SIZES = "{model: {num_hidden_layers: 2, hidden_size: 16, num_attention_heads: 2,
 intermediate_size: 32, max_position_embeddings: 32}}"
 
 
-def make_teacher(directory: Path, name: str, task: dict, **settings) -> Path:
+def make_teacher(directory: Path, head: dict, **settings) -> Path:
     """A finished fine-tuning, of random weights and a head that makes a difference."""
 
     def change(network) -> None:
@@ -55,10 +57,10 @@ def make_teacher(directory: Path, name: str, task: dict, **settings) -> Path:
     return make.make_run(
         directory,
         VOCABULARY,
-        settings=finetuning.FinetuningConfig(task=name, max_seq_length=24, **settings),
+        settings=finetuning.FinetuningConfig(max_seq_length=24, **settings),
         bert_config=TEACHER_CONFIG,
         change=change,
-        **task,
+        **head,
     )
 
 
@@ -72,7 +74,7 @@ def places(tmp_path_factory) -> dict[str, Path]:
     texts = opinions(48, seed=1)
     (folder / "plain.txt").write_text("\n".join(text for text, _ in texts) + "\n\n")
     return {
-        "teacher": make_teacher(folder / "teacher", "text", OPINIONS),
+        "teacher": make_teacher(folder / "teacher", OPINIONS, task="text"),
         "plain_teacher": make_init(folder / "plain_teacher", TEACHER_CONFIG),
         "sizes": folder / "sizes.yaml",
         "train": write_tsv(folder / "train.tsv", texts),
@@ -292,42 +294,31 @@ def test_two_replicas_give_what_one_device_gives(places, tmp_path):
         np.testing.assert_allclose(theirs[name], array, atol=2e-5, err_msg=name)
 
 
-def labelled_rows(cells):
-    def write(path: Path, num_rows: int, *, seed: int) -> Path:
-        rows = opinions(num_rows, seed=seed)
-        return write_tsv(path, [(t, cells[n % 3]) for n, (t, _) in enumerate(rows)])
-
-    return write
-
-
 SPAN = finetuning.SpanConfig(max_query_length=4, doc_stride=8)
 HEADS = {
-    "tagging": (task_files.tagged_file, "txt", {"labels": ("O", "B-GOOD", "B-BAD")}),
-    "span": (task_files.questions_file, "json", {"has_text_pair": True}),
-    "choice": (task_files.endings_file, "csv", {}),
-    "multi_label": (labelled_rows(("a,b", "b", "")), "tsv", {"labels": ("a", "b")}),
-    "regression": (labelled_rows(("0.5", "1", "2")), "tsv", {}),
+    "tagging": {"labels": ("O", "B-GOOD")},
+    "span": {"has_text_pair": True},
+    "choice": {},
+    "multi_label": {"labels": ("bad", "good")},
+    "regression": {"has_text_pair": True},
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", HEADS)
 def test_every_kind_of_head_is_taught(kind, places, tmp_path):
-    write, suffix, task = HEADS[kind]
-    name = "text" if suffix == "tsv" else kind
-    settings = {kind: True} if suffix == "tsv" else {}
-    path = tmp_path / "teacher"
-    teacher = make_teacher(path, name, {"kind": kind, **task}, **settings)
-    train, dev = (
-        write(tmp_path / f"{name}.{suffix}", 12, seed=1) for name in ("train", "dev")
-    )
+    data, rng = kind_data.DATA[kind], random.Random(1)
+    path = tmp_path / f"examples{data.suffix}"
+    path.write_text(data.write([data.row(rng, n) for n in range(12)], True))
+    head = {"kind": kind, **HEADS[kind]}
+    teacher = make_teacher(tmp_path / "teacher", head, **data.settings)
     changes = losses(relation_weight=1.0) | {"num_train_epochs": 1}
     changes |= {"span": SPAN} if kind == "span" else {}
-    options = {"teacher": teacher, "train": train, "dev": [dev]}
+    options = {"teacher": teacher, "train": path, "dev": [path]}
     learn(places, tmp_path / "run", **options, changes=changes)
     train = test_finetune.scalars(tmp_path / "run")
     assert np.isfinite(train["loss"]) and train["soft_loss"] > 0
-    assert finetuned.evaluate(tmp_path / "run", dev)["num_examples"] == 12
+    assert finetuned.evaluate(tmp_path / "run", path)["num_examples"] == 12
 
 
 def test_answers_stand_where_the_loss_looks_for_them():
@@ -531,7 +522,7 @@ def test_second_texts_are_read_of_all_files_or_of_none(places, tmp_path):
 
 def test_columns_that_are_not_given_are_the_teachers(tmp_path):
     columns = {"text": "review", "label": "stars"}
-    teacher = make_teacher(tmp_path / "teacher", "text", OPINIONS, columns=columns)
+    teacher = make_teacher(tmp_path / "teacher", OPINIONS, task="text", columns=columns)
     train = write_tsv(tmp_path / "train.tsv", opinions(4, seed=1), ("body", "stars"))
     settings = loading.load(finetuning.FinetuningConfig, None, ["columns.text=body"])
     lesson = read_lesson(teacher, train, train, settings)
@@ -540,7 +531,7 @@ def test_columns_that_are_not_given_are_the_teachers(tmp_path):
 
 def test_answers_to_questions_that_have_no_labels_are_others(tmp_path):
     """Kept answers to all questions are not those to the ones with a place."""
-    teacher = make_teacher(tmp_path / "teacher", "span", {"kind": "span"})
+    teacher = make_teacher(tmp_path / "teacher", {"kind": "span"}, task="span")
     train = task_files.questions_file(tmp_path / "train.json", 5, seed=1)
     content = json.loads(train.read_text())
     answer = content["data"][0]["paragraphs"][2]["qas"][0]["answers"][0]
