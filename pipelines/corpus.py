@@ -49,7 +49,7 @@ smaller sources are counted together."""
 _OTHER_SOURCES = "other sources"
 
 _SHARED_ID = "dropped/id of another document"
-_DOCUMENTS, _VERSIONS, _PARAGRAPHS = "documents", "versions", "paragraphs"
+_DOCUMENTS, _PARAGRAPHS = "documents", "paragraphs"
 _MARKS, _KEEPERS = "marks", "keepers"
 
 
@@ -129,9 +129,10 @@ def build_corpus(
         return manifest.read_manifest(output_dir, kind="documents")
     if overlap:
         files.make_directory(job.work_dir)
-        files.write_atomically(job.overlap_path, overlap.to_bytes())
+        lines = "\n".join(overlap.lines).encode("utf-8", "surrogatepass")
+        files.write_atomically(job.overlap_path, lines)
     # 3. The documents.
-    by_shard = (_DOCUMENTS, _VERSIONS, _MARKS, _KEEPERS)
+    by_shard = (_DOCUMENTS, _MARKS, _KEEPERS)
     results = engine.run(
         steps.Job(
             title="corpus",
@@ -184,7 +185,7 @@ class CorpusJob:
 
     @property
     def overlap_path(self) -> str:
-        return files.join(self.work_dir, "overlap.npz")
+        return files.join(self.work_dir, "overlap.txt")
 
 
 def _steps(job: CorpusJob, heartbeat: steps.Heartbeat) -> list[steps.Step]:
@@ -192,13 +193,13 @@ def _steps(job: CorpusJob, heartbeat: steps.Heartbeat) -> list[steps.Step]:
         name = do.__name__.removeprefix("_")
         return steps.Step(name=name, do=do(job, heartbeat), **options)
 
-    marks = (_MARKS, _KEEPERS)
-    paragraphs = (_PARAGRAPHS,)
+    texts, paragraphs, marks = (_DOCUMENTS,), (_PARAGRAPHS,), (_MARKS, _KEEPERS)
+    # Facts of a paragraph in memory take about as much as its compressed text.
     return [
-        step(_Read, writes=(_DOCUMENTS, _VERSIONS)),
-        step(_FindNewest, reads=(_VERSIONS,), writes=paragraphs, memory_per_byte=6),
+        step(_Read, writes=texts),
+        step(_FindNewest, reads=texts, writes=paragraphs, memory_per_byte=3),
         step(_FindDuplicates, reads=paragraphs, writes=marks, memory_per_byte=8),
-        step(_Write, reads=(_DOCUMENTS, *marks), memory_per_byte=2),
+        step(_Write, reads=texts + marks, memory_per_byte=3),
     ]
 
 
@@ -313,13 +314,14 @@ def _log(result: manifest.Manifest, config: CorpusConfig) -> None:
 
 
 class _Read(steps.Worker):
-    """Reads a range of a file: documents, and the hashes of their paragraphs."""
+    """Reads a range of a file -> its documents, by shard."""
 
     def setup(self) -> None:
         self._overlap = None
         if self._job.overlap_sha256 is not None:
-            self._overlap = filters.Overlap.from_bytes(
-                files.read_bytes(self._job.overlap_path)
+            lines = files.read_bytes(self._job.overlap_path)
+            self._overlap = filters.Overlap(
+                lines.decode("utf-8", "surrogatepass").split("\n")
             )
 
     def process(self, part: source.Range) -> Iterator[Any]:
@@ -337,16 +339,12 @@ class _Read(steps.Worker):
                 counts[f"rejected/{document.reason.split(':')[0]}"] += 1
                 rejects.append(document)
                 continue
-            kept = document_records.without_repeats(
+            record = document_records.without_repeats(
                 document, config=config, overlap=self._overlap, counts=counts
             )
-            if kept is None:
-                continue
-            bucket = instances.bucket_of(document.id, self._job.num_shards)
-            yield steps.Send(_DOCUMENTS, bucket, document_records.pack(kept[0]))
-            if config.deduplicate_paragraphs:
-                version = document_records.Version.of(*kept)
-                yield steps.Send(_VERSIONS, bucket, document_records.pack(version))
+            if record is not None:
+                bucket = instances.bucket_of(record.id, self._job.num_shards)
+                yield steps.Send(_DOCUMENTS, bucket, document_records.pack(record))
         yield steps.counted(counts, rejects=rejects)
 
 
@@ -358,7 +356,7 @@ def _tagged(
 
 
 class _FindNewest(steps.Worker):
-    """Hashes of paragraphs by document -> hashes of its newest version, by paragraph.
+    """Documents of a shard -> hashes of their newest versions, by paragraph.
 
     An older version must not keep a paragraph for others. If versions of the same rank
     have different texts, none counts, so all of their paragraphs stay.
@@ -366,23 +364,14 @@ class _FindNewest(steps.Worker):
 
     def process(self, element: tuple[int, Any]) -> Iterator[steps.Send]:
         _, groups = element
-        kept: dict[str, document_records.Version] = {}
-        shared_ids: dict[str, str] = {}
-        for values in map(document_records.unpack, groups[_VERSIONS]):
-            version = document_records.Version._make(values)
-            key, rank = version.id, version.rank
-            other = kept.setdefault(key, version)
-            if rank > other.rank:
-                kept[key] = version
-            elif rank == other.rank and version.digest != other.digest:
-                shared_ids[key] = max(rank, shared_ids.get(key, ""))
+        if not self._job.config.deduplicate_paragraphs:
+            return
+        kept, _, shared_ids = document_records.newest(groups[_DOCUMENTS])
+        different = frozenset(shared_ids)
         blocks = [
-            duplicates.paragraph_block(
-                instances.document_hash(key),
-                np.frombuffer(version.hashes, "<u8").tolist(),
-            )
-            for key, version in kept.items()
-            if shared_ids.get(key) != version.rank
+            duplicates.paragraph_block(instances.document_hash(one.id), one.hashes)
+            for one in kept
+            if one.id not in different
         ]
         if blocks:
             rows = np.concatenate(blocks)
@@ -407,10 +396,7 @@ class _Write(steps.Worker):
         counts: Counter[str] = Counter()
         marks = duplicates.marks_by_document(groups[_MARKS])
         keepers = duplicates.marks_by_document(groups[_KEEPERS])
-        kept, num_dropped, shared_ids = document_records.newest(
-            document_records.Record._make(document_records.unpack(data))
-            for data in groups[_DOCUMENTS]
-        )
+        kept, num_dropped, shared_ids = document_records.newest(groups[_DOCUMENTS])
         counts["dropped/duplicate"] += num_dropped - len(shared_ids)
         if shared_ids:
             counts[_SHARED_ID] = len(shared_ids)
@@ -419,8 +405,13 @@ class _Write(steps.Worker):
         for record in kept:
             document_hash = instances.document_hash(record.id)
             if marked := marks.get(document_hash):
-                keeps = document_hash in keepers
-                record = self._without(record, marked, keeps=keeps, counts=counts)
+                record = document_records.without_marked(
+                    record,
+                    marked,
+                    keeps=document_hash in keepers,
+                    config=self._job.config,
+                    counts=counts,
+                )
             if record is not None:
                 written.append(record)
         del kept
@@ -432,39 +423,8 @@ class _Write(steps.Worker):
         for record in written:
             name = instances.source_name(record.source)
             counts["sentences"] += record.num_sentences
-            for group, amount in (("documents", 1), ("words", record.num_words)):
+            num_words = sum(size for size, _ in record.facts)
+            for group, amount in (("documents", 1), ("words", num_words)):
                 counts[group] += amount
                 counts[f"{group}/{name}"] += amount
         yield steps.counted(_name_largest(counts), **result)
-
-    def _without(
-        self,
-        record: document_records.Record,
-        marked: Collection[int],
-        *,
-        keeps: bool,
-        counts: Counter[str],
-    ) -> document_records.Record | None:
-        """Returns a document without `marked` paragraphs; `None` if it is too short.
-
-        A document that `keeps` a paragraph for others stays whole instead.
-        """
-        config = self._job.config
-        document = json.loads(zlib.decompress(record.line))
-        before = document["paragraphs"]
-        least = config.min_duplicate_words
-        facts = [duplicates.words_and_hash(one, least) for one in before]
-        places = duplicates.kept_places([value for _, value in facts], marked)
-        num_words = sum(facts[place][0] for place in places)
-        is_too_short = not places or num_words < config.min_document_words
-        if is_too_short and keeps:
-            return record
-        num_dropped = len(before) - len(places)
-        counts["dropped_paragraphs/in another document"] += num_dropped
-        if is_too_short:
-            counts["dropped/too short without duplicates"] += 1
-            return None
-        document["paragraphs"] = [before[place] for place in places]
-        return document_records.make_record(
-            document, rank=record.rank, num_words=num_words
-        )

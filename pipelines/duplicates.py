@@ -40,35 +40,15 @@ _ROW_TYPE = np.dtype("<u8")
 def paragraph_hash(paragraph: Paragraph) -> int:
     """Returns 64 bits that tell paragraphs apart, regardless of white space."""
     # All white space goes: Chinese has no space between sentences.
-    text = "".join(text_of(paragraph).split())
-    return _hash(text.encode("utf-8", "surrogatepass"))
-
-
-def _hash(encoded: bytes) -> int:
-    digest = hashlib.blake2b(encoded, digest_size=8)
+    text = "".join(text_of(paragraph).split()).encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(text, digest_size=8)
     return int.from_bytes(digest.digest(), "little")
 
 
 def words_and_hash(paragraph: Paragraph, min_words: int) -> tuple[int, int | None]:
-    """Returns the number of words, and the hash, `None` below `min_words` words.
-
-    Reads most text once; `count_words` and `paragraph_hash` would read it twice.
-    """
-    paragraph = text_of(paragraph)
-    if (
-        paragraph[:1] in ("", " ")
-        or paragraph[-1] == " "
-        or "  " in paragraph
-        or not paragraph.isprintable()
-        or words.has_unspaced(paragraph)
-    ):
-        num_words = words.count_words(paragraph)
-        return num_words, paragraph_hash(paragraph) if num_words >= min_words else None
-    encoded = paragraph.encode("utf-8", "surrogatepass")
-    joined = encoded.translate(None, b" ")
-    # Each blank, the only white space here, is between two words.
-    num_words = len(encoded) - len(joined) + 1
-    return num_words, _hash(joined) if num_words >= min_words else None
+    """Returns the number of words, and the hash, `None` below `min_words` words."""
+    num_words = words.count_words(text_of(paragraph))
+    return num_words, paragraph_hash(paragraph) if num_words >= min_words else None
 
 
 def paragraph_block(document_hash: int, hashes: Iterable[int | None]) -> np.ndarray:

@@ -9,17 +9,15 @@ fall below the minimum length of a document.
 """
 
 import csv
-import dataclasses
 import hashlib
 import io
 import itertools
 import json
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
-
-import numpy as np
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
@@ -146,14 +144,6 @@ MIN_WORDS = 8
 _IGNORED_KEYS = frozenset(("id", "answers", "plausible_answers"))
 _PARAGRAPH_KEY = "context"
 
-# One odd number for each word of a window: 64 random bits, fixed forever.
-_MULTIPLIERS = np.frombuffer(
-    bytes.fromhex(
-        "9E3779B97F4A7C15 BF58476D1CE4E5B9 94D049BB133111EB D6E8FEB86659FD93"
-        "A0761D6478BD642F E7037ED1A0B428DB 8EBC6AF09C88C6E3 589965CC75374CC3"
-    ),
-    ">u8",
-).astype(np.uint64)
 _QUARTER_WORD = re.compile(f"[{word_counts.SOUTH_EAST_ASIAN}]")
 _UNSPACED = re.compile(
     f"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff{word_counts.SOUTH_EAST_ASIAN}]"
@@ -179,72 +169,37 @@ def normalise(text: str) -> list[str]:
     return unicodedata.normalize("NFC", text).translate(_COMPARED).split()
 
 
-_ARRAYS = ("heads", "lengths", "digests", "may_be_head")
-
-
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Overlap:
-    """Lines of evaluation files as hashes: about 40 bytes per line of any length.
+    """Lines of evaluation files, each as its words in their compared form."""
 
-    The arrays from `make_overlap` are sorted by `heads`, then `lengths`.
-    """
+    def __init__(self, lines: Iterable[str]):
+        self.lines = frozenset(lines)
+        lengths: defaultdict[int, set[int]] = defaultdict(set)
+        for line in self.lines:
+            words = line.split(" ")
+            # By a hash: the words themselves would take most of the memory.
+            lengths[hash(tuple(words[:MIN_WORDS]))].add(len(words))
+        self._lengths = {head: sorted(found) for head, found in lengths.items()}
 
-    word_ids: dict[str, int]
-    """Numbers from 1 for the words among the first `MIN_WORDS` of any line."""
-    heads: np.ndarray
-    """`(num_lines,)` uint64: hash of the first `MIN_WORDS` words."""
-    lengths: np.ndarray
-    """`(num_lines,)` int64: words."""
-    digests: np.ndarray
-    """`(num_lines,)` uint64: hash of all words."""
-    may_be_head: np.ndarray
-    """`(2**k,)` bool: whether any head begins with these k bits. This rules out most
-    windows of a document with one look-up."""
-    sha256: str
-    """Hash of the set of lines: the same for the same lines in any order."""
+    @property
+    def sha256(self) -> str:
+        """Returns a hash of the set of lines: the same for any order of them."""
+        encoded = (line.encode("utf-8", "surrogatepass") for line in self.lines)
+        digests = (hashlib.blake2b(line, digest_size=8).digest() for line in encoded)
+        in_order = sorted(digests, key=lambda digest: digest[::-1])
+        return hashlib.sha256(b"".join(in_order)).hexdigest()
 
     def find(self, paragraphs: Iterable[str]) -> str | None:
         """Returns the first line that is a run of words, even across paragraphs."""
         words = list(itertools.chain.from_iterable(map(normalise, paragraphs)))
-        if len(words) < MIN_WORDS or not len(self.heads):
-            return None
-        # Hashes of all runs of `MIN_WORDS` words.
-        ids = np.array([self.word_ids.get(word, 0) for word in words], np.uint64)
-        heads = np.lib.stride_tricks.sliding_window_view(ids, MIN_WORDS) @ _MULTIPLIERS
-        starts = np.flatnonzero(self.may_be_head[_first_bits(heads, self.may_be_head)])
-        indices = np.searchsorted(self.heads, heads[starts])
-        is_head = self.heads[np.minimum(indices, len(self.heads) - 1)] == heads[starts]
-        for start in starts[is_head].tolist():
-            head = heads[start]
-            first, last = np.searchsorted(self.heads, [head, head + np.uint64(1)])
-            digests = self.digests[first:last]
-            for length in np.unique(self.lengths[first:last]).tolist():
+        # All runs of `MIN_WORDS` words; hardly one begins a line.
+        runs = zip(*(words[n:] for n in range(MIN_WORDS)), strict=False)
+        for start, run in enumerate(runs):
+            for length in self._lengths.get(hash(run), ()):
                 line = " ".join(words[start : start + length])
-                if start + length <= len(words) and _digest(line) in digests:
+                if line in self.lines:
                     return line
         return None
-
-    def to_bytes(self) -> bytes:
-        """Returns the content of a file for workers, without anything executable."""
-        buffer = io.BytesIO()
-        words = "\n".join(self.word_ids).encode("utf-8", "surrogatepass")
-        np.savez(
-            buffer,
-            words=np.frombuffer(words, np.uint8),
-            sha256=np.array(self.sha256),
-            **{name: getattr(self, name) for name in _ARRAYS},
-        )
-        return buffer.getvalue()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> "Overlap":
-        with np.load(io.BytesIO(data), allow_pickle=False) as stored:
-            words = stored["words"].tobytes().decode("utf-8", "surrogatepass")
-            return cls(
-                word_ids={word: n for n, word in enumerate(words.split("\n"), 1)},
-                sha256=str(stored["sha256"]),
-                **{name: stored[name] for name in _ARRAYS},
-            )
 
 
 def _is_long_enough(words: Sequence[str]) -> bool:
@@ -257,42 +212,8 @@ def _is_long_enough(words: Sequence[str]) -> bool:
 
 def make_overlap(lines: Iterable[str]) -> Overlap:
     """Keeps lines of at least `MIN_WORDS` words, each once."""
-    word_ids: dict[str, int] = {}
-    kept: dict[int, tuple[list[int], int]] = {}
-    for line in lines:
-        words = normalise(line)
-        if not _is_long_enough(words):
-            continue
-        digest = _digest(" ".join(words))
-        if digest not in kept:
-            head = words[:MIN_WORDS]
-            ids = [word_ids.setdefault(word, len(word_ids) + 1) for word in head]
-            kept[digest] = ids, len(words)
-    digests = np.array(list(kept), np.uint64)
-    lengths = np.array([length for _, length in kept.values()], np.int64)
-    ids = np.array([head for head, _ in kept.values()], np.uint64)
-    heads = ids.reshape(-1, MIN_WORDS) @ _MULTIPLIERS
-    order = np.lexsort((digests, lengths, heads))
-    may_be_head = np.zeros(1 << (3 + len(kept).bit_length()), np.bool_)
-    may_be_head[_first_bits(heads, may_be_head)] = True
-    return Overlap(
-        word_ids=word_ids,
-        heads=heads[order],
-        lengths=lengths[order],
-        digests=digests[order],
-        may_be_head=may_be_head,
-        sha256=hashlib.sha256(np.sort(digests).astype("<u8").tobytes()).hexdigest(),
-    )
-
-
-def _first_bits(hashes: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """Returns the first k bits of hashes: indices for a table of 2**k entries."""
-    return hashes >> np.uint64(65 - len(table).bit_length())
-
-
-def _digest(line: str) -> int:
-    encoded = line.encode("utf-8", "surrogatepass")
-    return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "little")
+    split = map(normalise, lines)
+    return Overlap(" ".join(words) for words in split if _is_long_enough(words))
 
 
 def read_overlap(paths: Sequence[str]) -> Overlap:

@@ -5,12 +5,10 @@ Wire format: protobuf's encoding, `tensorflow/core/example/{example,feature}.pro
 
 import contextlib
 import gzip
-import hashlib
-import io
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, cast
+from typing import BinaryIO, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -145,40 +143,22 @@ def write_hashed(
     """
     num_records = 0
     with files.open_atomically(path) as file:
-        hashed = _HashedFile(file)
-        # One write and one hash for each would cost as much as making TFRecords.
-        with io.BufferedWriter(hashed, 1 << 16) as buffered:
-            stream = contextlib.nullcontext(buffered)
-            if level is not None:
-                # Neither a time nor a name in the header.
-                stream = gzip.GzipFile("", "wb", level, buffered, mtime=0)
-            with stream as opened:
-                for record in records:
-                    opened.write(record)
-                    num_records += 1
-    return manifest.Shard(
-        name=files.name_of(path),
-        num_records=num_records,
-        num_bytes=hashed.num_bytes,
-        sha256=hashed.digest.hexdigest(),
-    )
-
-
-class _HashedFile(io.RawIOBase):
-    def __init__(self, file: BinaryIO):
-        super().__init__()
-        self._file = file
-        self.num_bytes = 0
-        self.digest = hashlib.sha256()
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._file.write(data)
-        self.digest.update(data)
-        self.num_bytes += len(data)
-        return len(data)
+        stream = contextlib.nullcontext(file)
+        if level is not None:
+            # Neither a time nor a name in the header.
+            stream = gzip.GzipFile("", "wb", level, file, mtime=0)
+        with stream as opened:
+            for record in records:
+                opened.write(record)
+                num_records += 1
+        file.flush()
+        return manifest.Shard(
+            name=files.name_of(path),
+            num_records=num_records,
+            num_bytes=file.tell(),
+            # Read again, from memory: hashing each record costs as much as making it.
+            sha256=files.sha256(file.name),
+        )
 
 
 def read_records(

@@ -8,7 +8,6 @@ pass leaves a marker; an interrupted job resumes with the passes that have none.
 import contextlib
 import dataclasses
 import functools
-import json
 import multiprocessing
 import operator
 import os
@@ -28,14 +27,6 @@ from typing import Any, cast
 from bert_keras.core import files, progress
 from bert_keras.core.errors import InputError, Unavailable
 from bert_keras.pipelines.engine import spills, steps
-
-_FAILURES = {
-    "InputError": InputError,
-    "OSError": OSError,
-    "RuntimeError": RuntimeError,
-    "Unavailable": Unavailable,
-}
-"""Errors that a pass leaves for the supervisor, by name."""
 
 PASS_BYTES = 32_000_000
 """Items or values that one pass reads: enough that its start hardly counts."""
@@ -225,24 +216,31 @@ def _supervise(passes: Sequence[Pass], num_workers: int, module: str) -> None:
     context.set_forkserver_preload([__name__, module])
     waiting = deque(passes)
     attempts: Counter[tuple[int, ...]] = Counter()
-    running: dict[int, tuple[Any, Pass]] = {}
+    running: dict[Any, tuple[Any, Pass]] = {}
     try:
         while waiting or running:
             while waiting and len(running) < num_workers:
                 one = waiting.popleft()
                 attempts[one.units] += 1
+                # A pass that ends, in whatever way, closes its end of the pipe.
+                receiver, sender = context.Pipe(duplex=False)
                 process = context.Process(
-                    target=_run_pass, args=(one,), name=_PROCESS_NAME, daemon=True
+                    target=_run_pass,
+                    args=(one, sender),
+                    name=_PROCESS_NAME,
+                    daemon=True,
                 )
                 # The first start makes the process that all are forked from.
-                with steps.without_current_directory():
+                with steps.without_current_directory(), sender:
                     process.start()
-                running[process.sentinel] = process, one
-            for sentinel in connection.wait(list(running)):
-                process, one = running.pop(cast(int, sentinel))
+                running[receiver] = process, one
+            for receiver in connection.wait(list(running)):
+                process, one = running.pop(receiver)
+                with contextlib.suppress(EOFError), receiver:
+                    raise cast(connection.Connection, receiver).recv()
                 process.join()
                 if process.exitcode:
-                    _raise_failure(one, process.exitcode, attempts[one.units])
+                    _check_can_retry(one, process.exitcode, attempts[one.units])
                     waiting.append(one)
     finally:
         for process, _ in running.values():
@@ -250,20 +248,13 @@ def _supervise(passes: Sequence[Pass], num_workers: int, module: str) -> None:
             process.join()
 
 
-def _raise_failure(one: Pass, exit_code: int, num_attempts: int) -> None:
-    """Raises the error of a failed pass; does nothing if it may be tried again."""
+def _check_can_retry(one: Pass, exit_code: int, num_attempts: int) -> None:
     if exit_code == _RAN_THE_SCRIPT:
         raise InputError(
             "a worker process began to run this program's script again instead of its "
             'share of the work: put the calls of the script under `if __name__ == "'
             '__main__":`'
         )
-    shutil.rmtree(one.path(".heartbeats"), ignore_errors=True)
-    failure = Path(one.path(".failure"))
-    if failure.exists():
-        kind, *arguments = json.loads(failure.read_bytes())
-        failure.unlink()
-        raise _FAILURES[kind](*arguments)
     if num_attempts >= _MAX_ATTEMPTS:
         raise InputError(
             f"a worker process died {num_attempts} times at the same place "
@@ -275,24 +266,21 @@ def _raise_failure(one: Pass, exit_code: int, num_attempts: int) -> None:
 # In the process of a pass.
 
 
-def _run_pass(one: Pass) -> None:
-    """Runs a pass and leaves its marker, or its error and exit code 1."""
+def _run_pass(one: Pass, sender: connection.Connection) -> None:
+    """Runs a pass and leaves its marker, or sends its error to the supervisor."""
     # Ctrl-C is for the supervisor alone.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_the_supervisor, daemon=True).start()
     try:
         _do(one)
-        return
     except (InputError, Unavailable) as error:
-        failure: tuple[Any, ...] = (type(error).__name__, str(error))
+        sender.send(error)
     except Exception as error:  # whatever it is, the supervisor raises it
-        failure = ("RuntimeError", traceback.format_exc())
+        failure: Exception = RuntimeError(traceback.format_exc())
         if isinstance(error, OSError) and error.filename is not None:
             reason = error.strerror or str(error)
-            failure = ("OSError", error.errno, reason, str(error.filename))
-    with contextlib.suppress(InputError):  # a full disk: the exit code must do
-        files.write_atomically(one.path(".failure"), json.dumps(failure).encode())
-    os._exit(1)
+            failure = OSError(error.errno, reason, str(error.filename))
+        sender.send(failure)
 
 
 def _end_with_the_supervisor() -> None:
@@ -303,7 +291,9 @@ def _end_with_the_supervisor() -> None:
 
 def _do(one: Pass) -> None:
     heartbeats = Path(one.path(".heartbeats"))
-    heartbeats.mkdir(exist_ok=True)
+    # What an attempt before this one had read counts no more.
+    shutil.rmtree(heartbeats, ignore_errors=True)
+    heartbeats.mkdir()
     heartbeat = steps.Heartbeat(str(heartbeats))
     (step,) = (s for s in one.job.steps(heartbeat) if s.name == one.step_name)
     writers = {
@@ -312,7 +302,7 @@ def _do(one: Pass) -> None:
     }
     elements: Iterable[Any] = [item.value for item in one.job.items]
     if step.reads:
-        read = functools.partial(spills.SpilledValues, advance=heartbeat.add)
+        read = functools.partial(spills.read_values, advance=heartbeat.add)
         elements = (
             (key, {name: read(paths, key) for name, paths in one.inputs.items()})
             for key in one.units

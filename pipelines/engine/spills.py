@@ -6,7 +6,8 @@ then, for each key, the offset of its values.
 
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO
 
 import numpy as np
 
@@ -19,40 +20,34 @@ _FLUSH_BYTES = 16 << 20
 _VALUE_OVERHEAD = 64
 
 
+def _offsets(file: BinaryIO) -> np.ndarray:
+    """Reads where the values of each key begin, and the last ones end."""
+    file.seek(-_FOOTER.size, 2)
+    (num_keys,) = _FOOTER.unpack(file.read())
+    file.seek(-_FOOTER.size - 8 * (num_keys + 1), 2)
+    return np.frombuffer(file.read(8 * (num_keys + 1)), np.int64)
+
+
 def spilled_bytes(path: str) -> np.ndarray:
     """Returns the bytes that a file holds for each key: `(num_keys,)` int64."""
     with open(path, "rb") as file:
-        file.seek(-_FOOTER.size, 2)
-        (num_keys,) = _FOOTER.unpack(file.read())
-        file.seek(-_FOOTER.size - 8 * (num_keys + 1), 2)
-        offsets = np.frombuffer(file.read(8 * (num_keys + 1)), np.uint64)
-    return np.diff(offsets.astype(np.int64))
+        return np.diff(_offsets(file))
 
 
-class SpilledValues(Iterable[bytes]):
-    """The values of one key in several files, read again by each iteration."""
-
-    def __init__(
-        self, paths: Sequence[str], key: int, *, advance: Callable[[int], object]
-    ):
-        self._paths = paths
-        self._key = key
-        self._advance = advance
-
-    def __iter__(self) -> Iterator[bytes]:
-        for path in self._paths:
-            with open(path, "rb") as file:
-                file.seek(-_FOOTER.size, 2)
-                (num_keys,) = _FOOTER.unpack(file.read())
-                file.seek(-_FOOTER.size - 8 * (num_keys + 1 - self._key), 2)
-                start, end = struct.unpack("<2Q", file.read(16))
-                file.seek(start)
-                while start < end:
-                    (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
-                    value = file.read(length)
-                    self._advance(length + _LENGTH.size)
-                    yield value
-                    start += length + _LENGTH.size
+def read_values(
+    paths: Sequence[str], key: int, *, advance: Callable[[int], object]
+) -> Iterator[bytes]:
+    """Yields the values of one key in several files."""
+    for path in paths:
+        with open(path, "rb") as file:
+            start, end = _offsets(file)[key : key + 2].tolist()
+            file.seek(start)
+            while start < end:
+                (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
+                value = file.read(length)
+                advance(length + _LENGTH.size)
+                yield value
+                start += length + _LENGTH.size
 
 
 class SpillWriter:
@@ -79,7 +74,7 @@ class SpillWriter:
 
     def _flush(self) -> None:
         path = f"{self._prefix}-{len(self._paths)}.spill"
-        offsets = np.zeros(self._num_keys + 1, np.uint64)
+        offsets = np.zeros(self._num_keys + 1, np.int64)
         # The file appears once it is complete.
         with files.open_atomically(path) as file:
             for key in range(self._num_keys):

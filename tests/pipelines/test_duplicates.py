@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from bert_keras.pipelines import duplicates, words
+from bert_keras.pipelines import duplicates
 
 MIN_WORDS = 3
 
@@ -137,16 +137,3 @@ def test_the_hash_is_the_same_on_every_machine():
     # Of a run before: buckets of unfinished work rest on it.
     assert duplicates.paragraph_hash("a b") == 0x8810DE87F1B5520E
     assert duplicates.paragraph_hash(["吾輩は", "猫\ud800"]) == 0x1A109DE5D6499DBB
-
-
-def test_words_and_hash_are_those_of_the_ways_apart():
-    rng = random.Random(3)
-    parts = ["a", "b.", "é", "–", "漢", "ไทย", " ", " ", "  ", "\t", "\xa0", "\u3000"]
-    texts = ["", " ", "a"]
-    texts += ["".join(rng.choices(parts, k=rng.randint(1, 12))) for _ in range(3_000)]
-    texts += [" ".join(rng.choices(parts[:4], k=6)) for _ in range(100)]
-    texts.append("half a pair \ud800 of surrogates")
-    for text in texts:
-        size = words.count_words(text)
-        value = duplicates.paragraph_hash(text) if size >= MIN_WORDS else None
-        assert duplicates.words_and_hash(text, MIN_WORDS) == (size, value), repr(text)

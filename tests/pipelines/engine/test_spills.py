@@ -23,12 +23,7 @@ def path(tmp_path):
 
 
 def read(paths, key, advance=lambda _: None):
-    return spills.SpilledValues(paths, key, advance=advance)
-
-
-def test_values_of_several_files_and_twice(path, tmp_path):
-    values = read([path, *spill(tmp_path / "other", [(3, b"z")])], 3)
-    assert list(values) == list(values) == [b"bcd" * 1000, b"z"]
+    return spills.read_values(paths, key, advance=advance)
 
 
 def test_bytes_of_each_key(path):
