@@ -8,7 +8,7 @@ serialised as a whole.
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,49 +40,42 @@ def tokenize_documents(
     counts: Counter[str],
 ) -> Iterator[instances.Document]:
     """Yields documents of `corpus` as ids; leaves out sentences without a token."""
-    batch: list[dict[str, Any]] = []
-    sentences: list[str] = []
-    ends: list[int] = []
-    num_characters = 0
+    for batch in _batches_of_texts(documents):
+        texts = [sentences for _, sentences in batch]
+        ids, sizes = tokenizer.encode([*itertools.chain.from_iterable(texts)])
+        is_unknown = ids == tokenizer.tokenizer.vocabulary.unk_id
+        counts["documents"] += len(batch)
+        counts["sentences"] += int(np.count_nonzero(sizes))
+        counts["tokens"] += len(ids)
+        counts["unknown_tokens"] += int(np.count_nonzero(is_unknown))
+        for document, sentences in batch:
+            own, sizes = sizes[: len(sentences)], sizes[len(sentences) :]
+            ends = np.cumsum(own, dtype=np.uint32)
+            num_tokens = int(ends[-1]) if len(ends) else 0
+            ends = ends[own > 0]
+            counts["empty_documents"] += not len(ends)
+            yield instances.Document(
+                id=document["id"],
+                source=instances.source_name(document["source"]),
+                token_ids=ids[:num_tokens].data,
+                sentence_ends=ends.data,
+            )
+            ids = ids[num_tokens:]
+
+
+def _batches_of_texts(
+    documents: Iterable[dict[str, Any]],
+) -> Iterator[list[tuple[dict[str, Any], list[str]]]]:
+    """Yields some documents at a time, each with its sentences."""
+    batch, num_characters = [], 0
     for document in documents:
-        first = len(sentences)
-        batch.append(document)
-        sentences += itertools.chain.from_iterable(document["paragraphs"])
-        ends.append(len(sentences))
-        num_characters += sum(map(len, sentences[first:]))
+        sentences = [*itertools.chain.from_iterable(document["paragraphs"])]
+        batch.append((document, sentences))
+        num_characters += sum(map(len, sentences))
         if num_characters >= _CHARACTERS_AT_ONCE:
-            yield from _tokenize(batch, sentences, ends, tokenizer, counts)
-            batch, sentences, ends, num_characters = [], [], [], 0
-    yield from _tokenize(batch, sentences, ends, tokenizer, counts)
-
-
-def _tokenize(
-    documents: Sequence[dict[str, Any]],
-    sentences: Sequence[str],
-    ends: Sequence[int],
-    tokenizer: batch_tokenizer.BatchTokenizer,
-    counts: Counter[str],
-) -> Iterator[instances.Document]:
-    """Yields documents, of which each has the sentences up to one of `ends`."""
-    ids, sizes = tokenizer.encode(sentences)
-    is_unknown = ids == tokenizer.tokenizer.vocabulary.unk_id
-    counts["documents"] += len(documents)
-    counts["sentences"] += int(np.count_nonzero(sizes))
-    counts["tokens"] += len(ids)
-    counts["unknown_tokens"] += int(np.count_nonzero(is_unknown))
-    first_sentence = first_token = 0
-    for document, end in zip(documents, ends, strict=True):
-        sentence_ends = np.cumsum(sizes[first_sentence:end], dtype=np.uint32)
-        num_tokens = int(sentence_ends[-1]) if len(sentence_ends) else 0
-        ends_with_tokens = sentence_ends[sizes[first_sentence:end] > 0]
-        counts["empty_documents"] += not len(ends_with_tokens)
-        yield instances.Document(
-            id=document["id"],
-            source=instances.source_name(document["source"]),
-            token_ids=ids[first_token : first_token + num_tokens].data,
-            sentence_ends=ends_with_tokens.data,
-        )
-        first_sentence, first_token = end, first_token + num_tokens
+            yield batch
+            batch, num_characters = [], 0
+    yield batch
 
 
 def pack(document: instances.Document) -> bytes:
@@ -178,8 +171,9 @@ def _plan(
         return instances.make_full_sentence_spans(
             documents, separator=vocabulary.sep_id, dtype=dtype, config=config
         )
-    spans = instances.make_pair_spans(documents, config=config, counts=counts)
-    return instances.join_tokens(documents, dtype), spans
+    return instances.make_pair_spans(
+        documents, dtype=dtype, config=config, counts=counts
+    )
 
 
 # Batches.

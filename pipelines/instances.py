@@ -21,7 +21,7 @@ import itertools
 import random
 import re
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -173,43 +173,35 @@ def below(limit: int, rng: random.Random) -> int:
 # Pairs.
 
 
-class PartnerChooser:
-    """Draws the document for a random B, given the document of A.
+def peers_of(
+    sources: Sequence[str], *, any_source: bool = False
+) -> list[Sequence[int]]:
+    """Returns the documents among which the random B of each document is drawn.
 
-    The draw is uniform among the other documents of the same source; if there are none,
-    or with `any_source`, among all others; a document alone in its bucket has no
-    partner.
+    They ascend, and are those of its source, itself included; if there is no other one,
+    or with `any_source`, they are all documents.
     """
+    by_source: defaultdict[str, list[int]] = defaultdict(list)
+    for index, source in enumerate(sources):
+        by_source[source].append(index)
+    every = range(len(sources))
+    is_rare = {s: any_source or len(peers) == 1 for s, peers in by_source.items()}
+    return [every if is_rare[s] else by_source[s] for s in sources]
 
-    def __init__(self, sources: Sequence[str], *, any_source: bool = False):
-        self.sources = sources
-        self._all = range(len(sources))
-        by_source: dict[str, list[int]] = {}
-        for index, source in enumerate(sources):
-            by_source.setdefault(source, []).append(index)
-        self._peers: list[Sequence[int]] = [
-            self._all if any_source else by_source[s] for s in sources
-        ]
 
-    @property
-    def has_partners(self) -> bool:
-        return len(self._all) > 1
-
-    def draw(self, document: int, rng: random.Random) -> int:
-        """Returns the index of a partner; `has_partners` must hold."""
-        peers = self._peers[document]
-        if len(peers) == 1:
-            peers = self._all
-        choice = below(len(peers) - 1, rng)
-        # Peers ascend: from the document on, the choice is the next one.
-        return peers[choice + (peers[choice] >= document)]
+def draw_partner(index: int, peers: Sequence[int], rng: random.Random) -> int:
+    """Returns one of the peers but `index`, each as likely as the others."""
+    choice = below(len(peers) - 1, rng)
+    # Peers ascend: from the document on, the choice is the next one.
+    return peers[choice + (peers[choice] >= index)]
 
 
 def make_pairs(
     index: int,
     borders: Sequence[Sequence[int]],
     *,
-    partners: PartnerChooser,
+    sources: Sequence[str],
+    peers: Sequence[int],
     config: ExamplesConfig,
     rng: random.Random,
     counts: Counter[str],
@@ -232,6 +224,8 @@ def make_pairs(
     Args:
         borders: for each document of the bucket, the offset of its first sentence in
             all tokens, then the offset after each sentence.
+        sources: for each document its source.
+        peers: the documents from which a random B may come, see `peers_of`.
     """
     max_num_tokens = config.max_seq_length - 3  # [CLS] A [SEP] B [SEP]
     target_length = max_num_tokens
@@ -239,7 +233,8 @@ def make_pairs(
     if rng.random() < (0.1 if short_prob is None else short_prob):
         target_length = 2 + below(max_num_tokens - 1, rng)
     own = borders[index]
-    num_needed = 1 if partners.has_partners else 2
+    has_partners = len(peers) > 1
+    num_needed = 1 if has_partners else 2
     pairs = []
     num_other_sources = 0
     first = 0
@@ -254,10 +249,10 @@ def make_pairs(
             split += below(num_sentences - 1, rng)
         a = (own[first], own[split])
         wants_random = num_sentences == 1 or rng.random() < 0.5
-        is_random = wants_random and partners.has_partners
+        is_random = wants_random and has_partners
         if is_random:
-            partner = partners.draw(index, rng)
-            num_other_sources += partners.sources[partner] != partners.sources[index]
+            partner = draw_partner(index, peers, rng)
+            num_other_sources += sources[partner] != sources[index]
             # Whole sentences from a random one on, at least one, up to the target.
             other = borders[partner]
             start = below(len(other) - 1, rng)
@@ -271,7 +266,7 @@ def make_pairs(
             a, b = _truncate_pair(a, b, max_num_tokens, rng)
         pairs.append(Pair(*a, *b, int(is_random), rng.getrandbits(64)))
     counts["other_source_partners"] += num_other_sources
-    counts["pairs_without_partner"] += 0 if partners.has_partners else len(pairs)
+    counts["pairs_without_partner"] += 0 if has_partners else len(pairs)
     return pairs
 
 
@@ -324,11 +319,15 @@ def unique_documents(documents: Iterable[Document]) -> list[Document]:
 
 
 def make_pair_spans(
-    documents: Sequence[Document], *, config: ExamplesConfig, counts: Counter[str]
-) -> Spans:
-    """Returns the pairs of every use of every document of a bucket, in that order."""
-    any_source = config.partner == "any_source"
-    partners = PartnerChooser([d.source for d in documents], any_source=any_source)
+    documents: Sequence[Document],
+    *,
+    dtype: np.dtype,
+    config: ExamplesConfig,
+    counts: Counter[str],
+) -> tuple[np.ndarray, Spans]:
+    """Returns all tokens of a bucket, and the pairs of every use of every document."""
+    sources = [document.source for document in documents]
+    peers = peers_of(sources, any_source=config.partner == "any_source")
     borders = sentence_borders(documents)
     # 48 bytes for each pair, where Python objects take 300.
     fields = array("Q")
@@ -337,14 +336,18 @@ def make_pair_spans(
             pairs = make_pairs(
                 index,
                 borders,
-                partners=partners,
+                sources=sources,
+                peers=peers[index],
                 config=config,
                 rng=document_rng(config.random_seed, document.id, duplicate_index),
                 counts=counts,
             )
             for pair in pairs:
                 fields.extend(pair)
-    return to_spans(fields)
+    table = np.array(fields, np.uint64).reshape(-1, len(Pair._fields)).T.copy()
+    spans = Spans(*table[:4].view(np.int64), table[4].astype(bool), table[5])
+    tokens = [np.asarray(document.token_ids, dtype) for document in documents]
+    return np.concatenate([np.empty(0, dtype), *tokens]), spans
 
 
 def sentence_borders(documents: Iterable[Document]) -> list[list[int]]:
@@ -359,13 +362,6 @@ def sentence_borders(documents: Iterable[Document]) -> list[list[int]]:
     return borders
 
 
-def to_spans(fields: array) -> Spans:
-    """Turns the fields of `Pair`s, an array of typecode `Q`, into spans."""
-    table = np.array(fields, np.uint64).reshape(-1, len(Pair._fields)).T.copy()
-    columns = [*table[:4].view(np.int64), table[4].astype(bool), table[5]]
-    return Spans._make(columns)
-
-
 def balanced(spans: Spans, *, seed: int, bucket: int) -> Spans:
     """Keeps as many pairs with a random B as with the real one, in the same order.
 
@@ -376,11 +372,6 @@ def balanced(spans: Spans, *, seed: int, bucket: int) -> Spans:
     kinds = [order[spans.is_random_next[order] == kind] for kind in (False, True)]
     number = min(map(len, kinds))
     return spans.take(np.sort(np.concatenate([kind[:number] for kind in kinds])))
-
-
-def join_tokens(documents: Sequence[Document], dtype: np.dtype) -> np.ndarray:
-    joined = [np.asarray(document.token_ids, dtype) for document in documents]
-    return np.concatenate([np.empty(0, dtype), *joined])
 
 
 # Full sentences.

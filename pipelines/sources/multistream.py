@@ -47,21 +47,26 @@ def compression(file: BinaryIO) -> str | None:
 
 def has_streams(file: BinaryIO) -> bool:
     """Whether a bzip2 file holds several streams, the second in its first 32 MiB."""
-    return _Window(file, 1).find_stream(_SEARCHED_BYTES)
+    file.seek(1)
+    return _find_stream(file, b"", 1, _SEARCHED_BYTES) is not None
 
 
 @contextlib.contextmanager
 def _errors_named(path: str) -> Iterator[None]:
     try:
         yield
-    except (EOFError, _DamagedError) as error:
-        is_damaged = isinstance(error, _DamagedError)
-        state = (
-            f"is damaged ({error})" if is_damaged else "ends in the middle (truncated)"
-        )
-        raise InputError(
-            f"{path}: the compressed file {state}; copy or download it again"
-        ) from None
+        return
+    except EOFError:
+        state = "ends in the middle (truncated)"
+    except _DamagedError as error:
+        state = f"is damaged ({error})"
+    raise InputError(
+        f"{path}: the compressed file {state}; copy or download it again"
+    ) from None
+
+
+class _DamagedError(Exception):
+    """Bytes that cannot be unpacked."""
 
 
 def read_streams(
@@ -74,25 +79,63 @@ def read_streams(
     stream are ignored, as by bunzip2.
     """
     with _errors_named(path):
-        yield from _streams(file, start, stop)
+        file.seek(start)
+        # The bytes read ahead, from the first byte of a stream on, and its place.
+        found = _find_stream(file, b"", start, stop)
+        while found:
+            data, begin = found
+            yield begin
+            decompressor = bz2.BZ2Decompressor()
+            while not decompressor.eof:
+                try:
+                    chunk = decompressor.decompress(data, CHUNK_BYTES)
+                except (OSError, ValueError) as error:
+                    reason = f"{error}, in the stream at byte {begin:,}"
+                    raise _DamagedError(reason) from None
+                if chunk:
+                    yield chunk
+                data = b""
+                if decompressor.needs_input and not (data := file.read(CHUNK_BYTES)):
+                    raise EOFError
+            data = decompressor.unused_data
+            begin = file.tell() - len(data)
+            while len(data) < _MAGIC_BYTES and (more := file.read(CHUNK_BYTES)):
+                data += more
+            found = (data, begin) if _MAGIC.match(data) else None
+            if found is None:
+                _check_is_last(file, data, begin)
 
 
-def _streams(file: BinaryIO, start: int, stop: int) -> Iterator[int | bytes]:
-    window = _Window(file, start)
-    is_found = window.find_stream(stop)
-    while is_found:
-        begin = window.offset
-        yield begin
-        try:
-            yield from _unpack(window)
-        except _DamagedError as error:
-            raise _DamagedError(f"{error}, in the stream at byte {begin:,}") from None
-        is_found = window.is_stream()
-        if not is_found and window.skip_zeros():
-            offset = window.offset
-            if window.find_stream(_NO_END):
-                reason = f"bytes that are no bzip2 stream, at byte {offset:,}"
-                raise _DamagedError(reason)
+def _check_is_last(file: BinaryIO, data: bytes, begin: int) -> None:
+    """Checks that no stream follows other bytes, of which `data` begin at `begin`."""
+    # Zero bytes are the padding of tapes.
+    while not (rest := data.lstrip(b"\0")):
+        begin += len(data)
+        if not (data := file.read(CHUNK_BYTES)):
+            return
+    begin += len(data) - len(rest)
+    if _find_stream(file, rest, begin, _NO_END):
+        raise _DamagedError(f"bytes that are no bzip2 stream, at byte {begin:,}")
+
+
+def _find_stream(
+    file: BinaryIO, data: bytes, begin: int, stop: int
+) -> tuple[bytes, int] | None:
+    """Looks for a stream that begins before `stop` in `data` and the file after it.
+
+    `data` begins at byte `begin`. Returns the bytes read from the stream on, and its
+    first byte.
+    """
+    while begin < stop:
+        if match := _MAGIC.search(data):
+            begin += match.start()
+            return (data[match.start() :], begin) if begin < stop else None
+        num_passed = max(len(data) - _MAGIC_BYTES + 1, 0)
+        data, begin = data[num_passed:], begin + num_passed
+        if not (more := file.read(CHUNK_BYTES)):
+            return None
+        data += more
+    return None
 
 
 def read_all(file: BinaryIO, path: str) -> Iterator[bytes]:
@@ -104,9 +147,10 @@ def read_all(file: BinaryIO, path: str) -> Iterator[bytes]:
         elif kind == "bz2":
             # Not bz2.BZ2File: to it, damage at the start of a later stream is the end
             # of the file, so the rest would be missing without an error.
-            if not _Window(file, 0).is_stream():
+            if not _MAGIC.match(file.read(_MAGIC_BYTES)):
                 raise _DamagedError("it does not begin as a bzip2 file does")
-            yield from (e for e in _streams(file, 0, 1) if isinstance(e, bytes))
+            events = read_streams(file, path, 0, 1)
+            yield from (event for event in events if isinstance(event, bytes))
         else:
             yield from _gzip_chunks(file) if kind == "gz" else _frame_chunks(file)
 
@@ -168,84 +212,6 @@ class Progress:
 
     def finish(self) -> None:
         self.update(self._stop)
-
-
-class _DamagedError(Exception):
-    """Bytes that cannot be unpacked."""
-
-
-class _Window:
-    """The bytes of a file from an offset on, some of them read ahead."""
-
-    def __init__(self, file: BinaryIO, offset: int):
-        self.offset = offset
-        """Position of the first byte that has not been taken."""
-        self._file = file
-        self._ahead = b""
-        file.seek(offset)
-
-    def take(self) -> bytes:
-        """Takes some bytes; none at the end of the file."""
-        data = self._ahead or self._file.read(CHUNK_BYTES)
-        self._ahead = b""
-        self.offset += len(data)
-        return data
-
-    def give_back(self, data: bytes) -> None:
-        self._ahead = data + self._ahead
-        self.offset -= len(data)
-
-    def is_stream(self) -> bool:
-        while len(self._ahead) < _MAGIC_BYTES and self._read():
-            pass
-        return _MAGIC.match(self._ahead) is not None
-
-    def find_stream(self, stop: int) -> bool:
-        """Moves to the next stream that begins before `stop`, if there is one."""
-        while self.offset < stop:
-            if match := _MAGIC.search(self._ahead):
-                self._skip(match.start())
-                return self.offset < stop
-            self._skip(max(len(self._ahead) - _MAGIC_BYTES + 1, 0))
-            if not self._read():
-                return False
-        return False
-
-    def skip_zeros(self) -> bool:
-        """Moves past zero bytes, the padding of tapes; `False` at the end of file."""
-        while not (rest := self._ahead.lstrip(b"\0")):
-            self._skip(len(self._ahead))
-            if not self._read():
-                return False
-        self._skip(len(self._ahead) - len(rest))
-        return True
-
-    def _read(self) -> bool:
-        """Reads ahead; `False` at the end of the file."""
-        more = self._file.read(CHUNK_BYTES)
-        self._ahead += more
-        return bool(more)
-
-    def _skip(self, num_bytes: int) -> None:
-        self._ahead = self._ahead[num_bytes:]
-        self.offset += num_bytes
-
-
-def _unpack(window: _Window) -> Iterator[bytes]:
-    decompressor = bz2.BZ2Decompressor()
-    while not decompressor.eof:
-        data = b""
-        if decompressor.needs_input:
-            data = window.take()
-            if not data:
-                raise EOFError
-        try:
-            chunk = decompressor.decompress(data, CHUNK_BYTES)
-        except (OSError, ValueError) as error:
-            raise _DamagedError(str(error)) from None
-        if chunk:
-            yield chunk
-    window.give_back(decompressor.unused_data)
 
 
 def _gzip_chunks(file: BinaryIO) -> Iterator[bytes]:

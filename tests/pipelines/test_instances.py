@@ -27,10 +27,12 @@ def make_document(name, sentence_lengths, *, source="books", first_id=10):
 def make_pairs(documents, *, seed=0, max_seq_length=32, short_seq_prob=0.1):
     """The pairs of the first document, and what was counted."""
     counts = Counter()
+    sources = [document.source for document in documents]
     pairs = instances.make_pairs(
         0,
         instances.sentence_borders(documents),
-        partners=instances.PartnerChooser([d.source for d in documents]),
+        sources=sources,
+        peers=instances.peers_of(sources)[0],
         config=ExamplesConfig(
             max_seq_length=max_seq_length, short_seq_prob=short_seq_prob
         ),
@@ -127,9 +129,9 @@ def test_the_source_of_a_url_is_its_site():
 def test_partners_are_uniform_over_the_others(document, others):
     """Of the same source, or without any of these of all sources."""
     sources = ["books", "wiki", "books", "wiki", "books", "diary"]
-    chooser = instances.PartnerChooser(sources)
+    peers = instances.peers_of(sources)[document]
     rng = random.Random(0)
-    counts = Counter(chooser.draw(document, rng) for _ in range(1000))
+    counts = Counter(instances.draw_partner(document, peers, rng) for _ in range(1000))
     assert set(counts) == others
     assert min(counts.values()) > 860 / len(others)
 
@@ -273,13 +275,21 @@ def test_documents_are_ordered_by_id_and_unique():
         assert instances.unique_documents(arrived) == [first, other]
 
 
+def make_spans(documents, counts=None, **settings):
+    return instances.make_pair_spans(
+        documents,
+        dtype=np.dtype("H"),
+        config=ExamplesConfig(max_seq_length=32, **settings),
+        counts=Counter() if counts is None else counts,
+    )
+
+
 def test_pairs_of_a_bucket_are_spans_of_all_its_tokens():
     documents = random_documents(1)
     config = ExamplesConfig(max_seq_length=32, dupe_factor=2)
-    spans = instances.make_pair_spans(documents, config=config, counts=Counter())
     short = [make_document("a", [4, 6]), make_document("b", [3])]
     assert instances.sentence_borders(short) == [[0, 4, 10], [10, 13]]
-    tokens = instances.join_tokens(documents, np.dtype("H"))
+    tokens, spans = make_spans(documents, dupe_factor=2)
     assert tokens.tolist() == [token for d in documents for token in d.token_ids]
     expected = [
         pair
@@ -288,7 +298,8 @@ def test_pairs_of_a_bucket_are_spans_of_all_its_tokens():
         for pair in instances.make_pairs(
             index,
             instances.sentence_borders(documents),
-            partners=instances.PartnerChooser(["books"] * len(documents)),
+            sources=["books"] * len(documents),
+            peers=range(len(documents)),
             config=config,
             rng=instances.document_rng(12345, document.id, duplicate_index),
             counts=Counter(),
@@ -306,9 +317,8 @@ def test_partners_of_any_source():
     offsets = np.cumsum([len(document.token_ids) for document in documents])
     shares = {}
     for partner in ("same_source", "any_source"):
-        config = ExamplesConfig(max_seq_length=32, dupe_factor=40, partner=partner)
         counts = Counter()
-        spans = instances.make_pair_spans(documents, config=config, counts=counts)
+        _, spans = make_spans(documents, counts, dupe_factor=40, partner=partner)
         is_mine = (spans.a_starts < 1000) & spans.is_random_next
         partners = np.searchsorted(offsets, spans.b_starts[is_mine], side="right")
         shares[partner] = np.bincount(partners, minlength=10) / is_mine.sum()
@@ -322,9 +332,7 @@ def test_every_use_of_a_document_has_its_own_chance():
     documents = [make_document(str(i), [3] * 40, first_id=10 + 200 * i) for i in (0, 1)]
 
     def seeds(**settings):
-        config = ExamplesConfig(max_seq_length=32, **settings)
-        spans = instances.make_pair_spans(documents, config=config, counts=Counter())
-        return set(spans.seeds.tolist())
+        return set(make_spans(documents, **settings)[1].seeds.tolist())
 
     once, twice = seeds(dupe_factor=1), seeds(dupe_factor=2)
     assert once < twice
