@@ -125,7 +125,7 @@ def newest(packed: Iterable[bytes]) -> tuple[list[Record], int, list[str]]:
     by_id: defaultdict[str, list[Record]] = defaultdict(list)
     for data in packed:
         head, _, line = data.partition(b"\n")
-        record = Record(*json.loads(head), line)
+        record = Record._make([*json.loads(head), line])
         by_id[record.id].append(record)
     num_read = sum(map(len, by_id.values()))
     kept, shared_ids = [], []

@@ -70,11 +70,9 @@ def partition(rows: np.ndarray, num_partitions: int) -> dict[int, bytes]:
     A partition is `floor(first column * num_partitions / 2**64)`; there are at most
     2 ** 32. Empty partitions are left out.
     """
-    # Exact without numbers of 128 bits: the two halves of a hash apart.
-    hashes, count = rows[:, 0].astype(np.uint64), np.uint64(num_partitions)
-    half = np.uint64(32)
-    low = hashes & np.uint64(0xFFFFFFFF)
-    numbers = ((hashes >> half) * count + ((low * count) >> half)) >> half
+    # Numbers of Python are exact beyond 64 bits.
+    hashes = rows[:, 0].tolist()
+    numbers = np.array([value * num_partitions >> 64 for value in hashes], np.int64)
     parts = _grouped(rows, numbers)
     return {number: part.astype(_ROW_TYPE).tobytes() for number, part in parts}
 

@@ -345,7 +345,7 @@ def make_pair_spans(
             for pair in pairs:
                 fields.extend(pair)
     table = np.array(fields, np.uint64).reshape(-1, len(Pair._fields)).T.copy()
-    spans = Spans(*table[:4].view(np.int64), table[4].astype(bool), table[5])
+    spans = Spans._make([*table[:4].view(np.int64), table[4].astype(bool), table[5]])
     tokens = [np.asarray(document.token_ids, dtype) for document in documents]
     return np.concatenate([np.empty(0, dtype), *tokens]), spans
 

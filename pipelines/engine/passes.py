@@ -234,10 +234,10 @@ def _supervise(passes: Sequence[Pass], num_workers: int, module: str) -> None:
                 with steps.without_current_directory(), sender:
                     process.start()
                 running[receiver] = process, one
-            for receiver in connection.wait(list(running)):
+            for receiver in cast(list[Any], connection.wait(list(running))):
                 process, one = running.pop(receiver)
                 with contextlib.suppress(EOFError), receiver:
-                    raise cast(connection.Connection, receiver).recv()
+                    raise receiver.recv()
                 process.join()
                 if process.exitcode:
                     _check_can_retry(one, process.exitcode, attempts[one.units])
