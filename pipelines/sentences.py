@@ -56,7 +56,6 @@ _COUNTED = frozenset(
 )
 # Longer words are no abbreviations, which bounds the work.
 _MAX_WORD = 24
-_CAPITALS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _LAST_WORD = re.compile(r"[^\W_][\w.’']*$")
 _NEXT_WORD = re.compile(r"\w+")
 _ACRONYM = re.compile(r"(?:[^\W\d_]\.)+[^\W\d_]")
@@ -70,23 +69,9 @@ def split_sentences(paragraph: str) -> list[str]:
     """Splits running text on one line into its sentences, stripped, in order."""
     sentences = []
     start = 0
-    size = len(paragraph)
     for boundary in _BOUNDARY.finditer(paragraph):
-        point, end = boundary.span()
-        if end == size:
-            break
-        is_plain = False
-        # Most ends are a word, a point and a capital letter: no call for these.
-        if paragraph[end] in _CAPITALS and paragraph[point:end] == ". ":
-            blank = paragraph.rfind(" ", start, point)
-            word = paragraph[blank + 1 : point]
-            is_plain = (
-                blank > 0
-                and 1 < len(word) < _MAX_WORD
-                and word.isalpha()
-                and word.lower() not in _ABBREVIATIONS
-            )
-        if is_plain or _is_end(paragraph, start, boundary):
+        end = boundary.end()
+        if end < len(paragraph) and _is_end(paragraph, start, boundary):
             sentences.append(paragraph[start:end].strip())
             start = end
     sentences.append(paragraph[start:].strip())

@@ -234,16 +234,12 @@ class PageCutter:
         return self._begin + len(self._buffer)
 
     @property
-    def is_open(self) -> bool:
-        """Whether a page, or a tag that may open one, has begun but not ended."""
-        return self._opened is not None or any(
-            self._buffer.endswith(_OPEN[:length]) for length in range(1, len(_OPEN))
-        )
-
-    @property
     def is_finished(self) -> bool:
         """Whether no further text can give a page."""
-        return self.stop is not None and not self.is_open
+        # Neither a page, nor a tag that may open one, has begun.
+        begun = (_OPEN[:length] for length in range(1, len(_OPEN)))
+        is_open = self._opened is not None or any(map(self._buffer.endswith, begun))
+        return self.stop is not None and not is_open
 
     def feed(self, chunk: bytes) -> Iterator[Cut]:
         buffer = self._buffer

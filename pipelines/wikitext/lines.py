@@ -126,11 +126,6 @@ def _drop_quotes(line: str) -> str:
     """
     if "''" not in line:
         return line
-    # Most lines need no look at their marks one by one.
-    num_bold = line.count("'''")
-    num_italic = line.count("''") - num_bold
-    if "''''" not in line and not (num_italic % 2 and num_bold % 2):
-        return line.replace("'''", "").replace("''", "")
     runs = list(_QUOTES.finditer(line))
     sizes = [len(run[0]) if len(run[0]) < 6 else 5 for run in runs]
     num_italic = sum(size in (2, 5) for size in sizes)

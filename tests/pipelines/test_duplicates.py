@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from bert_keras.pipelines import duplicates
+from bert_keras.pipelines import duplicates, instances
 
 MIN_WORDS = 3
 
@@ -82,22 +82,16 @@ def test_marks_are_whole_rows_in_order():
     assert [rows.tolist() for rows in duplicates.find([])] == [[], []]
 
 
-@pytest.mark.parametrize("num_partitions", [1, 3, 64, 1000, 2**32])
-def test_the_partition_is_exact_for_all_64_bits(num_partitions):
-    rng = random.Random(1)
-    hashes = [0, 1, 2**32 - 1, 2**32, 2**63, 2**64 - 1]
-    hashes += [rng.getrandbits(64) for _ in range(500)]
-    # Also at the bounds, where rounding would go wrong.
-    bounds = [-(-(n << 64) // num_partitions) for n in range(1, min(num_partitions, 9))]
-    hashes += bounds + [bound - 1 for bound in bounds]
-    rows = np.array([(value, i) for i, value in enumerate(hashes)], np.uint64)
-    found = {}
-    for number, block in duplicates.partition(rows, num_partitions).items():
-        for value, index in np.frombuffer(block, "<u8").reshape(-1, 2).tolist():
-            assert hashes[index] == value
-            found[index] = number
-    expected = [value * num_partitions >> 64 for value in hashes]
-    assert [found[i] for i in range(len(hashes))] == expected
+def test_the_partition_is_the_bucket_of_a_document():
+    names = [f"document {number}" for number in range(200)]
+    hashes = [instances.document_hash(name) for name in names]
+    rows = np.array([(value, n) for n, value in enumerate(hashes)], np.uint64)
+    for num_partitions in (1, 7, 1000):
+        found = {}
+        for number, block in duplicates.partition(rows, num_partitions).items():
+            for _, place in np.frombuffer(block, "<u8").reshape(-1, 2).tolist():
+                found[names[place]] = number
+        assert found == {n: instances.bucket_of(n, num_partitions) for n in names}
 
 
 def test_drops_marked_paragraphs_and_later_repeats():

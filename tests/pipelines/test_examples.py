@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -152,32 +151,6 @@ def unmasked(example):
         if weight:
             ids[position] = label
     return ids
-
-
-def test_labels_are_true_of_the_text(examples_dir):
-    """Every sentence names its document and its number."""
-    seen = Counter()
-    for example in read_all(examples_dir):
-        documents, sentences = ([], []), ([], [])
-        pairs = zip(unmasked(example), example["segment_ids"], strict=True)
-        for number, segment in ((token - 5, segment) for token, segment in pairs):
-            if 0 <= number < 100:
-                documents[segment].append(number)
-            elif 100 <= number < 200:
-                sentences[segment].append(number)
-        label = label_of(example)
-        seen[label] += 1
-        if not documents[0] or not documents[1]:
-            continue  # Cut down to the end of a sentence.
-        (document_a,), (document_b,) = map(set, documents)
-        assert (document_a != document_b) == label
-        # Partners are of the same source.
-        assert (document_a % 4 == 0) == (document_b % 4 == 0)
-        if not label and sum(example["input_mask"]) < 32:
-            assert sentences[1][0] == sentences[0][-1] + 1
-        elif not label and sentences[0] and sentences[1]:  # Tokens were cut off.
-            assert sentences[1][0] >= sentences[0][-1]
-    assert min(seen.values()) > 100
 
 
 def test_two_documents_become_these_records(tmp_path, build_from):

@@ -17,7 +17,6 @@ for a whole word, google-research/bert and we choose it for each piece.
 """
 
 import random
-from array import array
 from collections import Counter
 from itertools import accumulate
 
@@ -82,23 +81,23 @@ def our_runs(config):
         for number, document in enumerate(make_documents())
     ]
     borders = instances.sentence_borders(bucket)
-    partners = instances.PartnerChooser(["x"] * len(bucket))
-    fields, sizes = array("Q"), []
+    made, sizes = [], []
     for seed in range(NUM_RUNS):
         pairs = instances.make_pairs(
             0,
             borders,
-            partners=partners,
+            sources=["x"] * len(bucket),
+            peers=range(len(bucket)),
             config=config,
             rng=instances.document_rng(seed, "0", 0),
             counts=Counter(),
         )
         sizes.append(len(pairs))
-        for pair in pairs:
-            fields.extend(pair)
+        made += pairs
+    *offsets, labels, seeds = (np.array(column) for column in zip(*made, strict=True))
     batch = buckets.make_batch(
-        instances.join_tokens(bucket, np.dtype("H")),
-        instances.to_spans(fields),
+        np.array([token for one in bucket for token in one.token_ids]),
+        instances.Spans(*offsets, labels.astype(bool), seeds.astype(np.uint64)),
         vocabulary=VOCABULARY,
         config=config,
     )

@@ -3,7 +3,6 @@
 import dataclasses
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
@@ -119,14 +118,3 @@ def test_mistakes(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert cli.main(arguments) == 2
     assert re.search(message, capsys.readouterr().err)
-
-
-def test_commands_of_the_documentation():
-    page = Path(__file__).resolve().parents[3] / "docs/engines.md"
-    commands = re.findall(r"^bert-keras (.*)$", page.read_text(), re.MULTILINE)
-    assert len(commands) == 4
-    for command in commands:
-        parsed = cli.build_parser().parse_command(shlex.split(command))
-        if parsed.verb == "launch":
-            parsed = cli.build_parser().parse_command(parsed.beam_arguments)
-        assert parsed.verb == "corpus"

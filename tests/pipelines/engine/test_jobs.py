@@ -3,6 +3,8 @@
 import errno
 import functools
 import os
+import pickle
+import re
 import stat
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from tests.pipelines import plain_engine
 
 TEXTS = ("to be or not to be", "that is the question", "be that as it may", "")
 NUM_KEYS = 5
+BEAM = ["--runner=FnApiRunner"]
 
 
 class SplitWords(steps.Worker):
@@ -114,6 +117,16 @@ def test_every_runner_gives_the_same(runner, tmp_path):
     assert digest(engine.run(make_job(tmp_path / "w"))) == EXPECTED
 
 
+def test_heartbeats_add_up(tmp_path):
+    (tmp_path / "another process").write_text("7")
+    original = steps.Heartbeat(str(tmp_path))
+    for _ in range(3):
+        copy = pickle.loads(pickle.dumps(original))
+        copy.add(5)
+    copy.flush()
+    assert steps.sum_of_heartbeats(tmp_path) == 7 + 5 * 3
+
+
 def test_many_small_passes_give_the_same(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(passes, "PASS_BYTES", 1)
     assert digest(run(make_job(tmp_path), num_workers=3)) == EXPECTED
@@ -144,6 +157,30 @@ def test_a_pass_whose_process_dies_is_tried_again(tmp_path):
 
 def die(text):
     os._exit(137)
+
+
+@pytest.mark.slow
+def test_a_worker_of_beam_that_dies_ends_the_job(tmp_path):
+    """Beam would wait for ever."""
+    program = (
+        "from bert_keras.core import errors\n"
+        "from tests.pipelines.engine import test_jobs as t\n"
+        "try: t.engines.make_engine(t.BEAM, num_workers=2).run(\n"
+        f"  t.make_job({str(tmp_path / 'w')!r}, t.die))\n"
+        "except errors.InputError as error: print(error, flush=True)\n"
+        "t.os._exit(2)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, '')\n{program}"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert re.fullmatch(
+        r"a worker process died \(.* return code 137\), perhaps for want of memory: "
+        r"use fewer --workers\n",
+        done.stdout,
+    ), done.stderr
 
 
 def test_a_pass_that_dies_again_and_again(tmp_path):
@@ -182,6 +219,9 @@ def test_what_is_raised_in_a_pass(tmp_path, error, raised, message):
         run(job)
     if raised is OSError:
         assert caught.value.filename == "book-\udce9.txt"
+    if raised is RuntimeError:
+        with pytest.raises(Exception, match="(?s)fail_with.*Zero.*: x"):
+            engines.make_engine(BEAM).run(job)
 
 
 def note(path, stop_at, text):

@@ -97,29 +97,6 @@ def test_every_page_once_by_every_single_cut(dump, step):
         assert read_in_ranges(dump, [0, cut, len(data)]) == whole, cut
 
 
-def owners_by_hand(data):
-    """Title and position of each page of a bzip2 dump: the start of its stream."""
-    text, owner_of = b"", []
-    starts = [m.start() for m in re.finditer(b"BZh91AY&SY|BZh9\x17rE8P", data)]
-    for start, stop in zip(starts, [*starts[1:], len(data)], strict=True):
-        text += bz2.decompress(data[start:stop])
-        owner_of += [start] * (len(text) - len(owner_of))
-    root = text.index(b"<mediawiki>")
-    pages = re.finditer(rb"<page>\s*<title>(.*?)</title>", text[root:])
-    return [(m[1].decode(), owner_of[root + m.start()]) for m in pages]
-
-
-@pytest.mark.parametrize("name", ["multistream", "cut anywhere", "cut in tags"])
-def test_a_page_belongs_to_the_range_of_its_stream(tmp_path, name):
-    path = write(tmp_path, DUMPS[name])
-    owners = owners_by_hand(DUMPS[name])
-    rng = random.Random(1)
-    for _ in range(60):
-        start, stop = sorted(rng.randrange(len(DUMPS[name])) for _ in range(2))
-        expected = [title for title, owner in owners if start <= owner < stop]
-        assert titles(read_pages(path, start=start, stop=stop)) == expected
-
-
 def test_chunks_of_any_size(dump, monkeypatch):
     whole = list(read_pages(dump))
     size = files.size(dump)
@@ -219,17 +196,6 @@ def test_any_text_in_chunks_of_any_size(seed):
         text = random_text(rng)
         sizes = [rng.randrange(1, 12) for _ in range(len(text))]
         assert cut(text, sizes) == list(cut_by_hand(text)), text
-
-
-def test_pages_are_taken_between_skip_and_stop():
-    rng = random.Random(0)
-    for _ in range(300):
-        text = random_text(rng)
-        starts = [tag.start() + 1000 for tag in re.finditer(b"<page>", text)]
-        skip, stop = sorted(rng.choices([*starts, 1000, 5000], k=2))
-        found = cut(text, [3] * len(text), offset=1000, skip=skip, stop=stop)
-        pages = zip(starts, cut_by_hand(text), strict=True)
-        assert found == [page for start, page in pages if skip <= start < stop]
 
 
 # Damage.
