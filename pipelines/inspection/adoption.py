@@ -143,7 +143,7 @@ def _compression_of(path: str) -> records.Compression:
 def _scan(
     paths: list[str], format_: ExamplesConfig, vocabulary: tokenization.Vocabulary
 ) -> tuple[list[manifest.Shard], data_card.Counts]:
-    counts = data_card.Counts.empty(format_, vocab_size=len(vocabulary))
+    counts = data_card.Counts(format_, vocab_size=len(vocabulary))
     shards: list[manifest.Shard] = []
     seen: Counter[str] = Counter()
     reader = example_reading.Reader(config=format_, vocabulary=vocabulary)

@@ -1,6 +1,5 @@
 """A data card: statistics of a directory of examples, from reading all of it."""
 
-import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,31 +17,23 @@ NUM_MEMBERS = 20
 """Sources, reasons or tokens to list; JSON has all."""
 
 
-@dataclasses.dataclass(kw_only=True, eq=False)
 class Counts:
     """Sums over examples, in constant memory."""
 
-    by_length: np.ndarray
-    """`(max_seq_length + 1,)`: examples of each number of tokens."""
-    by_predictions: np.ndarray
-    """`(max_predictions_per_seq + 1,)`: examples of each number of hidden tokens."""
-    by_token: np.ndarray
-    """`(vocab_size,)`: occurrences of each token, hidden or not."""
-    num_masked: int = 0
-    """Hidden tokens shown as `[MASK]`."""
-    num_kept: int = 0
-    """Hidden tokens shown as they are, on purpose or by a random choice."""
-    num_random_next: int = 0
-    num_second_tokens: int = 0
-    """Tokens of second segments."""
-
-    @classmethod
-    def empty(cls, config: ExamplesConfig, *, vocab_size: int) -> "Counts":
-        return cls(
-            by_length=np.zeros(config.max_seq_length + 1, np.int64),
-            by_predictions=np.zeros(config.num_predictions + 1, np.int64),
-            by_token=np.zeros(vocab_size, np.int64),
-        )
+    def __init__(self, config: ExamplesConfig, *, vocab_size: int):
+        self.by_length = np.zeros(config.max_seq_length + 1, np.int64)
+        """Examples of each number of tokens."""
+        self.by_predictions = np.zeros(config.num_predictions + 1, np.int64)
+        """Examples of each number of hidden tokens."""
+        self.by_token = np.zeros(vocab_size, np.int64)
+        """Occurrences of each token, hidden or not."""
+        self.num_masked = 0
+        """Hidden tokens shown as `[MASK]`."""
+        self.num_kept = 0
+        """Hidden tokens shown as they are, on purpose or by a random choice."""
+        self.num_random_next = 0
+        self.num_second_tokens = 0
+        """Tokens of second segments."""
 
     @property
     def num_examples(self) -> int:

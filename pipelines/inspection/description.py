@@ -53,7 +53,7 @@ def describe_all(
     config, vocabulary = reader.config, reader.vocabulary
     # The records' own checksums suffice: each is read anyway.
     manifest.verify_shards(examples_dir, summary, hashes=False)
-    counts = data_card.Counts.empty(config, vocab_size=len(vocabulary))
+    counts = data_card.Counts(config, vocab_size=len(vocabulary))
     seen: Counter[str] = Counter()
     with progress.Progress(
         "inspect",

@@ -284,31 +284,6 @@ def make_spans(documents, counts=None, **settings):
     )
 
 
-def test_pairs_of_a_bucket_are_spans_of_all_its_tokens():
-    documents = random_documents(1)
-    config = ExamplesConfig(max_seq_length=32, dupe_factor=2)
-    short = [make_document("a", [4, 6]), make_document("b", [3])]
-    assert instances.sentence_borders(short) == [[0, 4, 10], [10, 13]]
-    tokens, spans = make_spans(documents, dupe_factor=2)
-    assert tokens.tolist() == [token for d in documents for token in d.token_ids]
-    expected = [
-        pair
-        for duplicate_index in range(2)
-        for index, document in enumerate(documents)
-        for pair in instances.make_pairs(
-            index,
-            instances.sentence_borders(documents),
-            sources=["books"] * len(documents),
-            peers=range(len(documents)),
-            config=config,
-            rng=instances.document_rng(12345, document.id, duplicate_index),
-            counts=Counter(),
-        )
-    ]
-    assert [*zip(*(column.tolist() for column in spans), strict=True)] == expected
-    assert len(expected) > 30
-
-
 def test_partners_of_any_source():
     documents = [make_document("book", [5] * 200, source="books")] + [
         make_document(str(i), [5] * 20, source=source)

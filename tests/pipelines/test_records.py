@@ -105,23 +105,6 @@ def test_examples_are_those_of_tensorflow(tf):
             assert example_messages.decode(encoded) == expected
 
 
-@pytest.mark.reference
-def test_files_are_those_of_tensorflow(tf, tmp_path):
-    rng = random.Random(2)
-    written = [rng.randbytes(size) for size in (0, 1, 7, 100, 70_000)]
-    ours, theirs = tmp_path / "ours.tfrecord", tmp_path / "theirs.tfrecord"
-    records.write_shard(ours, written)
-    with tf.io.TFRecordWriter(str(theirs)) as writer:
-        for record in written:
-            writer.write(record)
-    assert ours.read_bytes() == theirs.read_bytes()
-    assert list(records.read_records(theirs)) == written
-    compressed = f"{ours}.gz"
-    records.write_shard(compressed, written, compression="gzip")
-    dataset = tf.data.TFRecordDataset(compressed, compression_type="GZIP")
-    assert list(dataset.as_numpy_iterator()) == written
-
-
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_a_shard_is_what_its_description_says(tmp_path, compression):
     written = [b"one", b"two" * 1000, b""]

@@ -8,7 +8,6 @@ import logging
 import lzma
 import os
 import pickle
-import random
 
 import pytest
 import zstandard
@@ -429,21 +428,3 @@ def test_a_long_dump_of_one_stream_is_warned_of(tmp_path, monkeypatch, caplog):
             reading.split_input(item, max_bytes=300)
     [record] = caplog.records
     assert record.getMessage().startswith(f"{item.path}: 0.0 GB that cannot be divided")
-
-
-@pytest.mark.slow
-def test_real_json_of_wikiextractor(shared_data):
-    pattern = str(shared_data / "wikipedia_extracted/enwikinews_json/*/wiki_*")
-    inputs = reading.find_inputs({"jsonl": [pattern]})
-    assert len(inputs) == 12
-    context = source.Context()
-    rng = random.Random(0)
-    found = [
-        document
-        for item in inputs
-        for part in reading.split_input(item, max_bytes=rng.randrange(1 << 17, 1 << 20))
-        for document in reading.read_range(part, context)
-    ]
-    assert context.counts["items_read"] == 12_137
-    assert len(found) + context.counts["dropped/no running text"] == 12_137
-    assert len({document.id for document in found}) == len(found)
