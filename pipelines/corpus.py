@@ -49,7 +49,7 @@ smaller sources are counted together."""
 _OTHER_SOURCES = "other sources"
 
 _SHARED_ID = "dropped/id of another document"
-_DOCUMENTS, _PARAGRAPHS = "documents", "paragraphs"
+_DOCUMENTS, _VERSIONS, _PARAGRAPHS = "documents", "versions", "paragraphs"
 _MARKS, _KEEPERS = "marks", "keepers"
 
 
@@ -132,7 +132,7 @@ def build_corpus(
         lines = "\n".join(overlap.lines).encode("utf-8", "surrogatepass")
         files.write_atomically(job.overlap_path, lines)
     # 3. The documents.
-    by_shard = (_DOCUMENTS, _MARKS, _KEEPERS)
+    by_shard = (_DOCUMENTS, _VERSIONS, _MARKS, _KEEPERS)
     results = engine.run(
         steps.Job(
             title="corpus",
@@ -193,13 +193,13 @@ def _steps(job: CorpusJob, heartbeat: steps.Heartbeat) -> list[steps.Step]:
         name = do.__name__.removeprefix("_")
         return steps.Step(name=name, do=do(job, heartbeat), **options)
 
-    texts, paragraphs, marks = (_DOCUMENTS,), (_PARAGRAPHS,), (_MARKS, _KEEPERS)
-    # Facts of a paragraph in memory take about as much as its compressed text.
+    paragraphs, marks = (_PARAGRAPHS,), (_MARKS, _KEEPERS)
+    # The words and the hash of a paragraph take about 160 bytes, packed 25.
     return [
-        step(_Read, writes=texts),
-        step(_FindNewest, reads=texts, writes=paragraphs, memory_per_byte=3),
+        step(_Read, writes=(_DOCUMENTS, _VERSIONS)),
+        step(_FindNewest, reads=(_VERSIONS,), writes=paragraphs, memory_per_byte=8),
         step(_FindDuplicates, reads=paragraphs, writes=marks, memory_per_byte=8),
-        step(_Write, reads=texts + marks, memory_per_byte=3),
+        step(_Write, reads=(_DOCUMENTS, *marks), memory_per_byte=3),
     ]
 
 
@@ -314,7 +314,7 @@ def _log(result: manifest.Manifest, config: CorpusConfig) -> None:
 
 
 class _Read(steps.Worker):
-    """Reads a range of a file -> its documents, by shard."""
+    """Reads a range of a file: documents, and the hashes of their paragraphs."""
 
     def setup(self) -> None:
         self._overlap = None
@@ -342,9 +342,13 @@ class _Read(steps.Worker):
             record = document_records.without_repeats(
                 document, config=config, overlap=self._overlap, counts=counts
             )
-            if record is not None:
-                bucket = instances.bucket_of(record.id, self._job.num_shards)
-                yield steps.Send(_DOCUMENTS, bucket, document_records.pack(record))
+            if record is None:
+                continue
+            bucket = instances.bucket_of(record.id, self._job.num_shards)
+            yield steps.Send(_DOCUMENTS, bucket, document_records.pack(record))
+            if config.deduplicate_paragraphs:
+                version = document_records.version_of(record)
+                yield steps.Send(_VERSIONS, bucket, document_records.pack(version))
         yield steps.counted(counts, rejects=rejects)
 
 
@@ -356,7 +360,7 @@ def _tagged(
 
 
 class _FindNewest(steps.Worker):
-    """Documents of a shard -> hashes of their newest versions, by paragraph.
+    """Versions of documents -> hashes of the newest of each, by paragraph.
 
     An older version must not keep a paragraph for others. If versions of the same rank
     have different texts, none counts, so all of their paragraphs stay.
@@ -364,9 +368,7 @@ class _FindNewest(steps.Worker):
 
     def process(self, element: tuple[int, Any]) -> Iterator[steps.Send]:
         _, groups = element
-        if not self._job.config.deduplicate_paragraphs:
-            return
-        kept, _, shared_ids = document_records.newest(groups[_DOCUMENTS])
+        kept, _, shared_ids = document_records.newest(groups[_VERSIONS])
         different = frozenset(shared_ids)
         blocks = [
             duplicates.paragraph_block(instances.document_hash(one.id), one.hashes)

@@ -1,6 +1,6 @@
 """Paragraphs that several documents share, found by hashes alone; without Beam.
 
-Four steps, with shuffles of only 16 bytes for each paragraph:
+Four steps, with shuffles of some 20 bytes for each paragraph:
 
 1. Where the newest version of each document is known: `paragraph_block` gives the rows
    (paragraph hash, document hash) of one document, and `partition` packs rows of any
