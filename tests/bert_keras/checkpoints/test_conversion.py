@@ -12,12 +12,8 @@ from bert_keras.checkpoints import conversion, native, training_state
 from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import choices, tasks
-from bert_keras.data import features, tokenization
 from tests.bert_keras.checkpoints.formats import making
 
-VOCABULARY = tokenization.Vocabulary(
-    (*features.SPECIAL_TOKENS, *(f"w{i}" for i in range(35)))
-)
 OTHERS = [*conversion.FORMATS][1:]
 HUGGING_FACE = conversion.FORMATS["hugging_face"]
 
@@ -30,7 +26,7 @@ def make_checkpoint(kind="pretraining", *, bilstm_units=0, layers=None, **change
             kind=kind, labels=labels, bilstm_units=bilstm_units, feature_layers=layers
         ),
         bert_config=making.CONFIG.model_copy(update=changes),
-        vocabulary=VOCABULARY,
+        vocabulary=making.WORDS,
     )
 
 

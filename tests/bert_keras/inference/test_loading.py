@@ -11,15 +11,11 @@ import bert_keras
 from bert_keras.checkpoints import conversion, native
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
-from bert_keras.data import features, tokenization
 from bert_keras.inference import finetuned
 from tests.bert_keras.checkpoints.formats import making
 
 pytestmark = pytest.mark.usefixtures("eagerly")
 
-VOCABULARY = tokenization.Vocabulary(
-    (*features.SPECIAL_TOKENS, *(f"w{i}" for i in range(35)))
-)
 BERT_CONFIG = making.CONFIG.model_copy(
     update={"num_hidden_layers": 1, "max_position_embeddings": 256}
 )
@@ -29,7 +25,7 @@ TASKS = making.TASKS | {"regression": tasks.Task(kind="regression", has_text_pai
 def make_checkpoint(kind):
     task = TASKS[kind]
     return making.make_checkpoint(
-        task=task, bert_config=BERT_CONFIG, vocabulary=VOCABULARY
+        task=task, bert_config=BERT_CONFIG, vocabulary=making.WORDS
     )
 
 

@@ -11,6 +11,9 @@ from bert_keras.kinds import registry
 from bert_keras.model import weight_shapes
 
 VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *"abcdefgh"))
+WORDS = tokenization.Vocabulary(
+    (*features.SPECIAL_TOKENS, *(f"w{number}" for number in range(35)))
+)
 SIZES = {
     "vocab_size": 40,
     "hidden_size": 16,

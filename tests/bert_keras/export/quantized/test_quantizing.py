@@ -72,9 +72,6 @@ def dev(folder, made) -> Path:
     return write_table(folder / "dev.tsv", [record.prediction for record in given])
 
 
-NAMES = {"onnx": "model.onnx", "litert": "model.tflite"}
-
-
 @pytest.fixture(scope="module", autouse=True)
 def written_once():
     """Converts the run once for each format, which takes most of an export."""
@@ -102,14 +99,14 @@ WAYS = [
 
 @pytest.fixture(scope="module", params=WAYS, ids=str)
 def exported(request, folder, made, dev) -> tuple[str, Path]:
-    """The format, and a directory with an int8 file in it."""
+    """The format, and an int8 file in it."""
     to, reduce_range = request.param
     if to == "litert":
         pytest.importorskip("ai_edge_quantizer")
     output = folder / f"{to}_{reduce_range}"
     options = {"to": to, "quantize": "int8", "reduce_range": reduce_range}
     export.export_model(made, output, **options, dev=dev, max_drop=100)
-    return to, output
+    return to, output / formats.ID_FORMATS[to].file_name
 
 
 def float32_tables(path: Path) -> list[tuple[int, ...]]:
@@ -130,30 +127,27 @@ def float32_tables(path: Path) -> list[tuple[int, ...]]:
 
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 def test_products_have_no_weights_in_float32(exported):
-    to, directory = exported
+    to, path = exported
     # Biases and scales are left, of 256 numbers at most, and tables that nothing is
     # multiplied by: ONNX cuts that of positions, LiteRT's quantiser knows no lookup.
-    tables = float32_tables(directory / NAMES[to])
-    large = [shape for shape in tables if np.prod(shape) > 256]
+    large = [shape for shape in float32_tables(path) if np.prod(shape) > 256]
     expected = {"onnx": [(64, 64)], "litert": [(len(VOCABULARY), 64), (64, 64)]}
     assert sorted(large) == sorted(expected[to])
-    assert not (directory / NAMES[to]).stat().st_mode & 0o111
-    assert {path.name for path in directory.iterdir()} == {
-        *(NAMES[to], "vocab.txt", "tokenizer_config.json", "labels.txt"),
-        "quantization.json",
-    }
+    assert not path.stat().st_mode & 0o111
+    others = ("vocab.txt", "tokenizer_config.json", "labels.txt", "quantization.json")
+    assert {other.name for other in path.parent.iterdir()} == {path.name, *others}
 
 
 def test_the_verdict_is_what_the_files_do(exported, made, dev):
-    to, directory = exported
-    verdict = json.loads((directory / "quantization.json").read_text())
+    to, path = exported
+    verdict = json.loads(path.with_name("quantization.json").read_text())
     model = finetuned.FinetunedModel.load(made)
     data = model.read(dev, has_labels=True)
     inputs = data.encode(model.task, model.tokenizer, model.settings)
     right = [record.prediction for record in model.answer(data).records()]
     # The longest first, in batches of 32, whose activations share their scales.
     order = np.argsort(-inputs.lengths, kind="stable")
-    run = formats.ID_FORMATS[to].load(directory / NAMES[to])
+    run = formats.ID_FORMATS[to].load(path)
     assert (verdict["metric"], verdict["examples"]) == ("accuracy", 40)
     assert verdict["score"]["float32"] == 100
     probabilities = []
@@ -172,7 +166,7 @@ def test_the_verdict_is_what_the_files_do(exported, made, dev):
     # LiteRT has a scale for each row.
     difference = np.abs(probabilities[0] - probabilities[1]).max()
     assert difference > 1e-3 if to == "onnx" else difference < 1e-5
-    size = (directory / NAMES[to]).stat().st_size
+    size = path.stat().st_size
     assert size == verdict["bytes"]["quantised"] < verdict["bytes"]["float32"] / 2
     assert set(verdict["latency_ms"]) == {"1", "32"}
     assert all(ms > 0 for row in verdict["latency_ms"].values() for ms in row.values())
@@ -180,18 +174,20 @@ def test_the_verdict_is_what_the_files_do(exported, made, dev):
 
 def test_a_reduced_range(exported):
     """Sums of products of 8 and 7 bits fit into 16, where 8 and 8 would overflow."""
-    to, directory = exported
+    to, path = exported
     if to == "litert":
         pytest.skip("LiteRT has no such option")
     import onnx
 
     largest = max(
         np.abs(onnx.numpy_helper.to_array(tensor).astype(int)).max()
-        for tensor in onnx.load(directory / "model.onnx").graph.initializer
+        for tensor in onnx.load(path).graph.initializer
         if tensor.data_type == onnx.TensorProto.INT8
     )
-    verdict = json.loads((directory / "quantization.json").read_text())
-    assert (largest == 64) == verdict["reduce_range"] == directory.name.endswith("True")
+    verdict = json.loads(path.with_name("quantization.json").read_text())
+    assert (
+        (largest == 64) == verdict["reduce_range"] == path.parent.name.endswith("True")
+    )
 
 
 @pytest.mark.slow
