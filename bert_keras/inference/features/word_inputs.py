@@ -117,8 +117,6 @@ class PooledWords:
 
     def pool(self, outputs: np.ndarray) -> np.ndarray:
         """Turns vectors of pieces, `(num_answers, ...)`, into `(num_words, ...)`."""
-        if self.num_pieces.max(initial=0) <= 1:
-            return outputs
         sums = np.add.reduceat(outputs, self._piece_ends[:-1])
         counts = np.float32(self.num_pieces)
         return sums / counts.reshape(-1, *[1] * (outputs.ndim - 1))
