@@ -269,19 +269,9 @@ def test_their_masked_lm_head_is_another_function(hub, backbone):
 @pytest.mark.reference
 def test_our_preset_gives_our_outputs_there(hub, preset, make_batch):
     backbone = hub.models.BertBackbone.from_preset(str(preset))
-    expected = make_checkpoint()
-    theirs, ours = outputs(backbone, expected, make_batch(TINY))
-    for expected_output, found in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(found, expected_output, rtol=0, atol=1e-5)
-    query = backbone.get_layer("transformer_layer_1")._self_attention_layer
-    for array, name in (
-        (backbone.token_embedding.embeddings, "embeddings/word_embeddings"),
-        (query.query_dense.kernel, "layer_1/self_attention/query/kernel"),
-        (query.output_dense.kernel, "layer_1/self_attention/output_dense/kernel"),
-        (backbone.pooled_dense.bias, "pooler/bias"),
-    ):
-        values = keras.ops.convert_to_numpy(array)
-        assert values.tobytes() == expected.arrays[f"encoder/{name}"].tobytes()
+    theirs, ours = outputs(backbone, make_checkpoint(), make_batch(TINY))
+    for expected, found in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.reference
