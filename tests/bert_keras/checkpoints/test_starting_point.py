@@ -81,12 +81,12 @@ def vocabulary(tiny_vocab):
 def train(pretrained_run, tiny_examples):
     """A function that goes on from the weights of a run."""
 
-    def train_in(directory, options=None, *, init=pretrained_run, strategy=CPU):
+    def train_in(directory, options=None, *, init=pretrained_run):
         pretrain.pretrain(
             options or settings(),
             [tiny_examples],
             directory,
-            strategy=strategy,
+            strategy=CPU,
             init=init and conversion.init(init),
         )
 
@@ -162,17 +162,6 @@ def test_a_run_belongs_to_the_weights_it_began_with(
     for init in ("other", None):
         with pytest.raises(InputError, match=message):
             train(resumed, options, init=init)
-
-
-@pytest.mark.slow
-def test_two_replicas_equal_one_device(train, continued, tmp_path):
-    mirrored = tf.distribute.MirroredStrategy(
-        ["/cpu:0", "/cpu:1"],
-        # Collectives of one process are of one group size, and tests use several.
-        cross_device_ops=tf.distribute.ReductionToOneDevice(),
-    )
-    train(tmp_path / "run", strategy=mirrored)
-    assert_near(arrays_of(tmp_path / "run"), arrays_of(continued), atol=1e-6)
 
 
 @pytest.fixture(scope="module")

@@ -52,10 +52,6 @@ class Signature:
 
     def answer(self, arrays):
         """Outputs by name of inputs by name."""
-        if set(arrays) != set(self.inputs):
-            raise ValueError(
-                f"expected inputs {sorted(self.inputs)}, got {sorted(arrays)}"
-            )
         values = [arrays[name] for name in self.inputs]
         if not self._batching:
             return self._named(self._run(*values))
@@ -130,7 +126,11 @@ class Model:
             columns = {key: [row[key] for row in rows] for key in rows[0]}
         arrays = {key: np.array(values, object) for key, values in columns.items()}
         answers = self.answer("serving_default", arrays)
-        found = {key: _values(value) for key, value in answers.items()}
+        decode = np.vectorize(bytes.decode, otypes=[object])
+        found = {
+            key: (decode(value) if value.dtype == object else value).tolist()
+            for key, value in answers.items()
+        }
         if rows is None:
             return {"outputs": found}
         rows = zip(*found.values(), strict=True)
@@ -157,12 +157,6 @@ def _batching(path):
         "most": int(found["max_execution_batch_size"]),
         "timeout": int(found["batch_timeout_micros"]) / 1e6,
     }
-
-
-def _values(array):
-    if array.dtype == object:
-        return np.vectorize(bytes.decode, otypes=[object])(array).tolist()
-    return array.tolist()
 
 
 def _message(error):
@@ -206,10 +200,6 @@ def _rest_handler(model, name):
     return Handler
 
 
-class RestServer(http.server.ThreadingHTTPServer):
-    request_queue_size = 128
-
-
 def main():
     directory = pathlib.Path(sys.argv[1]).absolute()
     model = Model(directory)
@@ -218,7 +208,9 @@ def main():
     service.add_PredictionServiceServicer_to_server(Grpc(model), server)
     port = server.add_insecure_port("localhost:0")
     server.start()
-    rest = RestServer(("localhost", 0), _rest_handler(model, directory.parent.name))
+    http.server.ThreadingHTTPServer.request_queue_size = 128
+    handler = _rest_handler(model, directory.parent.name)
+    rest = http.server.ThreadingHTTPServer(("localhost", 0), handler)
     threading.Thread(target=rest.serve_forever, daemon=True).start()
     found = {
         "grpc": port,

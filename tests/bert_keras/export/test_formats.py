@@ -252,11 +252,6 @@ def test_an_exported_encoder(kind, long_texts, encoder, tmp_path):
 # Files that take ids
 
 
-def masked_ids() -> dict[str, np.ndarray]:
-    ids = tokenize(["the cat sat", "a", "日 " * 9])
-    return {**ids, "masked_lm_positions": np.array([[2, 4], [1, 0], [9, 3]], "int32")}
-
-
 @pytest.mark.slow
 def test_litert_files(classifier, pretrained, encoder, tmp_path):
     interpreters = pytest.importorskip("ai_edge_litert.interpreter")
@@ -398,7 +393,8 @@ def check_classifier(run, classifier: Path) -> None:
 
 
 def check_pretrained(run, pretrained: Path) -> None:
-    ids = masked_ids()
+    ids = tokenize(["the cat sat", "a", "日 " * 9])
+    ids["masked_lm_positions"] = np.array([[2, 4], [1, 0], [9, 3]], "int32")
     ((name, logits),) = run(**ids).items()
     expected = outputs_of(pretrained, "pretraining", ids)[name]
     assert (name, expected.shape[:2]) == ("masked_lm_logits", (3, 2))

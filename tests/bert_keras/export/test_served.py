@@ -97,5 +97,3 @@ def test_64_clients_get_the_answers_of_predict(classifier, saved_model, tmp_path
             labels, change = serving_load.differences(got, records)
             assert labels == 0
             assert change < 1e-5
-            p50, p99 = np.percentile(got.seconds, (50, 99)) * 1000
-            print(f"p50 {p50:.0f} ms, p99 {p99:.0f} ms")

@@ -1,7 +1,6 @@
 """Checkpoints of google-research/bert: published indexes, their converter, damage."""
 
 import dataclasses
-import functools
 import json
 import shutil
 
@@ -19,13 +18,10 @@ from bert_keras.model import weight_shapes
 from tests.bert_keras.checkpoints.formats import making
 
 SPECIAL = features.SPECIAL_TOKENS
-UNCASED = tokenization.Vocabulary((*SPECIAL, *"abcdefgh"))
 CASED = tokenization.Vocabulary((*SPECIAL, *"abcDEF"))
 WITHOUT_CASE = tokenization.Vocabulary((*SPECIAL, "一", "二"))
 
 BASE = architecture.BertConfig(vocab_size=119547).model_dump(exclude={"attention"})
-
-make_checkpoint = functools.partial(making.make_checkpoint, vocabulary=UNCASED)
 
 
 def save(prefix, tensors):
@@ -103,7 +99,7 @@ def test_published_indexes(name, shared_data, tmp_path):
 
 
 def test_writes_the_published_names(shared_data, tmp_path):
-    google_tf1.write(make_checkpoint(), tmp_path)
+    google_tf1.write(making.make_checkpoint(), tmp_path)
     path = shared_data / "checkpoint_indexes/chinese_L-12_H-768_A-12"
     published = json.loads((path / "bert_model.ckpt.tensors.json").read_text())
     sizes = {21128: 40, 768: 16, 3072: 24, 512: 32, 2: 2}
@@ -132,7 +128,7 @@ def test_equals_the_converter_of_model_garden(make_batch, tmp_path):
     from official.legacy.bert import configs
     from official.nlp.tools import tf2_bert_encoder_checkpoint_converter as converter
 
-    checkpoint = make_checkpoint()
+    checkpoint = making.make_checkpoint()
     google_tf1.write(checkpoint, tmp_path)
     theirs_config = configs.BertConfig.from_json_file(tmp_path / "bert_config.json")
     converter.convert_checkpoint(
@@ -169,7 +165,7 @@ def test_equals_the_converter_of_model_garden(make_batch, tmp_path):
 
 @pytest.mark.parametrize(("kind", "names"), [("tagging", ""), ("span", "cls/squad/")])
 def test_names_of_a_head(kind, names, tmp_path):
-    checkpoint = make_checkpoint(kind)
+    checkpoint = making.make_checkpoint(kind)
     google_tf1.write(checkpoint, tmp_path)
     written = load(tmp_path / "bert_model.ckpt")
     kernel = checkpoint.arrays["head/classifier/kernel"]
@@ -179,14 +175,15 @@ def test_names_of_a_head(kind, names, tmp_path):
 
 
 def test_no_place(tmp_path):
-    checkpoint = dataclasses.replace(make_checkpoint(), task=making.TASKS["encoder"])
+    checkpoint = making.make_checkpoint()
+    checkpoint = dataclasses.replace(checkpoint, task=making.TASKS["encoder"])
     heads = [name for name in checkpoint.arrays if not name.startswith("encoder/")]
     reason = "not part of Google's checkpoints for encoder"
     assert google_tf1.write(checkpoint, tmp_path) == dict.fromkeys(heads, reason)
 
 
 def test_unused(tmp_path):
-    google_tf1.write(make_checkpoint(), tmp_path)
+    google_tf1.write(making.make_checkpoint(), tmp_path)
     tensors = load(tmp_path / "bert_model.ckpt")
     more = {
         "bert/pooler/dense/kernel/Adam": np.float32(0),
@@ -214,10 +211,8 @@ def test_unused(tmp_path):
 # === Configuration and vocabulary ===
 
 
-def test_config(tmp_path):
-    """Half precisions become float32, too."""
-    bert_config = making.CONFIG.model_copy(update={"hidden_act": "relu"})
-    checkpoint = make_checkpoint(bert_config=bert_config)
+def test_half_precisions_become_float32(tmp_path):
+    checkpoint = making.make_checkpoint()
     google_tf1.write(checkpoint, tmp_path)
     tensors = load(tmp_path / "bert_model.ckpt")
     halves = {name: tf.cast(array, "bfloat16") for name, array in tensors.items()}
@@ -226,26 +221,23 @@ def test_config(tmp_path):
         name: tf.cast(tf.cast(array, "bfloat16"), "float32").numpy()
         for name, array in checkpoint.arrays.items()
     }
-    found = google_tf1.read(tmp_path)
-    assert found.bert_config == bert_config
-    making.assert_same_arrays(found.arrays, expected)
-    path, values = tmp_path / "bert_config.json", BASE | making.SIZES
-    for theirs, ours in (("relu", "relu"), ("gelu", "gelu_tanh")):
-        companions.write(
-            make_checkpoint(
-                bert_config=making.CONFIG.model_copy(update={"hidden_act": ours})
-            ),
-            tmp_path,
-        )
-        text = json.dumps({**values, "hidden_act": theirs}, indent=2, sort_keys=True)
-        assert path.read_text() == text + "\n"
-        assert companions.read_config(tmp_path).hidden_act == ours
+    making.assert_same_arrays(google_tf1.read(tmp_path).arrays, expected)
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [("relu", "relu"), ("gelu", "gelu_tanh")])
+def test_config(theirs, ours, tmp_path):
+    bert_config = making.CONFIG.model_copy(update={"hidden_act": ours})
+    companions.write(making.make_checkpoint(bert_config=bert_config), tmp_path)
+    values = {**BASE, **making.SIZES, "hidden_act": theirs}
+    text = json.dumps(values, indent=2, sort_keys=True)
+    assert (tmp_path / "bert_config.json").read_text() == text + "\n"
+    assert companions.read_config(tmp_path) == bert_config
 
 
 @pytest.mark.parametrize(
     ("vocabulary", "do_lower_case", "shown"),
     [
-        (UNCASED, True, True),
+        (making.VOCABULARY, True, True),
         (CASED, False, False),
         (WITHOUT_CASE, None, None),
         (WITHOUT_CASE, True, None),
@@ -255,9 +247,8 @@ def test_config(tmp_path):
 )
 def test_casing(vocabulary, do_lower_case, shown, tmp_path, caplog):
     """What the letters do not show, a file says."""
-    companions.write(
-        make_checkpoint(vocabulary=vocabulary, do_lower_case=do_lower_case), tmp_path
-    )
+    tokenizer = {"vocabulary": vocabulary, "do_lower_case": do_lower_case}
+    companions.write(making.make_checkpoint(**tokenizer), tmp_path)
     assert caplog.text == ""
     assert companions.read_tokenizer(tmp_path) == (vocabulary, do_lower_case)
     path = tmp_path / "tokenizer_config.json"
@@ -287,7 +278,7 @@ def test_casing_of_published_vocabularies(name, do_lower_case, shared_data):
 @pytest.fixture
 def two_checkpoints(tmp_path):
     """A directory with `bert_model.ckpt` and `model.ckpt-2`, whose pooler is zero."""
-    google_tf1.write(make_checkpoint(), tmp_path)
+    google_tf1.write(making.make_checkpoint(), tmp_path)
     tensors = load(tmp_path / "bert_model.ckpt")
     tensors["bert/pooler/dense/bias"] *= 0
     save(tmp_path / "model.ckpt-2", tensors)
@@ -330,7 +321,7 @@ def test_recognizes(tmp_path):
     (tmp_path / "faiss.index").unlink()
     save(tmp_path / "other", {"electra/embeddings/word_embeddings": np.zeros(2)})
     assert not google_tf1.recognizes(tmp_path)
-    google_tf1.write(make_checkpoint(), tmp_path)
+    google_tf1.write(making.make_checkpoint(), tmp_path)
     assert google_tf1.recognizes(tmp_path / "bert_model.ckpt")
     assert not google_tf1.recognizes(tmp_path / "other")
 
@@ -340,7 +331,7 @@ def test_recognizes(tmp_path):
 
 @pytest.fixture
 def written(tmp_path):
-    google_tf1.write(make_checkpoint(), tmp_path)
+    google_tf1.write(making.make_checkpoint(), tmp_path)
     return tmp_path
 
 
@@ -379,7 +370,7 @@ def test_no_checkpoint(tmp_path):
     # A directory is in the way of the file that is written.
     (tmp_path / "bert_model.ckpt.index/x").mkdir(parents=True)
     with pytest.raises(InputError, match=r"bert_model\.ckpt: cannot be written: "):
-        google_tf1.write(make_checkpoint(vocabulary=None), tmp_path)
+        google_tf1.write(making.make_checkpoint(vocabulary=None), tmp_path)
 
 
 def test_other_models(written):
@@ -398,7 +389,7 @@ def test_other_models(written):
     message = r"bert_model\.ckpt\.index: the model is an ALBERT, .*, not a BERT"
     with pytest.raises(InputError, match=message):
         google_tf1.read(written)
-    google_tf1.write(make_checkpoint(), written)
+    google_tf1.write(making.make_checkpoint(), written)
     (written / "bert_config.json").unlink()
     with pytest.raises(InputError, match=r"bert_config\.json: missing: copy bert_c"):
         google_tf1.read(written)

@@ -714,42 +714,34 @@ def test_shards_are_one_model(shards):
     )
 
 
-def change_index(directory, **replaced):
-    path = directory / safetensors_files.INDEX_NAME
-    weight_map = json.loads(path.read_text())["weight_map"]
-    path.write_text(json.dumps({"weight_map": weight_map | replaced}))
-
-
-def test_an_index_stays_in_its_directory(shards):
-    other = make_checkpoint()
-    safetensors.numpy.save_file(other.arrays, shards.parent / "other.safetensors")
-    for name, message in (
-        ("../other.safetensors", "names '../other.safetensors': shards lie next to"),
-        ("/etc/x.safetensors", "names '/etc/x.safetensors': shards lie next to"),
-        ("a\\..\\x.safetensors", r"\.safetensors': shards lie next to their index"),
-        ("..", r"'..' is no \*.safetensors file"),
-        ("config.json", r"'config.json' is no \*.safetensors file"),
-        (7, r"7 is no \*.safetensors file"),
-        ("gone.safetensors", "gone.safetensors: missing; model.*json names it: downlo"),
+def test_an_index_names_shards_next_to_it_that_hold_its_tensors(shards):
+    index, shard = shards / safetensors_files.INDEX_NAME, "model-00001-of-00002"
+    weight_map = json.loads(index.read_text())["weight_map"]
+    for path in (shards / "extra.safetensors", shards.parent / "other.safetensors"):
+        safetensors.numpy.save_file({"classifier.bias": np.zeros(2, "f4")}, path)
+    bias = "classifier.bias"
+    for name, file, message in (
+        (bias, "../other.safetensors", "names '../other.safetensors': shards lie next"),
+        (bias, "/etc/x.safetensors", "names '/etc/x.safetensors': shards lie next to"),
+        (bias, "a\\..\\x.safetensors", r"\.safetensors': shards lie next to their in"),
+        (bias, "..", r"'..' is no \*.safetensors file"),
+        (bias, "config.json", r"'config.json' is no \*.safetensors file"),
+        (bias, 7, r"7 is no \*.safetensors file"),
+        (
+            bias,
+            "gone.safetensors",
+            "gone.safetensors: missing; model.*json names it: d",
+        ),
+        (
+            "lost",
+            f"{shard}.safetensors",
+            "1 tensors that no shard holds, such as 'lost'",
+        ),
+        ("other", "extra.safetensors", "'classifier.bias' is in another shard too"),
     ):
-        change_index(shards, **{"classifier.bias": name})
+        index.write_text(json.dumps({"weight_map": {**weight_map, name: file}}))
         with pytest.raises(InputError, match=message):
             hugging_face.read(shards)
-
-
-def test_an_index_and_its_shards_agree(shards):
-    index = shards / safetensors_files.INDEX_NAME
-    whole = index.read_text()
-    change_index(shards, lost="model-00001-of-00002.safetensors")
-    message = "names 1 tensors that no shard holds, such as 'lost'"
-    with pytest.raises(InputError, match=message):
-        hugging_face.read(shards)
-    index.write_text(whole)
-    extra = {"classifier.bias": np.zeros(2, "float32")}
-    safetensors.numpy.save_file(extra, shards / "extra.safetensors")
-    change_index(shards, other="extra.safetensors")
-    with pytest.raises(InputError, match="'classifier.bias' is in another shard too"):
-        hugging_face.read(shards)
     for values in ({}, {"weight_map": {}}, {"weight_map": ["a"]}):
         index.write_text(json.dumps(values))
         with pytest.raises(InputError, match='expected "weight_map", from tensors to'):

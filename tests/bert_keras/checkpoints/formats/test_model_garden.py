@@ -32,7 +32,7 @@ def official():
     return pytest.importorskip("official.nlp.modeling")
 
 
-def their_encoder(official, name="BertEncoderV2", **arguments):
+def their_encoder(official, name="BertEncoderV2"):
     encoder = getattr(official.networks, name)(
         vocab_size=CONFIG.vocab_size,
         hidden_size=CONFIG.hidden_size,
@@ -41,7 +41,6 @@ def their_encoder(official, name="BertEncoderV2", **arguments):
         max_sequence_length=CONFIG.max_position_embeddings,
         type_vocab_size=CONFIG.type_vocab_size,
         inner_dim=CONFIG.intermediate_size,
-        **arguments,
     )
     encoder(encoder.inputs)
     return encoder
