@@ -728,16 +728,8 @@ def test_an_index_names_shards_next_to_it_that_hold_its_tensors(shards):
         (bias, "..", r"'..' is no \*.safetensors file"),
         (bias, "config.json", r"'config.json' is no \*.safetensors file"),
         (bias, 7, r"7 is no \*.safetensors file"),
-        (
-            bias,
-            "gone.safetensors",
-            "gone.safetensors: missing; model.*json names it",
-        ),
-        (
-            "lost",
-            first,
-            "1 tensors that no shard holds, such as 'lost'",
-        ),
+        (bias, "gone.safetensors", "gone.safetensors: missing; model.*json names it"),
+        ("lost", first, "1 tensors that no shard holds, such as 'lost'"),
         ("other", "extra.safetensors", "'classifier.bias' is in another shard too"),
     ):
         index.write_text(json.dumps({"weight_map": {**weight_map, name: file}}))

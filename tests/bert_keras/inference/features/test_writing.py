@@ -10,7 +10,6 @@ from bert_keras.checkpoints import conversion, native, weights
 from bert_keras.checkpoints.formats import hugging_face
 from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import architecture
 from bert_keras.core.settings import features as feature_settings
 from bert_keras.data import features, tokenization
 from bert_keras.inference import forward
@@ -25,14 +24,8 @@ TOKENS = (
     *features.SPECIAL_TOKENS,
     *("a", "cat", "sat", "on", "the", "mat", "un", "##believ", "##able", ","),
 )
-CONFIG = architecture.BertConfig(
-    vocab_size=len(TOKENS),
-    hidden_size=8,
-    num_hidden_layers=3,
-    num_attention_heads=2,
-    intermediate_size=12,
-    max_position_embeddings=16,
-)
+SIZES = {"num_hidden_layers": 3, "max_position_embeddings": 16}
+CONFIG = making.CONFIG.model_copy(update={**SIZES, "vocab_size": len(TOKENS)})
 TEXT = """A cat sat, on the unbelievable mat
 unbelievable
 
@@ -204,7 +197,7 @@ def test_facts_and_index(plain, inputs, model):
     facts = plain.facts
     assert {key: value for key, value in facts.items() if "sha256" not in key} == {
         "layers": [0, 1, 2, 3],
-        "hidden_size": 8,
+        "hidden_size": 16,
         "form": "lines",
         "max_seq_length": 16,
         "pooling": "mean",
@@ -224,7 +217,7 @@ def test_facts_and_index(plain, inputs, model):
         },
     ]
     for array in plain.layers.values():
-        assert array.shape == (16, 8) and array.dtype == "float32"
+        assert array.shape == (16, 16) and array.dtype == "float32"
 
 
 def test_small_pieces_of_work_give_the_same(
