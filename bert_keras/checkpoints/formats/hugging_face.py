@@ -87,17 +87,18 @@ def read(path: Path) -> weights.Checkpoint:
             return f"a {architecture} has no such head"
         return "not part of BERT"
 
+    vocabulary, do_lower_case, longest = hugging_face_tokenizer.read(
+        path, bert_config.max_position_embeddings
+    )
     checkpoint = weights.open_checkpoint(
         source,
         rows,
         bert_config,
         task,
         path=source.path,
-        tokenizer=hugging_face_tokenizer.read(path),
+        tokenizer=(vocabulary, do_lower_case),
         why_unused=why_unused,
-        max_seq_length=hugging_face_tokenizer.read_longest_input(
-            path, bert_config.max_position_embeddings
-        ),
+        max_seq_length=longest,
     )
     dtypes = source.dtypes([*(row.theirs for row in rows), *copies]) - {"float32"}
     if dtypes:

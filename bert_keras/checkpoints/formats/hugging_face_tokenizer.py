@@ -42,7 +42,11 @@ _REMEDY = (
 )
 
 
-def read(directory: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
+def read(
+    directory: Path, num_positions: int
+) -> tuple[tokenization.Vocabulary | None, bool | None, int | None]:
+    """Reads the vocabulary, whether text is lower-cased, and the number of tokens to
+    which inputs are cut; each is `None` if no file tells it."""
     casings, vocabulary = set(), None
     has_vocabulary = (directory / _VOCABULARY).is_file()
     path = directory / _TOKENIZER
@@ -53,29 +57,23 @@ def read(directory: Path) -> tuple[tokenization.Vocabulary | None, bool | None]:
             vocabulary = _read_vocabulary(values, path)
     if has_vocabulary:
         vocabulary = tokenization.Vocabulary.load(directory / _VOCABULARY)
-    if (directory / _CONFIG).is_file():
-        casings.add(_check_config(directory / _CONFIG))
+    path = directory / _CONFIG
+    values = files.read_json(path) if path.is_file() else {}
+    casings.add(_check_config(values, path))
     casings.discard(None)
     if len(casings) > 1:
         raise InputError(
             f"{directory}: {_TOKENIZER} and {_CONFIG} do not agree on whether text is "
             "lower-cased: correct the one that is wrong"
         )
-    return vocabulary, casings.pop() if casings else None
-
-
-def read_longest_input(directory: Path, num_positions: int) -> int | None:
-    """Returns the tokens to which inputs are cut; `None`: as many as positions. A
-    published model has as many as `num_positions` or, for "no limit", a number of 30
-    digits; only a lower number was chosen."""
-    path = directory / _CONFIG
-    length = files.read_json(path).get("model_max_length") if path.is_file() else None
+    # A published model has as many tokens as positions or, for "no limit", a number of
+    # 30 digits; only a lower number was chosen.
+    length = values.get("model_max_length")
     is_chosen = isinstance(length, int) and 4 <= length < num_positions
-    return int(length) if is_chosen else None
+    return vocabulary, next(iter(casings), None), int(length) if is_chosen else None
 
 
-def _check_config(path: Path) -> bool | None:
-    values = files.read_json(path)
+def _check_config(values: Mapping[str, Any], path: Path) -> bool | None:
     name = values.get("tokenizer_class") or "BertTokenizer"
     # Tokenizers that split text as BERT's; the last two may be any tokenizer.json.
     known = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
