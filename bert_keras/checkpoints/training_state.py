@@ -330,29 +330,29 @@ class CheckpointDirectory:
         """Restores the newest undamaged checkpoint and returns its step; 0: no
         checkpoint. Raises `InputError` if all are damaged, that one belongs to another
         model, or the disk does not answer."""
-        reasons, unreadable = [], []
+        damaged: dict[int, str] = {}
         for step in reversed(self._steps()):
             try:
                 facts = restore_state(self._path(step), variables)
             except safetensors_files.DamagedFile as error:
                 logger.warning("%s; trying the checkpoint before it", error)
-                reasons.append(str(error))
-                unreadable.append(step)
+                damaged[step] = str(error)
                 continue
             logger.info("resuming after step %d from %s", step, self._path(step))
             self.step, self._scores_since = step, facts.scores_since
             self._facts[step] = facts
-            self._unreadable = unreadable
+            self._unreadable = [*damaged]
             # Later ones belong to checkpoints that are damaged.
             self._scores = {k: v for k, v in self._scores.items() if k <= step}
             if self._is_chief:
                 # The writer may have been killed before deleting them.
                 self._delete_old(step)
             return step
-        if reasons:
+        if damaged:
             raise InputError(
-                f"{self._directory}: none of its {len(reasons)} checkpoints can be "
-                f"read: {reasons[0]}; restore a copy, or delete them to start over"
+                f"{self._directory}: none of its {len(damaged)} checkpoints can be "
+                f"read: {[*damaged.values()][0]}; restore a copy, or delete them to "
+                "start over"
             )
         return 0
 
@@ -378,7 +378,8 @@ class CheckpointDirectory:
     def _facts_up_to(self, last_step: int) -> dict[int, Facts]:
         """Returns facts about the undamaged checkpoints up to a step, with their
         scores; reads each file once. The chief sets damaged ones aside."""
-        facts_by_step = {}
+        # A snapshot: the writer may be here while the run notes another score.
+        scores, facts_by_step = self._scores, {}
         for step in [step for step in self._steps() if step <= last_step]:
             try:
                 if step not in self._facts:
@@ -389,7 +390,7 @@ class CheckpointDirectory:
                     self.set_aside(step)
                 continue
             facts = facts_by_step[step] = self._facts[step]
-            if (score := self._scores.get(step)) is not None:
+            if (score := scores.get(step)) is not None:
                 facts_by_step[step] = dataclasses.replace(facts, score=score)
         return facts_by_step
 
