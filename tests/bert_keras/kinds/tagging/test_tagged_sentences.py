@@ -24,15 +24,7 @@ def sentence(labels: str, prediction: str, *, words: str | None = None, line: in
 
 
 def entities_of(tags: Sequence[str]) -> set[tuple[str, int, int]]:
-    """Of IOB2, by its definition: B- begins, I- of the same type goes on."""
-    found, begin = set(), None
-    for place, tag in enumerate([*tags, "O"]):
-        if begin is not None and tag != f"I-{tags[begin][2:]}":
-            found.add((tags[begin][2:], begin, place))
-            begin = None
-        if tag.startswith("B-"):
-            begin = place
-    return found
+    return {tuple(entity) for entity in tag_schemes.entities(tags)}
 
 
 def random_records(count: int) -> list[TaggedSentence]:
