@@ -48,13 +48,12 @@ def confusion_section(whole: confusion.Confusion, *, title: str, name: str) -> S
     return Section(title, name, "\n\n".join(texts), drawing.as_png(draw))
 
 
-def scores_section(
-    scores: Sequence[confusion.ClassScore], *, title: str, name: str, class_word: str
-) -> Section:
+def scores_section(scores: Sequence[confusion.ClassScore], word: str) -> Section:
+    title = f"Precision, recall and F1 by {word}"
     short = drawing.short_names([score.name for score in scores])
     drawn = [s._replace(name=n) for s, n in zip(scores, short, strict=True)]
     draw = functools.partial(pictures.draw_class_scores, title, drawn)
-    header = [class_word, "precision", "recall", "F1", "in the file", "answered"]
+    header = [word, "precision", "recall", "F1", "in the file", "answered"]
     rows = [
         [
             markdown.literal(score.name),
@@ -70,7 +69,7 @@ def scores_section(
     text = markdown.table(header, rows)
     if len(scores) > MAX_LISTED_CLASSES:
         text = f"The first {MAX_LISTED_CLASSES} of {len(scores):,}:\n\n{text}"
-    return Section(title, name, text, drawing.as_png(draw))
+    return Section(title, f"scores_by_{word}", text, drawing.as_png(draw))
 
 
 def calibration_section(

@@ -102,12 +102,7 @@ def describe(records: Sequence[TaggedSentence]) -> list[sections.Section]:
                 title="Confusion of tags",
                 name="confusion_of_tags",
             ),
-            sections.scores_section(
-                confusion.class_scores(*each),
-                title="Precision, recall and F1 by tag",
-                name="scores_by_tag",
-                class_word="tag",
-            ),
+            sections.scores_section(confusion.class_scores(*each), "tag"),
         ]
     pairs = [pair_entities(record) for record in records]
     flat = [pair for of_sentence in pairs for pair in of_sentence]
@@ -115,12 +110,7 @@ def describe(records: Sequence[TaggedSentence]) -> list[sections.Section]:
     if not types:
         text = f"No entity in {len(records):,} sentences, and none was found."
         return [sections.Section("Entities", "entities", text)]
-    scores = sections.scores_section(
-        type_scores(flat, types),
-        title="Precision, recall and F1 by type",
-        name="scores_by_type",
-        class_word="type",
-    )
+    scores = sections.scores_section(type_scores(flat, types), "type")
     return [scores, _confusion(flat, types), _sample(records), mistakes(records, pairs)]
 
 

@@ -30,7 +30,9 @@ def describe_classes(
             title="Confusion matrix",
             name="confusion_matrix",
         ),
-        _scores_by_label(confusion.class_scores(right, answered, labels)),
+        sections.scores_section(
+            confusion.class_scores(right, answered, labels), "label"
+        ),
         *sections.answer_sections([*columns, *_TEXTS], records),
     ]
 
@@ -41,15 +43,6 @@ def _check_labels(answers: Iterable[str], labels: Sequence[str]) -> None:
             "dev_answers.jsonl: expected labels of the run's task.json, got "
             f"{unknown[0]!r:.60}: the two are not of the same run"
         )
-
-
-def _scores_by_label(scores: Sequence[confusion.ClassScore]) -> sections.Section:
-    return sections.scores_section(
-        scores,
-        title="Precision, recall and F1 by label",
-        name="scores_by_label",
-        class_word="label",
-    )
 
 
 def describe_labels(
@@ -82,7 +75,7 @@ def describe_labels(
         summary=f"{len(wrong):,} of {len(records):,} texts have wrong labels",
         order="furthest from right",
     )
-    return [_scores_by_label(scores), mistakes]
+    return [sections.scores_section(scores, "label"), mistakes]
 
 
 def _worst(record: MultiLabelText) -> tuple[str, float]:
