@@ -13,7 +13,6 @@ from bert_keras.checkpoints import conversion
 from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.export import loading
-from bert_keras.graphs import graph_tokenizer
 from bert_keras.kinds.choice import dataset, served_choices
 from tests import make
 
@@ -73,22 +72,6 @@ def test_a_graph_answers_as_the_network_does(model):
     none = {name: values[:0] for name, values in strings.items()}
     found = signatures["serving_default"].answer(*none.values())
     assert (found["best"].shape, found["probabilities"].shape) == ((0,), (0, 4))
-
-
-def test_ids_are_those_of_a_dev_file(shared_data, model):
-    path = shared_data / "vocab/uncased_L-12_H-768_A-12/vocab.txt"
-    vocabulary = tokenization.Vocabulary.load(path)
-    tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=True)
-    model.vocabulary = vocabulary
-    model._tokenizer = graph_tokenizer.GraphTokenizer(vocabulary, do_lower_case=True)
-    questions = dataset.read(shared_data / "multiple_choice/codah_swag_format/val.csv")
-    questions = questions[::5]
-    for max_seq_length in (128, 24):
-        model.max_seq_length = max_seq_length
-        wanted = dataset.tokenize(questions, tokenizer, max_seq_length=max_seq_length)
-        found = model.encode(*as_strings(questions).values())
-        for name, values in wanted.batch(np.arange(len(questions))).items():
-            np.testing.assert_array_equal(found[name], values)
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """Exported answers to questions: against `squad` and `squad_predictions`."""
 
 import functools
-import itertools
 import json
 import subprocess
 import sys
@@ -233,26 +232,6 @@ def test_windows_are_those_of_python():
                 expected.append((text, start, end))
             first_token += num_tokens
         assert actual == expected
-
-
-def test_equal_texts_are_one_candidate():
-    """Also where they are cut into other pieces or lie at the end."""
-    texts = ["banana anan", "banana", "a\x00\x00", ""]
-    ranges = [
-        *((0, *places) for places in itertools.combinations(range(12), 2)),
-        *((1, *places) for places in itertools.combinations(range(7), 2)),
-        *((2, *places) for places in itertools.combinations(range(4), 2)),
-    ]
-    code_points = tf.ragged.constant([list(map(ord, t)) for t in texts], dtype=tf.int32)
-    fingerprint = served_spans.fingerprinter(code_points)
-    kinds = (tf.int64, tf.int32, tf.int32)
-    columns = map(tf.constant, zip(*ranges, strict=True), kinds)
-    numbers = fingerprint(*columns).numpy()
-    by_text = {}
-    for (text, start, end), number in zip(ranges, numbers, strict=True):
-        by_text.setdefault((text, texts[text][start:end]), set()).add(int(number))
-    assert all(len(of_text) == 1 for of_text in by_text.values())
-    assert len(set(numbers.tolist())) == len(by_text) < len(ranges)
 
 
 UNCASED, MULTI_CASED = "uncased_L-12_H-768_A-12", "multi_cased_L-12_H-768_A-12"

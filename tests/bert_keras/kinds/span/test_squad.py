@@ -1,7 +1,6 @@
 """SQuAD's files and the windows that are made of them."""
 
 import functools
-import itertools
 import json
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
-from bert_keras.data import tokenization
 from bert_keras.kinds.span import squad
 from tests.bert_keras.kinds import kind_data
 
@@ -242,58 +240,6 @@ def test_a_context_without_tokens_is_one_empty_window():
     found = featurize(question(" \n\u200b "), question("", id="p"))
     assert found.texts.lengths.tolist() == [5, 5]
     assert not found.has_max_context.any()
-
-
-@pytest.mark.parametrize("num_tokens", [0, 4, 5, 6, 23, 460])
-@pytest.mark.parametrize(("length", "stride"), [(5, 3), (9, 2), (4, 9), (300, 150)])
-def test_windows_agree_with_the_definition(num_tokens, length, stride):
-    """Each token is owned by the window where its smaller side is largest."""
-    windows = squad.cut_windows(num_tokens, length, stride)
-    spans = [(tokens.start, tokens.stop) for tokens, _ in windows]
-    expected = []
-    for start in itertools.count(0, min(stride, length)):
-        expected.append((start, min(start + length, num_tokens)))
-        if expected[-1][1] == num_tokens:
-            break
-    assert spans == expected
-    owners = []
-    for position in range(num_tokens):
-        scores = [
-            min(position - start, end - 1 - position) + 0.01 * (end - start)
-            if start <= position < end
-            else -1
-            for start, end in spans
-        ]
-        owners.append(scores.index(max(scores)))
-    for number, (tokens, has_max_context) in enumerate(windows):
-        is_owner = [owner == number for owner in owners[tokens]]
-        assert has_max_context.tolist() == is_owner
-
-
-def test_published_answers_are_found_again(shared_data):
-    """Text cut out at the labels is the answer, but for what is inside of a piece."""
-    path = shared_data / "vocab" / "multi_cased_L-12_H-768_A-12" / "vocab.txt"
-    tokenizer = tokenization.Tokenizer(
-        tokenization.Vocabulary.load(path), do_lower_case=False
-    )
-    path = shared_data / "squad" / "xquad" / "xquad.zh.json"
-    questions = squad.read_squad(path).questions[:200]
-    sizes = {"max_seq_length": 128, "doc_stride": 40, "max_query_length": 30}
-    found = featurize(*questions, tokenizer=tokenizer, **sizes)
-    whole, seen = 0, set()
-    for row in np.flatnonzero(found.start_positions):
-        asked = questions[found.questions[row]]
-        first, last = (
-            found.texts.starts[row] + positions[row]
-            for positions in (found.start_positions, found.end_positions)
-        )
-        text = asked.context[found.char_starts[first] : found.char_ends[last]]
-        assert asked.answers[0].text.strip() in text
-        whole += text == asked.answers[0].text
-        seen.add(asked.id)
-    # A few answers are longer than what every window shares.
-    assert len(seen) >= 198
-    assert whole / np.count_nonzero(found.start_positions) > 0.97
 
 
 def test_windows_need_room_and_questions():

@@ -1,7 +1,5 @@
 """Windows around sentences: every word once, as much of the document as fits."""
 
-import random
-
 import numpy as np
 import pytest
 
@@ -83,58 +81,6 @@ def test_windows_by_hand(documents, max_seq_length, context, windows):
         windows_of(sentences, 2)
     actual = windows_of(sentences, max_seq_length, document_context=context)
     assert actual == [tuple(window.split("=")) for window in windows.split("|")]
-
-
-def random_documents(seed: int) -> list[ner.Sentence]:
-    choose = random.Random(seed)
-    sentences = []
-    for document in range(6):
-        for _ in range(choose.randint(1, 6)):
-            words = [
-                choose.choice("abcdefgh") + "a" * choose.choice((0, 0, 0, 1, 2, 5))
-                for _ in range(choose.randint(1, 14))
-            ]
-            sentences.append(ner.Sentence(tuple(words), None, document, 1))
-    return sentences
-
-
-@pytest.mark.parametrize("max_seq_length", [3, 8, 20])
-def test_every_word_is_once_its_own_and_no_neighbour_would_still_fit(max_seq_length):
-    for seed in range(5):
-        sentences = random_documents(seed)
-        tokenized = ner_windows.tokenize(
-            sentences, TOKENIZER, max_seq_length=max_seq_length
-        )
-        assert tokenized.num_words.sum() == sum(len(s.words) for s in sentences)
-        # Each word by its document, its place there and its pieces.
-        places, document_words = [], {}
-        for sentence in sentences:
-            known = document_words.setdefault(sentence.document, [])
-            for word in sentence.words:
-                places.append((sentence.document, len(known)))
-                known.append(TOKENIZER.encode(word)[: max_seq_length - 2])
-        for row in range(len(tokenized.lengths)):
-            rows = np.array([row])
-            window = tokenized.batch(rows)["input_ids"][0, 1:-1].tolist()
-            ids, (_, positions) = tokenized.places(rows)
-            document, first_own = places[ids[0]]
-            words = document_words[document]
-            # Back to where the window begins, and on to where it ends.
-            first, length = first_own, positions[0] - 1
-            while length > 0:
-                first -= 1
-                length -= len(words[first])
-            end, pieces = first, []
-            while len(pieces) < len(window):
-                pieces += words[end]
-                end += 1
-            assert pieces == window
-            room = max_seq_length - 2 - len(window)
-            assert first == 0 or len(words[first - 1]) > room
-            assert end == len(words) or len(words[end]) > room
-            for word, position in zip(ids, positions, strict=True):
-                place = places[word][1]
-                assert position == 1 + sum(map(len, words[first:place]))
 
 
 def test_labels_are_at_first_pieces_of_own_words_alone():

@@ -1,10 +1,7 @@
 """Named entities: which was taken for which."""
 
-import collections
 import random
 from collections.abc import Sequence
-
-import pytest
 
 from bert_keras.kinds.tagging import TaggedSentence, tag_schemes, tagged_sentences
 from bert_keras.kinds.tagging.tagged_sentences import Entity, Pair
@@ -51,27 +48,6 @@ def test_every_entity_is_in_one_pair_and_equal_ones_in_the_same():
             if pair.right and pair.predicted:
                 assert pair.right.start < pair.predicted.end
                 assert pair.predicted.start < pair.right.end
-
-
-def test_the_scores_of_types_are_those_of_the_definition():
-    records = random_records(100)
-    pairs = [p for r in records for p in tagged_sentences.pair_entities(r)]
-    right, found, hits = (collections.Counter() for _ in range(3))
-    for record in records:
-        of_right, of_found = map(entities_of, (record.labels, record.prediction))
-        right.update(name for name, *_ in of_right)
-        found.update(name for name, *_ in of_found)
-        hits.update(name for name, *_ in of_right & of_found)
-    assert tagged_sentences.type_scores(pairs, ["LOC", "ORG", "PER"]) == [
-        (
-            name,
-            pytest.approx(hits[name] / found[name]),
-            pytest.approx(hits[name] / right[name]),
-            pytest.approx(2 * hits[name] / (right[name] + found[name])),
-            *(right[name], found[name]),
-        )
-        for name in ("LOC", "ORG", "PER")
-    ]
 
 
 def test_what_becomes_of_an_entity():
