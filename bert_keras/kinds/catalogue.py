@@ -149,6 +149,5 @@ def find_training_files(
 def read(
     path: str | Path, settings: finetuning.FinetuningConfig, **options: Any
 ) -> dataset.Dataset:
-    """Reads a file of a task, see `Labelled.read_file`; `options` are those of
-    `Labelled.read`."""
-    return find(settings).read_file(path, settings, **options)
+    """Reads a file of a task; `options` are those of `Labelled.read`."""
+    return find(settings).read(files.path(path), settings, **options)

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from bert_keras.core import files
 from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.data import features as names_of
 from bert_keras.labelled import answers, dataset, score_sums
@@ -224,26 +223,21 @@ class Labelled(Kind):
         path: Path,
         settings: finetuning.FinetuningConfig,
         *,
-        data_set: str | None = None,
         has_labels: bool = True,
         has_text_pair: bool | None = None,
         reads_text: bool = False,
     ) -> dataset.Dataset:
-        """Reads a file of examples.
+        """Reads a file of the task that the settings name; a file of GLUE stands in
+        its official folder.
 
         Args:
-            data_set: name of the official data set; `None`: the user's own file.
             has_text_pair: whether to read second texts; `None`: if the file has them.
             reads_text: for tags without labels, see `tasks.Task`.
         """
 
-    def read_file(
-        self, path: str | Path, settings: finetuning.FinetuningConfig, **options: Any
-    ) -> dataset.Dataset:
-        """Reads a file of the task that the settings name; a file of GLUE stands in
-        its official folder. `options` are those of `read`."""
-        data_set = None if settings.task == self.form else settings.task
-        return self.read(files.path(path), settings, data_set=data_set, **options)
+    def data_set(self, settings: finetuning.FinetuningConfig) -> str | None:
+        """Returns the name of the official data set; `None`: it is the user's own."""
+        return None if settings.task == self.form else settings.task
 
     @abc.abstractmethod
     def from_python(self, examples: Iterable[Any], task: tasks.Task) -> dataset.Dataset:

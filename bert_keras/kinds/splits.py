@@ -129,7 +129,7 @@ def read(
     dev: Sequence[str | Path],
     settings: finetuning.FinetuningConfig,
 ) -> Files:
-    whole = kind.read_file(train, settings)
+    whole = kind.read(files.path(train), settings)
     # Before any is left out: its labels are known then.
     task = whole.for_training().describe()
     data = [whole.for_training()]
@@ -144,7 +144,7 @@ def read(
         )
     data[0] = fraction(data[0], settings.train_fraction, seed=settings.seed)
     data += [
-        kind.read_file(path, settings, has_text_pair=task.has_text_pair)
+        kind.read(files.path(path), settings, has_text_pair=task.has_text_pair)
         for path in dev[len(data) - 1 :]
     ]
     return Files(task, tuple(names), tuple(data))

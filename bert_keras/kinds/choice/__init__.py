@@ -81,14 +81,14 @@ print(endings[logits.argmax()])""",
 
         return network.BertChooser(bert_config, **head, **shared)
 
-    def read(self, path, settings, *, data_set=None, has_labels=True, **_):
+    def read(self, path, settings, *, has_labels=True, **_):
         from bert_keras.kinds.choice import dataset
 
         return dataset.ChoiceDataset(
             path=path,
             rows=dataset.read(path, has_label=has_labels),
             has_labels=has_labels,
-            name=data_set,
+            name=self.data_set(settings),
         )
 
     def from_python(self, examples, task):

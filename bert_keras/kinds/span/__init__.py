@@ -75,10 +75,10 @@ print(tokenizer.decode(inputs["input_ids"][0, start : end + 1]))""",
 
         return network.BertSpanPredictor(bert_config, **head, **shared)
 
-    def read(self, path, settings, *, data_set=None, has_labels=True, **_):
+    def read(self, path, settings, *, has_labels=True, **_):
         from bert_keras.kinds.span import dataset
 
-        return dataset.read(path, data_set, has_answers=has_labels)
+        return dataset.read(path, self.data_set(settings), has_answers=has_labels)
 
     def from_python(self, examples, task):
         from bert_keras.kinds.span import dataset, squad

@@ -91,16 +91,14 @@ class Tagging(Labelled):
             **shared,
         )
 
-    def read(
-        self, path, settings, *, data_set=None, has_labels=True, reads_text=False, **_
-    ):
+    def read(self, path, settings, *, has_labels=True, reads_text=False, **_):
         from bert_keras.kinds.tagging import dataset, ner
 
         return dataset.TaggingDataset(
             path=path,
             rows=ner.read(path, has_tags=has_labels, has_lines=reads_text),
             has_labels=has_labels,
-            name=data_set,
+            name=self.data_set(settings),
         )
 
     def from_python(self, examples, task):

@@ -99,10 +99,10 @@ class _Text(Labelled):
 
         return network.BertClassifier(bert_config, task.num_labels, **head, **shared)
 
-    def read(self, path, settings, *, data_set=None, has_labels=True, **options):
+    def read(self, path, settings, *, has_labels=True, has_text_pair=None, **_):
         from bert_keras.kinds.text import glue, text, text_forms
 
-        if data_set is not None:
+        if (data_set := self.data_set(settings)) is not None:
             is_submitted = path.stem in glue.TASKS[data_set].submissions
             return text_forms.TextDataset(
                 path=path,
@@ -113,7 +113,7 @@ class _Text(Labelled):
             )
         rows = text.read_texts(
             *(path, settings.columns),
-            has_text_pair=options.get("has_text_pair"),
+            has_text_pair=has_text_pair,
             has_label=has_labels,
             has_several_labels=settings.has_several_labels,
         )

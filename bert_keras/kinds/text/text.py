@@ -168,11 +168,13 @@ def label_places(
 
 
 def label_features(
-    true_label_ids: np.ndarray, labels: Sequence[str], settings: FinetuningConfig
+    true_label_ids: np.ndarray, labels: Sequence[str] | None, settings: FinetuningConfig
 ) -> dict[str, np.ndarray]:
-    """Returns the inputs of the loss of classes, by their names in `data.features`.
-    `true_label_ids` are `(num_examples,)` places in `labels`."""
+    """Returns the inputs of the loss, by their names in `data.features`.
+    `true_label_ids` are those of `label_ids`."""
     found = {"label_ids": true_label_ids}
+    if labels is None:
+        return found
     balanced = balanced_weights(true_label_ids, len(labels))
     by_label = label_weights(settings, labels, balanced=balanced)
     if by_label is not None:

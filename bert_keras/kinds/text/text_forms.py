@@ -106,13 +106,8 @@ class TextDataset(dataset.Dataset):
     ) -> tokenized.LabelledInputs | text_windows.WindowedInputs:
         labels = {}
         if self.has_labels:
-            true = self.targets(task)
-            if task.kind == "multi_label":
-                labels = multi_label.label_features(true, task.labels, settings)
-            elif task.labels is not None:
-                labels = text.label_features(true, task.labels, settings)
-            else:
-                labels = {"label_ids": true}
+            form = multi_label if task.kind == "multi_label" else text
+            labels = form.label_features(self.targets(task), task.labels, settings)
         if tasks.reads_windows(settings.long_texts):
             return text_windows.cut(
                 (row.text for row in self.rows),
