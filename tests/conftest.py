@@ -370,6 +370,24 @@ def counting_documents() -> list[dict]:
     return texts
 
 
+def run_python(*words: str | Path, **options) -> subprocess.CompletedProcess[str]:
+    """Runs Python in a process of its own, which must succeed.
+
+    Our packages are on its path; `environment` adds variables, and the other options
+    are those of `subprocess.run`.
+    """
+    environment = {"PYTHONPATH": str(REPOSITORY), **options.pop("environment", {})}
+    done = subprocess.run(
+        [sys.executable, *words],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        **options,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    return done
+
+
 @pytest.fixture(scope="session")
 def start(tmp_path_factory) -> Iterator[Callable[..., int]]:
     """Starts programs that listen on a port, and ends them after the tests."""

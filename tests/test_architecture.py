@@ -3,13 +3,13 @@
 import ast
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests import conftest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGES = ("bert_keras", "pipelines", "tpu")
@@ -295,13 +295,7 @@ def loaded() -> dict[str, set[str]]:
     program = "import contextlib, io, json, sys\n"
     for step in steps.values():
         program += f"{step}\nprint(json.dumps([*sys.modules]))\n"
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=REPOSITORY,
-    )
+    done = conftest.run_python("-W", "ignore", "-c", program)
     found = map(json.loads, done.stdout.splitlines())
     return {step: set(modules) for step, modules in zip(steps, found, strict=True)}
 

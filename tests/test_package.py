@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -15,6 +14,7 @@ import yaml
 
 import bert_keras
 from bert_keras.commands import main as cli
+from tests import conftest
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -49,11 +49,7 @@ def archives(tmp_path_factory):
     (directory / "out").mkdir()
     program = "from setuptools import build_meta as build; import sys\n"
     program += "for make in (build.build_sdist, build.build_wheel): make('../out')"
-    command = [sys.executable, "-W", "ignore", "-c", program]
-    done = subprocess.run(
-        command, cwd=directory / "copy", capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    conftest.run_python("-W", "ignore", "-c", program, cwd=directory / "copy")
     return directory / "out"
 
 
@@ -90,14 +86,9 @@ def test_packages_of_the_users_own_are_left_alone(wheel, tmp_path):
     (project / "a.jsonl").write_text(json.dumps({"id": "1", "text": text}))
     command = "corpus --jsonl a.jsonl --output corpus --workers 2"
     for verb in (command, "doctor --help"):
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "bert_keras", *verb.split()],
-            cwd=project,
-            env={**os.environ, "PYTHONPATH": f"{project}:{installed}"},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
+        words = ("-P", "-m", "bert_keras", *verb.split())
+        path = {"PYTHONPATH": f"{project}:{installed}"}
+        conftest.run_python(*words, cwd=project, environment=path)
     assert (project / "corpus/manifest.json").is_file()
 
 
@@ -111,14 +102,8 @@ def test_the_tests_run_from_an_sdist(sdist, tmp_path):
     sdist.extractall(tmp_path, filter="data")
     (root,) = tmp_path.glob("bert_keras-*")
     tests = ["tests/bert_keras/commands/test_main.py", "tests/test_architecture.py"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
+    command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", *tests)
+    conftest.run_python(*command, cwd=root, environment={"PYTHONPATH": str(root)})
 
 
 def test_the_citation_is_of_this_version():

@@ -12,7 +12,6 @@ import shlex
 import shutil
 import string
 import subprocess
-import sys
 import textwrap
 from importlib import resources
 from pathlib import Path
@@ -24,9 +23,9 @@ import pytest
 from bert_keras.checkpoints import conversion
 from bert_keras.commands import config_page, parser
 from bert_keras.commands import main as cli
-from bert_keras.core.settings import architecture, loading
+from bert_keras.core.settings import loading
 from bert_keras.data import tokenization
-from tests import make
+from tests import conftest, make
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
@@ -200,14 +199,7 @@ def write_published_model(directory: Path) -> None:
     letters = string.ascii_lowercase
     parts = (f"##{letter}" for letter in letters)
     vocabulary = tokenization.Vocabulary((*special, *letters, *parts, "the", "was"))
-    sizes = architecture.BertConfig(
-        vocab_size=len(vocabulary),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=128,
-    )
+    sizes = make.small_config(len(vocabulary), max_position_embeddings=128)
     run = directory.with_name("run of bert")
     make.make_run(run, vocabulary, bert_config=sizes, kind="encoder")
     conversion.convert(run, directory, to="hugging_face")
@@ -298,12 +290,7 @@ def shortened(arguments: list[str]) -> list[str]:
 
 
 def check_tensorboard(arguments: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tensorboard.main", "--inspect", *arguments],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    done = conftest.run_python("-m", "tensorboard.main", "--inspect", *arguments)
     assert "runs/mini/logs/train" in done.stdout
     assert "tensor\n   first_step           1" in done.stdout
 

@@ -1,9 +1,6 @@
 """Every block of docs/python.md runs."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -13,7 +10,7 @@ import pytest
 import bert_keras
 from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
-from tests import make, test_pages
+from tests import conftest, make, test_pages
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGE = (REPOSITORY / "docs/python.md").read_text(encoding="utf-8")
@@ -35,15 +32,7 @@ def write_runs(directory: Path) -> None:
 
 def run_script(text: str, directory: Path) -> str:
     (directory / "script.py").write_text(text)
-    done = subprocess.run(
-        [sys.executable, "script.py"],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        cwd=directory,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return conftest.run_python("script.py", cwd=directory).stdout
 
 
 @pytest.mark.filterwarnings("ignore")

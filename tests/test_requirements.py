@@ -3,7 +3,6 @@
 import configparser
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from packaging.requirements import Requirement
 from bert_keras.commands import main as cli
 from bert_keras.core import requirements
 from bert_keras.core.errors import InputError
+from tests import conftest
 
 SETUP = Path(__file__).resolve().parents[1] / "setup.cfg"
 
@@ -50,13 +50,8 @@ for line in sys.stdin:
 
 
 def test_without_tensorflow_every_model_verb_says_what_to_install(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TENSORFLOW],
-        input="\n".join(COMMANDS),
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(SETUP.parent)},
+    done = conftest.run_python(
+        *("-c", WITHOUT_TENSORFLOW), input="\n".join(COMMANDS), cwd=tmp_path
     )
     verbs = [command.split()[0] for command in COMMANDS]
     subparsers = cli.build_parser()._subparsers._group_actions[0].choices
@@ -150,10 +145,5 @@ import tensorflow as tf
 assert tf.function(lambda x: x + 1, jit_compile=True)(tf.ones(2)).numpy()[0] == 2
 """
     for quiet in (False, True):
-        done = subprocess.run(
-            [sys.executable, "-c", lines.replace("QUIET", str(quiet))],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = conftest.run_python("-c", lines.replace("QUIET", str(quiet)))
         assert ("Compiled cluster using XLA" in done.stderr) is not quiet

@@ -5,12 +5,11 @@ mending can go: see benchmarks/upstream/README.md.
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import conftest
 
 FOLDER = Path(__file__).resolve().parents[1] / "benchmarks" / "upstream"
 ALL_RIGHT = {"fit": "works"}
@@ -66,14 +65,11 @@ FAILS = {
 
 @pytest.fixture(scope="module")
 def results():
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", FOLDER / "run.py", *RIGHT],
-        env=os.environ | {"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"},
-        capture_output=True,
-        text=True,
+    done = conftest.run_python(
+        *("-W", "ignore", FOLDER / "run.py", *RIGHT),
+        environment={"KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "3"},
         timeout=900,
     )
-    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 

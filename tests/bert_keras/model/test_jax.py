@@ -1,9 +1,6 @@
 """Networks on JAX give what they give on TensorFlow, with dropout too."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +17,6 @@ from tests.bert_keras.model.test_networks import batches  # noqa: F401  (a fixtu
 pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).with_name("jax_networks.py")
-ENVIRONMENT = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
-ENVIRONMENT["PYTHONPATH"] = str(conftest.REPOSITORY)
 PRETRAINING = tasks.Task(kind="pretraining")
 SEEDS = {"dropout_seeds": np.arange(4, dtype="int32")}
 
@@ -75,11 +70,9 @@ def test_jax_gives_the_same(tmp_path, batches, make_batch, randomize):  # noqa: 
         expected |= {f"{name}/{key}": value for key, value in results.items()}
     arrays["cases"] = np.array(json.dumps(described))
     np.savez(tmp_path / "input.npz", **arrays)
-    subprocess.run(
-        [sys.executable, SCRIPT, tmp_path / "input.npz", tmp_path / "output.npz"],
-        env=os.environ | ENVIRONMENT,
-        check=True,
-    )
+    files = tmp_path / "input.npz", tmp_path / "output.npz"
+    environment = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    conftest.run_python(SCRIPT, *files, environment=environment)
     on_jax = dict(np.load(tmp_path / "output.npz", allow_pickle=False))
     assert on_jax.keys() == expected.keys()
     for name, value in expected.items():

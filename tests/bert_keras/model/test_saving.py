@@ -1,8 +1,5 @@
 """Networks as parts of stock Keras: functional models, `fit`, and `.keras` files."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import keras
@@ -119,11 +116,8 @@ def test_files_open_in_a_process_that_only_imported_bert_keras(saved, backend):
     pytest.importorskip(backend)
     directory, expected = saved
     environment = {"KERAS_BACKEND": backend, "JAX_PLATFORMS": "cpu"}
-    subprocess.run(
-        [sys.executable, HERE / "reload_networks.py", directory],
-        env=os.environ | environment | {"PYTHONPATH": str(conftest.REPOSITORY)},
-        check=True,
-    )
+    script = HERE / "reload_networks.py"
+    conftest.run_python(script, directory, environment=environment)
     found = dict(np.load(directory / "outputs.npz"))
     assert found.keys() == expected.keys()
     for name, values in expected.items():
