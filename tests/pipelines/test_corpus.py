@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import itertools
 import json
 import os
 import random
@@ -12,7 +13,7 @@ import pytest
 from bert_keras.core import manifest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.pipelines import CorpusConfig
-from bert_keras.pipelines import corpus, instances
+from bert_keras.pipelines import corpus, document_records, instances
 from bert_keras.pipelines.engine import engines, passes
 from bert_keras.pipelines.sources import reading, source
 
@@ -373,6 +374,22 @@ def test_too_many_rejects(tmp_path):
     assert not (tmp_path / "out" / "manifest.json").exists()
     # The same directory may be used again, with a higher limit.
     build(tmp_path / "out", max_bad_fraction=0.25, **options)
+
+
+def test_the_newest_version_is_the_same_in_any_order():
+    """Workers end in any order; two of the newest are equal, one has other text."""
+    versions = [
+        document_records.pack(
+            document_records.make_record(
+                {"id": "a", "source": "s", "paragraphs": [[text]]}, rank=rank, facts=()
+            )
+        )
+        for rank, text in (("1", "Old."), ("2", "B."), ("2", "A."), ("2", "A."))
+    ]
+    for order in itertools.permutations(versions):
+        kept, num_left_out, shared_ids = document_records.newest(order)
+        assert [*map(document_records.pack, kept)] == [versions[2]]
+        assert (num_left_out, shared_ids) == (3, ["a"])
 
 
 def test_two_files_numbered_from_0(tmp_path):

@@ -284,6 +284,14 @@ def test_progress_counts_what_is_done_and_what_is_read(tmp_path):
         assert passes._bytes_read(planned, sizes) == expected
 
 
+def test_what_a_killed_pass_had_read_counts_no_more(tmp_path):
+    heartbeats = tmp_path / "000000-000000.heartbeats"
+    heartbeats.mkdir()
+    (heartbeats / "1").write_text("7")
+    passes._do(passes.Pass(make_job(tmp_path), "Split", (0,), {}, str(tmp_path)))
+    assert steps.sum_of_heartbeats(heartbeats) == sum(map(len, TEXTS))
+
+
 def test_memory_that_is_not_enough(tmp_path, monkeypatch):
     with pytest.raises(InputError) as caught:
         run(make_job(tmp_path), num_workers=4, memory_limit=5 * 10**8)
