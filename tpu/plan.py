@@ -147,11 +147,11 @@ def finetuning(
     # Not at the top: they load TensorFlow, which the plan of a pre-training needs not.
     import numpy as np
 
-    from bert_keras.kinds import catalogue
+    from bert_keras.kinds import catalogue, splits
     from bert_keras.training.finetuning import learning
 
     sizes = model.with_vocab_size(len(tokenizer.vocabulary))
-    task, _, (data,) = catalogue.read_parts(train, [], settings)
+    task, _, (data,) = splits.read(catalogue.find(settings), train, [], settings)
     inputs = data.encode(task, tokenizer, settings)
     batches = list(_batches(settings, task, inputs))
     per_epoch, num_steps = learning.num_steps(settings, len(inputs.lengths))
