@@ -80,7 +80,7 @@ def make_dump(path: Path, output: Path, num_copies: int) -> None:
     with open(path, "rb") as file:
         head = dump_head.read_head(file, str(path))
         size = path.stat().st_size
-        cut = dump_pages._cut_pages(file, str(path), head, 0, size)  # noqa: SLF001
+        cut = dump_pages._cut_pages(file, str(path), head, 0, size, True)  # noqa: SLF001
         pages = [xml.decode() for xml, problem in cut if problem is None]
     with open(output, "wb") as file:
         site = f"<siteinfo><dbname>{path.name.partition('wiki')[0]}wiki</dbname>"
