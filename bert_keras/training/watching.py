@@ -1,5 +1,5 @@
-"""What watches every training: curves in TensorBoard, lines for people, and the limit
-of skipped steps."""
+"""Watchers of every training: curves in TensorBoard, lines for people, and the limit of
+skipped steps."""
 
 import logging
 import math
@@ -20,7 +20,7 @@ from bert_keras.training.tensorboard import event_files
 logger = logging.getLogger(__name__)
 
 EVERY_STEPS = 10
-"""The curves have step 1, and each that reaches or passes a multiple of it."""
+"""Curves have step 1 and each step that reaches or passes a multiple of this."""
 
 _OPTIMIZER_SCALARS = ("learning_rate", "gradient_norm", "loss_scale", "skipped_steps")
 _NOT_DRAWN = ("input_wait", "tokens")
@@ -28,7 +28,7 @@ _NOT_DRAWN = ("input_wait", "tokens")
 
 
 class Sizes(NamedTuple):
-    """What rates and shares are computed from."""
+    """Sizes of a training from which its rates and shares are computed."""
 
     num_train_steps: int
     batch_size: int
@@ -50,7 +50,7 @@ def open_watchers(
     max_skipped_steps: int,
     describe_skipped: Callable[[int, int], str],
 ) -> list[run.Watcher]:
-    """Opens them for the steps after the loop's; only the chief writes.
+    """Opens the watchers of the steps after the loop's; only the chief writes.
 
     `describe_skipped` is `describe` of `SkipLimit`.
     """
