@@ -98,9 +98,7 @@ def build_corpus(
     inputs = reading.find_inputs(
         sources, allow_cut_dumps=allow_cut_dumps, encoding=encoding
     )
-    overlap = None
-    if exclude_overlap_with:
-        overlap = filters.read_overlap(exclude_overlap_with)
+    excluded = filters.read_evaluation_files(exclude_overlap_with)
     num_bytes = sum(
         item.num_bytes * _EXPANSION.get(os.path.splitext(item.path)[1], 1)
         for item in inputs
@@ -109,7 +107,7 @@ def build_corpus(
     job = CorpusJob(
         output_dir=str(output_dir),
         config=config,
-        overlap_sha256=overlap.sha256 if overlap else None,
+        overlap_sha256=filters.Overlap(excluded).sha256 if excluded else None,
         allow_cut_dumps=allow_cut_dumps,
         num_shards=min(num_shards, _MAX_SHARDS),
         num_partitions=min(math.ceil(num_bytes / _BYTES_PER_PARTITION), _MAX_SHARDS),
@@ -127,9 +125,9 @@ def build_corpus(
     states = {"input": reading.fingerprints(inputs)}
     if manifest.claim_output_directory(output_dir, settings | states):
         return manifest.read_manifest(output_dir, kind="documents")
-    if overlap:
+    if excluded:
         files.make_directory(job.work_dir)
-        lines = "\n".join(overlap.lines).encode("utf-8", "surrogatepass")
+        lines = "\n".join(excluded).encode("utf-8", "surrogatepass")
         files.write_atomically(job.overlap_path, lines)
     # 3. The documents.
     by_shard = (_DOCUMENTS, _VERSIONS, _MARKS, _KEEPERS)
@@ -319,9 +317,9 @@ class _Read(steps.Worker):
     def setup(self) -> None:
         self._overlap = None
         if self._job.overlap_sha256 is not None:
-            lines = files.read_bytes(self._job.overlap_path)
+            lines = files.read_bytes(self._job.overlap_path).split(b"\n")
             self._overlap = filters.Overlap(
-                lines.decode("utf-8", "surrogatepass").split("\n")
+                line.decode("utf-8", "surrogatepass") for line in lines
             )
 
     def process(self, part: source.Range) -> Iterator[Any]:

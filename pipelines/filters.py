@@ -8,6 +8,7 @@ article Anaconda is a set index), and cleaning leaves so little of the others th
 fall below the minimum length of a document.
 """
 
+import array
 import csv
 import hashlib
 import io
@@ -15,9 +16,10 @@ import itertools
 import json
 import re
 import unicodedata
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
@@ -170,36 +172,47 @@ def normalise(text: str) -> list[str]:
 
 
 class Overlap:
-    """Lines of evaluation files, each as its words in their compared form."""
+    """Lines of evaluation files, each as its words in their compared form.
+
+    Of a line, 16 bytes are held: the hashes of its first words and of all of them.
+    """
 
     def __init__(self, lines: Iterable[str]):
-        self.lines = frozenset(lines)
-        lengths: defaultdict[int, set[int]] = defaultdict(set)
-        for line in self.lines:
+        heads, digests, lengths = array.array("q", [0]), array.array("Q"), set()
+        for line in lines:
             words = line.split(" ")
-            # By a hash: the words themselves would take most of the memory.
-            lengths[hash(tuple(words[:MIN_WORDS]))].add(len(words))
-        self._lengths = {head: sorted(found) for head, found in lengths.items()}
+            heads.append(hash(tuple(words[:MIN_WORDS])))
+            digests.append(_digest(line))
+            lengths.add(len(words))
+        self._heads, self._digests = np.unique(heads), np.unique(digests)
+        self._lengths = sorted(lengths)
 
     @property
     def sha256(self) -> str:
         """Returns a hash of the set of lines: the same for any order of them."""
-        encoded = (line.encode("utf-8", "surrogatepass") for line in self.lines)
-        digests = (hashlib.blake2b(line, digest_size=8).digest() for line in encoded)
-        in_order = sorted(digests, key=lambda digest: digest[::-1])
-        return hashlib.sha256(b"".join(in_order)).hexdigest()
+        return hashlib.sha256(self._digests.astype("<u8").tobytes()).hexdigest()
 
     def find(self, paragraphs: Iterable[str]) -> str | None:
         """Returns the first line that is a run of words, even across paragraphs."""
         words = list(itertools.chain.from_iterable(map(normalise, paragraphs)))
         # All runs of `MIN_WORDS` words; hardly one begins a line.
         runs = zip(*(words[n:] for n in range(MIN_WORDS)), strict=False)
-        for start, run in enumerate(runs):
-            for length in self._lengths.get(hash(run), ()):
+        hashes = np.fromiter(map(hash, runs), np.int64)
+        places = np.searchsorted(self._heads, hashes)
+        begins = self._heads.take(places, mode="clip") == hashes
+        for start in np.flatnonzero(begins).tolist():
+            for length in self._lengths:
                 line = " ".join(words[start : start + length])
-                if line in self.lines:
+                digest = np.uint64(_digest(line))
+                place = np.searchsorted(self._digests, digest)
+                if digest in self._digests[place : place + 1]:
                     return line
         return None
+
+
+def _digest(line: str) -> int:
+    data = line.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
 def _is_long_enough(words: Sequence[str]) -> bool:
@@ -210,16 +223,16 @@ def _is_long_enough(words: Sequence[str]) -> bool:
     return len(words) - quarters * 3 / 4 >= MIN_WORDS
 
 
-def make_overlap(lines: Iterable[str]) -> Overlap:
-    """Keeps lines of at least `MIN_WORDS` words, each once."""
+def compared_lines(lines: Iterable[str]) -> set[str]:
+    """Returns the lines of at least `MIN_WORDS` words in their compared form."""
     split = map(normalise, lines)
-    return Overlap(" ".join(words) for words in split if _is_long_enough(words))
+    return {" ".join(words) for words in split if _is_long_enough(words)}
 
 
-def read_overlap(paths: Sequence[str]) -> Overlap:
-    """Reads evaluation files, whose text must stay out of a corpus.
+def read_evaluation_files(paths: Sequence[str]) -> set[str]:
+    """Returns the `compared_lines` of files whose text must stay out of a corpus.
 
-    Lines of at least `MIN_WORDS` words count. A line is:
+    A line is:
 
     - in `.txt`: each line.
     - in `.tsv`, as in GLUE (no quoting), and `.csv`: each field of each row.
@@ -232,7 +245,7 @@ def read_overlap(paths: Sequence[str]) -> Overlap:
         if not (found := files.match(pattern)):
             raise InputError(f"--exclude_overlap_with: no file matches {pattern!r}")
         matches += found
-    return make_overlap(line for path in matches for line in read_lines(path))
+    return compared_lines(line for path in matches for line in read_lines(path))
 
 
 def read_lines(path: str) -> list[str]:

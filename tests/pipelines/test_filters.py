@@ -157,6 +157,10 @@ CAT = " ".join("吾輩は猫である名前")
 THAI = "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกันในเกียรติศักดิ์และสิทธิ"
 
 
+def overlap_of(lines):
+    return filters.Overlap(filters.compared_lines(lines))
+
+
 def naive(lines, paragraphs):
     """The first line in a document, the shortest of those that begin there."""
 
@@ -187,8 +191,7 @@ def test_finds_what_a_naive_search_finds():
         cut = rng.randint(0, len(words))
         paragraphs = [" ".join(words[:cut]), " ".join(words[cut:])]
         expected = naive(lines, paragraphs)
-        overlap = filters.make_overlap(lines)
-        assert overlap.find(paragraphs) == expected
+        assert overlap_of(lines).find(paragraphs) == expected
         found.append(expected and expected.count(" ") + 1)
     # Lines of all lengths, and documents without any.
     assert set(found) == {None, 8, 9, 10, 11}
@@ -228,15 +231,15 @@ def test_finds_what_a_naive_search_finds():
     ],
 )
 def test_overlap_of_a_line(line, paragraphs, found):
-    assert filters.make_overlap([line, "too short"]).find(paragraphs) == found
-    assert filters.make_overlap([]).find(paragraphs) is None
+    assert overlap_of([line, "too short"]).find(paragraphs) == found
+    assert overlap_of([]).find(paragraphs) is None
 
 
 def test_its_digest_tells_the_lines_and_nothing_else():
     lines = [f"{LINE} {i}" for i in range(50)]
-    digest = filters.make_overlap(lines).sha256
-    assert filters.make_overlap([*lines[::-1], lines[3], "too short"]).sha256 == digest
-    assert filters.make_overlap(lines[1:]).sha256 != digest
+    digest = overlap_of(lines).sha256
+    assert overlap_of([*lines[::-1], lines[3], "too short"]).sha256 == digest
+    assert overlap_of(lines[1:]).sha256 != digest
     assert re.fullmatch("[0-9a-f]{64}", digest)
 
 
@@ -267,8 +270,8 @@ def test_reads_lines_fields_and_strings(tmp_path):
     for path, lines in expected.items():
         assert filters.read_lines(path) == lines
     patterns = [str(tmp_path / "*.[Jt]*"), str(tmp_path / "a.csv"), *expected]
-    every = filters.make_overlap(sum(expected.values(), []))
-    assert filters.read_overlap(patterns).sha256 == every.sha256
+    every = filters.compared_lines(sum(expected.values(), []))
+    assert filters.read_evaluation_files(patterns) == every
 
 
 @pytest.mark.parametrize(
@@ -289,6 +292,6 @@ def test_refuses_what_it_cannot_compare(tmp_path, name, content, message):
         (tmp_path / name).write_bytes(content)
     (tmp_path / "folder.txt").mkdir()
     with pytest.raises(InputError, match=message):
-        filters.read_overlap([str(tmp_path / name)])
+        filters.read_evaluation_files([str(tmp_path / name)])
     with pytest.raises(InputError, match="folder.txt: cannot be read: Is a directory"):
-        filters.read_overlap([str(tmp_path / "folder.txt")])
+        filters.read_evaluation_files([str(tmp_path / "folder.txt")])
