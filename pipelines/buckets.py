@@ -1,8 +1,8 @@
 """The documents of one bucket -> the records of one shard, without Beam.
 
 `instances` chooses the sentences of each instance, `masking` the hidden tokens. Here
-instances become matrices of some thousand tokens, which are masked, checked and
-serialised as a whole.
+instances become matrices of some thousand tokens, which are masked and serialised as a
+whole.
 """
 
 import itertools
@@ -126,7 +126,6 @@ def encode_bucket(
         batch = make_batch(
             tokens, spans.take(chosen), vocabulary=vocabulary, config=config
         )
-        check_batch(batch, vocabulary=vocabulary, config=config)
         counts["examples"] += len(batch.lengths)
         counts["example_tokens"] += int(batch.lengths.sum())
         counts["random_next_examples"] += int(batch.is_random_next.sum())
@@ -263,86 +262,3 @@ def encode_batch(
         values,
         lengths={features.stored_name(name, config): n for name, n in lengths.items()},
     )
-
-
-# Checks.
-
-
-def check_batch(
-    batch: Batch, *, vocabulary: tokenization.Vocabulary, config: ExamplesConfig
-) -> None:
-    """Checks every example; a broken rule (`RuntimeError`) is our own mistake."""
-    # In order: a later rule may rely on the earlier ones.
-    rules = _rules_of_tokens(batch, vocabulary, config)
-    if batch.masked is not None:
-        masks = _rules_of_masks(batch, batch.masked, vocabulary, config)
-        rules = itertools.chain(rules, masks)
-    for violation, holds in rules:
-        if holds.all():
-            continue
-        row = int(np.argmin(holds))
-        found = batch.true_ids[row, : batch.lengths[row]].tolist()
-        masked = [values[row].tolist() for values in batch.masked or ()]
-        raise RuntimeError(
-            f"an instance {violation}, which is a mistake in this program: tokens "
-            f"{found}, first segment of {batch.first_lengths[row]}, masked {masked}"
-        )
-
-
-def _rules_of_tokens(
-    batch: Batch, vocabulary: tokenization.Vocabulary, config: ExamplesConfig
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields faults, each with `(n,)` bool: the example does not have the fault."""
-    ids, lengths, first_lengths = batch[:3]
-    yield "is too long", lengths <= min(config.max_seq_length, ids.shape[1])
-    holds = (ids.max(axis=1) < len(vocabulary)) & (ids.min(axis=1) >= 0)
-    yield "has an id beyond the vocabulary", holds
-    is_cls = ids == vocabulary.cls_id
-    holds = is_cls[:, 0] & (is_cls.sum(axis=1) == 1)
-    yield "does not begin with its only [CLS]", holds
-    is_sep = ids == vocabulary.sep_id
-    rows, last = np.arange(len(ids)), lengths - 1
-    holds = is_sep[rows, first_lengths - 1] & is_sep[rows, last]
-    if config.packing == "sentence_pairs":
-        holds &= is_sep.sum(axis=1) == 2
-        holds &= (first_lengths > 2) & (first_lengths < last)
-        yield "is not [CLS] A [SEP] B [SEP]", holds
-    else:
-        holds &= (first_lengths == lengths) & ~is_sep[:, 1]
-        holds &= ~(is_sep[:, 1:] & is_sep[:, :-1]).any(axis=1)
-        yield "is not [CLS] and texts that each end in [SEP]", holds
-    is_padding = np.arange(ids.shape[1]) >= lengths[:, np.newaxis]
-    yield "has tokens in its padding", ~((ids != 0) & is_padding).any(axis=1)
-
-
-def _rules_of_masks(
-    batch: Batch,
-    masked: masking.MaskedBatch,
-    vocabulary: tokenization.Vocabulary,
-    config: ExamplesConfig,
-) -> Iterator[tuple[str, np.ndarray]]:
-    ids, lengths = batch.true_ids, batch.lengths
-    shown, positions, labels, num_masked = masked
-    holds = (shown.max(axis=1) < len(vocabulary)) & (shown.min(axis=1) >= 0)
-    yield "shows an id beyond the vocabulary", holds
-    is_hidden = np.arange(positions.shape[1]) < num_masked[:, np.newaxis]
-    is_special = (labels == vocabulary.cls_id) | (labels == vocabulary.sep_id)
-    yield "hides a special token", ~(is_special & is_hidden).any(axis=1)
-    is_there = (positions > 0) & (positions < lengths[:, np.newaxis])
-    yield "hides what is not there", (is_there | ~is_hidden).all(axis=1)
-    rises = (positions[:, 1:] > positions[:, :-1]) | ~is_hidden[:, 1:]
-    yield "hides a position twice or out of order", rises.all(axis=1)
-    num_special = (ids == vocabulary.cls_id) | (ids == vocabulary.sep_id)
-    expected = np.minimum(
-        masking.num_predictions(lengths, config), lengths - num_special.sum(axis=1)
-    )
-    holds = num_masked <= expected
-    if not config.do_whole_word_mask and config.max_ngram_size == 1:
-        holds &= num_masked >= expected
-    yield "hides another number of tokens than asked for", holds
-    is_empty = (positions == 0) & (labels == 0)
-    yield "has a prediction without weight", (is_empty | is_hidden).all(axis=1)
-    restored = shown.copy()
-    rows, slots = np.nonzero(is_hidden)
-    restored[rows, positions[rows, slots]] = labels[rows, slots]
-    yield "has labels that are not the truth", (restored == ids).all(axis=1)
