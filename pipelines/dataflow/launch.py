@@ -12,7 +12,7 @@ from typing import Any
 
 from bert_keras.core.errors import InputError, nearest
 from bert_keras.pipelines import sources
-from bert_keras.pipelines.engine import dataflow_options, runner_options
+from bert_keras.pipelines.engine import runner_options
 
 VERBS = ("corpus", "vocab", "examples")
 
@@ -106,7 +106,7 @@ def check_paths(parsed: Mapping[str, Any]) -> None:
     options = runner_options.parse(parsed["beam_arguments"])
     inputs = [path for kind in sources.SOURCES for path in parsed.get(kind, ())]
     others = [parsed[name] for name in ("corpus", "output") if name in parsed]
-    dataflow_options.check_paths(options, [*inputs, *others])
+    runner_options.check_paths(options, [*inputs, *others])
 
 
 def job_name(verb: str, verb_arguments: Sequence[str]) -> str:

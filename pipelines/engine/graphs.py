@@ -21,7 +21,7 @@ from apache_beam.options import pipeline_options
 
 from bert_keras.core import files, progress
 from bert_keras.core.errors import InputError, NotRun
-from bert_keras.pipelines.engine import dataflow_options, runner_options, steps
+from bert_keras.pipelines.engine import runner_options, steps
 
 logger = logging.getLogger(__name__)
 
@@ -55,12 +55,12 @@ class BeamRunner:
                     line = contextlib.nullcontext()
                 with line, _input_errors_of_workers(), _local_workers(self.options):
                     _run_to_end(pipeline)
-            if reason := dataflow_options.why_not_run(self.options):
+            if reason := runner_options.why_not_run(self.options):
                 raise NotRun(reason)
         return files.read_json(path)["results"]
 
     def check_paths(self, *paths: str | os.PathLike[str]) -> None:
-        dataflow_options.check_paths(self.options, paths)
+        runner_options.check_paths(self.options, paths)
 
 
 class _Run(beam.DoFn):

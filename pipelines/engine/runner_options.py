@@ -1,4 +1,5 @@
-"""Beam's own options, those after `--`, checked before anything runs.
+"""Beam's own options, those after `--`, checked before anything runs; the options
+that Dataflow needs, and the paths that its workers see.
 
 Beam ignores an option that it does not know, and notices most of what a runner lacks
 only after the job has been built, or never. Here it is refused first, in one line.
@@ -7,13 +8,13 @@ only after the job has been built, or never. Here it is refused first, in one li
 import argparse
 import importlib
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 
 from apache_beam.options import pipeline_options
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, nearest
-from bert_keras.pipelines.engine import dataflow_options
 
 DEFAULT_RUNNER = "FnApiRunner"
 
@@ -64,8 +65,8 @@ def parse(
         direct = options.view_as(pipeline_options.DirectOptions)
         direct.direct_num_workers = num_workers
         direct.direct_running_mode = "multi_processing"
-    if runner == dataflow_options.RUNNER:
-        dataflow_options.check(options)
+    if _is_dataflow(options):
+        _check_dataflow(options)
     portable = options.view_as(pipeline_options.PortableOptions)
     needs_server = runner in ("PortableRunner", "FlinkRunner", "SparkRunner")
     if needs_server and not portable.job_endpoint:
@@ -122,3 +123,98 @@ def _runner_name(requested: str | None) -> str:
     except (ImportError, AttributeError) as error:
         raise InputError(f"--runner {requested}: {error}") from None
     return requested
+
+
+# Dataflow.
+
+
+_BUCKET = re.compile(r"gs://[a-z0-9][-_.a-z0-9]{1,}[a-z0-9]/")
+_PROJECT = re.compile(r"([a-z][-a-z0-9.]*:)?[a-z][-a-z0-9]{4,28}[a-z0-9]")
+
+
+def _check_dataflow(options: pipeline_options.PipelineOptions) -> None:
+    """Refuses options that the service would refuse, or replace by a guess."""
+    try:
+        importlib.import_module("apache_beam.runners.dataflow.internal.apiclient")
+    except ImportError as error:
+        raise InputError(
+            f"DataflowRunner needs Google Cloud's packages ({error}): "
+            "pip install 'apache-beam[gcp]'"
+        ) from None
+    if problem := next(_problems(options), None):
+        raise InputError(problem)
+    # Either of the two places for files serves as the other if that is not given.
+    cloud = options.view_as(pipeline_options.GoogleCloudOptions)
+    cloud.temp_location = cloud.temp_location or cloud.staging_location
+    cloud.staging_location = cloud.staging_location or cloud.temp_location
+
+
+def _problems(options: pipeline_options.PipelineOptions) -> Iterator[str]:
+    values = options.get_all_options()
+    for name in ("project", "region"):
+        if not values[name]:
+            yield f"DataflowRunner needs --{name} after `--`"
+    if not _PROJECT.fullmatch(values["project"]):
+        yield (
+            f"--project expects the id of a project, such as my-project-1, got "
+            f"{values['project']!r} (not its number, not its title)"
+        )
+    locations = [n for n in ("temp_location", "staging_location") if values[n]]
+    if not locations:
+        yield "DataflowRunner needs --temp_location gs://BUCKET/... after `--`"
+    for name in locations:
+        # Beam would look for, and make, a default bucket instead.
+        if not _BUCKET.match(values[name]):
+            yield (
+                f"--{name} expects gs://BUCKET/..., with a bucket's name of three "
+                f"small letters or digits at least, got {values[name]!r}"
+            )
+    for name in ("num_workers", "max_num_workers", "number_of_worker_harness_threads"):
+        if values[name] is not None and values[name] < 1:
+            yield f"--{name} must be at least 1, got {values[name]}"
+    packages = ("setup_file", "extra_packages")
+    images = ("sdk_container_image", "worker_harness_container_image")
+    if not any(values[name] for name in packages + images):
+        yield (
+            "DataflowRunner: its workers need this package; `bert-keras launch "
+            "dataflow` builds and stages it, or give --extra_package WHEEL, "
+            "--setup_file or --sdk_container_image after `--`"
+        )
+
+
+def _is_dataflow(options: pipeline_options.PipelineOptions) -> bool:
+    standard = options.view_as(pipeline_options.StandardOptions)
+    return standard.runner == "DataflowRunner"
+
+
+def check_paths(
+    options: pipeline_options.PipelineOptions, paths: Iterable[str | os.PathLike[str]]
+) -> None:
+    """Checks that workers see all paths; only Dataflow's are known to miss some."""
+    for path in map(str, paths if _is_dataflow(options) else ()):
+        if not _BUCKET.match(path + "/"):
+            what = (
+                "is not on Google Cloud Storage"
+                if files.is_remote(path)
+                else "is on this machine, which its workers do not see"
+            )
+            raise InputError(
+                f"DataflowRunner: expected a path gs://BUCKET/..., but {path!r} "
+                f"{what}; copy inputs there first (gcloud storage cp --recursive), and "
+                "write there"
+            )
+
+
+def why_not_run(options: pipeline_options.PipelineOptions) -> str | None:
+    """Returns why Beam runs no job with these options; `None`: it does."""
+    if not _is_dataflow(options):
+        return None
+    cloud = options.view_as(pipeline_options.GoogleCloudOptions)
+    if cloud.template_location:
+        return (
+            f"{cloud.template_location} is written; when a job started from it is "
+            "done, run this command again without --template_location for the manifest"
+        )
+    if options.view_as(pipeline_options.TestOptions).dry_run:
+        return "the job can be built; nothing was sent because of --dry_run"
+    return None

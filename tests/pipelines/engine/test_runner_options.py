@@ -7,7 +7,7 @@ import pytest
 from apache_beam.options import pipeline_options
 
 from bert_keras.core.errors import InputError
-from bert_keras.pipelines.engine import dataflow_options, runner_options
+from bert_keras.pipelines.engine import runner_options
 
 DATAFLOW = {
     "--runner": "DataflowRunner",
@@ -159,11 +159,11 @@ def test_google_packages_are_asked_for(monkeypatch):
 def test_paths_that_workers_see():
     pytest.importorskip("google.cloud.dataflow")
     options = runner_options.parse(dataflow())
-    dataflow_options.check_paths(options, ["gs://bucket", "gs://bucket/a/*.bz2"])
+    runner_options.check_paths(options, ["gs://bucket", "gs://bucket/a/*.bz2"])
     for path, what in (
         ("/data/dump.xml", "'/data/dump.xml' is on this machine"),
         ("s3://bucket/x", "'s3://bucket/x' is not on Google Cloud Storage"),
     ):
         with pytest.raises(InputError, match=re.escape(what)):
-            dataflow_options.check_paths(options, ["gs://bucket/a", path])
-    dataflow_options.check_paths(runner_options.parse(), ["/data/dump.xml"])
+            runner_options.check_paths(options, ["gs://bucket/a", path])
+    runner_options.check_paths(runner_options.parse(), ["/data/dump.xml"])
