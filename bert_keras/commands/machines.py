@@ -274,8 +274,7 @@ def launch_dataflow(args: argparse.Namespace) -> None:
     from bert_keras.pipelines.dataflow import launch, wheel
 
     staged = None if args.sdk_container_image else wheel.write_wheel("dist")
-    names = launch.Dataflow.__dataclass_fields__
-    settings = launch.Dataflow(**options.named(args, *names))
+    settings = options.named(args, *launch.SETTINGS)
     command = launch.dataflow_command(args.beam_arguments, settings, wheel=staged)
     data_verbs = options.Parser(prog="bert-keras")
     below = data_verbs.add_subparsers(dest="verb", required=True, metavar="VERB")

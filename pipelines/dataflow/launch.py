@@ -7,7 +7,6 @@ that runs, without a shell in between.
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from bert_keras.core.errors import InputError, nearest
@@ -24,33 +23,25 @@ MACHINE_TYPES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Dataflow:
-    project: str
-    """Id, not number."""
-    region: str
-    """For example `europe-west4`; the bucket's region, or reading costs money."""
-    temp_location: str
-    """`gs://` folder for staged files."""
-    machine_type: str | None = None
-    """`None`: by the verb, see `MACHINE_TYPES`."""
-    max_num_workers: int = 16
-    number_of_worker_harness_threads: int = 2
-    """Threads of each process, of which there is one per core. Python computes in one
-    thread at a time: the second works while the first waits for files, and more would
-    only hold more shards in memory."""
-    sdk_container_image: str | None = None
-    """Image that contains this package; `None`: Beam's image, with our wheel staged."""
+SETTINGS = (
+    *("project", "region", "temp_location", "machine_type", "max_num_workers"),
+    *("number_of_worker_harness_threads", "sdk_container_image"),
+)
+"""Options of Beam that the verb sets. There are two threads for each process, of which
+there is one per core: Python computes in one thread at a time, the second works while
+the first waits for files, and more would only hold more shards in memory."""
 
 
 def dataflow_command(
-    arguments: Sequence[str], settings: Dataflow, *, wheel: str | None
+    arguments: Sequence[str], settings: Mapping[str, Any], *, wheel: str | None
 ) -> list[str]:
     """Returns the command that runs a verb on Dataflow and waits for its end.
 
     Args:
         arguments: a verb and its arguments, and after a `--` more options for Beam,
-            which override those of `settings`.
+            which override `settings`.
+        settings: values of `SETTINGS`; the machine type may be `None`, which is by the
+            verb, and so may the image, which is Beam's, with our wheel staged.
         wheel: path of this package's wheel, to be staged; `None`: it is in the image.
     """
     if not arguments:
@@ -82,19 +73,15 @@ def dataflow_command(
         )
     values = {
         "runner": "DataflowRunner",
-        "project": settings.project,
-        "region": settings.region,
-        "temp_location": settings.temp_location,
+        **{name: settings[name] for name in SETTINGS[:3]},
         "job_name": job_name(verb, verb_arguments),
-        "machine_type": settings.machine_type or MACHINE_TYPES[verb],
-        "max_num_workers": settings.max_num_workers,
-        "number_of_worker_harness_threads": settings.number_of_worker_harness_threads,
+        "machine_type": settings["machine_type"] or MACHINE_TYPES[verb],
+        **{name: settings[name] for name in SETTINGS[4:6]},
     }
     options = [w for name, v in values.items() for w in (f"--{name}", str(v))]
     options.append("--no_save_main_session")
-    if settings.sdk_container_image:
-        options += ["--sdk_container_image", settings.sdk_container_image]
-        options += ["--sdk_location", "container"]
+    if image := settings["sdk_container_image"]:
+        options += ["--sdk_container_image", image, "--sdk_location", "container"]
     if wheel:
         options += ["--extra_package", wheel]
     options += beam_arguments

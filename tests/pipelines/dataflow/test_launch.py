@@ -1,6 +1,5 @@
 """Commands that start jobs elsewhere: compared word by word, none of them is run."""
 
-import dataclasses
 import re
 import shlex
 
@@ -12,9 +11,13 @@ from bert_keras.pipelines.dataflow import launch
 
 pytest.importorskip("google.cloud.dataflow")
 
-SETTINGS = launch.Dataflow(
-    project="my-project-1", region="europe-west4", temp_location="gs://bucket/tmp"
-)
+SETTINGS = dict.fromkeys(launch.SETTINGS) | {
+    "project": "my-project-1",
+    "region": "europe-west4",
+    "temp_location": "gs://bucket/tmp",
+    "max_num_workers": 16,
+    "number_of_worker_harness_threads": 2,
+}
 CORPUS = ["corpus", "--jsonl", "gs://bucket/a b.jsonl", "--output", "gs://bucket/c"]
 EXAMPLES = shlex.split(
     "examples --corpus gs://bucket/c --vocab gs://bucket/vocab.txt "
@@ -39,9 +42,7 @@ def test_a_job_with_our_wheel(tmp_path):
 def test_a_job_with_an_image():
     command = launch.dataflow_command(
         [*EXAMPLES, "--", "--machine_type", "n2-highmem-8", "--subnetwork=s"],
-        dataclasses.replace(
-            SETTINGS, sdk_container_image="eu.gcr.io/p/image:1", max_num_workers=3
-        ),
+        SETTINGS | {"sdk_container_image": "eu.gcr.io/p/image:1", "max_num_workers": 3},
         wheel=None,
     )
     after = command[command.index("--") + 1 :]
