@@ -314,13 +314,12 @@ def _log(result: manifest.Manifest, config: CorpusConfig) -> None:
 class _Read(steps.Worker):
     """Reads a range of a file: documents, and the hashes of their paragraphs."""
 
-    def setup(self) -> None:
-        self._overlap = None
-        if self._job.overlap_sha256 is not None:
-            lines = files.read_bytes(self._job.overlap_path).split(b"\n")
-            self._overlap = filters.Overlap(
-                line.decode("utf-8", "surrogatepass") for line in lines
-            )
+    @functools.cached_property
+    def _overlap(self) -> filters.Overlap | None:
+        if self._job.overlap_sha256 is None:
+            return None
+        lines = files.read_bytes(self._job.overlap_path).split(b"\n")
+        return filters.Overlap(line.decode("utf-8", "surrogatepass") for line in lines)
 
     def process(self, part: source.Range) -> Iterator[Any]:
         config = self._job.config

@@ -241,12 +241,12 @@ def _steps(job: ExamplesJob, heartbeat: steps.Heartbeat) -> list[steps.Step]:
 class _Tokenize(steps.Worker):
     """A shard of documents -> each document packed, by bucket."""
 
-    def setup(self) -> None:
-        tokenizer = tokenization.Tokenizer(
-            tokenization.Vocabulary.load(self._job.vocab_path),
-            do_lower_case=self._job.do_lower_case,
-        )
-        self._tokenizer = batch_tokenizer.BatchTokenizer(tokenizer)
+    @functools.cached_property
+    def _tokenizer(self) -> batch_tokenizer.BatchTokenizer:
+        vocabulary = tokenization.Vocabulary.load(self._job.vocab_path)
+        lower = self._job.do_lower_case
+        tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=lower)
+        return batch_tokenizer.BatchTokenizer(tokenizer)
 
     def process(self, shard: tuple[str, int]) -> Iterator[Any]:
         path, num_bytes = shard
@@ -269,8 +269,9 @@ class _Tokenize(steps.Worker):
 class _Write(steps.Worker):
     """The packed documents of a bucket -> its shard, if they give any example."""
 
-    def setup(self) -> None:
-        self._vocabulary = tokenization.Vocabulary.load(self._job.vocab_path)
+    @functools.cached_property
+    def _vocabulary(self) -> tokenization.Vocabulary:
+        return tokenization.Vocabulary.load(self._job.vocab_path)
 
     def process(self, element: tuple[int, Any]) -> Iterator[dict[str, Any]]:
         bucket, groups = element

@@ -69,9 +69,6 @@ class _Run(beam.DoFn):
     def __init__(self, worker: steps.Worker):
         self._worker = worker
 
-    def setup(self) -> None:
-        self._worker.setup()
-
     def process(self, element: Any) -> Iterator[Any]:
         for output in self._worker.process(element):
             if isinstance(output, steps.Send):

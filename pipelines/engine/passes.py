@@ -308,7 +308,6 @@ def _do(one: Pass) -> None:
             for key in one.units
         )
     results = []
-    step.do.setup()
     for element in elements:
         for output in step.do.process(element):
             if isinstance(output, steps.Send):

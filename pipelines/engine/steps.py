@@ -40,14 +40,14 @@ Result = dict[str, Any]
 
 
 class Worker(abc.ABC):
-    """The work of a step: picklable; its output depends on the element alone."""
+    """The work of a step: picklable; its output depends on the element alone.
+
+    What a process loads once is a `cached_property`.
+    """
 
     def __init__(self, job: Any, heartbeat: "Heartbeat"):
         self._job = job
         self._heartbeat = heartbeat
-
-    def setup(self) -> None:  # noqa: B027
-        """Runs in each process before the first element."""
 
     @abc.abstractmethod
     def process(self, element: Any) -> Iterable[Send | Result]:

@@ -19,7 +19,6 @@ class PlainEngine:
             if step.reads:
                 keys = {key for name in step.reads for key in sent[name]}
                 elements = [(k, {n: sent[n][k] for n in step.reads}) for k in keys]
-            step.do.setup()
             for output in (o for e in elements for o in step.do.process(e)):
                 if isinstance(output, steps.Send):
                     sent[output.shuffle][output.key].append(output.value)
