@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.pipelines.sources import dump_head, multistream
+from bert_keras.pipelines.sources import dump_head, multistream, source
 
 _SEARCHED_END_BYTES = 1 << 16
 _MAX_PAGE_BYTES = 1 << 26
@@ -60,13 +60,6 @@ class Page:
         return None if self.model == "wikitext" else "not wikitext"
 
 
-@dataclass(frozen=True, kw_only=True)
-class BadPage:
-    page_id: int | None
-    title: str | None
-    reason: str
-
-
 def read_pages(
     path: str,
     *,
@@ -74,7 +67,7 @@ def read_pages(
     stop: int | None = None,
     allow_cut: bool = False,
     advance: Callable[[int], object] = lambda _: None,
-) -> Iterator[Page | BadPage]:
+) -> Iterator[Page | source.Reject]:
     """Reads the pages of a dump, of any compression, that begin in a range of the file.
 
     `start` and `stop` (`None`: the end) are in bytes of the file, that is, compressed.
@@ -88,7 +81,8 @@ def read_pages(
         file.seek(start)
         progress = multistream.Progress(file, start, stop, advance)
         for xml, problem in _cut_pages(file, path, head, start, stop, allow_cut):
-            yield _bad_page(xml, problem) if problem else parse_page(xml, head)
+            page = problem or parse_page(xml, head)
+            yield _reject(path, xml, page) if isinstance(page, str) else page
             progress.update()
         progress.finish()
 
@@ -126,21 +120,22 @@ def is_splittable(path: str) -> bool:
         return kind is None or (kind == "bz2" and multistream.has_streams(file))
 
 
-def parse_page(xml: bytes, head: dump_head.Head) -> Page | BadPage:
+def parse_page(xml: bytes, head: dump_head.Head) -> Page | str:
+    """Returns a page, or why it cannot be read."""
     try:
         page = ElementTree.fromstring(xml)
     except ElementTree.ParseError as error:
         if b"\0" in xml or xml.decode(errors="ignore").encode() != xml:
-            return _bad_page(xml, "bytes that are not in the file's encoding")
-        return _bad_page(xml, f"not well-formed XML: {error}")
+            return "bytes that are not in the file's encoding"
+        return f"not well-formed XML: {error}"
     title, page_id = page.findtext("title"), dump_head.number_of(page.findtext("id"))
     revisions = page.findall("revision")
     if not title or page_id is None or not revisions:
-        return _bad_page(xml, "no title, id or revision")
+        return "no title, id or revision"
     revision = max(revisions, key=lambda item: item.findtext("timestamp") or "")
     element = revision.find("text")
     if element is not None and len(element):
-        return _bad_page(xml, f"unescaped <{element[0].tag}> in <text>")
+        return f"unescaped <{element[0].tag}> in <text>"
     text = revision.findtext("text") or ""
     namespace = dump_head.number_of(page.findtext("ns"))
     if namespace is None:
@@ -158,13 +153,14 @@ def parse_page(xml: bytes, head: dump_head.Head) -> Page | BadPage:
     )
 
 
-def _bad_page(xml: bytes, reason: str) -> BadPage:
+def _reject(path: str, xml: bytes, reason: str) -> source.Reject:
     start = xml[:4096].decode(errors="replace")
     title = re.search(r"<title>([^<]*)</title>", start)
     page_id = re.search(r"<id>\s*(\d{1,18})\s*</id>", start)
-    return BadPage(
-        page_id=int(page_id[1]) if page_id else None,
-        title=html.unescape(title[1]) if title else None,
+    return source.Reject(
+        file=path,
+        item=str(int(page_id[1])) if page_id else "",
+        title=html.unescape(title[1]) if title else "",
         reason=reason,
     )
 

@@ -45,21 +45,17 @@ class Wikipedia:
         from bert_keras.pipelines import filters, wikitext
         from bert_keras.pipelines.sources import dump_pages
 
-        path, counts = part.item.path, context.counts
-        cleaned: Counter[str] = Counter()
+        counts, cleaned = context.counts, Counter()
         for page in dump_pages.read_pages(
-            path,
+            part.item.path,
             start=part.start,
             stop=part.stop,
             allow_cut=context.allow_cut_dumps,
             advance=context.advance,
         ):
             counts["items_read"] += 1
-            if isinstance(page, dump_pages.BadPage):
-                page_id = "" if page.page_id is None else str(page.page_id)
-                yield source.Reject(
-                    part.item.path, page_id, page.title or "", page.reason
-                )
+            if isinstance(page, source.Reject):
+                yield page
                 continue
             reason = page.reason_to_drop
             if reason is None and context.drop_lists:

@@ -252,7 +252,7 @@ def test_characters_that_are_none(tmp_path, characters, reason):
     bad = page_xml(2).replace("文".encode(), characters)
     data = b"".join((HEAD, page_xml(1), bad, page_xml(3)))
     first, lost, last = read_pages(write(tmp_path, data))
-    assert (lost.page_id, lost.title, lost.reason[: len(reason)]) == (2, "T2", reason)
+    assert (lost.item, lost.title, lost.reason[: len(reason)]) == ("2", "T2", reason)
     assert titles([first, last]) == ["T1", "T3"]
 
 
