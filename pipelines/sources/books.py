@@ -109,7 +109,6 @@ class Books:
                     continue
                 yield source.SourceDocument(
                     id=f"{name}:{digest[:12]}",
-                    rank="",
                     source=self.name,
                     title=title,
                     paragraphs=paragraphs,

@@ -81,16 +81,10 @@ def parse_line(line: bytes | None) -> source.SourceDocument | None:
         raise ValueError("not plain text: it holds NUL characters")
     if joined.encode(errors="replace").decode() != joined:
         raise ValueError("not plain text: it holds lone surrogates")
-    paragraphs = divide(strings["text"])
+    paragraphs = divide(strings.pop("text"))
     if not paragraphs:
         return None
-    return source.SourceDocument(
-        id=strings["id"],
-        rank="",
-        source=strings["source"],
-        title=strings["title"],
-        paragraphs=paragraphs,
-    )
+    return source.SourceDocument(**strings, paragraphs=paragraphs)
 
 
 def divide(text: str) -> list[str]:

@@ -120,7 +120,6 @@ class Sentences:
                 lines = (" ".join(line.split()) for line in text.split("\n"))
                 yield source.SourceDocument(
                     id=f"{name}:{hashlib.sha256(data).hexdigest()[:12]}",
-                    rank="",
                     source=self.name,
                     title=os.path.splitext(name)[0],
                     paragraphs=[[line for line in lines if line]],

@@ -43,12 +43,12 @@ class SourceDocument(NamedTuple):
     """A document of a source, not yet split into sentences."""
 
     id: str
-    rank: str
-    """Among documents with the same id, the greatest rank wins."""
     source: str
     title: str
     paragraphs: Sequence[str | Sequence[str]]
     """Texts or, where the source has sentences, lists of sentences."""
+    rank: str = ""
+    """Among documents with the same id, the greatest rank wins."""
 
 
 class Reject(NamedTuple):

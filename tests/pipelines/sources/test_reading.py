@@ -126,9 +126,9 @@ def test_json_lines_literally(tmp_path, pack):
         9: found[6].reason,
     }
     assert found == [
-        source.SourceDocument("7", "", "s", "T", ["One. Two.", "Three."]),
+        source.SourceDocument("7", "s", "T", ["One. Two.", "Three."]),
         *(source.Reject(str(path), f"line {n}", "", rejects[n]) for n in rejects),
-        source.SourceDocument("f", "", "jsonl", "", ["Last."]),
+        source.SourceDocument("f", "jsonl", "", ["Last."]),
     ]
     assert rejects[9].startswith("not JSON: maximum recursion depth")
     assert counts == {"items_read": 9, "dropped/no running text": 1}
@@ -197,7 +197,7 @@ def test_books_in_any_encoding(tmp_path, encoding, name):
     for pack in PACKS:
         path = write(tmp_path, pack(text.encode(encoding)), "Das Maß.txt")
         [book], counts = read(path, "books")
-        assert book[2:] == ("books", "Das Maß", [text])
+        assert book[1:] == ("books", "Das Maß", [text], "")
         assert book.id.startswith("Das Maß.txt:")
         assert counts == {"items_read": 1, f"encoding/{name}": 1}
 
