@@ -139,7 +139,8 @@ def build_corpus(
                 for item in inputs
                 for part in reading.split_input(item)
             ],
-            steps=functools.partial(_steps, job),
+            steps=(_Read, _FindNewest, _FindDuplicates, _Write),
+            settings=job,
             shuffles=dict.fromkeys(by_shard, job.num_shards)
             | {_PARAGRAPHS: job.num_partitions},
             work_dir=job.work_dir,
@@ -184,21 +185,6 @@ class CorpusJob:
     @property
     def overlap_path(self) -> str:
         return files.join(self.work_dir, "overlap.txt")
-
-
-def _steps(job: CorpusJob, heartbeat: steps.Heartbeat) -> list[steps.Step]:
-    def step(do: type[steps.Worker], **options: Any) -> steps.Step:
-        name = do.__name__.removeprefix("_")
-        return steps.Step(name=name, do=do(job, heartbeat), **options)
-
-    paragraphs, marks = (_PARAGRAPHS,), (_MARKS, _KEEPERS)
-    # The words and the hash of a paragraph take about 160 bytes, packed 25.
-    return [
-        step(_Read, writes=(_DOCUMENTS, _VERSIONS)),
-        step(_FindNewest, reads=(_VERSIONS,), writes=paragraphs, memory_per_byte=8),
-        step(_FindDuplicates, reads=paragraphs, writes=marks, memory_per_byte=8),
-        step(_Write, reads=(_DOCUMENTS, *marks), memory_per_byte=3),
-    ]
 
 
 def _name_largest(counters: Mapping[str, int]) -> dict[str, int]:
@@ -311,8 +297,10 @@ def _log(result: manifest.Manifest, config: CorpusConfig) -> None:
 # In a worker.
 
 
-class _Read(steps.Worker):
+class _Read(steps.Step):
     """Reads a range of a file: documents, and the hashes of their paragraphs."""
+
+    writes = (_DOCUMENTS, _VERSIONS)
 
     @functools.cached_property
     def _overlap(self) -> filters.Overlap | None:
@@ -356,12 +344,15 @@ def _tagged(
         yield steps.Send(shuffle, *keyed)
 
 
-class _FindNewest(steps.Worker):
+class _FindNewest(steps.Step):
     """Versions of documents -> hashes of the newest of each, by paragraph.
 
     An older version must not keep a paragraph for others. If versions of the same rank
     have different texts, none counts, so all of their paragraphs stay.
     """
+
+    reads, writes = (_VERSIONS,), (_PARAGRAPHS,)
+    memory_per_byte = 8  # the words and the hash of a paragraph: about 160, packed 25
 
     def process(self, element: tuple[int, Any]) -> Iterator[steps.Send]:
         _, groups = element
@@ -377,8 +368,11 @@ class _FindNewest(steps.Worker):
             yield from _tagged(_PARAGRAPHS, rows, self._job.num_partitions)
 
 
-class _FindDuplicates(steps.Worker):
+class _FindDuplicates(steps.Step):
     """Hashes of paragraphs -> the paragraphs that documents lose, by shard."""
+
+    reads, writes = (_PARAGRAPHS,), (_MARKS, _KEEPERS)
+    memory_per_byte = 8
 
     def process(self, element: tuple[int, Any]) -> Iterator[steps.Send]:
         _, groups = element
@@ -387,8 +381,11 @@ class _FindDuplicates(steps.Worker):
         yield from _tagged(_KEEPERS, keeping, self._job.num_shards)
 
 
-class _Write(steps.Worker):
+class _Write(steps.Step):
     """All documents of a bucket -> one shard, sorted by id."""
+
+    reads = (_DOCUMENTS, _MARKS, _KEEPERS)
+    memory_per_byte = 3
 
     def process(self, element: tuple[int, Any]) -> Iterator[dict[str, Any]]:
         number, groups = element

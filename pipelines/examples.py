@@ -120,7 +120,8 @@ def build_examples(
         steps.Job(
             title="examples",
             items=documents.shard_items(corpus_dir, corpus),
-            steps=functools.partial(_steps, job),
+            steps=(_Tokenize, _Write),
+            settings=job,
             shuffles={_DOCUMENTS: job.num_shards},
             work_dir=files.join(job.output_dir, manifest.WORK_NAME),
         )
@@ -222,24 +223,13 @@ def _spread_rare(
     return replace(job, num_parts=num_parts, moves=moves)
 
 
-def _steps(job: ExamplesJob, heartbeat: steps.Heartbeat) -> list[steps.Step]:
-    return [
-        steps.Step(name="Tokenize", do=_Tokenize(job, heartbeat), writes=(_DOCUMENTS,)),
-        steps.Step(
-            name="Write",
-            do=_Write(job, heartbeat),
-            reads=(_DOCUMENTS,),
-            # The packed documents twice, and the spans of their examples.
-            memory_per_byte=5 + 1.3 * job.config.num_duplicates,
-        ),
-    ]
-
-
 # In a worker.
 
 
-class _Tokenize(steps.Worker):
+class _Tokenize(steps.Step):
     """A shard of documents -> each document packed, by bucket."""
+
+    writes = (_DOCUMENTS,)
 
     @functools.cached_property
     def _tokenizer(self) -> batch_tokenizer.BatchTokenizer:
@@ -266,8 +256,15 @@ class _Tokenize(steps.Worker):
         yield steps.counted(counts)
 
 
-class _Write(steps.Worker):
+class _Write(steps.Step):
     """The packed documents of a bucket -> its shard, if they give any example."""
+
+    reads = (_DOCUMENTS,)
+
+    def __init__(self, job: ExamplesJob, heartbeat: steps.Heartbeat):
+        super().__init__(job, heartbeat)
+        # The packed documents twice, and the spans of their examples.
+        self.memory_per_byte = 5 + 1.3 * job.config.num_duplicates
 
     @functools.cached_property
     def _vocabulary(self) -> tokenization.Vocabulary:

@@ -7,7 +7,6 @@ holds all words of a text (a large one has tens of millions), and yet the words 
 their counts are exact.
 """
 
-import functools
 import gzip
 import hashlib
 import heapq
@@ -43,9 +42,6 @@ BYTES_PER_PARTITION = 16_000_000
 
 _COUNTS = "counts"
 _MAX_CHUNKS_IN_MEMORY = 1_000_000
-# Memory of a word in a table (characters, entry, count) for each byte that it takes
-# packed: about five in all, and most words arrive more than once.
-_MEMORY_PER_BYTE = 30
 
 WordCount = tuple[str, int]
 
@@ -107,7 +103,8 @@ def build_vocabulary(
         steps.Job(
             title="vocab",
             items=documents.shard_items(corpus_dir, corpus),
-            steps=functools.partial(_steps, job),
+            steps=(_Count, _Merge),
+            settings=job,
             shuffles={_COUNTS: job.num_partitions},
             work_dir=job.work_dir,
         )
@@ -153,23 +150,13 @@ def _beside(output_path: str | Path, suffix: str) -> str:
     return files.join(directory, f".{files.name_of(output_path)}.{suffix}")
 
 
-def _steps(job: VocabularyJob, heartbeat: steps.Heartbeat) -> list[steps.Step]:
-    return [
-        steps.Step(name="Count", do=_Count(job, heartbeat), writes=(_COUNTS,)),
-        steps.Step(
-            name="Merge",
-            do=_Merge(job, heartbeat),
-            reads=(_COUNTS,),
-            memory_per_byte=_MEMORY_PER_BYTE,
-        ),
-    ]
-
-
 # In a worker.
 
 
-class _Count(steps.Worker):
+class _Count(steps.Step):
     """A shard of documents -> blocks of words and counts, by partition."""
+
+    writes = (_COUNTS,)
 
     def process(self, shard: tuple[str, int]) -> Iterator[Any]:
         path, num_bytes = shard
@@ -200,8 +187,13 @@ class _Count(steps.Worker):
             yield steps.Send(_COUNTS, number, pack(sorted(part)))
 
 
-class _Merge(steps.Worker):
+class _Merge(steps.Step):
     """All blocks of a partition -> a file of its most frequent words."""
+
+    reads = (_COUNTS,)
+    # Of a word in a table (characters, entry, count), for each byte that it takes
+    # packed: about five in all, and most words arrive more than once.
+    memory_per_byte = 30
 
     def process(
         self, element: tuple[int, Mapping[str, Iterable[bytes]]]

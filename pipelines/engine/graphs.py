@@ -64,13 +64,13 @@ class BeamRunner:
 
 
 class _Run(beam.DoFn):
-    """A step's worker as a `DoFn`: results are its main output."""
+    """A step as a `DoFn`: results are its main output."""
 
-    def __init__(self, worker: steps.Worker):
-        self._worker = worker
+    def __init__(self, step: steps.Step):
+        self._step = step
 
     def process(self, element: Any) -> Iterator[Any]:
-        for output in self._worker.process(element):
+        for output in self._step.process(element):
             if isinstance(output, steps.Send):
                 value = (output.key, output.value)
                 yield beam.pvalue.TaggedOutput(output.shuffle, value)
@@ -86,7 +86,7 @@ def _build(
 ) -> None:
     written: dict[str, list[beam.PCollection]] = defaultdict(list)
     results = []
-    for step in job.steps(heartbeat):
+    for step in job.make_steps(heartbeat):
         if step.reads:
             groups = {}
             for name in step.reads:
@@ -103,7 +103,7 @@ def _build(
                 | f"Items{step.name}" >> create
                 | f"Spread{step.name}" >> beam.Reshuffle()
             )
-        run = beam.ParDo(_Run(step.do)).with_outputs(*step.writes, main="results")
+        run = beam.ParDo(_Run(step)).with_outputs(*step.writes, main="results")
         outputs = elements | step.name >> run
         for name in step.writes:
             written[name].append(outputs[name])

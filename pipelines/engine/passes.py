@@ -79,7 +79,7 @@ class Passes:
         root = _local_directory(job.work_dir)
         results: list[steps.Result] = []
         spilled: dict[str, list[str]] = {name: [] for name in job.shuffles}
-        for step in job.steps(steps.Heartbeat(None)):
+        for step in job.make_steps(steps.Heartbeat(None)):
             directory = root / step.name
             directory.mkdir(parents=True, exist_ok=True)
             # 1. Items or keys that no finished pass covers; none may be too large.
@@ -97,7 +97,7 @@ class Passes:
                 unit="bytes",
                 read=functools.partial(_bytes_read, passes, sizes),
             ):
-                _supervise(passes, self.num_workers, type(step.do).__module__)
+                _supervise(passes, self.num_workers, type(step).__module__)
             # 3. Results, and the files that the next steps read.
             for marker in _read_markers(directory):
                 results += marker["results"]
@@ -295,7 +295,8 @@ def _do(one: Pass) -> None:
     shutil.rmtree(heartbeats, ignore_errors=True)
     heartbeats.mkdir()
     heartbeat = steps.Heartbeat(str(heartbeats))
-    (step,) = (s for s in one.job.steps(heartbeat) if s.name == one.step_name)
+    made = one.job.make_steps(heartbeat)
+    (step,) = (step for step in made if step.name == one.step_name)
     writers = {
         name: spills.SpillWriter(one.path(f"-{name}"), num_keys=one.job.shuffles[name])
         for name in step.writes
@@ -309,7 +310,7 @@ def _do(one: Pass) -> None:
         )
     results = []
     for element in elements:
-        for output in step.do.process(element):
+        for output in step.process(element):
             if isinstance(output, steps.Send):
                 writers[output.shuffle].add(output.key, output.value)
             else:

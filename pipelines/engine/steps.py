@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -39,15 +39,30 @@ Result = dict[str, Any]
 """A step's message to the driver: rare, small, made of JSON values."""
 
 
-class Worker(abc.ABC):
-    """The work of a step: picklable; its output depends on the element alone.
+class Step(abc.ABC):
+    """A step of a job: picklable; its output depends on the element alone.
 
-    What a process loads once is a `cached_property`.
+    The name of its class is a verb, such as `_FindDuplicates`. What a process loads
+    once is a `cached_property`.
     """
+
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    memory_per_byte: float = 1.0
+    """Bytes of memory for each byte of the values of one key."""
 
     def __init__(self, job: Any, heartbeat: "Heartbeat"):
         self._job = job
         self._heartbeat = heartbeat
+
+    @property
+    def name(self) -> str:
+        return type(self).__name__.removeprefix("_")
+
+    @property
+    def title(self) -> str:
+        """Returns the name for people: `find duplicates`."""
+        return re.sub(r"(?<=.)(?=[A-Z])", " ", self.name).lower()
 
     @abc.abstractmethod
     def process(self, element: Any) -> Iterable[Send | Result]:
@@ -56,22 +71,6 @@ class Worker(abc.ABC):
         `element` is the value of an item or, for a step that reads shuffles,
         `(key, {name of shuffle: iterable of bytes})` for each key that has values.
         """
-
-
-@dataclass(frozen=True, kw_only=True)
-class Step:
-    name: str
-    """Verb in camel case, such as `FindDuplicates`."""
-    do: Worker
-    reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
-    memory_per_byte: float = 1.0
-    """Bytes of memory for each byte of the values of one key."""
-
-    @property
-    def title(self) -> str:
-        """Returns the name for people: `find duplicates`."""
-        return re.sub(r"(?<=.)(?=[A-Z])", " ", self.name).lower()
 
 
 class Heartbeat:
@@ -120,14 +119,19 @@ class Job:
     title: str
     """Product of the job, for the progress line."""
     items: Sequence[Item]
-    steps: Callable[[Heartbeat], Sequence[Step]]
-    """Makes the steps, each after those whose shuffles it reads. A step that reads
-    items adds the bytes read to the heartbeat."""
+    steps: Sequence[type[Step]]
+    """Each comes after those whose shuffles it reads. A step that reads items adds the
+    bytes read to the heartbeat."""
+    settings: Any
+    """The `job` of each step."""
     shuffles: Mapping[str, int]
     """Number of keys of each shuffle: keys are 0, 1, ..."""
     work_dir: str
     """Directory for intermediate files. Files left by an interrupted run must be of
     the same job; the caller deletes it once it has the results."""
+
+    def make_steps(self, heartbeat: Heartbeat) -> list[Step]:
+        return [step(self.settings, heartbeat) for step in self.steps]
 
 
 class Engine(Protocol):

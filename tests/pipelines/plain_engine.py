@@ -14,12 +14,12 @@ class PlainEngine:
         files.make_directory(job.work_dir)
         sent = {name: defaultdict(list) for name in job.shuffles}
         results = []
-        for step in job.steps(steps.Heartbeat(None)):
+        for step in job.make_steps(steps.Heartbeat(None)):
             elements = [item.value for item in job.items]
             if step.reads:
                 keys = {key for name in step.reads for key in sent[name]}
                 elements = [(k, {n: sent[n][k] for n in step.reads}) for k in keys]
-            for output in (o for e in elements for o in step.do.process(e)):
+            for output in (o for e in elements for o in step.process(e)):
                 if isinstance(output, steps.Send):
                     sent[output.shuffle][output.key].append(output.value)
                 else:

@@ -24,12 +24,13 @@ NUM_KEYS = 5
 BEAM = ["--runner=FnApiRunner"]
 
 
-class SplitWords(steps.Worker):
+class Split(steps.Step):
     """A text -> its words, by length; and its length, by parity."""
 
+    writes = ("words", "lengths")
+
     def process(self, text):
-        before = self._job
-        before(text)
+        self._job(text)
         words = text.split()
         for word in words:
             key = len(word) % NUM_KEYS
@@ -39,8 +40,10 @@ class SplitWords(steps.Worker):
         yield steps.counted({"texts": 1, "words": len(words)})
 
 
-class SumLengths(steps.Worker):
+class Sum(steps.Step):
     """Lengths of one parity -> their sum, into another shuffle."""
+
+    reads, writes = ("lengths",), ("sums",)
 
     def process(self, element):
         parity, groups = element
@@ -49,8 +52,10 @@ class SumLengths(steps.Worker):
         yield steps.counted({}, parity=parity)
 
 
-class CountWords(steps.Worker):
+class Count(steps.Step):
     """Words of one length, and sums -> their counts."""
+
+    reads = ("words", "sums")
 
     def process(self, element):
         key, groups = element
@@ -65,22 +70,12 @@ def nothing(text):
     pass
 
 
-def make_steps(before, heartbeat):
-    split = SplitWords(before, heartbeat)
-    sums = SumLengths(None, heartbeat)
-    count = CountWords(None, heartbeat)
-    return [
-        steps.Step(name="Split", do=split, writes=("words", "lengths")),
-        steps.Step(name="Sum", do=sums, reads=("lengths",), writes=("sums",)),
-        steps.Step(name="Count", do=count, reads=("words", "sums")),
-    ]
-
-
 def make_job(work_dir, before=nothing, texts=TEXTS):
     return steps.Job(
         title="count",
         items=[steps.Item(value=text, num_bytes=len(text) + 1) for text in texts],
-        steps=functools.partial(make_steps, before),
+        steps=(Split, Sum, Count),
+        settings=before,
         shuffles={"words": NUM_KEYS, "lengths": 2, "sums": NUM_KEYS},
         work_dir=str(work_dir),
     )
@@ -134,8 +129,7 @@ def test_many_small_passes_give_the_same(tmp_path, monkeypatch, capsys):
     lines = capsys.readouterr().err.splitlines()
     names = [line.rpartition(" done in ")[0] for line in lines]
     assert names == ["count: split:", "count: sum:", "count: count:"]
-    step = steps.Step(name="FindDuplicates", do=SumLengths(None, None))
-    assert step.title == "find duplicates"
+    assert type("_FindDuplicates", (Sum,), {})(None, None).title == "find duplicates"
 
 
 def run(job, *, num_workers=1, memory_limit=4 * 10**9):
