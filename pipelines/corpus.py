@@ -135,7 +135,7 @@ def build_corpus(
         steps.Job(
             title="corpus",
             items=[
-                steps.Item(value=part, num_bytes=part.stop - part.start)
+                steps.Item(part, num_bytes=part.stop - part.start)
                 for item in inputs
                 for part in reading.split_input(item)
             ],

@@ -37,11 +37,8 @@ def open_corpus(directory: str | Path) -> manifest.Manifest:
 def shard_items(directory: str | Path, corpus: manifest.Manifest) -> list[steps.Item]:
     """Returns the items of a job that reads a corpus: (path, bytes) of each shard."""
     return [
-        steps.Item(
-            value=(files.join(directory, shard.name), shard.num_bytes),
-            num_bytes=shard.num_bytes,
-        )
-        for shard in corpus.shards
+        steps.Item((files.join(directory, one.name), one.num_bytes), one.num_bytes)
+        for one in corpus.shards
     ]
 
 

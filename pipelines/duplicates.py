@@ -96,15 +96,12 @@ def find(blocks: Iterable[bytes]) -> tuple[np.ndarray, np.ndarray]:
     """
     rows = _unpack(blocks)
     rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
-    same_paragraph = rows[1:, 0] == rows[:-1, 0]
-    same_document = rows[1:, 1] == rows[:-1, 1]
-    # Sorted by paragraph, then document: the first document of a run keeps it. A
-    # repeated row is marked or kept like the row that it repeats.
-    marked = same_paragraph & ~same_document
-    starts = np.flatnonzero(np.append(True, ~same_paragraph)[: len(rows)])
-    of_marked = np.searchsorted(starts, np.flatnonzero(marked) + 1, "right") - 1
-    keeping = rows[starts[np.unique(of_marked)]]
-    return _by_document(rows[1:][marked]), _by_document(keeping)
+    is_new = np.append(True, (rows[1:] != rows[:-1]).any(axis=1))
+    rows = rows[is_new[: len(rows)]]
+    # Sorted by paragraph, then document: the first document of a run keeps it.
+    is_marked = rows[1:, 0] == rows[:-1, 0]
+    keeps = is_marked & ~np.append(False, is_marked[:-1])
+    return _by_document(rows[1:][is_marked]), _by_document(rows[:-1][keeps])
 
 
 def _by_document(rows: np.ndarray) -> np.ndarray:

@@ -146,13 +146,10 @@ def document_rng(seed: int, document_id: str, duplicate_index: int) -> random.Ra
     return _content_rng(f"{seed}:{duplicate_index}:{document_id}", person=b"document")
 
 
-def bucket_rng(seed: int, bucket: int) -> random.Random:
-    return _content_rng(f"{seed}:{bucket}", person=b"order")
-
-
 def shuffled(number: int, *, seed: int, bucket: int, purpose: int = 0) -> np.ndarray:
     """Returns `0` to `number - 1` in a random order that depends on `purpose` too."""
-    base = np.array([bucket_rng(seed, bucket).getrandbits(64)], np.uint64)
+    rng = _content_rng(f"{seed}:{bucket}", person=b"order")
+    base = np.array([rng.getrandbits(64)], np.uint64)
     hashes = seeded_hash.hash_places(base, np.arange(number), purpose=purpose)[0]
     return np.argsort(hashes, kind="stable")
 
@@ -277,11 +274,8 @@ def _chunk_end(
 
     The chunk has at least `at_least` sentences, if there are so many.
     """
-    last = bisect.bisect_left(borders, borders[first] + target_length, first + 1)
-    # Not `min` and `max`, which cost as much as the search.
-    if last < first + at_least:
-        last = first + at_least
-    return last if last < len(borders) else len(borders) - 1
+    last = bisect.bisect_left(borders, borders[first] + target_length, first + at_least)
+    return min(last, len(borders) - 1)
 
 
 def _truncate_pair(

@@ -19,8 +19,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from bert_keras.core import manifest
 
 
-@dataclass(frozen=True, kw_only=True)
-class Item:
+class Item(NamedTuple):
     value: Any
     """Element for the first step."""
     num_bytes: int
@@ -81,7 +80,7 @@ class Heartbeat:
     file is made on first use in the worker.
     """
 
-    _totals: ClassVar[dict[str, int]] = {}
+    _totals: ClassVar[Counter[str]] = Counter()
     _written_at: ClassVar[dict[str, float]] = {}
 
     def __init__(self, directory: str | None):
@@ -90,7 +89,7 @@ class Heartbeat:
     def add(self, amount: int) -> None:
         if self._directory is None:
             return
-        self._totals[self._directory] = self._totals.get(self._directory, 0) + amount
+        self._totals[self._directory] += amount
         now = time.monotonic()
         if now - self._written_at.get(self._directory, 0.0) >= 0.5:
             self._written_at[self._directory] = now

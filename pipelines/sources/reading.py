@@ -55,32 +55,30 @@ def _with_encodings(
     inputs: Sequence[source.Input], by_pattern: dict[str, str]
 ) -> list[source.Input]:
     """Chooses the encoding of each file, by its first matching pattern."""
+    takers = [kind for kind in SOURCES if SOURCES[kind].takes_encodings]
     chosen = []
-    used = set()
+    unused = dict(by_pattern)
     for item in inputs:
         pattern = name = None
-        if SOURCES[item.kind].takes_encodings:
+        if item.kind in takers:
             pattern = encodings.matching_pattern(item.path, by_pattern)
         if pattern is not None:
-            used.add(pattern)
             name = by_pattern[pattern]
+            unused.pop(pattern, None)
         if name == encodings.AUTO:
-            name = encodings.likeliest_of_file(item.path)
-            if name is not None:
+            if name := encodings.likeliest_of_file(item.path):
                 logger.info("%s: %s, by charset-normalizer", item.path, name)
         if name is not None:
             choice = encodings.Choice(name, is_for_file=bool(pattern))
             item = dataclasses.replace(item, encoding=choice)
         chosen.append(item)
-    for pattern, name in by_pattern.items():
-        if pattern not in used:
-            option = f"{pattern}={name}" if pattern else name
-            others = [kind for kind in SOURCES if SOURCES[kind].takes_encodings]
-            raise InputError(
-                f"--encoding {option}: is for files of --{' and --'.join(others)}, and "
-                f"{'none matches' if pattern else 'there are none'}; other sources are "
-                "in UTF-8"
-            )
+    for pattern, name in unused.items():
+        option = f"{pattern}={name}" if pattern else name
+        raise InputError(
+            f"--encoding {option}: is for files of --{' and --'.join(takers)}, and "
+            f"{'none matches' if pattern else 'there are none'}; other sources are in "
+            "UTF-8"
+        )
     return chosen
 
 
