@@ -14,13 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_keras.core.settings.pipelines import ExamplesConfig
-from bert_keras.data import (
-    batch_tokenizer,
-    features,
-    masking,
-    packing,
-    tokenization,
-)
+from bert_keras.data import batch_tokenizer, features, masking, packing, tokenization
 from bert_keras.pipelines import instances, records
 
 TOKENS_PER_BATCH = 1 << 18

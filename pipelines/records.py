@@ -123,10 +123,7 @@ def _varints(values: np.ndarray, lengths: np.ndarray | None = None) -> _Columns:
 
 
 def write_shard(
-    path: str | Path,
-    records: Iterable[bytes],
-    *,
-    compression: Compression = "none",
+    path: str | Path, records: Iterable[bytes], *, compression: Compression = "none"
 ) -> manifest.Shard:
     """Writes a TFRecord file: the same records give the same bytes; if compressed, with
     the same zlib."""

@@ -30,10 +30,7 @@ _TOKENS_PER_WORD = {128: 1.79, 512: 2.11}
 PACKED_TOKENS_PER_WORD = 1.45
 """Tokens of packed examples: pieces, [CLS] and [SEP] (benchmarks/results/
 strict_small.md)."""
-_BYTES_PER_TOKEN = {
-    "static": {128: 6.33, 512: 5.11},
-    "dynamic": {128: 2.31, 512: 1.99},
-}
+_BYTES_PER_TOKEN = {"static": {128: 6.33, 512: 5.11}, "dynamic": {128: 2.31, 512: 1.99}}
 """Bytes of records without compression, for each of these tokens."""
 
 

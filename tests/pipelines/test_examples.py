@@ -416,10 +416,7 @@ def test_a_corpus_that_is_too_small(tmp_path, build_from, texts):
     assert not list((tmp_path / "made").glob("*.tfrecord"))
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [[], pytest.param(BEAM, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("arguments", [[], pytest.param(BEAM, marks=pytest.mark.slow)])
 def test_a_line_that_is_no_document(tmp_path, build_from, arguments):
     engine = engines.make_engine(arguments, num_workers=1 + bool(arguments))
     with pytest.raises(InputError) as caught:

@@ -10,12 +10,7 @@ import numpy as np
 import pytest
 
 from bert_keras.commands import main as cli
-from bert_keras.core.settings import (
-    finetuning,
-    loading,
-    pretraining,
-    tasks,
-)
+from bert_keras.core.settings import finetuning, loading, pretraining, tasks
 from bert_keras.model import flops
 from bert_keras.tpu import plan
 
@@ -81,10 +76,7 @@ def texts(tmp_path) -> Path:
     [
         # Rows and tokens of the batches of an epoch.
         ("batch_size=1", [(1, n) for n in (3, 4, 5, 12, 3, 100)]),
-        (
-            "batch_size=1 max_seq_length=64",
-            [(1, n) for n in (3, 4, 5, 12, 3, 64)],
-        ),
+        ("batch_size=1 max_seq_length=64", [(1, n) for n in (3, 4, 5, 12, 3, 64)]),
         ("batch_size=6", [(6, 100)]),
         ("batch_size=1 length_multiple=8", [(1, n) for n in (8, 8, 8, 16, 8, 104)]),
         ("batch_size=4 lengths=[64,128]", [(4, 128), (4, 64)]),

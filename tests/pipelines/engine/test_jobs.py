@@ -102,8 +102,7 @@ EXPECTED = (
 
 
 @pytest.mark.parametrize(
-    "runner",
-    ["FnApi", pytest.param("BundleBasedDirect", marks=pytest.mark.slow)],
+    "runner", ["FnApi", pytest.param("BundleBasedDirect", marks=pytest.mark.slow)]
 )
 def test_every_runner_gives_the_same(runner, tmp_path):
     plain = plain_engine.PlainEngine()
@@ -198,11 +197,7 @@ STALE = OSError(errno.ESTALE, "Stale file handle", "book-\udce9.txt")
     ("error", "raised", "message"),
     [
         (InputError("expected verse"), InputError, "^expected verse$"),
-        (
-            ZeroDivisionError("x"),
-            RuntimeError,
-            "(?s)Traceback.*fail_with.*Zero.*: x",
-        ),
+        (ZeroDivisionError("x"), RuntimeError, "(?s)Traceback.*fail_with.*Zero.*: x"),
         (Unavailable("no answer"), Unavailable, "^no answer$"),
         (STALE, OSError, "Stale file handle: 'book-.*txt'"),
     ],

@@ -49,10 +49,7 @@ def test_runners_by_name(given, runner):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            ["--runner", "FnApiRuner"],
-            "--runner is one of FnApiRunner, .*did you mea",
-        ),
+        (["--runner", "FnApiRuner"], "--runner is one of FnApiRunner, .*did you mea"),
         (["--runner", "DataflwRunner"], "did you mean 'DataflowRunner'"),
         (["--runner", "nowhere.Runner"], "--runner nowhere.Runner: No module named"),
         (["--runner", "apache_beam.Runner"], "has no attribute 'Runner'"),
@@ -62,10 +59,7 @@ def test_runners_by_name(given, runner):
         (["--max_num_workers", "many"], "--max_num_workers: invalid int .*'many'"),
         (["gs://bucket"], "'gs://bucket' belongs to no option of Beam"),
         (["--extra_package", "none.whl"], "none.whl: no such file, to be staged"),
-        (
-            ["--runner", "PrismRunner"],
-            "--runner is one of FnApiRunner, .*'PrismRun",
-        ),
+        (["--runner", "PrismRunner"], "--runner is one of FnApiRunner, .*'PrismRun"),
         (["--runner", "PortableRunner"], "PortableRunner needs --job_endpoint HOST"),
         (["--runner", "FlinkRunner"], "FlinkRunner needs --job_endpoint HOST:PORT of"),
         (["--runner", "spark"], "SparkRunner needs --job_endpoint HOST:PORT of a run"),
@@ -120,10 +114,7 @@ def test_the_setup_file_is_absolute(tmp_path, monkeypatch):
         ({"temp_location": "gs://bucket"}, "--temp_location expects gs://BUCKET/"),
         ({"staging_location": "here"}, "--staging_location expects .* got 'here'"),
         ({"num_workers": 0}, "--num_workers must be at least 1, got 0"),
-        (
-            {"number_of_worker_harness_threads": -1},
-            "_threads must be at least 1, got",
-        ),
+        ({"number_of_worker_harness_threads": -1}, "_threads must be at least 1, got"),
         ({"sdk_container_image": None}, "need this package; `bert-keras launch data"),
     ],
 )

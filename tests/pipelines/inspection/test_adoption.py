@@ -125,14 +125,8 @@ def test_examples_of_one_segment(messages, directory, vocab):
         ({"segment_ids": [2] * 10}, "segment_ids from 0 to 1, found 2 to 2"),
         ({"masked_lm_positions": [0, 1, 10]}, "masked_lm_positions from 0 to 9, found"),
         ({"masked_lm_ids": [-1, 0, 0]}, "masked_lm_ids from 0 to 11, found -1 to 0"),
-        (
-            {"masked_lm_weights": [0.5, 0, 0]},
-            "masked_lm_weights of 0 or 1, found",
-        ),
-        (
-            {"masked_lm_weights": [NAN, 0, 0]},
-            "masked_lm_weights from 0 to 1, found n",
-        ),
+        ({"masked_lm_weights": [0.5, 0, 0]}, "masked_lm_weights of 0 or 1, found"),
+        ({"masked_lm_weights": [NAN, 0, 0]}, "masked_lm_weights from 0 to 1, found n"),
         ({"next_sentence_labels": [2]}, "next_sentence_labels from 0 to 1, found 2"),
         ({"without": ["input_mask"]}, "10 values of input_mask, found 0"),
         ({"v2": True}, "10 values of input_ids, found 0"),
@@ -164,10 +158,7 @@ NONE = r"files named \*\.tfrecord\*, found none"
             r"a\.tfrecord, record 0: expected the features of masked examples "
             r"\(input_ids or input_word_ids, .*, next_sentence_labels\), found label",
         ),
-        (
-            {"a.tfrecord": [message(), INTEGERS]},
-            "record 1: expected float32 .*, found",
-        ),
+        ({"a.tfrecord": [message(), INTEGERS]}, "record 1: expected float32 .*, found"),
         (
             {"a.tfrecord": [message()], "b.tfrecord.gz": [message()]},
             r"b\.tfrecord\.gz: expected compression none, .* found gzip",

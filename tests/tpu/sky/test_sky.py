@@ -59,10 +59,7 @@ def skypilot() -> Path:
     ("name", "expected"),
     [
         ("tpu", (["{'tpu-v6e-8': 1}"], ["GCP"], [10.0])),
-        (
-            "gpu",
-            (["{'A100': 8}", "{'A100-80GB': 8}", "{'H100': 8}"], ["None"], [30.0]),
-        ),
+        ("gpu", (["{'A100': 8}", "{'A100-80GB': 8}", "{'H100': 8}"], ["None"], [30.0])),
     ],
 )
 def test_skypilot_reads_the_task(skypilot, name, expected, tmp_path):
