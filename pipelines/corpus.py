@@ -337,10 +337,8 @@ class _Read(steps.Step):
         yield steps.counted(counts, rejects=rejects)
 
 
-def _tagged(
-    shuffle: str, rows: np.ndarray, num_partitions: int
-) -> Iterator[steps.Send]:
-    for keyed in duplicates.partition(rows, num_partitions).items():
+def _tagged(shuffle: str, rows: np.ndarray, num_keys: int) -> Iterator[steps.Send]:
+    for keyed in duplicates.partition(rows, num_keys).items():
         yield steps.Send(shuffle, *keyed)
 
 

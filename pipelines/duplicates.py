@@ -77,13 +77,11 @@ def partition(rows: np.ndarray, num_partitions: int) -> dict[int, bytes]:
     return {number: part.astype(_ROW_TYPE).tobytes() for number, part in parts}
 
 
-def _grouped(
-    values: np.ndarray, numbers: np.ndarray
-) -> Iterator[tuple[int, np.ndarray]]:
-    order = np.argsort(numbers, kind="stable")
-    unique, starts = np.unique(numbers[order], return_index=True)
-    # Without values, there is one part but no number.
-    return zip(unique.tolist(), np.split(values[order], starts[1:]), strict=False)
+def _grouped(rows: np.ndarray, keys: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    order = np.argsort(keys, kind="stable")
+    unique, starts = np.unique(keys[order], return_index=True)
+    # Without rows, there is one part but no key.
+    return zip(unique.tolist(), np.split(rows[order], starts[1:]), strict=False)
 
 
 def find(blocks: Iterable[bytes]) -> tuple[np.ndarray, np.ndarray]:

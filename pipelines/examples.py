@@ -114,7 +114,7 @@ def build_examples(
     if manifest.claim_output_directory(output_dir, settings):
         return manifest.read_manifest(output_dir, kind="examples")
     # 2. The shards, where no document is alone among those of other sources.
-    job = _spread_rare(job, _find_rare(corpus_dir, corpus, job.num_shards))
+    job = _place_rare(job, _find_rare(corpus_dir, corpus, job.num_shards))
     vocabulary.save(job.vocab_path)
     results = engine.run(
         steps.Job(
@@ -185,9 +185,7 @@ def _find_rare(
     return sizes
 
 
-def _spread_rare(
-    job: ExamplesJob, rare: Mapping[str, Mapping[str, int]]
-) -> ExamplesJob:
+def _place_rare(job: ExamplesJob, rare: Mapping[str, Mapping[str, int]]) -> ExamplesJob:
     """Places the documents of rare sources so that none is alone in its shard.
 
     The places depend on the corpus and the number of shards alone, so that examples of

@@ -178,9 +178,8 @@ def _accept_all(listener: socket.socket) -> None:
 
 def _answers(cluster: Cluster, task: int) -> bool:
     try:
-        socket.create_connection(
-            host_and_port(cluster.addresses[task]), timeout=2
-        ).close()
+        address = host_and_port(cluster.addresses[task])
+        socket.create_connection(address, timeout=2).close()
     except OSError:
         return False
     return True

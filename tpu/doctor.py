@@ -158,9 +158,7 @@ def _versions(purpose: str) -> str:
                 pending += sorted(need.extras - set(pending))
             else:
                 needs[name] = need
-    installed = [
-        (need, provenance.installed_version(need.name)) for need in needs.values()
-    ]
+    installed = [(n, provenance.installed_version(n.name)) for n in needs.values()]
     wrong = [
         (need, version)
         for need, version in installed

@@ -50,13 +50,12 @@ class Counts:
         shown = batch["input_ids"][rows, positions]
         true_ids = batch["input_ids"].copy()
         true_ids[rows, positions] = labels
-        self.by_length += np.bincount(
-            is_token.sum(axis=1), minlength=len(self.by_length)
-        )
-        self.by_predictions += np.bincount(
-            is_hidden.sum(axis=1), minlength=len(self.by_predictions)
-        )
-        self.by_token += np.bincount(true_ids[is_token], minlength=len(self.by_token))
+        for sums, values in (
+            (self.by_length, is_token.sum(axis=1)),
+            (self.by_predictions, is_hidden.sum(axis=1)),
+            (self.by_token, true_ids[is_token]),
+        ):
+            sums += np.bincount(values, minlength=len(sums))
         is_masked = shown == vocabulary.mask_id
         self.num_masked += int(is_masked.sum())
         self.num_kept += int(((shown == labels) & ~is_masked).sum())
@@ -78,6 +77,7 @@ def make_card(
     num_tokens = int(counts.by_token.sum())
     num_hidden = weighted_sum(counts.by_predictions)
     num_random = num_hidden - counts.num_masked - counts.num_kept
+    num_unknown = int(counts.by_token[vocabulary.unk_id])
     order = np.argsort(-counts.by_token, kind="stable").tolist()
     seen = {vocabulary.tokens[i]: int(counts.by_token[i]) for i in order}
     ordinary = [t for t, n in seen.items() if n and t not in features.SPECIAL_TOKENS]
@@ -91,9 +91,7 @@ def make_card(
             "padding_share": _share(
                 num_tokens, summary.num_records * config.max_seq_length, rest=True
             ),
-            "unknown_share": _share(
-                int(counts.by_token[vocabulary.unk_id]), num_tokens
-            ),
+            "unknown_share": _share(num_unknown, num_tokens),
         },
         "length": _distribution(counts.by_length),
         "masking": {
@@ -177,9 +175,7 @@ def _corpus_card(summary: manifest.Manifest) -> dict[str, Any]:
             cleaned[member] = count
         elif group not in ("encoding", "faults"):
             by_source[member][group] = count
-    card |= {
-        name: summary.counters[name] for name in _COUNTERS if name in summary.counters
-    }
+    card |= {key: summary.counters[key] for key in _COUNTERS if key in summary.counters}
     for name, count in summary.counters.items():
         if name.startswith("dropped_"):
             left_out[name.replace("_", "/", 1).replace("_", " ")] = count

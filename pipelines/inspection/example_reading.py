@@ -215,9 +215,8 @@ class Reader:
             limit = limits.get(name, 2)
             low, high = values.min(), values.max()
             if not 0 <= low <= high < limit:
-                raise _violation(
-                    f"{name} from 0 to {limit - 1}", f"{low:g} to {high:g}"
-                )
+                actual = f"{low:g} to {high:g}"
+                raise _violation(f"{name} from 0 to {limit - 1}", actual)
         rules = {"[CLS] first": arrays["input_ids"][:, 0] == self.vocabulary.cls_id}
         if self.config.masking == "static":
             weights = arrays["masked_lm_weights"]

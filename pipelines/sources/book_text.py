@@ -295,9 +295,7 @@ def _reason_to_drop(lines: list[str]) -> str | None:
     columns = entries = 0
     if any(mark in text for mark in ("   ", "\t", "|", "....")):
         # A paragraph on one line may have a mark, which makes it no row of a table.
-        columns = sum(
-            len(_COLUMNS.findall(line)) * _MAX_ROW > len(line) for line in lines
-        )
+        columns = sum(len(_COLUMNS.findall(x)) * _MAX_ROW > len(x) for x in lines)
     if any(line[-2:-1].isdigit() or line[-1].isdigit() for line in lines):
         short = [line for line in lines if len(line) < _MAX_ROW]
         entries = sum(bool(_PAGE_AT_END.search(line)) for line in short)

@@ -30,9 +30,8 @@ def find_inputs(
     `encoding` has the options of that name, `NAME`, `auto` or `PATTERN=NAME`.
     """
     if not any(patterns.values()):
-        raise InputError(
-            f"nothing to read: give at least one of --{', --'.join(SOURCES)}"
-        )
+        names = ", --".join(SOURCES)
+        raise InputError(f"nothing to read: give at least one of --{names}")
     inputs: dict[tuple[str, str], source.Input] = {}
     for kind, kind_patterns in patterns.items():
         for path in (path for p in kind_patterns for path in _match(kind, p)):
@@ -40,13 +39,11 @@ def find_inputs(
             if (kind, key) in inputs:
                 continue
             try:
-                num_bytes = files.size(path)
+                size = files.size(path)
                 reader = SOURCES[kind].check(path, allow_cut_dumps=allow_cut_dumps)
             except OSError as error:
                 raise _unreadable(path, error) from None
-            inputs[kind, key] = source.Input(
-                kind=reader, path=path, num_bytes=num_bytes
-            )
+            inputs[kind, key] = source.Input(kind=reader, path=path, num_bytes=size)
     ordered = sorted(inputs.values(), key=lambda item: (item.kind, item.path))
     return _with_encodings(ordered, encodings.parse_options(encoding))
 

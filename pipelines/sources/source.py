@@ -107,10 +107,8 @@ class Source(Protocol):
 
 def even_ranges(item: Input, max_bytes: int, *, step: int = 1) -> list[Range]:
     """Divides a file into ranges of equal size, at multiples of `step` bytes."""
-    num_ranges = max(-(-item.num_bytes // max_bytes), 1)
-    starts = {
-        item.num_bytes * n // num_ranges // step * step for n in range(num_ranges)
-    }
+    count = max(-(-item.num_bytes // max_bytes), 1)
+    starts = {item.num_bytes * n // count // step * step for n in range(count)}
     bounds = itertools.pairwise([*sorted(starts), item.num_bytes])
     return [Range(item, start, stop) for start, stop in bounds]
 

@@ -16,6 +16,4 @@ def assert_linear(work: Callable[[str], object], text: Callable[[int], str]) -> 
         work(argument)
         return time.process_time() - start
 
-    assert any(
-        cpu_seconds(16_000) < 9 * cpu_seconds(4_000) + 0.004 for attempt in range(3)
-    )
+    assert any(cpu_seconds(16_000) < 9 * cpu_seconds(4_000) + 0.004 for _ in range(3))

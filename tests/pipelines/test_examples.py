@@ -193,9 +193,8 @@ def test_two_documents_become_these_records(tmp_path, build_from):
 
 
 def test_ids_beyond_two_bytes_survive(tmp_path):
-    vocab_path = write_vocabulary(
-        tmp_path / "vocab.txt", map("w{}".format, range(70_000))
-    )
+    words = map("w{}".format, range(70_000))
+    vocab_path = write_vocabulary(tmp_path / "vocab.txt", words)
     texts = [document("a", ["w69000 w69001"]), document("b", ["w69900 w69901"])]
     corpus_dir = conftest.write_documents(tmp_path / "documents", texts)
     build(corpus_dir, vocab_path, tmp_path / "made", num_shards=1)
@@ -323,9 +322,7 @@ def test_a_document_alone_has_no_random_next(build_from, caplog):
     )
 
 
-def test_documents_with_one_id_are_used_once(
-    tmp_path, examples_dir, build_from, caplog
-):
+def test_documents_of_one_id_are_used_once(tmp_path, examples_dir, build_from, caplog):
     texts = numbered_documents(40)
     made = build_from([*texts, *texts[:3]])
     assert made.counters["duplicate_documents"] == 3

@@ -143,9 +143,7 @@ def test_drops_no_article_of_real_dumps(shared_data, name):
         if is_page and page.namespace == 0 and not page.is_redirect:
             if reason := filters.page_reason(page.title, page.text):
                 dropped.setdefault(reason, set()).add(page.title)
-    assert dropped == {
-        reason: set(names(titles)) for reason, titles in DROPPED[name].items()
-    }
+    assert dropped == {reason: {*names(t)} for reason, t in DROPPED[name].items()}
 
 
 # Overlap with evaluation files.

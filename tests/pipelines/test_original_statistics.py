@@ -154,9 +154,7 @@ def assert_same_distribution(ours, theirs, what):
     """Chi-square of two samples; values that are rare in both are one class."""
     stats = pytest.importorskip("scipy.stats", reason="needs a chi-square test")
     table = Counter(ours), Counter(theirs)
-    common = [
-        value for value in table[0] | table[1] if sum(t[value] for t in table) > 20
-    ]
+    common = [v for v in table[0] | table[1] if sum(t[v] for t in table) > 20]
     rows = [[counts[value] for value in common] for counts in table]
     rest = [t.total() - sum(row) for t, row in zip(table, rows, strict=True)]
     if sum(rest):
@@ -185,11 +183,9 @@ def test_examples_are_distributed_as_those_of_tf_models(settings):
     rng = random.Random(1)
     ours = [rng.choice(made) for made in ours]
     theirs = [rng.choice(made) for made in theirs]
-    chosen_by_word = (
-        {"[MASK]", "kept"} if settings == {"do_whole_word_mask": True} else {}
-    )
+    by_word = {"[MASK]", "kept"} if settings == {"do_whole_word_mask": True} else {}
     for what in ours[0]:
-        if what not in chosen_by_word:
+        if what not in by_word:
             assert_same_distribution(
                 [example[what] for example in ours],
                 [example[what] for example in theirs],

@@ -37,9 +37,7 @@ def card(directory):
     list(description.describe_all(directory, vocab_path=None, json_path=path))
     sections = json.loads(path.read_text())
     del sections["config"]
-    return {
-        f"{s} {key}": v for s, section in sections.items() for key, v in section.items()
-    }
+    return {f"{s} {key}": v for s, part in sections.items() for key, v in part.items()}
 
 
 @pytest.mark.parametrize(
@@ -75,9 +73,7 @@ def test_instances_are_shown_one_by_one(build):
         (lambda row: row["masked_lm_positions"].__setitem__(0, 63), "in the order"),
     ],
 )
-def test_a_row_that_breaks_a_rule_is_named(
-    build, vocab_path, tmp_path, change, message
-):
+def test_a_row_that_breaks_a_rule(build, vocab_path, tmp_path, change, message):
     directory = build(PACKED)
     path = sorted(directory.glob("*.tfrecord"))[0]
     row = example_messages.decode(next(iter(records.read_records(path))))
@@ -85,10 +81,8 @@ def test_a_row_that_breaks_a_rule_is_named(
     row["masked_lm_weights"] = row["masked_lm_weights"].astype(np.float32)
     row["instance_ids"][62:] = 0
     change(row)
-    records.write_shard(
-        tmp_path / "x",
-        records.encode_examples({name: v[None] for name, v in row.items()}),
-    )
+    encoded = records.encode_examples({name: v[None] for name, v in row.items()})
+    records.write_shard(tmp_path / "x", encoded)
     vocabulary = tokenization.Vocabulary.load(vocab_path)
     reader = example_reading.Reader(config=PACKED, vocabulary=vocabulary)
     with pytest.raises(InputError, match=f"x, record 0: .*{message}"):

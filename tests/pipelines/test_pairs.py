@@ -38,10 +38,9 @@ def test_pairs_of_one_document():
         fewer = pairs.pairs_of(given, kind=kind, per_document=2)
         assert len(fewer) == 2 and [p for p in made if p in fewer] == fewer
     for sentence, rest in made:
-        assert " ".join(sorted(f"{sentence} {rest}".split())) in {
-            " ".join(sorted(" ".join(paragraph).split()))
-            for paragraph in given["paragraphs"]
-        }
+        assert sorted(f"{sentence} {rest}".split()) in [
+            sorted(" ".join(paragraph).split()) for paragraph in given["paragraphs"]
+        ]
         assert sentence not in rest
 
 
@@ -77,10 +76,7 @@ NAN = float("nan")
     [
         ({}, "0 pairs to train on and 0 held out of 50"),
         ({"per_document": 0}, "--per_document is 1 or more, got 0"),
-        *(
-            ({"dev_percent": p}, "--dev_percent is between 0 and")
-            for p in (0, 100, NAN)
-        ),
+        *(({"dev_percent": p}, "--dev_percent is between") for p in (0, 100, NAN)),
         ({"kind": "title"}, "--of"),
         ({"corpus_dir": "none"}, "none: no such directory"),
     ],

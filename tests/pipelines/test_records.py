@@ -21,8 +21,7 @@ EXAMPLE = (
     "0a0d 0a0161 1208 1206 0a04 0000803f"  # "a": FloatList, packed, 1.0
     "0a0c 0a0162 1207 1a05 0a03 01ac02"  # "b": Int64List, packed, 1 and 300
 )
-NEGATIVE = "0a15 0a13 0a0161 120e 1a0c 0a0a feffffffffffffffff01"
-"""A negative integer takes ten bytes."""
+NEGATIVE = "0a15 0a13 0a0161 120e 1a0c 0a0a feffffffffffffffff01"  # ten bytes
 
 
 @pytest.fixture(scope="session")
@@ -64,12 +63,7 @@ def row_of(values, lengths, row):
     ("values", "lengths", "encoded"),
     [
         ({"b": np.array([[1, 300]]), "a": np.ones((1, 1), np.float32)}, {}, [EXAMPLE]),
-        # A negative integer takes ten bytes.
-        (
-            {"a": np.array([[-2]])},
-            {},
-            [f"0a15 0a13 0a0161 120e 1a0c 0a0a fe{'ff' * 8}01"],
-        ),
+        ({"a": np.array([[-2]])}, {}, [NEGATIVE]),
         (
             {"a": np.array([[5, 300], [7, 0], [1, 1]])},
             {"a": np.array([2, 1, 0])},
@@ -110,10 +104,8 @@ def test_a_shard_is_what_its_description_says(tmp_path, compression):
     written = [b"one", b"two" * 1000, b""]
     suffix = ".gz" if compression == "gzip" else ""
     paths = [tmp_path / f"{name}.tfrecord{suffix}" for name in "ab"]
-    shards = [
-        records.write_shard(path, iter(written), compression=compression)
-        for path in paths
-    ]
+    options = {"records": written, "compression": compression}
+    shards = [records.write_shard(path, **options) for path in paths]
     assert [(s.name, s.num_records) for s in shards] == [(p.name, 3) for p in paths]
     made = manifest.Manifest(kind="examples", shards=tuple(shards), config={})
     manifest.verify_shards(tmp_path, made)

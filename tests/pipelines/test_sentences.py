@@ -82,7 +82,7 @@ The cat sat on the mat. | The dog, too
 No end here
 """
 
-OTHER_LANGUAGES = """
+OTHERS = """
 Er wurde am 3. Oktober 1990 geboren. | Das war z.B. in Berlin.
 Im 19. Jahrhundert und im 2. Weltkrieg war es so. | Das 20. war anders.
 Dr. Müller kam am 5. Mai, d.h. zu früh, bzw. Gar nicht. | Er ging.
@@ -127,9 +127,7 @@ CJK = """
 """
 
 
-@pytest.mark.parametrize(
-    ("table", "gap"), [(LATIN, " "), (OTHER_LANGUAGES, " "), (CJK, "")]
-)
+@pytest.mark.parametrize(("table", "gap"), [(LATIN, " "), (OTHERS, " "), (CJK, "")])
 def test_languages(table, gap):
     expected = [case.split(f"{gap}|{gap}") for case in table.strip().split("\n")]
     assert [sentences.split_sentences(gap.join(case)) for case in expected] == expected

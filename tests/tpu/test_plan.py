@@ -30,11 +30,8 @@ def planned(arguments: str, capsys) -> dict:
 def test_hand_calculation_of_a_pre_training(recipe, capsys):
     text = loading.recipe_text(recipe).replace("\n# ", " ")
     eflop, hours = re.search(r"= ([\d.]+) EFLOP: (\d+) hours at 100", text).groups()
-    found = planned(
-        f"--config {recipe} --teraflops 100 --price_per_hour 9.6 "
-        "--set num_eval_steps=1",
-        capsys,
-    )
+    options = "--teraflops 100 --price_per_hour 9.6 --set num_eval_steps=1"
+    found = planned(f"--config {recipe} {options}", capsys)
     trained = sum(stage["training_flops"] for stage in found["stages"])
     assert trained / 1e18 == pytest.approx(float(eflop), rel=3e-3)
     # One batch of evaluation every 1,000 steps is a three-thousandth.
@@ -82,9 +79,7 @@ def texts(tmp_path) -> Path:
         ("batch_size=4 lengths=[64,128]", [(4, 128), (4, 64)]),
     ],
 )
-def test_fine_tuning_is_counted_by_the_lengths_in_the_file(
-    settings, rows, texts, capsys
-):
+def test_fine_tuning_is_counted_by_its_lengths(settings, rows, texts, capsys):
     sets = " ".join(f"--set {value}" for value in f"task=text {settings}".split())
     found = planned(
         f"{sets} --set num_train_epochs=3 --train {texts}/train.tsv "

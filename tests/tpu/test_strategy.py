@@ -51,13 +51,14 @@ def test_memory_of_gpus_grows(monkeypatch):
 def test_a_gpu_that_tensorflow_cannot_use_is_not_passed_over(monkeypatch):
     """As where its CUDA libraries are missing: training would take weeks, unsaid."""
     monkeypatch.setattr(gpus, "visible", lambda: ["0", "1"])
-    message = (
-        "has 2 NVIDIA GPUs, but TensorFlow cannot use them: run `pip install .*gpu"
-    )
+    message = "has 2 NVIDIA GPUs, but TensorFlow cannot use them: run `pip .*gpu"
     for name in ("auto", "gpu"):
         with pytest.raises(InputError, match=message):
             strategy.get_strategy(name)
     assert "CPU:0" in strategy.get_strategy("cpu").extended.worker_devices[0]
+
+
+TWO = {"workers": ["a:1", "b:2"]}
 
 
 @pytest.mark.parametrize(
@@ -68,19 +69,10 @@ def test_a_gpu_that_tensorflow_cannot_use_is_not_passed_over(monkeypatch):
             *("tpu:none-of-that-name", {}, "--strategy tpu: no TPU .*--strategy cpu"),
             marks=pytest.mark.slow,
         ),
-        (
-            *("cuda", {}),
-            "--strategy is one of auto, cpu, gpu, .*, tpu:NAME, got 'cuda'",
-        ),
-        (
-            *("cpu", {"workers": ["a:1", "b:2"], "worker_index": 0}),
-            "go with --strategy multi_worker, got.* cpu",
-        ),
+        ("cuda", {}, "--strategy is one of auto, cpu, gpu, .*, tpu:NAME, got 'cuda'"),
+        ("cpu", TWO | {"worker_index": 0}, "go with --strategy multi_worker, got.*cpu"),
         ("auto", {"worker_index": 0}, "--worker_index needs --workers"),
-        (
-            *("auto", {"workers": ["a:1", "b:2"]}),
-            "--workers needs --worker_index, 0 to 1",
-        ),
+        ("auto", TWO, "--workers needs --worker_index, 0 to 1"),
         ("multi_worker", {}, "multi_worker needs --workers .* or .*TF_CON"),
     ],
 )

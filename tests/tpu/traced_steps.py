@@ -238,9 +238,7 @@ def describe(graph: tf.compat.v1.GraphDef) -> dict:
         "beside": sorted(beside),
         "of_unknown_shape": sorted(unknown),
         "num_clusters": sum(
-            node.op == "TPUReplicateMetadata"
-            for nodes in bodies.values()
-            for node in nodes
+            n.op == "TPUReplicateMetadata" for nodes in bodies.values() for n in nodes
         ),
         "compiled_by_themselves": sum(
             f.attr["_XlaMustCompile"].b for f in graph.library.function

@@ -115,9 +115,7 @@ def lines(device: chips.Device, rows: Sequence[Row]) -> Iterator[str]:
             unknown = set(_FIGURES) - {"compiles"}
         elif row.compiled.is_too_large:
             unknown = _OF_A_WHOLE_PROGRAM
-        figures = (
-            "" if n in unknown else figure(row) for n, figure in _FIGURES.items()
-        )
+        figures = ("" if n in unknown else show(row) for n, show in _FIGURES.items())
         columns.append([row.step.name, *figures])
     widths = [max(map(len, column)) for column in columns]
     for number, (name, *cells) in enumerate(zip(*columns, strict=True)):

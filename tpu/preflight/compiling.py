@@ -191,10 +191,8 @@ def _compile(
                 name = "temporary_bytes" if is_temporaries else "whole_bytes"
                 return Compiled(is_too_large=True, **{name: needed_bytes})
             if scope := hlo.scope_in(message):
-                reason = f"libtpu does not compile it: {message:.200}"
-                one = steps.Refused(
-                    operation="an operation", scope=scope, reason=reason
-                )
+                why = f"libtpu does not compile it: {message:.200}"
+                one = steps.Refused(operation="an operation", scope=scope, reason=why)
                 return Compiled(refused=(one,))
             text = f"libtpu does not compile for {device.name}: {message:.300}"
             raise InputError(text)

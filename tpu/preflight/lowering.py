@@ -81,7 +81,7 @@ def lower(step: steps.Step) -> Lowered | tuple[steps.Refused, ...]:
     try:
         with trace_registry.custom_gradients_end():
             strategy = OneOfManyChips(step.num_chips)
-            trained = _build_learner(step, strategy)
+            trained = _learner(step, strategy)
             if step.purpose == "training":
                 compute = trained.train_step
             elif step.task.kind == "pretraining":
@@ -139,9 +139,7 @@ def _zeros(step: steps.Step) -> dict[str, tf.Tensor]:
     return {name: tf.zeros(*feature) for name, feature in step.batch().items()}
 
 
-def _build_learner(
-    step: steps.Step, strategy: tf.distribute.Strategy
-) -> learner.Learner:
+def _learner(step: steps.Step, strategy: tf.distribute.Strategy) -> learner.Learner:
     # The learner of an evaluation, too, is built on a batch with labels.
     training = dataclasses.replace(step, purpose="training")
     options: dict[str, Any] = {"seed": step.seed, "dtype": step.precision}

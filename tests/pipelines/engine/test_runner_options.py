@@ -128,15 +128,11 @@ def test_one_location_stands_for_both():
     pytest.importorskip("google.cloud.dataflow")
 
     t, s = "gs://bucket/t", "gs://bucket/s"
-    for temp, staging, expected in (
-        (t, None, (t, t)),
-        (None, s, (s, s)),
-        (t, s, (t, s)),
-    ):
+    for temp, staging, used in ((t, None, (t, t)), (None, s, (s, s)), (t, s, (t, s))):
         arguments = dataflow(temp_location=temp, staging_location=staging)
         options = runner_options.parse(arguments)
         cloud = options.view_as(pipeline_options.GoogleCloudOptions)
-        assert (cloud.temp_location, cloud.staging_location) == expected
+        assert (cloud.temp_location, cloud.staging_location) == used
 
 
 def test_google_packages_are_asked_for(monkeypatch):

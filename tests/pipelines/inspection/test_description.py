@@ -163,9 +163,7 @@ def test_plain_examples_are_shown_as_in_a_first_epoch(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     ids = ids_of("[CLS] the capital of france is paris . [SEP] play ##ing . [SEP]")
     plain = example_messages.encode({"input_ids": ids, "next_sentence_labels": [1]})
-    directory = write_examples(
-        tmp_path / "examples", [[plain], [plain]], masking="dynamic"
-    )
+    directory = write_examples(tmp_path / "e", [[plain], [plain]], masking="dynamic")
     lines = describe(directory)
     assert lines[3] == (
         "masked when loaded; shown as in the first epoch of a run with seed 12345"
@@ -232,9 +230,8 @@ COUNTERS = {
 
 
 def card_lines(directory, json_path=None):
-    return list(
-        description.describe_all(directory, vocab_path=None, json_path=json_path)
-    )
+    lines = description.describe_all(directory, vocab_path=None, json_path=json_path)
+    return list(lines)
 
 
 @pytest.fixture

@@ -134,9 +134,7 @@ class CountedFile(io.FileIO):
 def test_little_is_read_beyond_the_range(tmp_path, monkeypatch, name):
     head, *groups = multistream_dump(num_pages=1000, pages_each=20)
     noise = [random.Random(3).randbytes(20).hex().encode() for _ in groups]
-    groups = [
-        text.replace(b"T", part) for text, part in zip(groups, noise, strict=True)
-    ]
+    groups = [g.replace(b"T", part) for g, part in zip(groups, noise, strict=True)]
     if name == "cut anywhere":
         groups = cut_everywhere(b"".join(groups), (5000,))
     texts = [head, *groups]

@@ -389,13 +389,9 @@ def test_ranges(tmp_path, kind, data, is_divided, caplog):
         assert max(part.stop - part.start for part in ranges) <= 150
     assert pickle.loads(pickle.dumps(ranges)) == ranges
     assert reading.split_input(item) == [source.Range(item, 0, len(data))]
-    found = [
-        result
-        for part in ranges
-        for result in reading.read_range(part, source.Context())
-    ]
+    found = [one for p in ranges for one in reading.read_range(p, source.Context())]
     whole = read(item.path, kind)[0]
-    assert [result[:1] for result in found] == [result[:1] for result in whole]
+    assert [one[:1] for one in found] == [one[:1] for one in whole]
     assert not caplog.records
 
 

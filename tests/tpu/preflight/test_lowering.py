@@ -49,15 +49,10 @@ def of_dynamic_shape(outputs):
     ("operation", "name", "reason"),
     [
         (on_the_host, "EagerPyFunc", "would run on the host"),
-        pytest.param(
-            *(of_dynamic_shape, "Fill", "known only when it runs"),
-            marks=pytest.mark.slow,
-        ),
+        pytest.param(of_dynamic_shape, "Fill", "known only", marks=pytest.mark.slow),
     ],
 )
-def test_a_planted_operation_is_named_with_its_layer(
-    monkeypatch, operation, name, reason
-):
+def test_a_planted_operation_is_named(monkeypatch, operation, name, reason):
     plant(monkeypatch, operation)
     found = lowering.lower(small()[1])
     assert isinstance(found, tuple)
@@ -77,9 +72,8 @@ def test_operations_in_loops_are_looked_at(monkeypatch):
 
 @pytest.mark.slow
 def test_a_step_of_several_chips_sums_over_them():
-    alone, of_eight = (
-        lowering.lower(small(device)[0]).text for device in ("v5e-1", "v5e-8")
-    )
+    devices = ("v5e-1", "v5e-8")
+    alone, of_eight = (lowering.lower(small(device)[0]).text for device in devices)
     assert "all_reduce" not in alone
     assert "all_reduce" in of_eight
     assert "dense<[[0, 1, 2, 3, 4, 5, 6, 7]]>" in of_eight
