@@ -16,20 +16,14 @@ from bert_keras.core.settings.pipelines import CorpusConfig
 from bert_keras.pipelines import corpus, document_records, instances
 from bert_keras.pipelines.engine import engines, passes
 from bert_keras.pipelines.sources import reading, source
+from tests.pipelines.sources import test_dump_pages
 
 pytestmark = pytest.mark.usefixtures("in_process")
 
+page_xml = test_dump_pages.page_xml
 DEMO = Path(__file__).resolve().parents[2] / "bert_keras" / "demo_articles.xml"
 HEAD = "<mediawiki><siteinfo><dbname>xwiki</dbname></siteinfo>"
 END = "</mediawiki>"
-
-
-def page_xml(number, title, text, *, ns=0, year=2020, extra=""):
-    return (
-        f"<page><title>{title}</title><ns>{ns}</ns><id>{number}</id><revision>{extra}"
-        f"<timestamp>{year}-01-01T00:00:00Z</timestamp><text>{text}</text></revision>"
-        "</page>"
-    )
 
 
 def dump(*pages):
@@ -75,7 +69,7 @@ def sources(tmp_path):
         page_xml(1, "One", "New text. It has two.\n\n* list\n\nEnd."),
         page_xml(2, "Two", "#REDIRECT [[One]]"),
         page_xml(3, "Talk:One", "Hi.", ns=1),
-        page_xml(4, "Style", "a {}", extra="<model>css</model>"),
+        page_xml(4, "Style", "a {}").replace("<text>", "<model>css</model><text>"),
         page_xml(6, "Six", "{{nothing}}"),
     ]
     write(folder, "old.xml.bz2", bz2.compress(dump(*old).encode()))
@@ -425,22 +419,6 @@ def test_no_document(tmp_path):
     assert not (tmp_path / "1" / "manifest.json").exists()
 
 
-@pytest.mark.parametrize(
-    "arguments", [[], pytest.param(BEAM[:1], marks=pytest.mark.slow)]
-)
-def test_truncated_file_found_in_a_worker(tmp_path, monkeypatch, arguments):
-    # Long enough for the damage to lie beyond what is looked at beforehand.
-    text = random.Random(0).randbytes(1_000_000).hex()
-    data = gzip.compress((HEAD + page_xml(1, "T", text)).encode())
-    path = write(tmp_path, "a.xml.gz", data[: len(data) // 2])
-    reading.find_inputs({"wikipedia": [path]})
-    monkeypatch.undo()
-    with pytest.raises(InputError, match=r"a\.xml\.gz: the compressed file ends in"):
-        engine = engines.make_engine(arguments)
-        build(tmp_path / "out", wikipedia=[path], engine=engine)
-    assert not (tmp_path / "out" / "manifest.json").exists()
-
-
 def test_bad_input_is_refused_before_anything_is_written(tmp_path):
     book = write(tmp_path, "a.txt", "It was dark.\n")
     cut = write(tmp_path, "cut.xml.bz2", bz2.compress(DEMO.read_bytes())[:-50])
@@ -487,14 +465,3 @@ def test_number_of_shards_follows_the_amount_of_text(monkeypatch, tmp_path):
     assert plain.config["num_shards"] == -(-DEMO.stat().st_size // 5_000)
     compressed = build(tmp_path / "packed", wikipedia=[path])
     assert compressed.config["num_shards"] == max(4, -(-4 * len(packed) // 5_000))
-
-
-def test_each_line_of_bookcorpus_stays_a_sentence(tmp_path):
-    """One sentence a line, lower case, no blank lines."""
-    lines = [f"usually , mr. bean 's day {n} began . ''" for n in range(200)]
-    path = write(tmp_path, "books_large_p1.txt", "\n".join(lines) + "\n")
-    result = build(tmp_path / "out", books=[path])
-    [found] = documents(tmp_path / "out").values()
-    assert found["paragraphs"] == [lines]
-    assert result.counters["sentences"] == 200
-    assert result.config["inputs"][0][0] == "sentences"

@@ -1,9 +1,6 @@
 """The vocabulary: exact counts in bounded memory, the same bytes on every run."""
 
-import os
 import random
-import subprocess
-import sys
 import textwrap
 from collections import Counter
 
@@ -92,12 +89,8 @@ def test_same_bytes_however_the_work_is_shared(tmp_path):
         )
     """
     output = tmp_path / "made/other.txt"
-    subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script), str(many), str(output)],
-        env={**os.environ, "PYTHONHASHSEED": "2", "PYTHONPATH": os.getcwd()},
-        check=True,
-        capture_output=True,
-    )
+    words = ("-c", textwrap.dedent(script), many, output)
+    conftest.run_python(*words, environment={"PYTHONHASHSEED": "2"})
     vocabularies.append(tokenization.Vocabulary.load(output))
     assert vocabularies[1:] == vocabularies[:1] * 2
     assert len(vocabularies[0]) == 500

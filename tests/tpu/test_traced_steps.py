@@ -1,11 +1,11 @@
 """The steps as a TPU gets them: what would be compiled for it, traced without one."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import conftest
 
 SCRIPT = Path(__file__).with_name("traced_steps.py")
 TRAININGS = (
@@ -55,9 +55,7 @@ BESIDE = set(
 @pytest.fixture(scope="module")
 def traced() -> dict[str, dict]:
     """What the steps of each kind hold, by kind."""
-    command = [sys.executable, SCRIPT, *TRAININGS, *FORWARD]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = conftest.run_python(SCRIPT, *TRAININGS, *FORWARD)
     lines = map(json.loads, done.stdout.splitlines())
     return {line.pop("kind"): line for line in lines}
 

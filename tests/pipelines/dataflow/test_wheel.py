@@ -1,8 +1,6 @@
 """The wheel that goes to workers elsewhere."""
 
 import importlib.metadata
-import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.pipelines.dataflow import wheel
+from tests import conftest
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -20,8 +19,7 @@ def unpack(path: str, target: Path) -> None:
 
 def install(path: str, target: Path) -> None:
     pip = "-m pip install --quiet --no-deps --no-index --disable-pip-version-check"
-    command = [sys.executable, *pip.split(), "--target", target, path]
-    subprocess.run(command, check=True, capture_output=True)
+    conftest.run_python(*pip.split(), "--target", target, path)
 
 
 @pytest.mark.parametrize("put", [unpack, pytest.param(install, marks=pytest.mark.slow)])

@@ -18,11 +18,11 @@ HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/" version="
 """
 
 
-def page_xml(number, title="Title", text="Text.", *, ns=0, extra=""):
+def page_xml(number, title="Title", text="Text.", *, ns=0, year=2020, extra=""):
     ns_tag = "" if ns is None else f"<ns>{ns}</ns>"
     return (
         f"<page><title>{title}</title>{ns_tag}<id>{number}</id>{extra}<revision>"
-        f"<id>9</id><timestamp>2020-01-01T00:00:00Z</timestamp><text>{text}</text>"
+        f"<id>9</id><timestamp>{year}-01-01T00:00:00Z</timestamp><text>{text}</text>"
         "</revision></page>\n"
     )
 

@@ -9,16 +9,13 @@ from obstore import store as object_stores
 from bert_keras.core import files, stores
 from bert_keras.core.errors import InputError
 from bert_keras.pipelines.sources import reading, source
+from tests.pipelines.sources import test_dump_pages
 
-
-def page_xml(number):
-    return (
-        f"<page><title>T{number}</title><ns>0</ns><id>{number}</id><revision>"
-        f"<text>Number {number} is a number.</text></revision></page>"
-    ).encode()
-
-
-STREAMS = [b"<mediawiki>", page_xml(1) + page_xml(2), page_xml(3), b"</mediawiki>"]
+PAGES = [
+    test_dump_pages.page_xml(n, f"T{n}", f"Number {n} is a number.").encode()
+    for n in (1, 2, 3)
+]
+STREAMS = [b"<mediawiki>", PAGES[0] + PAGES[1], PAGES[2], b"</mediawiki>"]
 LINES = b"Nine is a number .\nit is one more .\n"
 
 
