@@ -1,6 +1,5 @@
 """Documents on their way to their shards: pure functions without Beam or files."""
 
-import hashlib
 import json
 import zlib
 from collections import Counter, defaultdict
@@ -40,12 +39,6 @@ def make_record(document: Mapping[str, Any], *, rank: str, facts: Facts) -> Reco
         facts=facts,
         line=zlib.compress(line.encode("utf-8", "replace"), 1),
     )
-
-
-def version_of(record: Record) -> Record:
-    """Returns a record with a hash for its text: versions are told apart by it."""
-    digest = hashlib.blake2b(record.line, digest_size=16).digest()
-    return record._replace(line=zlib.compress(digest))
 
 
 def pack(record: Record) -> bytes:

@@ -1,12 +1,10 @@
 """The data line killed again and again with SIGKILL ends as if nothing had happened."""
 
-import hashlib
 import itertools
 import json
 import os
 import random
 import shlex
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -25,27 +23,11 @@ passes.PASS_BYTES = 60_000
 if __name__ == "__main__":
     sys.exit(cli.main(sys.argv[1:]))
 """
-
-
-def write_input(folder):
-    choose = random.Random(5)
-    with open(folder / "texts.jsonl", "w") as file:
-        for number in range(3000):
-            paragraphs = [
-                " ".join(choose.choices(WORDS, k=choose.randint(12, 60))) + "."
-                for _ in range(choose.randint(1, 5))
-            ]
-            document = {"id": number, "text": "\n\n".join(paragraphs)}
-            file.write(json.dumps(document) + "\n")
-    (folder / "vocab.txt").write_text("\n".join([*features.SPECIAL_TOKENS, *WORDS]))
-
-
-def commands(output):
-    return [
-        f"corpus --jsonl texts.jsonl --output {output}/corpus --workers 2",
-        f"examples --corpus {output}/corpus --vocab vocab.txt --num_shards 20 "
-        f"--set dupe_factor=2 --output {output}/examples --workers 2",
-    ]
+COMMANDS = (
+    "corpus --jsonl texts.jsonl --output {0}/corpus --workers 2",
+    "examples --corpus {0}/corpus --vocab vocab.txt --num_shards 20 "
+    "--set dupe_factor=2 --output {0}/examples --workers 2",
+)
 
 
 def run(command, folder, *, is_killed):
@@ -64,7 +46,7 @@ def run(command, folder, *, is_killed):
             timeout = 0.4 + 0.2 * num_kills if is_killed else 300
             _, errors = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
+            process.kill()
             process.communicate()
             assert is_killed
             continue
@@ -75,19 +57,25 @@ def run(command, folder, *, is_killed):
 
 
 def contents(directory):
-    return {
-        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in directory.rglob("*")
-        if path.is_file()
-    }
+    paths = (path for path in directory.rglob("*") if path.is_file())
+    return {path.relative_to(directory): path.read_bytes() for path in paths}
 
 
 @pytest.mark.slow
 def test_killed_and_run_again(tmp_path):
-    write_input(tmp_path)
+    choose = random.Random(5)
+    with open(tmp_path / "texts.jsonl", "w") as file:
+        for number in range(3000):
+            paragraphs = [
+                " ".join(choose.choices(WORDS, k=choose.randint(12, 60))) + "."
+                for _ in range(choose.randint(1, 5))
+            ]
+            document = {"id": number, "text": "\n\n".join(paragraphs)}
+            file.write(json.dumps(document) + "\n")
+    (tmp_path / "vocab.txt").write_text("\n".join([*features.SPECIAL_TOKENS, *WORDS]))
     (tmp_path / "program.py").write_text(PROGRAM)
-    for command in commands("whole"):
-        run(command, tmp_path, is_killed=False)
-    num_kills = [run(one, tmp_path, is_killed=True) for one in commands("killed")]
-    assert min(num_kills) >= 2
+    for command in COMMANDS:
+        run(command.format("whole"), tmp_path, is_killed=False)
+    kills = [run(one.format("killed"), tmp_path, is_killed=True) for one in COMMANDS]
+    assert min(kills) >= 2
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
