@@ -382,9 +382,8 @@ SHARD = "documents-00001-of-00002.jsonl.gz"
     ],
 )
 def test_mistakes_that_leave_no_output(tmp_path, name, damage, words, changed, message):
-    corpus_dir = conftest.write_documents(
-        tmp_path / "documents", numbered_documents(4), num_shards=2
-    )
+    texts = numbered_documents(4)
+    corpus_dir = conftest.write_documents(tmp_path / "documents", texts, num_shards=2)
     if damage:
         damage(corpus_dir / name)
     vocab_path = write_vocabulary(tmp_path / "vocab.txt", words)

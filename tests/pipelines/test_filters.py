@@ -92,9 +92,7 @@ def test_other_templates_are_left_alone(wikitext):
     ],
 )
 def test_hostile_pages_cost_no_more_than_others(piece, begin):
-    cost.assert_linear(
-        lambda text: filters.page_reason(text, text), lambda size: begin + piece * size
-    )
+    cost.assert_linear(lambda t: filters.page_reason(t, t), lambda n: begin + piece * n)
 
 
 # All pages of the real dumps that are dropped, looked at one by one: no article.

@@ -24,7 +24,7 @@ def make_document(name, sentence_lengths, *, source="books", first_id=10):
     )
 
 
-def make_pairs(documents, *, seed=0, max_seq_length=32, short_seq_prob=0.1):
+def make_pairs(documents, *, seed=0, **settings):
     """The pairs of the first document, and what was counted."""
     counts = Counter()
     sources = [document.source for document in documents]
@@ -34,7 +34,7 @@ def make_pairs(documents, *, seed=0, max_seq_length=32, short_seq_prob=0.1):
         sources=sources,
         peers=instances.peers_of(sources)[0],
         config=ExamplesConfig(
-            max_seq_length=max_seq_length, short_seq_prob=short_seq_prob
+            **{"max_seq_length": 32, "short_seq_prob": 0.1} | settings
         ),
         rng=random.Random(seed),
         counts=counts,
@@ -59,10 +59,8 @@ def test_chance_is_fixed_for_ever():
     assert instances.document_hash("wikipedia:12") == 0x8D88037B3F65B7EF
     assert instances.bucket_of("wikipedia:12", 1024) == 566  # 0x8d8 / 4
     assert instances.bucket_of("Überblick", 7) == 1
-    assert (
-        instances.document_rng(12345, "wikipedia:12", 0).getrandbits(64)
-        == 11958308966059921289
-    )
+    rng = instances.document_rng(12345, "wikipedia:12", 0)
+    assert rng.getrandbits(64) == 11958308966059921289
     order = instances.shuffled(6, seed=12345, bucket=17)
     assert order.tolist() == [3, 5, 2, 1, 4, 0]
 
@@ -317,20 +315,16 @@ def test_the_order_is_another_one_in_each_bucket():
 # Full sentences.
 
 
-def pack_full_sentences(documents, *, max_seq_length=12, **settings):
-    config = ExamplesConfig(
-        max_seq_length=max_seq_length, packing="full_sentences", **settings
-    )
+def pack_full_sentences(documents, **settings):
+    settings = {"max_seq_length": 12, "packing": "full_sentences"} | settings
+    config = ExamplesConfig(**settings)
     tokens, spans = instances.make_full_sentence_spans(
         documents, separator=3, dtype=np.dtype("H"), config=config
     )
     assert (spans.b_starts == spans.b_ends).all()
     assert not spans.is_random_next.any()
-    texts = [
-        tokens[start:end].tolist()
-        for start, end in zip(spans.a_starts, spans.a_ends, strict=True)
-    ]
-    return texts, spans
+    places = zip(spans.a_starts, spans.a_ends, strict=True)
+    return [tokens[start:end].tolist() for start, end in places], spans
 
 
 def test_whole_full_sentences():

@@ -13,11 +13,9 @@ LONG = "this sentence number {} has seven words"
 
 
 def document(number: int, **changes) -> dict:
-    paragraphs = [
-        [LONG.format(f"{number}.{place}.{n}") for n in range(3)] for place in range(4)
-    ]
+    texts = [[LONG.format(f"{number}.{m}.{n}") for n in range(3)] for m in range(4)]
     given = {"id": f"d{number}", "source": "x", "title": f"Title {number}"}
-    return {**given, "paragraphs": paragraphs, **changes}
+    return {**given, "paragraphs": texts, **changes}
 
 
 def test_pairs_of_one_document():

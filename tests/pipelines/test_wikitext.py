@@ -280,12 +280,9 @@ def other_parsers_words(source: str) -> tuple[Counter[str], Counter[str]]:
     for node in dropped:
         if code.contains(node):
             code.remove(node)
-    lines_of_prose = [
-        line
-        for line in str(code).split("\n")
-        if len(line) > 100 and line[0] not in "*#:;|!="
-    ]
-    prose = mwparserfromhell.parse("\n".join(lines_of_prose))
+    long = [line for line in str(code).split("\n") if len(line) > 100]
+    long = [line for line in long if line[0] not in "*#:;|!="]
+    prose = mwparserfromhell.parse("\n".join(long))
     return words, word_counts(prose.strip_code(normalize=True, collapse=True))
 
 

@@ -126,10 +126,9 @@ def test_an_address_in_use():
     with socket.create_server(("127.0.0.1", 0)) as held:
         own = f"127.0.0.1:{held.getsockname()[1]}"
         message = rf"this process is task 1 \({own}\), but its address is in use"
+        found = cluster.Cluster(("127.0.0.1:1", own), 1)
         with pytest.raises(InputError, match=message):
-            cluster.wait_for_peers(
-                cluster.Cluster(("127.0.0.1:1", own), 1), timeout_seconds=1
-            )
+            cluster.wait_for_peers(found, timeout_seconds=1)
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])

@@ -14,10 +14,8 @@ from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import data_card, description
 from tests.pipelines import example_messages
 
-TOKENS = (
-    *features.SPECIAL_TOKENS,
-    *"the capital of france is paris play ##ing ##ed harbour .".split(),
-)
+WORDS = "the capital of france is paris play ##ing ##ed harbour ."
+TOKENS = (*features.SPECIAL_TOKENS, *WORDS.split())
 SETTINGS = {
     "max_seq_length": 16,
     "max_predictions_per_seq": 4,
@@ -177,9 +175,8 @@ def test_plain_examples_are_shown_as_in_a_first_epoch(tmp_path, monkeypatch):
         config=ExamplesConfig(max_seq_length=16, max_predictions_per_seq=4),
     )
     assert masked.positions[0].tolist() != masked.positions[1].tolist()
-    for shown, labels in zip(
-        "\n".join(lines).split("── ")[1:], masked.labels, strict=True
-    ):
+    parts = "\n".join(lines).split("── ")[1:]
+    for shown, labels in zip(parts, masked.labels, strict=True):
         assert "record 0: B is random\nA  [CLS]" in shown
         expected = [TOKENS[label] for label in labels[:2]]
         assert re.findall(r"→([^\s\]]+)", shown) == expected

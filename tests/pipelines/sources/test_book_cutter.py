@@ -22,10 +22,7 @@ def small(monkeypatch):
 def cut(text, encoding="utf-8"):
     data = text.encode(encoding)
     pieces = book_cutter.find_pieces(io.BytesIO(data), len(data))
-    assert [0, *(piece.stop for piece in pieces)] == [
-        *(piece.start for piece in pieces),
-        len(data),
-    ]
+    assert [0, *(p.stop for p in pieces)] == [*(p.start for p in pieces), len(data)]
     return [data[piece.start : piece.stop].decode(encoding) for piece in pieces]
 
 
@@ -56,15 +53,10 @@ def test_a_book_ends_after_its_mark(monkeypatch, chunk, encoding, newline):
 
 
 def test_generations_of_marks():
-    old = book(
-        "Old",
-        start="***START**THE SMALL PRINT!**\nLaw.\n*END*THE SMALL PRINT!*\n",
-        end="End of The Project Gutenberg Etext of {}\n",
-    )
+    law = "***START**THE SMALL PRINT!**\nLaw.\n*END*THE SMALL PRINT!*\n"
+    old = book("Old", start=law, end="End of The Project Gutenberg Etext of {}\n")
     new = book("New", end="End of Project Gutenberg's {}\n    " + END)
-    late = book(
-        "Late", end="***START**THE SMALL PRINT!**\nLaw.\n*END*THE SMALL PRINT!*\n"
-    )
+    late = book("Late", end=law)
     found = cut(old + new + late + old + late)
     assert [piece.count("It was a book") for piece in found] == [3] * 5
     for piece, name in zip(found, ("Old", "New", "Late", "Old", "Late"), strict=True):

@@ -146,11 +146,8 @@ def test_wiki_and_namespace_where_pages_have_none(tmp_path):
 
 
 def test_redirects(tmp_path):
-    begun = (
-        "#REDIRECT [[x]]",
-        " #redirect: [[x]]",
-        "#WEITERLEITUNG [[x]]",
-        "#転送 [[x]]",
+    begun = "#REDIRECT [[x]]; #redirect: [[x]];#WEITERLEITUNG [[x]];#転送 [[x]]".split(
+        ";"
     )
     pages = [page_xml(1, text=text) for text in (*begun, "#a")]
     pages.append(page_xml(1, text="x", extra='<redirect title="y" />'))

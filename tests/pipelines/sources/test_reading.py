@@ -72,10 +72,8 @@ def write(tmp_path, data, name="file"):
 
 # What is read.
 
-PACKS = (
-    *(bytes, bz2.compress, gzip.compress, lzma.compress),
-    zstandard.ZstdCompressor().compress,
-)
+ZSTD = zstandard.ZstdCompressor().compress
+PACKS = (bytes, bz2.compress, gzip.compress, lzma.compress, ZSTD)
 
 
 @pytest.mark.parametrize("pack", PACKS)

@@ -11,10 +11,8 @@ from bert_keras.core.errors import InputError
 from bert_keras.pipelines.sources import reading, source
 from tests.pipelines.sources import test_dump_pages
 
-PAGES = [
-    test_dump_pages.page_xml(n, f"T{n}", f"Number {n} is a number.").encode()
-    for n in (1, 2, 3)
-]
+page_xml = test_dump_pages.page_xml
+PAGES = [page_xml(n, f"T{n}", f"Number {n} is a number.").encode() for n in (1, 2, 3)]
 STREAMS = [b"<mediawiki>", PAGES[0] + PAGES[1], PAGES[2], b"</mediawiki>"]
 LINES = b"Nine is a number .\nit is one more .\n"
 
@@ -44,9 +42,7 @@ def test_every_kind_from_a_store(bucket):
             "jsonl": [f"{bucket}/l.jsonl"],
         }
     )
-    ranges = [
-        part for item in inputs for part in reading.split_input(item, max_bytes=99)
-    ]
+    ranges = [r for item in inputs for r in reading.split_input(item, max_bytes=99)]
     assert len(ranges) > len(inputs)
     found = [
         (document.title, document.paragraphs)

@@ -74,10 +74,7 @@ HALF = TINY.model_copy(update={"precision": "mixed_float16"})
         ({"max_seq_length": 513}, "sequences of 513 tokens"),
         # Its texts are compared over all chips.
         ({"task": "embedding"}, "`preflight` does not know --task embedding"),
-        (
-            {"settings": PARTS, "global_batch_size": 100},
-            "--global_batch_size a multiple of 32",
-        ),
+        ({"settings": PARTS, "global_batch_size": 100}, "_batch_size a multiple of 32"),
         ({"settings": HALF}, "v5e multiplies in float32 and bfloat16, got"),
     ],
 )
