@@ -26,6 +26,7 @@ def make_document(name, sentence_lengths, *, source="books", first_id=10):
 
 def make_pairs(documents, *, seed=0, **settings):
     """The pairs of the first document, and what was counted."""
+    settings = {"max_seq_length": 32, "short_seq_prob": 0.1} | settings
     counts = Counter()
     sources = [document.source for document in documents]
     pairs = instances.make_pairs(
@@ -33,9 +34,7 @@ def make_pairs(documents, *, seed=0, **settings):
         instances.sentence_borders(documents),
         sources=sources,
         peers=instances.peers_of(sources)[0],
-        config=ExamplesConfig(
-            **{"max_seq_length": 32, "short_seq_prob": 0.1} | settings
-        ),
+        config=ExamplesConfig(**settings),
         rng=random.Random(seed),
         counts=counts,
     )

@@ -146,10 +146,9 @@ def test_wiki_and_namespace_where_pages_have_none(tmp_path):
 
 
 def test_redirects(tmp_path):
-    begun = "#REDIRECT [[x]]; #redirect: [[x]];#WEITERLEITUNG [[x]];#転送 [[x]]".split(
-        ";"
-    )
-    pages = [page_xml(1, text=text) for text in (*begun, "#a")]
+    words = ("#REDIRECT", " #redirect:", "#WEITERLEITUNG", "#転送")
+    pages = [page_xml(1, text=f"{word} [[x]]") for word in words]
+    pages.append(page_xml(1, text="#a"))
     pages.append(page_xml(1, text="x", extra='<redirect title="y" />'))
     found = [page.is_redirect for page in read(write(tmp_path, HEAD + "".join(pages)))]
     assert found == [True] * 4 + [False, True]
