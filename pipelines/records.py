@@ -37,8 +37,8 @@ class _Columns(NamedTuple):
     """`(n, width)` uint8."""
     is_kept: np.ndarray
     """`(n, width)` bool: the other bytes are dropped, without a gap."""
-    sizes: np.ndarray | int
-    """`(n,)` int64: bytes of each row that are kept; an int holds for all rows."""
+    sizes: np.ndarray
+    """`(n,)` int64: bytes of each row that are kept."""
 
 
 def encode_examples(
@@ -68,22 +68,13 @@ def encode_examples(
     data = np.concatenate([part.data for part in columns], axis=1)
     is_kept = np.concatenate([part.is_kept for part in columns], axis=1)
     joined = np.compress(is_kept.ravel(), data.ravel()).tobytes()
-    sizes = np.broadcast_to(_total_size(columns), len(data))
-    ends = np.cumsum(sizes).tolist()
+    ends = np.cumsum(np.sum([part.sizes for part in columns], axis=0)).tolist()
     return [joined[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _nested(key: bytes, columns: list[_Columns]) -> list[_Columns]:
-    num_rows, size = len(columns[0].data), _total_size(columns)
-    if isinstance(size, int):
-        # The same in all rows: most of a message need not be computed.
-        packed = _varints(np.array([[size]])).data.tobytes()
-        return [_constant(key + packed, num_rows), *columns]
-    return [_constant(key, num_rows), _varints(size[:, np.newaxis]), *columns]
-
-
-def _total_size(columns: Iterable[_Columns]) -> np.ndarray | int:
-    return sum(part.sizes for part in columns)
+    sizes = np.sum([part.sizes for part in columns], axis=0)[:, np.newaxis]
+    return [_constant(key, len(sizes)), _varints(sizes), *columns]
 
 
 def _constant(data: bytes, num_rows: int) -> _Columns:
@@ -92,7 +83,8 @@ def _constant(data: bytes, num_rows: int) -> _Columns:
 
 
 def _all_kept(data: np.ndarray) -> _Columns:
-    return _Columns(data, np.broadcast_to(True, data.shape), data.shape[1])
+    num_rows, width = data.shape
+    return _Columns(data, np.broadcast_to(True, data.shape), np.full(num_rows, width))
 
 
 def _varints(values: np.ndarray, lengths: np.ndarray | None = None) -> _Columns:
