@@ -110,7 +110,6 @@ _TEMPLATE = re.compile(r"\{\{\s*([^{}|<\n]{2,60}\}?)")
 _NOT_SHOWN = re.compile(
     r"<!--.*?(?:-->|\Z)|<nowiki>.*?(?:</nowiki>|\Z)", re.DOTALL | re.IGNORECASE
 )
-_SWITCH = "__DISAMBIG__"
 
 
 def page_reason(title: str, wikitext: str) -> str | None:
@@ -128,7 +127,7 @@ def page_reason(title: str, wikitext: str) -> str | None:
 
 
 def _marks_disambiguation(wikitext: str) -> bool:
-    if _SWITCH in wikitext:
+    if "__DISAMBIG__" in wikitext:
         return True
     names = set(_TEMPLATE.findall(wikitext))
     names = {" ".join(name.lower().replace("_", " ").split()) for name in names}
@@ -144,7 +143,6 @@ MIN_WORDS = 8
 
 # Answers are parts of their contexts, and often mere names.
 _IGNORED_KEYS = frozenset(("id", "answers", "plausible_answers"))
-_PARAGRAPH_KEY = "context"
 
 _QUARTER_WORD = re.compile(f"[{word_counts.SOUTH_EAST_ASIAN}]")
 _UNSPACED = re.compile(
@@ -297,5 +295,5 @@ def _strings(value: Any, key: str = "") -> Iterator[str]:
             yield from _strings(inner, key)
     elif isinstance(value, str):
         for line in value.splitlines():
-            split = key == _PARAGRAPH_KEY
+            split = key == "context"
             yield from sentences.split_sentences(line) if split else [line]

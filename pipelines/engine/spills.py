@@ -16,8 +16,6 @@ from bert_keras.core import files
 _LENGTH = struct.Struct("<I")
 _FOOTER = struct.Struct("<Q")
 _FLUSH_BYTES = 16 << 20
-# Memory of a bytes object beyond its content.
-_VALUE_OVERHEAD = 64
 
 
 def _offsets(file: BinaryIO) -> np.ndarray:
@@ -62,7 +60,7 @@ class SpillWriter:
 
     def add(self, key: int, value: bytes) -> None:
         self._values[key].append(value)
-        self._num_bytes += len(value) + _VALUE_OVERHEAD
+        self._num_bytes += len(value) + 64  # the memory of the object besides
         if self._num_bytes >= _FLUSH_BYTES:
             self._flush()
 

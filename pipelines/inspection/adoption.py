@@ -20,7 +20,6 @@ from bert_keras.pipelines.inspection import data_card, example_reading
 logger = logging.getLogger(__name__)
 
 _PATTERN = "*.tfrecord*"
-_GZIP_MAGIC = b"\x1f\x8b\x08"
 
 
 def adopt_examples(
@@ -134,7 +133,7 @@ def _find_format(paths: list[str]) -> ExamplesConfig:
 def _compression_of(path: str) -> records.Compression:
     # A plain file that begins so has a first record of half a megabyte.
     with files.open_to_read(path) as file:
-        return "gzip" if file.read(3) == _GZIP_MAGIC else "none"
+        return "gzip" if file.read(3) == b"\x1f\x8b\x08" else "none"
 
 
 # Their content.

@@ -32,8 +32,6 @@ _CANDIDATES = (
     *("iso8859_6", "gb18030", "big5hkscs", "cp932", "euc_jp", "cp949"),
 )
 _UTF_16_MARKS = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
-_SAMPLE_BYTES = 1 << 16
-_SHOWN_CHARACTERS = 60
 # ISO 2022 is ASCII to a decoder of UTF-8, but for these bytes.
 _ISO_2022 = (b"\x1b$", b"\x1b(")
 _STATED = re.compile(rb"^Character set encoding: *(.+?)\s*$", re.MULTILINE)
@@ -169,7 +167,7 @@ def _unknown_encoding(data: bytes) -> str:
     place = len(os.path.commonprefix(texts))
     start = max(texts[0].rfind("\n", 0, place) + 1, place - 20)
     readings = " or ".join(
-        f"{name} ({text[start : start + _SHOWN_CHARACTERS].splitlines()[0]!r})"
+        f"{name} ({text[start : start + 60].splitlines()[0]!r})"
         for name, text in zip(names, texts, strict=True)
     )
     return (
@@ -184,7 +182,7 @@ def _sample(data: bytes) -> bytes:
     lines = [line for line in data.split(b"\n") if not line[:1000].isascii()]
     if any(escape in data for escape in _ISO_2022) and not lines:
         lines = [line for line in data.split(b"\n") if b"\x1b" in line]
-    sample = (b"\n".join(lines) or data)[:_SAMPLE_BYTES]
+    sample = (b"\n".join(lines) or data)[: 1 << 16]
     return sample[: sample.rfind(b"\n")] if b"\n" in sample else sample
 
 

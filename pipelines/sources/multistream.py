@@ -23,7 +23,6 @@ from bert_keras.core import first_bytes
 from bert_keras.core.errors import InputError
 
 CHUNK_BYTES = 1 << 18
-_PACKED_BYTES = 1 << 14
 _SEARCHED_BYTES = 1 << 25
 # Ten bytes: in 20 GB the odds of a chance match are 1 to 10^14. The second alternative
 # is an empty stream.
@@ -238,7 +237,7 @@ def _frame_chunks(file: BinaryIO) -> Iterator[bytes]:
     frame = None
     data = b""
     # A few bytes at a time: they may become ten thousand times as many.
-    while data := data or file.read(_PACKED_BYTES):
+    while data := data or file.read(1 << 14):
         if frame is None:
             data = data.lstrip(b"\0")  # padding
             frame = make() if data else None

@@ -15,7 +15,6 @@ from bert_keras.pipelines.sources import encodings, source, text_lines
 
 PART_BYTES = 4 << 20
 """Places where a document of this size or more is cut are multiples of this."""
-_MIN_LINES = 30
 _SENTENCE_END = re.compile(r"[.!?…:;][\s\"'`”’»)\]]*$")
 # Not the points of "mr. bean", nor "`` who ? '' he asked .".
 _INNER_END = re.compile(r"(?:[^\W\d_]{4}|\s)\.[\"'`”’»)\]]*\s[^\W\d_]")
@@ -36,7 +35,7 @@ def is_one_sentence_a_line(data: bytes) -> bool:
     num_ended = sum(bool(_SENTENCE_END.search(line)) for line in within)
     num_several = sum(bool(_INNER_END.search(line)) for line in within)
     return (
-        len(within) >= _MIN_LINES
+        len(within) >= 30
         and num_ended > 0.8 * len(within)
         and num_several < 0.2 * len(within)
     )

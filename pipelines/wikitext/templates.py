@@ -20,11 +20,10 @@ def _convert(arguments: list[str]) -> str:
 
 def _unit(arguments: list[str]) -> str:
     """Returns 12 km² for {{unité|12|km|2}}."""
-    power = _POWERS.get(arguments[2], "") if len(arguments) > 2 else ""
+    power = {"2": "²", "3": "³"}.get(arguments[2], "") if len(arguments) > 2 else ""
     return " ".join(arguments[:2]) + power
 
 
-_POWERS = {"2": "²", "3": "³"}
 _NUMBER = re.compile(r"[-−+±]?\d[\d.,  ]{0,30}")
 _RANGE_WORDS = frozenset("to and or - – by x to(-) and(-)".split())
 _CONVERT_WORDS = {
@@ -111,8 +110,6 @@ _INLINE_TEMPLATES: dict[str, str | Callable[[list[str]], str]] = {
     "okina": "ʻ",
     "pi": "π",
 }
-# {{lang-fr|mot}}, {{script/Hebrew|...}}: the rest of the name is the language.
-_LANGUAGE_PREFIXES = ("lang-", "script/", "vol-")
 # French ordinals and centuries are templates of that name: {{XIXe siècle}}.
 _SELF_NAMED = re.compile(r"\d{1,4}(?:e|er|re)|I(?:er|re)|[IVXL]+e siècle")
 # "name=value", but "1=value" and the text of a quotation are arguments like others.
@@ -132,7 +129,8 @@ def expand(content: str) -> str:
             return f"{number} {unit}" if is_number else ""
         if name.startswith("formatnum:"):
             return name.removeprefix("formatnum:")
-        if not name.startswith(_LANGUAGE_PREFIXES):
+        # {{lang-fr|mot}}, {{script/Hebrew|...}}: the rest of the name is the language.
+        if not name.startswith(("lang-", "script/", "vol-")):
             return own_name if _SELF_NAMED.fullmatch(own_name) else ""
         words = "{0}"
     arguments = [argument.strip() for argument in rest.split("|")] if rest else []
