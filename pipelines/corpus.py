@@ -268,11 +268,9 @@ def _drops(
 
 def _log(result: manifest.Manifest, config: CorpusConfig) -> None:
     counters = result.counters
-    logger.info(
-        "corpus: %s documents, %s sentences, %s words in %d shards",
-        *(f"{counters[name]:,}" for name in ("documents", "sentences", "words")),
-        len(result.shards),
-    )
+    names = ("documents", "sentences", "words")
+    numbers = ", ".join(f"{counters[name]:,} {name}" for name in names)
+    logger.info(f"corpus: {numbers} in {len(result.shards)} shards")
     codecs = ", ".join(
         f"{amount:,} in {name.removeprefix('encoding/')}"
         for name, amount in counters.items()
@@ -282,12 +280,11 @@ def _log(result: manifest.Manifest, config: CorpusConfig) -> None:
         logger.info("corpus: texts that are not UTF-8: %s", codecs)
     for name, amount in counters.items():
         if name.startswith("faults/"):
+            share = amount / counters["items_read"]
             logger.warning(
-                "corpus: %s in %s texts of --jsonl, %.2f %% of the items read: they "
-                "are kept as they are; clean the texts for a model that shall not "
-                "learn them",
-                *(name.removeprefix("faults/"), f"{amount:,}"),
-                100 * amount / counters["items_read"],
+                f"corpus: {name.removeprefix('faults/')} in {amount:,} texts of "
+                f"--jsonl, {100 * share:.2f} % of the items read: they are kept as "
+                "they are; clean the texts for a model that shall not learn them"
             )
     if drops := _drops(counters, config):
         logger.info("corpus: dropped of %s read: %s", counters["items_read"], drops)

@@ -206,17 +206,16 @@ def _place_rare(job: ExamplesJob, rare: Mapping[str, Mapping[str, int]]) -> Exam
         moves[source] = instances.join_lone(counts)
     if num_parts:
         logger.info(
-            "examples: %s documents, of sources that have fewer than %s, are cut into "
-            "%s parts, which count as documents",
-            *(f"{len(num_parts):,}", FEW, f"{sum(num_parts.values()):,}"),
+            f"examples: {len(num_parts):,} documents, of sources that have fewer than "
+            f"{FEW}, are cut into {sum(num_parts.values()):,} parts, which count as "
+            "documents"
         )
     joined = [f"{len(of):,} of {source}" for source, of in moves.items() if of]
     if joined:
         logger.info(
             "examples: documents that would be the only one of their source in one of "
-            "%s shards go to another shard: %s",
-            f"{job.num_shards:,}",
-            ", ".join(joined[:5]) + (", ..." if joined[5:] else ""),
+            f"{job.num_shards:,} shards go to another shard: {', '.join(joined[:5])}"
+            f"{', ...' if joined[5:] else ''}"
         )
     return replace(job, num_parts=num_parts, moves=moves)
 
@@ -299,50 +298,42 @@ def _log_summary(
     counts, settings = Counter(finished.counters), finished.config
     num_examples, num_rows = counts["examples"], finished.num_records
     num_random = counts["random_next_examples"]
-    capacity = num_rows * settings["max_seq_length"]
+    num_tokens = counts["example_tokens"]
+    padding = 1 - num_tokens / (num_rows * settings["max_seq_length"])
     random_percent = 100 * num_random / num_examples
     has_pairs = settings["packing"] == "sentence_pairs"
+    rows = f" in {num_rows:,} rows" if settings["pack_instances"] else ""
+    chance = f"B is random in {random_percent:.1f} %; " if has_pairs else ""
     logger.info(
-        "examples: %s%s from %s documents, in %s files of %s; %s tokens, which are "
-        "WordPieces, [CLS] and [SEP]; %.1f %% of the positions are padding; %s%.2f %% "
-        "of the corpus's WordPieces are [UNK]",
-        f"{num_examples:,}",
-        f" in {num_rows:,} rows" if settings["pack_instances"] else "",
-        f"{counts['documents']:,}",
-        f"{len(finished.shards):,}",
-        output_dir,
-        f"{counts['example_tokens']:,}",
-        100 * (1 - counts["example_tokens"] / capacity),
-        f"B is random in {random_percent:.1f} %; " if has_pairs else "",
-        100 * counts["unknown_tokens"] / counts["tokens"],
+        f"examples: {num_examples:,}{rows} from {counts['documents']:,} documents, in "
+        f"{len(finished.shards):,} files of {output_dir}; {num_tokens:,} tokens, which "
+        f"are WordPieces, [CLS] and [SEP]; {100 * padding:.1f} % of the positions are "
+        f"padding; {chance}{100 * counts['unknown_tokens'] / counts['tokens']:.2f} % "
+        "of the corpus's WordPieces are [UNK]"
     )
     if has_pairs and random_percent > MUCH_RANDOM:
-        short = settings["short_seq_prob"]
+        short = settings["short_seq_prob"] or 0.0
+        reason = f" (short_seq_prob={short:g} leaves many sentences alone)"
         logger.warning(
-            "B is random in %.0f %% of the examples, so the next sentence is rare%s: "
-            "next_sentence=balanced leaves the surplus out",
-            random_percent,
-            f" (short_seq_prob={short:g} leaves many sentences alone)" if short else "",
+            f"B is random in {random_percent:.0f} % of the examples, so the next "
+            f"sentence is rare{reason if short else ''}: next_sentence=balanced leaves "
+            "the surplus out"
         )
     if number := counts["duplicate_documents"]:
-        logger.warning(
-            "%s documents left out: another one has the same id", f"{number:,}"
-        )
+        logger.warning(f"{number:,} documents left out: another one has the same id")
     for name, reason in (
         ("empty_documents", "documents left out: no sentence of theirs has a token"),
         ("dropped_unbalanced_pairs", "pairs left out: next_sentence=balanced"),
         ("dropped_single_sentences", "sentences left out: alone in their shard"),
     ):
         if counts[name]:
-            logger.info("examples: %s %s", f"{counts[name]:,}", reason)
+            logger.info(f"examples: {counts[name]:,} {reason}")
     if number := counts["pairs_without_partner"]:
+        more = ", or a larger --num_shards (20), for which a long one is cut into parts"
         logger.warning(
-            "%s examples come from documents that are alone in their shard, so their B "
-            "is never random: give more documents%s",
-            f"{number:,}",
-            ", or a larger --num_shards (20), for which a long one is cut into parts"
-            if settings["num_shards"] == 1
-            else "",
+            f"{number:,} examples come from documents that are alone in their shard, "
+            "so their B is never random: give more documents"
+            f"{more if settings['num_shards'] == 1 else ''}"
         )
     num_foreign = counts["other_source_partners"]
     if num_foreign and settings["partner"] == "same_source":
@@ -351,11 +342,11 @@ def _log_summary(
             for name, number in corpus.counters.items()
             if name.startswith("documents/") and number == 1
         ]
+        share = num_foreign / (num_random + counts["dropped_unbalanced_pairs"])
+        where = f"(one document: {', '.join(single[:5])})" if single else "in the shard"
         logger.warning(
-            "%s random next sentences (%.1f %%) come from another source than the text "
-            "before them, so the subject tells that they are random: there is no other "
-            "document of the source%s; give more of it, or leave it out",
-            f"{num_foreign:,}",
-            100 * num_foreign / (num_random + counts["dropped_unbalanced_pairs"]),
-            f" (one document: {', '.join(single[:5])})" if single else " in the shard",
+            f"{num_foreign:,} random next sentences ({100 * share:.1f} %) come from "
+            "another source than the text before them, so the subject tells that they "
+            f"are random: there is no other document of the source {where}; give more "
+            "of it, or leave it out"
         )

@@ -88,7 +88,7 @@ def build_vocabulary(
                 f"{output_path}: exists already; choose another --output or delete it"
             )
         logger.info(
-            "%s: finished already, with the same corpus and settings", output_path
+            f"{output_path}: finished already, with the same corpus and settings"
         )
         # A command that was killed at its end has left its counts.
         files.delete_tree(work_dir)
@@ -135,13 +135,10 @@ def build_vocabulary(
     files.write_json(inputs_path, {"inputs": digest, "sha256": vocabulary.sha256})
     vocabulary.save(output_path)
     files.delete_tree(job.work_dir)
+    num_different = sum(result["num_words"] for result in merged)
     logger.info(
-        "vocab: %s entries in %s, learnt from the %s most frequent of %s different "
-        "words",
-        f"{len(tokens):,}",
-        output_path,
-        f"{len(words):,}",
-        f"{sum(result['num_words'] for result in merged):,}",
+        f"vocab: {len(tokens):,} entries in {output_path}, learnt from the "
+        f"{len(words):,} most frequent of {num_different:,} different words"
     )
 
 

@@ -138,10 +138,8 @@ class PieceLearner:
         prefix = tokenization.CONTINUATION_PREFIX
         pieces = whole | {prefix + ending: count for ending, count in inner.items()}
         logger.info(
-            "vocab: %s pieces occur %s times or more in %s words",
-            f"{len(pieces):,}",
-            f"{threshold:,}",
-            f"{len(self._words):,}",
+            f"vocab: {len(pieces):,} pieces occur {threshold:,} times or more in "
+            f"{len(self._words):,} words"
         )
         return [
             piece
@@ -264,9 +262,7 @@ def assemble(
     num_unused = vocab_size - len(tokens)
     if num_unused:
         logger.warning(
-            "vocab: the text gives only %s entries; %s are filled with [unused] ones: "
-            "give more text or a smaller --vocab_size",
-            f"{len(tokens):,}",
-            f"{num_unused:,}",
+            f"vocab: the text gives only {len(tokens):,} entries; {num_unused:,} are "
+            "filled with [unused] ones: give more text or a smaller --vocab_size"
         )
     return tokens + [f"[unused{99 + i}]" for i in range(num_unused)]

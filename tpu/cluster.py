@@ -142,11 +142,8 @@ def wait_for_peers(
             if time.monotonic() - reported >= report_every_seconds:
                 reported = time.monotonic()
                 logger.info(
-                    "task %d waits for %s, %.0f s of %g s",
-                    cluster.index,
-                    cluster.named(missing),
-                    waited,
-                    timeout_seconds,
+                    f"task {cluster.index} waits for {cluster.named(missing)}, "
+                    f"{waited:.0f} s of {timeout_seconds:g} s"
                 )
             time.sleep(min(0.5, timeout_seconds - waited))
         _accept_all(listener)

@@ -82,11 +82,8 @@ def adopt_examples(
     )
     manifest.write_manifest(directory, summary)
     logger.info(
-        "adopted %s examples in %d files; train on them with `bert-keras pretrain "
-        "--examples %s`",
-        f"{counts.num_examples:,}",
-        len(shards),
-        directory,
+        f"adopted {counts.num_examples:,} examples in {len(shards)} files; train on "
+        f"them with `bert-keras pretrain --examples {directory}`"
     )
     return summary
 

@@ -27,9 +27,8 @@ class Books:
         if not sentences.is_one_sentence_a_line(start):
             return self.name
         logger.info(
-            "%s: holds a sentence on each line, as BookCorpus does: read as by "
-            "--sentences",
-            path,
+            f"{path}: holds a sentence on each line, as BookCorpus does: read as by "
+            "--sentences"
         )
         return "sentences"
 

@@ -172,9 +172,8 @@ def check_end(file: BinaryIO, path: str) -> None:
         )
     if rest.strip(b"\0"):
         logger.warning(
-            "%s: ignores the last %d bytes, which are no bzip2 stream, as bunzip2 does",
-            path,
-            len(rest),
+            f"{path}: ignores the last {len(rest)} bytes, which are no bzip2 stream, "
+            "as bunzip2 does"
         )
 
 
@@ -223,9 +222,9 @@ def _gzip_chunks(file: BinaryIO) -> Iterator[bytes]:
     except (gzip.BadGzipFile, zlib.error) as error:
         if not (has_data and str(error).startswith("Not a gzipped file")):
             raise _DamagedError(str(error)) from None
+        name = getattr(file, "name", "a gzip file")
         logger.warning(
-            "%s: ignores the bytes after the last gzip member, as gunzip does",
-            getattr(file, "name", "a gzip file"),
+            f"{name}: ignores the bytes after the last gzip member, as gunzip does"
         )
 
 

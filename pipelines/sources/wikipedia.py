@@ -32,12 +32,10 @@ class Wikipedia:
             return source.even_ranges(item, max_bytes)
         if item.num_bytes > _LONG_BYTES:
             logger.warning(
-                "%s: %.1f GB that cannot be divided, so one worker must read all of "
-                "it; several can share the dump whose name ends in "
-                "-pages-articles-multistream.xml.bz2, from dumps.wikimedia.org, or "
-                "this one repacked with pbzip2",
-                item.path,
-                item.num_bytes / 1e9,
+                f"{item.path}: {item.num_bytes / 1e9:.1f} GB that cannot be divided, "
+                "so one worker must read all of it; several can share the dump whose "
+                "name ends in -pages-articles-multistream.xml.bz2, from "
+                "dumps.wikimedia.org, or this one repacked with pbzip2"
             )
         return source.one_range(item)
 
