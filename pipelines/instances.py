@@ -336,8 +336,7 @@ def make_pair_spans(
                 rng=document_rng(config.random_seed, document.id, duplicate_index),
                 counts=counts,
             )
-            for pair in pairs:
-                fields.extend(pair)
+            fields.extend(itertools.chain.from_iterable(pairs))
     table = np.array(fields, np.uint64).reshape(-1, len(Pair._fields)).T.copy()
     spans = Spans._make([*table[:4].view(np.int64), table[4].astype(bool), table[5]])
     tokens = [np.asarray(document.token_ids, dtype) for document in documents]
