@@ -128,8 +128,10 @@ def build_corpus(
         return manifest.read_manifest(output_dir, kind="documents")
     if excluded:
         files.make_directory(job.work_dir)
-        lines = "\n".join(excluded).encode("utf-8", "surrogatepass")
-        files.write_atomically(job.overlap_path, lines)
+        with files.open_atomically(job.overlap_path) as file:
+            lines = (f"{line}\n".encode("utf-8", "surrogatepass") for line in excluded)
+            file.writelines(lines)
+        excluded.clear()  # There may be many, and the job takes long.
     # 3. The documents.
     by_shard = (_DOCUMENTS, _VERSIONS, _MARKS, _KEEPERS)
     results = engine.run(
@@ -304,8 +306,9 @@ class _Read(steps.Step):
     def _overlap(self) -> filters.Overlap | None:
         if self._job.overlap_sha256 is None:
             return None
-        lines = files.read_bytes(self._job.overlap_path).split(b"\n")
-        return filters.Overlap(line.decode("utf-8", "surrogatepass") for line in lines)
+        with files.open_to_read(self._job.overlap_path) as file:
+            lines = (line.decode("utf-8", "surrogatepass") for line in file)
+            return filters.Overlap(line.rstrip("\n") for line in lines)
 
     def process(self, part: source.Range) -> Iterator[Any]:
         config = self._job.config
