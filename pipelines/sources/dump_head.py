@@ -1,7 +1,6 @@
 """The head of a MediaWiki export: its root and its wiki."""
 
 import codecs
-import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,16 +42,8 @@ class Head:
 
 
 def read_head(file: BinaryIO, path: str) -> Head:
-    chunks = multistream.read_all(file, path)
-    first = next(chunks, b"")
-    # `>` ends the declaration of the encoding; the first bzip2 streams may be short.
-    while b">" not in first and len(first) <= _MAX_HEAD_BYTES:
-        if not (chunk := next(chunks, b"")):
-            break
-        first += chunk
-    _check_encoding(first, path)
     head, name, root = b"", None, 0
-    for chunk in itertools.chain([first], chunks):
+    for chunk in multistream.read_all(file, path):
         head += chunk
         if name is None:
             name, root = _root_element(head)
@@ -60,6 +51,7 @@ def read_head(file: BinaryIO, path: str) -> Head:
         is_whole = name and re.search(rb"</siteinfo>|<page\b|</mediawiki>", head[root:])
         if is_other or is_whole or len(head) > _MAX_HEAD_BYTES:
             break
+    _check_encoding(head, path)
     if name != b"mediawiki":
         raise _not_a_dump(head, name, path)
     # Pages are cut out by their exact tags.
