@@ -65,12 +65,9 @@ def _blocks(text: str, counts: Counter[str]) -> list[str]:
             if kind != _DROPPED_BEFORE:
                 counts[kind] += 1
             # What only announces something dropped goes, too: "It may refer to:".
-            while (
-                may_be_lead
-                and ended
-                and ended[-1].rstrip().endswith((":", "："))
-                and ". " not in ended[-1]
-            ):
+            while may_be_lead and ended and ". " not in ended[-1]:
+                if not ended[-1].rstrip().endswith((":", "：")):
+                    break
                 ended.pop()
                 counts["leads"] += 1
             heading = _HEADING.match(line)
@@ -108,11 +105,8 @@ def _kind(line: str) -> str:
         line = line.strip()
         is_prose = len(line) > 60 and line[0] not in "*#:;|" and ". " in line + " "
         return "text" if is_prose else "preformatted"
-    if first == "=" and _HEADING.match(line):
-        return "headings"
-    if first == "'" and _PSEUDO_HEADING.fullmatch(line):
-        return "headings"
-    return "text"
+    heading = _HEADING.match(line) if first == "=" else _PSEUDO_HEADING.fullmatch(line)
+    return "headings" if heading else "text"
 
 
 _QUOTES = re.compile("'{2,}")
