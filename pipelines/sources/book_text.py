@@ -219,19 +219,16 @@ def _drop_notices(
                 counts["transcriber's notes"] += 1
             elif is_notice and "gutenberg" in text.lower() and _GUTENBERG.search(text):
                 counts["notices"] += 1
-            elif (
-                index <= front
-                and is_notice
-                and (
-                    _CREDITS.match(text)
-                    or _ETEXT.search(text)
-                    or (len(text) < 300 and _TITLE_PAGE.match(text))
-                )
-            ):
+            elif is_notice and index <= front and _is_front_matter(text):
                 counts["front matter"] += 1
             else:
                 kept.append(block)
     return kept
+
+
+def _is_front_matter(text: str) -> bool:
+    is_title_page = len(text) < 300 and _TITLE_PAGE.match(text)
+    return bool(is_title_page or _CREDITS.match(text) or _ETEXT.search(text))
 
 
 def _drop_contents(blocks: list[list[str]]) -> list[list[str]]:

@@ -110,9 +110,8 @@ def decode(
         ValueError: the data is binary, or its encoding is not known.
     """
     if mark is None and b"\0" in data:
-        halves = [data[place:8192:2].count(0) * 4 for place in (1, 0)]
-        for zeros, name in zip(halves, ("UTF-16LE", "UTF-16BE"), strict=True):
-            if zeros > len(data[:8192]):
+        for place, name in ((1, "UTF-16LE"), (0, "UTF-16BE")):
+            if data[place:8192:2].count(0) * 4 > len(data[:8192]):
                 raise ValueError(
                     "UTF-16 without a byte order mark: convert it with "
                     f"`iconv -f {name} -t UTF-8`"
