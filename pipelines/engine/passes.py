@@ -19,7 +19,7 @@ import threading
 import traceback
 import uuid
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any, cast
@@ -153,19 +153,18 @@ def _pending_sizes(
     return sizes
 
 
-def _group(sizes: Mapping[int, int], num_workers: int) -> Iterator[tuple[int, ...]]:
+def _group(sizes: Mapping[int, int], num_workers: int) -> list[tuple[int, ...]]:
     """Cuts units into passes of about `PASS_BYTES`, with work for every worker."""
     limit = min(PASS_BYTES, sum(sizes.values()) / num_workers)
-    group: list[int] = []
+    groups: list[list[int]] = [[]]
     num_bytes = 0
     for unit in sorted(sizes):
-        if group and num_bytes + sizes[unit] / 2 > limit:
-            yield tuple(group)
-            group, num_bytes = [], 0
-        group.append(unit)
+        if groups[-1] and num_bytes + sizes[unit] / 2 > limit:
+            groups.append([])
+            num_bytes = 0
+        groups[-1].append(unit)
         num_bytes += sizes[unit]
-    if group:
-        yield tuple(group)
+    return [tuple(group) for group in groups if group]
 
 
 def _bytes_read(passes: Iterable[Pass], sizes: Mapping[int, int]) -> int:
@@ -224,12 +223,8 @@ def _supervise(passes: Sequence[Pass], num_workers: int, module: str) -> None:
                 attempts[one.units] += 1
                 # A pass that ends, in whatever way, closes its end of the pipe.
                 receiver, sender = context.Pipe(duplex=False)
-                process = context.Process(
-                    target=_run_pass,
-                    args=(one, sender),
-                    name=_PROCESS_NAME,
-                    daemon=True,
-                )
+                process = context.Process(target=_run_pass, args=(one, sender))
+                process.name, process.daemon = _PROCESS_NAME, True
                 # The first start makes the process that all are forked from.
                 with steps.without_current_directory(), sender:
                     process.start()
