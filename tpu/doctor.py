@@ -106,12 +106,7 @@ def problems(findings: Sequence[Finding]) -> str | None:
 
 # === Versions of Python and its packages, compared with our requirements ===
 
-EXTRAS = {
-    "cpu": ("train",),
-    "gpu": ("train", "gpu"),
-    "tpu": ("tpu",),
-    "dataflow": ("gcp",),
-}
+EXTRAS = {"cpu": "train", "gpu": "train gpu", "tpu": "tpu", "dataflow": "gcp"}
 """Extras of setup.cfg that each purpose needs."""
 
 _US = "bert-keras"
@@ -136,7 +131,7 @@ def _python(purpose: str) -> str:
 
 def _versions(purpose: str) -> str:
     """Compares the installed versions with the requirements of our own metadata."""
-    install, extras = _INSTALL[purpose], EXTRAS[purpose]
+    install, extras = _INSTALL[purpose], EXTRAS[purpose].split()
     try:
         known = importlib.metadata.metadata(_US).get_all("Provides-Extra") or []
     except importlib.metadata.PackageNotFoundError:
@@ -147,15 +142,14 @@ def _versions(purpose: str) -> str:
         raise Problem(found, install)
     # An extra may stand for others of ours, which are then looked up too.
     needs: dict[str, requirements.Requirement] = {}
-    pending = list(extras)
-    for extra in pending:
+    for extra in extras:
         for line in importlib.metadata.requires(_US) or []:
             need = requirements.Requirement(line)
             name = utils.canonicalize_name(need.name)
             if need.marker and not need.marker.evaluate({"extra": extra}):
                 continue
             if name == _US:
-                pending += sorted(need.extras - set(pending))
+                extras += sorted(need.extras - set(extras))
             else:
                 needs[name] = need
     installed = [(n, provenance.installed_version(n.name)) for n in needs.values()]
