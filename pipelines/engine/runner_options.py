@@ -19,12 +19,8 @@ from bert_keras.core.errors import InputError, nearest
 DEFAULT_RUNNER = "FnApiRunner"
 
 RUNNERS = (
-    "FnApiRunner",
-    "BundleBasedDirectRunner",
-    "PortableRunner",
-    "DataflowRunner",
-    "FlinkRunner",
-    "SparkRunner",
+    *("FnApiRunner", "BundleBasedDirectRunner", "PortableRunner"),
+    *("DataflowRunner", "FlinkRunner", "SparkRunner"),
 )
 """Names; any other runner can be given by the dotted path of its class."""
 

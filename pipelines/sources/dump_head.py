@@ -14,18 +14,8 @@ from bert_keras.pipelines.sources import multistream
 _MAX_HEAD_BYTES = 1 << 22
 
 # Names of the namespaces, for a dump that does not list them.
-_SUBJECTS = {
-    "user": 2,
-    "wikipedia": 4,
-    "project": 4,
-    "file": 6,
-    "image": 6,
-    "mediawiki": 8,
-    "template": 10,
-    "help": 12,
-    "category": 14,
-    "portal": 100,
-}
+_SUBJECTS = {"user": 2, "wikipedia": 4, "project": 4, "file": 6, "image": 6}
+_SUBJECTS |= {"mediawiki": 8, "template": 10, "help": 12, "category": 14, "portal": 100}
 _DEFAULT_NAMESPACES = {"media": -2, "special": -1, "talk": 1} | _SUBJECTS
 _DEFAULT_NAMESPACES |= {f"{name} talk": n + 1 for name, n in _SUBJECTS.items()}
 
@@ -139,21 +129,18 @@ def wiki_of(url: str) -> str:
 _HOST = re.compile(r"https?://([\w.-]+)")
 
 
-_ENCODINGS = (
-    (codecs.BOM_UTF32_LE, "UTF-32"),
-    (codecs.BOM_UTF32_BE, "UTF-32"),
-    (codecs.BOM_UTF16_LE, "UTF-16"),
-    (codecs.BOM_UTF16_BE, "UTF-16"),
-    (b"<\0", "UTF-16LE"),
-    (b"\0<", "UTF-16BE"),
-)
+# In this order: the mark of UTF-32 begins with that of UTF-16.
+_ENCODINGS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32"}
+_ENCODINGS |= {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
+_ENCODINGS |= {b"<\0": "UTF-16LE", b"\0<": "UTF-16BE"}
 _DECLARED = re.compile(rb"\s*<\?xml[^>]*?encoding\s*=\s*[\"']([\w.:-]+)")
 _OF_UTF8 = (b"utf-8", b"utf8", b"ascii", b"us-ascii")
 
 
 def _check_encoding(start: bytes, path: str) -> None:
     declared = _DECLARED.match(start.removeprefix(codecs.BOM_UTF8))
-    name = next((name for mark, name in _ENCODINGS if start.startswith(mark)), None)
+    names = (name for mark, name in _ENCODINGS.items() if start.startswith(mark))
+    name = next(names, None)
     if name is None and declared and declared[1].lower() not in _OF_UTF8:
         name = declared[1].decode()
     if name is not None:

@@ -27,18 +27,9 @@ def _unit(arguments: list[str]) -> str:
 _NUMBER = re.compile(r"[-−+±]?\d[\d.,  ]{0,30}")
 _RANGE_WORDS = frozenset("to and or - – by x to(-) and(-)".split())
 _CONVERT_WORDS = {
-    "to(-)": "to",
-    "and(-)": "and",
-    "-": "to",
-    "–": "to",
-    "x": "by",
-    "C": "°C",
-    "F": "°F",
-    "m2": "m²",
-    "m3": "m³",
-    "km2": "km²",
-    "sqkm": "km²",
-    "sqmi": "square miles",
+    **{"to(-)": "to", "and(-)": "and", "-": "to", "–": "to", "x": "by"},
+    **{"C": "°C", "F": "°F", "m2": "m²", "m3": "m³"},
+    **{"km2": "km²", "sqkm": "km²", "sqmi": "square miles"},
 }
 # An unknown template whose second argument is one of these stands for a number.
 _UNITS = frozenset(
@@ -87,28 +78,12 @@ _INLINE_TEMPLATES: dict[str, str | Callable[[list[str]], str]] = {
     **dict.fromkeys(("ndash", "endash", "–"), "–"),
     **dict.fromkeys(("spnd", "snd", "spaced ndash", "snds"), " – "),
     **dict.fromkeys(("mdash", "—"), "—"),
-    "as of": "As of {0}",
-    "aud": "A${0}",
-    "cad": "C${0}",
-    "eur": "€{0}",
-    "gbp": "£{0}",
-    "jpy": "¥{0}",
-    "euro": "{0} €",
-    "heure": " h ".join,
-    "höhe": "{0} m",
-    "incise": "– {0} –",
-    "née": "née {0}",
-    "hms": "HMS {0}",
-    "uss": "USS {0}",
+    **{"aud": "A${0}", "cad": "C${0}", "eur": "€{0}", "gbp": "£{0}", "jpy": "¥{0}"},
+    **{"euro": "{0} €", "höhe": "{0} m", "heure": " h ".join, "as of": "As of {0}"},
+    **{"incise": "– {0} –", "née": "née {0}", "hms": "HMS {0}", "uss": "USS {0}"},
     "ship": lambda arguments: " ".join(arguments[:2]),
     "sclass": lambda arguments: "-class ".join(arguments[:2]),
-    '"': "„{0}“",
-    "'": "'",
-    "'s": "'s",
-    "!": "|",
-    "=": "=",
-    "okina": "ʻ",
-    "pi": "π",
+    **{'"': "„{0}“", "'": "'", "'s": "'s", "!": "|", "=": "=", "okina": "ʻ", "pi": "π"},
 }
 # French ordinals and centuries are templates of that name: {{XIXe siècle}}.
 _SELF_NAMED = re.compile(r"\d{1,4}(?:e|er|re)|I(?:er|re)|[IVXL]+e siècle")
