@@ -80,10 +80,7 @@ def test_a_document_becomes_ids():
     assert list(document.token_ids) == [5, 6, 7, 9, 8, 1, 6]
     assert list(document.sentence_ends) == [4, 6, 7]
     assert counts == {
-        "documents": 1,
-        "sentences": 3,
-        "tokens": 7,
-        "unknown_tokens": 1,
+        **{"documents": 1, "sentences": 3, "tokens": 7, "unknown_tokens": 1},
         "empty_documents": 0,
     }
     empty = {"id": "y", "source": "books", "paragraphs": [[""]]}

@@ -161,15 +161,10 @@ def test_two_documents_become_these_records(tmp_path, build_from):
     config = ExamplesConfig(max_seq_length=12, dupe_factor=1)
     made = build_from(texts, config=config, num_shards=1)
     assert made.counters == {
-        "documents": 2,
-        "sentences": 4,
-        "tokens": 6,
+        **{"documents": 2, "sentences": 4, "tokens": 6},
         **dict.fromkeys(ZEROS, 0),
-        "unknown_tokens": 1,
-        "examples": 4,
-        "example_tokens": 26,
-        "masked_tokens": 4,
-        "random_next_examples": 4,
+        **{"unknown_tokens": 1, "examples": 4, "example_tokens": 26},
+        **{"masked_tokens": 4, "random_next_examples": 4},
     }
     assert [
         (

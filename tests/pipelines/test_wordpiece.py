@@ -15,15 +15,8 @@ from bert_keras.data import tokenization
 from bert_keras.pipelines import wordpiece
 
 WORDS = {
-    "thinking": 3,
-    "walking": 4,
-    "talking": 3,
-    "walk": 9,
-    "talk": 7,
-    "talked": 2,
-    "winked": 2,
-    ",": 30,
-    "中": 5,
+    **{"thinking": 3, "walking": 4, "talking": 3, "walk": 9, "talk": 7, "talked": 2},
+    **{"winked": 2, ",": 30, "中": 5},
 }
 # What every uncased vocabulary spells with: 68 characters, 36 of them inside words.
 ASCII = sorted({chr(c).lower() for c in range(33, 127)})

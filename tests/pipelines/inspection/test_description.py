@@ -17,12 +17,8 @@ from tests.pipelines import example_messages
 WORDS = "the capital of france is paris play ##ing ##ed harbour ."
 TOKENS = (*features.SPECIAL_TOKENS, *WORDS.split())
 SETTINGS = {
-    "max_seq_length": 16,
-    "max_predictions_per_seq": 4,
-    "masked_lm_prob": 0.15,
-    "dupe_factor": 10,
-    "do_whole_word_mask": False,
-    "do_lower_case": True,
+    **{"max_seq_length": 16, "max_predictions_per_seq": 4, "masked_lm_prob": 0.15},
+    **{"dupe_factor": 10, "do_whole_word_mask": False, "do_lower_case": True},
     "random_seed": 12345,
 }
 FIRST = {
@@ -199,30 +195,17 @@ def test_cased_whole_words_in_full_sentences(tmp_path):
 
 CORPUS = {
     "counters": {
-        "documents": 1234,
-        "words": 99_000,
-        "documents/wikipedia": 1000,
-        "words/wikipedia": 40_000,
-        "documents/books": 234,
-        "words/books": 59_000,
-        "dropped/redirect": 70,
-        "dropped/list": 900,
-        "dropped/short": 0,
-        "rejected/not UTF-8": 2,
-        "dropped_paragraphs/repeated": 8,
-        "cleaned/headings": 40,
-        "cleaned/tables": 41,
-        "cleaned/fragments": 0,
+        **{"documents": 1234, "words": 99_000, "documents/wikipedia": 1000},
+        **{"words/wikipedia": 40_000, "documents/books": 234, "words/books": 59_000},
+        **{"dropped/redirect": 70, "dropped/list": 900, "dropped/short": 0},
+        **{"rejected/not UTF-8": 2, "dropped_paragraphs/repeated": 8},
+        **{"cleaned/headings": 40, "cleaned/tables": 41, "cleaned/fragments": 0},
         "encoding/cp1252": 3,
     }
 }
 COUNTERS = {
-    "documents": 1234,
-    "sentences": 5000,
-    "tokens": 1000,
-    "unknown_tokens": 5,
-    "dropped_single_sentences": 30,
-    "examples": 3,
+    **{"documents": 1234, "sentences": 5000, "tokens": 1000, "unknown_tokens": 5},
+    **{"dropped_single_sentences": 30, "examples": 3},
 }
 
 

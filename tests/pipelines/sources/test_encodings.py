@@ -40,21 +40,11 @@ TEXTS = {
     "ja": "すべての人間は、生れながらにして自由であり、尊厳と権利とについて平等。",
 }
 ENCODINGS = {
-    "tr": "cp1254 iso8859-9",
-    "lt": "cp1257",
-    "lv": "cp1257",
-    "es": "cp850 cp437 cp1252",
-    "hu": "cp852 cp1250 iso8859-2",
-    "ru": "mac_cyrillic cp1251 koi8-r iso8859-5 cp866",
-    "he": "cp1255",
-    "ar": "iso8859-6 cp1256",
-    "ro": "cp1250 iso8859-2",
-    "pl": "cp1250 iso8859-2",
-    "de": "cp1252",
-    "el": "cp1253",
-    "ko": "euc_kr",
-    "zh": "gb18030",
-    "tw": "big5",
+    **{"tr": "cp1254 iso8859-9", "lt": "cp1257", "lv": "cp1257"},
+    **{"es": "cp850 cp437 cp1252", "hu": "cp852 cp1250 iso8859-2"},
+    **{"ru": "mac_cyrillic cp1251 koi8-r iso8859-5 cp866", "he": "cp1255"},
+    **{"ar": "iso8859-6 cp1256", "ro": "cp1250 iso8859-2", "pl": "cp1250 iso8859-2"},
+    **{"de": "cp1252", "el": "cp1253", "ko": "euc_kr", "zh": "gb18030", "tw": "big5"},
     "ja": "shift_jis euc_jp",
 }
 CASES = [(key, name) for key, names in ENCODINGS.items() for name in names.split()]

@@ -85,13 +85,9 @@ def test_a_dump_literally(tmp_path, pack):
         str(path), "8", "Bad", "not well-formed XML: mismatched tag: l"
     )
     assert counts == {
-        "items_read": 8,
-        "dropped/other namespace": 1,
-        "dropped/redirect": 1,
-        "dropped/not wikitext": 1,
-        "dropped/list page": 1,
-        "dropped/disambiguation page": 1,
-        "dropped/no running text": 1,
+        **{"items_read": 8, "dropped/other namespace": 1, "dropped/redirect": 1},
+        **{"dropped/not wikitext": 1, "dropped/list page": 1},
+        **{"dropped/disambiguation page": 1, "dropped/no running text": 1},
         "cleaned/templates": 1,
     }
 

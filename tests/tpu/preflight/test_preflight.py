@@ -86,12 +86,8 @@ def test_what_cannot_be_planned(changes, message):
 def checked(device="v5e-1", **figures):
     planned, _ = plan(device, global_batch_size=32)
     values = {
-        "state_bytes": 2e9,
-        "argument_bytes": 2.1e9,
-        "temporary_bytes": 3e9,
-        "code_bytes": 5e6,
-        "flops": 197e9,
-        "moved_bytes": 8.19e9,
+        **{"state_bytes": 2e9, "argument_bytes": 2.1e9, "temporary_bytes": 3e9},
+        **{"code_bytes": 5e6, "flops": 197e9, "moved_bytes": 8.19e9},
     }
     return preflight.Row(
         step=planned,
