@@ -28,10 +28,7 @@ MAX_WORD_LENGTH = 50
 RESERVED_TOKENS = (
     features.PAD_TOKEN,
     *(f"[unused{i}]" for i in range(99)),
-    features.UNK_TOKEN,
-    features.CLS_TOKEN,
-    features.SEP_TOKEN,
-    features.MASK_TOKEN,
+    *features.SPECIAL_TOKENS[1:],
 )
 
 _NUM_ITERATIONS = 4

@@ -11,12 +11,9 @@ from bert_keras.tpu import plan
 
 RECIPE, VOCAB_SIZE = "strict_small", 8000
 _SMALL = (
-    "model.hidden_size=256",
-    "model.num_attention_heads=4",
-    "model.intermediate_size=1024",
-    "model.initializer_range=0.035",
-    "optimizer.learning_rate=2e-3",
-    "global_batch_size=32",
+    *("model.hidden_size=256", "model.num_attention_heads=4"),
+    *("model.intermediate_size=1024", "model.initializer_range=0.035"),
+    *("optimizer.learning_rate=2e-3", "global_batch_size=32"),
 )
 _KINDS = (
     (0.25, _SMALL, 0.3),

@@ -127,15 +127,11 @@ def test_packed_documents_are_those_that_were_packed(vocab_size, num_bytes):
 
 
 SETTINGS = [
-    {},
-    {"feature_names": "v2"},
-    {"do_whole_word_mask": True},
+    *({}, {"feature_names": "v2"}, {"do_whole_word_mask": True}),
     {"max_ngram_size": 3, "max_predictions_per_seq": 7},
-    {"packing": "full_sentences"},
-    {"masking": "dynamic"},
+    *({"packing": "full_sentences"}, {"masking": "dynamic"}),
     {"masking": "dynamic", "feature_names": "v2"},
-    {"masking": "dynamic", "packing": "full_sentences"},
-    {"max_seq_length": 200},
+    *({"masking": "dynamic", "packing": "full_sentences"}, {"max_seq_length": 200}),
 ]
 
 

@@ -221,16 +221,11 @@ def test_another_engine_gives_the_same_bytes(
 
 def test_default_number_of_shards():
     for num_documents, num_bytes, expected in (
-        (0, 0, 1),
-        (9, 100_000, 1),
-        (20, 100_000, 4),
-        (100, 100_000, 20),
-        (10_499, 100_000, 20),
-        (10_500, 100_000, 21),
+        *((0, 0, 1), (9, 100_000, 1), (20, 100_000, 4), (100, 100_000, 20)),
+        *((10_499, 100_000, 20), (10_500, 100_000, 21)),
         (7_000_000, 9_000_000_000, 1024),
         # 800 long documents: as many shards as there are millions of words.
-        (800, 75_000_000, 30),
-        (19, 75_000_000, 3),
+        *((800, 75_000_000, 30), (19, 75_000_000, 3)),
     ):
         sizes = {"num_records": num_documents, "num_bytes": num_bytes}
         shard = manifest.Shard(name="s", sha256="", **sizes)

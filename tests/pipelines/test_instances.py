@@ -72,9 +72,7 @@ def test_chance_differs_with_everything_that_it_comes_from():
 
 def test_lone_documents_join_a_neighbour():
     for counts, moves in (
-        ({3: 1}, {}),
-        ({3: 2, 5: 9}, {}),
-        ({3: 1, 5: 4}, {3: 5}),
+        *(({3: 1}, {}), ({3: 2, 5: 9}, {}), ({3: 1, 5: 4}, {3: 5})),
         ({1: 1, 3: 1, 5: 1}, {1: 5, 3: 5}),
         ({1: 1, 2: 1, 3: 5, 5: 1, 7: 3}, {2: 5, 1: 5}),
         ({1: 1, 2: 1, 3: 5, 5: 1, 7: 2, 8: 1}, {5: 8, 1: 2}),

@@ -11,10 +11,8 @@ from bert_keras.pipelines.dataflow import launch
 pytest.importorskip("google.cloud.dataflow")
 
 SETTINGS = dict.fromkeys(launch.SETTINGS) | {
-    "project": "my-project-1",
-    "region": "europe-west4",
-    "temp_location": "gs://bucket/tmp",
-    "max_num_workers": 16,
+    **{"project": "my-project-1", "region": "europe-west4"},
+    **{"temp_location": "gs://bucket/tmp", "max_num_workers": 16},
     "number_of_worker_harness_threads": 2,
 }
 CORPUS = ["corpus", "--jsonl", "gs://bucket/a b.jsonl", "--output", "gs://bucket/c"]

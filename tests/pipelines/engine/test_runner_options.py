@@ -10,10 +10,8 @@ from bert_keras.core.errors import InputError
 from bert_keras.pipelines.engine import runner_options
 
 DATAFLOW = {
-    "--runner": "DataflowRunner",
-    "--project": "my-project-1",
-    "--region": "europe-west4",
-    "--temp_location": "gs://bucket/tmp",
+    **{"--runner": "DataflowRunner", "--project": "my-project-1"},
+    **{"--region": "europe-west4", "--temp_location": "gs://bucket/tmp"},
     "--sdk_container_image": "image:1",
 }
 

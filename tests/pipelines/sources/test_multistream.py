@@ -28,10 +28,8 @@ def test_has_streams(monkeypatch):
 
 def test_read_all(caplog):
     for data, name, expected in (
-        (FILE, "bz2", b"".join(TEXTS)),
-        (GZIP, "gz", b"x"),
-        (GZIP + bytes(99) + GZIP + bytes(99), "gz", b"xx"),
-        (b"x", None, b"x"),
+        *((FILE, "bz2", b"".join(TEXTS)), (GZIP, "gz", b"x")),
+        *((GZIP + bytes(99) + GZIP + bytes(99), "gz", b"xx"), (b"x", None, b"x")),
         (b"", None, b""),
     ):
         file = io.BytesIO(data)
