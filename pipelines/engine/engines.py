@@ -21,5 +21,4 @@ def make_engine(
     # Not at the top: Beam takes a second and 140 MB to load, and passes do not need it.
     from bert_keras.pipelines.engine import graphs, runner_options
 
-    options = runner_options.parse(arguments, num_workers=num_workers)
-    return graphs.BeamRunner(options)
+    return graphs.BeamRunner(runner_options.parse(arguments, num_workers=num_workers))

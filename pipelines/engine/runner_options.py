@@ -179,8 +179,7 @@ def _problems(options: pipeline_options.PipelineOptions) -> Iterator[str]:
 
 
 def _is_dataflow(options: pipeline_options.PipelineOptions) -> bool:
-    standard = options.view_as(pipeline_options.StandardOptions)
-    return standard.runner == "DataflowRunner"
+    return options.view_as(pipeline_options.StandardOptions).runner == "DataflowRunner"
 
 
 def check_paths(

@@ -132,8 +132,7 @@ def test_many_small_passes_give_the_same(tmp_path, monkeypatch, capsys):
 
 
 def run(job, *, num_workers=1, memory_limit=4 * 10**9):
-    engine = passes.Passes(num_workers=num_workers, memory_limit=memory_limit)
-    return engine.run(job)
+    return passes.Passes(num_workers=num_workers, memory_limit=memory_limit).run(job)
 
 
 def die_once(flag, text):
