@@ -186,12 +186,16 @@ def convert(
         left_out = FORMATS[to].write(target, temporary)
         result = FORMATS[to].read(temporary)
         made_new = _check_weights(target, result, left_out) + native.made_new(temporary)
-        if source_format == to == "native":
-            native.carry_over(files.path(input_path), source.task, temporary)
-        elif to == "native":
+        settings = source.settings
+        if to == "native" != source_format:
             native.warn_of_pairs(target.task)
-        elif source_format == "native":
-            native.warn_of_long_texts(files.path(input_path), source.task, to=to)
+        elif to != "native" and settings is not None and settings.long_texts != "cut":
+            logger.warning(
+                f"the run reads long texts with long_texts={settings.long_texts}, "
+                f"which {to} cannot say: there, a text of more than "
+                f"{settings.max_seq_length} tokens is cut and may get another answer; "
+                "`export` keeps long_texts"
+            )
         for loss in list_losses(target, result, left_out):
             logger.warning("%s: %s", to, loss)
         # 3. Compare the outputs.

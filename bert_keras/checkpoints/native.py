@@ -3,11 +3,12 @@
 import logging
 import re
 from pathlib import Path
+from typing import Any
 
 from bert_keras.checkpoints import run_directory, run_weights, training_state, weights
 from bert_keras.checkpoints.formats import companions
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import finetuning, loading, pretraining, tasks
+from bert_keras.core.settings import finetuning, pretraining, tasks
 from bert_keras.kinds import registry
 from bert_keras.kinds.kind import Labelled
 
@@ -55,7 +56,11 @@ def read(path: Path) -> weights.Checkpoint:
     else:
         parts = registry.find(run.task.kind).parts
         arrays = run_weights.open_weights(run, parts=parts, without=untrained)
-    settings = tuning_settings_of_run(run.directory, run.task)
+    settings = None
+    if isinstance(registry.find(run.task.kind), Labelled):
+        settings_type = finetuning.FinetuningConfig
+        settings = run_directory.read_settings(run.directory, settings_type)
+    results = run_directory.read_results(run.directory) or {}
     return weights.Checkpoint(
         bert_config=run.bert_config,
         task=run.task,
@@ -63,16 +68,9 @@ def read(path: Path) -> weights.Checkpoint:
         vocabulary=run.vocabulary,
         do_lower_case=run.do_lower_case,
         max_seq_length=settings and settings.max_seq_length,
+        settings=settings,
+        threshold=run_directory.threshold_of(results),
     )
-
-
-def tuning_settings_of_run(
-    directory: Path, task: tasks.Task
-) -> finetuning.FinetuningConfig | None:
-    """Reads the settings of a run; `None`: it has no settings, or learnt no task."""
-    if not isinstance(registry.find(task.kind), Labelled):
-        return None
-    return run_directory.read_settings(directory, finetuning.FinetuningConfig)
 
 
 def made_new(directory: Path) -> tuple[str, ...]:
@@ -101,9 +99,9 @@ def _next_sentence_was_trained(run: run_directory.Run, path: Path) -> bool:
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     """Writes a finished run that `finetune`, `fill-mask`, `predict`, ... accept.
 
-    Weights that the task needs and the checkpoint lacks are initialized. The training
-    is unknown: `config.yaml` of a tuned model only describes its inputs, which for
-    tagging are single sentences.
+    Weights that the task needs and the checkpoint lacks are initialized. Where another
+    format leaves the training unknown, `config.yaml` of a tuned model only describes
+    its inputs, which for tagging are single sentences.
     """
     if checkpoint.vocabulary is None:
         raise InputError("a run needs a vocabulary: put vocab.txt next to the input")
@@ -118,7 +116,12 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         do_lower_case=checkpoint.do_lower_case,
     )
     run_directory.describe_run(run, tuning_settings(checkpoint))
-    run_weights.finish_run(run, network, {"converted": True, "made_new": missing})
+    results: dict[str, Any] = {"converted": True, "made_new": missing}
+    if isinstance(threshold := checkpoint.threshold, dict):
+        results[run_directory.THRESHOLDS] = threshold
+    elif threshold is not None:
+        results["eval"] = {"best_f1_thresh": threshold}
+    run_weights.finish_run(run, network, results)
     return {
         name: f"a {checkpoint.task.kind} run has no such weight"
         for name in checkpoint.arrays
@@ -138,41 +141,14 @@ def warn_of_pairs(task: tasks.Task) -> None:
         )
 
 
-def warn_of_long_texts(source: Path, task: tasks.Task, *, to: str) -> None:
-    """Warns that another format than ours can only cut the long texts of a run."""
-    settings = tuning_settings_of_run(source, task)
-    if settings is not None and settings.long_texts != "cut":
-        logger.warning(
-            f"the run reads long texts with long_texts={settings.long_texts}, which "
-            f"{to} cannot say: there, a text of more than {settings.max_seq_length} "
-            "tokens is cut and may get another answer; `export` keeps long_texts"
-        )
-
-
-def carry_over(source: Path, task: tasks.Task, directory: Path) -> None:
-    """Copies the settings of a tuned run, and the thresholds chosen on its dev file, to
-    the run that `write` made of it. A pre-training has neither."""
-    if training_state.is_state(source):
-        return
-    settings = tuning_settings_of_run(source, task)
-    if settings is not None:
-        loading.save(settings, directory / run_directory.CONFIG_NAME)
-    threshold = run_directory.threshold_of(run_directory.read_results(source) or {})
-    if threshold is not None:
-        chosen = {"eval": {"best_f1_thresh": threshold}}
-        if isinstance(threshold, dict):
-            chosen = {run_directory.THRESHOLDS: threshold}
-        results = run_directory.read_results(directory) or {}
-        run_directory.write_results(directory, {**results, **chosen})
-
-
 def tuning_settings(
     checkpoint: weights.Checkpoint,
 ) -> finetuning.FinetuningConfig | None:
-    """Returns settings of a converted model; `None`: it was not tuned on a task."""
+    """Returns the run's settings, or those that describe the inputs of a model of
+    another format; `None`: it was not tuned on a task."""
     kind, task = registry.find(checkpoint.task.kind), checkpoint.task
-    if not isinstance(kind, Labelled):
-        return None
+    if checkpoint.settings is not None or not isinstance(kind, Labelled):
+        return checkpoint.settings
     num_positions = checkpoint.bert_config.max_position_embeddings
     usual = kind.usual_settings(task)
     longest = checkpoint.max_seq_length or usual["max_seq_length"]

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import architecture, tasks
+from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.data import tokenization
 from bert_keras.model import encoder, weight_shapes
 
@@ -106,6 +106,10 @@ class Checkpoint:
     """`None`: the files do not say."""
     max_seq_length: int | None = None
     """Tokens of an input at most, of a tuned model; `None`: the files do not say."""
+    settings: finetuning.FinetuningConfig | None = None
+    """Those of a tuned run of ours; no other format has them."""
+    threshold: float | dict[str, float] | None = None
+    """Of a tuned run of ours, chosen on its dev file: see `run_directory`."""
     unused: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Tensors of the file without a place here, by their names, and the reasons."""
     dtype: str = "float32"

@@ -3,7 +3,7 @@
 import operator
 from pathlib import Path
 
-from bert_keras.checkpoints import native, run_directory, weights
+from bert_keras.checkpoints import native, weights
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, tasks
 from bert_keras.kinds import registry, served
@@ -17,9 +17,6 @@ def load(
     long_texts: tasks.LongTexts = "cut",
 ) -> served.Trained:
     """Builds the network of a checkpoint, with everything else that its graph needs.
-
-    A run's `config.yaml` in `path` has the lengths of inputs, `results.json` its
-    threshold.
 
     Args:
         embedding: a vector to export, see `served_embeddings.KINDS`; `None`: the
@@ -40,8 +37,7 @@ def load(
         )
     else:
         # As the run made its inputs; another format says less about them.
-        settings = native.tuning_settings_of_run(path, task)
-        settings = settings or native.tuning_settings(checkpoint)
+        settings = native.tuning_settings(checkpoint)
     network = registry.build_network(
         checkpoint.bert_config, network_task, seed=0, dtype=checkpoint.dtype
     )
@@ -57,6 +53,6 @@ def load(
         dtype=checkpoint.dtype,
         network=served.Network(network),
         settings=settings,
-        threshold=run_directory.threshold_of(run_directory.read_results(path) or {}),
+        threshold=checkpoint.threshold,
         path=path,
     )

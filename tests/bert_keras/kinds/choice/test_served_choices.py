@@ -101,6 +101,7 @@ def test_files_that_take_ids(directory, model):
 def test_settings_of_a_run_and_of_a_model_without(directory, tmp_path):
     # The checkpoint itself may say it, as those of other formats do.
     checkpoint = conversion.read_with_tokenizer(directory)
+    checkpoint = dataclasses.replace(checkpoint, settings=None)
     unknown = dataclasses.replace(checkpoint, max_seq_length=None)
     for source, expected in ((checkpoint, 20), (unknown, 24)):
         model = served_choices.Choices(loading.load(source, path=tmp_path))
