@@ -63,16 +63,11 @@ def named_variables(model: Any, optimizer: Any) -> dict[str, Any]:
 class Facts:
     step: int
     """Number of steps made."""
-    score: float = math.nan
-    """Evaluation loss. A run's files have NaN: it is computed after they are written,
-    see `SCORES_NAME`."""
     scores_since: int = 0
     """Step since which scores are comparable with this one."""
     is_interim: bool = False
     """Whether the checkpoint was saved because the run stopped, and not on schedule."""
 
-
-_NO_FACTS = Facts(step=0)
 
 _NAME = re.compile(r"step-(\d{10})\.safetensors")
 _NAME_OF_STEP = "step-{:010}.safetensors"
@@ -87,14 +82,16 @@ def save_state(
     path: str | Path,
     variables: Mapping[str, AssignableVariable | np.ndarray],
     *,
-    facts: Facts = _NO_FACTS,
+    facts: Facts,
 ) -> None:
+    # The score is computed after the file is written: see `SCORES_NAME`.
+    metadata = {"step": facts.step, "score": math.nan} | vars(facts)
     safetensors_files.write(
         path,
         safetensors_files.layouts_of(variables),
         variables.items(),
         has_hashes=True,
-        metadata={key: str(value) for key, value in vars(facts).items()},
+        metadata={key: str(value) for key, value in metadata.items()},
     )
 
 
@@ -150,20 +147,6 @@ def restore_state(
     return facts
 
 
-def _best_first(facts: Mapping[int, Facts]) -> list[int]:
-    """Returns steps with a score, lowest score first; of equal scores the earliest."""
-    since = max((fact.scores_since for fact in facts.values()), default=0)
-    scored = [
-        (fact.score, step)
-        for step, fact in facts.items()
-        # A run that was not interrupted has no interim ones.
-        if fact.scores_since == since
-        and not math.isnan(fact.score)
-        and not fact.is_interim
-    ]
-    return [step for _, step in sorted(scored)]
-
-
 class CheckpointDirectory:
     """The numbered checkpoints of a run; the newest and the best few are kept, the same
     ones in an interrupted and resumed run as in an uninterrupted one.
@@ -217,13 +200,12 @@ class CheckpointDirectory:
     def best(self) -> Path | None:
         """Returns the checkpoint with the lowest score; `None`: none has a score."""
         self.wait()
-        steps = _best_first(self._facts_up_to(max(self._steps(), default=0)))
-        return self._path(steps[0]) if steps else None
+        scores = self._comparable(self._facts_up_to(max(self._steps(), default=0)))
+        return self._path(next(iter(scores))) if scores else None
 
     def scores(self) -> dict[int, float]:
         """Returns the scores of the checkpoints up to the one restored, by step."""
-        facts = self._facts_up_to(self.step)
-        return {step: facts[step].score for step in _best_first(facts)}
+        return self._comparable(self._facts_up_to(self.step))
 
     def forget_scores(self) -> None:
         """Excludes the scores so far from later comparisons. Later checkpoints store
@@ -376,10 +358,9 @@ class CheckpointDirectory:
         return sorted(int(match[1]) for match in matches if match)
 
     def _facts_up_to(self, last_step: int) -> dict[int, Facts]:
-        """Returns facts about the undamaged checkpoints up to a step, with their
-        scores; reads each file once. The chief sets damaged ones aside."""
-        # A snapshot: the writer may be here while the run notes another score.
-        scores, facts_by_step = self._scores, {}
+        """Returns facts about the undamaged checkpoints up to a step; reads each file
+        once. The chief sets damaged ones aside."""
+        facts_by_step = {}
         for step in [step for step in self._steps() if step <= last_step]:
             try:
                 if step not in self._facts:
@@ -389,10 +370,23 @@ class CheckpointDirectory:
                 if self._is_chief:
                     self.set_aside(step)
                 continue
-            facts = facts_by_step[step] = self._facts[step]
-            if (score := scores.get(step)) is not None:
-                facts_by_step[step] = dataclasses.replace(facts, score=score)
+            facts_by_step[step] = self._facts[step]
         return facts_by_step
+
+    def _comparable(self, facts: Mapping[int, Facts]) -> dict[int, float]:
+        """Returns scores by step, lowest first; of equal scores the earliest."""
+        since = max((fact.scores_since for fact in facts.values()), default=0)
+        # A snapshot: the writer may be here while the run notes another score.
+        scored = [
+            (score, step)
+            for step, score in self._scores.items()
+            # A run that was not interrupted has no interim ones.
+            if score is not None
+            and step in facts
+            and facts[step].scores_since == since
+            and not facts[step].is_interim
+        ]
+        return {step: score for score, step in sorted(scored)}
 
     def set_aside(self, step: int) -> None:
         """Renames a damaged checkpoint, so that people can look at it."""
@@ -406,7 +400,7 @@ class CheckpointDirectory:
     def _delete_old(self, step: int) -> None:
         facts = self._facts_up_to(step)
         due = sorted(step for step, fact in facts.items() if not fact.is_interim)
-        best = _best_first(facts)[: self._keep_best]
+        best = [*self._comparable(facts)][: self._keep_best]
         stay = {max(facts), *due[-self._keep :], *best, *self._always}
         for old in facts.keys() - stay:
             self._path(old).unlink()

@@ -49,7 +49,8 @@ def test_an_unfinished_run_names_its_best_checkpoint(run):
         read(run)
     path = run.directory / "checkpoints" / "step-0000000007.safetensors"
     path.parent.mkdir()
-    training_state.save_state(path, {}, facts=training_state.Facts(step=7, score=2.0))
+    training_state.save_state(path, {}, facts=training_state.Facts(step=7))
+    (path.parent / training_state.SCORES_NAME).write_text('{"7": 2.0}')
     # That of a fine-tuning is read by its own command only.
     with pytest.raises(InputError, match="the run is not finished.*to resume it$"):
         read(run)

@@ -32,6 +32,10 @@ def state(value=0.0):
     }
 
 
+def save_state(path, variables, *, step=0):
+    training_state.save_state(path, variables, facts=Facts(step=step))
+
+
 def values(variables):
     return {name: keras.ops.convert_to_numpy(v) for name, v in variables.items()}
 
@@ -80,7 +84,7 @@ class TestOneFile:
         saved = state(7)
         saved["weights/kernel"].assign(odd)
         saved["optimizer/iteration"].assign(2**53 + 1)
-        facts = Facts(step=7, score=0.1, scores_since=90, is_interim=True)
+        facts = Facts(step=7, scores_since=90, is_interim=True)
         training_state.save_state(tmp_path / "s.safetensors", saved, facts=facts)
         restored = state()
         found = training_state.restore_state(tmp_path / "s.safetensors", restored)
@@ -92,7 +96,7 @@ class TestOneFile:
         mirrored = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
         with mirrored.scope():
             on_two, inside, outside = state(5), state(), state()
-        training_state.save_state(tmp_path / "two.safetensors", on_two)
+        save_state(tmp_path / "two.safetensors", on_two)
         on_one = state()
         training_state.restore_state(tmp_path / "two.safetensors", on_one)
         making.assert_same_arrays(values(on_one), values(on_two))
@@ -109,7 +113,7 @@ class TestOneFile:
     def test_another_model_names_the_first_ten_differences(self, tmp_path):
         path = tmp_path / "s.safetensors"
         old = {f"w{n:02}": np.zeros(n) for n in range(12)}
-        training_state.save_state(path, old | {"a": np.float32([1]), "b": np.zeros(2)})
+        save_state(path, old | {"a": np.float32([1]), "b": np.zeros(2)})
         new = {f"w{n:02}": np.zeros(n + 1) for n in range(12)}
         new |= {"a": np.int32([1]), "c": np.int32(0)}
         with pytest.raises(InputError) as raised:
@@ -127,7 +131,7 @@ class TestOneFile:
 
     def test_damage_changes_nothing(self, tmp_path):
         path = tmp_path / "s.safetensors"
-        training_state.save_state(path, state(7))
+        save_state(path, state(7))
         data = bytearray(path.read_bytes())
         # Of the array that is read last.
         data[data.rindex(np.int64(7).tobytes())] ^= 1
@@ -242,8 +246,8 @@ class TestWhatIsKept:
         checkpoints = opened(tmp_path)
         for step, score in SAVES[:4]:
             save(checkpoints, step, score)
-        path, facts = tmp_path / "step-0000000025.safetensors", Facts(step=25)
-        training_state.save_state(path, state(25), facts=facts)
+        path = tmp_path / "step-0000000025.safetensors"
+        save_state(path, state(25), step=25)
         checkpoints = opened(tmp_path)
         assert steps(checkpoints) == [10, 15, 20, 25]
         assert checkpoints.restore_latest(state()) == 25
@@ -295,7 +299,7 @@ class TestWrittenInAThread:
         checkpoints.wait()
         assert checkpoints.best().name == "step-0000000005.safetensors"
         expected = tmp_path / "expected.safetensors"
-        training_state.save_state(expected, state(5), facts=Facts(step=5))
+        save_state(expected, state(5), step=5)
         saved = (tmp_path / "step-0000000005.safetensors").read_bytes()
         assert saved == expected.read_bytes()
 
