@@ -85,6 +85,18 @@ def test_what_was_written_is_read_back(form, kind, tmp_path):
     assert set(result.unused.values()) <= (known if form == "model_garden" else set())
 
 
+@pytest.mark.parametrize("form", FORMATS)
+def test_layers_are_in_the_order_of_their_numbers(form, tmp_path):
+    """The tenth, with a number of two digits, comes after the second."""
+    deep = making.CONFIG.model_copy(update={"num_hidden_layers": 12})
+    source = making.make_checkpoint("encoder", bert_config=deep)
+    module = conversion.FORMATS[form]
+    assert module.write(source, tmp_path) == {}
+    result = module.read(tmp_path)
+    assert result.bert_config == deep
+    making.assert_same_arrays(result.arrays, source.arrays)
+
+
 @pytest.mark.parametrize(
     ("form", "without", "kind"),
     [

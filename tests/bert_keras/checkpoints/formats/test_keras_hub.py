@@ -17,7 +17,6 @@ from bert_keras.core.settings import tasks
 from bert_keras.data import features, tokenization
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
-from bert_keras.model import weight_shapes
 from tests.bert_keras.checkpoints.formats import making
 
 WORDS = ("the", "cafe", "caf", "##e", "re", "##sume", "!", ",", "[", "]", "mask", "CAF")
@@ -371,20 +370,6 @@ def test_a_file_of_keras_2_is_read(preset):
     assert keras_hub.recognizes(preset)
     found = keras_hub.read(preset)
     making.assert_same_arrays(found.arrays, encoder_only(make_checkpoint().arrays))
-
-
-def test_layers_are_in_the_order_of_their_numbers(tmp_path):
-    """`transformer_encoder_10` comes after `transformer_encoder_2`."""
-    deep = TINY.model_copy(update={"num_hidden_layers": 11})
-    shapes = weight_shapes.all_shapes(deep)
-    arrays = {
-        name: np.full(shape, number, np.float32)
-        for number, (name, shape) in enumerate(shapes.items())
-        if name.startswith("encoder/")
-    }
-    checkpoint = make_checkpoint(bert_config=deep, arrays=arrays)
-    assert keras_hub.write(checkpoint, tmp_path) == {}
-    making.assert_same_arrays(keras_hub.read(tmp_path).arrays, arrays)
 
 
 def test_accents_that_are_treated_otherwise_are_told(preset, caplog):
