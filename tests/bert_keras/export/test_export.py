@@ -1,12 +1,7 @@
 """SavedModels that answer as the run they were made from."""
 
 import gc
-import json
 import re
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,58 +33,21 @@ def signatures(saved_model):
     return tf.saved_model.load(str(saved_model)).signatures
 
 
-def decoded(value) -> list:
-    return [t.decode() for t in value] if value.dtype == object else value.tolist()
-
-
-def answer_here(path: Path, columns: dict[str, list[str]]) -> dict[str, Any]:
-    serve = tf.saved_model.load(str(path)).signatures["serving_default"]
-    answers = serve(**{name: tf.constant(value) for name, value in columns.items()})
-    return {name: decoded(value.numpy()) for name, value in answers.items()}
-
-
-# Prints the answers of a model as JSON; knows nothing of this project.
-LOADER = """
-import json, sys
-import tensorflow as tf
-import tensorflow_text
-decode = lambda v: [t.decode() for t in v] if v.dtype == object else v.tolist()
-path, inputs = json.loads(sys.argv[1])
-serve = tf.saved_model.load(path).signatures["serving_default"]
-inputs = {name: tf.constant(value) for name, value in inputs.items()}
-answers = {k: decode(v.numpy()) for k, v in serve(**inputs).items()}
-project = [name for name in sys.modules if name.startswith("bert_keras")]
-print(json.dumps([answers, project]))
-"""
-
-
-def answer_elsewhere(path: Path, columns: dict[str, list[str]]) -> dict[str, Any]:
-    arguments = [sys.executable, "-I", "-c", LOADER, json.dumps([str(path), columns])]
-    done = subprocess.run(
-        arguments, cwd=path.parent, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    answers, project_modules = json.loads(done.stdout)
-    assert project_modules == []
-    return answers
-
-
-WAYS = [answer_here, pytest.param(answer_elsewhere, marks=pytest.mark.slow)]
-
-
-@pytest.mark.parametrize("answer", WAYS)
-def test_strings_are_answered_as_in_python(classifier, saved_model, answer):
-    outputs = answer(saved_model, COLUMNS)
+def test_strings_are_answered_as_in_python(classifier, saved_model, signatures):
+    """Also where this project is not installed: test_served.py."""
+    columns = {name: tf.constant(texts) for name, texts in COLUMNS.items()}
+    answers = signatures["serving_default"](**columns)
+    labels = [label.decode() for label in answers["label"].numpy()]
     # The weights of an export are float32, whatever the run was trained in.
     tuned = finetuned.FinetunedModel.load(classifier, precision="float32")
     records = tuned.predict(zip(TEXTS, PAIRS, strict=True))
-    assert outputs["label"] == [record.prediction for record in records]
-    assert len(set(outputs["label"])) > 1  # or this test would see little
+    assert labels == [record.prediction for record in records]
+    assert len(set(labels)) > 1  # or this test would see little
     expected = np.array([[*record.probabilities.values()] for record in records])
-    np.testing.assert_allclose(outputs["probabilities"], expected, atol=2e-6)
+    np.testing.assert_allclose(answers["probabilities"], expected, atol=2e-6)
     assert np.ptp(expected, axis=0).min() > 0.01
-    labels = (saved_model / "assets.extra" / "labels.txt").read_text(encoding="utf-8")
-    assert labels == "übel\ngood\n"
+    listed = (saved_model / "assets.extra" / "labels.txt").read_text(encoding="utf-8")
+    assert listed == "übel\ngood\n"
 
 
 def test_signatures_are_as_documented(signatures):

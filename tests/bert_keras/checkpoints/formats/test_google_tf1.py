@@ -163,17 +163,6 @@ def test_equals_the_converter_of_model_garden(make_batch, tmp_path):
 # === Tasks ===
 
 
-@pytest.mark.parametrize(("kind", "names"), [("tagging", ""), ("span", "cls/squad/")])
-def test_names_of_a_head(kind, names, tmp_path):
-    checkpoint = making.make_checkpoint(kind)
-    google_tf1.write(checkpoint, tmp_path)
-    written = load(tmp_path / "bert_model.ckpt")
-    kernel = checkpoint.arrays["head/classifier/kernel"]
-    np.testing.assert_array_equal(written[f"{names}output_weights"], kernel.T)
-    bias = checkpoint.arrays["head/classifier/bias"]
-    np.testing.assert_array_equal(written[f"{names}output_bias"], bias)
-
-
 def test_no_place(tmp_path):
     checkpoint = making.make_checkpoint()
     checkpoint = dataclasses.replace(checkpoint, task=making.TASKS["encoder"])
@@ -209,19 +198,6 @@ def test_unused(tmp_path):
 
 
 # === Configuration and vocabulary ===
-
-
-def test_half_precisions_become_float32(tmp_path):
-    checkpoint = making.make_checkpoint()
-    google_tf1.write(checkpoint, tmp_path)
-    tensors = load(tmp_path / "bert_model.ckpt")
-    halves = {name: tf.cast(array, "bfloat16") for name, array in tensors.items()}
-    save(tmp_path / "bert_model.ckpt", halves)
-    expected = {
-        name: tf.cast(tf.cast(array, "bfloat16"), "float32").numpy()
-        for name, array in checkpoint.arrays.items()
-    }
-    making.assert_same_arrays(google_tf1.read(tmp_path).arrays, expected)
 
 
 @pytest.mark.parametrize(("theirs", "ours"), [("relu", "relu"), ("gelu", "gelu_tanh")])
