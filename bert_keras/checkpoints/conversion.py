@@ -22,7 +22,7 @@ from bert_keras.checkpoints.formats import (
     sentence_transformers,
 )
 from bert_keras.core import files
-from bert_keras.core.errors import InputError, check_choice
+from bert_keras.core.errors import InputError
 from bert_keras.core.settings import choices
 from bert_keras.data import vocabulary_pruning
 from bert_keras.kinds import registry
@@ -169,7 +169,6 @@ def convert(
         keep_tokens: texts; pieces that they do not need are left out, see
             `data.vocabulary_pruning`. The format may then be the source's.
     """
-    check_choice("--to", to, FORMATS)
     output_dir = files.path(output_dir).absolute()
     files.check_is_new(output_dir)
     source_format = recognize(input_path)

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import logging
 import tempfile
-import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import tensorflow as tf
 
 from bert_keras.checkpoints import conversion
 from bert_keras.core import files
-from bert_keras.core.errors import InputError, check_choice
+from bert_keras.core.errors import InputError
 from bert_keras.core.settings import choices, tasks
 from bert_keras.export import checking, formats, loading
 from bert_keras.export.quantized import accuracy_check, quantizing
@@ -75,7 +74,6 @@ def export_model(
         serving: the server whose files to add; `None`: none.
     """
     # 1. Refuse what cannot be exported, before anything is read.
-    check_choice("--to", to, typing.get_args(choices.ExportForm))
     if top_k is not None and top_k < 1:
         raise InputError(f"--top_k is 1 or more, got {top_k}")
     _check_vectors(embedding, layers, long_texts)
@@ -91,7 +89,6 @@ def export_model(
             formats.check_installed(name, "onnx", "ONNX needs the package")
     model_dir, output_dir = files.path(model_dir), files.path(output_dir).absolute()
     if serving is not None:
-        check_choice("--serving", serving, typing.get_args(choices.ModelServer))
         warm_up.check(to=to, output_dir=output_dir)
     files.check_is_new(output_dir)
 
@@ -139,8 +136,6 @@ def export_model(
 def _check_vectors(
     embedding: str | None, layers: Sequence[int] | None, long_texts: str | None
 ) -> None:
-    if embedding is not None:
-        check_choice("--embedding", embedding, served_embeddings.KINDS)
     if layers is not None and embedding in (None, "pooled"):
         raise InputError(
             "--layers is for --embedding cls, mean or tokens: everything else comes "
@@ -148,7 +143,6 @@ def _check_vectors(
         )
     if long_texts is None:
         return
-    check_choice("--long_texts", long_texts, typing.get_args(tasks.LongTexts))
     if embedding is None:
         raise InputError(
             "--long_texts is for --embedding: a tuned model keeps what it was trained "

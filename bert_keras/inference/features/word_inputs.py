@@ -18,9 +18,6 @@ from bert_keras.kinds.tagging import ner, ner_windows
 from bert_keras.kinds.text import text
 from bert_keras.labelled import dataset, reading, tokenized
 
-FORMS: tuple[str, ...] = typing.get_args(feature_settings.InputForm)
-POOLINGS: tuple[str, ...] = typing.get_args(feature_settings.Pooling)
-
 _FORM_OF_SUFFIX = {".txt": "lines", ".tsv": "text", ".csv": "text", ".jsonl": "text"}
 # More make longer lists, fewer longer searches for batches of like lengths.
 _SENTENCES_AT_A_TIME = 1000
@@ -30,10 +27,11 @@ def form_of(path: str | Path) -> str:
     """Returns the form of a file by its name; refuses a name that does not tell."""
     suffix = files.path(path).suffix.lower()
     if suffix not in _FORM_OF_SUFFIX:
+        forms = ", ".join(typing.get_args(feature_settings.InputForm))
         raise InputError(
             f"{path}: the name does not tell what is in it ("
             + ", ".join(f"{s}: {form}" for s, form in _FORM_OF_SUFFIX.items())
-            + f"): give --form, one of {', '.join(FORMS)}"
+            + f"): give --form, one of {forms}"
         )
     return _FORM_OF_SUFFIX[suffix]
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bert_keras.checkpoints import conversion, starting_point, weights
 from bert_keras.core import files, progress
-from bert_keras.core.errors import InputError, check_choice
+from bert_keras.core.errors import InputError
 from bert_keras.core.settings import features as feature_settings
 from bert_keras.core.settings import tasks
 from bert_keras.inference import forward
@@ -49,15 +49,13 @@ def write(
 
     The directory appears when it is finished. Memory depends on `BYTES_AT_A_TIME` and
     on the text, not on the number of vectors. For the choices see
-    `encoder.resolve_layers`, `word_inputs.POOLINGS` and `word_inputs.FORMS`; a `form`
-    of `None` is guessed by the file's name.
+    `encoder.resolve_layers` and `settings.features`; a `form` of `None` is guessed by
+    the file's name.
     """
     # 1. The words, and the encoder.
     output_dir = files.path(output_dir).absolute()
     files.check_is_new(output_dir)
     form = form or word_inputs.form_of(input_path)
-    check_choice("--pooling", pooling, word_inputs.POOLINGS)
-    check_choice("--form", form, word_inputs.FORMS)
     sentences = word_inputs.read_sentences(
         input_path, form=form, columns=settings.columns
     )

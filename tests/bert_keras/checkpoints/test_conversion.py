@@ -231,7 +231,6 @@ def test_the_command_line_offers_what_there_is():
     ("to", "message"),
     [
         ("native", "is in the format 'native' already"),
-        ("gogle", "did you mean 'google'"),
         ("keras_hub", "the activation is 'relu', keras_hub has only gelu_tanh"),
         ("google", "out: exists already; choose another"),
     ],

@@ -429,8 +429,6 @@ def test_a_file_that_answers_otherwise_is_not_kept(tagger, tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("run", "options", "message"),
     [
-        ("pretrained", {"to": "onxx"}, "--to is one of .*got 'onxx'; did you mean"),
-        ("pretrained", {"embedding": "max"}, "--embedding is one of cls, pooled, mean"),
         ("pretrained", {"layers": (0,)}, "--layers is for --embedding cls, mean"),
         ("pretrained", {"embedding": "pooled", "layers": (0,)}, "--layers is for"),
         ("pretrained", {"top_k": 0}, "--top_k is 1 or more, got 0"),

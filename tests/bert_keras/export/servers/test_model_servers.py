@@ -202,7 +202,6 @@ def test_vertex_ai_takes_the_file_of_the_page():
     [
         ({"output": "mine"}, "mine: TensorFlow Serving reads numbered versions in a"),
         ({"to": "onnx"}, "--serving tf needs --to saved_model, got --to onnx"),
-        ({"serving": "kserve"}, "--serving.*kserve"),
     ],
 )
 def test_options_that_do_not_fit_together(options, message, tmp_path):

@@ -280,8 +280,6 @@ def test_layers_are_counted_from_both_ends():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pooling": "last"}, "--pooling is one of first, mean, got 'last'"),
-        ({"form": "columns"}, "--form is one of lines, text, tagging, got 'columns'"),
         ({"layers": (4,)}, "there is no layer 4: 0 are the embeddings, 1 to 3"),
         ({"max_seq_length": 17}, "is 17, but .* takes 16 tokens at most"),
     ],

@@ -282,10 +282,6 @@ def test_what_cannot_be_exported(init, tmp_path):
     for options, message in (
         ({"long_texts": "head_tail"}, "--long_texts is for --embedding: a tuned model"),
         (
-            {"long_texts": "tail", "embedding": "cls"},
-            "--long_texts is one of cut, head",
-        ),
-        (
             {"long_texts": "windows_max", "embedding": "tokens"},
             "windows_max give a text one vector: for --embedding tokens take cut or",
         ),
