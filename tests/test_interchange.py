@@ -130,26 +130,6 @@ def test_google_reads_our_records(packing, make_ours):
         np.testing.assert_array_equal(ours[name], values, err_msg=name)
 
 
-@pytest.mark.parametrize("packing", ["sentence_pairs", "full_sentences"])
-@pytest.mark.slow
-def test_masks_made_when_loading_hide_the_same_text(packing, make_ours):
-    """A record for dynamic masking is a static one before it was masked."""
-    restored = {}
-    for kind in ("static", "dynamic"):
-        forms = {"feature_names": "v2", "compression": "gzip"}
-        arrays = read_by_us(make_ours(packing=packing, masking=kind, **forms))
-        rows, slots = np.nonzero(arrays["masked_lm_weights"])
-        positions = arrays["masked_lm_positions"][rows, slots]
-        ids = arrays["input_ids"]
-        assert (ids[rows, positions] == 4).mean() == pytest.approx(0.8, abs=0.05)
-        ids[rows, positions] = arrays["masked_lm_ids"][rows, slots]
-        kept = [ids, arrays["input_mask"], arrays["segment_ids"]]
-        if packing == "sentence_pairs":
-            kept.append(arrays["next_sentence_labels"])
-        restored[kind] = np.concatenate(kept, axis=1)
-    np.testing.assert_array_equal(restored["static"], restored["dynamic"])
-
-
 @pytest.fixture(scope="module")
 def make_theirs(tiny_vocab, tmp_path_factory):
     """A function that makes examples by tf-models-official, in three files."""
