@@ -12,7 +12,7 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from bert_keras.checkpoints import native, starting_point, weights
+from bert_keras.checkpoints import native, run_directory, starting_point, weights
 from bert_keras.checkpoints.formats import (
     companions,
     google_tf1,
@@ -184,7 +184,9 @@ def convert(
         # 2. Write, and read back.
         left_out = FORMATS[to].write(target, temporary)
         result = FORMATS[to].read(temporary)
-        made_new = _check_weights(target, result, left_out) + native.made_new(temporary)
+        results = run_directory.read_results(temporary) or {}
+        made_new = _check_weights(target, result, left_out)
+        made_new += tuple(results.get("made_new", ()))
         settings = source.settings
         if to == "native" != source_format:
             native.warn_of_pairs(target.task)

@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,9 @@ def read(path: Path) -> weights.Checkpoint:
         run = run_weights.read_finished_run(
             path, kinds=tasks.TASK_KINDS, verb=run_directory.VERBS
         )
-    untrained = made_new(run.directory)
-    if not _next_sentence_was_trained(run, path):
+    results = run_directory.read_results(run.directory) or {}
+    untrained = tuple(results.get("made_new", ()))
+    if not _next_sentence_was_trained(run, path, results):
         untrained += ("encoder/pooler/", "next_sentence_head/")
     if is_state:
         file, _ = training_state.open_state(path)
@@ -60,7 +62,6 @@ def read(path: Path) -> weights.Checkpoint:
     if isinstance(registry.find(run.task.kind), Labelled):
         settings_type = finetuning.FinetuningConfig
         settings = run_directory.read_settings(run.directory, settings_type)
-    results = run_directory.read_results(run.directory) or {}
     return weights.Checkpoint(
         bert_config=run.bert_config,
         task=run.task,
@@ -73,12 +74,9 @@ def read(path: Path) -> weights.Checkpoint:
     )
 
 
-def made_new(directory: Path) -> tuple[str, ...]:
-    """Returns the weights that the conversion of a run initialized."""
-    return tuple((run_directory.read_results(directory) or {}).get("made_new", ()))
-
-
-def _next_sentence_was_trained(run: run_directory.Run, path: Path) -> bool:
+def _next_sentence_was_trained(
+    run: run_directory.Run, path: Path, results: Mapping[str, Any]
+) -> bool:
     """Whether settings and examples of a pre-training both had next sentences. The
     run's own files tell, since the examples may be gone."""
     if run.task.kind != "pretraining":
@@ -86,8 +84,7 @@ def _next_sentence_was_trained(run: run_directory.Run, path: Path) -> bool:
     settings = run_directory.read_settings(run.directory, pretraining.PretrainingConfig)
     if settings is None or not settings.next_sentence:
         return settings is None
-    evaluation = (run_directory.read_results(run.directory) or {}).get("eval")
-    if evaluation:
+    if evaluation := results.get("eval"):
         return "next_sentence_loss" in evaluation
     is_state = training_state.is_state(path)
     states = [path] if is_state else run_weights.checkpoints_of(run).paths()
