@@ -394,7 +394,7 @@ def start(tmp_path_factory) -> Iterator[Callable[..., int]]:
     running: list[subprocess.Popen] = []
 
     def start_one(command, *, environment=None, port=None) -> int:
-        port = port or _free_port()
+        port = port or free_port()
         folder = tmp_path_factory.mktemp("log")
         with open(folder / "output", "wb") as log:
             process = subprocess.Popen(
@@ -423,6 +423,6 @@ def start(tmp_path_factory) -> Iterator[Callable[..., int]]:
         process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("localhost", 0)) as listening:
         return listening.getsockname()[1]

@@ -28,30 +28,7 @@ SETTINGS = (
 
 
 def call(*arguments: str | Path) -> None:
-    if main.main([str(argument) for argument in arguments]) != 0:
-        raise SystemExit(f"failed: {arguments}")
-
-
-def build_examples(corpus: Path, vocab: Path, output: Path) -> None:
-    call(
-        *("examples", "--corpus", corpus, "--vocab", vocab, "--output", output),
-        *("--max_seq_length", "32", "--num_shards", "3", "--set", "dupe_factor=3"),
-    )
-
-
-def predict(run: Path, file: Path, output: Path) -> None:
-    call("predict", "--model", run, "--input", file, "--output", output)
-
-
-def pretrain(examples: Path, output: Path) -> None:
-    settings = [word for setting in SETTINGS for word in ("--set", setting)]
-    call("pretrain", "--examples", examples, "--output_dir", output, *settings)
-
-
-def described(run: Path) -> dict[str, list[float]]:
-    """The first three values of each weight."""
-    arrays = conversion.read(run).arrays
-    return {name: arrays[name].ravel()[:3].tolist() for name in sorted(arrays)}
+    assert main.main([str(argument) for argument in arguments]) == 0
 
 
 def records(path):
@@ -59,7 +36,11 @@ def records(path):
 
 
 def test_a_corpus_and_a_vocabulary_make_examples(tmp_path):
-    build_examples(KEPT / "corpus", KEPT / "vocab.txt", tmp_path / "examples")
+    call(
+        *("examples", "--corpus", KEPT / "corpus", "--vocab", KEPT / "vocab.txt"),
+        *("--output", tmp_path / "examples", "--max_seq_length", "32"),
+        *("--num_shards", "3", "--set", "dupe_factor=3"),
+    )
     made, kept = (
         json.loads((folder / "manifest.json").read_text())["counters"]
         for folder in (tmp_path / "examples", KEPT / "examples")
@@ -69,16 +50,20 @@ def test_a_corpus_and_a_vocabulary_make_examples(tmp_path):
 
 def test_a_killed_pretraining_ends_as_one_that_was_never_killed(tmp_path):
     run = shutil.copytree(KEPT / "killed", tmp_path / "run")
-    pretrain(KEPT / "examples", run)
+    settings = [word for setting in SETTINGS for word in ("--set", setting)]
+    call("pretrain", "--examples", KEPT / "examples", "--output_dir", run, *settings)
+    # The first three values of each weight.
     expected = json.loads((KEPT / "weights.json").read_text())
-    found = described(run)
-    assert found.keys() == expected.keys()
+    arrays = conversion.read(run).arrays
+    assert arrays.keys() == expected.keys()
     for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, atol=1e-5, err_msg=name)
+        found = arrays[name].ravel()[:3]
+        np.testing.assert_allclose(found, values, atol=1e-5, err_msg=name)
 
 
 def test_a_tuned_run_answers(tmp_path):
-    predict(KEPT / "tuned", KEPT / "dev.tsv", tmp_path / "dev.jsonl")
+    files = ("--input", KEPT / "dev.tsv", "--output", tmp_path / "dev.jsonl")
+    call("predict", "--model", KEPT / "tuned", *files)
     kept = records(KEPT / "dev.jsonl")
     assert {record["prediction"] for record in kept} == {"good", "bad"}
     for found, expected in zip(records(tmp_path / "dev.jsonl"), kept, strict=True):

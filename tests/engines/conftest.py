@@ -5,7 +5,6 @@ import json
 import os
 import random
 import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -18,6 +17,8 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
+
+from tests import conftest
 
 HERE = Path(__file__).resolve().parent
 BUCKET = "bert-bucket"
@@ -49,11 +50,6 @@ def text(tmp_path_factory) -> Path:
             joined = r"\n\n".join(paragraph() for _ in range(4))
             file.write(f'{{"id": "line-{number}", "text": "{joined}"}}\n')
     return folder
-
-
-def free_port() -> int:
-    with socket.create_server(("localhost", 0)) as listening:
-        return listening.getsockname()[1]
 
 
 def own_environment(**more: str) -> dict[str, str]:
@@ -159,7 +155,7 @@ def cloud(tmp_path_factory, start, start_worker_pool) -> Cloud:
         ]
     )
     storage = f"http://localhost:{storage_port}"
-    port = free_port()
+    port = conftest.free_port()
     environment = {
         "STORAGE_EMULATOR_HOST": storage,
         "CLOUDSDK_CONFIG": str(tmp_path_factory.mktemp("gcloud")),
