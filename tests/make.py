@@ -4,7 +4,7 @@ import unittest.mock
 
 from bert_keras.checkpoints import conversion, run_directory, run_weights
 from bert_keras.core.settings import architecture, tasks
-from bert_keras.export import loading
+from bert_keras.export import writing
 from bert_keras.kinds import catalogue, registry
 from bert_keras.training import finetune as training
 
@@ -69,7 +69,7 @@ def finetune(settings, *, init, **options):
 
 def served(directory):
     """The graph of a run's answers, as an export makes it."""
-    trained = loading.load(conversion.read_with_tokenizer(directory), path=directory)
+    trained = writing.load(conversion.read_with_tokenizer(directory), path=directory)
     return registry.find(trained.task.kind).served(trained, top_k=5)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import logging
+import operator
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,11 +11,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.checkpoints import conversion
+from bert_keras.checkpoints import conversion, native, weights
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import choices, tasks
-from bert_keras.export import checking, formats, loading
+from bert_keras.core.settings import choices, finetuning, tasks
+from bert_keras.export import checking, formats
 from bert_keras.export.quantized import accuracy_check, quantizing
 from bert_keras.export.servers import warm_up
 from bert_keras.kinds import registry, served
@@ -177,12 +178,59 @@ def _read_model(
             f"{path}: its head has a BiLSTM, which LiteRT does not have for inputs of "
             "any length: export it to saved_model or onnx"
         )
-    trained = loading.load(
-        checkpoint, path=path, embedding=embedding, long_texts=long_texts
-    )
+    trained = load(checkpoint, path=path, embedding=embedding, long_texts=long_texts)
     if embedding is None:
         return registry.find(task.kind).served(trained, top_k=top_k or 5)
     return served_embeddings.Embeddings(trained, kind=embedding, layers=layers)
+
+
+def load(
+    checkpoint: weights.Checkpoint,
+    *,
+    path: Path,
+    embedding: str | None = None,
+    long_texts: tasks.LongTexts = "cut",
+) -> served.Trained:
+    """Builds the network of a checkpoint, with all that the graph of its answers needs.
+
+    Args:
+        embedding: a vector to export, see `served_embeddings.KINDS`; `None`: the
+            model's own answers.
+        long_texts: how to shorten texts for such a vector.
+    """
+    task, kind = checkpoint.task, registry.find(checkpoint.task.kind)
+    network_task, purpose, is_needed = task, f"a model for {kind.name}", kind.needs
+    if embedding is not None:
+        network_task, purpose = tasks.Task(kind="encoder"), "a pooled vector"
+        needed = "encoder/pooler/" if embedding == "pooled" else ()
+        is_needed = operator.methodcaller("startswith", needed)
+        # Python reads texts for vectors as those of a number.
+        task = tasks.Task(kind="regression")
+        settings = finetuning.FinetuningConfig(
+            max_seq_length=checkpoint.bert_config.max_position_embeddings,
+            long_texts=long_texts,
+        )
+    else:
+        # As the run made its inputs; another format says less about them.
+        settings = native.tuning_settings(checkpoint)
+    network = registry.build_network(
+        checkpoint.bert_config, network_task, seed=0, dtype=checkpoint.dtype
+    )
+    if missing := [*filter(is_needed, weights.assign(network, checkpoint.arrays))]:
+        raise InputError(
+            f"{path}: {purpose} needs {', '.join(missing)}, which the model does "
+            "not have or was not trained with"
+        )
+    return served.Trained(
+        task=task,
+        bert_config=checkpoint.bert_config,
+        tokenizer=checkpoint.tokenizer,
+        dtype=checkpoint.dtype,
+        network=served.Network(network),
+        settings=settings,
+        threshold=checkpoint.threshold,
+        path=path,
+    )
 
 
 def _write_quantised(

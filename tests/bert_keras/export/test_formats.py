@@ -21,7 +21,7 @@ from bert_keras.core.settings import (
     tasks,
 )
 from bert_keras.data import tokenization
-from bert_keras.export import formats, loading
+from bert_keras.export import formats, writing
 from bert_keras.inference import fill_mask, finetuned
 from bert_keras.kinds import registry
 from bert_keras.kinds.vectors import served_embeddings
@@ -213,7 +213,7 @@ def test_vectors_are_those_of_the_encoder(encoder):
         "tokens": all_of_them,
     }
     checkpoint = conversion.read_with_tokenizer(encoder)
-    trained = loading.load(checkpoint, path=encoder, embedding="pooled")
+    trained = writing.load(checkpoint, path=encoder, embedding="pooled")
     for kind in served_embeddings.KINDS:
         chosen = (-1,) if kind == "pooled" else (0, 1, -1)
         model = served_embeddings.Embeddings(trained, kind=kind, layers=chosen)

@@ -15,7 +15,7 @@ from bert_keras import export
 from bert_keras.checkpoints import conversion
 from bert_keras.core.errors import InputError
 from bert_keras.data import tfrecords
-from bert_keras.export import loading
+from bert_keras.export import writing
 from bert_keras.export.servers import warm_up
 from bert_keras.kinds import registry, served
 from bert_keras.kinds.vectors import served_embeddings
@@ -44,9 +44,9 @@ def model_of(tmp_path_factory, make_run) -> Callable[[str], served.ServedModel]:
         run = make_run(folder / name, task=task, **of_task)
         checkpoint = conversion.read_with_tokenizer(run)
         if name == "vectors":
-            trained = loading.load(checkpoint, path=run, embedding="mean")
+            trained = writing.load(checkpoint, path=run, embedding="mean")
             return served_embeddings.Embeddings(trained, kind="mean", layers=(-1,))
-        trained = loading.load(checkpoint, path=run)
+        trained = writing.load(checkpoint, path=run)
         return registry.find(checkpoint.task.kind).served(trained, top_k=2)
 
     return load

@@ -12,7 +12,7 @@ from bert_keras import export
 from bert_keras.checkpoints import conversion
 from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
-from bert_keras.export import loading
+from bert_keras.export import writing
 from bert_keras.kinds.choice import dataset, served_choices
 from tests import make
 
@@ -104,5 +104,5 @@ def test_settings_of_a_run_and_of_a_model_without(directory, tmp_path):
     checkpoint = dataclasses.replace(checkpoint, settings=None)
     unknown = dataclasses.replace(checkpoint, max_seq_length=None)
     for source, expected in ((checkpoint, 20), (unknown, 24)):
-        model = served_choices.Choices(loading.load(source, path=tmp_path))
+        model = served_choices.Choices(writing.load(source, path=tmp_path))
         assert model.max_seq_length == expected  # 128, or what positions there are
