@@ -112,8 +112,6 @@ class Checkpoint:
     """Of a tuned run of ours, chosen on its dev file: see `run_directory`."""
     unused: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Tensors of the file without a place here, by their names, and the reasons."""
-    dtype: str = "float32"
-    """Keras dtype policy of networks that answer with these weights."""
 
     @property
     def tokenizer(self) -> tokenization.Tokenizer | None:

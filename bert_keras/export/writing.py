@@ -1,6 +1,5 @@
 """Exports of trained models, checked before they appear."""
 
-import dataclasses
 import functools
 import logging
 import operator
@@ -166,7 +165,7 @@ def _read_model(
     long_texts: tasks.LongTexts,
     dtype: str = "float32",
 ) -> served.ServedModel:
-    checkpoint = dataclasses.replace(conversion.read_with_tokenizer(path), dtype=dtype)
+    checkpoint = conversion.read_with_tokenizer(path)
     task = checkpoint.task
     gives_words = task.kind == "pretraining" and embedding is None
     if top_k is not None and not (gives_words and to == "saved_model"):
@@ -178,7 +177,9 @@ def _read_model(
             f"{path}: its head has a BiLSTM, which LiteRT does not have for inputs of "
             "any length: export it to saved_model or onnx"
         )
-    trained = load(checkpoint, path=path, embedding=embedding, long_texts=long_texts)
+    trained = load(
+        checkpoint, path=path, embedding=embedding, long_texts=long_texts, dtype=dtype
+    )
     if embedding is None:
         return registry.find(task.kind).served(trained, top_k=top_k or 5)
     return served_embeddings.Embeddings(trained, kind=embedding, layers=layers)
@@ -190,6 +191,7 @@ def load(
     path: Path,
     embedding: str | None = None,
     long_texts: tasks.LongTexts = "cut",
+    dtype: str = "float32",
 ) -> served.Trained:
     """Builds the network of a checkpoint, with all that the graph of its answers needs.
 
@@ -197,6 +199,7 @@ def load(
         embedding: a vector to export, see `served_embeddings.KINDS`; `None`: the
             model's own answers.
         long_texts: how to shorten texts for such a vector.
+        dtype: Keras's policy for the network.
     """
     task, kind = checkpoint.task, registry.find(checkpoint.task.kind)
     network_task, purpose, is_needed = task, f"a model for {kind.name}", kind.needs
@@ -214,7 +217,7 @@ def load(
         # As the run made its inputs; another format says less about them.
         settings = native.tuning_settings(checkpoint)
     network = registry.build_network(
-        checkpoint.bert_config, network_task, seed=0, dtype=checkpoint.dtype
+        checkpoint.bert_config, network_task, seed=0, dtype=dtype
     )
     if missing := [*filter(is_needed, weights.assign(network, checkpoint.arrays))]:
         raise InputError(
@@ -225,7 +228,7 @@ def load(
         task=task,
         bert_config=checkpoint.bert_config,
         tokenizer=checkpoint.tokenizer,
-        dtype=checkpoint.dtype,
+        dtype=dtype,
         network=served.Network(network),
         settings=settings,
         threshold=checkpoint.threshold,
