@@ -81,66 +81,58 @@ class Bundle:
 _ERRORS = (tf.errors.OpError, IndexError, ValueError, RuntimeError)
 
 
-class ObjectGraph:
-    """Numbered objects of a TF 2 checkpoint; the root is 0."""
+class Node:
+    """An object of a TF 2 checkpoint; a variable has a tensor's name and shape."""
 
-    def __init__(self, bundle: Bundle):
-        origin = f"{bundle.prefix}.index"
-        if not bundle.has_graph:
-            raise InputError(
-                f"{origin}: expected an object checkpoint of TensorFlow 2, found no "
-                f"{GRAPH} in it"
-            )
-        try:
-            graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
-                bundle.read(GRAPH)
-            )
-        except (message.DecodeError, TypeError) as error:
-            raise InputError(f"{origin}: damaged graph of objects: {error}") from None
-        self._shapes = bundle.shapes
-        self.children = [
-            {
-                child.local_name: child.node_id
-                for child in node.children
-                if 0 <= child.node_id < len(graph.nodes)
-            }
-            for node in graph.nodes
-        ]
-        self._keys = [
-            {value.name: value.checkpoint_key for value in node.attributes}
-            for node in graph.nodes
-        ]
+    def __init__(self, children: dict[str, "Node"]):
+        self.children = children
+        self.key: str | None = None
+        self.shape: tuple[int, ...] = ()
 
-    def find(self, node: int | None, path: str) -> int | None:
-        for name in path.split("/") if path else ():
-            if node is None:
-                return None
-            node = self.children[node].get(name)
+    def find(self, path: str) -> "Node":
+        """Returns the object at a path of names, `NOTHING` if there is none."""
+        node = self
+        for name in path.split("/"):
+            node = node.children.get(name, NOTHING)
         return node
 
-    def key(self, node: int | None, path: str) -> str | None:
-        node = self.find(node, path)
-        return None if node is None else self._keys[node].get("VARIABLE_VALUE")
-
-    def shape(self, node: int | None, path: str) -> tuple[int, ...]:
-        """Returns the shape of a variable; `()` if it does not exist."""
-        return self._shapes.get(self.key(node, path) or "", ())
-
-    def from_root(self) -> list[int]:
-        """Returns all objects that can be reached from the root, nearest first."""
-        nodes = [0] if self.children else []
-        seen = set(nodes)
+    def descendants(self) -> list["Node"]:
+        """Returns this object and all that can be reached from it, nearest first."""
+        nodes, seen = [self], {self}
         # The list grows during the loop.
         for node in nodes:
-            new = [c for c in self.children[node].values() if c not in seen]
+            new = [child for child in node.children.values() if child not in seen]
             seen.update(new)
             nodes += dict.fromkeys(new)
         return nodes
 
-    def add(self, children: dict[str, int]) -> int:
-        self.children.append(children)
-        self._keys.append({})
-        return len(self.children) - 1
+
+NOTHING = Node({})
+
+
+def read_graph(bundle: Bundle) -> Node:
+    """Returns the root of a checkpoint's objects."""
+    origin = f"{bundle.prefix}.index"
+    if not bundle.has_graph:
+        raise InputError(
+            f"{origin}: expected an object checkpoint of TensorFlow 2, found no "
+            f"{GRAPH} in it"
+        )
+    try:
+        graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
+            bundle.read(GRAPH)
+        )
+    except (message.DecodeError, TypeError) as error:
+        raise InputError(f"{origin}: damaged graph of objects: {error}") from None
+    nodes = [Node({}) for _ in graph.nodes]
+    for node, described in zip(nodes, graph.nodes, strict=True):
+        for child in described.children:
+            if 0 <= child.node_id < len(nodes):
+                node.children[child.local_name] = nodes[child.node_id]
+        keys = {value.name: value.checkpoint_key for value in described.attributes}
+        node.key = keys.get("VARIABLE_VALUE")
+        node.shape = bundle.shapes.get(node.key or "", ())
+    return nodes[0] if nodes else NOTHING
 
 
 def _prefixes(directory: Path) -> list[Path]:

@@ -118,19 +118,18 @@ def read(path: Path) -> weights.Checkpoint:
     """Opens a checkpoint by its directory or prefix, such as `bert_model.ckpt-1`."""
     prefix = tensor_bundle.find_prefix(path)
     bundle = tensor_bundle.Bundle(prefix)
-    graph = tensor_bundle.ObjectGraph(bundle)
-    kind, parts = _find_parts(graph, path=prefix)
-    layers = graph.children[graph.find(parts, "encoder/_transformer_layers")]
-    bert_config = _read_config(prefix, graph, parts, num_layers=len(layers))
-    weights.check_num_layers(len(layers), bert_config, path=prefix)
+    kind, parts = _find_parts(tensor_bundle.read_graph(bundle), path=prefix)
+    num_layers = len(parts.find("encoder/_transformer_layers").children)
+    bert_config = _read_config(prefix, parts, num_layers=num_layers)
+    weights.check_num_layers(num_layers, bert_config, path=prefix)
     rows = [
         row._replace(theirs=key)
         for row in _rows(kind, bert_config)
-        if (key := graph.key(parts, row.theirs))
+        if (key := parts.find(row.theirs).key)
     ]
-    *_, num_labels = graph.shape(parts, "classifier/kernel") or (1,)
-    pooler = graph.find(parts, "encoder/_pooler_layer")
-    poolers = {graph.key(pooler, name) for name in ("kernel", "bias")}
+    *_, num_labels = parts.find("classifier/kernel").shape or (1,)
+    pooler = parts.find("encoder/_pooler_layer")
+    poolers = {pooler.find(name).key for name in ("kernel", "bias")}
 
     def why_unused(name: str) -> str:
         first = name.partition("/")[0]
@@ -154,59 +153,57 @@ def read(path: Path) -> weights.Checkpoint:
 
 
 def _find_parts(
-    graph: tensor_bundle.ObjectGraph, *, path: Path
-) -> tuple[tasks.TaskKind, int]:
+    root: tensor_bundle.Node, *, path: Path
+) -> tuple[tasks.TaskKind, tensor_bundle.Node]:
     """Returns the kind of a model, and a new object with its parts as children."""
-    nodes = graph.from_root()
-    encoder = next((n for n in nodes if graph.key(n, _FIRST_QUERY)), None)
-    if encoder is None:
-        encoder = _encoder_of_2020(graph, nodes)
+    nodes = root.descendants()
+    encoder = next((n for n in nodes if n.find(_FIRST_QUERY).key), None)
+    encoder = encoder or _encoder_of_2020(nodes)
     if encoder is None:
         raise InputError(
             f"{path}.index: expected an encoder of Model Garden's BERT in it"
         )
     parts = {"encoder": encoder}
-    if (pooler := graph.find(encoder, "_pooler_layer")) is not None:
-        parts["pooler"] = pooler
-    heads: dict[str, int] = {}
+    if "_pooler_layer" in encoder.children:
+        parts["pooler"] = encoder.children["_pooler_layer"]
+    heads: dict[str, tensor_bundle.Node] = {}
     for node in nodes:
-        if graph.key(node, "masked_lm/dense/kernel"):
-            heads.setdefault("masked_lm", graph.children[node]["masked_lm"])
-        heads |= _next_sentence_parts(graph, node)
+        if node.find("masked_lm/dense/kernel").key:
+            heads.setdefault("masked_lm", node.children["masked_lm"])
+        heads |= _next_sentence_parts(node, root)
     if "masked_lm" in heads:
-        return "pretraining", graph.add(parts | heads)
+        return "pretraining", tensor_bundle.Node(parts | heads)
     # A fine-tuned model is around the encoder.
-    model = next((n for n in nodes if graph.find(n, "_network") == encoder), None)
+    around = (n for n in nodes if n.find("_network") is encoder)
+    model = next(around, tensor_bundle.NOTHING)
     for head, kind in _CLASSIFIERS.items():
-        classifier = graph.find(model, head)
-        if not graph.key(classifier, "kernel"):
+        classifier = model.find(head)
+        if not classifier.find("kernel").key:
             continue
         parts["classifier"] = classifier
-        pooler = graph.find(model, "classifier/dense")
-        if head.startswith("classifier/") and pooler is not None:
+        pooler = model.find("classifier/dense")
+        if head.startswith("classifier/") and pooler is not tensor_bundle.NOTHING:
             parts["pooler"] = pooler
-        return kind, graph.add(parts)
-    return "encoder", graph.add(parts)
+        return kind, tensor_bundle.Node(parts)
+    return "encoder", tensor_bundle.Node(parts)
 
 
-def _encoder_of_2020(graph: tensor_bundle.ObjectGraph, nodes: list[int]) -> int | None:
+def _encoder_of_2020(nodes: list[tensor_bundle.Node]) -> tensor_bundle.Node | None:
     """Finds an encoder of 2020, and gives its layers today's names. They have only
     numbers, in the order of computation, and the output of attention belongs to the
     transformer layer."""
-    first_query = f"layer_with_weights-4/{_QUERY}"
-    encoder = next((n for n in nodes if graph.key(n, first_query)), None)
+    name = "layer_with_weights-{}"
+    first_query = f"{name.format(4)}/{_QUERY}"
+    encoder = next((n for n in nodes if n.find(first_query).key), None)
     if encoder is None:
         return None
-    children = graph.children[encoder]
-    layers: dict[str, int] = {}
-    while graph.key(encoder, f"layer_with_weights-{len(layers) + 4}/{_QUERY}"):
-        layer = children[f"layer_with_weights-{len(layers) + 4}"]
-        output = graph.find(layer, "_attention_output_dense")
-        if output is not None:
-            attention = graph.children[layer]["_attention_layer"]
-            graph.children[attention]["_output_dense"] = output
+    layers: dict[str, tensor_bundle.Node] = {}
+    while (layer := encoder.find(name.format(len(layers) + 4))).find(_QUERY).key:
+        if "_attention_output_dense" in layer.children:
+            attention = layer.children["_attention_layer"].children
+            attention["_output_dense"] = layer.children["_attention_output_dense"]
         layers[str(len(layers))] = layer
-    children["_transformer_layers"] = graph.add(layers)
+    encoder.children["_transformer_layers"] = tensor_bundle.Node(layers)
     numbers = {
         "_embedding_layer": 0,
         "_position_embedding_layer": 1,
@@ -214,28 +211,29 @@ def _encoder_of_2020(graph: tensor_bundle.ObjectGraph, nodes: list[int]) -> int 
         "_embedding_norm_layer": 3,
         "_pooler_layer": len(layers) + 4,
     }
-    for name, number in numbers.items():
-        if (layer := graph.find(encoder, f"layer_with_weights-{number}")) is not None:
-            children.setdefault(name, layer)
+    for today, number in numbers.items():
+        if name.format(number) in encoder.children:
+            encoder.children.setdefault(today, encoder.find(name.format(number)))
     return encoder
 
 
-def _next_sentence_parts(graph: tensor_bundle.ObjectGraph, node: int) -> dict[str, int]:
+def _next_sentence_parts(
+    node: tensor_bundle.Node, root: tensor_bundle.Node
+) -> dict[str, tensor_bundle.Node]:
     """Finds the next-sentence head of a pre-training model, and its own pooler. Heads
     have no names: among several, the root's `next_sentence.pooler_dense` tells."""
-    if graph.key(node, "masked_lm/dense/kernel"):
-        classifier = graph.find(node, "classification/layer_with_weights-0")
-        if graph.key(classifier, "kernel"):
+    if node.find("masked_lm/dense/kernel").key:
+        classifier = node.find("classification/layer_with_weights-0")
+        if classifier.find("kernel").key:
             return {"next_sentence": classifier}
-    heads = graph.find(node, "classification_heads")
-    candidates = [] if heads is None else list(graph.children[heads].values())
-    named = graph.find(0, "next_sentence.pooler_dense")
+    candidates = [*node.find("classification_heads").children.values()]
+    named = root.children.get("next_sentence.pooler_dense")
     for head in candidates:
-        dense = graph.find(head, "dense")
-        shape = graph.shape(head, "out_proj/kernel")
-        is_meant = len(candidates) == 1 if named is None else dense == named
-        if is_meant and shape[-1:] == (2,) and dense is not None:
-            return {"next_sentence": graph.children[head]["out_proj"], "pooler": dense}
+        dense, output = head.children.get("dense"), head.find("out_proj")
+        is_meant = len(candidates) == 1 if named is None else dense is named
+        has_two = output.find("kernel").shape[-1:] == (2,)
+        if is_meant and has_two and dense is not None:
+            return {"next_sentence": output, "pooler": dense}
     return {}
 
 
@@ -250,7 +248,7 @@ _CLASSIFIERS: dict[str, tasks.TaskKind] = {
 
 
 def _read_config(
-    prefix: Path, graph: tensor_bundle.ObjectGraph, parts: int, *, num_layers: int
+    prefix: Path, parts: tensor_bundle.Node, *, num_layers: int
 ) -> architecture.BertConfig:
     """Reads `bert_config.json`, else `params.yaml`, else the shapes of tensors."""
     directory = prefix.parent
@@ -270,7 +268,7 @@ def _read_config(
             ("", "intermediate_size"),
         ),
     ):
-        shape = graph.shape(parts, f"encoder/{path}")
+        shape = parts.find(f"encoder/{path}").shape
         if len(shape) != len(names):
             raise InputError(
                 f"{prefix}.index: no {companions.CONFIG_NAME} next to it, and its "
