@@ -454,21 +454,12 @@ def glue_files() -> Iterator[tuple[str, str]]:
 
 
 def question_files() -> Iterator[tuple[str, str]]:
-    for (split, number), version in itertools.product(
-        splits("train", "dev"), ("1.1", "2.0")
-    ):
-        questions = []
-        for row in range(number):
-            question = {"id": f"{split}{row}", "question": f"Who lit lamp {row}?"}
-            answers = [{"text": "the old man", "answer_start": 15}]
-            if version == "2.0":
-                question["is_impossible"] = row % 2 == 1
-                answers = [] if row % 2 == 1 else answers
-            questions.append({**question, "answers": answers})
-        paragraph = {"context": SENTENCES[1], "qas": questions}
-        article = {"title": "Winter", "paragraphs": [paragraph]}
-        content = json.dumps({"version": version, "data": [article]})
-        yield f"squad_v{version[0]}/{split}-v{version}.json", content
+    data = kind_data.DATA["span"]
+    for split, number in splits("train", "dev"):
+        rows = [data.row(random.Random(row), row) for row in range(number)]
+        for version in ("1.1", "2.0"):
+            content = data.write(rows, True).replace('"1.1"', f'"{version}"')
+            yield f"squad_v{version[0]}/{split}-v{version}.json", content
     yield "triviaqa/evidence/wikipedia/Winter.txt", ". ".join(SENTENCES)
     for split, number in splits("train", "dev"):
         nodes = [
