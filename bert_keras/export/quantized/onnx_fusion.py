@@ -9,7 +9,7 @@ the exact GELU the chain that the runtime knows. Other chains stay: right, and s
 import copy
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,9 +52,8 @@ def _fuse_norm(graph: "_Graph", reciprocal: Any) -> bool:
     ):
         return False
     epsilon = graph.number(_other(inside, variance))
-    settings = {"axis": -1, "epsilon": epsilon}
-    inputs = [centred.input[0], gamma, beta]
-    graph.replace(last, [("LayerNormalization", inputs, settings)])
+    norm = ("LayerNormalization", gamma, beta)
+    graph.replace(last, centred.input[0], [norm], axis=-1, epsilon=epsilon)
     return True
 
 
@@ -75,14 +74,9 @@ def _rewrite_gelu(graph: "_Graph", erf: Any) -> bool:
     )
     if constants != (0.5, 1.0) or not math.isclose(root, math.sqrt(2), rel_tol=1e-6):
         return False
-    chain = (("Div", math.sqrt(2)), ("Erf", None), ("Add", 1.0), ("Mul", x))
-    nodes, value = [], x
-    for kind, operand in (*chain, ("Mul", 0.5)):
-        if isinstance(operand, float):
-            operand = graph.add_number(operand)
-        nodes.append((kind, [value, *([operand] if operand else [])], {}))
-        value = ""
-    graph.replace(last, nodes)
+    divisor, one, one_half = map(graph.add_number, (math.sqrt(2), 1.0, 0.5))
+    chain = [("Div", divisor), ("Erf",), ("Add", one), ("Mul", x), ("Mul", one_half)]
+    graph.replace(last, x, chain)
     return True
 
 
@@ -149,18 +143,16 @@ class _Graph:
         return name
 
     def replace(
-        self, last: Any, nodes: Sequence[tuple[str, Sequence[str], Mapping[str, Any]]]
+        self, last: Any, value: str, chain: Sequence[tuple[str, ...]], **settings: Any
     ) -> None:
-        """Replaces the node `last` by a chain with the same output. `nodes` are kind,
-        inputs and settings; an input "" is the output of the previous node."""
-        chain, value = [], ""
-        for number, (kind, inputs, settings) in enumerate(nodes, start=1):
-            inputs = [name or value for name in inputs]
-            is_last = number == len(nodes)
+        """Replaces the node `last` by a chain with the same output: of kinds, each with
+        what it reads besides `value` or, from the second on, the node before it."""
+        nodes, make = [], self._onnx.helper.make_node
+        for number, (kind, *others) in enumerate(chain, start=1):
+            inputs, is_last = [value, *others], number == len(chain)
             value = last.output[0] + ("" if is_last else f"/{kind}_{number}")
-            make = self._onnx.helper.make_node
-            chain.append(make(kind, inputs, [value], name=value, **settings))
-        self._replaced[last.output[0]] = chain
+            nodes.append(make(kind, inputs, [value], name=value, **settings))
+        self._replaced[last.output[0]] = nodes
 
     def write(self) -> None:
         """Writes all changes, without the nodes and constants that became unused."""
