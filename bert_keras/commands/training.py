@@ -165,41 +165,29 @@ def sweep(args: argparse.Namespace) -> None:
     overrides += [] if args.folds is None else [f"folds={args.folds}"]
     settings = loading.load(sweeps.SweepConfig, args.sweep, overrides)
     tuning = options.finetuning_settings(args)
-    from bert_keras.kinds import catalogue
     from bert_keras.lab.sweep import planning
 
     paths = options.named(args, "train", "dev", "data")
-    parts = planning.find_folds(tuning.task, **paths, num_folds=settings.folds)
-    if parts:
-        train, dev = parts[0].train, parts[0].dev
-    elif args.sweep is None:
+    folds = planning.find_folds(tuning.task, **paths, num_folds=settings.folds)
+    if folds[0].name is None and args.sweep is None:
         raise InputError("give a grid with --sweep, or folds with --folds")
-    else:
-        train, dev = catalogue.find_training_files(tuning.task, **paths)
     start = options.named(args, "init", "from_scratch")
-    _run_sweep(settings, _command(args, train, dev, folds=parts, **start), args)
-
-
-def _command(args: argparse.Namespace, train: Any, dev: Any, **more: Any) -> Any:
-    """Returns the `finetune` that all runs of a sweep begin with."""
-    from bert_keras.lab.sweep import planning
-
-    return planning.Command(
-        task=args.task,
-        train=str(train),
-        dev=tuple(map(str, dev)),
-        recipe=args.config,
-        overrides=tuple(args.set),
-        strategy=args.strategy,
-        **more,
-    )
+    _run_sweep(settings, args, folds=folds, **start)
 
 
 def _run_sweep(
-    settings: sweeps.SweepConfig, command: Any, args: argparse.Namespace
+    settings: sweeps.SweepConfig, args: argparse.Namespace, **start: Any
 ) -> None:
-    from bert_keras.lab.sweep import running, summary
+    """Makes the runs, each a `finetune` that begins with this command's options."""
+    from bert_keras.lab.sweep import planning, running, summary
 
+    command = planning.Command(
+        task=args.task,
+        recipe=args.config,
+        overrides=tuple(args.set),
+        strategy=args.strategy,
+        **start,
+    )
     state = running.run_sweep(
         settings, command, output_dir=args.output_dir, num_jobs=args.jobs
     )
@@ -229,18 +217,15 @@ def _run_sweep(
 )
 def compare(args: argparse.Namespace) -> None:
     tuning = options.finetuning_settings(args)
-    from bert_keras.kinds import catalogue
     from bert_keras.lab.sweep import planning
 
     paths = options.named(args, "train", "dev", "data")
-    train, dev = catalogue.find_training_files(tuning.task, **paths)
-    settings, command = planning.plan_comparison(
-        *(_command(args, train, dev), args.models),
-        from_scratch=args.from_scratch,
-        fractions=args.fractions,
-        num_seeds=args.seeds,
+    data = planning.find_fold(None, tuning.task, **paths)
+    settings = planning.plan_comparison(
+        tuning, fractions=args.fractions, num_seeds=args.seeds
     )
-    _run_sweep(settings, command, args)
+    models = planning.name_models(args.models, from_scratch=args.from_scratch)
+    _run_sweep(settings, args, folds=(data,), models=models)
 
 
 @options.Verb(

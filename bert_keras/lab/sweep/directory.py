@@ -33,11 +33,11 @@ def claim(directory: Path, command: planning.Command) -> None:
     data: dict[str, Any] = {
         "train_sha256": [splits.file_hash(fold.train) for fold in command.folds],
         "dev_sha256": [splits.file_hashes(fold.dev) for fold in command.folds],
-        "folds": [fold.name for fold in command.folds],
     }
-    if not command.folds:
-        data = {"train_sha256": splits.file_hash(command.train)}
-        data["dev_sha256"] = splits.file_hashes(command.dev)
+    if command.has_folds:
+        data["folds"] = [fold.name for fold in command.folds]
+    else:
+        data = {key: hashes for key, (hashes,) in data.items()}
     start = {"init": planning.absolute(command.init)}
     start = {} if command.models else start | {"from_scratch": command.from_scratch}
     settings = command.settings().model_dump(mode="json", exclude={"seed"})

@@ -12,7 +12,7 @@ import os
 import re
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -39,9 +39,10 @@ _FIXED_KEYS = ("task", "columns", "regression", "multi_label", "embedding.metric
 
 
 class Fold(NamedTuple):
-    """The files that the runs of a fold are trained and scored on."""
+    """The files that runs are trained and scored on."""
 
-    name: str
+    name: str | None
+    """`None`: the data is not divided into folds."""
     train: str
     dev: tuple[str, ...]
 
@@ -56,24 +57,24 @@ class Model(strict.StrictModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    train: str
-    dev: tuple[str, ...]
+    folds: tuple[Fold, ...]
+    """At least one; without folds the files alone."""
     init: str = ""
     task: str | None = None
     from_scratch: bool = False
     recipe: str | None = None
     overrides: tuple[str, ...] = ()
     strategy: str = "auto"
-    folds: tuple[Fold, ...] = ()
-    """The folds' files replace `train` and `dev`."""
     models: tuple[Model, ...] = ()
     """The first axis of the grid, in place of `init` and `from_scratch`."""
 
+    @property
+    def has_folds(self) -> bool:
+        return self.folds[0].name is not None
+
     def arguments(self, run: "Run", output_dir: Path) -> list[str]:
         """Returns the arguments of `bert-keras` that make a run."""
-        train, dev = self.train, self.dev
-        if run.fold is not None:
-            _, train, dev = next(f for f in self.folds if f.name == run.fold)
+        _, train, dev = next(fold for fold in self.folds if fold.name == run.fold)
         start = run.model or self
         options = {
             "--task": self.task,
@@ -133,12 +134,12 @@ def plan_runs(settings: sweeps.SweepConfig, command: Command) -> list[Run]:
             )
     first_seed = command.settings().seed
     seeds = range(first_seed, first_seed + settings.num_restarts)
-    folds = [fold.name for fold in command.folds] or [None]
     grid = itertools.product(*settings.grid.values())
     points = [dict(zip(settings.grid, values, strict=True)) for values in grid]
     models = command.models or [None]
     runs: dict[str, Run] = {}
-    for seed, fold, point, model in itertools.product(seeds, folds, points, models):
+    axes = (seeds, command.folds, points, models)
+    for seed, (fold, _, _), point, model in itertools.product(*axes):
         assigned = point | {"seed": seed}
         tuning = command.settings(_overrides(assigned))
         # As in the configuration, where 5e-5, text to YAML, is a number.
@@ -223,21 +224,22 @@ def find_folds(
     data: str | None,
     num_folds: int | None,
 ) -> tuple[Fold, ...]:
-    """Returns the requested folds; none for a single training and dev file.
+    """Returns the requested folds, or one without a name: a training and dev file.
 
     `train`, `dev` and `data` name a file for each fold if they contain `PLACE`. Else
     the training file has `num_folds` parts, by a hash of what its examples are about
     (see `kinds.splits`), each held out in turn.
     """
+    files_of_task = {"train": train, "dev": dev, "data": data}
     if any(PLACE in path for path in (train, data, *(dev or ())) if path):
         if num_folds is not None:
             raise InputError(
                 f"`folds` divides one training file, {PLACE} in the names of files "
                 "stands for files of folds: give one of them"
             )
-        return _find_files_of_folds(task, train, dev, data)
+        return _find_files_of_folds(task, **files_of_task)
     if num_folds is None:
-        return ()
+        return (find_fold(None, task, **files_of_task),)
     if dev:
         raise InputError(
             f"`folds` holds each of {num_folds} parts of the training file out in turn:"
@@ -249,6 +251,12 @@ def find_folds(
         raise InputError("`folds` divides a training file: give it with --train")
     numbers = range(1, num_folds + 1)
     return tuple(Fold(f"{n}", train, (f"{n}/{num_folds}",)) for n in numbers)
+
+
+def find_fold(name: str | None, task: str, **files_of_task: Any) -> Fold:
+    """Returns the files given as `train` and `dev`, or those of the folder `data`."""
+    train, dev = catalogue.find_training_files(task, **files_of_task)
+    return Fold(name, str(train), tuple(map(str, dev)))
 
 
 def _find_files_of_folds(
@@ -272,35 +280,24 @@ def _find_files_of_folds(
         raise InputError(
             f"{pattern}: expected such files for two folds or more, found {len(names)}"
         )
-    folds = []
     # Numbers in names count by their size: 2 comes before 10.
     order = re.compile(r"(\d+)|(\D+)")
     names.sort(key=lambda name: [(int(d or 0), t) for d, t in order.findall(name)])
-    for name in names:
-        train_path, dev_paths = catalogue.find_training_files(
-            task,
+    return tuple(
+        find_fold(
+            *(name, task),
             train=train and train.replace(PLACE, name),
             dev=dev and [path.replace(PLACE, name) for path in dev],
             data=data and data.replace(PLACE, name),
         )
-        folds.append(Fold(name, str(train_path), tuple(map(str, dev_paths))))
-    return tuple(folds)
+        for name in names
+    )
 
 
 def plan_comparison(
-    command: Command,
-    models: Sequence[str],
-    *,
-    from_scratch: bool = False,
-    fractions: Sequence[float] = (0.01, 0.1, 1.0),
-    num_seeds: int = 3,
-) -> tuple[sweeps.SweepConfig, Command]:
-    """Returns the sweep that compares models on shares of the labels, for `run_sweep`.
-
-    Args:
-        from_scratch: whether to train the first model from random weights, too.
-        fractions: shares of the training file, above 0 and at most 1.
-    """
+    tuning: finetuning.FinetuningConfig, *, fractions: Sequence[float], num_seeds: int
+) -> sweeps.SweepConfig:
+    """Returns the sweep that compares models on shares of the labels."""
     for fraction in fractions:
         if not 0 < fraction <= 1:
             raise InputError(
@@ -308,19 +305,16 @@ def plan_comparison(
             )
     if num_seeds < 1:
         raise InputError(f"--seeds must be at least 1, got {num_seeds}")
-    base = command.settings()
-    if base.train_fraction != 1:
+    if tuning.train_fraction != 1:
         raise InputError("`train_fraction` is what --fractions says: leave it out")
     values = tuple(sorted({float(fraction) for fraction in fractions}))
-    settings = sweeps.SweepConfig(
-        grid={FRACTION_KEY: values}, num_restarts=num_seeds, choose="mean"
-    )
-    named = name_models(models, from_scratch=from_scratch)
-    return settings, replace(command, models=named)
+    grid = {FRACTION_KEY: values}
+    return sweeps.SweepConfig(grid=grid, num_restarts=num_seeds, choose="mean")
 
 
 def name_models(models: Sequence[str], *, from_scratch: bool) -> tuple[Model, ...]:
-    """Names models by as many of the last parts of their paths as tell them apart."""
+    """Names models by as many of the last parts of their paths as tell them apart;
+    `from_scratch` adds the first one with random weights."""
     if not models:
         raise InputError("--models: expected one model or more, got none")
     paths = [absolute(model) for model in models]

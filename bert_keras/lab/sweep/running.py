@@ -79,7 +79,8 @@ def run_sweep(
         # 3. Baselines of compared models, in this process.
         labels: Sequence[str] = ()
         if command.models:
-            data = splits.read(kind, command.train, command.dev, base)
+            _, train, dev = command.folds[0]
+            data = splits.read(kind, train, dev, base)
             labels, runs = data.task.labels or (), sweep.runs.values()
             options = {"metric": criterion.metric}
             sweep.baselines = baselines.make_runs(directory, runs, data, **options)
@@ -125,14 +126,14 @@ def make_criterion(
     kind = catalogue.find(base)
     if metric is None:
         # The file's labels decide: plain tags have no F1.
-        labels = catalogue.read(command.train, base).describe().labels
+        labels = catalogue.read(command.folds[0].train, base).describe().labels
         metric = kind.main_metric(base, labels)
     is_less_better = kind.metric(metric).better == "less"
     return scores.Criterion(
         metric=metric,
         goal=settings.goal or ("min" if is_less_better else "max"),
         # The best run of several folds had the easiest one.
-        choose=settings.choose or ("mean" if command.folds else "best"),
+        choose=settings.choose or ("mean" if command.has_folds else "best"),
     )
 
 

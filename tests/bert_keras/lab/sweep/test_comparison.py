@@ -1,5 +1,6 @@
 """Comparisons with a stand-in for tuning: what is run, resumed, said and refused."""
 
+import dataclasses
 import json
 import logging
 import random
@@ -11,7 +12,7 @@ import pytest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import sweeps
 from bert_keras.lab.sweep import planning, ranking, running, scores, summary
-from tests.bert_keras.lab.sweep.test_sweep_runs import FAKE, calls
+from tests.bert_keras.lab.sweep.test_sweep_runs import FAKE, calls, command_in
 
 
 @pytest.fixture
@@ -31,15 +32,16 @@ def folder(tmp_path) -> Path:
 def compare(
     folder: Path, *models: str, output="out", task="text", overrides=(), **changes
 ) -> list[str]:
-    train, dev = (str(folder / f"{name}.tsv") for name in ("train", "dev"))
-    command = planning.Command(task=task, train=train, dev=(dev,), overrides=overrides)
     options = {"fractions": (1.0,), "num_seeds": 1} | changes
-    models = options.pop("models", [str(folder / model) for model in models])
+    paths = options.pop("models", [str(folder / model) for model in models])
+    scratch = options.pop("from_scratch", False)
     at_work = {"num_jobs": options.pop("num_jobs", 2), "runner": FAKE}
-    settings, command = planning.plan_comparison(command, models, **options)
-    output_dir = folder / output
-    state = running.run_sweep(settings, command, output_dir=output_dir, **at_work)
-    return summary.lines(state)
+    command = command_in(folder, init="", task=task, overrides=overrides)
+    settings = planning.plan_comparison(command.settings(), **options)
+    named = planning.name_models(paths, from_scratch=scratch)
+    command = dataclasses.replace(command, models=named)
+    at_work["output_dir"] = folder / output
+    return summary.lines(running.run_sweep(settings, command, **at_work))
 
 
 def facts_of(folder: Path) -> dict:
@@ -183,8 +185,7 @@ def point(name: str, *values: float, is_baseline=False) -> scores.Point:
     model = planning.Model(name=name, init="x", is_baseline=is_baseline)
     grid = {"train_fraction": [1.0]}
     settings = sweeps.SweepConfig(grid=grid, num_restarts=len(values))
-    command = planning.Command(train="train.tsv", dev=("dev.tsv",), models=(model,))
-    runs = planning.plan_runs(settings, command)
+    runs = planning.plan_runs(settings, command_in(Path(), models=(model,)))
     outcomes = tuple(
         scores.Outcome(run=run, score=score, evaluation={}, num_train_examples=100)
         for run, score in zip(runs, values, strict=True)

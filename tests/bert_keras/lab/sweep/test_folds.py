@@ -35,7 +35,8 @@ def test_folds_of_one_file():
         ("2", "all.tsv", ("2/3",)),
         ("3", "all.tsv", ("3/3",)),
     )
-    assert find(train="train.tsv", dev=["dev.tsv"]) == ()
+    whole = find(train="train.tsv", dev=["dev.tsv"])
+    assert whole == ((None, "train.tsv", ("dev.tsv",)),)
 
 
 def test_folds_of_files(folder):
@@ -81,9 +82,8 @@ def test_folds_that_are_none(folder, monkeypatch, given, message):
 
 
 def test_the_whole_grid_comes_first_on_the_first_fold():
-    command = planning.Command(
-        train="a.tsv", dev=("1/2",), init="x", folds=find(train="a.tsv", num_folds=2)
-    )
+    folds = find(train="a.tsv", num_folds=2)
+    command = planning.Command(init="x", folds=folds)
     settings = sweeps.SweepConfig(grid={"batch_size": [8, 16]}, num_restarts=2)
     runs = planning.plan_runs(settings, command)
     assert [run.name for run in runs] == [

@@ -14,10 +14,12 @@ from bert_keras.core.settings import finetuning, loading, strict, sweeps
 from bert_keras.kinds import catalogue, registry
 from bert_keras.lab.sweep import drawings, planning, running, scores, summary
 
+FILES = (planning.Fold(None, "train.tsv", ("dev.tsv",)),)
+
 
 def command(*overrides, **changes) -> planning.Command:
-    common = {"train": "train.tsv", "dev": ("dev.tsv",), "init": "bert_base"}
-    return planning.Command(**(common | {"overrides": overrides} | changes))
+    common = {"folds": FILES, "init": "bert_base", "overrides": overrides}
+    return planning.Command(**(common | changes))
 
 
 def plan(*overrides, num_restarts=1, **grid) -> list[planning.Run]:
@@ -81,7 +83,8 @@ def test_what_a_run_is_given_gives_its_settings():
 
 
 def test_the_command_of_a_run():
-    options = {"task": "MNLI", "dev": ("matched.tsv", "mismatched.tsv")}
+    dev = ("matched.tsv", "mismatched.tsv")
+    options = {"task": "MNLI", "folds": (FILES[0]._replace(dev=dev),)}
     options |= {"recipe": "mnli.yaml", "from_scratch": True, "strategy": "gpu"}
     common = command("batch_size=4", **options)
     assert common.arguments(RUN, Path("out/runs/1")) == [
@@ -226,7 +229,8 @@ def test_metrics_of_all_tasks():
 def test_the_criterion(changes, expected, tmp_path):
     (tmp_path / "train.tsv").write_text("text\tlabel\nx\ta\ny\tb\n")
     settings = sweeps.SweepConfig(**changes)
-    texts = command(task="text", train=str(tmp_path / "train.tsv"))
+    files = FILES[0]._replace(train=str(tmp_path / "train.tsv"))
+    texts = command(task="text", folds=(files,))
     criterion = running.make_criterion(settings, texts)
     assert (criterion.metric, criterion.goal) == expected
 

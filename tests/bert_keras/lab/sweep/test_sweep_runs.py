@@ -31,10 +31,10 @@ def folder(tmp_path) -> Path:
     return tmp_path
 
 
-def command_in(folder: Path, **changes) -> planning.Command:
-    paths = {name: str(folder / f"{name}.tsv") for name in ("train", "dev")}
-    common = {"train": paths["train"], "dev": (paths["dev"],), "overrides": ("seed=7",)}
-    return planning.Command(**(common | {"init": str(folder / "init")} | changes))
+def command_in(folder: Path, *, train="train.tsv", dev="dev.tsv", **changes):
+    files = planning.Fold(None, str(folder / train), (str(folder / dev),))
+    common = {"folds": (files,), "overrides": ("seed=7",), "init": str(folder / "init")}
+    return planning.Command(**(common | changes))
 
 
 def run(folder: Path, rates, *, num_jobs=2, runner=FAKE, **changes):
@@ -62,7 +62,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
 def test_the_metric_is_that_of_the_tags(folder):
     """The program answers as plain tags do: without F1."""
     (folder / "dev.txt").write_text("x O\n")
-    files = {"train": str(folder / "train.txt"), "dev": (str(folder / "dev.txt"),)}
+    files = {"train": "train.txt", "dev": "dev.txt"}
     (folder / "train.txt").write_text("x NN\nx VB\n")
     assert "accuracy" in run(folder, [5e-5], task="tagging", **files)[-1]
     shutil.rmtree(folder / "out")
@@ -160,8 +160,8 @@ def test_another_sweep_is_refused(folder):
         ({"init": "other"}, "out: begun by another run, with init="),
         ({"from_scratch": True}, "with from_scratch="),
         ({"overrides": ("seed=7", "max_seq_length=64")}, "with max_seq_length="),
-        ({"dev": (str(folder / "other.tsv"),)}, "with dev_sha256="),
-        ({"train": str(folder / "no.tsv")}, r"no\.tsv: .* No such file"),
+        ({"dev": "other.tsv"}, "with dev_sha256="),
+        ({"train": "no.tsv"}, r"no\.tsv: .* No such file"),
     ):
         with pytest.raises(InputError, match=message):
             run(folder, [3e-5], **changes)
