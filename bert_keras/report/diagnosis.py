@@ -7,7 +7,7 @@ figure, the usual one, and what to change.
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -43,11 +43,8 @@ class TextSample(strict.StrictModel):
     else."""
 
 
-class Finding(NamedTuple):
-    cause: str
-    """One or two words."""
-    text: str
-    """A sentence or two."""
+Finding = tuple[str, str]
+"""A cause in one or two words, and a sentence or two about it."""
 
 
 def read_sample(directory: Path) -> TextSample | None:
@@ -71,7 +68,7 @@ def start_findings(
     rate = settings["optimizer.learning_rate"]
     scale = settings["model.initializer_range"]
     if warmup > 0.3 * steps or (warmup == 0 and not is_further_training):
-        yield Finding(
+        yield (
             "warm-up",
             f"the learning rate rises for {warmup:,} of {steps:,} steps: set "
             "`optimizer.warmup_steps` to about a tenth of the steps",
@@ -83,19 +80,19 @@ def start_findings(
     ):
         value, name = settings[key], key.rpartition(".")[2].replace("_", " ")
         if value is not None and not least <= value <= greatest:
-            yield Finding(name, f"`{key}` is {value:g}, where {usual} is usual")
+            yield name, f"`{key}` is {value:g}, where {usual} is usual"
     # 2. The learning rate. Steps of LAMB are shares of a weight's own size.
     is_lamb = settings["optimizer.name"] == "lamb"
     # A step moves a weight by about its rate at most; trained ones need not move far.
     if rate * steps < 10 * scale and not (is_further_training or is_lamb):
-        yield Finding(
+        yield (
             "rate too low",
             f"{steps:,} steps at a rate of up to {rate:g} move a weight by about "
             f"{rate * steps:.2g} at most, and initial weights are of a size of "
             f"{scale:g}: raise `optimizer.learning_rate`, or make more steps",
         )
     if rate > 0.01 and not is_lamb:
-        yield Finding(
+        yield (
             "rate too high",
             f"`optimizer.learning_rate` is {rate:g}, where 1e-4 to 3e-3 are usual",
         )
@@ -104,7 +101,7 @@ def start_findings(
         yield from text_findings(sample)
         buffer = settings["shuffle_buffer_size"]
         if sample.num_shards < 4 and buffer < sample.num_records / 4:
-            yield Finding(
+            yield (
                 "order",
                 f"{sample.num_records:,} examples in {sample.num_shards} shards are "
                 f"shuffled {buffer:,} at a time, so neighbours in the text come "
@@ -145,7 +142,7 @@ def text_findings(sample: TextSample) -> Iterator[Finding]:
         ),
     ):
         if is_unusual:
-            yield Finding(cause, text)
+            yield cause, text
 
 
 CURVES = ("masked_lm_loss", "gradient_norm", "skipped_steps")
@@ -177,7 +174,7 @@ def curve_findings(
     ends = np.array([part.mean() for part in np.array_split(loss.values, 10)])
     band = usual_losses(settings, sample, step)
     if ends[-1] > ends.min() + 0.5:
-        yield Finding(
+        yield (
             "diverged",
             f"the masked-LM loss rose from {ends.min():.2f} to {ends[-1]:.2f}: lower "
             "`optimizer.learning_rate`, or warm up longer",
@@ -193,9 +190,9 @@ def curve_findings(
                 "; weights of small models must begin larger, or attention begins "
                 "uniform: try `model.initializer_range=0.05`"
             )
-        yield Finding("stuck", text)
+        yield "stuck", text
     elif not first_step and band is not None and ends[-1] > band[1]:
-        yield Finding(
+        yield (
             "behind",
             f"the masked-LM loss is {ends[-1]:.2f}, where {band[0]:.1f} to "
             f"{band[1]:.1f} are usual at this step: compare text, optimizer, rate, "
@@ -205,14 +202,14 @@ def curve_findings(
     norms = _after(train.get("gradient_norm"), begin)
     limit = settings["optimizer.max_grad_norm"] or np.inf
     if norms is not None and np.quantile(norms.values, 0.05) > 10 * limit:
-        yield Finding(
+        yield (
             "clipping",
             f"all gradients are clipped, most of {np.median(norms.values):.2g} to "
             f"{limit:g}: raise `optimizer.max_grad_norm`",
         )
     skipped = _after(train.get("skipped_steps"), first_step)
     if skipped is not None and skipped.values[-1] > 0.01 * step:
-        yield Finding(
+        yield (
             "skipped steps",
             f"{skipped.values[-1]:,.0f} of {step:,} steps were skipped: loss or "
             "gradients were not finite: lower `optimizer.learning_rate`",
@@ -220,7 +217,7 @@ def curve_findings(
     if held_out is not None and np.isfinite(held_out.values).any():
         best = int(np.nanargmin(held_out.values))
         if held_out.values[-1] > held_out.values[best] + 0.3:
-            yield Finding(
+            yield (
                 "learnt by heart",
                 f"the loss on held-out text rose from {held_out.values[best]:.2f} at "
                 f"step {held_out.steps[best]:,} to {held_out.values[-1]:.2f}: the text "

@@ -1,17 +1,50 @@
-"""The directory of a report, which appears only when it is complete."""
+"""The page of a report in Markdown, and its directory, which appears when complete."""
 
+import itertools
+import json
 import logging
+import math
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from bert_keras.checkpoints import run_directory
-from bert_keras.core import files
+from bert_keras.core import files, progress
 from bert_keras.core.errors import InputError, not_writable
+from bert_keras.core.settings import pretraining
 from bert_keras.kinds import registry
-from bert_keras.report import curves, data_section, facts, page, task_summaries
+from bert_keras.pages import markdown, sections
+from bert_keras.report import (
+    curves,
+    data_section,
+    diagnosis,
+    facts,
+    scalar_log,
+    task_summaries,
+)
 
 logger = logging.getLogger(__name__)
 
 PAGE_NAME = "report.md"
+
+NUM_SENTENCES = 3
+"""Sentences to show with guesses for their masked words; TensorBoard shows all."""
+
+MAX_LABELS = 30
+"""Labels to list with a run's settings."""
+
+MARK = "<!-- Made by `bert-keras report`; writing it again replaces all of it. -->"
+"""The first line of each page."""
+
+# Parts of results.json with their own place on the page.
+_SHOWN_RESULTS = {"steps", "seconds", "num_parameters", "skipped_steps", "train"}
+_SHOWN_RESULTS |= {"eval", "eval_baseline"}
+
+_SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+_SIZES += ("intermediate_size", "vocab_size", "max_position_embeddings")
 
 
 def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> Path:
@@ -35,7 +68,7 @@ def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> P
             for part in filter(None, (data, *(parts or ()))):
                 if part.picture is not None:
                     (temporary / f"{part.name}.png").write_bytes(part.picture)
-            text = page.render(run, pictures, parts, data=data)
+            text = render(run, pictures, parts, data=data)
             (temporary / PAGE_NAME).write_text(text, encoding="utf-8")
     except OSError as error:
         raise not_writable(output, error) from None
@@ -50,7 +83,7 @@ def _check_replaceable(output: Path) -> None:
     if report.is_file():
         with files.open_to_read(report) as file:
             mark = file.readline().strip()
-    if mark != page.MARK.encode():
+    if mark != MARK.encode():
         raise InputError(
             f"{output}: expected a new directory or an earlier report, found something "
             "else; choose another place with --output"
@@ -65,3 +98,238 @@ def _check_replaceable(output: Path) -> None:
             f"{output}: holds {foreign[0]!r} besides an earlier report, which would be "
             "lost; move it away, or choose another place with --output"
         )
+
+
+def render(
+    run: facts.Facts,
+    pictures: Sequence[tuple[str, str]],
+    parts: Sequence[sections.Section] | None = None,
+    *,
+    data: sections.Section | None = None,
+) -> str:
+    """Renders the whole page.
+
+    Args:
+        pictures: title and file name of each curve, next to the page.
+        parts: the answers of a fine-tuned run; `None`: its file of answers is missing.
+        data: the labelled files, if known.
+    """
+    # 1. How far the run got, and how good it is.
+    verb = "Pre-training" if run.is_pretraining else "Distillation of an encoder"
+    if run.is_tuned:
+        name = "" if run.task.name is None else f"{run.task.name}, "
+        verb = f"Fine-tuning for {name}{run.task.kind}"
+    total = run.settings.get("num_train_steps")
+    state = "not finished: step" if run.results is None else "finished at step"
+    state = f"{verb}, {state} {run.last_step:,}"
+    state += f" of {total:,}" if isinstance(total, int) else ""
+    state += " so far." if run.results is None else "."
+    blocks = [f"{MARK}\n# {run.name}", state, *_evaluation(run)]
+    blocks.append(markdown.table(("", "the run"), _figures(run)))
+    # 2. What may be wrong with a pre-training.
+    if run.is_pretraining:
+        blocks += _problems(run)
+    # 3. How to repeat it.
+    blocks += ["## Model, data and settings"]
+    blocks += [markdown.table(("", "model and data"), _model_and_data(run))]
+    blocks += [_command(run), *(_part("##", data) if data else ())]
+    # 4. Curves, and the groups of the last evaluation, which may be dozens.
+    blocks += ["## Curves", *(f"![{title}]({name})" for title, name in pictures)]
+    if groups := facts.group_curves(run.eval):
+        best_first = sorted(groups, key=lambda group: -groups[group].values[-1])
+        rows = ([group, *_value_and_step(groups[group], -1)] for group in best_first)
+        blocks += ["## Minimal pairs by group"]
+        blocks += [markdown.table(("group", "share told right", "at step"), rows)]
+    # 5. What the model answers.
+    blocks += _predictions(run)
+    if run.is_tuned and run.results is not None:
+        missing = f"`{run_directory.ANSWERS_NAME}` is not in the run directory."
+        blocks.append("## Answers to the development file")
+        blocks += [missing] if parts is None else []
+        for part in parts or ():
+            blocks += _part("###", part)
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _problems(run: facts.Facts) -> Iterator[str]:
+    is_further_training = "init_sha256" in run.inputs
+    held_out = facts.find_curve(run.eval, "masked_lm_loss")
+    findings = itertools.chain(
+        diagnosis.start_findings(
+            run.settings, run.text_sample, is_further_training=is_further_training
+        ),
+        diagnosis.curve_findings(
+            run.settings,
+            {name: facts.find_curve(run.train, name) for name in diagnosis.CURVES},
+            None if held_out is None else facts.of_last_phase(run, held_out),
+            run.text_sample,
+            first_step=max(run.phase_ends, default=0),
+        ),
+    )
+    lines = "\n".join(f"- **{cause}**: {text}." for cause, text in findings)
+    yield "## What may be wrong"
+    yield lines or "Nothing unusual in text, settings and curves."
+    # A model that was trained before has lower losses.
+    if not run.phase_ends and not is_further_training:
+        step = run.last_step
+        if band := diagnosis.usual_losses(run.settings, run.text_sample, step):
+            ends = " to ".join(f"{end:.1f}" for end in band)
+            yield f"At step {step:,} masked-LM losses of {ends} are usual."
+
+
+def _evaluation(run: facts.Facts) -> Iterator[str]:
+    """Yields the last and the best value of each metric, and the baseline's."""
+    # 1. Curves by metric, of the last phase evaluated; those of groups are left out.
+    curves = {
+        facts.name_of(tag): facts.of_last_phase(run, run.eval.scalars[tag])
+        for tag in sorted(run.eval.scalars, key=facts.name_of)
+        if not tag.startswith(pretraining.GROUPS)
+    }
+    for name, value in (run.results or {}).get("eval", {}).items():
+        # A run that was resumed after its last step has no line of it.
+        if name not in curves and not name.startswith(pretraining.GROUPS):
+            # In JSON a number that is not finite is null.
+            values = np.array([value], float)
+            curves[name] = scalar_log.Curve(np.array([run.last_step]), values)
+    # 2. The perplexity, which is derived.
+    baseline = dict(run.baseline)
+    with np.errstate(over="ignore"):
+        if "masked_lm_loss" in curves:
+            steps, values = curves["masked_lm_loss"]
+            perplexity = scalar_log.Curve(steps, np.exp(values))
+            curves["masked_lm_perplexity"] = perplexity
+        if "masked_lm_loss" in baseline:
+            perplexity = float(np.exp(baseline["masked_lm_loss"]))
+            baseline["masked_lm_perplexity"] = perplexity
+    # 3. A row for each metric; one that is no score has no best value.
+    rows = []
+    for name, curve in curves.items():
+        better = registry.find(run.task.kind).metric(name).better
+        finite = np.flatnonzero(np.isfinite(curve.values))
+        choose = np.argmin if better == "less" else np.argmax
+        has_best = better is not None and len(finite) > 0
+        best = int(finite[choose(curve.values[finite])]) if has_best else None
+        guess = baseline.get(name)
+        guess = _number(guess) if isinstance(guess, int | float) else ""
+        ends = *_value_and_step(curve, -1), *_value_and_step(curve, best)
+        rows.append([name, *ends, guess])
+    if not rows:
+        yield "No evaluation so far."
+        return
+    header = ["evaluation", "last", "at step", "best", "at step", "baseline"]
+    if not any(row[-1] for row in rows):
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    yield markdown.table(header, rows)
+    if run.phase_ends:
+        yield "Best: among evaluations of the same phase as the last one."
+    if (token := run.baseline.get("commonest_token")) is not None:
+        yield f"Baseline: the commonest masked token, `{token}`, always guessed."
+
+
+def _value_and_step(curve: scalar_log.Curve, index: int | None) -> tuple[str, str]:
+    if index is None:
+        return "", ""
+    return _number(curve.values[index]), f"{curve.steps[index]:,}"
+
+
+def _figures(run: facts.Facts) -> Iterator[tuple[str, str]]:
+    # Summed over processes; results.json has only the time of the last one.
+    yield "training time, loading left out", progress.duration(run.train.seconds)
+    if (tokens := run.num_tokens) is not None:
+        yield "tokens seen, padding included", f"{tokens:,}"
+    for name in ("sequences_per_second", "tokens_per_second", "real_tokens_per_second"):
+        if (curve := facts.find_curve(run.train, name)) is not None:
+            yield f"{name.replace('_', ' ')}, median", f"{np.median(curve.values):,.1f}"
+    restarts = run.train.restarts
+    steps = ", ".join(f"{step:,}" for step in restarts)
+    listed = f"{len(restarts)}, first logged step after it: {steps}"
+    yield "restarts", listed if restarts else "none"
+    skipped = (run.results or {}).get("skipped_steps")
+    if skipped is None and (curve := facts.find_curve(run.train, "skipped_steps")):
+        skipped = int(curve.values[-1])
+    if skipped is not None:
+        yield "skipped steps", f"{skipped:,}"
+    for name, value in (run.results or {}).items():
+        if name not in _SHOWN_RESULTS and isinstance(value, int | float | str):
+            yield name, _plain(value)
+
+
+def _model_and_data(run: facts.Facts) -> Iterator[tuple[str, str]]:
+    if run.results is not None and "num_parameters" in run.results:
+        yield "parameters", f"{run.results['num_parameters']:,}"
+    for name in _SIZES:
+        if name in run.bert_config:
+            yield name, _plain(run.bert_config[name])
+    if labels := run.task.labels:
+        more = "{}, and {:,} more"
+        yield "labels", facts.listed_labels(labels, MAX_LABELS, more)
+    if "precision" in run.settings:
+        yield "precision", _plain(run.settings["precision"])
+    for name, value in ((run.results or {}).get("environment") or {}).items():
+        yield name, markdown.literal(value if isinstance(value, str) else _plain(value))
+    for name, value in run.inputs.items():
+        yield name, _plain(value)
+
+
+def _command(run: facts.Facts) -> str:
+    """Returns the run's command, with the settings that differ from the defaults."""
+    verb, data = "pretrain", "--examples EXAMPLES"
+    changed = facts.changed_settings(run.task, run.settings)
+    if not run.is_pretraining:
+        changed.pop("task", None)
+        task = shlex.quote(run.settings.get("task", "text"))
+        verb, data = "finetune", f"--task {task} --train TRAIN --dev DEV --init INIT"
+    elif run.num_phases > 1:
+        data += "".join(f" EXAMPLES_{n + 1}" for n in range(1, run.num_phases))
+    lines = [f"bert-keras {verb} {data} --output_dir {shlex.quote(run.name)}"]
+    for key, value in changed.items():
+        # As `--set` reads it: JSON, but a plain word without quotes; of a phase without
+        # the settings that it leaves to the run.
+        if key == "phases":
+            value = [{k: v for k, v in p.items() if v is not None} for p in value]
+        text = value if isinstance(value, str) else json.dumps(value)
+        lines.append(f"    --set {shlex.quote(f'{key}={text}')}")
+    command = " \\\n".join(lines)
+    return f"Settings that differ from the defaults:\n\n```\n{command}\n```"
+
+
+def _predictions(run: facts.Facts) -> Iterator[str]:
+    """Yields the model's last guesses for the masked words of some sentences."""
+    guesses = {
+        tag: text for tag, text in run.panels.texts.items() if tag.startswith("masked")
+    }
+    if guesses:
+        step, _ = guesses[min(guesses)]
+        yield f"## Guesses for masked words at step {step:,}"
+    for tag in sorted(guesses)[:NUM_SENTENCES]:
+        _, text = guesses[tag]
+        yield f"### {tag.rpartition('/')[2].replace('_', ' ')}\n\n{text}"
+
+
+def _part(level: str, part: sections.Section) -> Iterator[str]:
+    yield f"{level} {part.title}"
+    if part.picture is not None:
+        yield f"![{part.title}]({part.name}.png)"
+    yield part.text
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(_plain(item) for item in value)
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return _number(value)
+    if len(value) == 64 and set(value) <= set("0123456789abcdef"):
+        return f"`{value[:12]}…`"
+    return value if isinstance(value, str) else markdown.literal(json.dumps(value))
+
+
+def _number(value: float) -> str:
+    if not math.isfinite(value):
+        return str(value)
+    if value and not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.3g}"
+    return f"{value:,.4f}" if abs(value) < 1000 else f"{value:,.1f}"

@@ -6,7 +6,7 @@ import operator
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bert_keras.checkpoints import native, run_directory, starting_point, weights
 from bert_keras.core import errors, files, manifest
@@ -32,14 +32,6 @@ _TASK_SETTINGS = (
     *("distillation.soft_weight", "distillation.hard_weight"),
 )
 """Settings without a meaning for plain texts."""
-
-
-class DistillationData(NamedTuple):
-    run: tuning.Inputs
-    inputs: dataset.Inputs
-    """Inputs of the training file, with labels if the student learns from them."""
-    facts: dict[str, Any]
-    """Everything that the teacher's logits depend on."""
 
 
 def is_tuned(teacher: weights.Checkpoint) -> bool:
@@ -144,10 +136,11 @@ def read_data(
     dev: Sequence[str | Path],
     *,
     has_labels: bool,
-) -> DistillationData:
+) -> tuple[tuning.Inputs, dataset.Inputs, dict[str, Any]]:
     """Reads the data that a student learns from and is evaluated on.
 
-    With `has_labels` the student learns from labels of `train`, too.
+    With `has_labels` the student learns from labels of `train`, too. Returns the run's
+    inputs, those of `train`, and all facts that the teacher's logits depend on.
     """
     # 1. Facts that a resumed run must find unchanged.
     is_plain = not is_tuned(teacher)
@@ -193,7 +186,7 @@ def read_data(
     # Questions whose answers have no place have no labels, so they are left out.
     if has_labels and task.kind == "span":
         facts["has_labels"] = True
-    return DistillationData(run, inputs, facts)
+    return run, inputs, facts
 
 
 def _examples(

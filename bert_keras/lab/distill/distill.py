@@ -95,7 +95,7 @@ def distill(
         learner = students.read_student(
             student, checkpoint, settings, teacher_path=teacher
         )
-        texts = distill_data.read_data(
+        run_inputs, texts, facts = distill_data.read_data(
             *(settings, checkpoint, learner, teacher, train, dev), has_labels=has_labels
         )
         if answers is not None and not losses.soft_weight:
@@ -112,13 +112,13 @@ def distill(
                     dtype=settings.precision,
                 )
                 weights.assign(network, checkpoint.arrays)
-            inputs = texts.inputs
+            inputs = texts
             if losses.soft_weight:
                 logits = compute_logits(
                     network,
                     inputs,
                     path=answers,
-                    facts=texts.facts,
+                    facts=facts,
                     ladder=settings.lengths or (),
                     strategy=strategy,
                     is_chief=is_chief,
@@ -143,7 +143,7 @@ def distill(
             weights.assign(tuner.network.student, learner.arrays)
             return tuner, tuner.network.student, inputs
 
-        return texts.run, build
+        return run_inputs, build
 
     # 4. A run like a fine-tuning.
     job = tuning.TuningJob(
@@ -221,21 +221,16 @@ def compute_logits(
         files.make_directory(files.path(path).parent)
     predict = forward.predictor_for(network, strategy=strategy, ladder=ladder)
     logits = predict(inputs, title="the teacher answers")
-    check_finite(logits)
+    if (num_bad := np.count_nonzero(~np.isfinite(logits))) > 0:
+        raise InputError(
+            f"{num_bad} of {logits.size} numbers that the teacher answers are not "
+            "finite: --set precision=float32, or take another teacher"
+        )
     if path is not None and is_chief:
         layouts = {"logits": safetensors_files.Layout(logits.dtype, logits.shape)}
         options = {"has_hashes": True, "metadata": {"key": key}}
         safetensors_files.write(path, layouts, [("logits", logits)], **options)
     return logits
-
-
-def check_finite(logits: np.ndarray) -> None:
-    if not np.isfinite(logits).all():
-        raise InputError(
-            f"{np.count_nonzero(~np.isfinite(logits))} of {logits.size} numbers that "
-            "the teacher answers are not finite: --set precision=float32, or take "
-            "another teacher"
-        )
 
 
 def _num_heads(

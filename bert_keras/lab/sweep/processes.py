@@ -7,7 +7,6 @@ import re
 import shlex
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,9 +31,8 @@ class Processes:
     """Running jobs; a context manager that ends them when it is left.
 
     Inside the block, Ctrl-C, SIGTERM and SIGHUP are only noted, so that no process is
-    lost between its start and its entry here, except outside of the main thread, where
-    Python delivers no signals. If this process is killed, Linux ends the jobs with
-    SIGTERM. The processes keep the descriptor `lock` open until they end.
+    lost between its start and its entry here. If this process is killed, Linux ends the
+    jobs with SIGTERM. The processes keep the descriptor `lock` open until they end.
     """
 
     def __init__(self, runner: Sequence[str], *, num_slots: int, lock: int | None):
@@ -46,11 +44,10 @@ class Processes:
 
     def __enter__(self) -> "Processes":
         self._previous: dict[int, Any] = {}
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                # Under `nohup`, SIGHUP stays ignored.
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    self._previous[number] = signal.signal(number, self._note)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # Under `nohup`, SIGHUP stays ignored.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._previous[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *exception: object) -> None:

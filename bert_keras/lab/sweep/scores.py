@@ -153,5 +153,5 @@ def choose(
     if all runs are.
     """
     point = max(points, key=lambda point: point.merit(criterion), default=None)
-    best = None if point is None else point.best(criterion)
-    return None if point is None or best is None else (point, best)
+    best = point and point.best(criterion)
+    return (point, best) if point and best else None

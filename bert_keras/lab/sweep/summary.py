@@ -54,10 +54,6 @@ class State:
         return [self.ended[name] for name in self.runs if name in self.ended]
 
     @property
-    def is_finished(self) -> bool:
-        return len(self.outcomes) == len(self.runs)
-
-    @property
     def points(self) -> list[scores.Point]:
         return scores.points_of(self.outcomes, self.keys)
 
@@ -262,6 +258,7 @@ def page(state: State) -> str:
 def _parts(state: State) -> Iterator[str]:
     # 1. How far the sweep got, and which run it chose.
     metric, states = state.criterion.metric, [o.state for o in state.outcomes]
+    is_finished = len(states) == len(state.runs)
     title = "Comparison" if planning.MODEL_KEY in state.keys else "Sweep"
     yield f"# {title}: {markdown.literal(state.settings.task)}"
     if state.conclusions:
@@ -272,7 +269,7 @@ def _parts(state: State) -> Iterator[str]:
         "the majority class."
     )
     yield chosen_line(state)
-    if state.chosen is not None and state.is_finished:
+    if state.chosen is not None and is_finished:
         model = shlex.quote(str(state.directory / "best"))
         yield (
             f"`--model {model}` gives it to `bert-keras predict`, `evaluate` and "
@@ -295,7 +292,7 @@ def _parts(state: State) -> Iterator[str]:
             "lower there. The chosen run has not seen its own fold; `finetune` on all "
             "data makes a model to keep."
         )
-    if state.is_finished:
+    if is_finished:
         yield f"![{metric} of each run]({_PICTURE_NAME})"
         if state.curve:
             yield f"![{metric} against labels]({_CURVE_NAME})"

@@ -54,7 +54,7 @@ def causes(settings=None, text=None, *, held_out=None, **train):
             text,
         ),
     ]
-    return {finding.cause: finding.text for finding in findings}
+    return dict(findings)
 
 
 def scaled(scale: float):

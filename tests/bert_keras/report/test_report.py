@@ -18,7 +18,7 @@ from bert_keras.checkpoints import run_directory
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, loading
 from bert_keras.core.settings.pretraining import PhaseConfig, PretrainingConfig
-from bert_keras.report import curves, facts, measured_runs, page, scalar_log, writing
+from bert_keras.report import curves, facts, measured_runs, scalar_log, writing
 from tests.bert_keras.report import runs, test_diagnosis
 
 
@@ -160,7 +160,7 @@ def test_the_report_of_a_pretraining(reported):
 
 
 def test_the_settings_of_the_page_can_be_given_again(pretraining):
-    command = page.render(pretraining, []).split("```")[1].replace("\\\n", " ")
+    command = writing.render(pretraining, []).split("```")[1].replace("\\\n", " ")
     arguments = subprocess.run(
         ["bash", "-c", f'bert-keras() {{ printf "%s\\n" "$@"; }}\n{command}'],
         capture_output=True,
@@ -174,7 +174,7 @@ def test_the_settings_of_the_page_can_be_given_again(pretraining):
 
 
 def test_an_unfinished_run(pretraining):
-    text = page.render(dataclasses.replace(pretraining, results=None), [])
+    text = writing.render(dataclasses.replace(pretraining, results=None), [])
     for line in (
         "Pre-training, not finished: step 40 of 40 so far.",
         "| skipped steps | 1 |",
@@ -220,7 +220,7 @@ def test_a_fine_tuning(tmp_path):
     runs.write_process(run / "logs/train", {"loss": {1: 0.7}})
     evaluation = {"accuracy": {5: 0.75, 10: 0.5}, "loss": {5: 0.5, 10: float("nan")}}
     runs.write_process(run / "logs/eval", evaluation)
-    text = page.render(facts.read_facts(run), [])
+    text = writing.render(facts.read_facts(run), [])
     for line in (
         "Fine-tuning for classification, not finished: step 10 so far.",
         "| accuracy | 0.5000 | 10 | 0.7500 | 5 |",

@@ -23,7 +23,7 @@ from bert_keras.lab.distill import data as distill_data
 from bert_keras.lab.distill import distill
 from bert_keras.lab.distill import student as students
 from bert_keras.labelled import dataset, text_windows
-from bert_keras.report import facts, page, writing
+from bert_keras.report import facts, writing
 from tests import conftest, make
 from tests.bert_keras.kinds import kind_data
 from tests.bert_keras.training import test_resumed_runs as resumed
@@ -143,7 +143,7 @@ def test_a_student_is_a_run_like_any_other(places, tmp_path, caplog):
     scores = finetuned.evaluate(directory, places["dev"])
     assert scores["loss"] == pytest.approx(results["eval"]["loss"], abs=1e-6)
     assert "examples are scored; no file is written" in caplog.text
-    text = page.render(facts.read_facts(directory), [])
+    text = writing.render(facts.read_facts(directory), [])
     assert "Fine-tuning for classification, finished at step 6" in text
     # Finished: another command leaves it as it is.
     assert learn(places, directory, labels=True, changes=changes) == results
@@ -486,9 +486,15 @@ def test_labels_and_pairs_that_the_teacher_does_not_know(places, tmp_path):
             learn(places, tmp_path / "run", labels=labels, train=path)
 
 
-def test_a_teacher_whose_numbers_are_not_finite(places):
+def test_a_teacher_whose_numbers_are_not_finite(monkeypatch):
+    logits = np.float32([np.nan, 1])
+    monkeypatch.setattr(
+        distill.forward, "predictor_for", lambda *_, **__: lambda *_, **__: logits
+    )
+    options = {"ladder": (), "strategy": tf.distribute.get_strategy()}
+    options |= {"path": None, "facts": {}, "is_chief": True}
     with pytest.raises(InputError, match="1 of 2 numbers that the teacher answers are"):
-        distill.check_finite(np.float32([np.nan, 1]))
+        distill.compute_logits(None, None, **options)
 
 
 def test_answers_without_a_folder_and_answers_that_are_none(places, tmp_path):
@@ -516,8 +522,8 @@ def test_second_texts_are_read_of_all_files_or_of_none(places, tmp_path):
     files = places["train"], pairs
     for has_labels in (False, True):
         options = {"has_labels": has_labels}
-        lesson = read_lesson(places["teacher"], *files, SETTINGS, **options)
-        assert [row.text_pair for row in lesson.run.dev[0].data.rows] == [None, None]
+        run, _, _ = read_lesson(places["teacher"], *files, SETTINGS, **options)
+        assert [row.text_pair for row in run.dev[0].data.rows] == [None, None]
 
 
 def test_columns_that_are_not_given_are_the_teachers(tmp_path):
@@ -525,8 +531,8 @@ def test_columns_that_are_not_given_are_the_teachers(tmp_path):
     teacher = make_teacher(tmp_path / "teacher", OPINIONS, task="text", columns=columns)
     train = write_tsv(tmp_path / "train.tsv", opinions(4, seed=1), ("body", "stars"))
     settings = loading.load(finetuning.FinetuningConfig, None, ["columns.text=body"])
-    lesson = read_lesson(teacher, train, train, settings)
-    assert [row.label for row in lesson.run.dev[0].data.rows] == ["good", "bad"] * 2
+    run, _, _ = read_lesson(teacher, train, train, settings)
+    assert [row.label for row in run.dev[0].data.rows] == ["good", "bad"] * 2
 
 
 def test_answers_to_questions_that_have_no_labels_are_others(tmp_path):
@@ -542,5 +548,5 @@ def test_answers_to_questions_that_have_no_labels_are_others(tmp_path):
         read_lesson(teacher, train, train, settings, has_labels=has_labels)
         for has_labels in (False, True)
     ]
-    assert [lesson.run.num_train_examples for lesson in found] == [5, 4]
-    assert found[0].facts != found[1].facts
+    assert [run.num_train_examples for run, _, _ in found] == [5, 4]
+    assert found[0][2] != found[1][2]
