@@ -284,4 +284,4 @@ def launch_dataflow(args: argparse.Namespace) -> None:
     launch.check_paths(vars(job))
     print(shlex.join(command), flush=True)
     if not args.dry_run:
-        job.run(job)
+        job.command.run(job)

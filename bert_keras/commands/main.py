@@ -37,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         args = build_parser().parse_command(arguments)
         messages.configure(quiet=args.quiet, as_json=args.log == "json")
-        name, resumes = f"bert-keras {args.verb}", args.resumes
+        name, resumes = f"bert-keras {args.verb}", args.command.resumes
         _prepare(args)
-        args.run(args)
+        args.command.run(args)
     except (InputError, Unavailable) as error:
         messages.print_final_error(f"{name}: error: {error}")
         return error.exit_code
@@ -112,14 +112,15 @@ def build_parser() -> parser.Parser:
 
 
 def _prepare(args: argparse.Namespace) -> None:
-    if args.needs is None:
+    backends = args.command.needs
+    if backends is None:
         # Beam reports on import that its cloud parts are missing.
         logging.getLogger().setLevel(logging.ERROR)
         logging.getLogger("apache_beam").setLevel(logging.ERROR)
         return
     requirements.check_packages(args.verb)
-    if args.needs:
-        requirements.check_backend(args.verb, args.needs)
+    if backends:
+        requirements.check_backend(args.verb, backends)
     requirements.quiet_tensorflow()
     if getattr(args, "workers", None) or "TF_CONFIG" in os.environ:
         # A batch that cannot be read ends the sums of all workers for good, so

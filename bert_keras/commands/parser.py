@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
         end = arguments.index("--") if "--" in arguments else len(arguments)
         args = self.parse_args(arguments[:end])
         beam_arguments = list(arguments[end + 1 :])
-        if beam_arguments and not args.takes_beam_options:
+        if beam_arguments and args.command.dashes is None:
             raise InputError(f"`{args.verb}` takes nothing after `--`")
         args.beam_arguments = beam_arguments
         return args
@@ -48,7 +48,8 @@ class Parser(argparse.ArgumentParser):
         if not name.startswith("-"):
             self.error(f"did not expect {name!r}, which belongs to no option")
         # A setting is given by --set; the value is in this word or in the next.
-        model = config_page.CONFIGURATIONS.get(self.get_default("settings_of"))
+        command = self.get_default("command")
+        model = command and config_page.CONFIGURATIONS.get(command.settings_of)
         key = name.lstrip("-").replace("-", "_")
         keys = strict.keys_named(model, key) if model else []
         value = value or "".join(unknown[1:2])
@@ -104,13 +105,7 @@ class Verb:
         parser = verbs.add_parser(
             self.name, description=self.summary, epilog=self.dashes
         )
-        parser.set_defaults(
-            run=self.run,
-            needs=self.needs,
-            settings_of=self.settings_of,
-            resumes=self.resumes,
-            takes_beam_options=self.dashes is not None,
-        )
+        parser.set_defaults(command=self)
         settings: dict[str, Any] = {}
         if self.settings_of:
             settings["--config"] = (

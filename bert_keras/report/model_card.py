@@ -131,10 +131,35 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
     settings = loading.read_yaml(directory / run_directory.CONFIG_NAME)
     source = _Source(run, results, run_directory.flat(settings))
     library, code = USES[form]
+    kind, task, sizes = registry.find(run.task.kind), run.task, run.bert_config
+    # 1. What the Hub reads, as `huggingface_hub.ModelCardData` writes it.
+    pipeline = kind.names.pipeline
+    scores = {
+        "task": {"type": pipeline},
+        "dataset": {"type": "own", "name": "held-out data of the run"},
+        "metrics": [
+            {"type": score, "value": round(value, 6)}
+            for score, value in source.scores.items()
+        ],
+    }
+    metadata = {
+        "library_name": library,
+        "license": "unknown",
+        "pipeline_tag": pipeline,
+        "tags": ["bert", "bert-keras"],
+        "model-index": [{"name": name, "results": [scores]}],
+    }
+    head = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)
+    # 2. What people read, beginning with what the model is.
+    what = f"tuned for {task.kind}" if isinstance(kind, Labelled) else "pre-trained"
+    what += f" on {task.name}" if task.name else ""
+    count = results.get("num_parameters")
     sections = [
-        f"---\n{_metadata(source, name=name, library=library)}---",
+        f"---\n{head}---",
         f"# {markdown.literal(name)}",
-        _summary(source),
+        f"A BERT (Devlin et al., 2018), {what}: {sizes.num_hidden_layers} layers, "
+        f"hidden size {sizes.hidden_size}, {sizes.num_attention_heads} heads, "
+        f"{sizes.vocab_size:,} pieces" + (f", {count:,} parameters." if count else "."),
         f"## Use\n\n{_use(code, source.run)}",
         *("## Results", _scores(source), *_thresholds(source.results)),
         *("## Data", "\n".join(_data(source))),
@@ -169,42 +194,6 @@ def _use(code: str | None, run: run_directory.Run) -> str:
     code = code.replace("CALL", usage.strings or call)
     code = code.replace("[IDS]", usage.ids.replace("{ids}", ids))
     return code.replace("MORE", usage.more)
-
-
-def _metadata(source: _Source, *, name: str, library: str) -> str:
-    """Returns what the Hub reads, as `huggingface_hub.ModelCardData` writes it."""
-    pipeline = registry.find(source.run.task.kind).names.pipeline
-    results = {
-        "task": {"type": pipeline},
-        "dataset": {"type": "own", "name": "held-out data of the run"},
-        "metrics": [
-            {"type": score, "value": round(value, 6)}
-            for score, value in source.scores.items()
-        ],
-    }
-    values = {
-        "library_name": library,
-        "license": "unknown",
-        "pipeline_tag": pipeline,
-        "tags": ["bert", "bert-keras"],
-        "model-index": [{"name": name, "results": [results]}],
-    }
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
-
-
-def _summary(source: _Source) -> str:
-    task, bert_config = source.run.task, source.run.bert_config
-    count = source.results.get("num_parameters")
-    is_tuned = isinstance(registry.find(task.kind), Labelled)
-    what = f"tuned for {task.kind}" if is_tuned else "pre-trained"
-    if task.name:
-        what += f" on {task.name}"
-    return (
-        f"A BERT (Devlin et al., 2018), {what}: {bert_config.num_hidden_layers} "
-        f"layers, hidden size {bert_config.hidden_size}, "
-        f"{bert_config.num_attention_heads} heads, {bert_config.vocab_size:,} pieces"
-        + (f", {count:,} parameters." if count else ".")
-    )
 
 
 def _scores(source: _Source) -> str:

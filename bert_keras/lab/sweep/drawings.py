@@ -6,7 +6,7 @@
 
 import itertools
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from matplotlib import figure, ticker
 
@@ -104,19 +104,6 @@ def draw_points(
 
 Line = list[tuple[float, tuple[float, ...]]]
 """Number of labelled examples, ascending, and the scores of all seeds."""
-
-
-def curve_lines(points: Iterable[scores.Point], keys: Sequence[str]) -> dict[str, Line]:
-    """Returns a line for each combination of the keys beside the fraction."""
-    measured = [point for point in points if point.num_train_examples]
-    names = planning.varied_names(
-        [point.values for point in measured], without=keys.index(planning.FRACTION_KEY)
-    )
-    lines: dict[str, Line] = {}
-    for name, point in zip(names, measured, strict=True):
-        at = point.num_train_examples, tuple(point.scores)
-        lines.setdefault(name, []).append(at)
-    return {name: sorted(line) for name, line in lines.items()}
 
 
 def draw_curve(

@@ -4,6 +4,7 @@ A sweep whose first axis is the model, a comparison, adds paired differences and
 baselines to the page and to sweep.json.
 """
 
+import collections
 import itertools
 import shlex
 import statistics
@@ -67,8 +68,17 @@ class State:
         if planning.FRACTION_KEY not in self.keys:
             return {}
         points = [*self.baseline_points, *self.points]
-        lines = drawings.curve_lines(points, self.keys)
-        return lines if any(len(line) > 1 for line in lines.values()) else {}
+        points = [point for point in points if point.num_train_examples]
+        # A line for each combination of the other keys.
+        names = planning.varied_names(
+            [point.values for point in points],
+            without=self.keys.index(planning.FRACTION_KEY),
+        )
+        lines = collections.defaultdict(list)
+        for name, point in zip(names, points, strict=True):
+            lines[name].append((point.num_train_examples, tuple(point.scores)))
+        curve = {name: sorted(line) for name, line in lines.items()}
+        return curve if any(len(line) > 1 for line in curve.values()) else {}
 
     @property
     def num_folds(self) -> int:
