@@ -8,7 +8,7 @@ from bert_keras import tpu
 from bert_keras.commands import config_page, data
 from bert_keras.commands import parser as options
 from bert_keras.commands.parser import choice, flag, required, value
-from bert_keras.core import chips, files, requirements
+from bert_keras.core import chips, requirements
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, loading, pipelines, pretraining
 from bert_keras.tpu import budget as budgets
@@ -68,11 +68,8 @@ def doctor(args: argparse.Namespace) -> None:
     from bert_keras.tpu import doctor
 
     findings = list(doctor.examine(args.purpose, args.path or ()))
-    if args.json:
-        rows = [dataclasses.asdict(finding) for finding in findings]
-        print(files.to_json(rows, indent=2))
-    else:
-        print("\n".join(doctor.lines(findings)))
+    rows = [dataclasses.asdict(finding) for finding in findings]
+    options.print_result(args, rows, doctor.lines(findings))
     if problems := doctor.problems(findings):
         raise InputError(problems)
 
@@ -130,10 +127,8 @@ def plan(args: argparse.Namespace) -> None:
     )
     if choice is not None:
         facts["budget"] = dataclasses.asdict(choice)
-    if args.json:
-        print(files.to_json(facts, indent=2))
-    else:
-        print(*(budgets.lines(choice) if choice else ()), *plans.lines(facts), sep="\n")
+    lines = [*(budgets.lines(choice) if choice else ()), *plans.lines(facts)]
+    options.print_result(args, facts, lines)
 
 
 _NOT_WITH_BUDGET = ("config", "set", "max_seq_length", "masking", "train", "data")
@@ -246,10 +241,8 @@ def preflight(args: argparse.Namespace) -> None:
     shapes = ("examples", "max_seq_length", "task", "global_batch_size")
     planned = steps.plan(settings, device, **options.named(args, *shapes))
     rows = preflight.check(planned, device)
-    if args.json:
-        print(files.to_json(preflight.report(device, rows), indent=2))
-    else:
-        print("\n".join(preflight.lines(device, rows)))
+    facts, lines = preflight.report(device, rows), preflight.lines(device, rows)
+    options.print_result(args, facts, lines)
 
 
 @options.Verb(

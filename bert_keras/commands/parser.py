@@ -151,6 +151,11 @@ def print_lines(lines: Iterable[str]) -> None:
         print(line)
 
 
+def print_result(args: argparse.Namespace, facts: Any, lines: Iterable[str]) -> None:
+    """Prints facts as `--json` or in lines."""
+    print_lines([files.to_json(facts, indent=2)] if args.json else lines)
+
+
 # Options of several verbs.
 
 CASED = flag("keep case and accents (default: lower case without accents)")

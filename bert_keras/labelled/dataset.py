@@ -75,24 +75,6 @@ class RedrawnInputs(Inputs, Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExtendedInputs:
-    """The inputs of a task; a subclass adds arrays to each `batch`."""
-
-    inputs: Inputs
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return self.inputs.lengths
-
-    @property
-    def num_answers(self) -> int:
-        return self.inputs.num_answers
-
-    def places(self, rows: np.ndarray) -> Places:
-        return self.inputs.places(rows)
-
-
 class EncodedInputs(Inputs, Protocol):
     @property
     def whole_lengths(self) -> np.ndarray:

@@ -163,11 +163,23 @@ def distill(
 
 
 @dataclass(frozen=True, kw_only=True)
-class InputsWithTeacherLogits(dataset.ExtendedInputs):
+class InputsWithTeacherLogits:
     """Inputs of a task, each with the logits that a teacher gave it."""
 
+    inputs: dataset.Inputs
     logits: np.ndarray
     """`(num_answers, width)` float32."""
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return self.inputs.lengths
+
+    @property
+    def num_answers(self) -> int:
+        return self.inputs.num_answers
+
+    def places(self, rows: np.ndarray) -> dataset.Places:
+        return self.inputs.places(rows)
 
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Returns inputs with `TEACHER_LOGITS` and, for tokens, `TEACHER_MASK`."""
