@@ -9,13 +9,12 @@ import scipy.stats
 import sklearn.metrics
 from seqeval.metrics import sequence_labeling
 
-from bert_keras.core.settings import tasks
 from bert_keras.kinds import registry
-from bert_keras.kinds.text import glue, text, text_forms
+from bert_keras.kinds.text import glue
 from bert_keras.lab.sweep import ranking
 from bert_keras.labelled import score_sums
 
-LABELS = ("x", "y", "z")
+LABELS, BINARY = ("x", "y", "z"), ("0", "1")
 
 
 def classified(num: int, labels, seed: int, *, right: float = 0.6) -> list[dict]:
@@ -40,11 +39,18 @@ def check(records: list[dict], kind: str, metric: str, labels, expected) -> None
 
 
 def test_scores_of_all_kinds():
-    """Those of two classes are in the test of GLUE's tasks."""
-    records = classified(200, LABELS, seed=1)
-    columns = zip(*((r["label"], r["prediction"]) for r in records), strict=True)
-    expected = sklearn.metrics.matthews_corrcoef(*columns)
-    check(records, "classification", "matthews", LABELS, expected)
+    for metric, labels, function in (
+        ("matthews", LABELS, sklearn.metrics.matthews_corrcoef),
+        ("matthews", BINARY, sklearn.metrics.matthews_corrcoef),
+        ("accuracy", BINARY, sklearn.metrics.accuracy_score),
+        ("f1", BINARY, functools.partial(sklearn.metrics.f1_score, pos_label="1")),
+    ):
+        records = classified(200, labels, seed=1)
+        columns = zip(*((r["label"], r["prediction"]) for r in records), strict=True)
+        check(records, "classification", metric, labels, function(*columns))
+    for task in glue.TASKS.values():
+        kind = registry.labelled("classification" if task.labels else "regression")
+        assert task.metrics[0] in kind.resampled
     generator = np.random.default_rng(2)
     numbers = generator.normal(1e4, 1, (100, 2)).round(1)
     for metric, function, unit in (
@@ -70,25 +76,6 @@ def test_scores_of_all_kinds():
     check(tagged, "tagging", "accuracy", tags, share)
     chosen = [{"label": n % 4, "prediction": n % 3} for n in range(12)]
     check(chosen, "choice", "accuracy", (), 0.25)
-
-
-@pytest.mark.parametrize("name", sorted(n for n in glue.TASKS if glue.TASKS[n].dev))
-def test_the_metric_of_every_task_of_glue(name):
-    task = glue.TASKS[name]
-    width = len(task.labels or "1")
-    logits = np.random.default_rng(4).normal(size=(60, width)).astype(np.float32)
-    labels = [task.labels[n % width] if width > 1 else f"{n}" for n in range(60)]
-    rows = [text.LabelledText("a", None, x, n) for n, x in enumerate(labels)]
-    kind = "classification" if task.labels else "regression"
-    described = tasks.Task(kind=kind, name=name, labels=task.labels)
-    options = {"path": "dev.tsv", "rows": rows, "has_labels": True}
-    data = text_forms.TextDataset(**options, kind=kind, name=name)
-    answers = data.answers_of(logits, described)
-    metric = task.metrics[0]
-    records = [record.model_dump() for record in answers.records()]
-    found = score(records, kind, metric, task.labels or ())
-    assert metric in registry.labelled(kind).resampled
-    assert whole(found) == pytest.approx(answers.scores()[metric], abs=1e-6)
 
 
 def test_resamples_spread_like_the_mean_of_the_examples():
