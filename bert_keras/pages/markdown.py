@@ -89,8 +89,20 @@ def excerpt(
     """
     if not text.strip():
         return "<em>empty</em>"
-    windows = _windows(text, marks, max_length)
-    shown = [_marked(text, start, end, marks).strip() for start, end in windows]
+    windows, shown = _windows(text, marks, max_length), []
+    for start, end in windows:
+        # Each part of a stretch in the tags of its marks.
+        inner = {bound for mark in marks for bound in mark[:2] if start < bound < end}
+        parts = []
+        for low, high in itertools.pairwise(sorted({start, end} | inner)):
+            tags = sorted({m.tag for m in marks if m.start <= low and high <= m.end})
+            parts += [f"<{tag}>" for tag in tags]
+            part = re.sub(r"\s+", " ", _UNBROKEN.sub(r"\1…\2", text[low:high]))
+            # Python writes an invisible character by its number, such as `\x00`.
+            part = _INVISIBLE.sub(lambda char: ascii(char[0])[1:-1], part)
+            parts.append(_MARKUP.sub(lambda char: f"&#{ord(char[0])};", part))
+            parts += [f"</{tag}>" for tag in reversed(tags)]
+        shown.append("".join(parts).strip())
     line = " … ".join(shown)
     if windows[0][0] > 0:
         line = f"… {line}"
@@ -99,21 +111,6 @@ def excerpt(
     # Isolated, so that text from right to left does not move its surroundings.
     is_turned = any(unicodedata.bidirectional(char) in ("R", "AL") for char in text)
     return f"\u2068{line}\u2069" if is_turned else line
-
-
-def _marked(text: str, start: int, end: int, marks: Sequence[Mark]) -> str:
-    """Returns a stretch of a text, each of its parts in the tags of its marks."""
-    inner = {bound for mark in marks for bound in mark[:2] if start < bound < end}
-    parts = []
-    for low, high in itertools.pairwise(sorted({start, end} | inner)):
-        tags = sorted({m.tag for m in marks if m.start <= low and high <= m.end})
-        parts += [f"<{tag}>" for tag in tags]
-        part = re.sub(r"\s+", " ", _UNBROKEN.sub(r"\1…\2", text[low:high]))
-        # Python writes an invisible character by its number, such as `\x00`.
-        part = _INVISIBLE.sub(lambda char: ascii(char[0])[1:-1], part)
-        parts.append(_MARKUP.sub(lambda char: f"&#{ord(char[0])};", part))
-        parts += [f"</{tag}>" for tag in reversed(tags)]
-    return "".join(parts)
 
 
 def _windows(

@@ -72,22 +72,6 @@ def scores_section(scores: Sequence[confusion.ClassScore], word: str) -> Section
     return Section(title, f"scores_by_{word}", text, drawing.as_png(draw))
 
 
-def calibration_section(
-    confidences: Sequence[float], is_right: Sequence[bool]
-) -> Section:
-    """Shows whether a model is right as often as it is confident."""
-    whole = pictures.reliability(confidences, is_right)
-    means = (sum(values) / len(values) for values in (confidences, is_right))
-    mean, accuracy, error = map(markdown.percent, (*means, whole.error))
-    text = (
-        f"The model gives its answers a probability of {mean} on average, and "
-        f"{accuracy} of them are right. Expected calibration error, in "
-        f"{pictures.NUM_BINS} bins: {error}."
-    )
-    draw = functools.partial(pictures.draw_reliability, whole, confidences)
-    return Section("Calibration", "calibration", text, drawing.as_png(draw))
-
-
 class Column(NamedTuple):
     title: str
     cell: Callable[[Any], str | None]
@@ -107,14 +91,6 @@ TEXT_PAIR = Column(
 )
 
 
-def records_table(columns: Sequence[Column], records: Sequence[Any]) -> str:
-    """Formats records as a table, without columns that are empty for all of them."""
-    cells = {c.title: [c.cell(record) for record in records] for c in columns}
-    cells = {title: column for title, column in cells.items() if any(column)}
-    rows = zip(*cells.values(), strict=True)
-    return markdown.table([*cells], ([cell or "" for cell in row] for row in rows))
-
-
 def mistakes_section(
     columns: Sequence[Column], wrong: Sequence[Any], *, summary: str, order: str
 ) -> Section:
@@ -122,18 +98,34 @@ def mistakes_section(
     `summary` is a sentence about their number, `order` the property of the worst."""
     text = f"{summary}."
     if worst := wrong[:NUM_MISTAKES]:
-        table = records_table(columns, worst)
+        cells = {c.title: [c.cell(record) for record in worst] for c in columns}
+        # Columns that are empty for all of them are left out.
+        cells = {title: column for title, column in cells.items() if any(column)}
+        rows = zip(*cells.values(), strict=True)
+        table = markdown.table([*cells], ([cell or "" for cell in row] for row in rows))
         text = f"{summary}; the {len(worst)} {order}:\n\n{table}"
     return Section("Worst mistakes", "worst_mistakes", text)
 
 
 def answer_sections(columns: Sequence[Column], records: Sequence[Any]) -> list[Section]:
     """Shows how right confident answers are, and the most confident mistakes."""
+    # 1. Calibration: is the model as often right as it is confident?
+    confidences = [record.confidence for record in records]
     is_right = [record.label == record.prediction for record in records]
+    whole = pictures.reliability(confidences, is_right)
+    means = (sum(values) / len(values) for values in (confidences, is_right))
+    mean, accuracy, error = map(markdown.percent, (*means, whole.error))
+    text = (
+        f"The model gives its answers a probability of {mean} on average, and "
+        f"{accuracy} of them are right. Expected calibration error, in "
+        f"{pictures.NUM_BINS} bins: {error}."
+    )
+    draw = functools.partial(pictures.draw_reliability, whole, confidences)
+    # 2. The mistakes.
     wrong = [record for record in records if record.label != record.prediction]
     wrong.sort(key=lambda record: (-record.confidence, record.line))
     summary = f"{len(wrong):,} of {len(records):,} answers are wrong"
     return [
-        calibration_section([r.confidence for r in records], is_right),
+        Section("Calibration", "calibration", text, drawing.as_png(draw)),
         mistakes_section(columns, wrong, summary=summary, order="most confident"),
     ]

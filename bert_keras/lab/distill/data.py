@@ -279,7 +279,17 @@ def plain_texts(
 ) -> Iterator[str]:
     """Yields plain texts: lines, paragraphs, or a column of a table (read whole)."""
     if _listing(path):
-        yield from _paragraphs(path)
+        corpus = manifest.read_manifest(path, kind="documents")
+        manifest.verify_shards(path, corpus, hashes=False)
+        for name in (files.join(path, shard.name) for shard in corpus.shards):
+            try:
+                with files.open_to_read(name) as file, gzip.open(file) as lines:
+                    for line in lines:
+                        yield from map(" ".join, json.loads(line)["paragraphs"])
+            except (EOFError, zlib.error, ValueError, gzip.BadGzipFile) as error:
+                raise InputError(
+                    f"{name}: damaged: {errors.one_line(error)}; make the corpus again"
+                ) from None
     elif files.path(path).suffix.lower() in (".tsv", ".csv", ".jsonl"):
         for row in text.read_texts(
             path, settings.columns, has_text_pair=False, has_label=False
@@ -297,19 +307,3 @@ def _listing(path: str | Path) -> str | None:
     is_remote = files.is_remote(path)
     is_corpus = files.exists(listing) if is_remote else files.path(path).is_dir()
     return listing if is_corpus else None
-
-
-def _paragraphs(directory: str | Path) -> Iterator[str]:
-    corpus = manifest.read_manifest(directory, kind="documents")
-    manifest.verify_shards(directory, corpus, hashes=False)
-    for shard in corpus.shards:
-        path = files.join(directory, shard.name)
-        try:
-            with files.open_to_read(path) as file, gzip.open(file) as lines:
-                for line in lines:
-                    for sentences in json.loads(line)["paragraphs"]:
-                        yield " ".join(sentences)
-        except (EOFError, zlib.error, ValueError, gzip.BadGzipFile) as error:
-            raise InputError(
-                f"{path}: damaged: {errors.one_line(error)}; make the corpus again"
-            ) from None

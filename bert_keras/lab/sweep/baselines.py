@@ -128,9 +128,28 @@ def make_runs(
 
 def learn(name: str, train: dataset.Dataset, task: tasks.Task) -> Predict:
     """Learns a baseline, one of `NAMES`, for all labels of the task."""
-    if isinstance(train, tagging_data.TaggingDataset):
-        return _learn_tags(train, task, by_word=name == EACH_WORD)
-    return _learn_texts(train, task, is_linear=name == LINEAR)
+    if not isinstance(train, tagging_data.TaggingDataset):
+        return _learn_texts(train, task, is_linear=name == LINEAR)
+    labels, counts = task.labels or (), collections.Counter()
+    counts_by_word = collections.defaultdict(collections.Counter)
+    for sentence in train.rows:
+        counts.update(sentence.tags)
+        for word, tag in zip(sentence.words, sentence.tags, strict=True):
+            counts_by_word[word][tag] += 1
+
+    def most_common(tags: collections.Counter[str]) -> int:
+        return labels.index(tags.most_common(1)[0][0])
+
+    other, known = most_common(counts), {}
+    if name == EACH_WORD:
+        known = {word: most_common(tags) for word, tags in counts_by_word.items()}
+
+    def predict(data: tagging_data.TaggingDataset) -> np.ndarray:
+        words = [word for sentence in data.rows for word in sentence.words]
+        rows = [known.get(word, other) for word in words]
+        return np.eye(len(labels), dtype=np.float32)[rows] * 10
+
+    return predict
 
 
 def make_answers(
@@ -216,28 +235,3 @@ def _features(vectorizers: Sequence, data: text_forms.TextDataset) -> Any:
     parts = zip(*data.contents().texts, strict=True)
     pairs = zip(vectorizers, parts, strict=True)
     return scipy.sparse.hstack([v.transform(p) for v, p in pairs], format="csr")
-
-
-def _learn_tags(
-    train: tagging_data.TaggingDataset, task: tasks.Task, *, by_word: bool
-) -> Predict:
-    labels, counts = task.labels or (), collections.Counter()
-    counts_by_word = collections.defaultdict(collections.Counter)
-    for sentence in train.rows:
-        counts.update(sentence.tags)
-        for word, tag in zip(sentence.words, sentence.tags, strict=True):
-            counts_by_word[word][tag] += 1
-
-    def most_common(tags: collections.Counter[str]) -> int:
-        return labels.index(tags.most_common(1)[0][0])
-
-    other, known = most_common(counts), {}
-    if by_word:
-        known = {word: most_common(tags) for word, tags in counts_by_word.items()}
-
-    def predict(data: tagging_data.TaggingDataset) -> np.ndarray:
-        words = [word for sentence in data.rows for word in sentence.words]
-        rows = [known.get(word, other) for word in words]
-        return np.eye(len(labels), dtype=np.float32)[rows] * 10
-
-    return predict

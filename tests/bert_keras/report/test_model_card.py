@@ -10,22 +10,14 @@ import yaml
 from bert_keras.checkpoints import run_directory
 from bert_keras.commands import main as cli
 from bert_keras.core import files
-from bert_keras.core.settings import architecture, finetuning, tasks
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.report import model_card
-from tests import conftest
+from tests import conftest, make
 from tests.bert_keras.report import test_data_section
 
 SETTINGS = finetuning.FinetuningConfig(
     max_seq_length=16, seed=7, long_texts="head_tail", learning_rate=3e-5
-)
-BERT_CONFIG = architecture.BertConfig(
-    vocab_size=6,
-    hidden_size=16,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    intermediate_size=8,
-    max_position_embeddings=32,
 )
 WHOLE = conftest.REPOSITORY / "tests/golden/model_card.md"
 
@@ -35,7 +27,7 @@ def make_run(directory: Path, **changes) -> Path:
     run = run_directory.Run(
         directory=directory,
         task=tasks.Task(kind="classification", labels=("*bad*", "good")),
-        bert_config=BERT_CONFIG,
+        bert_config=make.small_config(6, max_position_embeddings=32),
         vocabulary=tokenization.Vocabulary([*features.SPECIAL_TOKENS, "a"]),
         do_lower_case=True,
     )
