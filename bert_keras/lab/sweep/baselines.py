@@ -95,14 +95,13 @@ def make_runs(
     # 2. What each of them learns and answers.
     train, dev = data.data[:2]
     outcomes: dict[str, scores.Outcome] = {}
-    bar = progress.Progress(
+    with progress.Progress(
         "baselines",
         total=len(runs),
         unit="runs",
         read=lambda: len(outcomes),
         only_if_long=True,
-    )
-    with bar:
+    ):
         for run in runs.values():
             path = sweep_directory.run_path(directory, run.name)
             results = run_directory.read_results(path) or {}

@@ -104,18 +104,15 @@ def rank(
 
     # 2. Differences of the first point from each other one. The intervals hold together
     # for all pairs, since the best of several models was also lucky.
-    def by_seed(point: scores.Point) -> dict:
-        return {
-            outcome.run.settings.seed: (outcome.score, resampled[outcome.run.name])
-            for outcome in point.finished
-        }
-
     first, *others = points
+    ours, *theirs = (
+        {o.run.settings.seed: (o.score, resampled[o.run.name]) for o in point.finished}
+        for point in points
+    )
     sizes = {"num_examples": len(lines), "num_comparisons": math.comb(len(points), 2)}
     intervals: list[Interval | None] = [None] * len(others)
     if len(lines) >= MIN_EXAMPLES:
-        ours = by_seed(first)
-        intervals = [difference(ours, by_seed(o), **sizes) for o in others]
+        intervals = [difference(ours, other, **sizes) for other in theirs]
     num_labels = statistics.fmean(o.num_train_examples or 0 for o in finished)
     return Ranking(
         num_labels=round(num_labels),

@@ -100,7 +100,8 @@ class State:
 def write_tables(state: State) -> None:
     """Writes the table of the runs and the page, also of an unfinished sweep."""
     files.write_atomically(state.directory / "results.tsv", runs_tsv(state).encode())
-    files.write_atomically(state.directory / PAGE_NAME, page(state).encode())
+    page = "\n\n".join(paragraphs(state)) + "\n"
+    files.write_atomically(state.directory / PAGE_NAME, page.encode())
 
 
 def write_pictures(state: State) -> None:
@@ -261,11 +262,8 @@ def chosen_line(state: State) -> str:
     return line
 
 
-def page(state: State) -> str:
-    return "\n\n".join(_parts(state)) + "\n"
-
-
-def _parts(state: State) -> Iterator[str]:
+def paragraphs(state: State) -> Iterator[str]:
+    """Yields the paragraphs of `report.md`."""
     # 1. How far the sweep got, and which run it chose.
     metric, states = state.criterion.metric, [o.state for o in state.outcomes]
     is_finished = len(states) == len(state.runs)

@@ -131,9 +131,7 @@ def test_a_grid_that_cannot_be_run(grid, message):
         ({"grid": {"batch_size": [[1], 2]}}, r"got \[\[1\], 2\]"),
         ({"grid": {"span": [{"doc_stride": 1}]}}, r"`grid.span` is a list of values"),
         ({"grid": [1]}, r"`grid`: input should be a valid dictionary, got \[1\]"),
-        ({"gird": {}}, "no key 'gird'; did you mean 'grid'"),
         ({"num_restarts": 0}, "`num_restarts`: input should be greater than 0, got 0"),
-        ({"choose": "worst"}, "`choose`: input should be 'best' or 'mean', got 'wo"),
     ],
 )
 def test_a_configuration_that_cannot_be_used(values, message):
@@ -451,13 +449,14 @@ its output.
 """
 
 
+def page_of(state: summary.State) -> str:
+    return "\n\n".join(summary.paragraphs(state)) + "\n"
+
+
 def test_the_page():
     """What a process said is no markup."""
-    assert summary.page(state_of(TABLE[:2])) == PAGE
-
-
-def test_the_page_of_a_sweep_under_way():
-    page = summary.page(state_of(TABLE[:2], num_runs=9, choose="mean"))
+    assert page_of(state_of(TABLE[:2])) == PAGE
+    page = page_of(state_of(TABLE[:2], num_runs=9, choose="mean"))
     for sentence in (
         "6 of 9 runs have ended",
         "Chosen: learning_rate=3e-05,seed=12346, accuracy 0.8800 on dev, the best run "
@@ -466,7 +465,7 @@ def test_the_page_of_a_sweep_under_way():
     ):
         assert sentence in page
     assert "--model" not in page and "scores.png" not in page
-    nothing = summary.page(state_of([], num_runs=9))
+    nothing = page_of(state_of([], num_runs=9))
     assert "0 of 9 runs have ended" in nothing and "No run has a score." in nothing
 
 
@@ -562,12 +561,12 @@ def test_several_fractions_are_drawn_as_a_curve():
     assert labels == ["0.001", "0.002"]
     means = handles[0].lines[0]
     assert means.get_ydata() == pytest.approx([0.055, 0.1, 0.55])
-    assert "(learning_curve.png)" in summary.page(state)
+    assert "(learning_curve.png)" in page_of(state)
 
 
 def test_one_fraction_is_no_curve(tmp_path):
     for state in (curve_state((0.1,)), state_of(TABLE)):
-        assert state.curve == {} and "learning_curve" not in summary.page(state)
+        assert state.curve == {} and "learning_curve" not in page_of(state)
     state = dataclasses.replace(curve_state((0.1, 1)), directory=tmp_path)
     summary.write_pictures(state)
     names = sorted(path.name for path in tmp_path.iterdir())
