@@ -134,15 +134,14 @@ def read_data(
     path: str | Path,
     train: str | Path,
     dev: Sequence[str | Path],
-    *,
-    has_labels: bool,
 ) -> tuple[tuning.Inputs, dataset.Inputs, dict[str, Any]]:
     """Reads the data that a student learns from and is evaluated on.
 
-    With `has_labels` the student learns from labels of `train`, too. Returns the run's
-    inputs, those of `train`, and all facts that the teacher's logits depend on.
+    Returns the run's inputs, those of `train`, with labels if the student learns from
+    them, and all facts that the teacher's logits depend on.
     """
     # 1. Facts that a resumed run must find unchanged.
+    has_labels = bool(settings.distillation.hard_weight)
     is_plain = not is_tuned(teacher)
     recorded = {
         "train_sha256": splits.file_hash(is_plain and _listing(train) or train),
@@ -157,7 +156,7 @@ def read_data(
         inputs = plain_inputs(train, teacher, settings)
         num_train_examples = len(inputs.counts)
     else:
-        task, examples = _examples(settings, teacher, path, train, dev, has_labels)
+        task, examples = _examples(settings, teacher, path, train, dev)
         trained, *dev_examples = examples
         inputs, num_train_examples = trained.inputs, len(trained.data)
         report = tuning.describe_data(settings, task, examples)
@@ -195,11 +194,10 @@ def _examples(
     path: str | Path,
     train: str | Path,
     dev: Sequence[str | Path],
-    has_labels: bool,
 ) -> tuple[tasks.Task, list[tuning.Examples]]:
     """Returns the student's task, and the examples to train on and to evaluate on."""
     theirs, kind = teacher.task, registry.labelled(teacher.task.kind)
-    if has_labels:
+    if settings.distillation.hard_weight:
         described, names, data = splits.read(kind, train, dev, settings)
         unknown = [x for x in described.labels or () if x not in (theirs.labels or ())]
         if theirs.labels is not None and unknown:

@@ -96,7 +96,7 @@ def distill(
             student, checkpoint, settings, teacher_path=teacher
         )
         run_inputs, texts, facts = distill_data.read_data(
-            *(settings, checkpoint, learner, teacher, train, dev), has_labels=has_labels
+            settings, checkpoint, learner, teacher, train, dev
         )
         if answers is not None and not losses.soft_weight:
             raise InputError("--answers: none are learnt from: leave it out")

@@ -510,10 +510,9 @@ def test_answers_without_a_folder_and_answers_that_are_none(places, tmp_path):
 
 
 def read_lesson(teacher, train, dev, settings, *, has_labels=False):
-    found, options = conversion.read(teacher), {"has_labels": has_labels}
-    settings = distill_data.complete(settings, found, teacher, **options)
-    paths = teacher, train, [dev]
-    return distill_data.read_data(settings, found, found, *paths, **options)
+    found = conversion.read(teacher)
+    settings = distill_data.complete(settings, found, teacher, has_labels=has_labels)
+    return distill_data.read_data(settings, found, found, teacher, train, [dev])
 
 
 def test_second_texts_are_read_of_all_files_or_of_none(places, tmp_path):
