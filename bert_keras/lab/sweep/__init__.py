@@ -7,7 +7,7 @@ which differences are significant. Both are told here, from the plan to the page
 
 - `planning`: the runs by name, from the grid, the models and the folds
 - `directory`: `plan.json`, `runs/NAME` and `logs/NAME.log`, claimed and resumed
-- `running`: one `bert-keras finetune` process for each run, by `processes`
+- `running`: one `bert-keras finetune` process for each run
 - `scores`: the outcome of each run, the points of the grid, the choice
 - `ranking`: models and `baselines` at each share, by a paired bootstrap
 - `summary`: `results.tsv`, `report.md`, `sweep.json` and `best`; pictures by `drawings`

@@ -1,27 +1,26 @@
 """A sweep from start to choice: one `bert-keras finetune` process for each run."""
 
 import collections
+import ctypes
+import functools
 import logging
+import os
 import re
+import shlex
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from bert_keras.checkpoints import run_directory
-from bert_keras.core import files, ownership, progress
+from bert_keras.core import files, gpus, ownership, progress
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import sweeps
 from bert_keras.kinds import catalogue, splits
-from bert_keras.lab.sweep import (
-    baselines,
-    planning,
-    processes,
-    ranking,
-    scores,
-    summary,
-)
+from bert_keras.lab.sweep import baselines, planning, ranking, scores, summary
 from bert_keras.lab.sweep import directory as sweep_directory
 
 logger = logging.getLogger(__name__)
@@ -29,6 +28,9 @@ logger = logging.getLogger(__name__)
 RUNNER = (sys.executable, "-P", "-m", "bert_keras.commands.main")
 """The program for the arguments of `bert-keras`. `-P`: it ignores modules in the
 current directory."""
+
+GRACE_SECONDS = 10.0
+"""Time for processes to end when they are told to."""
 
 PROGRESS_SECONDS = 30.0
 
@@ -87,7 +89,7 @@ def run_sweep(
             del data  # the memory is for the processes
         # 4. The runs, each in a process.
         lock = owner.descriptor
-        with processes.Processes(runner, num_slots=num_jobs, lock=lock) as jobs:
+        with Processes(runner, num_slots=num_jobs, lock=lock) as jobs:
             sweep.make_runs(command, jobs)
         # 5. The page with the rankings at each share of the labels, and the choice.
         if command.models:
@@ -159,7 +161,7 @@ class Sweep(summary.State):
         sweep_directory.check_same_inputs(self.directory, self.ended.values())
         sweep_directory.write_plan(self.directory, self.keys, [*others, *planned])
 
-    def make_runs(self, command: planning.Command, jobs: processes.Processes) -> None:
+    def make_runs(self, command: planning.Command, jobs: "Processes") -> None:
         """Makes all unfinished runs, and writes the tables after each.
 
         Tells the progress every `PROGRESS_SECONDS`.
@@ -173,12 +175,12 @@ class Sweep(summary.State):
             run.name: run.settings.num_train_epochs * run.settings.train_fraction
             for run in waiting
         }
-        start = last_line = time.monotonic()
+        start = last_told = time.monotonic()
         while waiting or jobs.jobs:
             # 1. Stop at a signal; the processes end when their block is left.
             if jobs.received is not None:
                 message = (
-                    f"stopped by {processes.signal_name(jobs.received)} with "
+                    f"stopped by {signal_name(jobs.received)} with "
                     f"{len(self.ended)} of {len(self.runs)} runs ended; run the same "
                     "command again for the others"
                 )
@@ -195,16 +197,16 @@ class Sweep(summary.State):
             # 3. What has come of the processes so far.
             for job in jobs.ended():
                 self._end(job)
-            if jobs.jobs and time.monotonic() - last_line >= PROGRESS_SECONDS:
-                last_line = time.monotonic()
-                tails = {job.name: processes.read_tail(job.log) for job in jobs.jobs}
-                ended, seconds = epochs.keys() & self.ended, last_line - start
+            if jobs.jobs and time.monotonic() - last_told >= PROGRESS_SECONDS:
+                last_told = time.monotonic()
+                tails = {job.name: read_tail(job.log) for job in jobs.jobs}
+                ended, seconds = epochs.keys() & self.ended, last_told - start
                 for line in progress_lines(tails, epochs, ended, seconds=seconds):
                     logger.info("%s", line)
             time.sleep(_POLL_SECONDS)
         summary.write_tables(self)
 
-    def _end(self, job: processes.Job) -> None:
+    def _end(self, job: "Job") -> None:
         """Records the outcome of a run.
 
         The first refused run of a model raises an `InputError`: others would be
@@ -222,12 +224,12 @@ class Sweep(summary.State):
             # A run that has begun was accepted, with its data and checkpoint.
             task = sweep_directory.run_path(directory, job.name)
             task /= run_directory.TASK_NAME
-            line = processes.last_line(processes.read_tail(job.log))
+            line = last_line(read_tail(job.log))
             if code == 2 and is_first and not task.is_file():
                 raise InputError(f"{line} (from the first run, see {job.log})")
             ending = f"exit code {code}"
             if code < 0:
-                ending = f"ended by {processes.signal_name(-code)}"
+                ending = f"ended by {signal_name(-code)}"
             self.ended[job.name] = scores.Outcome(
                 run=run, score=None, evaluation={}, failure=f"{ending}: {line}"
             )
@@ -267,10 +269,159 @@ def progress_lines(
         speed = f"{len(epochs) * share / seconds * 3600:.3g} runs/h  {left} left"
     yield f"sweep: {share:4.0%}  {len(ended)}/{len(epochs)} runs  {speed}"
     for name, tail in tails.items():
-        yield f"  {name}: {processes.last_line(tail)}"
+        yield f"  {name}: {last_line(tail)}"
 
 
 def share_done(output: str) -> float:
     """Returns the share of a run's steps, from its last `step 12/48  loss 0.3`."""
     steps = re.findall(r"^step (\d+)/(\d+) ", output, re.MULTILINE)
     return min(int(steps[-1][0]) / max(int(steps[-1][1]), 1), 1.0) if steps else 0.0
+
+
+class Job(NamedTuple):
+    name: str
+    process: subprocess.Popen
+    log: Path
+    slot: int
+    """Number among the running jobs, from 0."""
+    start: float
+
+
+class Processes:
+    """Running jobs; a context manager that ends them when it is left.
+
+    Inside the block, Ctrl-C, SIGTERM and SIGHUP are only noted, so that no process is
+    lost between its start and its entry here. If this process is killed, Linux ends the
+    jobs with SIGTERM. The processes keep the descriptor `lock` open until they end.
+    """
+
+    def __init__(self, runner: Sequence[str], *, num_slots: int, lock: int | None):
+        self._runner = runner
+        self.num_slots = num_slots
+        self._lock = lock
+        self.received: int | None = None
+        self.jobs: list[Job] = []
+
+    def __enter__(self) -> "Processes":
+        self._previous: dict[int, Any] = {}
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # Under `nohup`, SIGHUP stays ignored.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._previous[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for job in self.jobs:
+            job.process.terminate()
+        deadline = time.monotonic() + GRACE_SECONDS
+        for job in self.jobs:
+            try:
+                job.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                job.process.kill()
+                job.process.wait()
+        self.jobs = []
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _: object) -> None:
+        self.received = number
+
+    def start(self, name: str, arguments: Sequence[str], log: Path) -> None:
+        """Starts a job in a free slot; its log begins with the command."""
+        slot = min(set(range(self.num_slots)) - {job.slot for job in self.jobs})
+        environment = job_environment(
+            os.environ,
+            slot=slot,
+            num_slots=self.num_slots,
+            num_cores=len(os.sched_getaffinity(0)),
+            devices=gpus.visible(),
+        )
+        with open(log, "wb") as file:
+            file.write(f"$ {shlex.join(['bert-keras', *arguments])}\n".encode())
+            file.flush()
+            process = subprocess.Popen(
+                [*self._runner, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                pass_fds=() if self._lock is None else (self._lock,),
+                preexec_fn=functools.partial(_end_with_parent, os.getpid()),
+                # Ctrl-C reaches this process alone, which then ends the others.
+                start_new_session=True,
+            )
+        self.jobs.append(
+            Job(name=name, process=process, log=log, slot=slot, start=time.monotonic())
+        )
+
+    def ended(self) -> list[Job]:
+        ended = [job for job in self.jobs if job.process.poll() is not None]
+        self.jobs = [job for job in self.jobs if job not in ended]
+        return ended
+
+
+def _end_with_parent(parent: int) -> None:
+    """Asks Linux to send SIGTERM when the parent ends; called in the new process."""
+    if _prctl is not None:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # the parent ended before
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+_PR_SET_PDEATHSIG = 1
+# Looked up here: between `fork` and `exec` a process should do little.
+_prctl = getattr(ctypes.CDLL(None), "prctl", None)
+
+
+def job_environment(
+    environment: Mapping[str, str],
+    *,
+    slot: int,
+    num_slots: int,
+    num_cores: int,
+    devices: Sequence[str] = (),
+) -> dict[str, str]:
+    """Returns the environment of one of several jobs.
+
+    Each gets its share of the cores, and in turn one of the GPUs in `devices`; jobs on
+    one GPU take memory as needed. Numbers of threads that the user has set stay.
+    """
+    if num_slots == 1:
+        return dict(environment)
+    threads = str(max(1, num_cores // num_slots))
+    shared = {
+        "TF_NUM_INTRAOP_THREADS": threads,
+        "TF_NUM_INTEROP_THREADS": threads,
+        "OMP_NUM_THREADS": threads,
+        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
+    }
+    result = {**shared, **environment}
+    if devices:
+        result["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
+    return result
+
+
+def read_tail(log: Path) -> str:
+    with open(log, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+        return file.read().decode("utf-8", "replace")
+
+
+# Lines of TensorFlow's own log, which continues after a program's error message.
+_NOISE = re.compile(r"\d{4}-\d\d-\d\d [\d:.]+: [IWEF] |\[\[\{\{node ")
+
+
+def last_line(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines()]
+    lines = [line for line in lines if line and not _NOISE.match(line)]
+    if not lines or lines[-1].startswith("$ "):
+        return "no output"
+    return re.sub(r"^bert-keras [a-z-]+: (error: )?", "", lines[-1])
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -18,7 +18,7 @@ import pytest
 from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.core.settings import sweeps
-from bert_keras.lab.sweep import planning, processes, running, summary
+from bert_keras.lab.sweep import planning, running, summary
 
 FAKE = (sys.executable, str(Path(__file__).with_name("fake_finetune.py")))
 
@@ -274,7 +274,7 @@ def test_environment_of_a_job():
         ({}, {"num_slots": 1, "devices": ["0", "1"]}, {}),
         ({devices: ""}, {}, limits | {devices: ""}),
     ):
-        assert processes.job_environment(own, **(places | changes)) == expected
+        assert running.job_environment(own, **(places | changes)) == expected
 
 
 def wait_for(path: Path) -> str:
@@ -351,7 +351,7 @@ def test_a_signal_ends_the_runs(folder, caplog, number, error):
 def test_a_signal_that_is_ignored_stays_so():
     previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with processes.Processes(FAKE, num_slots=1, lock=0) as jobs:
+        with running.Processes(FAKE, num_slots=1, lock=0) as jobs:
             os.kill(os.getpid(), signal.SIGHUP)
             assert jobs.received is None
     finally:
@@ -360,7 +360,7 @@ def test_a_signal_that_is_ignored_stays_so():
 
 @pytest.mark.usefixtures("default_handlers")
 def test_a_process_that_does_not_listen_is_killed(folder, monkeypatch):
-    monkeypatch.setattr(processes, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(running, "GRACE_SECONDS", 0.5)
     stubborn = (
         "import os, signal, sys, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -431,15 +431,15 @@ NOISE += "\t [[{{node PyFunc}}]]\n"
 )
 def test_what_a_log_says(said, share, last):
     assert running.share_done(said) == share
-    assert processes.last_line(said) == last
+    assert running.last_line(said) == last
 
 
 def test_the_end_of_a_log_is_read(tmp_path):
     (tmp_path / "log").write_bytes(b"x" * 5000 + b"\xff\nlast")
-    said = processes.read_tail(tmp_path / "log")
+    said = running.read_tail(tmp_path / "log")
     assert len(said) == 4096 and said.endswith("x\ufffd\nlast")
 
 
 def test_names_of_signals():
-    assert processes.signal_name(9) == "SIGKILL"
-    assert processes.signal_name(63) in ("signal 63", "SIGRTMAX-1")
+    assert running.signal_name(9) == "SIGKILL"
+    assert running.signal_name(63) in ("signal 63", "SIGRTMAX-1")
