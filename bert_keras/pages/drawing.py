@@ -8,6 +8,7 @@ import io
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -38,11 +39,13 @@ MAX_NAME_LENGTH = 22
 """Longest name in a picture, in characters."""
 
 
-def as_png(draw: Callable[[], figure.Figure], *, dpi: int = 150) -> bytes:
-    """Draws a picture in which names of labels may contain any characters."""
+def as_png(
+    draw: Callable[..., figure.Figure], *arguments: Any, dpi: int = 150, **options: Any
+) -> bytes:
+    """Calls `draw`, for a picture in which names may contain any characters."""
     file = io.BytesIO()
     with matplotlib.rc_context(STYLE | {"text.parse_math": False}):
-        draw().savefig(
+        draw(*arguments, **options).savefig(
             file, format="png", dpi=dpi, bbox_inches="tight", pad_inches=0.15
         )
     return file.getvalue()

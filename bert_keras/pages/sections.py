@@ -1,6 +1,5 @@
 """Sections of a page about answers: classes, calibration, the worst mistakes."""
 
-import functools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -30,7 +29,7 @@ class Section(NamedTuple):
 def confusion_section(whole: confusion.Confusion, *, title: str, name: str) -> Section:
     """Shows the confusion matrix; beyond two classes also the commonest confusions."""
     shown = whole._replace(names=tuple(drawing.short_names(whole.names)))
-    draw = functools.partial(pictures.draw_confusion, title, shown)
+    picture = drawing.as_png(pictures.draw_confusion, title, shown)
     texts = []
     if len(whole.names) > pictures.MAX_MATRIX_CLASSES:
         texts.append(
@@ -45,14 +44,14 @@ def confusion_section(whole: confusion.Confusion, *, title: str, name: str) -> S
         ]
         header = ["right", "answered", "how often", "share of the row"]
         texts.append("The commonest confusions:\n\n" + markdown.table(header, rows))
-    return Section(title, name, "\n\n".join(texts), drawing.as_png(draw))
+    return Section(title, name, "\n\n".join(texts), picture)
 
 
 def scores_section(scores: Sequence[confusion.ClassScore], word: str) -> Section:
     title = f"Precision, recall and F1 by {word}"
     short = drawing.short_names([score.name for score in scores])
     drawn = [s._replace(name=n) for s, n in zip(scores, short, strict=True)]
-    draw = functools.partial(pictures.draw_class_scores, title, drawn)
+    picture = drawing.as_png(pictures.draw_class_scores, title, drawn)
     header = [word, "precision", "recall", "F1", "in the file", "answered"]
     rows = [
         [
@@ -69,7 +68,7 @@ def scores_section(scores: Sequence[confusion.ClassScore], word: str) -> Section
     text = markdown.table(header, rows)
     if len(scores) > MAX_LISTED_CLASSES:
         text = f"The first {MAX_LISTED_CLASSES} of {len(scores):,}:\n\n{text}"
-    return Section(title, f"scores_by_{word}", text, drawing.as_png(draw))
+    return Section(title, f"scores_by_{word}", text, picture)
 
 
 class Column(NamedTuple):
@@ -120,12 +119,12 @@ def answer_sections(columns: Sequence[Column], records: Sequence[Any]) -> list[S
         f"{accuracy} of them are right. Expected calibration error, in "
         f"{pictures.NUM_BINS} bins: {error}."
     )
-    draw = functools.partial(pictures.draw_reliability, whole, confidences)
+    picture = drawing.as_png(pictures.draw_reliability, whole, confidences)
     # 2. The mistakes.
     wrong = [record for record in records if record.label != record.prediction]
     wrong.sort(key=lambda record: (-record.confidence, record.line))
     summary = f"{len(wrong):,} of {len(records):,} answers are wrong"
     return [
-        Section("Calibration", "calibration", text, drawing.as_png(draw)),
+        Section("Calibration", "calibration", text, picture),
         mistakes_section(columns, wrong, summary=summary, order="most confident"),
     ]

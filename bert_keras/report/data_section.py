@@ -20,7 +20,7 @@ def describe(report: data_report.DataReport) -> sections.Section:
     rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
     header = ["", *(markdown.literal(file.file) for file in report.files)]
     text = f"{problems}\n\n{markdown.table(header, rows)}"
-    image = drawing.as_png(lambda: draw(report))
+    image = drawing.as_png(draw, report)
     return sections.Section("Data", "data", text, image)
 
 

@@ -116,7 +116,7 @@ def score_pairs(
     )
     if picture is not None:
         title = f"Minimal pairs of {files.name_of(path)}"
-        image = drawing.as_png(lambda: draw_groups(tally, title=title))
+        image = drawing.as_png(draw_groups, tally, title=title)
         files.write_atomically(picture, image)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_keras.checkpoints import native, run_directory, starting_point, weights
+from bert_keras.checkpoints import native, starting_point, weights
 from bert_keras.core import errors, files, manifest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, tasks
@@ -63,10 +63,8 @@ def complete(
             f"texts: leave {unread[0]} out"
         )
     if has_answers:
-        of_run = None
-        if native.recognizes(files.path(path)):
-            of_run = run_directory.read_settings(path, finetuning.FinetuningConfig)
-        theirs = of_run or native.tuning_settings(teacher)
+        theirs = native.tuning_settings_of_run(files.path(path), teacher.task)
+        theirs = theirs or native.tuning_settings(teacher)
         inherited = theirs.model_dump(include={*INHERITED_SETTINGS})
         requested = settings.model_dump(exclude_unset=True)
         nested = {k: inherited[k] | requested.get(k, {}) for k in ("columns", "span")}

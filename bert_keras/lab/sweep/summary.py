@@ -109,19 +109,18 @@ def write_pictures(state: State) -> None:
     metric, task = f"{state.criterion.metric} on dev", state.settings.task
     baselines = state.baseline_points
     image = drawing.as_png(
-        lambda: drawings.draw_points(
-            *([*baselines, *state.points], state.keys),
-            criterion=state.criterion,
-            chosen=state.chosen,
-            title=f"{task}: {metric}",
-        )
+        *(drawings.draw_points, [*baselines, *state.points], state.keys),
+        criterion=state.criterion,
+        chosen=state.chosen,
+        title=f"{task}: {metric}",
     )
     files.write_atomically(state.directory / _PICTURE_NAME, image)
     if lines := state.curve:
-        names = {str(point.values[0]) for point in baselines}
-        options = {"metric": metric, "title": f"{task}: learning curve"}
         image = drawing.as_png(
-            lambda: drawings.draw_curve(lines, baselines=names, **options)
+            *(drawings.draw_curve, lines),
+            metric=metric,
+            title=f"{task}: learning curve",
+            baselines={str(point.values[0]) for point in baselines},
         )
         files.write_atomically(state.directory / _CURVE_NAME, image)
 

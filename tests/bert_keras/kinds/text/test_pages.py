@@ -62,7 +62,7 @@ The commonest confusions:
 @pytest.fixture
 def without_pictures(monkeypatch):
     """Pictures take seconds; the page above has them."""
-    monkeypatch.setattr(sections.drawing, "as_png", lambda draw: b"")
+    monkeypatch.setattr(sections.drawing, "as_png", lambda *_: b"")
 
 
 def test_twenty_mistakes_of_pairs_are_shown(without_pictures):
