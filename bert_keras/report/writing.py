@@ -79,11 +79,8 @@ def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> P
 def _check_replaceable(output: Path) -> None:
     if files.is_new(output):
         return
-    report, mark = output / PAGE_NAME, b""
-    if report.is_file():
-        with files.open_to_read(report) as file:
-            mark = file.readline().strip()
-    if mark != MARK.encode():
+    report = output / PAGE_NAME
+    if not report.is_file() or not files.read_bytes(report).startswith(MARK.encode()):
         raise InputError(
             f"{output}: expected a new directory or an earlier report, found something "
             "else; choose another place with --output"

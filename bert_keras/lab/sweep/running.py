@@ -88,8 +88,7 @@ def run_sweep(
             sweep.baselines = baselines.make_runs(directory, runs, data, **options)
             del data  # the memory is for the processes
         # 4. The runs, each in a process.
-        lock = owner.descriptor
-        with Processes(runner, num_slots=num_jobs, lock=lock) as jobs:
+        with Processes(runner, num_slots=num_jobs, lock=owner.descriptor) as jobs:
             sweep.make_runs(command, jobs)
         # 5. The page with the rankings at each share of the labels, and the choice.
         if command.models:
