@@ -138,7 +138,13 @@ def render(
         blocks += ["## Minimal pairs by group"]
         blocks += [markdown.table(("group", "share told right", "at step"), rows)]
     # 5. What the model answers.
-    blocks += _predictions(run)
+    texts = run.panels.texts
+    tags = sorted(tag for tag in texts if tag.startswith("masked"))
+    if tags:
+        blocks.append(f"## Guesses for masked words at step {texts[tags[0]][0]:,}")
+    for tag in tags[:NUM_SENTENCES]:
+        name = tag.rpartition("/")[2].replace("_", " ")
+        blocks.append(f"### {name}\n\n{texts[tag][1]}")
     if run.is_tuned and run.results is not None:
         missing = f"`{run_directory.ANSWERS_NAME}` is not in the run directory."
         blocks.append("## Answers to the development file")
@@ -288,19 +294,6 @@ def _command(run: facts.Facts) -> str:
         lines.append(f"    --set {shlex.quote(f'{key}={text}')}")
     command = " \\\n".join(lines)
     return f"Settings that differ from the defaults:\n\n```\n{command}\n```"
-
-
-def _predictions(run: facts.Facts) -> Iterator[str]:
-    """Yields the model's last guesses for the masked words of some sentences."""
-    guesses = {
-        tag: text for tag, text in run.panels.texts.items() if tag.startswith("masked")
-    }
-    if guesses:
-        step, _ = guesses[min(guesses)]
-        yield f"## Guesses for masked words at step {step:,}"
-    for tag in sorted(guesses)[:NUM_SENTENCES]:
-        _, text = guesses[tag]
-        yield f"### {tag.rpartition('/')[2].replace('_', ' ')}\n\n{text}"
 
 
 def _part(level: str, part: sections.Section) -> Iterator[str]:
