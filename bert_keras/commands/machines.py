@@ -25,7 +25,7 @@ _SUBJECTS = (*config_page.CONFIGURATIONS, "list", "page")
             "`page`: all settings of all verbs, as Markdown",
             choices=_SUBJECTS,
             metavar="VERB",
-        ),
+        )
     },
     name="config",
     settings_of="VERB",
@@ -95,9 +95,8 @@ def doctor(args: argparse.Namespace) -> None:
         "--cased": flag("the vocabulary has capital letters"),
         "--model": "recipe of the encoder to fine-tune (default: bert_base)",
         "--sequences_per_second": value(
-            "measured speed, as training prints it "
-            "(seq/s): for each phase, or for the first one, which gives the others by "
-            "their FLOPs",
+            "measured speed, as training prints it (seq/s): for each phase, or for the "
+            "first one, which gives the others by their FLOPs",
             nargs="+",
             type=float,
         ),

@@ -196,9 +196,8 @@ WORKERS = {
 }
 
 LABELLED_FILES = {
-    "--task": f"form of your own data ({', '.join(tasks.FORMS)}), or a data "
-    "set such as MRPC, SQuAD2.0, SWAG, CoNLL-2003 (default: the configuration's, else "
-    "text)",
+    "--task": f"form of your own data ({', '.join(tasks.FORMS)}), or a data set such "
+    "as MRPC, SQuAD2.0, SWAG, CoNLL-2003 (default: the configuration's, else text)",
     "--train": "labelled file to train on",
     "--dev": value(
         "labelled files to evaluate on, the main one first; or a share of the training "

@@ -69,12 +69,7 @@ def report(args: argparse.Namespace) -> None:
 
 @options.Verb(
     "train on labelled data",
-    {
-        **options.LABELLED_FILES,
-        **options.ENCODER,
-        **options.WORKERS,
-        **options.RUN,
-    },
+    {**options.LABELLED_FILES, **options.ENCODER, **options.WORKERS, **options.RUN},
     needs=options.TENSORFLOW,
     settings_of="finetune",
     resumes=True,
@@ -263,9 +258,7 @@ def features(args: argparse.Namespace) -> None:
 
 @options.Verb(
     "all stages on text that is on this machine",
-    {
-        "--output_dir": required("directory to create"),
-    },
+    {"--output_dir": required("directory to create")},
     needs=options.TENSORFLOW,
     resumes=True,
 )

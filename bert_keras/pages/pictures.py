@@ -40,8 +40,7 @@ def draw_confusion(title: str, whole: confusion.Confusion) -> figure.Figure:
         title, width=max(5.5, side + 2.6), height=max(4, side + 1.8)
     )
     display = metrics.ConfusionMatrixDisplay(
-        counts / np.maximum(counts.sum(axis=1, keepdims=True), 1),
-        display_labels=names,
+        counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), display_labels=names
     )
     display.plot(
         ax=plot,

@@ -56,10 +56,7 @@ def read_sample(directory: Path) -> TextSample | None:
 
 
 def start_findings(
-    settings: Mapping[str, Any],
-    sample: TextSample | None,
-    *,
-    is_further_training: bool,
+    settings: Mapping[str, Any], sample: TextSample | None, *, is_further_training: bool
 ) -> Iterator[Finding]:
     """Yields what is known before the first step; `settings` by dotted key."""
     # 1. The settings of the optimizer and of the initial weights.

@@ -18,13 +18,7 @@ import scipy.stats
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, progress
 from bert_keras.core.settings import finetuning
-from bert_keras.lab.sweep import (
-    baselines,
-    drawings,
-    planning,
-    ranking,
-    scores,
-)
+from bert_keras.lab.sweep import baselines, drawings, planning, ranking, scores
 from bert_keras.pages import drawing, markdown
 
 PAGE_NAME = "report.md"
