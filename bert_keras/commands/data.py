@@ -24,7 +24,7 @@ _INPUTS["exclude_overlap_with"] = "evaluation files: drop documents they share"
         },
         "--output": required("directory to create"),
         "--max_bad_fraction": value(
-            "fraction of pages that may be unreadable", type=float, default=0.01
+            "fraction of pages that may be unreadable", default=0.01
         ),
         "--encoding": value(
             "encoding of the --books and --sentences that are not UTF-8 and do not "
@@ -63,7 +63,7 @@ def corpus(args: argparse.Namespace) -> None:
     {
         "--corpus": required("directory made by `corpus`"),
         "--output": required("file to write"),
-        "--vocab_size": value("entries (paper: 30,000)", type=int, default=30522),
+        "--vocab_size": value("entries (paper: 30,000)", default=30522),
         "--cased": options.CASED,
         **options.BEAM,
     },
@@ -117,10 +117,8 @@ def extend_vocab(args: argparse.Namespace) -> None:
             "sentence and the rest of its paragraph",
             default="titles",
         ),
-        "--per_document": value("pairs of a document at most", type=int, default=4),
-        "--dev_percent": value(
-            "percent of documents held out", type=float, default=5.0
-        ),
+        "--per_document": value("pairs of a document at most", default=4),
+        "--dev_percent": value("percent of documents held out", default=5.0),
     },
 )
 def pairs(args: argparse.Namespace) -> None:
@@ -193,7 +191,7 @@ def adopt(args: argparse.Namespace) -> None:
     {
         "examples": "directory made by `examples` or `adopt`",
         "--vocab": "vocab.txt (default: the directory's own)",
-        "--limit": value("examples to print", type=int, default=5),
+        "--limit": value("examples to print", default=5),
         "--stats": flag("read all examples and print a data card instead"),
         "--json": "JSON file to write the data card to",
     },

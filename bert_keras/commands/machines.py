@@ -252,9 +252,9 @@ def preflight(args: argparse.Namespace) -> None:
         "--region": required("region of the bucket, such as europe-west4"),
         "--temp_location": required("folder for staged files: gs://BUCKET/FOLDER"),
         "--machine_type": "(default: n2-highmem-4 for `examples`, else n2-standard-4)",
-        "--max_num_workers": value("machines, at most", type=int, default=16),
+        "--max_num_workers": value("machines, at most", default=16),
         "--number_of_worker_harness_threads": value(
-            "threads of each process, one process for each core", type=int, default=2
+            "threads of each process, one process for each core", default=2
         ),
         "--sdk_container_image": "image of workers (default: Beam's, with our wheel)",
     },

@@ -15,7 +15,7 @@ from bert_keras.core.settings import choices, tasks
     {
         "text": value("sentences with [MASK] (default: lines of stdin)", nargs="*"),
         "--model": required(f"model with a masked-LM head: {options.ANY_CHECKPOINT}"),
-        "--top_k": value("guesses for each [MASK]", type=int, default=5),
+        "--top_k": value("guesses for each [MASK]", default=5),
     },
     needs=options.KERAS,
 )
@@ -138,14 +138,12 @@ def predict(args: argparse.Namespace) -> None:
             "passages to search: .txt, a line each, or a column `passage`"
         ),
         "--output": required("file to make: .tsv, .csv or .jsonl"),
-        "--num_negatives": value("wrong passages of a question", type=int, default=7),
-        "--depth": value("nearest passages to draw from", type=int, default=100),
-        "--skip": value("nearest passages to leave out", type=int, default=0),
-        "--seed": value("seed of the draw", type=int, default=12345),
+        "--num_negatives": value("wrong passages of a question", default=7),
+        "--depth": value("nearest passages to draw from", default=100),
+        "--skip": value("nearest passages to leave out", default=0),
+        "--seed": value("seed of the draw", default=12345),
         "--margin": value(
-            "share of its cosine by which a right passage is nearer",
-            type=float,
-            default=0.05,
+            "share of its cosine by which a right passage is nearer", default=0.05
         ),
     },
     needs=options.TENSORFLOW,

@@ -79,8 +79,8 @@ class Verb:
     summary: str
     options: Mapping[str, str | dict[str, Any]]
     """Arguments of argparse's `add_argument` by name, as `value` and others make them,
-    or the help of an option with a text as its value. A name without dashes is that of
-    a positional argument."""
+    or the help of an option with a text as its value. A default that is a number gives
+    the type. A name without dashes is that of a positional argument."""
     name: str | None = None
     """`None`: the function's, with dashes."""
     needs: tuple[str, ...] | None = None
@@ -121,6 +121,8 @@ class Verb:
         for name, details in {**self.options, **settings, **_ALL_VERBS}.items():
             arguments = value(details) if isinstance(details, str) else details
             help, default = arguments["help"], arguments.get("default")
+            if isinstance(default, int | float):
+                arguments = {"type": type(default), **arguments}
             if isinstance(default, int | float | str) and "default: " not in help:
                 arguments = {**arguments, "help": f"{help} (default: %(default)s)"}
             groups.get(name, parser).add_argument(name, **arguments)
@@ -168,10 +170,8 @@ _ALL_VERBS = {
 }
 
 BEAM = {
-    "--workers": value("local processes", type=int, default=1),
-    "--memory_limit": value(
-        "GB of all local processes together", type=float, default=4.0
-    ),
+    "--workers": value("local processes", default=1),
+    "--memory_limit": value("GB of all local processes together", default=4.0),
 }
 TO_BEAM = "Options after `--` go to Beam, such as -- --runner ..."
 
