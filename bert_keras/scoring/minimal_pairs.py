@@ -40,14 +40,6 @@ class ScoredPair(NamedTuple):
         """1 if the good sentence is found more probable, 0.5 for a tie, else 0."""
         return _larger(self.good.total, self.bad.total)
 
-    def as_json(self) -> dict[str, object]:
-        return {
-            **({"group": self.pair.group} if self.pair.group else {}),
-            "right": self.right,
-            "good": self.good.as_json(),
-            "bad": self.bad.as_json(),
-        }
-
 
 def _larger(good: float, bad: float) -> float:
     # Numbers that differ by the rounding of float32 alone are equal.

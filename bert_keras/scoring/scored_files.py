@@ -107,7 +107,9 @@ def score_pairs(
             tally.add(pair)
             for score in (pair.good, pair.bad):
                 _count(counts, score)
-            write(pair.as_json())
+            line = {"group": pair.pair.group} if pair.pair.group else {}
+            sides = {"good": pair.good.as_json(), "bad": pair.bad.as_json()}
+            write({**line, "right": pair.right, **sides})
     yield from table(tally)
     yield _summarize(counts, scorer)
     yield (
