@@ -8,7 +8,6 @@ Calibration: is a model right as often as it is confident (Guo et al., 2017)?
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import sklearn.calibration
@@ -97,19 +96,12 @@ def name_rows(plot: axes.Axes, names: Sequence[str]) -> None:
     plot.spines["left"].set_visible(False)
 
 
-class Reliability(NamedTuple):
-    """Answers in bins by their probability, without empty bins."""
-
-    accuracies: np.ndarray
-    """`(num_bins,)` float64: share of the answers that are right."""
-    confidences: np.ndarray
-    """`(num_bins,)` float64: mean probability."""
-    error: float
-    """Expected calibration error: the mean of |accuracy - confidence|, bins weighted by
-    their answers."""
-
-
-def reliability(confidences: Sequence[float], is_right: Sequence[bool]) -> Reliability:
+def reliability(
+    confidences: Sequence[float], is_right: Sequence[bool]
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Returns the share of right answers and the mean probability of each bin that is
+    not empty, and the expected calibration error: the mean of their distances, bins
+    weighted by their answers."""
     # Softmax may round a sure answer to a little more than 1.
     values = np.clip(confidences, 0, 1)
     accuracies, means = sklearn.calibration.calibration_curve(
@@ -120,17 +112,19 @@ def reliability(confidences: Sequence[float], is_right: Sequence[bool]) -> Relia
     counts = np.bincount(np.searchsorted(inner_edges, values))
     weights = counts[counts > 0]
     error = np.average(np.abs(accuracies - means), weights=weights)
-    return Reliability(accuracies, means, float(error))
+    return accuracies, means, float(error)
 
 
-def draw_reliability(whole: Reliability, confidences: Sequence[float]) -> figure.Figure:
+def draw_reliability(
+    confidences: Sequence[float], is_right: Sequence[bool]
+) -> figure.Figure:
     """Draws how often answers of each confidence are right, and how many they are."""
+    accuracies, means, error = reliability(confidences, is_right)
     picture = figure.Figure(figsize=(6.5, 6.5), layout="constrained")
     upper, lower = picture.subplots(2, sharex=True, height_ratios=(3, 1))
-    upper.set_title(f"Calibration: expected error {markdown.percent(whole.error)}")
-    sklearn.calibration.CalibrationDisplay(
-        whole.accuracies, whole.confidences, confidences
-    ).plot(ax=upper, color=drawing.BLUE)
+    upper.set_title(f"Calibration: expected error {markdown.percent(error)}")
+    display = sklearn.calibration.CalibrationDisplay(accuracies, means, confidences)
+    display.plot(ax=upper, color=drawing.BLUE)
     upper.set(xlabel=None, ylabel="share that is right")
     upper.get_legend().remove()
     weights = np.full(len(confidences), 1 / len(confidences))

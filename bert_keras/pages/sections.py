@@ -111,15 +111,15 @@ def answer_sections(columns: Sequence[Column], records: Sequence[Any]) -> list[S
     # 1. Calibration: is the model as often right as it is confident?
     confidences = [record.confidence for record in records]
     is_right = [record.label == record.prediction for record in records]
-    whole = pictures.reliability(confidences, is_right)
+    *_, distance = pictures.reliability(confidences, is_right)
     means = (sum(values) / len(values) for values in (confidences, is_right))
-    mean, accuracy, error = map(markdown.percent, (*means, whole.error))
+    mean, accuracy, error = map(markdown.percent, (*means, distance))
     text = (
         f"The model gives its answers a probability of {mean} on average, and "
         f"{accuracy} of them are right. Expected calibration error, in "
         f"{pictures.NUM_BINS} bins: {error}."
     )
-    picture = drawing.as_png(pictures.draw_reliability, whole, confidences)
+    picture = drawing.as_png(pictures.draw_reliability, confidences, is_right)
     # 2. The mistakes.
     wrong = [record for record in records if record.label != record.prediction]
     wrong.sort(key=lambda record: (-record.confidence, record.line))

@@ -110,14 +110,14 @@ def test_of_many_classes_the_worst_are_drawn():
     ],
 )
 def test_the_error_is_the_weighted_mean_distance(confidences, is_right, error):
-    found = pictures.reliability(confidences, is_right)
-    assert found.error == pytest.approx(error, abs=1e-6)
+    *_, found = pictures.reliability(confidences, is_right)
+    assert found == pytest.approx(error, abs=1e-6)
 
 
 def test_the_reliability_diagram():
     confidences = [0.61, 0.62, 0.63, 0.99]
-    whole = pictures.reliability(confidences, [True, True, False, True])
-    upper, lower = pictures.draw_reliability(whole, confidences).axes
+    is_right = [True, True, False, True]
+    upper, lower = pictures.draw_reliability(confidences, is_right).axes
     points = upper.get_lines()[1].get_xydata()
     np.testing.assert_allclose(points, [[0.62, 2 / 3], [0.99, 1.0]])
     shown = [(b.get_x(), b.get_height()) for b in lower.patches if b.get_height()]
