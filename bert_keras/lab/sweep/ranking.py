@@ -78,15 +78,12 @@ def rank(
     kind: Labelled,
     metric: str,
     labels: Sequence[str],
-) -> Ranking | None:
-    """Ranks points that learnt the same share of the labels; `None`: none has a score.
+) -> Ranking:
+    """Ranks points with scores, which learnt the same share of the labels.
 
     Raises an `InputError` if their runs did not answer the same examples.
     """
-    scored = [point for point in points if point.scores]
-    points = sorted(scored, key=lambda p: statistics.fmean(p.scores), reverse=True)
-    if not points:
-        return None
+    points = sorted(points, key=lambda p: statistics.fmean(p.scores), reverse=True)
     finished = [outcome for point in points for outcome in point.finished]
     # 1. The answers of all runs, as sums over the same examples.
     sums, lines, first_path = {}, [], None

@@ -95,13 +95,13 @@ def run_sweep(
             by_share = collections.defaultdict(list)
             share = sweep.keys.index(planning.FRACTION_KEY)
             for point in (*sweep.baseline_points, *sweep.points):
-                by_share[point.values[share]].append(point)
+                if point.scores:
+                    by_share[point.values[share]].append(point)
             options = {"kind": kind, "metric": criterion.metric, "labels": labels}
-            ranked = [
+            sweep.rankings = [
                 ranking.rank(points, sweep_dir=directory, **options)
                 for _, points in sorted(by_share.items())
             ]
-            sweep.rankings = [each for each in ranked if each is not None]
             summary.write_tables(sweep)
         summary.write_pictures(sweep)
         report = directory / summary.PAGE_NAME
