@@ -75,9 +75,9 @@ def run_sweep(
     # 2. One owner of the directory, which keeps to the same data and settings.
     with ownership.owned(directory) as owner:
         sweep_directory.claim(directory, command)
-        sweep = Sweep(directory=directory, settings=base, criterion=criterion)
+        sweep = summary.State(directory=directory, settings=base, criterion=criterion)
         model_key = [planning.MODEL_KEY] if command.models else []
-        sweep.resume([*model_key, *settings.grid], planned)
+        resume(sweep, [*model_key, *settings.grid], planned)
         # 3. Baselines of compared models, in this process.
         labels: Sequence[str] = ()
         if command.models:
@@ -89,7 +89,7 @@ def run_sweep(
             del data  # the memory is for the processes
         # 4. The runs, each in a process.
         with Processes(runner, num_slots=num_jobs, lock=owner.descriptor) as jobs:
-            sweep.make_runs(command, jobs)
+            make_runs(sweep, command, jobs)
         # 5. The page with the rankings at each share of the labels, and the choice.
         if command.models:
             by_share = collections.defaultdict(list)
@@ -138,111 +138,108 @@ def make_criterion(
     )
 
 
-class Sweep(summary.State):
-    """A sweep that makes its runs."""
-
-    def resume(self, keys: Sequence[str], planned: Sequence[planning.Run]) -> None:
-        """Reads the finished runs of the directory, and writes the plan."""
-        earlier = sweep_directory.read_plan(self.directory)
-        planned, others = planning.merge_plans(earlier.runs, planned)
-        runs, metric = (*others, *planned), self.criterion.metric
-        self.ended = sweep_directory.read_outcomes(self.directory, runs, metric=metric)
-        finished = [run for run in others if run.name in self.ended]
-        if others:
-            logger.info(
-                "resuming with another grid: of %d other runs %d are finished, and "
-                "compared with the new ones",
-                len(others),
-                len(finished),
-            )
-        self.runs = {run.name: run for run in (*finished, *planned)}
-        self.keys = tuple(dict.fromkeys((*earlier.keys, *keys)))
-        sweep_directory.check_same_inputs(self.directory, self.ended.values())
-        sweep_directory.write_plan(self.directory, self.keys, [*others, *planned])
-
-    def make_runs(self, command: planning.Command, jobs: "Processes") -> None:
-        """Makes all unfinished runs, and writes the tables after each.
-
-        Tells the progress every `PROGRESS_SECONDS`.
-        """
-        waiting = collections.deque(
-            run for name, run in self.runs.items() if name not in self.ended
+def resume(
+    sweep: summary.State, keys: Sequence[str], planned: Sequence[planning.Run]
+) -> None:
+    """Reads the finished runs of the directory, and writes the plan."""
+    earlier = sweep_directory.read_plan(sweep.directory)
+    planned, others = planning.merge_plans(earlier.runs, planned)
+    runs, metric = (*others, *planned), sweep.criterion.metric
+    sweep.ended = sweep_directory.read_outcomes(sweep.directory, runs, metric=metric)
+    finished = [run for run in others if run.name in sweep.ended]
+    if others:
+        logger.info(
+            "resuming with another grid: of %d other runs %d are finished, and "
+            "compared with the new ones",
+            *(len(others), len(finished)),
         )
-        num_finished = len(self.runs) - len(waiting)
-        logger.info("%d runs, %d finished already", len(self.runs), num_finished)
-        epochs = {
-            run.name: run.settings.num_train_epochs * run.settings.train_fraction
-            for run in waiting
-        }
-        start = last_told = time.monotonic()
-        while waiting or jobs.jobs:
-            # 1. Stop at a signal; the processes end when their block is left.
-            if jobs.received is not None:
-                message = (
-                    f"stopped by {signal_name(jobs.received)} with "
-                    f"{len(self.ended)} of {len(self.runs)} runs ended; run the same "
-                    "command again for the others"
-                )
-                if jobs.received == signal.SIGINT:
-                    logger.info("%s", message)
-                    raise KeyboardInterrupt
-                raise Stopped(message, signal_number=jobs.received)
-            # 2. A process for each free slot.
-            while waiting and len(jobs.jobs) < jobs.num_slots:
-                run = waiting.popleft()
-                path = sweep_directory.run_path(self.directory, run.name)
-                log = self.directory / "logs" / f"{run.name}.log"
-                jobs.start(run.name, command.arguments(run, path), log)
-            # 3. What has come of the processes so far.
-            for job in jobs.ended():
-                self._end(job)
-            if jobs.jobs and time.monotonic() - last_told >= PROGRESS_SECONDS:
-                last_told = time.monotonic()
-                tails = {job.name: read_tail(job.log) for job in jobs.jobs}
-                ended, seconds = epochs.keys() & self.ended, last_told - start
-                for line in progress_lines(tails, epochs, ended, seconds=seconds):
-                    logger.info("%s", line)
-            time.sleep(_POLL_SECONDS)
-        summary.write_tables(self)
+    sweep.runs = {run.name: run for run in (*finished, *planned)}
+    sweep.keys = tuple(dict.fromkeys((*earlier.keys, *keys)))
+    sweep_directory.check_same_inputs(sweep.directory, sweep.ended.values())
+    sweep_directory.write_plan(sweep.directory, sweep.keys, [*others, *planned])
 
-    def _end(self, job: "Job") -> None:
-        """Records the outcome of a run.
 
-        The first refused run of a model raises an `InputError`: others would be
-        refused, too.
-        """
-        run, code = self.runs[job.name], job.process.returncode
-        metric, directory = self.criterion.metric, self.directory
-        if code == 0:
-            self.ended |= sweep_directory.read_outcomes(directory, [run], metric=metric)
-        if job.name not in self.ended:
-            is_first = not any(
-                outcome.score is not None and outcome.run.model == run.model
-                for outcome in self.ended.values()
+def make_runs(
+    sweep: summary.State, command: planning.Command, jobs: "Processes"
+) -> None:
+    """Makes all unfinished runs, and writes the tables after each; tells the progress
+    every `PROGRESS_SECONDS`."""
+    waiting = collections.deque(
+        run for name, run in sweep.runs.items() if name not in sweep.ended
+    )
+    num_finished = len(sweep.runs) - len(waiting)
+    logger.info("%d runs, %d finished already", len(sweep.runs), num_finished)
+    epochs = {
+        run.name: run.settings.num_train_epochs * run.settings.train_fraction
+        for run in waiting
+    }
+    start = last_told = time.monotonic()
+    while waiting or jobs.jobs:
+        # 1. Stop at a signal; the processes end when their block is left.
+        if jobs.received is not None:
+            message = (
+                f"stopped by {signal_name(jobs.received)} with "
+                f"{len(sweep.ended)} of {len(sweep.runs)} runs ended; run the same "
+                "command again for the others"
             )
-            # A run that has begun was accepted, with its data and checkpoint.
-            task = sweep_directory.run_path(directory, job.name)
-            task /= run_directory.TASK_NAME
-            line = last_line(read_tail(job.log))
-            if code == 2 and is_first and not task.is_file():
-                raise InputError(f"{line} (from the first run, see {job.log})")
-            ending = f"exit code {code}"
-            if code < 0:
-                ending = f"ended by {signal_name(-code)}"
-            self.ended[job.name] = scores.Outcome(
-                run=run, score=None, evaluation={}, failure=f"{ending}: {line}"
-            )
-        sweep_directory.check_same_inputs(directory, self.ended.values())
-        outcome = self.ended[job.name]
-        result = f"failed: {outcome.failure}"
-        if outcome.score is not None:
-            result = f"{metric} {outcome.score:.4f}"
-            if outcome.majority is not None:
-                result += f", at the majority class: {outcome.majority}"
-        count = f"[{len(self.ended)}/{len(self.runs)}]"
-        duration = progress.duration(time.monotonic() - job.start)
-        logger.info("%s %s: %s; %s", count, job.name, result, duration)
-        summary.write_tables(self)
+            if jobs.received == signal.SIGINT:
+                logger.info("%s", message)
+                raise KeyboardInterrupt
+            raise Stopped(message, signal_number=jobs.received)
+        # 2. A process for each free slot.
+        while waiting and len(jobs.jobs) < jobs.num_slots:
+            run = waiting.popleft()
+            path = sweep_directory.run_path(sweep.directory, run.name)
+            log = sweep.directory / "logs" / f"{run.name}.log"
+            jobs.start(run.name, command.arguments(run, path), log)
+        # 3. What has come of the processes so far.
+        for job in jobs.ended():
+            _end(sweep, job)
+        if jobs.jobs and time.monotonic() - last_told >= PROGRESS_SECONDS:
+            last_told = time.monotonic()
+            tails = {job.name: read_tail(job.log) for job in jobs.jobs}
+            ended, seconds = epochs.keys() & sweep.ended, last_told - start
+            for line in progress_lines(tails, epochs, ended, seconds=seconds):
+                logger.info("%s", line)
+        time.sleep(_POLL_SECONDS)
+    summary.write_tables(sweep)
+
+
+def _end(sweep: summary.State, job: "Job") -> None:
+    """Records the outcome of a run. The first refused run of a model raises an
+    `InputError`: others would be refused, too."""
+    run, code = sweep.runs[job.name], job.process.returncode
+    metric, directory = sweep.criterion.metric, sweep.directory
+    if code == 0:
+        sweep.ended |= sweep_directory.read_outcomes(directory, [run], metric=metric)
+    if job.name not in sweep.ended:
+        is_first = not any(
+            outcome.score is not None and outcome.run.model == run.model
+            for outcome in sweep.ended.values()
+        )
+        # A run that has begun was accepted, with its data and checkpoint.
+        task = sweep_directory.run_path(directory, job.name)
+        task /= run_directory.TASK_NAME
+        line = last_line(read_tail(job.log))
+        if code == 2 and is_first and not task.is_file():
+            raise InputError(f"{line} (from the first run, see {job.log})")
+        ending = f"exit code {code}"
+        if code < 0:
+            ending = f"ended by {signal_name(-code)}"
+        sweep.ended[job.name] = scores.Outcome(
+            run=run, score=None, evaluation={}, failure=f"{ending}: {line}"
+        )
+    sweep_directory.check_same_inputs(directory, sweep.ended.values())
+    outcome = sweep.ended[job.name]
+    result = f"failed: {outcome.failure}"
+    if outcome.score is not None:
+        result = f"{metric} {outcome.score:.4f}"
+        if outcome.majority is not None:
+            result += f", at the majority class: {outcome.majority}"
+    count = f"[{len(sweep.ended)}/{len(sweep.runs)}]"
+    duration = progress.duration(time.monotonic() - job.start)
+    logger.info("%s %s: %s; %s", count, job.name, result, duration)
+    summary.write_tables(sweep)
 
 
 def progress_lines(
