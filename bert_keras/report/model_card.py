@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -106,18 +106,6 @@ USES = {
 the task."""
 
 
-class _Source(NamedTuple):
-    run: run_directory.Run
-    results: Mapping[str, Any]
-    settings: Mapping[str, Any]
-    """By dotted key."""
-
-    @property
-    def scores(self) -> dict[str, float]:
-        """Scores on the dev file; those that are not finite are null in the file."""
-        return {k: v for k, v in self.results["eval"].items() if v is not None}
-
-
 def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
     """Returns the card of a finished run; `None`: the model is no such run. `form` is
     that of the files beside the card, a key of `USES`."""
@@ -129,17 +117,18 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
         return None
     run = run_directory.read_run(directory, kinds=_KINDS, verb=run_directory.VERBS)
     settings = loading.read_yaml(directory / run_directory.CONFIG_NAME)
-    source = _Source(run, results, run_directory.flat(settings))
+    settings = run_directory.flat(settings)
+    # Those that are not finite are null in the file.
+    scores = {k: v for k, v in results["eval"].items() if v is not None}
     library, code = USES[form]
     kind, task, sizes = registry.find(run.task.kind), run.task, run.bert_config
     # 1. What the Hub reads, as `huggingface_hub.ModelCardData` writes it.
     pipeline = kind.names.pipeline
-    scores = {
+    evaluation = {
         "task": {"type": pipeline},
         "dataset": {"type": "own", "name": "held-out data of the run"},
         "metrics": [
-            {"type": score, "value": round(value, 6)}
-            for score, value in source.scores.items()
+            {"type": score, "value": round(value, 6)} for score, value in scores.items()
         ],
     }
     metadata = {
@@ -147,7 +136,7 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
         "license": "unknown",
         "pipeline_tag": pipeline,
         "tags": ["bert", "bert-keras"],
-        "model-index": [{"name": name, "results": [scores]}],
+        "model-index": [{"name": name, "results": [evaluation]}],
     }
     head = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)
     # 2. What people read, beginning with what the model is.
@@ -160,11 +149,11 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
         f"A BERT (Devlin et al., 2018), {what}: {sizes.num_hidden_layers} layers, "
         f"hidden size {sizes.hidden_size}, {sizes.num_attention_heads} heads, "
         f"{sizes.vocab_size:,} pieces" + (f", {count:,} parameters." if count else "."),
-        f"## Use\n\n{_use(code, source.run)}",
-        *("## Results", _scores(source), *_thresholds(source.results)),
-        *("## Data", "\n".join(_data(source))),
-        *("## Training", "\n".join(_training(source))),
-        *("## Limits", "\n".join(_limits(source))),
+        f"## Use\n\n{_use(code, run)}",
+        *("## Results", _scores(directory, results, scores), *_thresholds(results)),
+        *("## Data", "\n".join(_data(run, results))),
+        *("## Training", "\n".join(_training(run, results, settings))),
+        *("## Limits", "\n".join(_limits(run, settings))),
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -196,20 +185,21 @@ def _use(code: str | None, run: run_directory.Run) -> str:
     return code.replace("MORE", usage.more)
 
 
-def _scores(source: _Source) -> str:
+def _scores(
+    directory: Path, results: Mapping[str, Any], scores: Mapping[str, float]
+) -> str:
     """Formats this run's scores, and the mean of runs that differ in the seed alone."""
-    scores = source.scores
     columns = {
         "score": map(markdown.literal, scores),
         "this model": [f"{value:.4f}" for value in scores.values()],
     }
-    runs = _runs_but_for_seed(source.run.directory)
+    runs = _runs_but_for_seed(directory)
     if len(runs) > 1:
         values = [[run[k] for run in runs if run.get(k) is not None] for k in scores]
         columns[f"mean ± deviation of {len(runs)} seeds"] = [
             markdown.spread(v, digits=4, num_runs=len(runs)) for v in values
         ]
-    if baseline := source.results.get("eval_baseline"):
+    if baseline := results.get("eval_baseline"):
         columns["commonest answer"] = [_number(baseline.get(k), ".4f") for k in scores]
     return (
         markdown.table(list(columns), zip(*columns.values(), strict=True))
@@ -261,10 +251,10 @@ def _thresholds(results: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-def _data(source: _Source) -> Iterator[str]:
+def _data(run: run_directory.Run, results: Mapping[str, Any]) -> Iterator[str]:
     # 1. The labelled files of a fine-tuning.
-    results, text_sources = source.results, set()
-    report = facts.read_data_report(source.run.directory)
+    text_sources = set()
+    report = facts.read_data_report(run.directory)
     limit = report.max_seq_length if report else 0
     for file in report.files if report else ():
         shares = {label: facts.share_of(label, file) for label in file.labels}
@@ -306,8 +296,9 @@ def _data(source: _Source) -> Iterator[str]:
     )
 
 
-def _training(source: _Source) -> Iterator[str]:
-    results, settings = source.results, source.settings
+def _training(
+    run: run_directory.Run, results: Mapping[str, Any], settings: Mapping[str, Any]
+) -> Iterator[str]:
     environment = results.get("environment", {})
     if isinstance(init := environment.get("init"), str):
         scratch = settings.get("from_scratch")
@@ -317,7 +308,7 @@ def _training(source: _Source) -> Iterator[str]:
     yield f"- {results.get('steps', 0):,} steps in {time}"
     yield f"- hardware: {environment.get('devices') or 'not stated'}"
     changed = []
-    for key, value in facts.changed_settings(source.run.task, settings).items():
+    for key, value in facts.changed_settings(run.task, settings).items():
         if isinstance(value, str):
             # The rest of a path is the maker's own business.
             value = os.path.basename(value.rstrip("/"))
@@ -329,8 +320,7 @@ def _training(source: _Source) -> Iterator[str]:
     yield f"- made by {', '.join(packages)}"
 
 
-def _limits(source: _Source) -> Iterator[str]:
-    run, settings = source.run, source.settings
+def _limits(run: run_directory.Run, settings: Mapping[str, Any]) -> Iterator[str]:
     kind = registry.find(run.task.kind)
     yield f"- Text is {'lower-cased' if run.do_lower_case else 'read with its case'}."
     if length := settings.get("max_seq_length"):
