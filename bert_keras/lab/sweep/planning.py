@@ -217,12 +217,7 @@ def merge_plans(
 
 
 def find_folds(
-    task: str,
-    *,
-    train: str | None,
-    dev: Sequence[str] | None,
-    data: str | None,
-    num_folds: int | None,
+    task: str, *, num_folds: int | None, **files_of_task: Any
 ) -> tuple[Fold, ...]:
     """Returns the requested folds, or one without a name: a training and dev file.
 
@@ -230,7 +225,7 @@ def find_folds(
     the training file has `num_folds` parts, by a hash of what its examples are about
     (see `kinds.splits`), each held out in turn.
     """
-    files_of_task = {"train": train, "dev": dev, "data": data}
+    train, dev, data = (files_of_task[name] for name in ("train", "dev", "data"))
     if any(PLACE in path for path in (train, data, *(dev or ())) if path):
         if num_folds is not None:
             raise InputError(
