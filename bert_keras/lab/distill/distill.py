@@ -20,7 +20,7 @@ from bert_keras.checkpoints import conversion, run_directory, weights
 from bert_keras.checkpoints.containers import safetensors_files
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import architecture, finetuning
+from bert_keras.core.settings import finetuning
 from bert_keras.data import features
 from bert_keras.inference import forward
 from bert_keras.kinds import catalogue, registry, splits
@@ -100,7 +100,18 @@ def distill(
         )
         if answers is not None and not losses.soft_weight:
             raise InputError("--answers: none are learnt from: leave it out")
-        heads = _num_heads(losses, checkpoint, learner.bert_config)
+        # Relation heads divide both hidden sizes; by default they are the greatest
+        # divisor that is not above `_MOST_HEADS`.
+        sizes = (checkpoint.bert_config.hidden_size, learner.bert_config.hidden_size)
+        common = math.gcd(*sizes)
+        divisors = [n for n in range(1, common + 1) if common % n == 0]
+        heads = losses.relation_heads or max(n for n in divisors if n <= _MOST_HEADS)
+        if heads not in divisors:
+            raise InputError(
+                "`distillation.relation_heads` must divide both hidden sizes, "
+                f"{sizes[0]} and {sizes[1]}, got {heads}: expected one of "
+                + ", ".join(map(str, divisors))
+            )
 
         def build(directory: run_directory.Run) -> tuple:
             # 2. The teacher, whose answers to all inputs are computed before.
@@ -243,23 +254,3 @@ def compute_logits(
         options = {"has_hashes": True, "metadata": {"key": key}}
         safetensors_files.write(path, layouts, [("logits", logits)], **options)
     return logits
-
-
-def _num_heads(
-    losses: finetuning.DistillationConfig,
-    teacher: weights.Checkpoint,
-    student: architecture.BertConfig,
-) -> int:
-    """Returns the number of relation heads, which divides both hidden sizes: by default
-    the greatest divisor that is not above `_MOST_HEADS`."""
-    theirs, ours = teacher.bert_config.hidden_size, student.hidden_size
-    common = math.gcd(theirs, ours)
-    divisors = [n for n in range(1, common + 1) if common % n == 0]
-    heads = losses.relation_heads or max(n for n in divisors if n <= _MOST_HEADS)
-    if heads not in divisors:
-        raise InputError(
-            "`distillation.relation_heads` must divide both hidden sizes, "
-            f"{theirs} and {ours}, got {heads}: expected one of "
-            + ", ".join(map(str, divisors))
-        )
-    return heads
