@@ -161,7 +161,17 @@ def _pretraining_work(
                 "these settings are of `finetune`: give its file, too, with --train "
                 "or --data, and --vocab"
             ) from None
-        examples = _examples(args, num_phases=len(settings.phases))
+        # The examples of each phase: those of the recipe's own recipe, or the default
+        # ones of 128 tokens, and 512 in a second phase.
+        recipe, lengths = f"{args.config}_examples", args.max_seq_length
+        if recipe not in loading.recipe_names():
+            recipe, lengths = None, lengths or (128, 512)[: len(settings.phases)]
+        overrides = [f"masking={args.masking}"] if args.masking else []
+        by_length = [[f"max_seq_length={n}"] for n in lengths] if lengths else [[]]
+        examples = [
+            loading.load(pipelines.ExamplesConfig, recipe, [*overrides, *length])
+            for length in by_length
+        ]
     for option in ("vocab", "cased", "model"):
         if getattr(args, option):
             raise InputError(
@@ -171,24 +181,6 @@ def _pretraining_work(
         raise InputError(f"--words: expected a number above 0, got {args.words:g}")
     work = plans.plan_pretraining(settings, examples, num_words=args.words)
     return work, choice
-
-
-def _examples(
-    args: argparse.Namespace, *, num_phases: int
-) -> list[pipelines.ExamplesConfig]:
-    """Returns the examples of each phase: those of the recipe's own recipe, or the
-    default ones of 128 tokens, and 512 in a second phase."""
-    recipe: str | None = f"{args.config}_examples"
-    lengths = args.max_seq_length
-    if recipe not in loading.recipe_names():
-        recipe = None
-        lengths = lengths or (128, 512)[:num_phases]
-    overrides = [f"masking={args.masking}"] if args.masking else []
-    by_length = [[f"max_seq_length={n}"] for n in lengths] if lengths else [[]]
-    return [
-        loading.load(pipelines.ExamplesConfig, recipe, [*overrides, *length])
-        for length in by_length
-    ]
 
 
 def _finetuning_work(args: argparse.Namespace) -> plans.Work:
