@@ -16,35 +16,31 @@ _COLOURS = (drawing.BLUE, drawing.VERMILION, drawing.GREEN, drawing.GREY)
 def describe(report: data_report.DataReport) -> sections.Section:
     problems = "\n".join(facts.problem_lines(report)) or "No problem was found."
     names = list(report.files[0].labels)[:MAX_DRAWN_LABELS]
-    columns = [_cells(file, names) for file in report.files]
+    columns = []
+    for file in report.files:
+        lengths, total = file.lengths, sum(file.labels.values()) + file.num_other_labels
+        counts = {
+            "longer than `max_seq_length`": lengths.num_long,
+            "repeat an earlier text": file.num_repeated,
+            "same text, another answer": file.num_contradicted,
+            "lack a text": file.num_empty,
+            "text is in the training file": file.num_in_training,
+        }
+        cells = {
+            "examples": f"{file.num_examples:,}",
+            "tokens: median": f"{lengths.median:,}",
+            "tokens: 95 % have at most": f"{lengths.percentile_95:,}",
+            "tokens: longest": f"{lengths.longest:,}",
+        }
+        cells |= {what: _cell(n, file.num_examples) for what, n in counts.items()}
+        labels = {n: _cell(file.labels.get(n, 0), total) for n in names}
+        cells |= {f"label {markdown.literal(n)}": cell for n, cell in labels.items()}
+        columns.append(cells)
     rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
     header = ["", *(markdown.literal(file.file) for file in report.files)]
     text = f"{problems}\n\n{markdown.table(header, rows)}"
     image = drawing.as_png(draw, report)
     return sections.Section("Data", "data", text, image)
-
-
-def _cells(file: data_report.FileReport, names: list[str]) -> dict[str, str]:
-    lengths = file.lengths
-    total = sum(file.labels.values()) + file.num_other_labels
-    counts = {
-        "longer than `max_seq_length`": lengths.num_long,
-        "repeat an earlier text": file.num_repeated,
-        "same text, another answer": file.num_contradicted,
-        "lack a text": file.num_empty,
-        "text is in the training file": file.num_in_training,
-    }
-    return {
-        "examples": f"{file.num_examples:,}",
-        "tokens: median": f"{lengths.median:,}",
-        "tokens: 95 % have at most": f"{lengths.percentile_95:,}",
-        "tokens: longest": f"{lengths.longest:,}",
-        **{what: _cell(count, file.num_examples) for what, count in counts.items()},
-        **{
-            f"label {markdown.literal(name)}": _cell(file.labels.get(name, 0), total)
-            for name in names
-        },
-    }
 
 
 def _cell(count: int | None, total: int) -> str:
