@@ -4,19 +4,16 @@
 processes, `plan.json` all runs ever planned in it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, manifest
-from bert_keras.core.errors import InputError, check_choice
-from bert_keras.core.settings import finetuning, strict
+from bert_keras.core.errors import InputError
 from bert_keras.kinds import catalogue, registry, splits
 from bert_keras.lab.sweep import planning, scores
 from bert_keras.labelled import answers
-
-_PLAN_NAME = "plan.json"
 
 
 def run_path(directory: Path, name: str) -> Path:
@@ -44,30 +41,6 @@ def claim(directory: Path, command: planning.Command) -> None:
     manifest.claim_output_directory(directory, made_by | data | start | settings)
     for name in ("runs", "logs"):
         files.make_directory(directory / name)
-
-
-class _Plan(strict.StrictModel):
-    keys: tuple[str, ...] = ()
-    runs: tuple[planning.Run, ...] = ()
-
-
-def read_plan(directory: Path) -> _Plan:
-    """Returns all grids and runs so far; none for a new directory."""
-    path = directory / _PLAN_NAME
-    if not path.is_file():
-        return _Plan()
-    plan = strict.build_config(_Plan, files.read_json(path), origin=path)
-    known = [key for key, _ in strict.walk(finetuning.FinetuningConfig)]
-    for key in plan.keys:
-        check_choice(f"{path}: a key", key, [*known, planning.MODEL_KEY])
-    return plan
-
-
-def write_plan(
-    directory: Path, keys: Sequence[str], runs: Sequence[planning.Run]
-) -> None:
-    plan = _Plan(keys=tuple(keys), runs=tuple(runs))
-    files.write_json(directory / _PLAN_NAME, plan.model_dump(mode="json"), indent=1)
 
 
 def read_outcomes(

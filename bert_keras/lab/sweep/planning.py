@@ -118,6 +118,13 @@ class Run(strict.StrictModel):
         return operator.attrgetter(key)(self.settings)
 
 
+class Plan(strict.StrictModel):
+    """`plan.json`: all grids and runs so far; none for a new directory."""
+
+    keys: tuple[str, ...] = ()
+    runs: tuple[Run, ...] = ()
+
+
 def plan_runs(settings: sweeps.SweepConfig, command: Command) -> list[Run]:
     """Returns all runs, by seed, then by fold, then by grid point, then by model."""
     for key in settings.grid:

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, gpus, ownership, progress
-from bert_keras.core.errors import InputError, Stopped
-from bert_keras.core.settings import sweeps
+from bert_keras.core.errors import InputError, Stopped, check_choice
+from bert_keras.core.settings import finetuning, strict, sweeps
 from bert_keras.kinds import catalogue, splits
 from bert_keras.lab.sweep import baselines, planning, ranking, scores, summary
 from bert_keras.lab.sweep import directory as sweep_directory
@@ -142,7 +142,12 @@ def resume(
     sweep: summary.State, keys: Sequence[str], planned: Sequence[planning.Run]
 ) -> None:
     """Reads the finished runs of the directory, and writes the plan."""
-    earlier = sweep_directory.read_plan(sweep.directory)
+    path, earlier = sweep.directory / "plan.json", planning.Plan()
+    if path.is_file():
+        earlier = strict.build_config(planning.Plan, files.read_json(path), origin=path)
+        known = [key for key, _ in strict.walk(finetuning.FinetuningConfig)]
+        for key in earlier.keys:
+            check_choice(f"{path}: a key", key, [*known, planning.MODEL_KEY])
     planned, others = planning.merge_plans(earlier.runs, planned)
     runs, metric = (*others, *planned), sweep.criterion.metric
     sweep.ended = sweep_directory.read_outcomes(sweep.directory, runs, metric=metric)
@@ -156,7 +161,8 @@ def resume(
     sweep.runs = {run.name: run for run in (*finished, *planned)}
     sweep.keys = tuple(dict.fromkeys((*earlier.keys, *keys)))
     sweep_directory.check_same_inputs(sweep.directory, sweep.ended.values())
-    sweep_directory.write_plan(sweep.directory, sweep.keys, [*others, *planned])
+    plan = planning.Plan(keys=sweep.keys, runs=(*others, *planned))
+    files.write_json(path, plan.model_dump(mode="json"), indent=1)
 
 
 def make_runs(
