@@ -6,8 +6,8 @@ beside the share of the training file; it adds baselines that need no network, a
 which differences are significant. Both are told here, from the plan to the page:
 
 - `planning`: the runs by name, from the grid, the models and the folds
-- `directory`: `plan.json`, `runs/NAME` and `logs/NAME.log`, claimed and resumed
-- `running`: one `bert-keras finetune` process for each run
+- `running`: one `bert-keras finetune` process for each run; `plan.json` has all runs
+  ever planned, `runs/NAME` their directories, `logs/NAME.log` their output
 - `scores`: the outcome of each run, the points of the grid, the choice
 - `ranking`: models and `baselines` at each share, by a paired bootstrap
 - `summary`: `results.tsv`, `report.md`, `sweep.json` and `best`; pictures by `drawings`

@@ -27,7 +27,6 @@ from bert_keras.core.settings import tasks
 from bert_keras.kinds import splits
 from bert_keras.kinds.tagging import dataset as tagging_data
 from bert_keras.kinds.text import text_forms
-from bert_keras.lab.sweep import directory as sweep_directory
 from bert_keras.lab.sweep import planning, scores
 from bert_keras.labelled import dataset
 
@@ -103,7 +102,7 @@ def make_runs(
         only_if_long=True,
     ):
         for run in runs.values():
-            path = sweep_directory.run_path(directory, run.name)
+            path = scores.run_path(directory, run.name)
             results = run_directory.read_results(path) or {}
             if metric not in results.get("eval", {}):
                 seed = run.settings.seed
@@ -120,7 +119,7 @@ def make_runs(
                 results = {"seconds": seconds, "eval": answers.scores()}
                 results |= {"num_train_examples": len(share)}
                 run_directory.write_results(path, results)
-            outcomes |= sweep_directory.read_outcomes(directory, [run], metric=metric)
+            outcomes |= scores.read_outcomes(directory, [run], metric=metric)
     logger.info("%d runs of baselines are done", len(outcomes))
     return list(outcomes.values())
 

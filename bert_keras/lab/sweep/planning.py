@@ -18,7 +18,7 @@ from typing import Annotated, Any, NamedTuple
 
 import pydantic
 
-from bert_keras.core import files
+from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, loading, strict, sweeps
 from bert_keras.kinds import catalogue, splits
@@ -97,6 +97,29 @@ class Command:
         task = [] if self.task is None else [f"task={self.task}"]
         overrides = [*task, *self.overrides, *overrides]
         return loading.load(finetuning.FinetuningConfig, self.recipe, overrides)
+
+
+def claim(directory: Path, command: Command) -> None:
+    """Claims a directory for a new sweep or the same one.
+
+    Grids, models and seeds may change; data and other settings may not, nor the
+    checkpoint unless models are compared.
+    """
+    made_by = {"made_by": f"bert-keras {'compare' if command.models else 'sweep'}"}
+    data: dict[str, Any] = {
+        "train_sha256": [splits.file_hash(fold.train) for fold in command.folds],
+        "dev_sha256": [splits.file_hashes(fold.dev) for fold in command.folds],
+    }
+    if command.has_folds:
+        data["folds"] = [fold.name for fold in command.folds]
+    else:
+        data = {key: hashes for key, (hashes,) in data.items()}
+    start = {"init": absolute(command.init)}
+    start = {} if command.models else start | {"from_scratch": command.from_scratch}
+    settings = command.settings().model_dump(mode="json", exclude={"seed"})
+    manifest.claim_output_directory(directory, made_by | data | start | settings)
+    for name in ("runs", "logs"):
+        files.make_directory(directory / name)
 
 
 class Run(strict.StrictModel):

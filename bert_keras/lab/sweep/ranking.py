@@ -20,7 +20,7 @@ import scipy.stats
 from bert_keras.checkpoints import run_directory
 from bert_keras.core.errors import InputError
 from bert_keras.kinds.kind import Labelled
-from bert_keras.lab.sweep import directory, scores
+from bert_keras.lab.sweep import scores
 from bert_keras.labelled import answers, score_sums
 from bert_keras.pages import markdown
 
@@ -88,9 +88,8 @@ def rank(
     # 1. The answers of all runs, as sums over the same examples.
     sums, lines, first_path = {}, [], None
     for outcome in finished:
-        path = (
-            directory.run_path(sweep_dir, outcome.run.name) / run_directory.ANSWERS_NAME
-        )
+        path = scores.run_path(sweep_dir, outcome.run.name)
+        path /= run_directory.ANSWERS_NAME
         rows = [r.model_dump() for r in answers.read_answers(path, kind.record)]
         if first_path is None:
             first_path, lines = path, [row["line"] for row in rows]

@@ -21,7 +21,6 @@ from bert_keras.core.errors import InputError, Stopped, check_choice
 from bert_keras.core.settings import finetuning, strict, sweeps
 from bert_keras.kinds import catalogue, splits
 from bert_keras.lab.sweep import baselines, planning, ranking, scores, summary
-from bert_keras.lab.sweep import directory as sweep_directory
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +73,7 @@ def run_sweep(
     planned = planning.plan_runs(settings, command)
     # 2. One owner of the directory, which keeps to the same data and settings.
     with ownership.owned(directory) as owner:
-        sweep_directory.claim(directory, command)
+        planning.claim(directory, command)
         sweep = summary.State(directory=directory, settings=base, criterion=criterion)
         model_key = [planning.MODEL_KEY] if command.models else []
         resume(sweep, [*model_key, *settings.grid], planned)
@@ -150,7 +149,7 @@ def resume(
             check_choice(f"{path}: a key", key, [*known, planning.MODEL_KEY])
     planned, others = planning.merge_plans(earlier.runs, planned)
     runs, metric = (*others, *planned), sweep.criterion.metric
-    sweep.ended = sweep_directory.read_outcomes(sweep.directory, runs, metric=metric)
+    sweep.ended = scores.read_outcomes(sweep.directory, runs, metric=metric)
     finished = [run for run in others if run.name in sweep.ended]
     if others:
         logger.info(
@@ -160,7 +159,7 @@ def resume(
         )
     sweep.runs = {run.name: run for run in (*finished, *planned)}
     sweep.keys = tuple(dict.fromkeys((*earlier.keys, *keys)))
-    sweep_directory.check_same_inputs(sweep.directory, sweep.ended.values())
+    scores.check_same_inputs(sweep.directory, sweep.ended.values())
     plan = planning.Plan(keys=sweep.keys, runs=(*others, *planned))
     files.write_json(path, plan.model_dump(mode="json"), indent=1)
 
@@ -195,7 +194,7 @@ def make_runs(
         # 2. A process for each free slot.
         while waiting and len(jobs.jobs) < jobs.num_slots:
             run = waiting.popleft()
-            path = sweep_directory.run_path(sweep.directory, run.name)
+            path = scores.run_path(sweep.directory, run.name)
             log = sweep.directory / "logs" / f"{run.name}.log"
             jobs.start(run.name, command.arguments(run, path), log)
         # 3. What has come of the processes so far.
@@ -217,14 +216,14 @@ def _end(sweep: summary.State, job: "Job") -> None:
     run, code = sweep.runs[job.name], job.process.returncode
     metric, directory = sweep.criterion.metric, sweep.directory
     if code == 0:
-        sweep.ended |= sweep_directory.read_outcomes(directory, [run], metric=metric)
+        sweep.ended |= scores.read_outcomes(directory, [run], metric=metric)
     if job.name not in sweep.ended:
         is_first = not any(
             outcome.score is not None and outcome.run.model == run.model
             for outcome in sweep.ended.values()
         )
         # A run that has begun was accepted, with its data and checkpoint.
-        task = sweep_directory.run_path(directory, job.name)
+        task = scores.run_path(directory, job.name)
         task /= run_directory.TASK_NAME
         line = last_line(read_tail(job.log))
         if code == 2 and is_first and not task.is_file():
@@ -235,7 +234,7 @@ def _end(sweep: summary.State, job: "Job") -> None:
         sweep.ended[job.name] = scores.Outcome(
             run=run, score=None, evaluation={}, failure=f"{ending}: {line}"
         )
-    sweep_directory.check_same_inputs(directory, sweep.ended.values())
+    scores.check_same_inputs(directory, sweep.ended.values())
     outcome = sweep.ended[job.name]
     result = f"failed: {outcome.failure}"
     if outcome.score is not None:

@@ -1,13 +1,17 @@
-"""Outcomes of the runs of a sweep, and the choice, without files and processes."""
+"""Outcomes of the runs of a sweep, from their directories, and the choice."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, cast
 
+from bert_keras.checkpoints import run_directory
+from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.kinds import catalogue, registry
 from bert_keras.lab.sweep import planning
+from bert_keras.labelled import answers as dev_answers
 
 LARGEST = 1e100
 """Numbers from here on count as infinite: no score is as large, and their sum is."""
@@ -49,6 +53,10 @@ class Outcome:
         return "finished" if self.majority is None else "majority"
 
 
+def run_path(directory: Path, name: str) -> Path:
+    return directory / "runs" / name
+
+
 def judge(
     run: planning.Run,
     results: Mapping[str, Any],
@@ -80,6 +88,49 @@ def judge(
         failure=", ".join(broken) or None,
         majority=None if broken else kind.sign(evaluation, answers),
     )
+
+
+def read_outcomes(
+    directory: Path, runs: Iterable[planning.Run], *, metric: str
+) -> dict[str, Outcome]:
+    """Returns the outcomes of the finished ones of some runs, by name."""
+    outcomes = {}
+    for run in runs:
+        path = run_path(directory, run.name)
+        results, records = run_directory.read_results(path), None
+        if results is None:
+            continue
+        path /= run_directory.ANSWERS_NAME
+        if path.is_file():
+            kind = registry.labelled(catalogue.task_kind(run.settings))
+            loaded = dev_answers.read_answers(path, kind.record)
+            if dev_answers.are_finite(loaded):
+                records = [record.model_dump() for record in loaded]
+        outcomes[run.name] = judge(run, results, records, metric=metric)
+    return outcomes
+
+
+def check_same_inputs(directory: Path, outcomes: Iterable[Outcome]) -> None:
+    """Refuses to compare finished runs that started with different data or weights.
+
+    The directory was claimed for the same paths; their contents may have changed since.
+    """
+    first: dict[tuple[str, str | None], tuple[str, Any]] = {}
+    for run in (outcome.run for outcome in outcomes if outcome.evaluation):
+        path = run_path(directory, run.name) / run_directory.INPUTS_NAME
+        values = files.read_json(path)
+        model = run.model and run.model.name
+        for key, group in (
+            ("dev_sha256", run.fold),
+            ("init_sha256", model),
+            ("train_sha256", run.fold),
+        ):
+            name, value = first.setdefault((key, group), (run.name, values.get(key)))
+            if values.get(key) != value:
+                raise InputError(
+                    f"{directory}: `{key}` of {run.name} is not that of {name}: the "
+                    "data or the checkpoint has changed since; choose another directory"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
