@@ -22,7 +22,6 @@ from bert_keras.lab.sweep import baselines, drawings, planning, ranking, scores
 from bert_keras.pages import drawing, markdown
 
 PAGE_NAME = "report.md"
-JSON_NAME = "sweep.json"
 _PICTURE_NAME = "scores.png"
 _CURVE_NAME = "learning_curve.png"
 
@@ -176,7 +175,7 @@ def write_best(state: State) -> None:
             for ranking in state.rankings
         ]
         facts["conclusions"] = state.conclusions
-    files.write_json(state.directory / JSON_NAME, facts, ensure_ascii=False)
+    files.write_json(state.directory / "sweep.json", facts, ensure_ascii=False)
     # 3. The link, which is at no time missing.
     temporary = state.directory / ".best.tmp"
     temporary.unlink(missing_ok=True)
