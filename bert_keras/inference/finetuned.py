@@ -27,7 +27,7 @@ from bert_keras.inference import forward
 from bert_keras.kinds import catalogue, registry
 from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import glue
-from bert_keras.labelled import answers, dataset, row_files
+from bert_keras.labelled import answers, dataset, reading
 
 logger = logging.getLogger(__name__)
 
@@ -173,7 +173,7 @@ def predict(
     """
     is_printed = str(output_path) == "-"
     output_path = Path("-") if is_printed else files.new_file(output_path)
-    row_files.check_output_name(output_path)
+    reading.check_output_name(output_path)
     tuned = FinetunedModel.load(model_dir)
     kind = registry.labelled(tuned.task.kind)
     if isinstance(tuned.threshold, Mapping):

@@ -32,19 +32,18 @@ class Record(pydantic.BaseModel):
 def read_answers(path: Path, record_type: type[Record]) -> list[Record]:
     """Reads `dev_answers.jsonl` of a run; every record must have the right answer."""
     records, expected = [], "an answer as `finetune` writes it"
-    for number, row in reading.read_jsonl(path, expected=expected):
-        refusal = f"{path}: line {number}: expected {expected}: "
+    for row in reading.read_jsonl(path, expected=expected):
+        refusal = f"expected {expected}: "
         try:
-            record = record_type.model_validate(row)
+            record = record_type.model_validate(row.cells)
         except pydantic.ValidationError as error:
             problem = error.errors()[0]
             key = ".".join(str(part) for part in problem["loc"])
             message = problem["msg"].removeprefix("Value error, ")
-            raise InputError(
-                refusal + (f"`{key}`: {message}" if key else message)
-            ) from None
+            message = f"`{key}`: {message}" if key else message
+            raise row.error(refusal + message) from None
         if getattr(record, record.truth_name) is None:
-            raise InputError(f"{refusal}`{record.truth_name}`: Field required")
+            raise row.error(f"{refusal}`{record.truth_name}`: Field required")
         records.append(record)
     if not records:
         raise InputError(f"{path}: expected the answers of a run, found none")

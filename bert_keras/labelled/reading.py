@@ -1,20 +1,80 @@
-"""Rows of labelled files: tab-separated, comma-separated and JSON lines, in UTF-8."""
+"""Rows of labelled files, in UTF-8, each with its place.
+
+Files are tab-separated (`.tsv`), comma-separated (`.csv`), JSON lines (`.jsonl`) or
+plain texts, one a line (`.txt`).
+"""
 
 import csv
+import functools
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from bert_keras.core import files, first_bytes
-from bert_keras.core.errors import InputError
+from bert_keras.core.errors import InputError, nearest
+from bert_keras.core.settings import tasks
+
+_Example = TypeVar("_Example")
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-Rows = Iterator[tuple[int, dict[str, Any]]]
-"""First line of each row, and its values by column."""
+
+class Row(NamedTuple):
+    """A row of a file."""
+
+    path: Path
+    line: int
+    """Its first line, from 1."""
+    cells: dict[str, Any]
+    """By column."""
+
+    @property
+    def is_json(self) -> bool:
+        return self.path.suffix.lower() == ".jsonl"
+
+    def error(self, problem: str) -> InputError:
+        return InputError(f"{self.path}: line {self.line}: {problem}")
+
+    def value(self, name: str, *, key: str | None) -> Any:
+        """Returns a cell. `key` of `columns` names its column; `None`: no setting
+        does."""
+        if name in self.cells:
+            return self.cells[name]
+        problem = (
+            f"no column {name!r} (there: {', '.join(self.cells)})"
+            f"{nearest(name, self.cells)}; rename it"
+        )
+        if key is not None:
+            problem += f", or fine-tune with --set columns.{key}=NAME"
+        # Only in JSON lines can one row lack what another has.
+        if self.is_json:
+            raise self.error(problem)
+        raise InputError(f"{self.path}: {problem}")
+
+    def string(self, name: str, *, key: str | None) -> str:
+        value = self.value(name, key=key)
+        if not isinstance(value, str):
+            raise self.error(f"{name!r}: expected a string, got {value!r}")
+        return value
+
+    def label(self, name: str, value: Any) -> str:
+        """Returns a label from a string, a number or a truth value."""
+        if isinstance(value, bool | int | float):
+            value = json.dumps(value)
+        if isinstance(value, list):
+            raise self.error(
+                f"{name!r}: expected a label, got a list; --set multi_label=true is "
+                "for texts with several"
+            )
+        if not isinstance(value, str):
+            raise self.error(f"{name!r}: expected a string, got {value!r}")
+        # Labels become column names and lines of files.
+        if not value or tasks.NOT_IN_LABELS.search(value):
+            raise self.error(f"expected a label of one line, got {value!r}")
+        return value
 
 
 def read_lines(path: str | Path) -> list[str]:
@@ -67,7 +127,7 @@ def _lines(path: str | Path) -> Iterator[str]:
         yield line.removesuffix("\n").removesuffix("\r")
 
 
-def read_tsv(path: Path) -> Rows:
+def read_tsv(path: Path) -> Iterator[Row]:
     """Yields the rows of a `.tsv` file with a line of column names; quotes are
     ordinary. Blank lines are skipped, but in a file of one column a blank line is an
     empty text."""
@@ -76,10 +136,10 @@ def read_tsv(path: Path) -> Rows:
     for number, line in enumerate(lines, start=2):
         fields = line.split("\t")
         if fields != [""] or len(header) == 1:
-            yield number, _row(path, number, header, fields)
+            yield _row(path, number, header, fields)
 
 
-def read_csv(path: Path) -> Rows:
+def read_csv(path: Path) -> Iterator[Row]:
     """Yields the rows of a `.csv` file with standard quoting and column names."""
     # A text may be longer than the module's limit of 131,072 characters.
     csv.field_size_limit(2**31 - 1)
@@ -90,46 +150,41 @@ def read_csv(path: Path) -> Rows:
             if header is None:
                 header = _checked_header(path, fields, separator=",")
             elif fields:
-                yield start, _row(path, start, header, fields)
+                yield _row(path, start, header, fields)
             start = reader.line_num + 1
     except csv.Error as error:
         raise InputError(f"{path}: line {start}: not CSV: {error}") from None
 
 
-def read_txt(path: Path) -> Rows:
+def read_txt(path: Path) -> Iterator[Row]:
     """Yields the lines of a file of plain texts, as rows of one column, `text`."""
     lines = read_plain_texts(path, remedy="name it .tsv, .csv or .jsonl")
     for number, line in enumerate(lines if lines != [""] else [], start=1):
-        yield number, {"text": line}
+        yield Row(path, number, {"text": line})
 
 
-def read_jsonl(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
-    """Yields the objects of JSON lines, blank ones skipped; errors show `expected`."""
+def read_jsonl(
+    path: Path, *, expected: str = '{"text": ..., ...}', is_copied: bool = False
+) -> Iterator[Row]:
+    """Yields the objects of JSON lines, blank ones skipped; errors show `expected`. In
+    rows that are to be written again beside answers, `is_copied`, half of a surrogate
+    pair, which no file can hold, is an error."""
     for number, line in enumerate(files.read_lines(path), start=1):
         if not line.strip():
             continue
         try:
-            row = files.parse_json(line)
+            cells = files.parse_json(line)
         except ValueError as error:
             raise InputError(f"{path}: line {number}: not JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise InputError(
-                f"{path}: line {number}: expected {expected}, got {line.strip()[:60]}"
+        row = Row(path, number, cells)
+        if not isinstance(cells, dict):
+            raise row.error(f"expected {expected}, got {line.strip()[:60]}")
+        if is_copied and _SURROGATE.search(json.dumps(cells, ensure_ascii=False)):
+            raise row.error(
+                "half of a surrogate pair, such as \\ud83d without its second half, is "
+                "no character: was the text cut within an emoji?"
             )
-        yield number, row
-
-
-def read_jsonl_to_copy(path: Path, *, expected: str = '{"text": ..., ...}') -> Rows:
-    """Yields rows like `read_jsonl`, to be written again beside their answers. Half of
-    a surrogate pair, which no file can hold, is an error."""
-    for number, row in read_jsonl(path, expected=expected):
-        if _SURROGATE.search(json.dumps(row, ensure_ascii=False)):
-            raise InputError(
-                f"{path}: line {number}: half of a surrogate pair, such as \\ud83d "
-                "without its second half, is no character: was the text cut within "
-                "an emoji?"
-            )
-        yield number, row
+        yield row
 
 
 _SEPARATORS = {
@@ -157,13 +212,62 @@ def _checked_header(path: Path, names: list[str], *, separator: str) -> list[str
     return names
 
 
-def _row(path: Path, line: int, header: list[str], fields: list[str]) -> dict[str, str]:
+def _row(path: Path, line: int, header: list[str], fields: list[str]) -> Row:
     if len(fields) != len(header):
         raise InputError(
             f"{path}: line {line}: expected {len(header)} columns "
             f"({', '.join(header)}), got {len(fields)}"
         )
-    return dict(zip(header, fields, strict=True))
+    return Row(path, line, dict(zip(header, fields, strict=True)))
+
+
+_READERS: Mapping[str, Callable[[Path], Iterator[Row]]] = {
+    ".txt": read_txt,
+    ".tsv": read_tsv,
+    ".csv": read_csv,
+    ".jsonl": functools.partial(read_jsonl, is_copied=True),
+}
+_SPREADSHEET = ": save the sheet as .csv (Excel: CSV UTF-8)"
+_PACKED = ": unpack it first"
+_REMEDIES = {
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), _SPREADSHEET),
+    **dict.fromkeys((".gz", ".bz2", ".xz", ".zst", ".zip"), _PACKED),
+    **dict.fromkeys((".pdf", ".docx"), ": copy its texts into a table"),
+    ".parquet": ": write its rows as JSON lines",
+    ".json": ": write one object on each line, and name it .jsonl",
+}
+"""By suffixes of other formats."""
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """Returns the rows of a file, in the format that its name says."""
+    suffix = path.suffix.lower()
+    if suffix not in _READERS:
+        raise InputError(
+            f"{path}: expected a file named .tsv, .csv, .jsonl or .txt, got "
+            f"{suffix or 'no suffix'}{_REMEDIES.get(suffix, '')}"
+        )
+    return _READERS[suffix](path)
+
+
+def cells_of(path: Path) -> Iterator[dict[str, Any]]:
+    """Returns all columns of each row of a file that `read_rows` takes."""
+    return (row.cells for row in read_rows(path))
+
+
+def at_least_one(path: Path, rows: Iterable[_Example]) -> list[_Example]:
+    """Returns all rows of a file, or raises an `InputError` if there are none."""
+    if listed := list(rows):
+        return listed
+    raise InputError(f"{path}: holds no rows, expected at least one")
+
+
+def check_output_name(path: Path) -> None:
+    """Refuses a name that promises another format than tables and JSON lines."""
+    if (suffix := path.suffix.lower()) in _REMEDIES:
+        raise InputError(
+            f"{path}: answers are written as .tsv, .csv or .jsonl, got {suffix}"
+        )
 
 
 def read_strings(patterns: Iterable[str]) -> Iterator[str]:
@@ -182,8 +286,8 @@ def read_strings(patterns: Iterable[str]) -> Iterator[str]:
             if path.suffix.lower() == ".json":
                 yield from _strings(files.read_json(path))
             elif path.suffix.lower() == ".jsonl":
-                for _, row in read_jsonl(path):
-                    yield from _strings(row)
+                for row in read_jsonl(path):
+                    yield from _strings(row.cells)
             else:
                 yield from read_lines(path)
 

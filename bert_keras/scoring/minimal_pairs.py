@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_keras.core import files
-from bert_keras.labelled import row_files
+from bert_keras.labelled import reading
 from bert_keras.scoring.sentences import SentenceScore
 
 GOOD_COLUMNS = ("good", "sentence_good")
@@ -68,7 +68,7 @@ def read_pairs(path: str | Path, *, group_by: str | None = None) -> list[Minimal
         group_by: column of the groups; `None`: one of `GROUP_COLUMNS`, or no groups.
     """
     path, pairs = files.path(path), []
-    for row in row_files.rows_of(path):
+    for row in reading.read_rows(path):
         names = [_column(row, GOOD_COLUMNS), _column(row, BAD_COLUMNS)]
         group = group_by or next((n for n in GROUP_COLUMNS if n in row.cells), None)
         if group is not None and group not in row.cells:
@@ -76,10 +76,10 @@ def read_pairs(path: str | Path, *, group_by: str | None = None) -> list[Minimal
         # Some pairs of BLiMP's are the same sentence twice, which is a tie.
         good, bad = (row.string(name, key=name) for name in names)
         pairs.append(MinimalPair(good, bad, str(row.cells[group]) if group else ""))
-    return row_files.at_least_one(path, pairs)
+    return reading.at_least_one(path, pairs)
 
 
-def _column(row: row_files.Row, names: Sequence[str]) -> str:
+def _column(row: reading.Row, names: Sequence[str]) -> str:
     matches = [name for name in names if name in row.cells]
     if not matches:
         expected = " or ".join(map(repr, names))

@@ -25,7 +25,7 @@ from bert_keras.labelled import (
     answers,
     dataset,
     logit_scores,
-    row_files,
+    reading,
     tables,
     tokenized,
 )
@@ -62,7 +62,7 @@ def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
         )
     expected = ["sent1", "sent2", *_ENDINGS] + ["label"] * has_label
     questions = []
-    for row in row_files.rows_of(path):
+    for row in reading.read_rows(path):
         cells = row.cells
         # 1. The columns, the same in every row.
         for name in expected:
@@ -91,7 +91,7 @@ def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
         texts = tuple(cells[name] for name in _ENDINGS)
         question = Question(cells["sent1"], cells["sent2"], texts, label, row.line)
         questions.append(question)
-    return row_files.at_least_one(path, questions)
+    return reading.at_least_one(path, questions)
 
 
 def tokenize(
@@ -136,7 +136,7 @@ class ChoiceDataset(dataset.Dataset):
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
         columns = logit_scores.prediction_columns(answers.logits, LABELS)
-        rows = row_files.read_rows(self.path)
+        rows = reading.cells_of(self.path)
         return {"predictions": tables.joined(rows, columns, suffix=suffix)}
 
     def describe(self) -> tasks.Task:

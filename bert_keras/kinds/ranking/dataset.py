@@ -29,7 +29,7 @@ from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features
 from bert_keras.kinds import splits
 from bert_keras.kinds.ranking import RankedPassages, scores
-from bert_keras.labelled import answers, dataset, row_files, shapes, tables, tokenized
+from bert_keras.labelled import answers, dataset, reading, shapes, tables, tokenized
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ def read_questions(
     passages: Mapping[str, tuple[str, float | None]] = {}
     relevance_name = None
     questions: dict[str, tuple[str, list[Candidate]]] = {}
-    for number, row in enumerate(row_files.rows_of(path)):
+    for number, row in enumerate(reading.read_rows(path)):
         # The first row says which columns there are.
         if not passages:
             passages, relevance_name = _columns(names, row.cells, has_labels=has_labels)
@@ -117,7 +117,7 @@ def read_questions(
                 relevance = _relevance(row, relevance_name, key=columns and "label")
             candidates.append(Candidate(passage, relevance, number, row.line))
     listed = [Question(*question) for question in questions.values()]
-    listed = row_files.at_least_one(path, listed)
+    listed = reading.at_least_one(path, listed)
     return _without_repeats(path, listed) if has_labels else listed
 
 
@@ -137,7 +137,7 @@ def _columns(
     return passages, relevance if has_labels else None
 
 
-def _relevance(row: row_files.Row, name: str, *, key: str | None) -> float:
+def _relevance(row: reading.Row, name: str, *, key: str | None) -> float:
     value = row.value(name, key=key)
     try:
         relevance = float(value)
@@ -289,7 +289,7 @@ class RankingDataset(dataset.Dataset):
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
         """Returns the rows of each question, the best first."""
-        rows, in_order, values = list(row_files.read_rows(self.path)), [], []
+        rows, in_order, values = list(reading.cells_of(self.path)), [], []
         for question, found in zip(self.rows, answers.scores_of, strict=True):
             order = scores.ranking(found)
             in_order += [rows[question.candidates[number].row] for number in order]

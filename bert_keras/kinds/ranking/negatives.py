@@ -22,7 +22,7 @@ from bert_keras.core import files, progress
 from bert_keras.core.errors import InputError
 from bert_keras.kinds import splits
 from bert_keras.kinds.ranking import dataset
-from bert_keras.labelled import row_files, similarity, tables
+from bert_keras.labelled import reading, similarity, tables
 
 logger = logging.getLogger(__name__)
 
@@ -180,16 +180,15 @@ def _key(encode: Encode, text: str) -> bytes:
 def read_passages(path: Path) -> Iterator[str]:
     """Reads the passages of a file, one by one; blank ones are skipped."""
     if path.suffix.lower() == ".txt":
-        rows = ((0, {PASSAGE: line}) for line in files.read_lines(path))
+        texts = enumerate(files.read_lines(path), start=1)
+        rows = (reading.Row(path, n, {PASSAGE: text}) for n, text in texts)
     else:
-        rows = row_files.reader(path)(path)
-    for line, row in rows:
-        passage = row.get(PASSAGE)
+        rows = reading.read_rows(path)
+    for row in rows:
+        passage = row.cells.get(PASSAGE)
         if not isinstance(passage, str):
-            raise InputError(
-                f"{path}: line {line}: expected a text named {PASSAGE!r}, got "
-                f"{', '.join(row)}"
-            )
+            found = ", ".join(row.cells)
+            raise row.error(f"expected a text named {PASSAGE!r}, got {found}")
         if passage := passage.strip():
             yield passage
 
@@ -276,7 +275,7 @@ def _table(
     output_path: str | Path,
 ) -> str:
     """Returns the rows of the input, one for each passage, and those of negatives."""
-    cells = list(row_files.read_rows(input_path))
+    cells = list(reading.cells_of(input_path))
     rows, relevances = [], []
     for question, wrong in zip(questions, negatives, strict=True):
         asked = {"question": question.text}

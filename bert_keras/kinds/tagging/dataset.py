@@ -66,7 +66,7 @@ class TaggingDataset(dataset.Dataset):
         fields = {"text", "entities"}
         rows = [record.model_dump(include=fields) for record in answers.records()]
         if self.path.suffix.lower() == ".jsonl":
-            whole = (row for _, row in reading.read_jsonl(self.path))
+            whole = (row.cells for row in reading.read_jsonl(self.path))
             rows = [row | found for row, found in zip(whole, rows, strict=True)]
         lines = (files.to_json(row, ensure_ascii=False) + "\n" for row in rows)
         return {"predictions": "".join(lines)}

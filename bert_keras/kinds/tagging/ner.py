@@ -42,14 +42,6 @@ DOCUMENT_START = "-DOCSTART-"
 """First column of a line that begins a document."""
 
 
-class Entity(NamedTuple):
-    """Characters `text[start:end]` that name something."""
-
-    start: int
-    end: int
-    label: str
-
-
 class Sentence(NamedTuple):
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
@@ -76,7 +68,7 @@ def read(
     has a text a line if it is not `.jsonl`.
     """
     path = files.path(path)
-    if _is_jsonl(path):
+    if path.suffix.lower() == ".jsonl":
         sentences = list(_read_jsonl(path, has_tags))
     elif has_lines and not has_tags:
         remedy = "write the texts alone, or JSON lines named .jsonl"
@@ -127,10 +119,6 @@ def _in_one_scheme(sentences: list[Sentence], path: Path) -> list[Sentence]:
     return [s._replace(tags=tag_schemes.to_iob2(s.tags)) for s in sentences]
 
 
-def _is_jsonl(path: Path) -> bool:
-    return path.suffix.lower() == ".jsonl"
-
-
 def _rows(path: Path) -> list[list[str]]:
     lines = reading.read_lines(path)
     return [re.split("[ \t]+", line.strip(" \t")) for line in lines]
@@ -152,18 +140,16 @@ def _read_columns(path: Path, has_tags: bool) -> Iterator[Sentence]:
             document += sum(row[0] == DOCUMENT_START for row in block)
             continue
         for line, row in zip(lines, block, strict=True):
-            place = f"{path}: line {line}"
+            here = reading.Row(path, line, {})
             if len(row) != num_columns:
-                raise InputError(
-                    f"{place}: expected {num_columns} columns as in the lines before, "
-                    f"got {len(row)}; texts go as JSON lines of {FORM}"
+                raise here.error(
+                    f"expected {num_columns} columns as in the lines before, got "
+                    f"{len(row)}; texts go as JSON lines of {FORM}"
                 )
             if has_tags and num_columns < 2:
-                raise InputError(
-                    f"{place}: expected a word and its tag, got {row[0]!r}"
-                )
+                raise here.error(f"expected a word and its tag, got {row[0]!r}")
             if has_tags:
-                _check_tag(row[-1], place=place)
+                _check_tag(row[-1], here)
         yield Sentence(
             words=tuple(row[0] for row in block),
             tags=tuple(row[-1] for row in block) if has_tags else None,
@@ -175,105 +161,95 @@ def _read_columns(path: Path, has_tags: bool) -> Iterator[Sentence]:
 
 def _read_jsonl(path: Path, has_tags: bool) -> Iterator[Sentence]:
     expected = '{"words": [...], "tags": [...]}' if has_tags else '{"words": [...]}'
-    rows = list(reading.read_jsonl_to_copy(path, expected=expected))
-    if rows and "text" in rows[0][1] and "words" not in rows[0][1]:
-        yield from _read_texts(path, rows, has_tags)
+    rows = list(reading.read_jsonl(path, expected=expected, is_copied=True))
+    if rows and "text" in rows[0].cells and "words" not in rows[0].cells:
+        yield from _read_texts(rows, has_tags)
         return
-    for number, (line, row) in enumerate(rows):
-        place = f"{path}: line {line}"
-        words = _strings(row, "words", place=place)
+    for number, row in enumerate(rows):
+        words = _strings(row, "words")
         for word in words:
             # Characters that would break a file of columns.
             if not word or re.search("[ \t\r\n\ud800-\udfff]", word):
-                raise InputError(
-                    f"{place}: expected words without blanks in them, got {word!r}"
-                )
-        tags = _strings(row, "tags", place=place) if has_tags else None
+                raise row.error(f"expected words without blanks in them, got {word!r}")
+        tags = _strings(row, "tags") if has_tags else None
         if tags is not None and len(tags) != len(words):
-            raise InputError(
-                f"{place}: {len(words)} words, but {len(tags)} tags: expected one for "
-                "each word"
+            raise row.error(
+                f"{len(words)} words, but {len(tags)} tags: expected one for each word"
             )
         for tag in tags or ():
-            _check_tag(tag, place=place)
-        yield Sentence(words, tags, number, line)
+            _check_tag(tag, row)
+        yield Sentence(words, tags, number, row.line)
 
 
-def _read_texts(
-    path: Path, rows: Iterable[tuple[int, dict[str, Any]]], has_tags: bool
-) -> Iterator[Sentence]:
+def _read_texts(rows: Sequence[reading.Row], has_tags: bool) -> Iterator[Sentence]:
     """Reads texts with spans of characters."""
     num_entities, lines = 0, {_WIDENED: [], _DROPPED: []}
-    for number, (line, row) in enumerate(rows):
-        place = f"{path}: line {line}"
-        if not isinstance(text := row.get("text"), str):
-            raise InputError(
-                f"{place}: expected 'text' with a string, got {text!r:.60}"
-            )
-        sentence = of_text(text, number, line)
+    for number, row in enumerate(rows):
+        if not isinstance(text := row.cells.get("text"), str):
+            raise row.error(f"expected 'text' with a string, got {text!r:.60}")
+        sentence = of_text(text, number, row.line)
         if has_tags:
-            entities = _read_entities(row, text, place=place)
-            tags, changes = _to_tags(entities, sentence.places, place=place)
+            entities = _read_entities(row, text)
+            tags, changes = _to_tags(entities, sentence.places, row)
             sentence = sentence._replace(tags=tags)
             num_entities += len(entities)
             for change in changes:
-                lines[change].append(line)
+                lines[change].append(row.line)
         yield sentence
     for change, of_change in lines.items():
         if of_change:
             logger.warning(
                 "%s: %d of %d entities %s (the first in line %d)",
-                *(path, len(of_change), num_entities, change, of_change[0]),
+                *(rows[0].path, len(of_change), num_entities, change, of_change[0]),
             )
 
 
-def _read_entities(row: dict[str, Any], text: str, *, place: str) -> list[Entity]:
-    """Returns the entities of a line, in the order of the text."""
-    values, entities = row.get("entities"), []
+def _read_entities(row: reading.Row, text: str) -> list[tuple[int, int, str]]:
+    """Returns the entities of a line, in the order of the text: the first character,
+    the one after the last, and the label."""
+    values, entities = row.cells.get("entities"), []
     if not isinstance(values, list):
-        raise InputError(
-            f"{place}: expected 'entities' with a list, [] if there are none, got "
-            f"{values!r:.60}"
+        raise row.error(
+            f"expected 'entities' with a list, [] if there are none, got {values!r:.60}"
         )
     for number, value in enumerate(values, start=1):
-        of_value = f"{place}: entity {number}"
         fields: dict[str, Any] = value if isinstance(value, dict) else {}
-        start, end, label = map(fields.get, Entity._fields)
+        start, end, label = map(fields.get, ("start", "end", "label"))
         if type(start) is not int or type(end) is not int or type(label) is not str:
-            raise InputError(
-                f'{of_value}: expected {{"start": 0, "end": 5, "label": "PER"}} with '
-                "whole numbers of characters"
+            raise row.error(
+                f'entity {number}: expected {{"start": 0, "end": 5, "label": "PER"}} '
+                "with whole numbers of characters"
             )
         if not re.fullmatch("[^\\s\x00-\x1f\x7f\ud800-\udfff]+", label):
-            raise InputError(
-                f"{of_value}: expected a label without blanks, such as PER or "
+            raise row.error(
+                f"entity {number}: expected a label without blanks, such as PER or "
                 f"Job_Title, got {label!r}"
             )
         if not 0 <= start < end <= len(text):
-            raise InputError(
-                f"{of_value}: expected 0 <= start < end <= {len(text)} (characters of "
-                f"the text), got {start} and {end}"
+            raise row.error(
+                f"entity {number}: expected 0 <= start < end <= {len(text)} "
+                f"(characters of the text), got {start} and {end}"
             )
-        entities.append(Entity(start, end, label))
+        entities.append((start, end, label))
     entities.sort()
     for pair in itertools.pairwise(entities):
-        if pair[1].start < pair[0].end:
+        if pair[1][0] < pair[0][1]:
             one, other = (f"{text[s:e]!r:.40} ({s} to {e})" for s, e, _ in pair)
-            raise InputError(
-                f"{place}: the entities {one} and {other} overlap: a word has one tag, "
-                "keep one of them"
+            raise row.error(
+                f"the entities {one} and {other} overlap: a word has one tag, keep one "
+                "of them"
             )
     return entities
 
 
 def _to_tags(
-    entities: Sequence[Entity], words: Places, *, place: str
+    entities: Iterable[tuple[int, int, str]], words: Places, row: reading.Row
 ) -> tuple[tuple[str, ...], list[str]]:
     """Tags each word that an entity has a character of.
 
     An entity that cuts a word has the whole word; a word that two entities share is
-    that of the first. `words` are ascending; `place` is for errors. Returns IOB2 tags,
-    and `_WIDENED` or `_DROPPED` for each entity that became another one.
+    that of the first. `words` are ascending. Returns IOB2 tags, and `_WIDENED` or
+    `_DROPPED` for each entity that became another one.
     """
     tags = ["O"] * len(words)
     starts, ends = np.array(words, np.int64).reshape(-1, 2).T
@@ -282,9 +258,8 @@ def _to_tags(
         first = int(np.searchsorted(ends, start, side="right"))
         stop = int(np.searchsorted(starts, end, side="left"))
         if first >= stop:
-            raise InputError(
-                f"{place}: the entity from {start} to {end} ({label}) has no "
-                "character of a word"
+            raise row.error(
+                f"the entity from {start} to {end} ({label}) has no character of a word"
             )
         if (words[first][0], words[stop - 1][1]) != (start, end):
             changes.append(_WIDENED)
@@ -304,21 +279,20 @@ def of_text(text: str, document: int, line: int) -> Sentence:
     return Sentence(words, None, document, line, text, places)
 
 
-def _strings(row: dict[str, Any], name: str, *, place: str) -> tuple[str, ...]:
-    values = row.get(name)
+def _strings(row: reading.Row, name: str) -> tuple[str, ...]:
+    values = row.cells.get(name)
     is_list = isinstance(values, list) and values
     if is_list and all(isinstance(value, str) for value in values):
         return tuple(values)
-    raise InputError(
-        f"{place}: expected {name!r} with a list of one string or more, got "
-        f"{values!r:.60}"
+    raise row.error(
+        f"expected {name!r} with a list of one string or more, got {values!r:.60}"
     )
 
 
-def _check_tag(tag: str, *, place: str) -> None:
+def _check_tag(tag: str, row: reading.Row) -> None:
     if not re.fullmatch("(?![BIESLU]-$)[^\\s\x00-\x1f\x7f\ud800-\udfff]+", tag):
-        raise InputError(
-            f"{place}: expected a tag such as NN, or O, B-TYPE and I-TYPE, got {tag!r}"
+        raise row.error(
+            f"expected a tag such as NN, or O, B-TYPE and I-TYPE, got {tag!r}"
         )
 
 
@@ -360,16 +334,17 @@ def with_columns(
             everything that a line of JSON has or else the words, and `prediction`, its
             tags. JSON lines have no columns: another file has their words instead.
     """
+    has_lines_of_json = path.suffix.lower() == ".jsonl"
     if suffix == ".jsonl":
         rows: Iterable[dict[str, Any]] = ({"words": s.words} for s in sentences)
-        if _is_jsonl(path):
-            rows = (row for _, row in reading.read_jsonl(path))
+        if has_lines_of_json:
+            rows = (row.cells for row in reading.read_jsonl(path))
         return "".join(
             json.dumps(row | {"prediction": tags}, ensure_ascii=False) + "\n"
             for row, tags in zip(rows, predicted_tags, strict=True)
         )
     words = ([word] for sentence in sentences for word in sentence.words)
-    if not _is_jsonl(path):
+    if not has_lines_of_json:
         words = (row for row in _rows(path) if _has_word(row))
     lines = []
     for tags in predicted_tags:

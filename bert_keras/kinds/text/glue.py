@@ -19,7 +19,7 @@ from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.finetuning import TextColumns
 from bert_keras.kinds.text import text
-from bert_keras.labelled import logit_scores, reading, row_files
+from bert_keras.labelled import logit_scores, reading
 
 logger = logging.getLogger(__name__)
 
@@ -149,14 +149,14 @@ def read(directory: str | Path, name: str, split: str) -> list[text.LabelledText
     label_name = None if split in task.submissions else columns.label
     wanted = columns.text, columns.text_pair, label_name
     examples = []
-    for line, cells in _rows(task, split, path):
+    for row in _rows(task, split, path):
         for column in wanted:
-            if column is not None and column not in cells:
+            if column is not None and column not in row.cells:
                 raise InputError(
-                    f"{path}: no column {column!r} (there: {', '.join(cells)}): "
+                    f"{path}: no column {column!r} (there: {', '.join(row.cells)}): "
                     "expected the columns of GLUE"
                 )
-        first, second, label = (c if c is None else cells[c] for c in wanted)
+        first, second, label = (c and row.cells[c] for c in wanted)
         if label is not None:
             if task.labels is None:
                 known = "a number from 0 to 5"
@@ -166,21 +166,18 @@ def read(directory: str | Path, name: str, split: str) -> list[text.LabelledText
                 known = f"one of {', '.join(task.labels)}"
                 is_known = label in task.labels
             if not is_known:
-                raise InputError(
-                    f"{path}: line {line}: expected a label that is {known}, got "
-                    f"{label!r}"
-                )
-        examples.append(text.LabelledText(first, second, label, line))
-    return row_files.at_least_one(path, examples)
+                raise row.error(f"expected a label that is {known}, got {label!r}")
+        examples.append(text.LabelledText(first, second, label, row.line))
+    return reading.at_least_one(path, examples)
 
 
-def read_rows(path: Path, name: str) -> Iterator[dict[str, str]]:
+def cells_of(path: Path, name: str) -> Iterator[dict[str, str]]:
     """Returns all columns of each row of a task's file, which `read` takes."""
-    return (row for _, row in _rows(TASKS[name], path.stem, path))
+    return (row.cells for row in _rows(TASKS[name], path.stem, path))
 
 
-def _rows(task: GlueTask, split: str, path: Path) -> reading.Rows:
-    """Yields line number and values by column of each row; quotes are ordinary."""
+def _rows(task: GlueTask, split: str, path: Path) -> Iterator[reading.Row]:
+    """Yields the rows of a file; quotes are ordinary."""
     lines = reading.read_lines(path)
     has_names = task.column_names is None or split in task.submissions
     names = lines[0].split("\t") if has_names else list(task.column_names or ())
@@ -190,7 +187,7 @@ def _rows(task: GlueTask, split: str, path: Path) -> reading.Rows:
         if number == 1 and has_names or fields == [""]:
             continue
         if len(fields) == len(names):
-            yield number, dict(zip(names, fields, strict=True))
+            yield reading.Row(path, number, dict(zip(names, fields, strict=True)))
             continue
         broken.append(number)
         if split != task.train or len(broken) > task.max_broken_train_lines:

@@ -21,7 +21,7 @@ from bert_keras.core import files
 from bert_keras.core.errors import InputError, nearest
 from bert_keras.core.settings.finetuning import FinetuningConfig, TextColumns
 from bert_keras.data import features
-from bert_keras.labelled import row_files
+from bert_keras.labelled import reading
 
 
 class LabelledText(NamedTuple):
@@ -54,7 +54,7 @@ def read_texts(
     """
     path, pair_name = files.path(path), columns.text_pair or "text_pair"
     examples = []
-    for row in row_files.rows_of(path):
+    for row in reading.read_rows(path):
         # The first row decides whether there are second texts.
         if has_text_pair is None:
             has_text_pair = columns.text_pair is not None or pair_name in row.cells
@@ -66,10 +66,10 @@ def read_texts(
         elif has_label:
             label = row.label(columns.label, row.value(columns.label, key="label"))
         examples.append(LabelledText(first, second, label, row.line))
-    return row_files.at_least_one(path, examples)
+    return reading.at_least_one(path, examples)
 
 
-def _labels(row: row_files.Row, columns: TextColumns) -> tuple[str, ...]:
+def _labels(row: reading.Row, columns: TextColumns) -> tuple[str, ...]:
     """Returns the labels of a text, each once."""
     name, separator = columns.label, columns.label_separator
     flags = {"0": False, "1": True, "false": False, "true": True}

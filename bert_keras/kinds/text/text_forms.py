@@ -25,7 +25,7 @@ from bert_keras.labelled import (
     answers,
     dataset,
     logit_scores,
-    row_files,
+    reading,
     tables,
     text_windows,
     tokenized,
@@ -66,9 +66,9 @@ class TextDataset(dataset.Dataset):
         return dataset.Contents(texts, [*map(frozenset, labels)], labels=each)
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
-        rows = row_files.read_rows(self.path)
+        rows = reading.cells_of(self.path)
         if self.name is not None:
-            rows = glue.read_rows(self.path, self.name)
+            rows = glue.cells_of(self.path, self.name)
         columns = answers.columns(threshold=threshold)
         separator = self.columns.label_separator
         content = tables.joined(rows, columns, suffix=suffix, separator=separator)

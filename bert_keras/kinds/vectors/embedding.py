@@ -27,7 +27,7 @@ from bert_keras.kinds.vectors import EmbeddedText
 from bert_keras.labelled import (
     answers,
     dataset,
-    row_files,
+    reading,
     similarity,
     tables,
     tokenized,
@@ -65,7 +65,7 @@ def read(
         label = None if columns.label == "label" else columns.label
         names |= {"negative": columns.negative, "label": label}
     texts = []
-    for row in row_files.rows_of(path):
+    for row in reading.read_rows(path):
         if not texts:
             names = {k: n or k for k, n in names.items() if n or k in row.cells}
         # 2. The cells of each row.
@@ -80,10 +80,10 @@ def read(
                     f"{name!r} is empty: expected a text in each of its columns"
                 )
         texts.append(Texts(**cells, line=row.line))
-    return row_files.at_least_one(path, texts)
+    return reading.at_least_one(path, texts)
 
 
-def _number(row: row_files.Row, name: str) -> float:
+def _number(row: reading.Row, name: str) -> float:
     value = row.value(name, key="label")
     try:
         number = math.nan if isinstance(value, bool) else float(value)
@@ -127,7 +127,7 @@ class EmbeddingDataset(dataset.Dataset):
         return dataclasses.replace(self, rows=rows, is_training=True)
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
-        rows = row_files.read_rows(self.path)
+        rows = reading.cells_of(self.path)
         return {"predictions": tables.joined(rows, answers.columns(), suffix=suffix)}
 
     def describe(self) -> tasks.Task:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.labelled import reading, row_files
+from bert_keras.labelled import reading
 
 
 @pytest.mark.parametrize(
@@ -75,6 +75,6 @@ def test_names_of_other_forms(tmp_path):
 )
 def test_tables_of_other_formats(name, remedy):
     with pytest.raises(InputError, match=f"named .* or .txt, got .*{remedy}"):
-        row_files.reader(Path(name))
+        reading.read_rows(Path(name))
     with pytest.raises(InputError, match="are written as .tsv, .csv or .jsonl, got "):
-        row_files.check_output_name(Path(name))
+        reading.check_output_name(Path(name))
