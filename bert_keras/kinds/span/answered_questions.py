@@ -3,11 +3,11 @@
 # Records of a dev file have labels; matplotlib's types are narrower than what it takes.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
 
+import collections
 import functools
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 from matplotlib import figure
@@ -36,24 +36,21 @@ def describe(
         for r in records
     ]
     # 1. Scores by the length of the answer, and by the word that asks.
-    lengths = [squad_scores.answer_length_group(r.answers) for r in records]
-    words = [squad_scores.question_word_group(r.question) for r in records]
-    by_length = sorted(
-        squad_scores.scores_by(lengths, scores),
-        key=lambda group: squad_scores.ANSWER_LENGTHS.index(group.group),
-    )
-    by_word = sorted(
-        squad_scores.scores_by(words, scores),
-        key=lambda group: (-group.num_questions, group.group),
-    )
+    by_length, by_word = collections.defaultdict(list), collections.defaultdict(list)
+    for record, score in zip(records, scores, strict=True):
+        by_length[squad_scores.answer_length_group(record.answers)].append(score)
+        by_word[squad_scores.question_word_group(record.question)].append(score)
+    lengths = [name for name in squad_scores.ANSWER_LENGTHS if name in by_length]
+    words = sorted(by_word, key=lambda word: (-len(by_word[word]), word))
     parts = []
-    for groups, title, name in (
-        (by_length, "By words of the answer", "by_answer_length"),
-        (by_word, "By question word", "by_question_word"),
+    for names, by_name, title, name in (
+        (lengths, by_length, "By words of the answer", "by_answer_length"),
+        (words, by_word, "By question word", "by_question_word"),
     ):
+        groups = {name: squad_scores.mean_score(by_name[name]) for name in names}
         rows = [
-            [g.group, f"{g.num_questions:,}", f"{g.exact:.1f}", f"{g.f1:.1f}"]
-            for g in groups
+            [name, f"{total:,}", f"{exact:.1f}", f"{f1:.1f}"]
+            for name, (exact, f1, total) in groups.items()
         ]
         text = markdown.table(["group", "questions", "exact match", "F1"], rows)
         draw = functools.partial(draw_groups, title, groups)
@@ -63,11 +60,11 @@ def describe(
         parts.append(_threshold(records))
     # 3. Answers that are not exact: the lowest F1, then the most probable, first.
     wrong = [
-        Mistake(record, score.f1)
+        (record, score.f1)
         for record, score in zip(records, scores, strict=True)
         if not score.exact
     ]
-    wrong.sort(key=lambda m: (m.f1, -m.record.probability, m.record.id))
+    wrong.sort(key=lambda both: (both[1], -both[0].probability, both[0].id))
     mistakes = sections.mistakes_section(
         _COLUMNS,
         wrong,
@@ -82,16 +79,20 @@ def describe(
     return [*parts, mistakes]
 
 
-def draw_groups(title: str, groups: Sequence[squad_scores.GroupScore]) -> figure.Figure:
-    """Draws exact match and F1 of groups of questions, as bars."""
+def draw_groups(
+    title: str, groups: Mapping[str, tuple[float, float, int]]
+) -> figure.Figure:
+    """Draws exact match and F1 of groups of questions, each with the number of its
+    questions, as bars."""
     picture, plot = drawing.new_plot(title, height=1.8 + 0.5 * len(groups))
     rows = np.arange(len(groups))
-    bars = (("F1", "f1", drawing.BLUE, -0.2), ("exact match", "exact", _YELLOW, 0.2))
-    for label, name, colour, offset in bars:
-        values = [getattr(group, name) for group in groups]
+    exact, f1, totals = zip(*groups.values(), strict=True)
+    bars = (("F1", f1, drawing.BLUE, -0.2), ("exact match", exact, _YELLOW, 0.2))
+    for label, values, colour, offset in bars:
         drawn = plot.barh(rows + offset, values, height=0.4, color=colour, label=label)
         plot.bar_label(drawn, fmt="%.1f", padding=3, fontsize=10)
-    pictures.name_rows(plot, [f"{g.group} ({g.num_questions:,})" for g in groups])
+    names = zip(groups, totals, strict=True)
+    pictures.name_rows(plot, [f"{name} ({total:,})" for name, total in names])
     plot.set(xlim=(0, 108), xticks=range(0, 101, 20))
     plot.set_xlabel("percent; in brackets: how many questions", fontsize=11)
     plot.grid(visible=False, axis="y")
@@ -112,11 +113,9 @@ def _threshold(records: Sequence[AnsweredQuestion]) -> sections.Section:
         for name, key in (("F1", "f1"), ("exact match", "exact"))
     ]
     table = markdown.table(["", "best", "at the threshold"], rows)
-    draw = functools.partial(
-        draw_null_odds,
-        threshold_curve(*answers),
-        best_threshold=best["best_f1_thresh"],
-    )
+    curves = threshold_curves(*answers)
+    threshold = best["best_f1_thresh"]
+    draw = functools.partial(draw_null_odds, *curves, best_threshold=threshold)
     return sections.Section(
         "Threshold of no answer",
         "null_odds",
@@ -126,32 +125,29 @@ def _threshold(records: Sequence[AnsweredQuestion]) -> sections.Section:
     )
 
 
-class Curve(NamedTuple):
-    """Scores of SQuAD 2.0 in percent by threshold, each `(num_thresholds,)` float64."""
-
-    thresholds: np.ndarray
-    """Rising: one below all odds, where nothing is answered, then all distinct odds."""
-    exact: np.ndarray
-    f1: np.ndarray
-    has_answer_f1: np.ndarray
-    """F1 on questions that have an answer; NaN if there are none."""
-    no_answer_f1: np.ndarray
-    """F1 on the others."""
+_CURVES = {
+    "F1": ("f1", (True, False), (drawing.BLUE, "-", 2.5)),
+    "exact match": ("exact", (True, False), (_YELLOW, "-", 1.5)),
+    "F1 with an answer": ("f1", (True,), (drawing.GREEN, "--", 1.5)),
+    "F1 without": ("f1", (False,), (drawing.VERMILION, ":", 2)),
+}
+"""By label: the score, whether its questions have an answer, and how it is drawn."""
 
 
-def threshold_curve(
+def threshold_curves(
     gold: squad_scores.GoldAnswers,
     best_texts: Mapping[str, str],
     null_odds: Mapping[str, float],
-) -> Curve:
-    """Returns scores at every threshold: questions with greater odds get no answer.
-    `best_texts` are the best answers that are not empty."""
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Returns all thresholds, above whose odds a question gets no answer, and the
+    scores of SQuAD 2.0 at each, in percent, by the labels of `_CURVES`.
+
+    The thresholds rise, from one below all odds, where nothing is answered. Scores of
+    no question are NaN. `best_texts` are the best answers that are not empty.
+    """
     each = squad_scores.score_each(gold, best_texts, has_impossible=True)
-    curves = []
-    for name, groups in (
-        *(("exact", (True, False)), ("f1", (True, False))),
-        *(("f1", (True,)), ("f1", (False,))),
-    ):
+    thresholds, curves = np.empty(0), {}
+    for label, (name, groups, _) in _CURVES.items():
         chosen = {id for id, answers in gold.items() if bool(answers) in groups}
         # Silence is right where there is no answer.
         silent = {id for id in chosen if not gold[id]}
@@ -161,21 +157,22 @@ def threshold_curve(
         }
         thresholds, sums = squad_scores.sums_by_threshold(gains, null_odds)
         with np.errstate(invalid="ignore"):
-            curves.append(100 * (sums + len(silent)) / np.int64(len(chosen)))
-    return Curve(thresholds, *curves)
+            curves[label] = 100 * (sums + len(silent)) / np.int64(len(chosen))
+    return thresholds, curves
 
 
-def draw_null_odds(curve: Curve, *, best_threshold: float) -> figure.Figure:
+def draw_null_odds(
+    thresholds: np.ndarray,
+    curves: Mapping[str, np.ndarray],
+    *,
+    best_threshold: float,
+) -> figure.Figure:
     """Draws scores against the threshold up to which a question is answered."""
     picture, plot = drawing.new_plot("Threshold of no answer")
-    thresholds = drawing.placeable(curve.thresholds)
+    thresholds = drawing.placeable(thresholds)
     best_threshold = float(drawing.placeable(best_threshold))
-    for label, values, colour, style, width in (
-        ("F1", curve.f1, drawing.BLUE, "-", 2.5),
-        ("exact match", curve.exact, _YELLOW, "-", 1.5),
-        ("F1 with an answer", curve.has_answer_f1, drawing.GREEN, "--", 1.5),
-        ("F1 without", curve.no_answer_f1, drawing.VERMILION, ":", 2),
-    ):
+    for label, values in curves.items():
+        colour, style, width = _CURVES[label][-1]
         options = {"color": colour, "linewidth": width, "label": label}
         plot.step(thresholds, values, style, where="post", **options)
     plot.axvline(best_threshold, color=drawing.GREY, linewidth=1, label="best F1")
@@ -187,11 +184,6 @@ def draw_null_odds(curve: Curve, *, best_threshold: float) -> figure.Figure:
     plot.set_xlabel("odds of no answer up to which a question is answered")
     drawing.add_legend(picture)
     return picture
-
-
-class Mistake(NamedTuple):
-    record: AnsweredQuestion
-    f1: float
 
 
 def _listed(answers: Sequence[str]) -> str:
@@ -228,10 +220,11 @@ def context_excerpt(record: AnsweredQuestion) -> str:
 
 
 _COLUMNS = (
-    Column("question", lambda m: markdown.excerpt(m.record.question)),
-    Column("right", lambda m: _listed(m.record.answers)),
-    Column("answered", lambda m: _listed([*filter(None, [m.record.prediction])])),
-    Column("F1", lambda m: f"{100 * m.f1:.1f}"),
-    Column("probability", lambda m: markdown.percent(m.record.probability)),
-    Column("context", lambda m: context_excerpt(m.record)),
+    Column("question", lambda both: markdown.excerpt(both[0].question)),
+    Column("right", lambda both: _listed(both[0].answers)),
+    Column("answered", lambda both: _listed([*filter(None, [both[0].prediction])])),
+    Column("F1", lambda both: f"{100 * both[1]:.1f}"),
+    Column("probability", lambda both: markdown.percent(both[0].probability)),
+    Column("context", lambda both: context_excerpt(both[0])),
 )
+"""Of a record and its F1."""

@@ -85,18 +85,18 @@ def scores(
         "num_unknown": sum(id not in gold for id in predictions),
     }
     if not has_impossible:
-        exact, f1, total = _mean(each.values())
+        exact, f1, total = mean_score(each.values())
         return {"exact_match": exact, "f1": f1, "total": total, **counts}
     values: dict[str, float] = {}
     for prefix, groups in (("", (True, False)), ("HasAns_", (1,)), ("NoAns_", (0,))):
         chosen = [each[id] for id, answers in gold.items() if bool(answers) in groups]
         if chosen:
             names = (f"{prefix}{name}" for name in ("exact", "f1", "total"))
-            values |= zip(names, _mean(chosen), strict=True)
+            values |= zip(names, mean_score(chosen), strict=True)
     return values | counts
 
 
-def _mean(each: Iterable[Score]) -> tuple[float, float, int]:
+def mean_score(each: Iterable[Score]) -> tuple[float, float, int]:
     """Returns exact match and F1 in percent, and the number of questions."""
     exact, f1 = zip(*each, strict=True)
     total = len(exact)
@@ -141,25 +141,6 @@ def sums_by_threshold(
     distinct, first = np.unique(odds, return_index=True)
     sums = np.cumsum([0.0, *(gains[id] for id in ids)])
     return np.append(odds[0] - 1, distinct), sums[np.append(first, len(ids))]
-
-
-class GroupScore(NamedTuple):
-    """The mean of some of the questions, in percent."""
-
-    group: str
-    num_questions: int
-    exact: float
-    f1: float
-
-
-def scores_by(groups: Sequence[str], each: Sequence[Score]) -> list[GroupScore]:
-    """Returns the scores of groups of questions; `groups` and `each` have the group and
-    the score of every question."""
-    by_group = collections.defaultdict(list)
-    for group, score in zip(groups, each, strict=True):
-        by_group[group].append(score)
-    means = ((group, _mean(scores)) for group, scores in by_group.items())
-    return [GroupScore(group, count, exact, f1) for group, (exact, f1, count) in means]
 
 
 def answer_length_group(answers: Sequence[str]) -> str:

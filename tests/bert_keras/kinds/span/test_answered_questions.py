@@ -1,6 +1,5 @@
 """Answers to questions: by groups, by the threshold, and the worst."""
 
-import functools
 import random
 import re
 
@@ -158,45 +157,44 @@ def random_questions():
 
 def test_every_point_is_the_official_score(questions):
     gold, texts, odds = questions
-    curve = answered_questions.threshold_curve(gold, texts, odds)
-    assert curve.thresholds.tolist() == [
-        min(odds.values()) - 1,
-        *sorted(set(odds.values())),
-    ]
-    for place, threshold in enumerate(curve.thresholds):
+    thresholds, curves = answered_questions.threshold_curves(gold, texts, odds)
+    assert thresholds.tolist() == [min(odds.values()) - 1, *sorted(set(odds.values()))]
+    for place, threshold in enumerate(thresholds):
         predictions = {
             id: "" if odds[id] > threshold else text for id, text in texts.items()
         }
         expected = squad_scores.scores(gold, predictions, has_impossible=True)
-        names = ("exact", "f1", "HasAns_f1", "NoAns_f1")
-        scores = [values[place] for values in curve[1:]]
+        names = ("f1", "exact", "HasAns_f1", "NoAns_f1")
+        scores = [values[place] for values in curves.values()]
         assert scores == pytest.approx([expected[name] for name in names])
 
 
 def test_questions_that_all_have_answers():
-    curve = answered_questions.threshold_curve({"a": ("x",)}, {"a": "x"}, {"a": 2.0})
-    assert curve.thresholds.tolist() == [1.0, 2.0]
-    assert curve.f1.tolist() == curve.has_answer_f1.tolist() == [0.0, 100.0]
-    assert np.isnan(curve.no_answer_f1).all()
+    thresholds, curves = answered_questions.threshold_curves(
+        {"a": ("x",)}, {"a": "x"}, {"a": 2.0}
+    )
+    assert thresholds.tolist() == [1.0, 2.0]
+    assert curves["F1"].tolist() == curves["F1 with an answer"].tolist() == [0.0, 100.0]
+    assert np.isnan(curves["F1 without"]).all()
+
+
+def plot_of(gold, texts, odds, *, best_threshold: float):
+    curves = answered_questions.threshold_curves(gold, texts, odds)
+    (plot,) = answered_questions.draw_null_odds(
+        *curves, best_threshold=best_threshold
+    ).axes
+    return plot
 
 
 @pytest.mark.parametrize(("first", "second"), HUGE)
 def test_odds_that_hardly_fit_a_float_are_drawn(first, second):
-    curve = answered_questions.threshold_curve(
-        {"a": ["x"], "b": []}, {"a": "x", "b": "y"}, {"a": first, "b": second}
-    )
-    best = max(first, second)
-    draw = functools.partial(
-        answered_questions.draw_null_odds, curve, best_threshold=best
-    )
+    answers = {"a": ["x"], "b": []}, {"a": "x", "b": "y"}, {"a": first, "b": second}
+    draw = lambda: plot_of(*answers, best_threshold=max(first, second)).figure  # noqa: E731
     assert drawing.as_png(draw, dpi=10).startswith(b"\x89PNG")
 
 
 def test_groups_of_questions():
-    groups = [
-        squad_scores.GroupScore("who", 1200, 50.0, 62.5),
-        squad_scores.GroupScore("how many", 3, 0.0, 100.0),
-    ]
+    groups = {"who": (50.0, 62.5, 1200), "how many": (0.0, 100.0, 3)}
     (plot,) = answered_questions.draw_groups("title", groups).axes
     f1, exact = plot.containers
     assert [bar.get_width() for bar in f1] == [62.5, 100]
@@ -209,8 +207,7 @@ def test_groups_of_questions():
 def test_the_curve_of_the_threshold():
     gold = {"a": ("x",), "b": ("x",), "c": ()}
     odds = {"a": -1.0, "b": 3.0, "c": 0.5}
-    curve = answered_questions.threshold_curve(gold, dict.fromkeys(gold, "x"), odds)
-    (plot,) = answered_questions.draw_null_odds(curve, best_threshold=-1.0).axes
+    plot = plot_of(gold, dict.fromkeys(gold, "x"), odds, best_threshold=-1.0)
     lines = {line.get_label(): line.get_xydata() for line in plot.get_lines()}
     third = 100 / 3
     np.testing.assert_allclose(
@@ -221,11 +218,8 @@ def test_the_curve_of_the_threshold():
     assert lines["best F1"][0, 0] == -1
     low, high = plot.get_xlim()
     assert low < -1.9 and high > 2.9
-
-
-def test_odds_far_from_all_others_do_not_squeeze_the_curve():
+    # Odds far from all others do not squeeze the curve.
     gold = {str(n): ("x",) for n in range(300)}
     odds = {id: float(id) / 100 for id in gold} | {"299": 1e6}
-    curve = answered_questions.threshold_curve(gold, dict.fromkeys(gold, "x"), odds)
-    (plot,) = answered_questions.draw_null_odds(curve, best_threshold=2.0).axes
+    plot = plot_of(gold, dict.fromkeys(gold, "x"), odds, best_threshold=2.0)
     assert plot.get_xlim()[1] < 4

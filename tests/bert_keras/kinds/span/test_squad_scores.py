@@ -136,14 +136,6 @@ def test_thresholds_by_hand():
     assert (found["best_f1"], found["best_f1_thresh"]) == (pytest.approx(200 / 3), 2.0)
 
 
-def test_scores_by_group():
-    each = [squad_scores.Score(*pair) for pair in ((1.0, 1.0), (0.0, 0.5), (0.0, 0.0))]
-    assert squad_scores.scores_by(["11+", "2", "2"], each) == [
-        ("11+", 1, 100.0, 100.0),
-        ("2", 2, 0.0, 25.0),
-    ]
-
-
 def test_groups_of_answers_and_questions():
     group = squad_scores.answer_length_group
     counts = (0, 1, 2, 3, 4, 5, 6, 10, 11, 12)
