@@ -142,7 +142,9 @@ class Words(Examples):
             for position, word in self._first_pieces(row):
                 of_words[word] = outputs[row][position]
             logits.append(of_words)
-        return tagging_data.tag_scores(np.concatenate(logits), labels, self._sentences)
+        return tagging_data.TaggingAnswers(
+            sentences=self._sentences, word_logits=np.concatenate(logits), labels=labels
+        ).scores()
 
 
 def make_examples(

@@ -111,7 +111,21 @@ class TaggingAnswers(dataset.Answers):
         return decode(self.word_logits, self.labels, self.sentences)
 
     def scores(self, *, threshold=None) -> dict[str, float]:
-        return tag_scores(self.word_logits, self.labels, self.sentences)
+        """Returns `loss` (mean cross entropy of the words, nats), `accuracy` of the
+        words, and, if tags are not plain, `precision`, `recall` and `f1` of whole
+        entities, all types together, as `conlleval` counts them. All but the loss are
+        fractions of 1; 0 where nothing could be right."""
+        logits = self.word_logits
+        true_label_ids = label_ids(self.sentences, self.labels, path="the data")
+        log_probabilities = scipy.special.log_softmax(logits.astype(float), axis=-1)
+        rows = np.arange(len(true_label_ids))
+        by_word = {
+            "loss": float(-log_probabilities[rows, true_label_ids].mean()),
+            "accuracy": float((logits.argmax(axis=-1) == true_label_ids).mean()),
+        }
+        if tag_schemes.scheme_of(self.labels) == "plain":
+            return by_word
+        return by_word | entity_scores((s.tags for s in self.sentences), self.tags())
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
         best = scipy.special.softmax(self.word_logits.astype(float), axis=-1).max(-1)
@@ -167,30 +181,6 @@ def decode(
     tags = iter([labels[place] for place in word_logits.argmax(axis=-1)])
     rows = (list(itertools.islice(tags, len(s.words))) for s in sentences)
     return [tag_schemes.to_iob2(row) for row in rows]
-
-
-def tag_scores(
-    word_logits: np.ndarray, labels: Sequence[str], sentences: Sequence[Sentence]
-) -> dict[str, float]:
-    """Returns scores of answers, `(num_words, num_labels)` logits, sentence after
-    sentence.
-
-    `loss` (mean cross entropy of the words, nats), `accuracy` of the words, and, if
-    tags are not plain, `precision`, `recall` and `f1` of whole entities, all types
-    together, as `conlleval` counts them. All but the loss are fractions of 1; 0 where
-    nothing could be right.
-    """
-    true_label_ids = label_ids(sentences, labels, path="the data")
-    log_probabilities = scipy.special.log_softmax(word_logits.astype(float), axis=-1)
-    rows = np.arange(len(true_label_ids))
-    by_word = {
-        "loss": float(-log_probabilities[rows, true_label_ids].mean()),
-        "accuracy": float((word_logits.argmax(axis=-1) == true_label_ids).mean()),
-    }
-    if tag_schemes.scheme_of(labels) == "plain":
-        return by_word
-    tags = decode(word_logits, labels, sentences)
-    return by_word | entity_scores((s.tags for s in sentences), tags)
 
 
 def entity_scores(

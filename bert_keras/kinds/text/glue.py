@@ -19,7 +19,7 @@ from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.finetuning import TextColumns
 from bert_keras.kinds.text import text
-from bert_keras.labelled import logit_scores, reading
+from bert_keras.labelled import reading
 
 logger = logging.getLogger(__name__)
 
@@ -200,20 +200,6 @@ def _rows(task: GlueTask, split: str, path: Path) -> Iterator[reading.Row]:
             "%s: %d broken lines left out, the first is line %d",
             *(path, len(broken), broken[0]),
         )
-
-
-def scores(
-    name: str, logits: np.ndarray, true_label_ids: np.ndarray
-) -> dict[str, float]:
-    """Returns `loss` and the official metrics of a task, fractions of 1.
-
-    `logits` are `(num_examples, num_labels)`, one column for STS-B, and
-    `true_label_ids` as from `text.label_ids`. The F1 is that of label 1; it is 0 if no
-    row has that label and none was given it. A correlation with something constant
-    counts as 0.
-    """
-    values = logit_scores.scores(logits, true_label_ids)
-    return {metric: values[metric] for metric in ("loss", *TASKS[name].metrics)}
 
 
 def submission_tsv(name: str, logits: np.ndarray) -> str:

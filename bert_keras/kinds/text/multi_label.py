@@ -6,40 +6,17 @@
 
 import functools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import scipy.special
 import sklearn.metrics
 
-from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
 from bert_keras.data import features
 from bert_keras.kinds.text import text
 
 THRESHOLD = 0.5
 """Probability from which on a label holds, where none was chosen."""
-
-
-def distinct_labels(
-    examples: Sequence[text.LabelledText], *, path: str | Path
-) -> tuple[str, ...]:
-    """Returns all labels of a file, in the order of `text.sorted_labels`."""
-    labels = {label for example in examples for label in example.label}
-    if not labels:
-        raise InputError(f"{path}: no row has a label, expected at least one")
-    return text.sorted_labels(labels)
-
-
-def targets(
-    examples: Sequence[text.LabelledText], labels: Sequence[str], *, path: str | Path
-) -> np.ndarray:
-    """Returns `(num_examples, num_labels)` float32: 1 where a label holds, else 0."""
-    rows = [(example.line, example.label) for example in examples]
-    found = np.zeros((len(examples), len(labels)), np.float32)
-    for row, places in enumerate(text.label_places(rows, labels, path=path)):
-        found[row, places] = 1
-    return found
 
 
 def label_features(

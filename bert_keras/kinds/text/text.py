@@ -102,19 +102,6 @@ def _labels(row: reading.Row, columns: TextColumns) -> tuple[str, ...]:
     return labels
 
 
-def distinct_labels(
-    examples: Sequence[LabelledText], *, path: str | Path
-) -> tuple[str, ...]:
-    """Returns the labels, in the order of `sorted_labels`."""
-    labels = {example.label for example in examples}
-    if len(labels) < 2:
-        raise InputError(
-            f"{path}: every row is labelled {labels.pop()!r}: expected two labels or "
-            "more to tell apart"
-        )
-    return sorted_labels(labels)
-
-
 def sorted_labels(labels: Collection[str]) -> tuple[str, ...]:
     """Sorts labels, as numbers if all are integers, else as text."""
     if all(re.fullmatch("-?[0-9]+", label) for label in labels):

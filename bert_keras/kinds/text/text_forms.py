@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.special
 
-from bert_keras.core.errors import check_choice
+from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import finetuning, tasks
 from bert_keras.kinds.text import (
     ClassifiedText,
@@ -79,7 +79,12 @@ class TextDataset(dataset.Dataset):
         if self.name is not None:
             labels = glue.TASKS[self.name].labels
         elif self.kind == "classification":
-            labels = text.distinct_labels(self.rows, path=self.path)
+            labels = text.sorted_labels({row.label for row in self.rows})
+            if len(labels) < 2:
+                raise InputError(
+                    f"{self.path}: every row is labelled {labels[0]!r}: expected two "
+                    "labels or more to tell apart"
+                )
             if self.positive_label is not None:
                 check_choice("`positive_label`", self.positive_label, labels)
             if len(labels) == 2:
@@ -88,7 +93,13 @@ class TextDataset(dataset.Dataset):
                 rarer = min(reversed(labels), key=counts.__getitem__)
                 positive_label = self.positive_label or rarer
         elif self.kind == "multi_label":
-            labels = multi_label.distinct_labels(self.rows, path=self.path)
+            labels = text.sorted_labels(
+                {label for row in self.rows for label in row.label}
+            )
+            if not labels:
+                raise InputError(
+                    f"{self.path}: no row has a label, expected at least one"
+                )
             if not isinstance(self.columns.label, str):
                 for never in sorted({*self.columns.label} - {*labels}):
                     logger.warning("%s: no text has the label %r", self.path, never)
@@ -136,9 +147,15 @@ class TextDataset(dataset.Dataset):
         return form(rows=self.rows, logits=logits, targets=targets, task=task)
 
     def targets(self, task: tasks.Task) -> np.ndarray:
-        """Returns right answers as `text.label_ids` or `multi_label.targets` do."""
+        """Returns right answers as `text.label_ids` does; for several labels
+        `(num_rows, num_labels)` float32, 1 where a label holds, else 0."""
         if task.kind == "multi_label":
-            return multi_label.targets(self.rows, task.labels, path=self.path)
+            rows = [(row.line, row.label) for row in self.rows]
+            found = np.zeros((len(rows), len(task.labels)), np.float32)
+            each = text.label_places(rows, task.labels, path=self.path)
+            for row, places in enumerate(each):
+                found[row, places] = 1
+            return found
         return text.label_ids(self.rows, task.labels, path=self.path)
 
 
@@ -157,7 +174,8 @@ class TextAnswers(dataset.Answers):
         more classes is `macro_f1`."""
         name, labels = self.task.name, self.task.labels
         if name is not None:
-            return glue.scores(name, self.logits, self.targets)
+            found = logit_scores.scores(self.logits, self.targets)
+            return {key: found[key] for key in ("loss", *glue.TASKS[name].metrics)}
         f1_name, positive = "macro_f1", 1
         if labels is not None and len(labels) == 2:
             label = self.task.positive_label or labels[1]

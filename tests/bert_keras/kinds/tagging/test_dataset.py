@@ -44,9 +44,11 @@ def test_answers_are_decoded_and_scored():
     labels = ("O", "B-A", "I-A")
     sentences = [sentence("B-A I-A"), sentence("O"), sentence("O B-A")]
     logits = np.log(0.1 + 0.7 * np.eye(3)[[2, 2, 0, 0, 0]])
-    tags = dataset.decode(logits, labels, sentences)
-    assert tags == [("B-A", "I-A"), ("O",), ("O", "O")]
-    assert dataset.tag_scores(logits, labels, sentences) == pytest.approx(
+    answers = dataset.TaggingAnswers(
+        sentences=sentences, word_logits=logits, labels=labels
+    )
+    assert answers.tags() == [("B-A", "I-A"), ("O",), ("O", "O")]
+    assert answers.scores() == pytest.approx(
         {
             "loss": -np.log([0.1, 0.8, 0.8, 0.8, 0.1]).mean(),
             "accuracy": 3 / 5,
@@ -60,9 +62,11 @@ def test_answers_are_decoded_and_scored():
 def test_plain_tags_are_scored_word_by_word():
     labels, sentences = ("-LRB-", "DT", "NN", "O"), [sentence("DT NN O NN NN -LRB-")]
     logits = np.log(np.eye(4)[[1, 2, 3, 2, 1, 0]] + 0.1)
-    tags = dataset.decode(logits, labels, sentences)
-    assert tags == [("DT", "NN", "O", "NN", "DT", "-LRB-")]
-    scores = dataset.tag_scores(logits, labels, sentences)
+    answers = dataset.TaggingAnswers(
+        sentences=sentences, word_logits=logits, labels=labels
+    )
+    assert answers.tags() == [("DT", "NN", "O", "NN", "DT", "-LRB-")]
+    scores = answers.scores()
     assert scores.keys() == {"loss", "accuracy"}
     assert scores["accuracy"] == pytest.approx(5 / 6)
 

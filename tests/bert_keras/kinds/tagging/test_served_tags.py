@@ -1,4 +1,4 @@
-"""Exported taggers: against `tag_scores` and `ner_windows`."""
+"""Exported taggers: against `dataset` and `ner_windows`."""
 
 import functools
 import itertools

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.kinds.text import glue, text
+from bert_keras.core.settings import tasks
+from bert_keras.kinds.text import glue, text, text_forms
 from bert_keras.labelled import logit_scores
 
 # Rows that ../shared/data holds. Of QQP, MNLI and QNLI it is not all that is official.
@@ -202,7 +203,11 @@ def test_scores_are_the_official_ones_of_all():
         width = len(glue.TASKS[name].labels or "1")
         logits = rng.normal(size=(50, width)).astype(np.float32)
         true = rng.integers(0, width + (width == 1) * 5, 50)
-        found = glue.scores(name, logits, true)
+        kind = "classification" if glue.TASKS[name].labels else "regression"
+        task = tasks.Task(kind=kind, name=name, labels=glue.TASKS[name].labels)
+        found = text_forms.TextAnswers(
+            rows=(), logits=logits, targets=true, task=task
+        ).scores()
         assert list(found) == metrics
         assert found.items() <= logit_scores.scores(logits, true).items()
 

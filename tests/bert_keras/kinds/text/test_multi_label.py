@@ -56,8 +56,8 @@ def test_labels_are_listed_or_have_columns(tmp_path, name, content, changes):
     in_columns = not isinstance(settings.columns.label, str)
     labels = ("joy", "anger") if in_columns else ("anger", "joy")
     assert data.describe() == tasks.Task(kind="multi_label", labels=labels)
-    targets = multi_label.targets(data.rows, ("joy", "anger"), path="a")
-    assert targets.tolist() == [[1, 1], [0, 0], [1, 0]]
+    task = tasks.Task(kind="multi_label", labels=("joy", "anger"))
+    assert data.targets(task).tolist() == [[1, 1], [0, 0], [1, 0]]
 
 
 def test_numbers_are_labels_too_and_come_in_their_order(tmp_path):

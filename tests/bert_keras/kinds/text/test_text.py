@@ -169,9 +169,15 @@ def labelled(*labels: str) -> list[text.LabelledText]:
     return [text.LabelledText("a", None, label, n) for n, label in enumerate(labels, 2)]
 
 
+def dataset_of(rows, **options) -> text_forms.TextDataset:
+    return text_forms.TextDataset(
+        path="a.tsv", rows=rows, has_labels=True, kind="classification", **options
+    )
+
+
 def test_labels_are_ordered_by_value_or_name():
     def order(*labels):
-        return text.distinct_labels(labelled(*labels), path="a.tsv")
+        return dataset_of(labelled(*labels)).describe().labels
 
     assert order("10", "9", "-1", "9") == ("-1", "9", "10")
     assert order("10", "9", "b") == ("10", "9", "b")
@@ -271,9 +277,7 @@ def test_the_f1_of_two_labels_names_its_label():
     logits = np.tile(np.array([[0.0, 1.0]], np.float32), (20, 1))
 
     def described(**options):
-        data = text_forms.TextDataset(
-            path="a.tsv", rows=rows, has_labels=True, kind="classification", **options
-        )
+        data = dataset_of(rows, **options)
         task = data.describe()
         return task, data.answers_of(logits, task).scores()
 
