@@ -189,9 +189,8 @@ def score_baseline(name: str, args: argparse.Namespace) -> dict[str, Any]:
     train_data, dev = (catalogue.read(path, settings) for path in paths)
     task = train_data.describe()
     if task.kind == "span":
-        questions = squad.QuestionSet(tuple(dev.rows), dev.has_impossible)
-        answers = {q.id: nearest_sentence(q) for q in questions.questions}
-        gold, impossible = questions.gold_answers(), questions.has_impossible
+        answers = {q.id: nearest_sentence(q) for q in dev.rows}
+        gold, impossible = squad.gold_answers(dev.rows), dev.has_impossible
         return squad_scores.scores(gold, answers, has_impossible=impossible)
     name = baselines.EACH_WORD if task.kind == "tagging" else baselines.MOST_COMMON
     logits = baselines.learn(name, train_data, task)(dev)

@@ -1,23 +1,16 @@
-"""Files of questions as data sets, and the answers that a model finds."""
+"""Files of questions as data sets."""
 
 # Labels are None only in files without any, which are not asked for them.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 
 import dataclasses
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from bert_keras.core.settings import tasks
-from bert_keras.kinds.span import (
-    AnsweredQuestion,
-    squad,
-    squad_predictions,
-    squad_scores,
-    triviaqa,
-)
-from bert_keras.labelled import answers, dataset
+from bert_keras.kinds.span import squad, squad_predictions, triviaqa
+from bert_keras.labelled import dataset
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +36,7 @@ class SpanDataset(dataset.Dataset):
         )
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
-        return answers.predictions.to_files(null_score_diff_threshold=threshold or 0.0)
+        return answers.files(threshold=threshold)
 
     def for_training(self) -> "SpanDataset":
         rows = [question for question in self.rows if question.can_be_learnt]
@@ -63,8 +56,8 @@ class SpanDataset(dataset.Dataset):
             self.rows, tokenizer, settings.span, max_seq_length=length
         )
 
-    def answer(self, outputs, inputs, task, settings) -> "SpanAnswers":
-        predictions = squad_predictions.predict(
+    def answer(self, outputs, inputs, task, settings) -> squad_predictions.SpanAnswers:
+        answers = squad_predictions.predict(
             self.rows,
             inputs,
             settings.span,
@@ -72,46 +65,7 @@ class SpanDataset(dataset.Dataset):
             end_logits=outputs[:, 1],
             has_impossible=task.has_impossible,
         )
-        questions = squad.QuestionSet(tuple(self.rows), self.has_impossible)
-        return SpanAnswers(questions=questions, predictions=predictions)
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpanAnswers(dataset.Answers):
-    questions: squad.QuestionSet
-    predictions: squad_predictions.Predictions
-
-    def scores(self, *, threshold=None) -> dict[str, float]:
-        """Returns the official scores; for 2.0 also those of the best threshold."""
-        gold = self.questions.gold_answers()
-        found = squad_scores.scores(
-            gold,
-            self.predictions.answers(null_score_diff_threshold=threshold or 0.0),
-            has_impossible=self.questions.has_impossible,
-        )
-        if self.predictions.null_odds is not None:
-            found |= squad_scores.best_thresholds(
-                gold, self.predictions.best_texts(), self.predictions.null_odds
-            )
-        return found
-
-    def records(self, *, threshold=None) -> Iterator[answers.Record]:
-        texts = self.predictions.answers(null_score_diff_threshold=threshold or 0.0)
-        best_texts = self.predictions.best_texts()
-        null_odds = self.predictions.null_odds
-        for id, question, context, right in self.questions.questions:
-            n_best = self.predictions.n_best[id]
-            probabilities = {c.text: c.probability for c in n_best}
-            yield AnsweredQuestion(
-                id=id,
-                question=question,
-                context=context,
-                answers=tuple(answer.text for answer in right),
-                prediction=texts[id],
-                probability=probabilities.get(texts[id], 0.0),
-                null_odds=null_odds and null_odds[id],
-                best_text=best_texts[id],
-            )
+        return dataclasses.replace(answers, has_impossible=self.has_impossible)
 
 
 def read(path: Path, name: str | None, *, has_answers: bool) -> SpanDataset:

@@ -320,7 +320,7 @@ def decide(
     n_best_size: int,
     threshold: float,
 ) -> dict[str, tf.Tensor]:
-    """Returns `squad_predictions.Predictions.answers`, with the probability of each, by
+    """Returns `squad_predictions.SpanAnswers.texts`, with the probability of each, by
     the names of `Spans`.
 
     Args:

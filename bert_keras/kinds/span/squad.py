@@ -6,7 +6,7 @@ conversion). `squad_predictions` turns the model's scores into answers.
 
 import functools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -52,9 +52,10 @@ class QuestionSet(NamedTuple):
     skipped: tuple[str, ...] = ()
     """Id and reason, a line for each question that cannot be trained on."""
 
-    def gold_answers(self) -> dict[str, tuple[str, ...]]:
-        """Returns the answers' texts by question id, as `squad_scores` takes them."""
-        return {q.id: tuple(a.text for a in q.answers) for q in self.questions}
+
+def gold_answers(questions: Iterable[Question]) -> dict[str, tuple[str, ...]]:
+    """Returns the answers' texts by question id, as `squad_scores` takes them."""
+    return {q.id: tuple(a.text for a in q.answers) for q in questions}
 
 
 def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:

@@ -4,7 +4,8 @@ Answers are cut out of the context as it was written, by the places of their cha
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,8 @@ import scipy.special
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
-from bert_keras.kinds.span import squad, squad_scores
+from bert_keras.kinds.span import AnsweredQuestion, squad, squad_scores
+from bert_keras.labelled import dataset
 
 
 class Candidate(NamedTuple):
@@ -30,10 +32,16 @@ class Candidate(NamedTuple):
         return self.start_logit + self.end_logit
 
 
-class Predictions(NamedTuple):
-    n_best: dict[str, list[Candidate]]
-    """Most probable first, all texts different."""
-    null_odds: dict[str, float] | None
+@dataclass(frozen=True, kw_only=True)
+class SpanAnswers(dataset.Answers):
+    """The answers to questions. A threshold of `None` is 0."""
+
+    questions: Sequence[squad.Question]
+    has_impossible: bool = False
+    """Whether these questions may have no answer: scores are those of SQuAD 2.0."""
+    n_best: Mapping[str, list[Candidate]]
+    """By question id, most probable first, all texts different."""
+    null_odds: Mapping[str, float] | None
     """Score of "no answer" less that of the best answer; `None` if every question has
     an answer."""
 
@@ -44,25 +52,49 @@ class Predictions(NamedTuple):
             for id, candidates in self.n_best.items()
         }
 
-    def answers(self, *, null_score_diff_threshold: float = 0.0) -> dict[str, str]:
+    def texts(self, *, threshold: float | None = None) -> dict[str, str]:
         """Returns the answers: an empty one where its odds are above the threshold."""
-        texts = self.best_texts()
-        if self.null_odds is None:
-            return texts
+        odds, most = self.null_odds, threshold or 0.0
         return {
-            id: "" if self.null_odds[id] > null_score_diff_threshold else text
-            for id, text in texts.items()
+            id: "" if odds and odds[id] > most else text
+            for id, text in self.best_texts().items()
         }
 
-    def to_files(self, *, null_score_diff_threshold: float = 0.0) -> dict[str, str]:
+    def files(self, *, threshold: float | None = None) -> dict[str, str]:
         """Returns the files that run_squad.py writes: from name to content."""
-        answers = self.answers(null_score_diff_threshold=null_score_diff_threshold)
         n_best = {id: [c._asdict() for c in best] for id, best in self.n_best.items()}
-        contents = {"predictions.json": answers, "nbest_predictions.json": n_best}
+        contents = {
+            "predictions.json": self.texts(threshold=threshold),
+            "nbest_predictions.json": n_best,
+        }
         if self.null_odds is not None:
             contents["null_odds.json"] = self.null_odds
         # In ASCII, as the original's: half of a surrogate pair can be written too.
         return {n: json.dumps(c, indent=4) + "\n" for n, c in contents.items()}
+
+    def scores(self, *, threshold=None) -> dict[str, float]:
+        """Returns the official scores; for 2.0 also those of the best threshold."""
+        gold, odds = squad.gold_answers(self.questions), self.null_odds
+        texts = self.texts(threshold=threshold)
+        found = squad_scores.scores(gold, texts, has_impossible=self.has_impossible)
+        if odds is not None:
+            found |= squad_scores.best_thresholds(gold, self.best_texts(), odds)
+        return found
+
+    def records(self, *, threshold=None) -> Iterator[AnsweredQuestion]:
+        texts, best_texts = self.texts(threshold=threshold), self.best_texts()
+        for id, question, context, right in self.questions:
+            probabilities = {c.text: c.probability for c in self.n_best[id]}
+            yield AnsweredQuestion(
+                id=id,
+                question=question,
+                context=context,
+                answers=tuple(answer.text for answer in right),
+                prediction=texts[id],
+                probability=probabilities.get(texts[id], 0.0),
+                null_odds=self.null_odds and self.null_odds[id],
+                best_text=best_texts[id],
+            )
 
 
 def predict(
@@ -73,7 +105,7 @@ def predict(
     start_logits: np.ndarray,
     end_logits: np.ndarray,
     has_impossible: bool,
-) -> Predictions:
+) -> SpanAnswers:
     """Finds the best answers.
 
     The `n_best_size` best first tokens of each window are combined with as many best
@@ -121,7 +153,11 @@ def predict(
             candidate._replace(probability=probability)
             for candidate, probability in zip(candidates, probabilities, strict=True)
         ]
-    return Predictions(n_best, null_odds if has_impossible else None)
+    return SpanAnswers(
+        questions=questions,
+        n_best=n_best,
+        null_odds=null_odds if has_impossible else None,
+    )
 
 
 def _best_spans(
@@ -169,7 +205,7 @@ def score_file(path: str | Path, predictions: str | Path) -> dict[str, float]:
     `path` has SQuAD's layout, with answers; an empty prediction is "no answer"."""
     questions = squad.read_squad(path)
     return squad_scores.scores(
-        questions.gold_answers(),
+        squad.gold_answers(questions.questions),
         squad.load_predictions(predictions),
         has_impossible=questions.has_impossible,
     )

@@ -73,7 +73,7 @@ def hostile_questions() -> list[squad.Question]:
     return [squad.Question(str(i), q, c, ()) for i, (q, c) in enumerate(pairs)]
 
 
-def predicted(model, questions) -> squad_predictions.Predictions:
+def predicted(model, questions) -> squad_predictions.SpanAnswers:
     """What `squad_predictions` makes of the model's numbers."""
     settings = model._settings
     windows = squad.featurize(
@@ -118,7 +118,7 @@ def check_search(model, questions, *, compiled=False) -> dict:
         specs = model.signatures()["serving_default"].inputs
         answer = tf.function(answer, input_signature=specs, autograph=False)
     answers, predictions = ask(answer, questions), predicted(model, questions)
-    texts = predictions.answers(null_score_diff_threshold=model._threshold)
+    texts = predictions.texts(threshold=model._threshold)
     for row, question in enumerate(questions):
         values = {name: of_all[row] for name, of_all in answers.items()}
         text = values["answer"].decode()
@@ -201,8 +201,8 @@ def test_decisions_beside_a_file_are_those_of_the_run(impossible_run, folder):
     model.max_seq_length = inputs["model_max_length"]
     model._settings = SETTINGS.model_copy(update=decisions)
     questions = hostile_questions()
-    texts = predicted(model, questions).answers(
-        null_score_diff_threshold=decisions["no_answer_threshold"]
+    texts = predicted(model, questions).texts(
+        threshold=decisions["no_answer_threshold"]
     )
     records = finetuned.FinetunedModel.load(impossible_run).predict(
         [(question.question, question.context) for question in questions]

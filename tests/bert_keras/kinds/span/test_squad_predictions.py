@@ -102,9 +102,9 @@ def test_without_impossible_questions_there_is_always_an_answer():
         candidates = found.n_best[question.id]
         assert len({c.text for c in candidates}) == len(candidates) <= 20
         assert all(c.text in question.context for c in candidates)
-        assert found.answers()[question.id] == candidates[0].text
+        assert found.texts()[question.id] == candidates[0].text
     assert any(not question.context for question in questions), "one has no text"
-    assert set(found.to_files()) == {"predictions.json", "nbest_predictions.json"}
+    assert set(found.files()) == {"predictions.json", "nbest_predictions.json"}
 
 
 def test_a_context_without_text_is_never_answered():
@@ -113,7 +113,7 @@ def test_a_context_without_text_is_never_answered():
     logits = np.zeros((2, len(windows.char_starts)))
     found = predict([asked], windows, *logits)
     assert found.null_odds == {"q": 1e6}
-    assert found.answers(null_score_diff_threshold=2e6) == {"q": ""}
+    assert found.texts(threshold=2e6) == {"q": ""}
     assert found.n_best == {"q": [("", 1.0, 0.0, 0.0)]}
 
 
@@ -126,7 +126,7 @@ def test_files_by_hand():
     start_logits[4:6], end_logits[4:6] = -50, -50
     end_logits[4] = 1
     found = predict([asked], windows, start_logits, end_logits)
-    files = found.to_files()
+    files = found.files()
     assert files["null_odds.json"] == '{\n    "q": -1.0\n}\n'
     best = asked.context[: windows.char_ends[4]]
     assert json.loads(files["predictions.json"]) == {"q": best}
@@ -137,8 +137,8 @@ def test_files_by_hand():
         math.exp(3) / (math.exp(3) + 2 * math.exp(2))
     )
     # "Above" the threshold only.
-    assert found.answers(null_score_diff_threshold=-1.0) == {"q": best}
-    assert found.answers(null_score_diff_threshold=-1.01) == {"q": ""}
+    assert found.texts(threshold=-1.0) == {"q": best}
+    assert found.texts(threshold=-1.01) == {"q": ""}
 
 
 def test_a_failed_model():
@@ -165,7 +165,7 @@ def test_right_scores_give_right_answers_to_published_questions(shared_data):
     logits[1, windows.texts.starts + windows.end_positions] = 10
     found = predict(read.questions, windows, *logits, has_impossible=False)
     scores = squad_scores.scores(
-        read.gold_answers(), found.answers(), has_impossible=False
+        squad.gold_answers(read.questions), found.texts(), has_impossible=False
     )
     assert scores["total"] == 10_570
     assert scores["exact_match"] == pytest.approx(100 * (1 - 32 / 10_570))

@@ -28,7 +28,9 @@ def test_official_scores(shared_data, version):
         gold = squad.read_squad(folder / official.pop("dataset"))
         predictions = squad.load_predictions(reference / version / name)
         found = squad_scores.scores(
-            gold.gold_answers(), predictions, has_impossible=gold.has_impossible
+            squad.gold_answers(gold.questions),
+            predictions,
+            has_impossible=gold.has_impossible,
         )
         if "unanswered" in official:
             assert official.pop("predictions") == len(predictions)
