@@ -78,9 +78,8 @@ def write_onnx(model: served.ServedModel, path: Path) -> None:
 
     # tf2onnx copies what is constant over and over, for BERT-BASE minutes long: it gets
     # the weights as inputs, and they are put into the file afterwards.
-    weights = {
-        weight.path.replace("/", "."): weight for weight in model.network.weights
-    }
+    network = model.trained.network
+    weights = {weight.path.replace("/", "."): weight for weight in network.weights}
     specs = [tf.TensorSpec(w.shape, w.dtype, name) for name, w in weights.items()]
 
     def compute(*values: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -229,7 +229,7 @@ def load(
         bert_config=checkpoint.bert_config,
         tokenizer=checkpoint.tokenizer,
         dtype=dtype,
-        network=served.Network(network),
+        network=network,
         settings=settings,
         threshold=checkpoint.threshold,
         path=path,

@@ -34,25 +34,6 @@ class Signature(NamedTuple):
         return self.function(*input_checks.rows(self.inputs, values))
 
 
-class Network:
-    """A network for answers, hidden from TensorFlow.
-
-    A SavedModel holds everything that it finds in a module, and would hold every weight
-    of a Keras model twice. So modules keep their network in a `Network`, and its
-    variables beside it.
-    """
-
-    def __init__(self, network: keras.Model):
-        self._network = network
-
-    def __call__(self, features: Mapping[str, Any], **options: Any) -> dict[str, Any]:
-        return self._network(dict(features), training=False, **options)
-
-    @property
-    def weights(self) -> list[keras.Variable]:
-        return self._network.weights
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trained:
     """A trained model, as a graph of its answers needs it."""
@@ -62,7 +43,7 @@ class Trained:
     tokenizer: tokenization.Tokenizer
     dtype: str
     """Keras dtype policy of `network`."""
-    network: Network
+    network: keras.Model
     settings: finetuning.FinetuningConfig | None
     """Lengths and columns of the inputs; `None`: as long as the network takes, because
     the model was not tuned on a task or gives vectors in place of its answers."""
@@ -105,7 +86,14 @@ class ServedModel(tf.Module):
         # Probabilities or scores that differ by less may change places with the
         # rounding of another batch.
         self.clear_cut = 1e-3 if trained.dtype == "float32" else 0.25
-        self.network = trained.network
+
+        def network(features: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+            return trained.network(dict(features), training=False, **options)
+
+        # A SavedModel holds everything that it finds in a module, and would hold every
+        # weight of a Keras model twice. So a module has a function in place of its
+        # network, and the variables beside it.
+        self.network = network
         self._variables = [weight.value for weight in trained.network.weights]
         self.tokenizer = trained.tokenizer
         self.vocabulary = self.tokenizer.vocabulary
@@ -195,8 +183,8 @@ class DirectAnswers(ServedModel):
     def present(
         self, ids: Mapping[str, tf.Tensor], numbers: Mapping[str, tf.Tensor]
     ) -> dict[str, tf.Tensor]:
-        """Makes answers from numbers."""
-        raise NotImplementedError
+        """Makes answers from numbers; here the numbers themselves."""
+        return dict(numbers)
 
     def answer_ids(self, ids):
         return self.present(ids, self.compute(ids))

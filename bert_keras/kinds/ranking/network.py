@@ -41,7 +41,11 @@ class BertRanker(networks.PartsWithHead):
             log_probs = ops.log_softmax(ops.where(is_there, logits, _NEVER), axis=-1)
             losses = -ops.sum(features["label_targets"] * log_probs, axis=-1)
         else:
-            losses = _pairwise_losses(logits, relevances)
+            differences = logits[:, :, None] - logits[:, None, :]
+            is_pair = relevances[:, :, None] > relevances[:, None, :]
+            is_pair = ops.cast(is_pair & is_there[:, None, :], "float32")
+            losses = ops.sum(ops.softplus(-differences) * is_pair, axis=(1, 2))
+            losses = losses / ops.maximum(ops.sum(is_pair, axis=(1, 2)), 1.0)
         is_best = relevances == ops.max(relevances, axis=-1, keepdims=True)
         best = ops.max(ops.where(is_best, logits, _NEVER), axis=-1)
         other = ops.max(ops.where(is_there & ~is_best, logits, _NEVER), axis=-1)
@@ -53,13 +57,3 @@ class BertRanker(networks.PartsWithHead):
             "loss": (ops.sum(losses * weights), total),
             "accuracy": (ops.sum(is_right * weights), total),
         }
-
-
-def _pairwise_losses(logits, relevances):
-    """Returns RankNet's loss of each question, `(batch_size,)`."""
-    differences = logits[:, :, None] - logits[:, None, :]
-    is_pair = relevances[:, :, None] > relevances[:, None, :]
-    is_pair = ops.cast(is_pair & (relevances[:, None, :] >= 0), "float32")
-    losses = ops.softplus(-differences) * is_pair
-    num_pairs = ops.maximum(ops.sum(is_pair, axis=(1, 2)), 1.0)
-    return ops.sum(losses, axis=(1, 2)) / num_pairs

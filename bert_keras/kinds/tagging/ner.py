@@ -104,7 +104,7 @@ def _in_one_scheme(sentences: list[Sentence], path: Path) -> list[Sentence]:
         return sentences
     begun_inside, num_begun_as_iob2 = [], 0
     for sentence in sentences:
-        for previous, tag in tag_schemes.with_previous(sentence.tags):
+        for previous, tag in itertools.pairwise([tag_schemes.OUTSIDE, *sentence.tags]):
             if tag_schemes.begins_with_inside(previous, tag):
                 begun_inside.append(sentence.line)
             # IOB1 has B- only right after an entity of the same type.

@@ -12,7 +12,7 @@ and mark no entities. IOB is IOB2: in IOB1, `B-` only divides neighbours of one 
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -58,11 +58,6 @@ def labels_of(tags: Iterable[str], *, path: str | Path) -> tuple[str, ...]:
     return (OUTSIDE, *(f"{p}-{name}" for name in types for p in _PREFIXES[scheme]))
 
 
-def with_previous(tags: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yields the tag before each tag of a sentence, `O` at first, and the tag."""
-    return itertools.pairwise([OUTSIDE, *tags])
-
-
 def begins_with_inside(previous: str, tag: str) -> bool:
     """Returns whether an entity begins with `I-`, as in IOB1 or by a fault."""
     is_over = previous[2:] != tag[2:] or previous.startswith(ENDS)
@@ -74,7 +69,7 @@ def to_iob2(tags: Sequence[str]) -> tuple[str, ...]:
     reads IOB1, IOB2 or the tags of a model."""
     return tuple(
         f"B-{tag[2:]}" if begins_with_inside(previous, tag) else tag
-        for previous, tag in with_previous(tags)
+        for previous, tag in itertools.pairwise([OUTSIDE, *tags])
     )
 
 

@@ -30,9 +30,6 @@ class TextVectors(served.DirectAnswers):
     def encode(self, text):
         return self._pack_pairs(self._tokenizer(text))
 
-    def present(self, ids, numbers):
-        return dict(numbers)
-
 
 class Embeddings(TextVectors):
     """Vectors of texts or of their tokens from an encoder.
@@ -75,7 +72,7 @@ class Embeddings(TextVectors):
 
     def present(self, ids, numbers):
         if self._kind != "tokens":
-            return dict(numbers)
+            return super().present(ids, numbers)
         tokens = tf.gather(self._tokens, ids["input_ids"])
         return {**numbers, "tokens": tf.where(ids["input_mask"] > 0, tokens, "")}
 
