@@ -196,6 +196,7 @@ def _problems(
 ) -> Iterator[str]:
     total, train = file.num_examples, report.files[0].file
     is_train = file.num_in_training is None
+    num_long, num_repeated = file.lengths.num_long, file.num_repeated * is_train
     few = NOTABLE_SHARE * total
     fate = "lose their end"
     if kind.always_windows or tasks.reads_windows(report.long_texts):
@@ -206,30 +207,23 @@ def _problems(
         f": {texts[0]!r}" if quotes and texts else ""
         for texts in (file.in_training, file.contradicted)
     )
-    # Examples, how many of them make a problem, and which.
-    for count, least, problem in (
-        (
-            *(file.num_in_training or 0, 1),
-            f"are in {train} too, so their scores say little about new ones{shared}",
+    # Examples that make a problem, by the problem; the last two are usual in few.
+    counts = {
+        f"are in {train} too, so their scores say little about new ones{shared}": (
+            file.num_in_training or 0
         ),
-        (
-            *(file.num_contradicted, 1),
-            f"are there again with another answer{contradicted}",
+        f"are there again with another answer{contradicted}": file.num_contradicted,
+        "lack a text": file.num_empty,
+        f"are longer than max_seq_length={report.max_seq_length} and {fate}; the "
+        f"longest has {file.lengths.longest:,} tokens": num_long * (num_long >= few),
+        "repeat an earlier one and count more often": (
+            num_repeated * (num_repeated >= few)
         ),
-        (file.num_empty, 1, "lack a text"),
-        (
-            *(file.lengths.num_long, few),
-            f"are longer than max_seq_length={report.max_seq_length} and {fate}; the "
-            f"longest has {file.lengths.longest:,} tokens",
-        ),
-        (
-            *(file.num_repeated if is_train else 0, few),
-            "repeat an earlier one and count more often",
-        ),
-    ):
-        if count >= least:
+    }
+    for problem, count in counts.items():
+        if count:
             share = 100 * count / total
-            percent = "below 0.1" if 0 < share < 0.1 else f"{share:.1f}"
+            percent = "below 0.1" if share < 0.1 else f"{share:.1f}"
             yield (
                 f"{file.file}: {count:,} of {total:,} ({percent} %) of the "
                 f"{kind.examples} {problem}"
