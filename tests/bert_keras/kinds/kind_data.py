@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_keras.core.settings import finetuning
@@ -19,6 +20,12 @@ def tokenizer(*tokens: str, do_lower_case: bool = True) -> tokenization.Tokenize
     """A tokenizer of the special tokens and these."""
     vocabulary = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *tokens))
     return tokenization.Tokenizer(vocabulary, do_lower_case=do_lower_case)
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    """Writes a file with the very line ends of its content."""
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
 
 
 def words(rng: random.Random, low: int, high: int) -> str:

@@ -1,21 +1,15 @@
 """Questions of four endings: SWAG's files and own ones."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.kinds.choice import dataset
 from tests.bert_keras.kinds import kind_data
+from tests.bert_keras.kinds.kind_data import write
 
 TOKENIZER = kind_data.tokenizer(*"abcdefgh")
 PAD, UNK, CLS, SEP, MASK, A, B, C, D, E, F, G, H = range(13)
-
-
-def write(path: Path, content: str) -> Path:
-    path.write_text(content, encoding="utf-8", newline="")
-    return path
 
 
 def test_official_files_are_read(shared_data):

@@ -75,27 +75,19 @@ def test_a_graph_answers_as_the_network_does(model):
 
 
 @pytest.mark.slow
-def test_files_that_take_ids(directory, model):
+def test_a_file_takes_any_number_of_endings(directory, model):
     pytest.importorskip("tf2onnx")
     onnxruntime = pytest.importorskip("onnxruntime")
-    interpreters = pytest.importorskip("ai_edge_litert.interpreter")
-    folder = directory.parent
-    export.export_model(directory, folder / "litert", to="litert")
-    export.export_model(directory, folder / "onnx", to="onnx")
-    session = onnxruntime.InferenceSession(folder / "onnx/model.onnx")
-    lite = interpreters.Interpreter(str(folder / "litert/model.tflite"))
+    export.export_model(directory, directory.parent / "onnx", to="onnx")
+    session = onnxruntime.InferenceSession(directory.parent / "onnx/model.onnx")
     axes = ["batch_size", "num_endings", "sequence_length"]
     assert [value.shape for value in session.get_inputs()] == [axes] * 3
     texts = dataset.tokenize(QUESTIONS, model.tokenizer, max_seq_length=20)
-    for num_endings in (4, 2):
-        ids = texts.batch(np.arange(3))
-        ids = {name: values[:, :num_endings] for name, values in ids.items()}
-        wanted = model.network(ids)["logits"]
-        for found in (
-            lite.get_signature_runner()(**ids)["logits"],
-            session.run(["logits"], ids)[0],
-        ):
-            np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    ids = {name: v[:, :2] for name, v in texts.batch(np.arange(3)).items()}
+    [logits] = session.run(["logits"], ids)
+    np.testing.assert_allclose(
+        logits, model.network(ids)["logits"], rtol=1e-4, atol=1e-5
+    )
 
 
 def test_settings_of_a_run_and_of_a_model_without(directory, tmp_path):

@@ -8,14 +8,14 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
 from bert_keras.kinds.ranking import dataset
 from bert_keras.kinds.ranking.dataset import Candidate, Question
+from tests.bert_keras.kinds.kind_data import write
 
 USUAL = finetuning.TextColumns()
 ROWS = "question\tpassage\trelevance\n"
 
 
 def read(path, text: str, columns=USUAL, **options):
-    path.write_bytes(text.encode())
-    return dataset.read_questions(path, columns, **options)
+    return dataset.read_questions(write(path, text), columns, **options)
 
 
 def test_rows_of_a_question_may_be_anywhere(tmp_path):

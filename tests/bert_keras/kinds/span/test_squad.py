@@ -29,9 +29,7 @@ def content(*questions, context="the cat sat on the mat", **more) -> str:
 
 
 def read(tmp_path, text: str | bytes, **options) -> squad.QuestionSet:
-    path = tmp_path / "q.json"
-    path.write_bytes(text.encode() if isinstance(text, str) else text)
-    return squad.read_squad(path, **options)
+    return squad.read_squad(kind_data.write(tmp_path / "q.json", text), **options)
 
 
 def test_reads_both_layouts(tmp_path):

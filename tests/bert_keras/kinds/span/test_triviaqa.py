@@ -6,6 +6,7 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.kinds.span import squad, triviaqa
+from tests.bert_keras.kinds import kind_data
 
 
 def node(id="q", *, pages=(), results=(), value="York", aliases=(), **more) -> dict:
@@ -25,7 +26,7 @@ def read(tmp_path):
         for name, text in (documents or {}).items():
             path = tmp_path / "evidence" / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(text.encode() if isinstance(text, str) else text)
+            kind_data.write(path, text)
         (tmp_path / "qa.json").write_text(json.dumps({"Data": nodes}))
         return triviaqa.read_triviaqa(
             tmp_path / "qa.json", tmp_path / "evidence", **options

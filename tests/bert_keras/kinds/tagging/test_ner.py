@@ -7,17 +7,13 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.kinds.tagging import ner
+from tests.bert_keras.kinds.kind_data import write
 
 COUNTS = {
     "train": ("eng.train", 14_041, 203_621, 23_499, 946),
     "valid": ("eng.testa", 3250, 51_362, 5942, 216),
     "test": ("eng.testb", 3453, 46_435, 5648, 231),
 }
-
-
-def write(path: Path, content: str | bytes) -> Path:
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
 from bert_keras.kinds.text import glue, text, text_forms
 from bert_keras.labelled import logit_scores
+from tests.bert_keras.kinds import kind_data
 
 # Rows that ../shared/data holds. Of QQP, MNLI and QNLI it is not all that is official.
 ROWS = {
@@ -43,7 +44,7 @@ def write(directory: Path, name: str, content: str | bytes) -> Path:
     """Writes one file, as `MRPC/dev.tsv`, and returns the folder of all tasks."""
     path = directory / name
     path.parent.mkdir(exist_ok=True)
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    kind_data.write(path, content)
     return directory
 
 

@@ -13,13 +13,13 @@ from bert_keras.core.settings import loading, tasks
 from bert_keras.core.settings.finetuning import FinetuningConfig
 from bert_keras.kinds import catalogue
 from bert_keras.kinds.text import multi_label, text, text_forms
+from tests.bert_keras.kinds.kind_data import write
 
 SETTINGS = FinetuningConfig(multi_label=True)
 
 
 def read(path: Path, content: str, settings: FinetuningConfig = SETTINGS, **options):
-    path.write_text(content, encoding="utf-8")
-    return catalogue.read(path, settings, **options)
+    return catalogue.read(write(path, content), settings, **options)
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,11 @@ from bert_keras.core.settings.finetuning import FinetuningConfig, TextColumns
 from bert_keras.kinds.text import text, text_forms
 from bert_keras.labelled import logit_scores, tables, tokenized
 from tests.bert_keras.kinds import kind_data
+from tests.bert_keras.kinds.kind_data import write
 
 COLUMNS = TextColumns()
 TOKENIZER = kind_data.tokenizer(*"abcdefgh")
 PAD, UNK, CLS, SEP, MASK, A, B, C = range(8)
-
-
-def write(path: Path, content: str | bytes) -> Path:
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
 
 
 def read(path: Path, content: str | bytes, **options) -> list[tuple]:

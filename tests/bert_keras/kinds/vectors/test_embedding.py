@@ -27,8 +27,7 @@ def settings(**embedding_settings) -> finetuning.FinetuningConfig:
 
 
 def read(path: Path, content: str, **options) -> embedding.EmbeddingDataset:
-    path.write_text(content, encoding="utf-8")
-    return catalogue.read(path, settings(**options))
+    return catalogue.read(kind_data.write(path, content), settings(**options))
 
 
 def encode(data: embedding.EmbeddingDataset, **changes):
