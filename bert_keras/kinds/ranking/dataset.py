@@ -114,7 +114,18 @@ def read_questions(
             if not passage.strip():
                 raise row.error(f"{name!r} is empty: expected a passage")
             if relevance_name is not None:
-                relevance = _relevance(row, relevance_name, key=columns and "label")
+                value = row.value(relevance_name, key=columns and "label")
+                try:
+                    relevance = float(value)
+                except (TypeError, ValueError):
+                    relevance = math.nan
+                if not 0 <= relevance <= MAX_RELEVANCE:
+                    raise row.error(
+                        f"{relevance_name!r}: expected a number from 0, not relevant, "
+                        f"to {MAX_RELEVANCE:,.0f}, got {value!r}"
+                    )
+                # The loss compares float32 numbers: 1 and 1.00000001 are the same.
+                relevance = float(np.float32(relevance))
             candidates.append(Candidate(passage, relevance, number, row.line))
     listed = [Question(*question) for question in questions.values()]
     listed = reading.at_least_one(path, listed)
@@ -135,21 +146,6 @@ def _columns(
         return passages, None
     passages = {"text_pair": (names.text_pair or "passage", None)}
     return passages, relevance if has_labels else None
-
-
-def _relevance(row: reading.Row, name: str, *, key: str | None) -> float:
-    value = row.value(name, key=key)
-    try:
-        relevance = float(value)
-    except (TypeError, ValueError):
-        relevance = math.nan
-    if not 0 <= relevance <= MAX_RELEVANCE:
-        raise row.error(
-            f"{name!r}: expected a number from 0, not relevant, to "
-            f"{MAX_RELEVANCE:,.0f}, got {value!r}"
-        )
-    # The loss compares float32 numbers: 1 and 1.00000001 are the same relevance.
-    return float(np.float32(relevance))
 
 
 def _without_repeats(path: Path, questions: Iterable[Question]) -> list[Question]:

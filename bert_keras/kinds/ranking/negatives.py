@@ -143,7 +143,14 @@ def mine(
     title = f"searching {path.name}"
     with progress.Progress(title, total=total, unit="texts", read=lambda: num_embedded):
         vectors = embed_and_count([question.text for question in questions])
-        limits = _limits(vectors, right, embed_and_count, choice.margin)
+        # The greatest cosine of a negative, infinite without a right passage.
+        nearest = np.full(len(vectors), -np.inf, np.float32)
+        for begin in range(0, len(right), BLOCK):
+            rows, texts = zip(*right[begin : begin + BLOCK], strict=True)
+            own_cosines = (vectors[[*rows]] * embed_and_count(texts)).sum(axis=1)
+            np.maximum.at(nearest, [*rows], own_cosines)
+        limits = nearest - choice.margin * np.abs(nearest)
+        limits = np.where(np.isfinite(nearest), limits, np.inf)
         passages = itertools.compress(read_passages(path), is_new)
         cosines, numbers = _nearest(
             vectors, passages, owned, embed=embed_and_count, depth=choice.depth
@@ -191,28 +198,6 @@ def read_passages(path: Path) -> Iterator[str]:
             raise row.error(f"expected a text named {PASSAGE!r}, got {found}")
         if passage := passage.strip():
             yield passage
-
-
-def _limits(
-    vectors: np.ndarray,
-    right: Sequence[tuple[int, str]],
-    embed: Embed,
-    margin: float,
-) -> np.ndarray:
-    """Returns the greatest cosine of a negative for each question, `(num_questions,)`,
-    infinite for a question without a right passage.
-
-    Args:
-        vectors: of the questions, `(num_questions, size)`, of length 1.
-        right: numbers of questions, each with a right passage.
-    """
-    nearest = np.full(len(vectors), -np.inf, np.float32)
-    for begin in range(0, len(right), BLOCK):
-        rows, passages = zip(*right[begin : begin + BLOCK], strict=True)
-        cosines = (vectors[[*rows]] * embed(passages)).sum(axis=1)
-        np.maximum.at(nearest, [*rows], cosines)
-    limits = nearest - margin * np.abs(nearest)
-    return np.where(np.isfinite(nearest), limits, np.inf)
 
 
 def _nearest(

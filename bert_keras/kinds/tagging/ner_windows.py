@@ -2,7 +2,7 @@
 
 import bisect
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -125,20 +125,25 @@ def tokenize(
         # First piece of each word, and the end of the last word.
         starts = [0, *itertools.accumulate(map(len, pieces))]
         ids = list(itertools.chain.from_iterable(pieces))
-        ends = itertools.accumulate(len(sentence.words) for sentence in texts)
-        borders = [0, *(starts[end] for end in ends)]
-        whole_lengths += [b - a + 2 for a, b in itertools.pairwise(borders)]
-        for begin, end in _own_spans(texts, starts, max_pieces):
-            # As many words as fit around the window's own: half of the room on each
-            # side, and room that one side leaves on the other.
-            room = max_pieces - (starts[end] - starts[begin])
-            first = bisect.bisect_left(starts, starts[begin] - room // 2)
-            last = bisect.bisect_right(starts, starts[first] + max_pieces) - 1
-            first = bisect.bisect_left(starts, starts[last] - max_pieces)
-            window = ids[starts[first] : starts[last]]
-            inputs.append([vocabulary.cls_id, *window, vocabulary.sep_id])
-            num_words.append(end - begin)
-            positions += [1 + start - starts[first] for start in starts[begin:end]]
+        begin = 0
+        for stop in itertools.accumulate(len(sentence.words) for sentence in texts):
+            length = starts[stop] - starts[begin]
+            whole_lengths.append(length + 2)
+            longest = max_pieces // 2 if length > max_pieces else max_pieces
+            while begin < stop:
+                # The window's own words, and as many as fit around them: half of the
+                # room on each side, and room that one side leaves on the other.
+                fitting = bisect.bisect_right(starts, starts[begin] + longest) - 1
+                end = min(stop, max(begin + 1, fitting))
+                room = max_pieces - (starts[end] - starts[begin])
+                first = bisect.bisect_left(starts, starts[begin] - room // 2)
+                last = bisect.bisect_right(starts, starts[first] + max_pieces) - 1
+                first = bisect.bisect_left(starts, starts[last] - max_pieces)
+                window = ids[starts[first] : starts[last]]
+                inputs.append([vocabulary.cls_id, *window, vocabulary.sep_id])
+                num_words.append(end - begin)
+                positions += [1 + start - starts[first] for start in starts[begin:end]]
+                begin = end
     return TokenizedWords(
         windows=tokenized.TokenizedTexts.join((x, [0] * len(x)) for x in inputs),
         num_words=np.array(num_words, np.int64),
@@ -147,19 +152,3 @@ def tokenize(
         label_ids=label_ids,
         has_places=has_places,
     )
-
-
-def _own_spans(
-    texts: Sequence[ner.Sentence], starts: Sequence[int], max_pieces: int
-) -> Iterator[tuple[int, int]]:
-    """Yields begin and end, in words, of each window's own words."""
-    begin = 0
-    for sentence in texts:
-        end = begin + len(sentence.words)
-        is_long = starts[end] - starts[begin] > max_pieces
-        longest = max_pieces // 2 if is_long else max_pieces
-        while begin < end:
-            fitting = bisect.bisect_right(starts, starts[begin] + longest) - 1
-            cut = min(end, max(begin + 1, fitting))
-            yield begin, cut
-            begin = cut

@@ -4,7 +4,7 @@
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
 
 import collections
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -110,42 +110,36 @@ def describe(records: Sequence[TaggedSentence]) -> list[sections.Section]:
     if not types:
         text = f"No entity in {len(records):,} sentences, and none was found."
         return [sections.Section("Entities", "entities", text)]
-    scores = sections.scores_section(type_scores(flat, types), "type")
-    return [scores, _confusion(flat, types), _sample(records), mistakes(records, pairs)]
-
-
-def type_scores(
-    pairs: Iterable[Pair], types: Sequence[str]
-) -> list[confusion.ClassScore]:
-    """Returns scores of each type by whole entities, as by `conlleval`."""
-    rows: list[tuple[str, str]] = []
-    for pair in pairs:
-        right, predicted = pair.types
-        if pair.kind == "right":
-            rows.append((right, predicted))
-        else:
-            # With other bounds, the right one was missed and the other one invented.
-            rows += [(right, NO_ENTITY), (NO_ENTITY, predicted)]
-    columns = zip(*rows, strict=True)
-    return confusion.class_scores(*columns, [*types, NO_ENTITY])[:-1]
-
-
-def _confusion(pairs: Sequence[Pair], types: Sequence[str]) -> sections.Section:
-    columns = zip(*(pair.types for pair in pairs), strict=True)
-    section = sections.confusion_section(
-        confusion.confusion(*columns, [*types, NO_ENTITY]),
+    # 1. Scores of each type by whole entities, as by `conlleval`: with other bounds,
+    # one was missed and the other one invented.
+    names, rows = [*types, NO_ENTITY], []
+    for pair in flat:
+        one, other = pair.types
+        is_right = pair.kind == "right"
+        rows += [(one, other)] if is_right else [(one, NO_ENTITY), (NO_ENTITY, other)]
+    scores = confusion.class_scores(*zip(*rows, strict=True), names)[:-1]
+    # 2. Types that were taken for others, and what became of entities.
+    confused = sections.confusion_section(
+        confusion.confusion(*zip(*(p.types for p in flat), strict=True), names),
         title="Confusion of types",
         name="confusion_of_types",
     )
-    counts = collections.Counter(pair.kind for pair in pairs)
-    rows = [[kind, f"{counts[kind]:,}"] for kind in KINDS]
+    counts = collections.Counter(pair.kind for pair in flat)
     note = (
         "An entity is compared with the one found in its words, or in some of them: "
         "the bounds may differ."
     )
-    kinds = markdown.table(["what became of entities", "how many"], rows)
-    texts = filter(None, (note, kinds, section.text))
-    return section._replace(text="\n\n".join(texts))
+    kinds = markdown.table(
+        ["what became of entities", "how many"],
+        [[kind, f"{counts[kind]:,}"] for kind in KINDS],
+    )
+    texts = filter(None, (note, kinds, confused.text))
+    return [
+        sections.scores_section(scores, "type"),
+        confused._replace(text="\n\n".join(texts)),
+        _sample(records),
+        mistakes(records, pairs),
+    ]
 
 
 def _sample(records: Sequence[TaggedSentence]) -> sections.Section:

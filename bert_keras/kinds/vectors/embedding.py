@@ -140,10 +140,22 @@ class EmbeddingDataset(dataset.Dataset):
     def encode(self, task, tokenizer, settings) -> tokenized.LabelledInputs:
         # 1. The texts whose vectors are needed.
         if self.is_training:
-            self._check_batches(settings.batch_size)
-            parts = [row.parts for row in self.rows]
+            parts, what = [row.parts for row in self.rows], "pairs"
             if self.settings.pairs == "dropout":
-                parts = [(row.text, row.text) for row in self.rows]
+                parts, what = [(row.text, row.text) for row in self.rows], "texts"
+            # Without numbers a pair is unlike the others of its batch.
+            least = 0 if self._has_numbers else settings.batch_size
+            if least == 1:
+                raise InputError(
+                    "`batch_size` is 1, but what a pair is unlike are the other "
+                    f"{what} of its batch: expected 2 or more, better 32"
+                )
+            if len(parts) < least:
+                raise InputError(
+                    f"{self.path}: {len(parts)} {what} to learn from, fewer than a "
+                    f"batch of {least}: expected more, or --set batch_size="
+                    f"{max(2, len(parts))}"
+                )
         elif self.has_labels and self.rows[0].text_pair is None:
             raise InputError(
                 f"{self.path}: no column 'text_pair': vectors are scored on pairs of "
@@ -180,22 +192,6 @@ class EmbeddingDataset(dataset.Dataset):
     @property
     def _has_numbers(self) -> bool:
         return self.rows[0].label is not None
-
-    def _check_batches(self, batch_size: int) -> None:
-        if self._has_numbers:
-            return
-        what = "texts" if self.settings.pairs == "dropout" else "pairs"
-        if batch_size < 2:
-            raise InputError(
-                f"`batch_size` is {batch_size}, but what a pair is unlike are the "
-                f"other {what} of its batch: expected 2 or more, better 32"
-            )
-        if len(self.rows) < batch_size:
-            raise InputError(
-                f"{self.path}: {len(self.rows)} {what} to learn from, fewer than a "
-                f"batch of {batch_size}: expected more, or --set batch_size="
-                f"{max(2, len(self.rows))}"
-            )
 
     def check_metric(self) -> None:
         """Raises an `InputError` if such a file has no scores of the metric."""
