@@ -47,7 +47,7 @@ class GraphTokenizer(tf.Module):
             vocab=list(vocabulary.tokens),
             suffix_indicator=prefix,
             unknown_token=features.UNK_TOKEN,
-            # Length is counted here, in characters: `_Words.spell`.
+            # Length is counted in `locate`, in characters.
             max_bytes_per_word=4 * tokenization.MAX_INPUT_CHARS_PER_WORD,
             token_out_type=tf.int32,
             no_pretokenization=True,
@@ -59,13 +59,21 @@ class GraphTokenizer(tf.Module):
     def locate(self, code_points: tf.RaggedTensor) -> Pieces:
         """Cuts texts, code points from `decode`, into pieces with their places."""
         words = _Words(self._characters(code_points))
-        pieces = self._wordpiece.tokenize(words.spell())
+        # 1. The pieces of each word.
+        spelled = tf.RaggedTensor.from_row_starts(
+            words.characters.code_points, words.first, validate=False
+        )
+        # The entry itself: text cannot spell it, since brackets are words of their own.
+        is_too_long = spelled.row_lengths() > tokenization.MAX_INPUT_CHARS_PER_WORD
+        strings = tf.strings.unicode_encode(spelled, "UTF-8")
+        pieces = self._wordpiece.tokenize(
+            tf.where(is_too_long, features.UNK_TOKEN, strings)
+        )
         nested = tf.RaggedTensor.from_value_rowids(
             pieces, words.texts, nrows=code_points.nrows(), validate=False
         )
         ids = nested.merge_dims(1, 2)
-        # Pieces cover the characters of words without gaps. No word is spelled [UNK]:
-        # brackets are words of their own.
+        # 2. Their places: pieces cover the characters of words without gaps.
         lengths = tf.where(
             pieces.flat_values == self._unk_id,
             tf.gather(words.lengths, pieces.value_rowids()),
@@ -216,12 +224,3 @@ class _Words:
         num_characters = tf.size(self.characters.text, tf.int64)
         after = tf.concat([self.first, [num_characters]], 0)[1:]
         self.lengths = tf.cast(after - self.first, tf.int32)
-
-    def spell(self) -> tf.Tensor:
-        words = tf.RaggedTensor.from_row_starts(
-            self.characters.code_points, self.first, validate=False
-        )
-        strings = tf.strings.unicode_encode(words, "UTF-8")
-        is_too_long = words.row_lengths() > tokenization.MAX_INPUT_CHARS_PER_WORD
-        # The entry itself: text cannot spell it, since brackets are words of their own.
-        return tf.where(is_too_long, features.UNK_TOKEN, strings)

@@ -1,4 +1,4 @@
-"""Rows of labelled files, in UTF-8, each with its place.
+"""Rows of labelled files, in UTF-8 with or without a mark, each with its place.
 
 Files are tab-separated (`.tsv`), comma-separated (`.csv`), JSON lines (`.jsonl`) or
 plain texts, one a line (`.txt`).

@@ -9,9 +9,7 @@ class Choices(served.SeveralParts):
     """The best of several endings.
 
     Strings: `sentence`, `beginning`, which follows the sentence and may be empty, and
-    `endings`, `(batch_size, num_endings)`, which continue the beginning. Ids:
-    `served.INPUT_NAMES`, each `(batch_size, num_endings, sequence_length)` int32. All
-    examples of a batch have the same number of endings.
+    `endings`, `(batch_size, num_endings)`, which continue the beginning.
 
     Numbers: `logits`, `(batch_size, num_endings)` float32. Answers: `best`,
     `(batch_size,)` int32, the number of the most probable ending, from 0, and

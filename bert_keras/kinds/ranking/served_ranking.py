@@ -8,10 +8,8 @@ from bert_keras.kinds import served
 class Rankings(served.SeveralParts):
     """Scores of the passages of each question.
 
-    Strings: `question` and `passages`, `(batch_size, num_passages)`. Ids:
-    `served.INPUT_NAMES`, each `(batch_size, num_passages, sequence_length)` int32. All
-    questions of a batch have the same number of passages; a score does not depend on
-    other passages, so shorter lists may be filled up.
+    Strings: `question` and `passages`, `(batch_size, num_passages)`. A score does not
+    depend on other passages, so shorter lists may be filled up.
 
     Numbers: `logits`, `(batch_size, num_passages)` float32. Answers: `scores`, the same
     numbers, higher is better; and `ranking`, the same shape, int32: the numbers of the

@@ -41,11 +41,7 @@ def read_texts(
     has_label: bool = True,
     has_several_labels: bool = False,
 ) -> list[LabelledText]:
-    """Reads all rows of a file; other columns are ignored.
-
-    A blank line is no row, but in a `.tsv` of one column it is an empty text. Files are
-    UTF-8, a byte order mark allowed; `.tsv` and `.csv` begin with a line of column
-    names.
+    """Reads all rows of a file, see `reading`; other columns are ignored.
 
     Args:
         has_text_pair: whether to read second texts; `None`: if they have a column.
