@@ -150,8 +150,7 @@ class ChoiceDataset(dataset.Dataset):
         return tokenized.LabelledInputs(texts=texts, labels=labels)
 
     def answer(self, outputs, inputs, task, settings) -> "ChoiceAnswers":
-        label_ids = inputs.labels.get("label_ids")
-        return ChoiceAnswers(questions=self.rows, logits=outputs, label_ids=label_ids)
+        return ChoiceAnswers(questions=self.rows, logits=outputs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,10 +160,10 @@ class ChoiceAnswers(dataset.Answers):
     questions: Sequence[Question]
     logits: np.ndarray
     """`(num_questions, 4)` float32."""
-    label_ids: np.ndarray | None
 
     def scores(self, *, threshold=None) -> dict[str, float]:
-        values = logit_scores.scores(self.logits, self.label_ids)
+        label_ids = np.array([question.label for question in self.questions])
+        values = logit_scores.scores(self.logits, label_ids)
         return {name: values[name] for name in ("loss", "accuracy")}
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:

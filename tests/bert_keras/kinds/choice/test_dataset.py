@@ -102,8 +102,7 @@ def test_inputs_pair_the_sentence_with_each_continuation():
 
 
 def test_scores():
-    label_ids = np.array([2, 0])
     logits = np.log([[0.1, 0.2, 0.5, 0.2], [0.25, 0.5, 0.2, 0.05]])
     expected = {"loss": -np.log([0.5, 0.25]).mean(), "accuracy": 1 / 2}
-    answers = dataset.ChoiceAnswers(questions=(), logits=logits, label_ids=label_ids)
+    answers = dataset.ChoiceAnswers(questions=QUESTIONS, logits=logits)
     assert answers.scores() == pytest.approx(expected)
