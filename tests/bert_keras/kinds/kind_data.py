@@ -132,8 +132,8 @@ class Data(NamedTuple):
     """A file with a fault in its second example, and what the error says of it."""
     empty: Any
     """An example without any text in Python."""
-    unlike: tuple[Any, str]
-    """An object that is no example, and the expected one in words."""
+    unlike: tuple[Sequence[Any], str]
+    """Objects that are no examples, and the expected one in words."""
     unknown: tuple[str, str] | None = None
     """A file with a label that no training file has, and the error."""
     settings: Mapping[str, Any] = {}
@@ -147,7 +147,7 @@ DATA = {
         python=lambda row: row["text"],
         broken=("text\tlabel\na\tgood\nb\n", "line 3: expected 2 columns"),
         empty="",
-        unlike=(("a", "b"), "a string"),
+        unlike=([("a", "b")], "a string"),
         unknown=("text\tlabel\na\tgood\nb\tgod\n", "line 3: label 'god' .*'good'"),
         settings={"task": "text"},
     ),
@@ -158,7 +158,7 @@ DATA = {
         python=lambda row: row["text"],
         broken=('{"text": "a", "label": []}\n{"text": "b"}\n', "line 2: no column"),
         empty="",
-        unlike=(None, "a string"),
+        unlike=([None], "a string"),
         unknown=('{"text": "a", "label": ["god"]}\n', "line 1: label 'god'"),
         settings={"task": "text", "multi_label": True},
     ),
@@ -169,7 +169,7 @@ DATA = {
         python=lambda row: (row["text"], row["text_pair"]),
         broken=("text\ttext_pair\tlabel\na\tb\t1\na\tb\tc\n", "line 3: .* got 'c'"),
         empty=("", ""),
-        unlike=("ab", "a pair of strings"),
+        unlike=(["ab", ("a", "b", "c"), ("a", 1)], "a pair of strings"),
         settings={"task": "text", "regression": True},
     ),
     "tagging": Data(
@@ -179,7 +179,7 @@ DATA = {
         python=lambda row: row["words"],
         broken=("a O\n\nb\n", "line 3: expected 2 columns"),
         empty="",
-        unlike=([], "a string, or a list of words"),
+        unlike=([[]], "a string, or a list of words"),
         unknown=("a O\n\nb B-GOD\n", "line 3: .*B-GOD"),
         settings={"task": "tagging"},
     ),
@@ -195,7 +195,7 @@ DATA = {
             r"paragraphs\[0\].qas\[1\]: expected 'question'",
         ),
         empty=("", ""),
-        unlike=(("who?",), "a question and its context"),
+        unlike=([("who?",)], "a question and its context"),
         settings={"task": "span"},
     ),
     "choice": Data(
@@ -214,7 +214,7 @@ DATA = {
         ),
         empty=("", "", [""] * 4),
         unlike=(
-            ("a", "wxyz"),
+            [("a", "wxyz"), ("a", ["b"]), ("a", "b", "c", list("wxyz")), 3],
             "a text, the beginning of the endings if any, four endings",
         ),
         settings={"task": "choice"},
@@ -226,7 +226,7 @@ DATA = {
         python=lambda row: row["text"],
         broken=("text\ttext_pair\na\tb\n\tb\n", "line 3: 'text' is empty"),
         empty="",
-        unlike=(("a", "b"), "a string"),
+        unlike=([("a", "b")], "a string"),
         settings={"task": "embedding"},
     ),
     "ranking": Data(
@@ -239,7 +239,10 @@ DATA = {
             "line 3: .* got 'yes'",
         ),
         empty=("", [""]),
-        unlike=(("q", []), "a question, and a list of passages"),
+        unlike=(
+            [("q", []), ("q", "a"), (1, ["a"]), ("q",), ("q", ["a", None])],
+            "a question, and a list of passages",
+        ),
         settings={
             "task": "ranking",
             "ranking": finetuning.RankingConfig(num_candidates=3),

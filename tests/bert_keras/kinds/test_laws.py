@@ -110,11 +110,11 @@ def test_an_unknown_label_is_one_line_with_its_place(files):
 
 def test_an_object_that_is_no_example_is_refused_with_its_number(files):
     unlike, expected = DATA[files.name].unlike
-    with pytest.raises(
-        InputError, match=f"^example 2: expected {expected}, got "
-    ) as caught:
-        files.from_python([files.examples()[0], unlike])
-    assert "\n" not in str(caught.value)
+    message = f"^example 2: expected {expected}, got "
+    for wrong in unlike:
+        with pytest.raises(InputError, match=message) as caught:
+            files.from_python([files.examples()[0], wrong])
+        assert "\n" not in str(caught.value)
     with pytest.raises(InputError, match="expected at least one example, got none"):
         files.from_python([])
 

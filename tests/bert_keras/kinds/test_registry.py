@@ -1,8 +1,5 @@
 """The protocol of kinds: examples in Python, metrics, features of a batch."""
 
-import pytest
-
-from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
 from bert_keras.kinds import registry
 from bert_keras.kinds.choice import dataset as choice_data
@@ -12,11 +9,9 @@ from bert_keras.kinds.tagging import ner
 from bert_keras.kinds.text import text
 
 CLASSES = tasks.Task(kind="classification", labels=("0", "1"))
-PAIRS = CLASSES.model_copy(update={"has_text_pair": True})
 TAGS = tasks.Task(kind="tagging", labels=("O", "B-X", "I-X"))
 SPAN = tasks.Task(kind="span", has_text_pair=True, has_impossible=True)
 CHOICE = tasks.Task(kind="choice", has_text_pair=True)
-RANKING = tasks.Task(kind="ranking", has_text_pair=True)
 
 
 def from_python(examples, task):
@@ -42,23 +37,6 @@ def test_examples_of_several_shapes():
         choice_data.Question("a", "", ("w", "x", "y", "z"), None, 1),
         choice_data.Question("a", "b", ("w", "x", "y", "z"), None, 2),
     ]
-
-
-@pytest.mark.parametrize(
-    ("task", "example"),
-    [
-        (PAIRS, ("a", "b", "c")),
-        (PAIRS, ("a", 1)),
-        (CHOICE, ("a", ["b"])),
-        (CHOICE, ("a", "b", "c", list("wxyz"))),
-        (CHOICE, 3),
-        *((RANKING, wrong) for wrong in (("q", "a"), (1, ["a"]), ("q",))),
-        (RANKING, ("q", ["a", None])),
-    ],
-)
-def test_examples_of_another_shape_are_refused(task, example):
-    with pytest.raises(InputError, match="example 1: expected .*, got "):
-        from_python([example], task)
 
 
 def test_a_kind_knows_its_metrics():
