@@ -103,25 +103,21 @@ class _Text(Labelled):
         from bert_keras.kinds.text import glue, text, text_forms
 
         if (data_set := self.data_set(settings)) is not None:
-            is_submitted = path.stem in glue.TASKS[data_set].submissions
-            return text_forms.TextDataset(
-                path=path,
-                rows=glue.read(path.parent.parent, data_set, path.stem),
-                has_labels=has_labels and not is_submitted,
-                kind=self.name,
-                name=data_set,
+            rows = glue.read(path.parent.parent, data_set, path.stem)
+            has_labels &= path.stem not in glue.TASKS[data_set].submissions
+        else:
+            rows = text.read_texts(
+                *(path, settings.columns),
+                has_text_pair=has_text_pair,
+                has_label=has_labels,
+                has_several_labels=settings.has_several_labels,
             )
-        rows = text.read_texts(
-            *(path, settings.columns),
-            has_text_pair=has_text_pair,
-            has_label=has_labels,
-            has_several_labels=settings.has_several_labels,
-        )
         return text_forms.TextDataset(
             path=path,
             rows=rows,
             has_labels=has_labels,
             kind=self.name,
+            name=data_set,
             columns=settings.columns,
             positive_label=settings.positive_label,
         )
