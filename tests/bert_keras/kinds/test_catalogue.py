@@ -13,6 +13,7 @@ from bert_keras.kinds import catalogue, kind, registry
 from bert_keras.kinds.text import glue
 from bert_keras.labelled import dataset
 from tests.bert_keras.kinds import kind_data
+from tests.bert_keras.kinds.span import test_squad
 
 WORDS = "the cat sat on a mat . paris is in france who where good bad film".split()
 TOKENIZER = kind_data.tokenizer(*WORDS)
@@ -20,20 +21,13 @@ TOKENIZER = kind_data.tokenizer(*WORDS)
 
 def squad_file(path: Path, *questions: dict, version: str = "1.1") -> Path:
     context = "The cat sat on a mat. Paris is in France."
-    paragraph = {"context": context, "qas": list(questions)}
-    content = {"version": version, "data": [{"paragraphs": [paragraph]}]}
-    path.write_text(json.dumps(content))
+    path.write_text(test_squad.content(*questions, context=context, version=version))
     return path
 
 
-def question(name: str, asked: str, *answers: tuple[str, int], **more) -> dict:
-    places = [{"text": text, "answer_start": start} for text, start in answers]
-    return {"id": name, "question": asked, "answers": places, **more}
-
-
-WHERE = question("where", "Where is Paris", ("France", 34))
-WHO = question("who", "Who sat", ("The cat", 0))
-NOBODY = question("none", "Who", is_impossible=True)
+WHERE = test_squad.qas("where", [("France", 34)], question="Where is Paris")
+WHO = test_squad.qas("who", [("The cat", 0)], question="Who sat")
+NOBODY = test_squad.qas("none", (), question="Who", is_impossible=True)
 
 
 def make_files(folder: Path) -> dict[str, Path]:
@@ -240,8 +234,8 @@ def test_a_threshold_decides_who_has_no_answer(tmp_path):
 
 def test_a_wrong_place_counts_as_wrong_and_is_listed(tmp_path, caplog):
     """As in the official script, which looks at no place."""
-    astray = question("x", "Who sat", ("dog", 3))
-    moved = question("who", "Who sat", ("The cat", 3))
+    astray = test_squad.qas("x", [("dog", 3)])
+    moved = test_squad.qas("who", [("The cat", 3)])
     path = squad_file(tmp_path / "dev.json", WHERE, moved, astray)
     data = catalogue.read(path, settings_of("span"))
     assert caplog.messages == [
