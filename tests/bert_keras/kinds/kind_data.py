@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
+from bert_keras.kinds.text import text, text_forms
 
 GOOD = ["fine", "great", "lovely"]
 BAD = ["dull", "awful", "weak"]
@@ -26,6 +27,17 @@ def write(path: Path, content: str | bytes) -> Path:
     """Writes a file with the very line ends of its content."""
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     return path
+
+
+def texts(*rows: tuple, kind="classification") -> text_forms.TextDataset:
+    """Labels and texts; ` / ` divides pairs."""
+    labelled = []
+    for number, (label, joined) in enumerate(rows, start=2):
+        first, second = [*joined.split(" / "), None][:2]
+        labelled.append(text.LabelledText(first, second, label, number))
+    return text_forms.TextDataset(
+        path=Path("train.tsv"), rows=labelled, has_labels=True, kind=kind
+    )
 
 
 def words(rng: random.Random, low: int, high: int) -> str:

@@ -13,15 +13,13 @@ from bert_keras.kinds.span import squad
 from bert_keras.kinds.tagging import dataset as tagging_data
 from bert_keras.kinds.tagging import ner
 from bert_keras.kinds.text import text, text_forms
+from tests.bert_keras.kinds import kind_data
 
 FILE = Path("train.tsv")
 
 
 def texts(*rows: str) -> text_forms.TextDataset:
-    made = [text.LabelledText(row, None, "a", n) for n, row in enumerate(rows)]
-    return text_forms.TextDataset(
-        path=FILE, rows=made, has_labels=True, kind="classification"
-    )
+    return kind_data.texts(*(("a", row) for row in rows))
 
 
 def part(name: str) -> splits.Part:

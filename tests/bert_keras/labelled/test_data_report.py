@@ -5,31 +5,18 @@ from pathlib import Path
 import pytest
 
 from bert_keras.core.settings.finetuning import FinetuningConfig
-from bert_keras.data import tokenization
 from bert_keras.kinds import registry
 from bert_keras.kinds.choice import dataset as choice_data
 from bert_keras.kinds.span import dataset as span_data
 from bert_keras.kinds.span import squad
 from bert_keras.kinds.tagging import dataset as tagging_data
 from bert_keras.kinds.tagging import ner
-from bert_keras.kinds.text import text, text_forms
 from bert_keras.labelled import data_report
+from tests.bert_keras.kinds import kind_data
+from tests.bert_keras.kinds.kind_data import texts
 
-VOCABULARY = tokenization.Vocabulary(
-    ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "?")
-)
-TOKENIZER = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
+TOKENIZER = kind_data.tokenizer(*"abcd", "?")
 FILE = Path("train.tsv")
-
-
-def texts(*rows: tuple, kind="classification") -> text_forms.TextDataset:
-    """Labels and texts; ` / ` divides pairs."""
-    labelled = []
-    for number, (label, joined) in enumerate(rows, start=2):
-        first, *second = joined.split(" / ")
-        pair = second[0] if second else None
-        labelled.append(text.LabelledText(first, pair, label, number))
-    return text_forms.TextDataset(path=FILE, rows=labelled, has_labels=True, kind=kind)
 
 
 def describe(*data, kind="classification", max_seq_length=5, **settings):
