@@ -71,30 +71,25 @@ def read(
         # 2. The cells of each row.
         cells: dict[str, Any] = {}
         for key, name in names.items():
-            if key == "label":
-                cells[key] = _number(row, name)
+            if key != "label":
+                cells[key] = row.string(name, key=key)
+                if has_labels and not cells[key].strip():
+                    raise row.error(
+                        f"{name!r} is empty: expected a text in each of its columns"
+                    )
                 continue
-            cells[key] = row.string(name, key=key)
-            if has_labels and not cells[key].strip():
+            value = row.value(name, key=key)
+            try:
+                cells[key] = math.nan if isinstance(value, bool) else float(value)
+            except (TypeError, ValueError):
+                cells[key] = math.nan
+            if not math.isfinite(cells[key]):
                 raise row.error(
-                    f"{name!r} is empty: expected a text in each of its columns"
+                    f"{name!r}: expected a number, how much the two texts are alike, "
+                    f"got {value!r}; classes are for --task text"
                 )
         texts.append(Texts(**cells, line=row.line))
     return reading.at_least_one(path, texts)
-
-
-def _number(row: reading.Row, name: str) -> float:
-    value = row.value(name, key="label")
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise row.error(
-            f"{name!r}: expected a number, how much the two texts are alike, got "
-            f"{value!r}; classes are for --task text"
-        )
-    return number
 
 
 @dataclass(frozen=True, kw_only=True)
