@@ -181,8 +181,25 @@ def _shown(texts: Iterable[Sequence[str]]) -> tuple[str, ...]:
 
 def lines(report: DataReport, kind: Kind) -> list[str]:
     """Returns the report for people: problems first, then a line for each file."""
-    summaries = [_summary(file, kind.examples) for file in report.files]
-    return [*(f"problem: {line}" for line in problems(report, kind)), *summaries]
+    found = [f"problem: {line}" for line in problems(report, kind)]
+    for file in report.files:
+        lengths, labels, answers = file.lengths, list(file.labels.items()), ""
+        if labels:
+            counts = [f"{name} {count:,}" for name, count in labels]
+            answers = f"labels: {', '.join(counts[:_NUM_COUNTED])}; "
+            if len(labels) > _NUM_COUNTED:
+                last = "" if file.num_unlisted else f"{counts[-1]} "
+                total = f"({len(labels) + file.num_unlisted:,} labels)"
+                answers = f"{answers[:-2]}, ... {last}{total}; "
+        if numbers := file.numbers:
+            span = f"{numbers.least:g} to {numbers.greatest:g}"
+            answers = f"numbers {span}, mean {numbers.mean:.3g}; "
+        found.append(
+            f"{file.file}: {file.num_examples:,} {kind.examples}; {answers}tokens: "
+            f"median {lengths.median:,}, 95 % up to {lengths.percentile_95:,}, longest "
+            f"{lengths.longest:,}"
+        )
+    return found
 
 
 def problems(report: DataReport, kind: Kind, *, quotes: bool = True) -> list[str]:
@@ -263,22 +280,3 @@ def _label_problems(file: FileReport) -> Iterator[str]:
                 "labels that differ in spaces or capital letters only are learnt as "
                 f"different ones: {', '.join(map(repr, alike))}"
             )
-
-
-def _summary(file: FileReport, examples: str) -> str:
-    lengths, labels, answers = file.lengths, list(file.labels.items()), ""
-    if labels:
-        counts = [f"{name} {count:,}" for name, count in labels]
-        answers = f"labels: {', '.join(counts[:_NUM_COUNTED])}; "
-        if len(labels) > _NUM_COUNTED:
-            last = "" if file.num_unlisted else f"{counts[-1]} "
-            total = f"({len(labels) + file.num_unlisted:,} labels)"
-            answers = f"{answers[:-2]}, ... {last}{total}; "
-    if numbers := file.numbers:
-        span = f"{numbers.least:g} to {numbers.greatest:g}"
-        answers = f"numbers {span}, mean {numbers.mean:.3g}; "
-    return (
-        f"{file.file}: {file.num_examples:,} {examples}; {answers}tokens: median "
-        f"{lengths.median:,}, 95 % up to {lengths.percentile_95:,}, longest "
-        f"{lengths.longest:,}"
-    )
