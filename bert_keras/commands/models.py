@@ -79,9 +79,9 @@ def evaluate(args: argparse.Namespace) -> None:
         raise InputError("give a run with --model, or answers with --predictions")
     options.check_paths(input=args.input, predictions=args.predictions)
     if args.predictions is not None:
-        from bert_keras.kinds.span import squad_predictions
+        from bert_keras.kinds.span import dataset
 
-        scores = squad_predictions.score_file(args.input, args.predictions)
+        scores = dataset.score_file(args.input, args.predictions)
     else:
         from bert_keras.inference import finetuned
 

@@ -1,15 +1,26 @@
-"""Files of questions as data sets."""
+"""Files of questions as data sets, and answers from a model's scores of tokens.
+
+Answers are chosen as run_squad.py does, and are cut out of the context as it was
+written, by the places of their characters.
+"""
 
 # Labels are None only in files without any, which are not asked for them.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 
 import dataclasses
+import json
 import logging
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from bert_keras.core.settings import tasks
-from bert_keras.kinds.span import squad, squad_predictions, triviaqa
+import numpy as np
+import scipy.special
+
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import finetuning, tasks
+from bert_keras.kinds.span import AnsweredQuestion, squad, squad_scores, triviaqa
 from bert_keras.labelled import dataset
 
 logger = logging.getLogger(__name__)
@@ -56,8 +67,8 @@ class SpanDataset(dataset.Dataset):
             self.rows, tokenizer, settings.span, max_seq_length=length
         )
 
-    def answer(self, outputs, inputs, task, settings) -> squad_predictions.SpanAnswers:
-        answers = squad_predictions.predict(
+    def answer(self, outputs, inputs, task, settings) -> "SpanAnswers":
+        answers = predict(
             self.rows,
             inputs,
             settings.span,
@@ -93,4 +104,197 @@ def read(path: Path, name: str | None, *, has_answers: bool) -> SpanDataset:
         has_labels=has_answers,
         has_impossible=questions.has_impossible,
         name=name,
+    )
+
+
+class Candidate(NamedTuple):
+    """One of the best answers to a question; an empty text says that there is none."""
+
+    text: str
+    probability: float
+    """Probability among the candidates of this question."""
+    start_logit: float
+    end_logit: float
+
+    @property
+    def score(self) -> float:
+        return self.start_logit + self.end_logit
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanAnswers(dataset.Answers):
+    """The answers to questions. A threshold of `None` is 0."""
+
+    questions: Sequence[squad.Question]
+    has_impossible: bool = False
+    """Whether these questions may have no answer: scores are those of SQuAD 2.0."""
+    n_best: Mapping[str, list[Candidate]]
+    """By question id, most probable first, all texts different."""
+    null_odds: Mapping[str, float] | None
+    """Score of "no answer" less that of the best answer; `None` if every question has
+    an answer."""
+
+    def best_texts(self) -> dict[str, str]:
+        """Returns the best answers that are not empty; empty only without any text."""
+        return {
+            id: next((c.text for c in candidates if c.text), "")
+            for id, candidates in self.n_best.items()
+        }
+
+    def texts(self, *, threshold: float | None = None) -> dict[str, str]:
+        """Returns the answers: an empty one where its odds are above the threshold."""
+        odds, most = self.null_odds, threshold or 0.0
+        return {
+            id: "" if odds and odds[id] > most else text
+            for id, text in self.best_texts().items()
+        }
+
+    def files(self, *, threshold: float | None = None) -> dict[str, str]:
+        """Returns the files that run_squad.py writes: from name to content."""
+        n_best = {id: [c._asdict() for c in best] for id, best in self.n_best.items()}
+        contents = {
+            "predictions.json": self.texts(threshold=threshold),
+            "nbest_predictions.json": n_best,
+        }
+        if self.null_odds is not None:
+            contents["null_odds.json"] = self.null_odds
+        # In ASCII, as the original's: half of a surrogate pair can be written too.
+        return {n: json.dumps(c, indent=4) + "\n" for n, c in contents.items()}
+
+    def scores(self, *, threshold=None) -> dict[str, float]:
+        """Returns the official scores; for 2.0 also those of the best threshold."""
+        gold, odds = squad.gold_answers(self.questions), self.null_odds
+        texts = self.texts(threshold=threshold)
+        found = squad_scores.scores(gold, texts, has_impossible=self.has_impossible)
+        if odds is not None:
+            found |= squad_scores.best_thresholds(gold, self.best_texts(), odds)
+        return found
+
+    def records(self, *, threshold=None) -> Iterator[AnsweredQuestion]:
+        texts, best_texts = self.texts(threshold=threshold), self.best_texts()
+        for id, question, context, right in self.questions:
+            probabilities = {c.text: c.probability for c in self.n_best[id]}
+            yield AnsweredQuestion(
+                id=id,
+                question=question,
+                context=context,
+                answers=tuple(answer.text for answer in right),
+                prediction=texts[id],
+                probability=probabilities.get(texts[id], 0.0),
+                null_odds=self.null_odds and self.null_odds[id],
+                best_text=best_texts[id],
+            )
+
+
+def predict(
+    questions: Sequence[squad.Question],
+    windows: squad.Windows,
+    settings: finetuning.SpanConfig,
+    *,
+    start_logits: np.ndarray,
+    end_logits: np.ndarray,
+    has_impossible: bool,
+) -> SpanAnswers:
+    """Finds the best answers.
+
+    The `n_best_size` best first tokens of each window are combined with as many best
+    last tokens. As only tokens of the context are ranked (in the original all are, and
+    those of the question are thrown out later), no answer of the original is missed.
+
+    Args:
+        windows: of just these questions, from `squad.featurize`.
+        start_logits: `(num_tokens,)`, end to end as in `windows.texts`; so are
+            `end_logits`.
+        has_impossible: whether "no answer" is an answer (SQuAD 2.0); its score is that
+            of `[CLS]` in the window where it is lowest.
+    """
+    logits = np.stack([start_logits, end_logits]).astype(np.float64)
+    if not np.isfinite(logits).all():
+        raise InputError(
+            "the model's scores are not finite numbers: its training has failed"
+        )
+    n_best, null_odds = {}, {}
+    first_windows = np.flatnonzero(np.diff(windows.questions)) + 1
+    rows_of = np.split(np.arange(len(windows.questions)), first_windows)
+    for question, rows in zip(questions, rows_of, strict=True):
+        candidates = _best_spans(question.context, windows, rows, logits, settings)
+        if has_impossible:
+            nulls = logits[:, windows.texts.starts[rows]]
+            lowest = nulls.sum(axis=0).argmin()
+            null = Candidate("", 0.0, *nulls[:, lowest].tolist())
+            # Without candidates more than any difference of logits: a context of spaces
+            # has no answer.
+            null_odds[question.id] = 1e6
+            if candidates:
+                best = candidates[0]
+                odds = null.score - best.start_logit - best.end_logit
+                null_odds[question.id] = odds
+            # "No answer" stands where it belongs, or last if that is beyond
+            # `n_best_size`: its probability is always known, as in the original.
+            place = sum(candidate.score >= null.score for candidate in candidates)
+            candidates.insert(place, null)
+            if place < settings.n_best_size:
+                del candidates[settings.n_best_size :]
+        # The original answers "empty" where there is nothing to choose from.
+        candidates = candidates or [Candidate("", 0.0, 0.0, 0.0)]
+        probabilities = scipy.special.softmax([c.score for c in candidates]).tolist()
+        n_best[question.id] = [
+            candidate._replace(probability=probability)
+            for candidate, probability in zip(candidates, probabilities, strict=True)
+        ]
+    return SpanAnswers(
+        questions=questions,
+        n_best=n_best,
+        null_odds=null_odds if has_impossible else None,
+    )
+
+
+def _best_spans(
+    context: str,
+    windows: squad.Windows,
+    rows: np.ndarray,
+    logits: np.ndarray,
+    settings: finetuning.SpanConfig,
+) -> list[Candidate]:
+    """Returns the best span of each text, which may be in more than one place, the best
+    text first; `rows` are the windows of the question."""
+
+    def top(logits, may_be):
+        """Returns each row's best logits, -inf for none, and their columns."""
+        logits = np.where(may_be, logits, -np.inf)
+        order = np.argsort(-logits, axis=1, kind="stable")
+        columns = order[:, : settings.n_best_size]
+        return np.take_along_axis(logits, columns, axis=1), columns
+
+    tokens, mask = windows.texts.tokens(rows)
+    is_context = mask & (windows.char_ends[tokens] > 0)
+    may_begin = mask & windows.has_max_context[tokens]
+    first_logits, first = top(logits[0][tokens], may_begin)
+    last_logits, last = top(logits[1][tokens], is_context)
+    length = last[:, None, :] - first[:, :, None] + 1
+    scores = first_logits[:, :, None] + last_logits[:, None, :]
+    is_span = (length >= 1) & (length <= settings.max_answer_length)
+    is_span &= scores > -np.inf
+    # Stable: among equals the first window, then the better first token.
+    order = np.argsort(-scores[is_span], kind="stable")
+    best: dict[str, Candidate] = {}
+    for row, begin, end in np.argwhere(is_span)[order].tolist():
+        if len(best) == settings.n_best_size:
+            break
+        char_start = windows.char_starts[tokens[row, first[row, begin]]]
+        char_end = windows.char_ends[tokens[row, last[row, end]]]
+        both = float(first_logits[row, begin]), float(last_logits[row, end])
+        text = context[char_start:char_end]
+        best.setdefault(text, Candidate(text, 0.0, *both))
+    return list(best.values())
+
+
+def score_file(path: str | Path, predictions: str | Path) -> dict[str, float]:
+    """Scores a `predictions.json` of any system as `squad_scores.scores` does. The file
+    `path` has SQuAD's layout, with answers; an empty prediction is "no answer"."""
+    questions = squad.read_squad(path)
+    return squad_scores.scores(
+        squad.gold_answers(questions.questions),
+        squad.load_predictions(predictions),
+        has_impossible=questions.has_impossible,
     )

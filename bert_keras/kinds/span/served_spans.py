@@ -1,6 +1,6 @@
 """Exported answers to questions about a text, however long it is.
 
-The search among scores of tokens is that of `squad_predictions`, as graph operations.
+The search among scores of tokens is that of `dataset`, as graph operations.
 The windows of a batch are rows. With `n_best_size` 2, `find` combines first and last
 tokens of the row
 
@@ -50,7 +50,7 @@ class Spans(served.ServedModel):
     `no_answer_probability`, float32.
 
     The context is read in windows, and the answer chosen, as in `squad.featurize` and
-    `squad_predictions.predict`. A question has no answer if its odds are above the
+    `dataset.predict`. A question has no answer if its odds are above the
     run's threshold, or above 0 if the run has none.
     """
 
@@ -320,7 +320,7 @@ def decide(
     n_best_size: int,
     threshold: float,
 ) -> dict[str, tf.Tensor]:
-    """Returns `squad_predictions.SpanAnswers.texts`, with the probability of each, by
+    """Returns `dataset.SpanAnswers.texts`, with the probability of each, by
     the names of `Spans`.
 
     Args:

@@ -1,7 +1,7 @@
 """Questions about a text: files in SQuAD's layout in, windows of tokens out.
 
 The layout is that of SQuAD 1.1 and 2.0, and of other data sets (XQuAD, TriviaQA after
-conversion). `squad_predictions` turns the model's scores into answers.
+conversion). `dataset` turns the model's scores into answers.
 """
 
 import functools

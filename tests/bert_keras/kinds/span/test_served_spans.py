@@ -1,4 +1,4 @@
-"""Exported answers to questions: against `squad` and `squad_predictions`."""
+"""Exported answers to questions: against `squad` and `dataset`."""
 
 import functools
 import json
@@ -18,7 +18,7 @@ from bert_keras.export import formats
 from bert_keras.graphs import graph_windows
 from bert_keras.inference import finetuned
 from bert_keras.kinds import served
-from bert_keras.kinds.span import served_spans, squad, squad_predictions
+from bert_keras.kinds.span import dataset, served_spans, squad
 from tests import make
 from tests.bert_keras.export.conftest import IDS, numbers_of, signatures_of
 
@@ -73,14 +73,14 @@ def hostile_questions() -> list[squad.Question]:
     return [squad.Question(str(i), q, c, ()) for i, (q, c) in enumerate(pairs)]
 
 
-def predicted(model, questions) -> squad_predictions.SpanAnswers:
-    """What `squad_predictions` makes of the model's numbers."""
+def predicted(model, questions) -> dataset.SpanAnswers:
+    """What `dataset` makes of the model's numbers."""
     settings = model._settings
     windows = squad.featurize(
         *(questions, model.tokenizer, settings), max_seq_length=model.max_seq_length
     )
     numbers, has_impossible = numbers_of(model, windows), model._has_impossible
-    return squad_predictions.predict(
+    return dataset.predict(
         *(questions, windows, settings), **numbers, has_impossible=has_impossible
     )
 

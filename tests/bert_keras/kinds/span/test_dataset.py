@@ -10,7 +10,7 @@ import pytest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
 from bert_keras.data import tokenization
-from bert_keras.kinds.span import squad, squad_predictions, squad_scores
+from bert_keras.kinds.span import dataset, squad, squad_scores
 from tests.bert_keras.kinds import kind_data
 
 TOKENIZER = kind_data.tokenizer(*"abcde")
@@ -68,7 +68,7 @@ def expected_n_best(questions, windows, start_logits, end_logits, *, n_best, lon
 def predict(
     questions, windows, start_logits, end_logits, *, has_impossible=True, **sizes
 ):
-    return squad_predictions.predict(
+    return dataset.predict(
         *(questions, windows, finetuning.SpanConfig(**sizes)),
         start_logits=start_logits,
         end_logits=end_logits,
