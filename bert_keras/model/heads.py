@@ -49,9 +49,7 @@ class MaskedLanguageModelHead(layers.Part):
             (self.vocab_size,), "zeros", name="output_bias", autocast=False
         )
 
-    def call(
-        self, sequence_output, masked_lm_positions, word_embeddings, training=None
-    ):
+    def call(self, sequence_output, masked_lm_positions, word_embeddings):
         if masked_lm_positions is None:
             num_predictions = ops.shape(sequence_output)[1]
             masked = ops.reshape(sequence_output, (-1, self.hidden_size))
@@ -60,11 +58,9 @@ class MaskedLanguageModelHead(layers.Part):
             masked = operations.gather_positions(sequence_output, masked_lm_positions)
         masked = operations.activate(self.transform(masked), activation=self.hidden_act)
         masked = self.layer_norm(masked)
-        # Tensors: TensorFlow refuses a variable in a custom gradient outside of graphs.
-        table = ops.reshape(word_embeddings, (self.vocab_size, -1))
-        bias = ops.reshape(self.output_bias, (self.vocab_size,))
-        scores = operations.scores_of_rows if training else operations.plain_scores
-        logits = scores(masked, table, bias)
+        # The product has the precision of the layer; the bias is float32 in any.
+        logits = ops.matmul(masked, ops.transpose(word_embeddings))
+        logits = ops.cast(logits, "float32") + self.output_bias
         return ops.reshape(logits, (-1, num_predictions, self.vocab_size))
 
 

@@ -6,10 +6,9 @@ by `bert_keras.model.fusion`. `keras` and `keras.ops` only.
 
 import math
 
-import keras
 from keras import ops
 
-from bert_keras.model import dropout, fusion
+from bert_keras.model import dropout
 
 # 1e-12, not Keras's 1e-3: released BERT checkpoints were trained with it.
 LAYER_NORM_EPSILON = 1e-12
@@ -122,42 +121,3 @@ def gather_positions(sequence_output, positions):
     rows = ops.reshape(ops.cast(positions, "int32") + first_rows, (-1,))
     flat = ops.reshape(sequence_output, (-1, sequence_output.shape[-1]))
     return take_rows(flat, rows)
-
-
-def plain_scores(vectors, table, bias):
-    """Multiplies `vectors`, `(n, size)`, with all rows of `table`, `(num_rows, size)`,
-    and adds `bias`, `(num_rows,)` float32; returns `(n, num_rows)` float32."""
-    return _add_bias(ops.matmul(vectors, ops.transpose(table)), bias)
-
-
-def scores_of_rows(vectors, table, bias):
-    """Computes `plain_scores` for training in fewer passes over scores and table.
-
-    The gradient of the table is computed as it lies in memory, not transposed; scores
-    of lower precision become float32 while the bias is added. The same bits.
-    """
-    products = _products(vectors, table)
-    if keras.backend.standardize_dtype(products.dtype) == "float32":
-        return products + bias
-    return _with_bias(products, bias)
-
-
-@ops.custom_gradient
-def _products(vectors, table):
-    def gradient(upstream):
-        of_vectors = ops.matmul(upstream, table)
-        return of_vectors, ops.matmul(ops.transpose(upstream), vectors)
-
-    return ops.matmul(vectors, ops.transpose(table)), gradient
-
-
-@ops.custom_gradient
-def _with_bias(products, bias):
-    def gradient(upstream):
-        return ops.cast(upstream, products.dtype), ops.sum(upstream, axis=0)
-
-    return fusion.run(_add_bias, products, bias, training=True), gradient
-
-
-def _add_bias(products, bias):
-    return ops.cast(products, "float32") + bias

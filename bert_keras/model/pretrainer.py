@@ -82,7 +82,6 @@ class BertPretrainer(encoder.BertNetwork):
                 encoded["sequence_output"],
                 positions if needs_all else None,
                 self.encoder.word_embeddings,
-                training=training,
             )
         }
         if self.next_sentence:

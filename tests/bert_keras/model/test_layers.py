@@ -65,34 +65,6 @@ def test_take_rows_sums_many_bfloat16_gradients_exactly():
     np.testing.assert_array_equal(np.float32(gradient), [[4096.0] * 3, [0.0] * 3])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_scores_in_training_and_their_gradients_are_the_plain_ones(dtype):
-    random = np.random.default_rng(0)
-    vectors, table = (
-        tf.cast(tf.constant(random.standard_normal(s)), dtype)
-        for s in [(6, 8), (11, 8)]
-    )
-    bias = tf.constant(random.standard_normal(11), "float32")
-    upstream = tf.constant(random.standard_normal((6, 11)), "float32")
-
-    @tf.function(autograph=False)
-    def scores_and_gradients(function):
-        with tf.GradientTape() as tape:
-            tape.watch([vectors, table, bias])
-            scores = function(vectors, table, bias)
-        return scores, *tape.gradient(scores, [vectors, table, bias], upstream)
-
-    found = scores_and_gradients(operations.scores_of_rows)
-    plain = scores_and_gradients(operations.plain_scores)
-    assert found[0].dtype == found[3].dtype == tf.float32
-    assert found[1].dtype == found[2].dtype == dtype
-    for ours, theirs in zip(found, plain, strict=True):
-        tolerance = 1e-6 if ours.dtype == tf.float32 else 2**-7
-        np.testing.assert_allclose(
-            *(tf.cast(x, tf.float32) for x in (ours, theirs)), tolerance, tolerance
-        )
-
-
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
 def test_layer_norm_keeps_small_variances_apart_from_epsilon(policy):
     # With Keras' default epsilon, or in bfloat16, the result would be nearly 0.
