@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from bert_keras.core.settings import strict, tasks
+from bert_keras.core.settings import finetuning, strict, tasks
 from bert_keras.labelled import dataset
 
 FEW = 5
@@ -95,10 +95,9 @@ class DataReport(strict.StrictModel):
 
 def describe(
     examples: Iterable[tuple[str, dataset.Dataset, dataset.EncodedInputs]],
+    settings: finetuning.FinetuningConfig,
     *,
     kind: tasks.TaskKind,
-    max_seq_length: int,
-    long_texts: tasks.LongTexts = "cut",
 ) -> DataReport:
     """Returns the report on all files of a run: name, examples and inputs of each, the
     training file first."""
@@ -135,7 +134,7 @@ def describe(
             FileReport(
                 file=name,
                 num_examples=len(texts),
-                lengths=_lengths(inputs.whole_lengths, max_seq_length),
+                lengths=_lengths(inputs.whole_lengths, settings.max_seq_length),
                 num_empty=sum(not is_there(map(str.strip, p[:2])) for p in texts),
                 numbers=numbers,
                 labels={str(label): count for label, count in counts[:MAX_LABELS]},
@@ -150,8 +149,8 @@ def describe(
         )
     return DataReport(
         kind=kind,
-        max_seq_length=max_seq_length,
-        long_texts=long_texts,
+        max_seq_length=settings.max_seq_length,
+        long_texts=settings.long_texts,
         files=tuple(reports),
     )
 

@@ -11,7 +11,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.kinds import splits
 from bert_keras.kinds.kind import Labelled, Option
-from bert_keras.labelled import dataset
+from bert_keras.labelled import data_report, dataset
 from bert_keras.training import run
 from bert_keras.training.finetuning import job as tuning
 from bert_keras.training.finetuning import learning
@@ -110,7 +110,7 @@ def finetune(
             num_train_examples=len(examples[0].data),
             dev=examples[1:],
             recorded=recorded,
-            data_report=tuning.describe_data(settings, task, examples),
+            data_report=data_report.describe(examples, settings, kind=task.kind),
         )
         return inputs, build
 

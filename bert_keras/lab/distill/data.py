@@ -15,7 +15,7 @@ from bert_keras.core.settings import finetuning, tasks
 from bert_keras.kinds import catalogue, registry, splits
 from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import text, text_forms
-from bert_keras.labelled import dataset, text_windows
+from bert_keras.labelled import data_report, dataset, text_windows
 from bert_keras.training import finetune
 from bert_keras.training.finetuning import job as tuning
 
@@ -157,7 +157,7 @@ def read_data(
         task, examples = _examples(settings, teacher, path, train, dev)
         trained, *dev_examples = examples
         inputs, num_train_examples = trained.inputs, len(trained.data)
-        report = tuning.describe_data(settings, task, examples)
+        report = data_report.describe(examples, settings, kind=task.kind)
     run = tuning.Inputs(
         bert_config=student.bert_config,
         vocabulary=teacher.vocabulary,

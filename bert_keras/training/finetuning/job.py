@@ -372,19 +372,6 @@ def resolved(
     return settings.model_copy(update=changes)
 
 
-def describe_data(
-    settings: finetuning.FinetuningConfig,
-    task: tasks.Task,
-    examples: Sequence[Examples],
-) -> data_report.DataReport:
-    return data_report.describe(
-        examples,
-        kind=task.kind,
-        max_seq_length=settings.max_seq_length,
-        long_texts=settings.long_texts,
-    )
-
-
 def build_network(
     kind: Kind, settings: finetuning.FinetuningConfig, directory: run_directory.Run
 ) -> keras.Model:

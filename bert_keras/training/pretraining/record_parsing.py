@@ -67,9 +67,11 @@ class Parser:
             # Each slot of a row has a number, for chance.
             slots = tf.range(num_slots, dtype=tf.int64)
             numbers = numbers[:, tf.newaxis] * num_slots + slots
+        seeds = batch_features.dropout_seeds(
+            self.seed, epochs[:, tf.newaxis] if is_packed else epochs, numbers
+        )
         if self.config.masking == "dynamic":
-            complete = self._completed_by_instance if is_packed else self._completed
-            parsed = complete(parsed, (epochs, shares, numbers))
+            parsed = self._completed(parsed, (epochs, shares, numbers))
         else:
             if is_packed and "next_sentence_labels" in parsed:
                 labels = parsed["next_sentence_labels"].to_tensor(
@@ -78,9 +80,7 @@ class Parser:
                 parsed["next_sentence_labels"] = labels
             if self.attention == "left_to_right":
                 parsed["input_ids"] = batch_features.unmasked_ids(parsed)
-            parsed[features.DROPOUT_SEEDS] = batch_features.dropout_seeds(
-                self.seed, epochs[:, tf.newaxis] if is_packed else epochs, numbers
-            )
+        parsed[features.DROPOUT_SEEDS] = seeds
         if self.attention == "left_to_right":
             parsed |= next_tokens(parsed)
         return {
@@ -126,20 +126,51 @@ class Parser:
     ) -> dict[str, tf.Tensor]:
         """Pads plain sequences and masks them unless attention is `left_to_right`.
 
+        The instances of a packed row are masked as if each were alone, and joined.
         Epochs, shares and numbers decide chance.
         """
-        epochs, _, numbers = chance
-        input_ids = parsed.pop("input_ids")
-        config = self.config.model_copy(update={"pack_instances": False})
-        is_masked = self.attention == "bidirectional"
+        config, (epochs, shares, numbers) = self.config, chance
+        num_rows, is_masked = epochs.shape[0], self.attention == "bidirectional"
+        ids, of_packed = parsed.pop("input_ids"), []
+        # 1. Packed rows are taken apart: each instance begins with a [CLS].
+        if config.pack_instances:
+            starts = tf.where(ids.flat_values == self.vocabulary.cls_id)[:, 0]
+            row_of = tf.cast(tf.gather(ids.value_rowids(), starts), tf.int64)
+            slots = tf.range(tf.size(row_of, out_type=tf.int64))
+            slots -= tf.searchsorted(row_of, row_of, out_type=tf.int64)
+            numbers = tf.gather_nd(numbers, tf.stack([row_of, slots], axis=1))
+            epochs, shares = tf.gather(epochs, row_of), tf.gather(shares, row_of)
+            ids = tf.RaggedTensor.from_row_starts(ids.flat_values, starts)
+            of_packed.append(row_of)
+            if "next_sentence_labels" in parsed:
+                labels = parsed.pop("next_sentence_labels").flat_values
+                tf.debugging.assert_equal(
+                    tf.size(labels),
+                    tf.size(row_of),
+                    message="a packed record has not one label for each [CLS]",
+                )
+                of_packed.append(labels[:, tf.newaxis])
+        # 2. All sequences are padded.
+        lengths = tf.cast(ids.row_lengths(), tf.int64)
+        tf.debugging.assert_positive(lengths, message="a record holds no input_ids")
+        tf.debugging.assert_less_equal(
+            lengths,
+            tf.constant(config.max_seq_length, tf.int64),
+            message=f"a record of more than {config.max_seq_length} input_ids",
+        )
+        padded = tf.cast(ids.to_tensor(shape=[None, config.max_seq_length]), tf.int32)
+        # 3. Python masks them, and lays out the features of rows.
         columns = [
             feature
             for feature in features.batch_features(config)
-            if feature.name in dynamic_masking.PLAIN_FEATURES
-            or (is_masked and feature.name.startswith("masked_lm"))
+            if feature.name not in parsed
+            and (is_masked or not feature.name.startswith("masked_lm"))
         ]
+        types = [tf.int32 if f.dtype == "int64" else tf.float32 for f in columns]
 
-        def complete(ids, lengths, epochs, shares, numbers) -> list[np.ndarray]:
+        def complete(
+            ids, lengths, epochs, shares, numbers, *of_packed
+        ) -> list[np.ndarray]:
             options: dict[str, Any] = {"vocabulary": self.vocabulary, "config": config}
             if is_masked:
                 seeds = dynamic_masking.record_seeds(self.seed, epochs, numbers)
@@ -148,71 +179,22 @@ class Parser:
                 )
             else:
                 arrays = dynamic_masking.plain_examples(ids, lengths, **options)
-            return [arrays[feature.name] for feature in columns]
-
-        lengths = tf.cast(input_ids.row_lengths(), tf.int64)
-        tf.debugging.assert_positive(lengths, message="a record holds no input_ids")
-        tf.debugging.assert_less_equal(
-            lengths,
-            tf.constant(config.max_seq_length, tf.int64),
-            message=f"a record of more than {config.max_seq_length} input_ids",
-        )
-        padded = input_ids.to_tensor(shape=[None, config.max_seq_length])
-        padded = tf.cast(padded, tf.int32)
-        types = [tf.int32 if f.dtype == "int64" else tf.float32 for f in columns]
-        arrays = tf.numpy_function(complete, [padded, lengths, *chance], types)
-        completed = {
-            feature.name: tf.ensure_shape(array, [epochs.shape[0], feature.length])
-            for feature, array in zip(columns, arrays, strict=True)
-        }
-        seeds = batch_features.dropout_seeds(self.seed, epochs, numbers)
-        return parsed | completed | {features.DROPOUT_SEEDS: seeds}
-
-    def _completed_by_instance(
-        self, parsed: dict[str, Any], chance: tuple[tf.Tensor, ...]
-    ) -> dict[str, tf.Tensor]:
-        """Takes rows apart, masks each instance as if it were alone, and joins them."""
-        epochs, shares, numbers = chance
-        ids = parsed.pop("input_ids")
-        starts = tf.where(ids.flat_values == self.vocabulary.cls_id)[:, 0]
-        row_of = tf.cast(tf.gather(ids.value_rowids(), starts), tf.int64)
-        rows = tf.range(epochs.shape[0], dtype=tf.int64)
-        first_slots = tf.searchsorted(row_of, rows, out_type=tf.int64)
-        slots = tf.range(tf.size(row_of, out_type=tf.int64))
-        slots -= tf.gather(first_slots, row_of)
-        numbers = tf.gather_nd(numbers, tf.stack([row_of, slots], axis=1))
-        if "next_sentence_labels" in parsed:
-            labels = parsed["next_sentence_labels"].flat_values
-            tf.debugging.assert_equal(
-                tf.size(labels),
-                tf.size(row_of),
-                message="a packed record has not one label for each [CLS]",
-            )
-            parsed["next_sentence_labels"] = labels[:, tf.newaxis]
-        parsed["input_ids"] = tf.RaggedTensor.from_row_starts(ids.flat_values, starts)
-        epochs_of, shares_of = tf.gather(epochs, row_of), tf.gather(shares, row_of)
-        parsed = self._completed(parsed, (epochs_of, shares_of, numbers))
-        # Each row has the features of its instances, end to end.
-        lengths = {f.name: f.length for f in features.batch_features(self.config)}
-        lengths[features.DROPOUT_SEEDS] = self.config.num_slots
-        sources = sorted(parsed)
-        names = [name for name in lengths if name in parsed or name == "instance_ids"]
-
-        def join(row_of: np.ndarray, *columns: np.ndarray) -> list[np.ndarray]:
-            instances = dict(zip(sources, columns, strict=True))
-            joined = packing.join_rows(instances, row_of, self.config)
+            if of_packed:
+                row_of, *labels = of_packed
+                if labels:
+                    [arrays["next_sentence_labels"]] = labels
+                arrays = packing.join_rows(arrays, row_of, config)
             return [
-                joined[name].astype(np.float32 if "weights" in name else np.int32)
-                for name in names
+                arrays[feature.name].astype(kind.as_numpy_dtype)
+                for feature, kind in zip(columns, types, strict=True)
             ]
 
-        types = [tf.float32 if "weights" in name else tf.int32 for name in names]
         arrays = tf.numpy_function(
-            join, [row_of, *(parsed[name] for name in sources)], types
+            complete, [padded, lengths, epochs, shares, numbers, *of_packed], types
         )
-        return {
-            name: tf.ensure_shape(array, [epochs.shape[0], lengths[name]])
-            for name, array in zip(names, arrays, strict=True)
+        return parsed | {
+            feature.name: tf.ensure_shape(array, [num_rows, feature.length])
+            for feature, array in zip(columns, arrays, strict=True)
         }
 
 

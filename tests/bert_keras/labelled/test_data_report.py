@@ -27,9 +27,8 @@ def describe(*data, kind="classification", max_seq_length=5, **settings):
             (name, examples, examples.encode(task, TOKENIZER, values))
             for name, examples in zip(["train.tsv", "dev.tsv"], data, strict=False)
         ],
+        values,
         kind=kind,
-        max_seq_length=max_seq_length,
-        long_texts=values.long_texts,
     )
 
 
