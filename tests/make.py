@@ -30,6 +30,7 @@ def make_run(
     bert_config=None,
     do_lower_case=True,
     results=None,
+    seed=0,
     **task,
 ):
     """A finished run in a new directory, with the weights that a network begins with.
@@ -41,6 +42,7 @@ def make_run(
         change: called with the network before its weights are written.
         bert_config: `None`: `small_config`.
         results: of the run.
+        seed: of the weights.
         task: its `kind`, `labels` and so on.
     """
     bert_config = bert_config or small_config(len(vocabulary))
@@ -53,7 +55,7 @@ def make_run(
     )
     directory.mkdir()
     run_directory.describe_run(run, settings)
-    network = registry.build_network(bert_config, run.task, seed=0)
+    network = registry.build_network(bert_config, run.task, seed=seed)
     if change is not None:
         change(network)
     run_weights.finish_run(run, network, results or {"steps": 0})

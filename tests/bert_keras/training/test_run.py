@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bert_keras.checkpoints import training_state
-from bert_keras.core import files, stores
+from bert_keras.core import files, ownership, stores
 from bert_keras.core.errors import InputError, Stopped
 from bert_keras.training import run
 from tests.bert_keras.training import plain_engine
@@ -66,6 +66,16 @@ def test_events_come_in_their_order(tmp_path, caplog):
     again = World(tmp_path / "run")
     assert again.live() == results
     assert again.calls == [] and "finished already, at step 12" in caplog.text
+
+
+def test_a_directory_has_one_writer(tmp_path):
+    """The second is refused before it does anything."""
+    world = World(tmp_path / "run")
+    with ownership.owned(tmp_path / "run"):
+        with pytest.raises(InputError, match="run: in use by process .* wait for its"):
+            world.live()
+        assert [path.name for path in (tmp_path / "run").iterdir()] == [".owner"]
+    assert world.calls == []
 
 
 def test_what_was_interrupted_is_done_first(tmp_path):

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from bert_keras.checkpoints import (
     conversion,
-    run_directory,
     run_weights,
     starting_point,
     weights,
@@ -32,14 +31,11 @@ from bert_keras.data import features, tokenization
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 from bert_keras.kinds.text import network as text_network
-from bert_keras.model import pretrainer
 from bert_keras.report import scalar_log, writing
 from bert_keras.training.step import precision
 from tests import make
+from tests.bert_keras.kinds.kind_data import BAD, FILLER, GOOD
 
-GOOD = ["fine", "great", "lovely"]
-BAD = ["dull", "awful", "weak"]
-FILLER = ["the", "film", "plot", "is", "so", "and", "a", "scene", "very", "with"]
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *GOOD, *BAD, *FILLER, *"bcdefghij", "##x", ".", ",")
 )
@@ -54,19 +50,9 @@ SETTINGS = finetuning.FinetuningConfig(
 def make_init(
     directory: Path, bert_config: architecture.BertConfig, *, next_sentence: bool = True
 ) -> Path:
-    run = run_directory.Run(
-        directory=directory,
-        task=tasks.Task(kind="pretraining"),
-        bert_config=bert_config,
-        vocabulary=VOCABULARY,
-        do_lower_case=True,
-    )
     settings = pretraining.PretrainingConfig(next_sentence=next_sentence)
-    run_directory.create_run(run, settings, inputs={})
-    network = pretrainer.BertPretrainer(bert_config, seed=7)
-    network.build()
-    run_weights.finish_run(run, network, {"steps": 0})
-    return directory
+    options = {"bert_config": bert_config, "kind": "pretraining", "seed": 7}
+    return make.make_run(directory, VOCABULARY, settings=settings, **options)
 
 
 def opinions(

@@ -22,11 +22,10 @@ from bert_keras.kinds import catalogue, registry
 from bert_keras.kinds.tagging import ner
 from bert_keras.kinds.text import glue
 from bert_keras.report import task_summaries
+from tests.bert_keras.kinds import kind_data
+from tests.bert_keras.kinds.kind_data import BAD, FILLER, GOOD
 from tests.bert_keras.training.finetuning.test_finetune import (
-    BAD,
     BERT_CONFIG,
-    FILLER,
-    GOOD,
     make_init,
     run_finetune,
     write_tsv,
@@ -67,16 +66,13 @@ def tagged_file(path: Path, num_sentences: int, *, seed: int) -> Path:
 
 def endings_file(path: Path, num_questions: int, *, seed: int) -> Path:
     """One ending has a good word, three have bad ones."""
-    rng = random.Random(seed)
-    lines = ["sent1,sent2,ending0,ending1,ending2,ending3,label"]
-    for _ in range(num_questions):
-        label = rng.randrange(4)
-        endings = [
-            " ".join([*fillers(rng, 0, 3), rng.choice(GOOD if place == label else BAD)])
-            for place in range(4)
-        ]
-        lines.append(",".join(["the film", "it is", *endings, str(label)]))
-    path.write_text("\n".join(lines) + "\n")
+    rng, data = random.Random(seed), kind_data.DATA["choice"]
+    rows = [data.row(rng, number) for number in range(num_questions)]
+    for row in rows:
+        for place in range(4):
+            words = GOOD if place == row["label"] else BAD
+            row[f"ending{place}"] += f" {rng.choice(words)}"
+    path.write_text(data.write(rows, True))
     return path
 
 
@@ -84,25 +80,18 @@ def questions_file(
     path: Path, num_questions: int, *, seed: int, share_without: float = 0.0
 ) -> Path:
     """The only good word of the text is the answer; without one there is none."""
-    rng = random.Random(seed)
-    paragraphs = []
-    for number in range(num_questions):
-        words = fillers(rng, 4, 30)
-        has_none = rng.random() < share_without
-        answer = rng.choice(GOOD)
-        place = rng.randrange(len(words))
-        if not has_none:
-            words.insert(place, answer)
-        start = len(" ".join(words[:place])) + bool(place)
-        answers = [] if has_none else [{"text": answer, "answer_start": start}]
-        question = {"id": str(number), "question": "is a film", "answers": answers}
-        if share_without:
-            question["is_impossible"] = has_none
-        paragraphs.append({"context": " ".join(words), "qas": [question]})
-    content = {
-        "version": "v2.0" if share_without else "1.1",
-        "data": [{"paragraphs": paragraphs}],
-    }
+    rng, data = random.Random(seed), kind_data.DATA["span"]
+    rows = [data.row(rng, number) for number in range(num_questions)]
+    content = json.loads(data.write(rows, True))
+    if share_without:
+        content["version"] = "v2.0"
+        paragraphs = content["data"][0]["paragraphs"]
+        for row, paragraph in zip(rows, paragraphs, strict=True):
+            [question] = paragraph["qas"]
+            question["is_impossible"] = rng.random() < share_without
+            if question["is_impossible"]:
+                question["answers"] = []
+                paragraph["context"] = row["context"].replace(f" {row['answer']}", "")
     path.write_text(json.dumps(content))
     return path
 

@@ -11,13 +11,13 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.checkpoints import conversion, run_weights, training_state
-from bert_keras.core import files, ownership, stores
+from bert_keras.core import files, stores
 from bert_keras.core.errors import InputError, Stopped, Unavailable
-from bert_keras.core.settings import finetuning, loading, pipelines, pretraining, strict
+from bert_keras.core.settings import loading, pipelines, pretraining, strict
 from bert_keras.training import pretrain
 from bert_keras.training.pretraining import phases, position_growth, text_sample
 from bert_keras.training.step import learner, optimization
-from tests import conftest, make
+from tests import conftest
 from tests.bert_keras.report import test_diagnosis
 from tests.bert_keras.training import test_resumed_runs as resuming
 from tests.bert_keras.training.step import test_learner
@@ -150,43 +150,6 @@ def test_shards_are_hashed_once_for_a_run_and_machine(
         file.write(b"x")
     with pytest.raises(InputError, match="bytes, manifest.json says"):
         hashes(copied)
-
-
-def test_two_processes_do_not_share_a_directory(tiny_examples, tmp_path):
-    """The second is refused before it writes anything."""
-    run = tmp_path / "run"
-    with ownership.owned(run):
-        message = f"run: in use by process {os.getpid()} on .*: wait for its end, or"
-        with pytest.raises(InputError, match=message):
-            train([tiny_examples], run, settings())
-        with pytest.raises(InputError, match=message):
-            make.finetune(
-                finetuning.FinetuningConfig(),
-                train="none",
-                dev=["none"],
-                init="none",
-                from_scratch=False,
-                output_dir=run,
-                strategy=CPU,
-            )
-        assert [path.name for path in run.iterdir()] == [".owner"]
-
-
-@pytest.mark.slow
-def test_masked_words_are_learnt(tiny_examples, tmp_path):
-    results = train(
-        [tiny_examples],
-        tmp_path / "run",
-        settings(
-            num_train_steps=300,
-            save_checkpoint_steps=300,
-            global_batch_size=32,
-            optimizer={"learning_rate": 2e-3, "warmup_steps": 30},
-            model={**TINY, "hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0},
-        ),
-    )
-    baseline = results["eval_baseline"]["masked_lm_accuracy"]
-    assert results["eval"]["masked_lm_accuracy"] > 5 * baseline
 
 
 @pytest.fixture(scope="module")

@@ -232,61 +232,6 @@ def test_updates_without_a_branch(is_compiled, fields):
     assert_weights(weights, expected, rtol=1e-6, atol=1e-6)
 
 
-def as_legacy(optimizer, *, num_updates_before):
-    """The weights after tf-models-official's optimizer made the same updates."""
-    variables = [
-        tf.Variable(value, dtype=tf.float32, name=path)
-        for path, value in INITIAL.items()
-    ]
-    optimizer.iterations.assign(num_updates_before)
-    for gradients in GRADIENTS:
-        optimizer.apply_gradients(zip(tensors(gradients), variables, strict=True))
-    return {v.name.removesuffix(":0"): v.numpy() for v in variables}
-
-
-LEGACY_SETTINGS = {
-    "learning_rate": 0.01,
-    "weight_decay_rate": 0.1,
-    "epsilon": 1e-6,
-    "exclude_from_weight_decay": ["layer_norm", "bias"],
-}
-
-
-@pytest.mark.reference
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    ("module", "name", "changes", "num_updates_before", "ours", "tolerance"),
-    [
-        # Once its correction of the bias has vanished: 0.999 ** 100_000 is 0 in
-        # float32. It would clip the gradients of each step.
-        (
-            *("legacy_adamw", "AdamWeightDecay", {"gradient_clip_norm": 0}, 100_000),
-            *(optimization.BertAdamW, (1e-6, 1e-7)),
-        ),
-        # But for epsilon.
-        (
-            "legacy_adamw",
-            "AdamWeightDecay",
-            {"gradient_clip_norm": 0, "epsilon": 1e-12},
-            0,
-            functools.partial(optimization.BertAdamW, mode="corrected", epsilon=1e-12),
-            (1e-6, 1e-6),
-        ),
-        # Its correction of the bias is off by up to 2e-5 in the first steps.
-        ("lamb", "LAMB", {}, 0, optimization.Lamb, (1e-5, 2e-6)),
-    ],
-)
-def test_model_gardens_makes_the_same_updates(
-    module, name, changes, num_updates_before, ours, tolerance
-):
-    theirs = pytest.importorskip(f"official.modeling.optimization.{module}")
-    optimizer = getattr(theirs, name)(**(LEGACY_SETTINGS | changes))
-    expected = as_legacy(optimizer, num_updates_before=num_updates_before)
-    rtol, atol = tolerance
-    weights = trained(ours(0.01, weight_decay_rate=0.1))
-    assert_weights(weights, expected, rtol=rtol, atol=atol)
-
-
 def test_what_is_refused():
     with pytest.raises(ValueError, match='"google" or "corrected", got \'adam\''):
         optimization.BertAdamW(0.1, mode="adam")
