@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from bert_keras.core import files, manifest
-from bert_keras.core.settings import architecture, pipelines, pretraining, strict
+from bert_keras.core.settings import architecture, pipelines
 from bert_keras.data import features
 from bert_keras.pipelines import documents, examples
 from bert_keras.pipelines.engine import engines
@@ -339,19 +339,12 @@ PRETRAINING = {
 def pretrained_run(made_once, tiny_examples) -> Path:
     """A finished pre-training of 12 steps, with checkpoints after 5, 10 and 12."""
     # TensorFlow takes ten seconds: tests of the data alone do without.
-    import tensorflow as tf
+    from tests import make
 
-    from bert_keras.training import pretrain
+    def pretrain(directory: Path) -> None:
+        make.pretrain([tiny_examples], directory / "run")
 
-    def make(directory: Path) -> None:
-        pretrain.pretrain(
-            strict.build_config(pretraining.PretrainingConfig, PRETRAINING),
-            [tiny_examples],
-            directory / "run",
-            strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
-        )
-
-    return made_once.directory("pretrained", make) / "run"
+    return made_once.directory("pretrained", pretrain) / "run"
 
 
 def counting_documents() -> list[dict]:

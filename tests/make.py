@@ -2,11 +2,15 @@
 
 import unittest.mock
 
+import tensorflow as tf
+
 from bert_keras.checkpoints import conversion, run_directory, run_weights
-from bert_keras.core.settings import architecture, tasks
+from bert_keras.core.settings import architecture, pretraining, strict, tasks
 from bert_keras.export import writing
 from bert_keras.kinds import catalogue, registry
 from bert_keras.training import finetune as training
+from bert_keras.training import pretrain as pretraining_verb
+from tests import conftest
 
 
 def small_config(vocab_size, **changes):
@@ -60,6 +64,22 @@ def make_run(
         change(network)
     run_weights.finish_run(run, network, results or {"steps": 0})
     return directory
+
+
+def pretraining_config(**changes):
+    """The settings of `pretrained_run`, with changes."""
+    values = {**conftest.PRETRAINING, **changes}
+    return strict.build_config(pretraining.PretrainingConfig, values)
+
+
+def pretrain(directories, run, settings=None, *, strategy=None, **options):
+    """Pre-trains as `pretrained_run` unless other settings are given."""
+    return pretraining_verb.pretrain(
+        settings or pretraining_config(),
+        *(directories, run),
+        strategy=strategy or tf.distribute.OneDeviceStrategy("/cpu:0"),
+        **options,
+    )
 
 
 def finetune(settings, *, init, **options):

@@ -6,17 +6,15 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bert_keras.checkpoints import conversion, run_weights
-from bert_keras.core.settings import pipelines, pretraining, strict
+from bert_keras.core.settings import pipelines
 from bert_keras.data import dynamic_masking, features, tokenization
 from bert_keras.kinds import registry
 from bert_keras.model import weight_shapes
 from bert_keras.pipelines import examples
 from bert_keras.pipelines.engine import engines
-from bert_keras.training import pretrain
-from tests import conftest
+from tests import make
 from tests.bert_keras.data import test_masking
 
 
@@ -95,11 +93,8 @@ def test_without_next_sentences_their_weights_stay_and_are_not_read(
         num_shards=3,
         engine=engines.make_engine(),
     )
-    settings = strict.build_config(
-        pretraining.PretrainingConfig, conftest.PRETRAINING | {"num_checkpoints": 9}
-    )
-    cpu, path = tf.distribute.OneDeviceStrategy("/cpu:0"), tmp_path / "run"
-    pretrain.pretrain(settings, [tmp_path / "examples"], path, strategy=cpu)
+    settings, path = make.pretraining_config(num_checkpoints=9), tmp_path / "run"
+    make.pretrain([tmp_path / "examples"], path, settings)
     run = run_weights.read_finished_run(path, kinds=("pretraining",), verb="pretrain")
     fresh, network = (
         registry.build_network(run.bert_config, run.task, seed=seed)

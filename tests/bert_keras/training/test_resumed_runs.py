@@ -11,18 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
-import tensorflow as tf
 from tensorboard.backend.event_processing import event_file_loader
 
 from bert_keras.checkpoints import conversion, training_state
 from bert_keras.core.errors import InputError, Stopped
-from bert_keras.core.settings import finetuning, pretraining, strict
+from bert_keras.core.settings import finetuning
 from bert_keras.inference import finetuned
 from bert_keras.report import scalar_log, task_summaries
-from bert_keras.training import pretrain
 from bert_keras.training.step import engine
 from bert_keras.training.tensorboard import panels
-from tests import conftest
+from tests import make
 from tests.bert_keras.training.finetuning.test_finetune import (
     BERT_CONFIG,
     make_init,
@@ -161,13 +159,8 @@ def test_a_pretraining_that_was_killed(
     earlier = scalar_log.read_log(resumed / "logs/train").seconds
     caplog.set_level(logging.INFO, logger="bert_keras")
     monkeypatch.setattr(panels.EvaluationPanels, "draw", lambda *_: None)
-    values = {**conftest.PRETRAINING, **changes}
-    done = pretrain.pretrain(
-        strict.build_config(pretraining.PretrainingConfig, values),
-        [tiny_examples],
-        resumed,
-        strategy=tf.distribute.OneDeviceStrategy("/cpu:0"),
-    )
+    settings = make.pretraining_config(**changes)
+    done = make.pretrain([tiny_examples], resumed, settings)
     assert done["seconds"] > earlier + 1
     assert_same(resumed, pretrained_run)
     pieces = "examples of 32 word pieces, [CLS], [SEP] and padding included, 8 a step"

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from bert_keras.core.settings import pretraining, strict
-from bert_keras.training import pretrain
-from tests import conftest
+from bert_keras.core.settings import pretraining
+from tests import make
 from tests.bert_keras.model import test_packed_rows
 from tests.bert_keras.training.step import test_learner
 
@@ -61,16 +60,12 @@ def test_a_packed_evaluation_is_that_of_the_examples_row_by_row(
     examples_of, tiny_examples, tmp_path
 ):
     """All of the held-out shard, which has the same documents packed or not."""
-    settings = strict.build_config(
-        pretraining.PretrainingConfig,
-        conftest.PRETRAINING
-        # The weights hardly move: they are those of the start.
-        | {"optimizer": {"learning_rate": 1e-12, "warmup_steps": 1}}
-        | {"num_train_steps": 2},
-    )
+    # The weights hardly move: they are those of the start.
+    optimizer = {"learning_rate": 1e-12, "warmup_steps": 1}
+    settings = make.pretraining_config(optimizer=optimizer, num_train_steps=2)
     packed = examples_of(max_seq_length=32, dupe_factor=2, pack_instances=True)
     of_packed, alone = (
-        pretrain.pretrain(settings, [directory], tmp_path / name, strategy=CPU)["eval"]
+        make.pretrain([directory], tmp_path / name, settings)["eval"]
         for name, directory in (("packed", packed), ("alone", tiny_examples))
     )
     assert of_packed == pytest.approx(alone, rel=1e-5)

@@ -13,28 +13,16 @@ import tensorflow as tf
 from bert_keras.checkpoints import conversion, run_weights, training_state
 from bert_keras.core import files, stores
 from bert_keras.core.errors import InputError, Stopped, Unavailable
-from bert_keras.core.settings import loading, pipelines, pretraining, strict
-from bert_keras.training import pretrain
+from bert_keras.core.settings import loading, pipelines, pretraining
 from bert_keras.training.pretraining import phases, position_growth, text_sample
 from bert_keras.training.step import learner, optimization
-from tests import conftest
+from tests import conftest, make
 from tests.bert_keras.report import test_diagnosis
 from tests.bert_keras.training import test_resumed_runs as resuming
 from tests.bert_keras.training.step import test_learner
 from tests.bert_keras.training.tensorboard import test_panels
 
 TINY = conftest.PRETRAINING["model"]
-CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
-
-
-def settings(**changes):
-    values = {**conftest.PRETRAINING, **changes}
-    return strict.build_config(pretraining.PretrainingConfig, values)
-
-
-def train(directories, run, options=None, *, strategy=CPU, **more):
-    options = options or settings()
-    return pretrain.pretrain(options, directories, run, strategy=strategy, **more)
 
 
 def test_what_a_run_leaves_behind(pretrained_run):
@@ -80,29 +68,29 @@ def test_muon_is_told_the_precision(tiny_examples, tmp_path, monkeypatch):
 
     monkeypatch.setattr(optimization, "build_optimizer", build)
     muon = {"name": "muon", "warmup_steps": 0}
-    options = settings(precision="mixed_bfloat16", optimizer=muon)
+    options = make.pretraining_config(precision="mixed_bfloat16", optimizer=muon)
     with pytest.raises(Stopped, match="^muon in mixed_bfloat16$"):
-        train([tiny_examples], tmp_path / "run", options)
+        make.pretrain([tiny_examples], tmp_path / "run", options)
 
 
 def test_the_checkpoint_before_the_decay_stays(tiny_examples, tmp_path):
     """Also in a run that went on just before it, and `--init` can go on from it."""
-    changes = settings(
+    changes = make.pretraining_config(
         optimizer={**conftest.PRETRAINING["optimizer"], "decay_steps": 5},
         num_best_checkpoints=0,
         num_checkpoints=1,
         save_checkpoint_steps=6,
     )
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    train([tiny_examples], whole, changes)
+    make.pretrain([tiny_examples], whole, changes)
     resuming.broken_off(whole, resumed, 7)
-    train([tiny_examples], resumed, changes)
+    make.pretrain([tiny_examples], resumed, changes)
     resuming.assert_same_state(whole, resumed)
     for run in (whole, resumed):
         paths = sorted(run.glob("checkpoints/*.safetensors"))
         assert [int(path.stem.removeprefix("step-")) for path in paths] == [7, 12]
     init = conversion.init(paths[0])
-    train([tiny_examples], tmp_path / "other", settings(), init=init)
+    make.pretrain([tiny_examples], tmp_path / "other", init=init)
     assert json.loads((tmp_path / "other/inputs.json").read_text())["init_sha256"]
 
 
@@ -111,17 +99,17 @@ def test_a_finished_run_is_left_as_it_is(
 ):
     """`pretrained_run` is seen to be unchanged at the end of all tests."""
     caplog.set_level(logging.INFO, logger="bert_keras")
-    assert train([tiny_examples], pretrained_run)["steps"] == 12
+    assert make.pretrain([tiny_examples], pretrained_run)["steps"] == 12
     assert "finished already, at step 12" in caplog.text
     with pytest.raises(InputError, match="with seed=12345 where this one has 2"):
-        train([tiny_examples], pretrained_run, settings(seed=2))
+        make.pretrain([tiny_examples], pretrained_run, make.pretraining_config(seed=2))
     facts = json.loads((pretrained_run / "inputs.json").read_text())
     begun = {**facts, "examples_sha256": "ab" * 32}
     (tmp_path / "other").mkdir()
     (tmp_path / "other/inputs.json").write_text(json.dumps(begun))
     message = "other: begun by another run, with other contents of --examples: give the"
     with pytest.raises(InputError, match=message):
-        train([tiny_examples], tmp_path / "other")
+        make.pretrain([tiny_examples], tmp_path / "other")
 
 
 def test_shards_are_hashed_once_for_a_run_and_machine(
@@ -136,7 +124,7 @@ def test_shards_are_hashed_once_for_a_run_and_machine(
 
     def hashes(examples=tiny_examples, **options):
         hashed.clear()
-        train([examples], run, **options)
+        make.pretrain([examples], run, **options)
         return len(hashed)
 
     shutil.copytree(pretrained_run, run)
@@ -159,7 +147,7 @@ def both(tiny_examples, examples_of):
 
 
 def two_phases(**changes):
-    return settings(
+    return make.pretraining_config(
         **{
             "model": {**TINY, "max_position_embeddings": 64},
             "num_train_steps": 18,
@@ -176,7 +164,7 @@ def two_phases(**changes):
 def whole(both, tmp_path_factory):
     """A finished run of two phases."""
     directory = tmp_path_factory.mktemp("phases") / "run"
-    results = train(both, directory, two_phases())
+    results = make.pretrain(both, directory, two_phases())
     assert results["steps"] == 18
     return directory
 
@@ -202,10 +190,10 @@ def test_the_largest_phase_is_tried_before_the_first_step(both, tmp_path, monkey
         return made
 
     monkeypatch.setattr(phases.Phase, "placeholder_batches", note)
-    train(both, tmp_path / "tried", options)
+    make.pretrain(both, tmp_path / "tried", options)
     assert tried == [[(8, 64), (8, 64)]]
     monkeypatch.setattr(phases, "largest", lambda planned, model: planned[0])
-    train(both, tmp_path / "not", options)
+    make.pretrain(both, tmp_path / "not", options)
     resuming.assert_same_state(tmp_path / "tried", tmp_path / "not")
 
 
@@ -220,7 +208,7 @@ def test_which_positions_are_continued():
     ):
         planned = [
             types.SimpleNamespace(
-                settings=settings(grow_positions=option),
+                settings=make.pretraining_config(grow_positions=option),
                 examples=types.SimpleNamespace(max_seq_length=length),
                 first_step=step,
                 last_step=step + 1,
@@ -257,7 +245,7 @@ def test_positions_are_continued_and_nothing_else_changes(both, tmp_path):
     continued by hand, and resumed."""
     plain = two_phases(**SHORT)
     run = tmp_path / "run"
-    train(both, run, plain)
+    make.pretrain(both, run, plain)
     by_hand = resuming.broken_off(run, tmp_path / "by_hand", 2)
     state = resuming.newest_state(by_hand)
     for name in state:
@@ -272,11 +260,11 @@ def test_positions_are_continued_and_nothing_else_changes(both, tmp_path):
         state,
         facts=training_state.Facts(step=2),
     )
-    train(both, by_hand, plain)
+    make.pretrain(both, by_hand, plain)
 
     grown = tmp_path / "grown"
     grows = plain.model_copy(update={"grow_positions": "extrapolate"})
-    train(both, grown, grows)
+    make.pretrain(both, grown, grows)
     resuming.assert_same_state(by_hand, grown)
     with pytest.raises(AssertionError):
         resuming.assert_same_state(run, grown)
@@ -289,7 +277,7 @@ def test_continued_positions_resume_to_the_same_bits(whole, both, tmp_path):
     changes = {"num_checkpoints": 9, "steps_per_execution": 3}
     grows = two_phases(grow_positions="extrapolate", **changes)
     grown = tmp_path / "grown"
-    train(both, grown, grows)
+    make.pretrain(both, grown, grows)
     names = [path.name for path in sorted(grown.glob("checkpoints/*.safetensors"))]
     assert names == [f"step-{step:010}.safetensors" for step in (5, 10, 14, 15, 18)]
     resuming.assert_same_state(
@@ -298,10 +286,10 @@ def test_continued_positions_resume_to_the_same_bits(whole, both, tmp_path):
     )
     for last in (10, 14, 15):
         resumed = resuming.broken_off(grown, tmp_path / f"resumed_{last}", last)
-        train(both, resumed, grows)
+        make.pretrain(both, resumed, grows)
         resuming.assert_same_state(grown, resumed)
     replicated = resuming.broken_off(grown, tmp_path / "replicated", 10)
-    train(both, replicated, grows, strategy=test_learner.mirrored(2))
+    make.pretrain(both, replicated, grows, strategy=test_learner.mirrored(2))
     resuming.assert_same_state(grown, replicated, atol=1e-6)
 
 
@@ -319,10 +307,10 @@ def test_a_device_without_memory_for_the_largest_phase(
         r"`gradient_accumulation_steps` \(here 1\) to 2 and run the same command"
     )
     larger = {"fraction": 0.5, "global_batch_size": 16}
-    options = settings(phases=[{"fraction": 0.5}, larger])
+    options = make.pretraining_config(phases=[{"fraction": 0.5}, larger])
     both, run = [tiny_examples] * 2, tmp_path / "run"
     with pytest.raises(InputError, match=message):
-        train(both, run, options)
+        make.pretrain(both, run, options)
 
 
 def test_examples_of_a_store_that_stay_away(tiny_examples, monkeypatch, memory_store):
@@ -342,7 +330,7 @@ def test_examples_of_a_store_that_stay_away(tiny_examples, monkeypatch, memory_s
     monkeypatch.setattr(learner.Learner, "make_steps", make_steps)
     message = r"ram://.*/examples: .*retry attempts failed.*; run the same command"
     with pytest.raises(Unavailable, match=message):
-        train([examples], f"{memory_store}/run")
+        make.pretrain([examples], f"{memory_store}/run")
 
 
 @pytest.mark.slow
@@ -353,10 +341,10 @@ def test_sigterm_writes_a_checkpoint(pretrained_run, tiny_examples, tmp_path, at
     run = tmp_path / "run"
     at_step(4, lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(Stopped, match="stopped by SIGTERM at step 5"):
-        train([tiny_examples], run, again)
+        make.pretrain([tiny_examples], run, again)
     assert [path.stem for path in run.glob("checkpoints/step-*")] == ["step-0000000005"]
     assert not (run / "results.json").exists()
-    train([tiny_examples], run, again)
+    make.pretrain([tiny_examples], run, again)
     resuming.assert_same(run, pretrained_run)
     ours, theirs = (
         test_panels.values(each / "logs" / "panels", "attention/")
@@ -367,7 +355,7 @@ def test_sigterm_writes_a_checkpoint(pretrained_run, tiny_examples, tmp_path, at
 
 def test_numbers_that_are_not_finite_end_the_run(tiny_examples, tmp_path):
     """An infinite learning rate: the first update with it spoils the weights."""
-    options = settings(
+    options = make.pretraining_config(
         optimizer={"learning_rate": 1e38, "warmup_steps": 6},
         max_skipped_steps=2,
         save_checkpoint_steps=1,
@@ -379,7 +367,7 @@ def test_numbers_that_are_not_finite_end_the_run(tiny_examples, tmp_path):
         r"is .*step-\d+.safetensors: lower `optimizer.learning_rate`, or look at"
     )
     with pytest.raises(InputError, match=message):
-        train([tiny_examples], tmp_path / "run", options)
+        make.pretrain([tiny_examples], tmp_path / "run", options)
 
 
 @pytest.mark.slow
@@ -387,10 +375,10 @@ def test_left_to_right(tiny_examples, tmp_path):
     """Without next sentences, as in the paper's table 5. Sentences count up through the
     words: the next one can be known."""
     without_dropout = {"hidden_dropout_prob": 0, "attention_probs_dropout_prob": 0}
-    results = train(
+    results = make.pretrain(
         [tiny_examples],
         tmp_path / "run",
-        settings(
+        make.pretraining_config(
             model={**TINY, "attention": "left_to_right", **without_dropout},
             next_sentence=False,
             num_train_steps=150,
@@ -411,7 +399,8 @@ def test_unusable_input(tiny_examples, tiny_vocab, tmp_path):
 
     def check(message, *, directories=(copied,), vocab_path=None, **changes):
         with pytest.raises(InputError, match=message):
-            train(directories, run, settings(**changes), vocab_path=vocab_path)
+            options = make.pretraining_config(**changes)
+            make.pretrain(directories, run, options, vocab_path=vocab_path)
 
     message = "50 entries, not the vocabulary that .* was made with .49 entries"
     check(message, vocab_path=other)

@@ -6,14 +6,12 @@ import re
 from collections import Counter
 
 import pytest
-import tensorflow as tf
 
-from bert_keras.core.settings import architecture, pretraining, strict
+from bert_keras.core.settings import architecture, pretraining
 from bert_keras.data import features
 from bert_keras.report import diagnosis, writing
-from bert_keras.training import pretrain
 from bert_keras.training.pretraining import phases, text_sample
-from tests import conftest
+from tests import conftest, make
 from tests.bert_keras.training.pretraining import test_record_batches as records
 
 SETTINGS = pretraining.PretrainingConfig(
@@ -151,12 +149,10 @@ def test_a_vocabulary_of_letters(made, tmp_path):
 
 def test_a_pretraining_warns_once(made, tmp_path, caplog):
     examples = made(random_documents(80, other="xyz"), max_seq_length=32)
-    settings = conftest.PRETRAINING | {"num_train_steps": 4}
-    settings["optimizer"] = settings["optimizer"] | {"warmup_steps": 3}
-    plan = strict.build_config(pretraining.PretrainingConfig, settings)
+    optimizer = {"learning_rate": 1e-3, "warmup_steps": 3}
+    settings = make.pretraining_config(num_train_steps=4, optimizer=optimizer)
     run = tmp_path / "run"
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    pretrain.pretrain(plan, [examples], run, strategy=strategy)
+    make.pretrain([examples], run, settings)
     warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     causes = [line.split(": ")[1] for line in warnings if "may be" in line]
     assert {"unknown words", "warm-up"} <= set(causes)
@@ -182,12 +178,13 @@ def test_a_pretraining_warns_once(made, tmp_path, caplog):
 )
 def test_trainings_that_cannot_work(tmp_path, tiny_examples, caplog, optimizer, causes):
     """Real ones: a fault is among the causes, and a sound run has none."""
-    settings = conftest.PRETRAINING | {"num_train_steps": 1200}
-    settings |= {"save_checkpoint_steps": 400, "draw_steps": 10_000}
-    settings["optimizer"] = {"warmup_steps": 100} | optimizer
-    plan = strict.build_config(pretraining.PretrainingConfig, settings)
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    pretrain.pretrain(plan, [tiny_examples], tmp_path / "run", strategy=strategy)
+    settings = make.pretraining_config(
+        num_train_steps=1200,
+        save_checkpoint_steps=400,
+        draw_steps=10_000,
+        optimizer={"warmup_steps": 100} | optimizer,
+    )
+    make.pretrain([tiny_examples], tmp_path / "run", settings)
     lines = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     matches = [re.match(r"may be wrong: ([a-z -]+): ", line) for line in lines]
     # The tiny text counts through its words again and again.

@@ -5,10 +5,8 @@ import pytest
 import tensorflow as tf
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import pretraining, strict
-from bert_keras.training import pretrain
 from bert_keras.training.step import self_check
-from tests.conftest import PRETRAINING
+from tests import make
 
 
 class Faulty(tf.distribute.ReductionToOneDevice):
@@ -94,10 +92,6 @@ def test_it_is_made_where_several_gpus_or_processes_train(monkeypatch):
 def test_a_training_does_not_begin(tiny_examples, tmp_path, monkeypatch):
     monkeypatch.setattr(self_check, "is_due", lambda strategy: True)
     with pytest.raises(InputError, match="device 0 gets nothing of 1"):
-        pretrain.pretrain(
-            strict.build_config(pretraining.PretrainingConfig, PRETRAINING),
-            [tiny_examples],
-            tmp_path / "run",
-            strategy=mirrored(1.0, 0.0),
-        )
+        strategy = mirrored(1.0, 0.0)
+        make.pretrain([tiny_examples], tmp_path / "run", strategy=strategy)
     assert not (tmp_path / "run" / "checkpoints").exists()
