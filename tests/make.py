@@ -82,11 +82,17 @@ def pretrain(directories, run, settings=None, *, strategy=None, **options):
     )
 
 
-def finetune(settings, *, init, **options):
+def finetune(settings, *, init, from_scratch=False, strategy=None, **options):
     """Fine-tunes as the verb does; `init` is a path."""
     catalogue.check_settings(settings)
     kind = catalogue.find(settings)
-    return training.finetune(settings, kind, init=conversion.init(init), **options)
+    return training.finetune(
+        *(settings, kind),
+        init=conversion.init(init),
+        from_scratch=from_scratch,
+        strategy=strategy or tf.distribute.get_strategy(),
+        **options,
+    )
 
 
 def served(directory):

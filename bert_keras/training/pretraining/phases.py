@@ -83,17 +83,13 @@ class Phase:
         The place of the worker is that of `replicas.distribute`.
         """
         return self.batches.to_train(
-            self.train_shards,
-            start_step=start_step - self.first_step,
-            worker=record_batches.Worker(*place),
+            self.train_shards, *place, start_step=start_step - self.first_step
         )
 
     def to_evaluate(self, *place: int) -> tuple[tf.data.Dataset, int]:
         """Returns endless batches and their number in a round, alike for all places."""
         return self.batches.to_evaluate(
-            self.eval_shards,
-            num_batches=self.settings.num_eval_steps,
-            worker=record_batches.Worker(*place),
+            self.eval_shards, *place, num_batches=self.settings.num_eval_steps
         )
 
     def evaluation_batches(

@@ -61,26 +61,13 @@ def split_shards(
     return list(shards[:split]), list(shards[split:])
 
 
-class Worker(NamedTuple):
-    """The position of a process among those that each take their rows of every batch.
-
-    The batches are the same for any number of workers.
-    """
-
-    index: int = 0
-    num_workers: int = 1
-    num_replicas: int = 1
-
-
-ONLY_WORKER = Worker()
-
-
 @dataclass(frozen=True, kw_only=True)
 class RecordBatches(record_parsing.Parser):
     """Batches of the examples of one directory.
 
     `batch_size` is that of all workers, whose replicas need equal shares; `seed` is for
-    their order, too.
+    their order, too. The batches are the same for any number of workers: each takes the
+    rows of its `place`, which has the arguments of `replicas.distribute`.
     """
 
     batch_size: int
@@ -91,11 +78,7 @@ class RecordBatches(record_parsing.Parser):
     that in any case, so that its losses compare."""
 
     def to_train(
-        self,
-        shards: Sequence[Shard],
-        *,
-        start_step: int = 0,
-        worker: Worker = ONLY_WORKER,
+        self, shards: Sequence[Shard], *place: int, start_step: int = 0
     ) -> tf.data.Dataset:
         """Returns endless shuffled batches; `seed` and N determine batch N.
 
@@ -120,7 +103,7 @@ class RecordBatches(record_parsing.Parser):
             return epochs, tf.fill([batch_size], share), *batch
 
         batches = records.batch(batch_size, drop_remainder=True).enumerate(start_step)
-        return self._parsed(_shares(batches.map(with_chance), worker), self.parse)
+        return self._parsed(_shares(batches.map(with_chance), *place), self.parse)
 
     def shards_of_steps(
         self, shards: Sequence[Shard], *, start_step: int, num_steps: int
@@ -134,11 +117,7 @@ class RecordBatches(record_parsing.Parser):
         return sorted(Path(shards[index].path).name for index in indices)
 
     def to_evaluate(
-        self,
-        shards: Sequence[Shard],
-        *,
-        num_batches: int,
-        worker: Worker = ONLY_WORKER,
+        self, shards: Sequence[Shard], *place: int, num_batches: int
     ) -> tuple[tf.data.Dataset, int]:
         """Returns the first `num_batches` batches over and over, and their number.
 
@@ -164,7 +143,7 @@ class RecordBatches(record_parsing.Parser):
         share = tf.constant(self.config.masked_lm_prob, tf.float64)
         chance = [tf.fill([self.batch_size], value) for value in (epoch, share)]
         endless = batches.take(num_batches).repeat()
-        shares = _shares(endless.map(lambda *batch: (*chance, *batch)), worker)
+        shares = _shares(endless.map(lambda *batch: (*chance, *batch)), *place)
 
         def parse(*columns: tf.Tensor) -> dict[str, tf.Tensor]:
             parsed = self.parse(*columns).items()
@@ -279,14 +258,18 @@ def _shard_table(shards: Sequence[Shard]) -> tuple[tf.Tensor, tf.Tensor]:
     return paths, tf.constant([shard.first_record for shard in shards], tf.int64)
 
 
-def _shares(batches: tf.data.Dataset, worker: Worker) -> tf.data.Dataset:
+def _shares(
+    batches: tf.data.Dataset,
+    index: int = 0,
+    num_workers: int = 1,
+    num_replicas: int = 1,
+) -> tf.data.Dataset:
     """Yields this worker's rows of every batch, an element for each of its replicas."""
 
     def rows(*columns: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        shape = [worker.num_workers, worker.num_replicas, -1]
+        shape = [num_workers, num_replicas, -1]
         return tuple(
-            tf.reshape(column, [*shape, *column.shape[1:]])[worker.index]
-            for column in columns
+            tf.reshape(column, [*shape, *column.shape[1:]])[index] for column in columns
         )
 
     return batches.map(rows).unbatch()

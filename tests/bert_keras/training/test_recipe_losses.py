@@ -97,7 +97,6 @@ def pretrain(name: str, folder: Path) -> Train:
 
 
 def finetune(name: str, folder: Path) -> Train:
-    import tensorflow as tf
 
     data, rng = kind_data.DATA[FINETUNING[name]], random.Random(7)
     rows = [data.row(rng, number) for number in range(NUM_EXAMPLES + 8)]
@@ -124,9 +123,7 @@ def finetune(name: str, folder: Path) -> Train:
             train=paths["train"],
             dev=[paths["dev"]],
             init=init,
-            from_scratch=False,
             output_dir=run,
-            strategy=tf.distribute.get_strategy(),
         )
 
     return train

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
-import tensorflow as tf
 
 from bert_keras.checkpoints import (
     conversion,
@@ -105,7 +104,7 @@ def run_finetune(
         init=init,
         from_scratch=from_scratch,
         output_dir=output_dir,
-        strategy=strategy or tf.distribute.get_strategy(),
+        strategy=strategy,
     )
 
 

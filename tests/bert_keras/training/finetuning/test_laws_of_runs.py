@@ -101,9 +101,7 @@ def tune(init: Path, folder: Path, name: str, output: str = "run", **options) ->
         train=folder / f"train{suffix}",
         dev=options.pop("dev", [folder / f"dev{suffix}"]),
         init=init,
-        from_scratch=False,
         output_dir=folder / output,
-        strategy=options.pop("strategy", tf.distribute.get_strategy()),
         **options,
     )
 

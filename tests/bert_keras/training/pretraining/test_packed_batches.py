@@ -117,11 +117,7 @@ def test_a_batch_is_a_function_of_its_step_however_it_is_shared(source, kind):
     packed = source(kind)
     start = packed.num_batches - 2
     shares = [
-        packed.batches.to_train(
-            packed.shards,
-            start_step=start,
-            worker=record_batches.Worker(index, num_workers=2, num_replicas=2),
-        )
+        packed.batches.to_train(packed.shards, index, 2, 2, start_step=start)
         for index in range(2)
     ]
     parts = [records.drawn(share, 2 * 5) for share in shares]

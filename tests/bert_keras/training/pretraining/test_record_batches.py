@@ -31,15 +31,15 @@ def source(**changes):
     return record_batches.RecordBatches(**options)
 
 
-def batches(shards, *, start_step=0, worker=record_batches.ONLY_WORKER, **changes):
+def batches(shards, *, start_step=0, place=(), **changes):
     """Training batches of shards."""
-    return source(**changes).to_train(shards, start_step=start_step, worker=worker)
+    return source(**changes).to_train(shards, *place, start_step=start_step)
 
 
-def evaluation(shards, *, worker=record_batches.ONLY_WORKER, **changes):
+def evaluation(shards, *, place=(), **changes):
     """Evaluation batches of shards, and their number."""
     made = source(**{"batch_size": 50, **changes})
-    return made.to_evaluate(shards, num_batches=10_000, worker=worker)
+    return made.to_evaluate(shards, *place, num_batches=10_000)
 
 
 def drawn(dataset, count):
@@ -191,8 +191,7 @@ def test_an_evaluation_round_is_every_record_once(data, attention):
 def test_shares_of_an_evaluation(shards):
     (whole, num_batches), parts = evaluation(shards, batch_size=48), []
     for index in range(2):
-        worker = record_batches.Worker(index, num_workers=2, num_replicas=3)
-        dataset, count = evaluation(shards, batch_size=48, worker=worker)
+        dataset, count = evaluation(shards, batch_size=48, place=(index, 2, 3))
         assert count == num_batches
         parts.append(drawn(dataset, 3 * num_batches))
     assert_equal(drawn(whole, num_batches), put_together(parts, num_replicas=3))
@@ -469,16 +468,10 @@ class TestOrder:
     )
     def test_workers_share_each_batch(self, num_workers, num_replicas, few):
         arguments = {"config": NUMBERED, "start_step": 9, "batch_size": 16}
+        places = [(index, num_workers, num_replicas) for index in range(num_workers)]
         parts = [
-            drawn(
-                batches(
-                    few,
-                    **arguments,
-                    worker=record_batches.Worker(index, num_workers, num_replicas),
-                ),
-                8 * num_replicas,
-            )
-            for index in range(num_workers)
+            drawn(batches(few, place=place, **arguments), 8 * num_replicas)
+            for place in places
         ]
         whole = drawn(batches(few, **arguments), 8)
         assert_equal(whole, put_together(parts, num_replicas=num_replicas))
@@ -518,7 +511,7 @@ def test_shapes_are_known_beforehand(data, attention):
         "config": config,
         "attention": attention,
         "batch_size": 16,
-        "worker": record_batches.Worker(1, 2, 2),
+        "place": (1, 2, 2),
     }
     lengths = {f.name: f.length for f in features.pretraining_features(32, 5)}
     if attention == "left_to_right":
