@@ -10,11 +10,11 @@ import types
 import pytest
 import tensorflow as tf
 
-from bert_keras.checkpoints import conversion, run_weights, training_state
+from bert_keras.checkpoints import conversion, run_weights
 from bert_keras.core import files, stores
 from bert_keras.core.errors import InputError, Stopped, Unavailable
 from bert_keras.core.settings import loading, pipelines, pretraining
-from bert_keras.training.pretraining import phases, position_growth, text_sample
+from bert_keras.training.pretraining import phases, text_sample
 from bert_keras.training.step import learner, optimization
 from tests import conftest, make
 from tests.bert_keras.report import test_diagnosis
@@ -240,37 +240,6 @@ def test_the_log_says_which_losses_are_usual(is_further, messages, tmp_path, cap
 
 
 @pytest.mark.slow
-def test_positions_are_continued_and_nothing_else_changes(both, tmp_path):
-    """As a run of the paper's that is killed at the change of phase, its table
-    continued by hand, and resumed."""
-    plain = two_phases(**SHORT)
-    run = tmp_path / "run"
-    make.pretrain(both, run, plain)
-    by_hand = resuming.broken_off(run, tmp_path / "by_hand", 2)
-    state = resuming.newest_state(by_hand)
-    for name in state:
-        if name.endswith("position_embeddings_v"):
-            state[name][31:64] = state[name][1:31].mean(axis=0)
-        elif name.endswith("/position_embeddings"):
-            state[name] = position_growth.extrapolated(
-                state[name], num_trained=32, num_rows=64
-            )
-    training_state.save_state(
-        by_hand / "checkpoints" / "step-0000000002.safetensors",
-        state,
-        facts=training_state.Facts(step=2),
-    )
-    make.pretrain(both, by_hand, plain)
-
-    grown = tmp_path / "grown"
-    grows = plain.model_copy(update={"grow_positions": "extrapolate"})
-    make.pretrain(both, grown, grows)
-    resuming.assert_same_state(by_hand, grown)
-    with pytest.raises(AssertionError):
-        resuming.assert_same_state(run, grown)
-
-
-@pytest.mark.slow
 def test_continued_positions_resume_to_the_same_bits(whole, both, tmp_path):
     """Before, at and after the change (0.75 * 18), which no execution crosses; on two
     devices too. Before the change, the run is the paper's."""
@@ -284,6 +253,8 @@ def test_continued_positions_resume_to_the_same_bits(whole, both, tmp_path):
         resuming.broken_off(whole, tmp_path / "without", 14),
         resuming.broken_off(grown, tmp_path / "with", 14),
     )
+    with pytest.raises(AssertionError):
+        resuming.assert_same_state(whole, grown, atol=1e-3)
     for last in (10, 14, 15):
         resumed = resuming.broken_off(grown, tmp_path / f"resumed_{last}", last)
         make.pretrain(both, resumed, grows)

@@ -188,15 +188,6 @@ def test_an_evaluation_round_is_every_record_once(data, attention):
     assert (fill["input_ids"] == 2 * only_first).all()
 
 
-def test_shares_of_an_evaluation(shards):
-    (whole, num_batches), parts = evaluation(shards, batch_size=48), []
-    for index in range(2):
-        dataset, count = evaluation(shards, batch_size=48, place=(index, 2, 3))
-        assert count == num_batches
-        parts.append(drawn(dataset, 3 * num_batches))
-    assert_equal(drawn(whole, num_batches), put_together(parts, num_replicas=3))
-
-
 @pytest.mark.parametrize("data", ["static", "dynamic"], indirect=True)
 def test_newer_names_and_compressed_shards_are_read(data, tmp_path):
     shards, config = data
