@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from bert_keras.core.settings.pipelines import ExamplesConfig, instances_per_row
+from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.core.settings.strict import build_config
 
 PAD_TOKEN = "[PAD]"
@@ -57,27 +57,6 @@ def pretraining_features(
     )
 
 
-def packed_features(
-    max_seq_length: int, max_predictions_per_row: int
-) -> tuple[Feature, ...]:
-    """Returns the features of a row that holds several masked examples.
-
-    They are `pretraining_features`, the instances end to end and padding at the end of
-    the row, with these differences.
-
-    - `instance_ids`, in place of `input_mask`: 1 for the tokens of the first instance,
-      2 for those of the second, and so on; 0 for padding.
-    - `masked_lm_positions`: places in the row.
-    - `next_sentence_labels`: of each instance; -1 in an empty slot.
-    """
-    alone = pretraining_features(max_seq_length, max_predictions_per_row)
-    changes = {
-        "input_mask": {"name": "instance_ids"},
-        "next_sentence_labels": {"length": instances_per_row(max_seq_length)},
-    }
-    return tuple(replace(f, **changes.get(f.name, {})) for f in alone)
-
-
 DROPOUT_SEEDS = "dropout_seeds"
 """Seeds of each example's dropout, `(batch_size,)` int32, or `(batch_size, slots)` for
 packed rows: in batches to train on, never in records."""
@@ -119,12 +98,26 @@ V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 
 
 def batch_features(config: ExamplesConfig) -> tuple[Feature, ...]:
-    """Returns the features that the model receives: `pretraining_features`, or
-    `packed_features`; of `full_sentences` without `next_sentence_labels`."""
-    make = packed_features if config.pack_instances else pretraining_features
+    """Returns the features that the model receives: `pretraining_features`, of
+    `full_sentences` without `next_sentence_labels`.
+
+    A packed row has those of several masked examples end to end, padding at its end,
+    with these differences.
+
+    - `instance_ids`, in place of `input_mask`: 1 for the tokens of the first instance,
+      2 for those of the second, and so on; 0 for padding.
+    - `masked_lm_positions`: places in the row.
+    - `next_sentence_labels`: of each instance; -1 in an empty slot.
+    """
+    alone = pretraining_features(config.max_seq_length, config.num_row_predictions)
+    of_packed: dict[str, dict[str, Any]] = {
+        "input_mask": {"name": "instance_ids"},
+        "next_sentence_labels": {"length": config.num_slots},
+    }
+    changes = of_packed if config.pack_instances else {}
     return tuple(
-        feature
-        for feature in make(config.max_seq_length, config.num_row_predictions)
+        replace(feature, **changes.get(feature.name, {}))
+        for feature in alone
         if feature.name != "next_sentence_labels" or config.packing == "sentence_pairs"
     )
 

@@ -70,7 +70,7 @@ def plan_rows(
 def join_rows(
     instances: Mapping[str, np.ndarray], row_of: np.ndarray, config: ExamplesConfig
 ) -> dict[str, np.ndarray]:
-    """Joins the features of instances to `features.packed_features` of their rows.
+    """Joins the features of instances to `features.batch_features` of their rows.
 
     Args:
         instances: `features.pretraining_features`, `(n, length)` each, features per
@@ -138,7 +138,7 @@ def join_tokens(
 def split_rows(
     rows: Mapping[str, np.ndarray], config: ExamplesConfig
 ) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
-    """Splits packed rows, some or all `features.packed_features`, into instances.
+    """Splits packed rows, some or all `features.batch_features`, into instances.
 
     Returns `features.pretraining_features` of the instances, row by row; the row of
     each, and its slot in the row, `(n,)` each. Fails if a prediction is outside of

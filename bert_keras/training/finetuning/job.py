@@ -368,7 +368,10 @@ def resolved(
     if lengths := settings.fixed_lengths(on_tpu=on_tpu):
         changes |= {"lengths": lengths, "length_multiple": 1}
     elif on_tpu:
-        raise InputError(replicas.NEEDS_LENGTHS)
+        raise InputError(
+            "--strategy tpu: a TPU needs batches of fixed shapes, got `lengths=[]`: "
+            "leave `lengths` out"
+        )
     return settings.model_copy(update=changes)
 
 

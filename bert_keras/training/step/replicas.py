@@ -24,11 +24,6 @@ from tensorflow.python.data.ops import multi_device_iterator_ops
 
 Batches = tf.data.Dataset | tf.distribute.DistributedDataset
 
-NEEDS_LENGTHS = (
-    "--strategy tpu: a TPU needs batches of fixed shapes, got `lengths=[]`: leave "
-    "`lengths` out"
-)
-
 
 def sum_over_replicas(value):
     context = tf.distribute.get_replica_context()
