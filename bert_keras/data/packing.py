@@ -78,13 +78,24 @@ def join_rows(
             `next_sentence_labels` are optional. Additional features with a number for
             each instance become `(rows, slots)`, -1 for an empty slot.
     """
-    num_rows = int(row_of[-1]) + 1 if len(row_of) else 0
-    others = {n: values for n, values in instances.items() if n not in _PER_PREDICTION}
-    joined = join_tokens(others, row_of, (num_rows, config.max_seq_length))
+    shape = (int(row_of[-1]) + 1 if len(row_of) else 0, config.max_seq_length)
+    # The tokens of an instance follow those of the instance before it.
+    is_token = instances["input_mask"] > 0
+    slots, starts = places_in_rows(row_of), places_in_rows(row_of, is_token.sum(axis=1))
+    rows, columns = np.nonzero(is_token)
+    at = row_of[rows], starts[rows] + columns
+    joined = {"instance_ids": np.zeros(shape, np.int32)}
+    joined["instance_ids"][at] = slots[rows] + 1
+    for name, values in instances.items():
+        if name in _PER_TOKEN:
+            joined[name] = np.zeros(shape, np.int32)
+            joined[name][at] = values[rows, columns]
+        elif name not in (*_PER_PREDICTION, "input_mask"):
+            slots_shape = shape[0], instances_per_row(shape[1])
+            joined[name] = np.full(slots_shape, -1, values.dtype)
+            joined[name][row_of, slots] = values.reshape(-1)
     if "masked_lm_weights" in instances:
-        # The predictions of an instance follow those of the instance before it, and
-        # their positions count from the beginning of the row.
-        starts = places_in_rows(row_of, (instances["input_mask"] > 0).sum(axis=1))
+        # So do its predictions, whose positions count from the beginning of the row.
         is_masked = instances["masked_lm_weights"] > 0
         firsts = places_in_rows(row_of, is_masked.sum(axis=1))
         rows, columns = np.nonzero(is_masked)
@@ -95,43 +106,8 @@ def join_rows(
             if name == "masked_lm_positions":
                 values = values + starts[rows]
             dtype = np.float32 if name == "masked_lm_weights" else np.int32
-            joined[name] = np.zeros((num_rows, config.num_row_predictions), dtype)
+            joined[name] = np.zeros((shape[0], config.num_row_predictions), dtype)
             joined[name][at] = values
-    return joined
-
-
-def join_tokens(
-    instances: Mapping[str, np.ndarray], row_of: np.ndarray, shape: tuple[int, int]
-) -> dict[str, np.ndarray]:
-    """Joins arrays of tokens and arrays of instances, end to end in rows.
-
-    Returns `instance_ids` and the numbers of tokens, all of `shape`; the values of
-    instances, `(rows, slots, ...)`. Empty places are 0 for ids and -1 otherwise.
-
-    Args:
-        instances: `input_mask`, `(n, length)`; arrays of this shape have a number for
-            each token, others, `(n, ...)` or `(n, 1, ...)`, a value for each instance.
-        shape: rows, perhaps more than hold an instance, and tokens of a row.
-    """
-    is_token = instances["input_mask"] > 0
-    slots = places_in_rows(row_of)
-    rows, columns = np.nonzero(is_token)
-    starts = places_in_rows(row_of, is_token.sum(axis=1))
-    at = row_of[rows], starts[rows] + columns
-    joined = {"instance_ids": np.zeros(shape, np.int32)}
-    joined["instance_ids"][at] = slots[rows] + 1
-    for name, values in instances.items():
-        if name in _PER_TOKEN:
-            joined[name] = np.zeros(shape, np.int32)
-            joined[name][at] = values[rows, columns]
-        elif values.shape != is_token.shape:
-            more = values.shape[2:]
-            slots_shape = (shape[0], instances_per_row(shape[1]), *more)
-            joined[name] = np.full(slots_shape, -1, values.dtype)
-            joined[name][row_of, slots] = values.reshape(len(values), *more)
-        elif name != "input_mask":
-            joined[name] = np.full(shape, -1, values.dtype)
-            joined[name][at] = values[rows, columns]
     return joined
 
 
