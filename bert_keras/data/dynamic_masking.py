@@ -33,9 +33,6 @@ def record_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndarr
     return states
 
 
-PLAIN_FEATURES = ("input_ids", "input_mask", "segment_ids")
-
-
 def plain_examples(
     input_ids: np.ndarray,
     lengths: np.ndarray,
@@ -43,7 +40,8 @@ def plain_examples(
     vocabulary: tokenization.Vocabulary,
     config: ExamplesConfig,
 ) -> dict[str, np.ndarray]:
-    """Returns the `PLAIN_FEATURES` of records without masks, each int32."""
+    """Returns `input_ids`, `input_mask` and `segment_ids` of records without masks,
+    each int32."""
     is_token = np.arange(input_ids.shape[1]) < lengths[:, np.newaxis]
     segment_ids = np.zeros_like(input_ids, np.int32)
     if config.packing == "sentence_pairs":

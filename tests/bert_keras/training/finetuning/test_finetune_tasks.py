@@ -1,5 +1,4 @@
-"""Fine-tuning on tags, answers, endings, GLUE and labels: tiny networks that really
-train."""
+"""Fine-tuning on tags, answers, GLUE and labels: tiny networks that really train."""
 
 import json
 import logging
@@ -61,18 +60,6 @@ def tagged_file(path: Path, num_sentences: int, *, seed: int) -> Path:
             lines.insert(rng.randint(0, len(lines)), entity)
         blocks.append("\n".join(lines) + "\n")
     path.write_text("\n".join(blocks))
-    return path
-
-
-def endings_file(path: Path, num_questions: int, *, seed: int) -> Path:
-    """One ending has a good word, three have bad ones."""
-    rng, data = random.Random(seed), kind_data.DATA["choice"]
-    rows = [data.row(rng, number) for number in range(num_questions)]
-    for row in rows:
-        for place in range(4):
-            words = GOOD if place == row["label"] else BAD
-            row[f"ending{place}"] += f" {rng.choice(words)}"
-    path.write_text(data.write(rows, True))
     return path
 
 
@@ -189,14 +176,6 @@ def test_spans_of_characters_are_learnt(init, tagging_run, tmp_path):
     options = {"num_train_epochs": 15, "evaluate_steps": 1000}
     results = tune(init, tmp_path / "run", train, dev, task="tagging", **options)
     assert results["eval"]["f1"] > 0.95
-
-
-@pytest.mark.slow
-def test_endings_are_chosen(init, tmp_path):
-    train = endings_file(tmp_path / "train.csv", 300, seed=1)
-    dev = endings_file(tmp_path / "val.csv", 40, seed=2)
-    results = tune(init, tmp_path / "run", train, dev, task="choice")
-    assert results["eval"]["accuracy"] > 0.9
 
 
 @pytest.mark.slow

@@ -1,4 +1,7 @@
-"""Batches of packed records against those of the same instances, row by row."""
+"""Batches of packed records against those of the same instances, row by row.
+
+`model/test_packed_rows.py` has the gradients of such rows.
+"""
 
 import functools
 
@@ -9,6 +12,7 @@ from bert_keras.core import manifest
 from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import features, packing
 from bert_keras.training.pretraining import record_batches
+from tests import make
 from tests.bert_keras.training.pretraining import test_record_batches as records
 
 KINDS = {
@@ -168,3 +172,19 @@ def test_left_to_right_predicts_nothing_over_a_border(source, kind):
     np.testing.assert_array_equal(weights, is_within)
     np.testing.assert_array_equal(rows["masked_lm_ids"], rows["input_ids"][:, 1:])
     assert (rows["input_ids"] != 4).all(), "nothing is masked"
+
+
+@pytest.mark.slow
+def test_a_packed_evaluation_is_that_of_the_examples_row_by_row(
+    examples_of, tiny_examples, tmp_path
+):
+    """All of the held-out shard, which has the same documents packed or not."""
+    # The weights hardly move: they are those of the start.
+    optimizer = {"learning_rate": 1e-12, "warmup_steps": 1}
+    settings = make.pretraining_config(optimizer=optimizer, num_train_steps=2)
+    packed = examples_of(max_seq_length=32, dupe_factor=2, pack_instances=True)
+    of_packed, alone = (
+        make.pretrain([directory], tmp_path / name, settings)["eval"]
+        for name, directory in (("packed", packed), ("alone", tiny_examples))
+    )
+    assert of_packed == pytest.approx(alone, rel=1e-5)
