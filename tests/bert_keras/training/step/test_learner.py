@@ -30,6 +30,7 @@ LENGTH = 16
 VOCAB_SIZE = 40
 CPU = tf.distribute.OneDeviceStrategy("/cpu:0")
 OPTIMIZER = pretraining.OptimizerConfig(learning_rate=1e-3, warmup_steps=1)
+BERT_CONFIG = make.small_config(VOCAB_SIZE, max_position_embeddings=LENGTH)
 
 
 def mirrored(num_replicas):
@@ -37,15 +38,6 @@ def mirrored(num_replicas):
         [f"/cpu:{index}" for index in range(num_replicas)],
         # Collectives of one process are of one group size, and tests use several.
         cross_device_ops=tf.distribute.ReductionToOneDevice(),
-    )
-
-
-def bert_config(dropout_prob=0.1):
-    return make.small_config(
-        VOCAB_SIZE,
-        max_position_embeddings=LENGTH,
-        hidden_dropout_prob=dropout_prob,
-        attention_probs_dropout_prob=dropout_prob,
     )
 
 
@@ -82,36 +74,40 @@ class Watched(pretrainer.BertPretrainer):
         return super().loss_terms(features, outputs)
 
 
+def build(make_network, batches, strategy, **options):
+    return learner.build_learner(
+        make_network,
+        {name: values[:1] for name, values in batches.items()},
+        optimizer=lambda: optimization.build_optimizer(OPTIMIZER, num_train_steps=100),
+        strategy=strategy,
+        max_grad_norm=0.5,
+        **options,
+    )
+
+
 def trained(
     batches,
     strategy,
     *,
     num_steps=20,
-    batch_size=BATCH_SIZE,
     dtype="float32",
     delay=0.0,
-    bert=None,
     network=Watched,
-    optimizer=OPTIMIZER,
     watch=None,
     **options,
 ):
     """A learner after some steps, every gradient clipped."""
 
     def make_batches(index, num_workers, num_replicas):
-        per_replica = batch_size // (num_workers * num_replicas)
+        per_replica = BATCH_SIZE // (num_workers * num_replicas)
         dataset = tf.data.Dataset.from_tensor_slices(batches).repeat()
         dataset = dataset.batch(per_replica, drop_remainder=True)
         return slow(dataset, delay) if delay else dataset
 
-    built = learner.build_learner(
-        lambda: network(bert or bert_config(), seed=3, name="pretrainer", dtype=dtype),
-        {name: values[:1] for name, values in batches.items()},
-        optimizer=lambda: optimization.build_optimizer(optimizer, num_train_steps=100),
-        strategy=strategy,
-        max_grad_norm=0.5,
-        **options,
-    )
+    def make_network():
+        return network(BERT_CONFIG, seed=3, name="pretrainer", dtype=dtype)
+
+    built = build(make_network, batches, strategy, **options)
     logs = built.make_steps(
         replicas.distribute(strategy, make_batches),
         replicas.Schedule(num_steps),
@@ -328,22 +324,11 @@ def probed():
     }
 
 
-def build_probe(batches, strategy, **options):
-    return learner.build_learner(
-        self_check._Probe,
-        {name: values[:1] for name, values in batches.items()},
-        optimizer=lambda: optimization.build_optimizer(OPTIMIZER, num_train_steps=100),
-        strategy=strategy,
-        max_grad_norm=0.5,
-        **options,
-    )
-
-
 def test_parts_of_a_batch_are_the_whole(probed):
     """Whether the graph knows the number of its rows or not."""
     learners = []
     for num_parts, is_static in ((1, True), (4, True), (4, False)):
-        built = build_probe(probed, CPU, num_parts=num_parts)
+        built = build(self_check._Probe, probed, CPU, num_parts=num_parts)
         dataset = tf.data.Dataset.from_tensor_slices(probed).repeat()
         dataset = dataset.batch(BATCH_SIZE, drop_remainder=is_static)
         built.make_steps(dataset, replicas.Schedule(5))
@@ -390,7 +375,7 @@ def test_a_step_without_its_batch_does_not_count(probed, num_replicas, options):
             ids = tf.numpy_function(read, [batch["ids"]], tf.int32)
             return batch | {"ids": tf.ensure_shape(ids, batch["ids"].shape)}
 
-        built = build_probe(probed, strategy, **options)
+        built = build(self_check._Probe, probed, strategy, **options)
         calls.clear()
         num_errors = 0
         while replicas.optimizer_step(built) < 20:
@@ -499,6 +484,6 @@ def test_where_and_how_it_trains():
         ),
     ):
         with strategy.scope():
-            network = pretrainer.BertPretrainer(bert_config(), dtype=dtype)
+            network = pretrainer.BertPretrainer(BERT_CONFIG, dtype=dtype)
             made = learner.Learner(network, max_grad_norm=None, **options)
         assert made.describe(16) == f"training on {expected}"

@@ -16,13 +16,12 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from bert_keras.core import files, stores
 from bert_keras.core.errors import Stopped
-from bert_keras.core.settings import pretraining
 from bert_keras.data import features, tokenization
 from bert_keras.model import pretrainer
 from bert_keras.pages import drawing
 from bert_keras.pages import markdown as pages_markdown
 from bert_keras.report import scalar_log
-from bert_keras.training.step import batch_features, learner, optimization, replicas
+from bert_keras.training.step import batch_features, replicas
 from bert_keras.training.tensorboard import panels
 from tests.bert_keras.training.step import test_learner
 
@@ -130,13 +129,9 @@ def test_sentence_for_attention(example, tokenizer):
 
 
 def build_learner(bert_config, batch, strategy):
-    settings = pretraining.OptimizerConfig(learning_rate=0.01, warmup_steps=0)
-    return learner.build_learner(
+    return test_learner.build(
         lambda: pretrainer.BertPretrainer(bert_config, seed=3, name="bert_pretrainer"),
-        batch,
-        optimizer=lambda: optimization.build_optimizer(settings, num_train_steps=9),
-        max_grad_norm=1.0,
-        strategy=strategy,
+        *(batch, strategy),
     )
 
 
