@@ -13,10 +13,9 @@ import time
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from bert_keras.core.settings import finetuning, loading, pretraining, strict
-from bert_keras.training import pretrain
+from bert_keras.core.settings import finetuning, loading
+from tests import conftest, make
 from tests.bert_keras.training import test_resumed_runs as resuming
 from tests.bert_keras.training.finetuning.test_finetune import (
     BERT_CONFIG,
@@ -29,21 +28,14 @@ from tests.bert_keras.training.finetuning.test_finetune_embedding import topical
 
 pytestmark = pytest.mark.slow
 
-PRETRAINING = {
-    "model": {
-        "num_hidden_layers": 2,
-        "hidden_size": 32,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "max_position_embeddings": 32,
-    },
+PRETRAINING = conftest.PRETRAINING | {
+    "model": conftest.PRETRAINING["model"] | {"num_hidden_layers": 2},
     "optimizer": {"learning_rate": 1e-3, "warmup_steps": 2, "max_grad_norm": 0.5},
-    "global_batch_size": 8,
     "num_train_steps": 20,
     "save_checkpoint_steps": 10,
     "num_checkpoints": 100,
-    "shuffle_buffer_size": 100,
-    "precision": "float32",
+    # As often as evaluations: a kill comes before the end.
+    "draw_steps": None,
 }
 TUNING = finetuning.FinetuningConfig(
     max_seq_length=24, batch_size=16, num_train_epochs=2, learning_rate=3e-4
@@ -87,9 +79,7 @@ def files(tiny_examples, tmp_path_factory):
 def settings_of(verb, **changes):
     if verb == "finetune":
         return TUNING.model_copy(update=changes)
-    return strict.build_config(
-        pretraining.PretrainingConfig, {**PRETRAINING, **changes}
-    )
+    return make.pretraining_config(**PRETRAINING | changes)
 
 
 def start_workers(
@@ -129,11 +119,10 @@ def start_workers(
 
 def train_alone(verb, files, run, **changes):
     settings = settings_of(verb, **changes)
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     if verb == "pretrain":
-        pretrain.pretrain(settings, [files["examples"]], run, strategy=strategy)
+        make.pretrain([files["examples"]], run, settings)
     else:
-        run_finetune(**files, output_dir=run, settings=settings, strategy=strategy)
+        run_finetune(**files, output_dir=run, settings=settings)
 
 
 def finish(processes, timeout=240):
