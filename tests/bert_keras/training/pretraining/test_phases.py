@@ -5,6 +5,7 @@ import functools
 import json
 import re
 import shutil
+import types
 
 import pytest
 import tensorflow as tf
@@ -96,15 +97,16 @@ def test_a_device_without_memory(tiny_examples):
         (2, 2, "2 examples .*set `gradient_accumulation_steps` .here 2. to 4 and run"),
         (4, 2, "1 examples of 32 tokens at once: set `recompute` to layers, or take"),
     ):
-        phase = dataclasses.replace(phase, num_parts=num_parts)
-        error = pretrain.error_in_words(
-            tf.errors.ResourceExhaustedError(None, None, "OOM"),
-            output_dir="run",
-            planned=[phase],
-            phase=phase,
-            num_replicas=num_replicas,
+        strategy = types.SimpleNamespace(num_replicas_in_sync=num_replicas)
+        devices = types.SimpleNamespace(strategy=strategy, in_words=lambda error: None)
+        job = pretrain.PretrainingJob(
+            *(settings(), [tiny_examples], "run"),
+            **{"vocab_path": None, "init": None, "verify": False},
+            **{"engine": devices, "is_chief": True, "paths": {}},
         )
-        assert re.search(advice, str(error))
+        job._phase = dataclasses.replace(phase, num_parts=num_parts)
+        error = tf.errors.ResourceExhaustedError(None, None, "OOM")
+        assert re.search(advice, str(job.in_words(error)))
 
 
 def test_masks_that_cannot_fall(changed, tiny_examples):
