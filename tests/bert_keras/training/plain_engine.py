@@ -234,7 +234,9 @@ class PlainJob(run.Job):
 
     def draw(self, loop):
         self.engine.happens(f"draw {loop.step}")
-        self.picture(loop).write_text(str(loop.engine.weight.value))
+        # Whole or not at all: a kill in the thread of checkpoints may come meanwhile.
+        picture = str(loop.engine.weight.value).encode()
+        files.write_atomically(self.picture(loop), picture)
 
     def results(self, loop):
         return {"steps": loop.step, "best": f"{loop.checkpoints.scores()}"}
