@@ -109,8 +109,8 @@ def test_an_export_may_pool_otherwise(run, tmp_path):
     assert np.linalg.norm(vectors, axis=1).min() > 1.5
 
 
-def test_a_directory_of_sentence_transformers(run, pairs, tmp_path):
-    """Written, read back, and used without a word about its pooling."""
+def test_files_for_sentence_transformers(run, tmp_path):
+    """`test_all_formats.py` reads them back."""
     written = tmp_path / "written"
     conversion.convert(run[0], written, to="sentence_transformers")
     names = {str(path.relative_to(written)) for path in written.rglob("*")}
@@ -120,17 +120,7 @@ def test_a_directory_of_sentence_transformers(run, pairs, tmp_path):
         *("1_Pooling/config.json", "config_sentence_transformers.json"),
         "tokenizer.json",
     }
-    assert conversion.recognize(written) == "sentence_transformers"
-    read = conversion.read(written)
-    assert (read.task.pooling, read.task.normalize) == ("mean", True)
-    assert read.max_seq_length == 24
-    conversion.convert(written, tmp_path / "native", to="native")
-    texts = ["great film b c", "the plot " * 20]
-    found, expected = (
-        [r.prediction for r in bert_keras.load(directory).predict(texts)]
-        for directory in (tmp_path / "native", run[0])
-    )
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert conversion.read(written).max_seq_length == 24
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from bert_keras.labelled import answers
 from bert_keras.report import model_card, task_summaries
 from tests import make
 from tests.bert_keras.kinds.kind_data import DATA
+from tests.bert_keras.training.step import test_learner
 
 SETTINGS = finetuning.FinetuningConfig(
     max_seq_length=24, batch_size=8, num_train_epochs=2.0, learning_rate=2e-3
@@ -350,10 +351,8 @@ def test_killed_anywhere_is_never_killed(run, init, at_step, monkeypatch):
 
 @pytest.mark.slow
 def test_two_replicas_train_as_one_device(run, init):
-    strategy = tf.distribute.MirroredStrategy(
-        ["/cpu:0", "/cpu:1"], cross_device_ops=tf.distribute.ReductionToOneDevice()
-    )
-    results = tune(init, run.path.parent, run.name, "two", strategy=strategy)
+    two = test_learner.mirrored(2)
+    results = tune(init, run.path.parent, run.name, "two", strategy=two)
     two = conversion.read(run.path.parent / "two").arrays
     for name, values in conversion.read(run.path).arrays.items():
         # The gradient of these biases may be 0, so Adam scales up its rounding.

@@ -234,10 +234,15 @@ def test_vectors_of_long_texts(init, tmp_path, long_texts):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_a_text_weighs_the_same_in_any_number_of_windows():
+def cut_films(stride: int | None = None) -> text_windows.WindowedInputs:
+    """Texts of 3, 40, 0 and 15 words."""
     tokenizer = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
     texts = [" ".join(["film"] * n) for n in (3, 40, 0, 15)]
-    windows = text_windows.cut(texts, tokenizer, max_seq_length=LENGTH, stride=None)
+    return text_windows.cut(texts, tokenizer, max_seq_length=LENGTH, stride=stride)
+
+
+def test_a_text_weighs_the_same_in_any_number_of_windows():
+    windows = cut_films()
     assert windows.counts.tolist() == [1, 5, 1, 2]
     assert windows.whole_lengths.tolist() == [5, 42, 2, 17]
     labels = {"label_ids": np.arange(4), "example_weights": np.float32([1, 3, 1, 1])}
@@ -250,7 +255,7 @@ def test_a_text_weighs_the_same_in_any_number_of_windows():
     # A teacher's answers are learnt without labels, too.
     found = windows.batch(np.arange(9))["loss_scales"]
     assert found.tolist() == batch["loss_scales"].tolist()
-    strided = text_windows.cut(texts, tokenizer, max_seq_length=LENGTH, stride=100)
+    strided = cut_films(stride=100)
     # Without a gap, whatever the stride.
     assert strided.counts.tolist() == [1, 3, 1, 2]
     assert strided.inputs.lengths.tolist() == [5, 16, 16, 14, 2, 16, 3]
@@ -259,9 +264,7 @@ def test_a_text_weighs_the_same_in_any_number_of_windows():
 @pytest.mark.parametrize("kind", ["classification", "multi_label", "regression"])
 def test_a_batch_of_one_long_text_counts_for_less_than_others(kind):
     """Batches by length have the windows of long texts among themselves."""
-    tokenizer = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
-    texts = [" ".join(["film"] * n) for n in (3, 40, 0, 15)]
-    windows = text_windows.cut(texts, tokenizer, max_seq_length=LENGTH, stride=None)
+    windows = cut_films()
     labels = {"label_ids": np.ones(4, np.float32 if kind == "regression" else np.int32)}
     if kind == "multi_label":
         labels = {"label_targets": np.ones((4, 1, 2), np.float32)}
