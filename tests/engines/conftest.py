@@ -24,8 +24,6 @@ HERE = Path(__file__).resolve().parent
 BUCKET = "bert-bucket"
 WORDS = "snow road letter lamp horse bridge river winter old man waited came".split()
 
-Start = Callable[..., int]
-
 
 @pytest.fixture(scope="session")
 def text(tmp_path_factory) -> Path:

@@ -60,27 +60,38 @@ def loss_of(network, batch) -> dict[str, float]:
     return {name: float(total / weight) for name, (total, weight) in terms.items()}
 
 
-def their_model(network, path: Path):
-    """The same weights in sentence-transformers, written as our directory."""
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pooling", "num_texts", "has_labels"),
+    [("mean", 2, False), ("cls", 3, False), ("mean", 2, True)],
+)
+def test_the_losses_are_theirs(pooling, num_texts, has_labels, tmp_path):
+    torch = pytest.importorskip("torch")
     package = pytest.importorskip("sentence_transformers")
-    path.mkdir()
-    directories.write(
-        weights.Checkpoint(
-            bert_config=BERT_CONFIG,
-            task=tasks.Task(
-                kind="embedding", pooling=network.pooling, normalize=network.normalize
-            ),
-            arrays=weights.from_network(network),
-            vocabulary=VOCABULARY,
-            do_lower_case=True,
-        ),
-        path,
+    from sentence_transformers.sentence_transformer import losses
+
+    # The same weights in sentence-transformers, which reads our directory.
+    normalize = pooling == "mean"
+    network = build(pooling, normalize=normalize)
+    made = weights.Checkpoint(
+        bert_config=BERT_CONFIG,
+        task=tasks.Task(kind="embedding", pooling=pooling, normalize=normalize),
+        arrays=weights.from_network(network),
+        vocabulary=VOCABULARY,
+        do_lower_case=True,
     )
-    return package.SentenceTransformer(str(path), device="cpu").eval()
-
-
-def assert_same_gradient(network, batch, model, expected) -> None:
-    """Compares our loss with theirs, and the gradient of the words."""
+    directories.write(made, tmp_path)
+    model = package.SentenceTransformer(str(tmp_path), device="cpu").eval()
+    rows = random_texts(9, num_texts)
+    columns = [model.preprocess(list(column)) for column in zip(*rows, strict=True)]
+    if has_labels:
+        labels = np.linspace(-1, 1, 9).round(3).tolist()
+        expected = losses.CosineSimilarityLoss(model)(columns, torch.tensor(labels))
+        batch = batch_of(rows, labels)
+    else:
+        theirs = losses.MultipleNegativesRankingLoss(model, scale=17.0)
+        expected, batch = theirs(columns, None), batch_of(rows)
+    # The loss, and the gradient of the words.
     expected.backward()
     table = network.encoder.embeddings.word_embeddings
     with tf.GradientTape() as tape:
@@ -91,29 +102,6 @@ def assert_same_gradient(network, batch, model, expected) -> None:
     wanted = model[0].auto_model.embeddings.word_embeddings.weight.grad.numpy()
     assert np.abs(wanted).max() > 0.01
     np.testing.assert_allclose(gradient, wanted, rtol=0, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("pooling", "num_texts", "has_labels"),
-    [("mean", 2, False), ("cls", 3, False), ("mean", 2, True)],
-)
-def test_the_losses_are_theirs(pooling, num_texts, has_labels, tmp_path):
-    torch = pytest.importorskip("torch")
-    network = build(pooling, normalize=pooling == "mean")
-    model = their_model(network, tmp_path / "model")
-    from sentence_transformers.sentence_transformer import losses
-
-    rows = random_texts(9, num_texts)
-    columns = [model.preprocess(list(column)) for column in zip(*rows, strict=True)]
-    if has_labels:
-        labels = np.linspace(-1, 1, 9).round(3).tolist()
-        expected = losses.CosineSimilarityLoss(model)(columns, torch.tensor(labels))
-        batch = batch_of(rows, labels)
-    else:
-        theirs = losses.MultipleNegativesRankingLoss(model, scale=17.0)
-        expected, batch = theirs(columns, None), batch_of(rows)
-    assert_same_gradient(network, batch, model, expected)
 
 
 def ranking_loss(vectors, ids, *, scale: float) -> tuple[float, float]:
