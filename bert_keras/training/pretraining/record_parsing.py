@@ -185,8 +185,8 @@ class Parser:
                     [arrays["next_sentence_labels"]] = labels
                 arrays = packing.join_rows(arrays, row_of, config)
             return [
-                arrays[feature.name].astype(kind.as_numpy_dtype)
-                for feature, kind in zip(columns, types, strict=True)
+                arrays[feature.name].astype(dtype.as_numpy_dtype)
+                for feature, dtype in zip(columns, types, strict=True)
             ]
 
         arrays = tf.numpy_function(
