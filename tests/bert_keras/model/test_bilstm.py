@@ -39,14 +39,14 @@ def of_tokens(outputs):
     ]
 
 
-def torch_lstm(layer):
-    """PyTorch's own, with the same weights."""
+@pytest.mark.reference
+@pytest.mark.filterwarnings("ignore")
+def test_outputs_and_gradients_equal_pytorch(layer, ends, batch):
     torch = pytest.importorskip("torch")
     reference = torch.nn.LSTM(SIZE, UNITS, bidirectional=True, batch_first=True)
-    state = {}
-    for suffix, direction in zip(("", "_reverse"), layer.directions, strict=True):
+    cells, state = [direction.cell for direction in layer.directions], {}
+    for suffix, cell in zip(("", "_reverse"), cells, strict=True):
         # Its gates stand in the same order.
-        cell = direction.cell
         state |= {
             f"weight_ih_l0{suffix}": torch.tensor(cell.kernel.numpy().T),
             f"weight_hh_l0{suffix}": torch.tensor(cell.recurrent_kernel.numpy().T),
@@ -54,14 +54,6 @@ def torch_lstm(layer):
             f"bias_hh_l0{suffix}": torch.zeros(4 * UNITS),
         }
     reference.load_state_dict(state)
-    return reference
-
-
-@pytest.mark.reference
-@pytest.mark.filterwarnings("ignore")
-def test_outputs_and_gradients_equal_pytorch(layer, ends, batch):
-    torch = pytest.importorskip("torch")
-    reference = torch_lstm(layer)
     vectors, mask = batch
     inputs = torch.tensor(vectors, requires_grad=True)
     packed = torch.nn.utils.rnn.pack_padded_sequence(
@@ -77,7 +69,6 @@ def test_outputs_and_gradients_equal_pytorch(layer, ends, batch):
     with tf.GradientTape() as tape:
         outputs = layer(ours, mask)
         total = tf.reduce_sum(outputs * factors)
-    cells = [direction.cell for direction in layer.directions]
     names = ("kernel", "recurrent_kernel", "bias")
     wanted = [ours, *(getattr(cell, n).value for n in names for cell in cells)]
     gradients = tape.gradient(total, wanted)
