@@ -410,7 +410,7 @@ def test_predict_refuses_before_it_works(tuned_run, init, tmp_path):
     assert not (tmp_path / "out.tsv").exists()
 
 
-def test_which_batches_a_task_has():
+def test_which_batches_and_which_adam_a_task_has():
     for batches, kind, by_length in (
         ("auto", "tagging", False),
         ("auto", "classification", True),
@@ -420,9 +420,6 @@ def test_which_batches_a_task_has():
     ):
         settings = finetuning.FinetuningConfig(batches=batches)
         assert settings.are_batches_by_length(tasks.Task(kind=kind)) == by_length
-
-
-def test_which_adam_a_task_has():
     for changes, mode in (
         ({}, "google"),
         ({"task": "embedding"}, "corrected"),
