@@ -64,10 +64,7 @@ def _settings(size: int, rate: float, num_epochs: int) -> dict[str, Any]:
 
 
 TASKS = {
-    "SST-2": (
-        _settings(32, 5e-4, 2),
-        {"max_seq_length": 64, "num_train_epochs": 3},
-    ),
+    "SST-2": (_settings(32, 5e-4, 2), {"max_seq_length": 64, "num_train_epochs": 3}),
     "MRPC": (_settings(32, 3e-4, 2), {}),
     "CoNLL-2003": (_settings(32, 5e-4, 4), {"max_seq_length": 128}),
 }

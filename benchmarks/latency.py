@@ -327,10 +327,7 @@ def main() -> None:
         [name, *(f"{ms:.0f}" for ms in medians)] for name, medians in latency.items()
     ]
     measuring.print_table(["ms", *(f"{n} row(s)" for n in ROWS)], rows)
-    paths = {
-        "answers": (args.tuned, theirs),
-        "vectors": (args.vectors, args.vectors),
-    }
+    paths = {"answers": (args.tuned, theirs), "vectors": (args.vectors, args.vectors)}
     rows = measuring.once(
         work / "throughput.json",
         lambda: list(measure_texts(paths, work / "texts.json", len(texts))),

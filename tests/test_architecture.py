@@ -37,15 +37,7 @@ FLOORS = {
 `commands` may import all of them."""
 
 HEAVY = ("tensorflow", "tensorflow_text", "keras", "apache_beam", "torch", "jax")
-LIGHT = (
-    "core",
-    "pages",
-    "data",
-    "labelled",
-    "kinds",
-    "report",
-    "lab/sweep",
-)
+LIGHT = ("core", "pages", "data", "labelled", "kinds", "report", "lab/sweep")
 """Folders whose modules load none of these when they are imported; but files of kinds
 that are named for it, `network*` and `served*`, do."""
 

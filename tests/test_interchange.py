@@ -79,8 +79,7 @@ def as_rows(arrays):
 @pytest.mark.parametrize("names", ["v1", "v2"])
 def test_tf_models_loads_our_records(names, make_ours):
     loader = pytest.importorskip(
-        "official.nlp.data.pretrain_dataloader",
-        reason="needs tf-models-official",
+        "official.nlp.data.pretrain_dataloader", reason="needs tf-models-official"
     )
     directory = make_ours(feature_names=names)
     settings = loader.BertPretrainDataConfig(
@@ -134,8 +133,7 @@ def test_google_reads_our_records(packing, make_ours):
 def make_theirs(tiny_vocab, tmp_path_factory):
     """A function that makes examples by tf-models-official, in three files."""
     data = pytest.importorskip(
-        "official.nlp.data.create_pretraining_data",
-        reason="needs tf-models-official",
+        "official.nlp.data.create_pretraining_data", reason="needs tf-models-official"
     )
     tools = pytest.importorskip("official.nlp.tools.tokenization")
     words = tiny_vocab.read_text().split()[5:]

@@ -239,7 +239,8 @@ def test_masking(name, mix):
     ],
 )
 def test_a_sweep_of_a_recipe(sweep, recipe, batches, rates, epochs):
-    command = planning.Command(train="t", dev=("d",), init="i", recipe=recipe)
+    folds = (planning.Fold(None, "t", ("d",)),)
+    command = planning.Command(folds, init="i", recipe=recipe)
     runs = planning.plan_runs(loading.load(sweeps.SweepConfig, sweep), command)
     assert len(runs) == len(batches) * len(rates) * len(epochs)
     assert {run.settings.batch_size for run in runs} == batches

@@ -22,10 +22,7 @@ RIGHT = {
         "right": 0.5,
     },
     "phantom_step": {"steps": 7, "right": 7, "mean of ones": 1.0},
-    "weighted_loss_per_replica": {
-        "step": [-0.667, -0.333],
-        "right": [-0.667, -0.333],
-    },
+    "weighted_loss_per_replica": {"step": [-0.667, -0.333], "right": [-0.667, -0.333]},
     "dropout_alike": {"kept alike": pytest.approx(0.5, abs=0.2), "right": 0.5},
     "data_read_twice": {"times read": 1, "right": 1},
     "iterators_left": {"iterators left": 0, "right": 0},

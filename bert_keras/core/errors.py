@@ -55,8 +55,7 @@ class Stopped(BaseException):
 
 DISK_ERRORS = {
     **dict.fromkeys(
-        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
-        "make room, or choose another place",
+        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room, or choose another place"
     ),
     **dict.fromkeys(
         (errno.EACCES, errno.EPERM, errno.EROFS),

@@ -263,10 +263,7 @@ def _read_config(
         ("_position_embedding_layer/embeddings", ("max_position_embeddings", "")),
         ("_type_embedding_layer/embeddings", ("type_vocab_size", "")),
         (_FIRST_QUERY, ("", "num_attention_heads", "")),
-        (
-            "_transformer_layers/0/_intermediate_dense/kernel",
-            ("", "intermediate_size"),
-        ),
+        ("_transformer_layers/0/_intermediate_dense/kernel", ("", "intermediate_size")),
     ):
         shape = parts.find(f"encoder/{path}").shape
         if len(shape) != len(names):

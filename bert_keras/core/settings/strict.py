@@ -21,10 +21,7 @@ class StrictModel(pydantic.BaseModel):
     """
 
     model_config = pydantic.ConfigDict(
-        frozen=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
+        frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
     )
 
     @pydantic.field_validator("*", mode="before")

@@ -162,10 +162,7 @@ def threshold_curves(
 
 
 def draw_null_odds(
-    thresholds: np.ndarray,
-    curves: Mapping[str, np.ndarray],
-    *,
-    best_threshold: float,
+    thresholds: np.ndarray, curves: Mapping[str, np.ndarray], *, best_threshold: float
 ) -> figure.Figure:
     """Draws scores against the threshold up to which a question is answered."""
     picture, plot = drawing.new_plot("Threshold of no answer")

@@ -106,8 +106,7 @@ TASKS: Mapping[str, GlueTask] = {
         submissions={"test": Submission("QNLI.tsv", 5463)},
     ),
     "RTE": GlueTask(
-        labels=_ENTAILMENT,
-        submissions={"test": Submission("RTE.tsv", 3000)},
+        labels=_ENTAILMENT, submissions={"test": Submission("RTE.tsv", 3000)}
     ),
     "WNLI": GlueTask(submissions={"test": Submission("WNLI.tsv", 146)}),
     "AX": GlueTask(

@@ -24,14 +24,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features
 from bert_keras.kinds.vectors import EmbeddedText
-from bert_keras.labelled import (
-    answers,
-    dataset,
-    reading,
-    similarity,
-    tables,
-    tokenized,
-)
+from bert_keras.labelled import answers, dataset, reading, similarity, tables, tokenized
 
 logger = logging.getLogger(__name__)
 

@@ -63,8 +63,7 @@ def complete(
             f"texts: leave {unread[0]} out"
         )
     if has_answers:
-        theirs = native.tuning_settings_of_run(files.path(path), teacher.task)
-        theirs = theirs or native.tuning_settings(teacher)
+        theirs = native.tuning_settings(teacher)
         inherited = theirs.model_dump(include={*INHERITED_SETTINGS})
         requested = settings.model_dump(exclude_unset=True)
         nested = {k: inherited[k] | requested.get(k, {}) for k in ("columns", "span")}

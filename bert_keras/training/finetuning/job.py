@@ -26,13 +26,7 @@ from bert_keras.labelled import data_report, dataset
 from bert_keras.report import scalar_log, task_summaries
 from bert_keras.training import run, watching
 from bert_keras.training.finetuning import learning
-from bert_keras.training.step import (
-    engine,
-    learner,
-    precision,
-    replicas,
-    stopping,
-)
+from bert_keras.training.step import engine, learner, precision, replicas, stopping
 
 logger = logging.getLogger(__name__)
 

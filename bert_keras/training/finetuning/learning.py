@@ -16,12 +16,7 @@ from bert_keras.core.settings import finetuning, pretraining
 from bert_keras.data import features
 from bert_keras.labelled import dataset, shapes
 from bert_keras.training import run
-from bert_keras.training.step import (
-    batch_features,
-    learner,
-    optimization,
-    replicas,
-)
+from bert_keras.training.step import batch_features, learner, optimization, replicas
 
 Settings = finetuning.FinetuningConfig
 
@@ -174,11 +169,7 @@ class Batches:
 
 
 def training_batches(
-    settings: Settings,
-    inputs: dataset.Inputs,
-    *,
-    by_length: bool,
-    num_replicas: int,
+    settings: Settings, inputs: dataset.Inputs, *, by_length: bool, num_replicas: int
 ) -> Batches:
     """Returns the batches of a training on the replicas of all processes."""
     if settings.lengths:

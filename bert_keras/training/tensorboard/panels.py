@@ -126,9 +126,7 @@ class EvaluationPanels(run.Watcher):
         if self._is_masked:
             ids = batch_features.unmasked_ids(self._batch).numpy()
         ids = first_sentence(
-            ids[0],
-            max_tokens=MAX_ATTENTION_TOKENS,
-            sep_id=self._vocabulary.sep_id,
+            ids[0], max_tokens=MAX_ATTENTION_TOKENS, sep_id=self._vocabulary.sep_id
         )
         encoded = self._attend(
             {

@@ -21,11 +21,7 @@ def model(saved_model):
 
 
 LAST_ID = len(VOCABULARY) - 1
-IDS = {
-    "input_ids": [[2, 5, 3]],
-    "input_mask": [[1, 1, 1]],
-    "segment_ids": [[0, 0, 0]],
-}
+IDS = {"input_ids": [[2, 5, 3]], "input_mask": [[1, 1, 1]], "segment_ids": [[0, 0, 0]]}
 
 
 def ids(**changes) -> tuple[str, dict]:

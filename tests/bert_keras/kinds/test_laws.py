@@ -188,8 +188,8 @@ def test_the_report_on_the_data_counts_what_there_is(files):
     parts = (("train", data), ("dev", twice))
     report = data_report.describe(
         [(name, part, files.encode(part)) for name, part in parts],
+        files.settings,
         kind=files.name,
-        max_seq_length=files.settings.max_seq_length,
     )
     train, dev = report.files
     texts, answers, labels, *_ = data.contents()

@@ -3,12 +3,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from bert_keras.model import (
-    fusion,
-    layers,
-    operations,
-    recomputation,
-)
+from bert_keras.model import fusion, layers, operations, recomputation
 from bert_keras.training.step import precision
 
 pytestmark = pytest.mark.skipif(

@@ -41,8 +41,7 @@ def test_several_labels_are_scored_as_by_torch(several, smoothing, class_weights
     else:
         by_label = [(class_weights or {}).get(label, 1.0) for label in LABELS]
     expected = torch.nn.BCEWithLogitsLoss(pos_weight=torch.tensor(by_label))(
-        torch.tensor(LOGITS),
-        torch.tensor(TARGETS * (1 - smoothing) + smoothing / 2),
+        torch.tensor(LOGITS), torch.tensor(TARGETS * (1 - smoothing) + smoothing / 2)
     )
     assert mean_loss(several, features) == pytest.approx(expected.item(), rel=1e-6)
 

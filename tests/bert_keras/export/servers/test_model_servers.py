@@ -155,7 +155,7 @@ def test_triton_takes_the_file_of_the_page(onnx_model):
             dims = [d if isinstance(d, int) else -1 for d in tensor.shape[1:]]
             data_type = f"data_type: {types[tensor.type]}, dims: [ {str(dims)[1:-1]} ]"
             lines.append(f'{field} {{ name: "{tensor.name}", {data_type} }}')
-    labels = f', label_filename: "{export.writing.LABELS_NAME}" }}'
+    labels = f', label_filename: "{writing.LABELS_NAME}" }}'
     lines[-1] = lines[-1].removesuffix(" }") + labels
     assert block("protobuf", 1).splitlines() == lines
 

@@ -108,10 +108,7 @@ def test_parts_keep_documents_whole(monkeypatch):
             *("c.conll", "The DT O\ncat NN O\n\nsat VB O\n", "tagging"),
             [(("The", "cat"), 1), (("sat",), 4)],
         ),
-        (
-            *("d.jsonl", '{"words": ["The", "cat"]}\n', "tagging"),
-            [(("The", "cat"), 1)],
-        ),
+        (*("d.jsonl", '{"words": ["The", "cat"]}\n', "tagging"), [(("The", "cat"), 1)]),
         ("a.txt", "", "lines", r"a\.txt: is empty, expected lines of text"),
         (
             *("b.tsv", "sentence\ttext_pair\na\tb\n", "text"),

@@ -6,11 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from bert_keras.kinds.span import (
-    AnsweredQuestion,
-    answered_questions,
-    squad_scores,
-)
+from bert_keras.kinds.span import AnsweredQuestion, answered_questions, squad_scores
 from bert_keras.pages import drawing
 from tests.bert_keras.pages.test_pictures import HUGE, texts_of
 

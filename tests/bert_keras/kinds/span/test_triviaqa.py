@@ -113,10 +113,7 @@ def test_no_document_is_read_outside_of_the_folder(read, tmp_path):
         ([node(pages=["no"])], r"can be used \(for example q--no: there is no .*no\)"),
         ([7], r"Data\[0\]: expected an object with 'Question', got 7"),
         ([node(pages=["A"], Answer="x")], "'Answer': expected an object, got"),
-        (
-            [node(pages=["A"], aliases=[1])],
-            r"Answer: expected names that are",
-        ),
+        ([node(pages=["A"], aliases=[1])], r"Answer: expected names that are"),
         ([node(pages=["A"], value=None)], "'Value': expected a string, got null"),
         ([node(pages=[3])], r"EntityPages\[0\]: 'Filename': expected a string, got 3"),
         ([node(pages=["bad"])], "bad: byte 1: not UTF-8"),

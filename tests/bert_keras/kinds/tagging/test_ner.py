@@ -60,10 +60,7 @@ def test_conll_2003_is_the_same_in_iob1_and_in_iob2(shared_data, split, caplog):
             '{"words": ["a", "b"], "tags": ["I-PER", "O"], "id": 7}\n\n'
             '{"tags": ["B-geo-loc"], "words": ["\u2028é"]}',
             True,
-            [
-                (("a", "b"), ("B-PER", "O"), 0, 1),
-                (("\u2028é",), ("B-geo-loc",), 1, 3),
-            ],
+            [(("a", "b"), ("B-PER", "O"), 0, 1), (("\u2028é",), ("B-geo-loc",), 1, 3)],
         ),
         ("a.txt", "a DT\nb NN\n", True, [(("a", "b"), ("DT", "NN"), 0, 1)]),
         (

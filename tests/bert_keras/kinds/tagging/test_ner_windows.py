@@ -56,10 +56,7 @@ def windows_of(
             "b a ##a ##a e=b a|e f g ##a ##a=e|f g ##a ##a h=f g h",
         ),
         # What the right cannot use goes to the left again.
-        (
-            *(["b aa/e/faaa"], 7, True),
-            "b a ##a e=b a|b a ##a e=e|e f ##a ##a ##a=f",
-        ),
+        (*(["b aa/e/faaa"], 7, True), "b a ##a e=b a|b a ##a e=e|e f ##a ##a ##a=f"),
         # Long sentences are cut, and words at the cuts have neighbours.
         (
             *(["a b c d e f g/h"], 6, True),

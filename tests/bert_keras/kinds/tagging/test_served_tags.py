@@ -14,13 +14,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.inference import finetuned
-from bert_keras.kinds.tagging import (
-    dataset,
-    ner,
-    ner_windows,
-    served_tags,
-    tag_schemes,
-)
+from bert_keras.kinds.tagging import dataset, ner, ner_windows, served_tags, tag_schemes
 from tests import make
 from tests.bert_keras.export.conftest import IDS, numbers_of, signatures_of
 

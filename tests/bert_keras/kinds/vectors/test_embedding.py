@@ -77,9 +77,9 @@ def test_labels_become_cosines(tmp_path):
     data.check_metric()
     # A dev file is scored whatever its scale.
     assert "label_ids" not in encode(data).batch(np.arange(1))
-    report = data_report.describe(
-        [("x.tsv", data, encode(data))], kind="embedding", max_seq_length=128
-    )
+    settings = finetuning.FinetuningConfig(task="embedding", max_seq_length=128)
+    files = [("x.tsv", data, encode(data))]
+    report = data_report.describe(files, settings, kind="embedding")
     assert report.files[0].numbers.greatest == 5 and not report.files[0].labels
     assert data_report.problems(report, registry.labelled("embedding")) == []
 

@@ -164,10 +164,7 @@ def test_a_sweep_needs_a_grid_or_folds(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     arguments = ["sweep", "--train", "train.tsv", "--init", "init", "--output_dir", "o"]
     for options, message in (
-        (
-            ("--dev", "part_2/dev.tsv"),
-            "give a grid with --sweep, or folds with",
-        ),
+        (("--dev", "part_2/dev.tsv"), "give a grid with --sweep, or folds with"),
         (("--folds", "1"), "`folds`: input should be greater than or equal to 2"),
     ):
         assert cli.main([*arguments, *options]) == 2

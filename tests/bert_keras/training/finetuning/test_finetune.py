@@ -12,12 +12,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from bert_keras.checkpoints import (
-    conversion,
-    run_weights,
-    starting_point,
-    weights,
-)
+from bert_keras.checkpoints import conversion, run_weights, starting_point, weights
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import (
     architecture,

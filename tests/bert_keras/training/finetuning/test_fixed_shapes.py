@@ -92,10 +92,7 @@ class RandomInputs:
         dtype = np.float32 if self.kind == "regression" else np.int32
         # As windows of long texts have.
         scales = random.uniform(0.5, 2, NUM_INPUTS)[rows].astype(np.float32)
-        return batch | {
-            "label_ids": classes[:, 0].astype(dtype),
-            "loss_scales": scales,
-        }
+        return batch | {"label_ids": classes[:, 0].astype(dtype), "loss_scales": scales}
 
     def places(self, rows):
         if self.num_answers == NUM_INPUTS:
@@ -111,14 +108,7 @@ def inputs_of(kind):
 
 
 def tuned(
-    kind,
-    strategy,
-    *,
-    dropout=0.0,
-    num_parts=1,
-    per_execution=1,
-    ladder=(),
-    stops=(7,),
+    kind, strategy, *, dropout=0.0, num_parts=1, per_execution=1, ladder=(), stops=(7,)
 ):
     """A learner after seven steps, the scalars of the last one, the stretch, and the
     last steps of executions.

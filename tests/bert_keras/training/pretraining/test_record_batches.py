@@ -370,11 +370,7 @@ def many(tmp_path_factory):
     return write_numbered(tmp_path_factory.mktemp("many"), [2] * 132)
 
 
-IN_ORDER = {
-    "config": NUMBERED,
-    "attention": "left_to_right",
-    "shuffle_buffer_size": 20,
-}
+IN_ORDER = {"config": NUMBERED, "attention": "left_to_right", "shuffle_buffer_size": 20}
 
 
 def numbers_of(batch):

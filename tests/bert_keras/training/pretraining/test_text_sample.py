@@ -168,10 +168,7 @@ def test_a_pretraining_warns_once(made, tmp_path, caplog):
     [
         ({"learning_rate": 3e-3}, set()),
         ({"learning_rate": 1e-6}, {"rate too low", "stuck"}),
-        (
-            {"learning_rate": 3e-3, "max_grad_norm": 1e-3},
-            {"clipping", "max grad norm"},
-        ),
+        ({"learning_rate": 3e-3, "max_grad_norm": 1e-3}, {"clipping", "max grad norm"}),
         ({"learning_rate": 0.5}, {"rate too high", "diverged", "stuck"}),
     ],
     ids=["sound", "low", "clipped", "high"],

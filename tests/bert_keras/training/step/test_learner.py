@@ -381,8 +381,7 @@ def test_a_step_without_its_batch_does_not_count(probed, num_replicas, options):
         while replicas.optimizer_step(built) < 20:
             try:
                 built.make_steps(
-                    replicas.distribute(strategy, make_batches),
-                    replicas.Schedule(20),
+                    replicas.distribute(strategy, make_batches), replicas.Schedule(20)
                 )
             except tf.errors.OpError:
                 num_errors += 1
