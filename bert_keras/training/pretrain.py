@@ -329,10 +329,10 @@ class PretrainingJob(run.Job):
         # A device without memory for a later phase would stop the run only there.
         logger.info("trying a step of %d examples of %d tokens", *largest.shape)
         before = training_state.copy_of(self.state)
-        batches = largest.placeholder_batches(self.engine.strategy)
+        batches, evaluation = largest.placeholder_batches(self.engine.strategy)
         self._take_parts_of(largest)
         self._learner.make_steps(batches, replicas.Schedule(1))
-        self._learner.evaluate_round((batches, 1))
+        self._learner.evaluate_round((evaluation, 1))
         for name, variable in self.state.items():
             variable.assign(before[name])
 

@@ -6,6 +6,7 @@ step go on.
 """
 
 import dataclasses
+import functools
 import hashlib
 import logging
 from collections.abc import Collection, Sequence
@@ -100,16 +101,24 @@ class Phase:
         num_batches = self.settings.num_eval_steps
         return data, self.batches.num_evaluation_batches(self.eval_shards, num_batches)
 
-    def placeholder_batches(self, strategy: tf.distribute.Strategy) -> replicas.Batches:
-        """Returns endless zeros, shaped as training batches."""
+    def placeholder_batches(
+        self, strategy: tf.distribute.Strategy
+    ) -> list[replicas.Batches]:
+        """Returns endless zeros, shaped as training and evaluation batches."""
 
-        def zeros(*place: int) -> tf.data.Dataset:
+        def zeros(*place: int, has_seeds: bool) -> tf.data.Dataset:
             data = self.to_train(*place, start_step=self.first_step)
             spec = data.element_spec.items()
-            batch = {name: tf.zeros(part.shape, part.dtype) for name, part in spec}
-            return tf.data.Dataset.from_tensors(batch).repeat()
+            return tf.data.Dataset.from_tensors(
+                {
+                    name: tf.zeros(part.shape, part.dtype)
+                    for name, part in spec
+                    if has_seeds or name != features.DROPOUT_SEEDS
+                }
+            ).repeat()
 
-        return replicas.distribute(strategy, zeros)
+        makers = (functools.partial(zeros, has_seeds=each) for each in (True, False))
+        return [replicas.distribute(strategy, maker) for maker in makers]
 
     def describe(self, first_step: int) -> str:
         num_eval_records = sum(shard.num_records for shard in self.eval_shards)
