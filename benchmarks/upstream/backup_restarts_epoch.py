@@ -56,7 +56,8 @@ def ours() -> dict[str, float]:
     slope.fit(first, {"x": X}, batch_size=1, num_steps=6)
     with tempfile.TemporaryDirectory() as directory:
         path = pathlib.Path(directory) / "step-6.safetensors"
-        training_state.save_state(path, variables(first))
+        facts = training_state.Facts(step=6)
+        training_state.save_state(path, variables(first), facts=facts)
         training_state.restore_state(path, variables(second))
     slope.fit(second, {"x": X}, batch_size=1, num_steps=NUM_STEPS)
     seen = -slope.weights(second)[0]
