@@ -63,17 +63,22 @@ class BeamRunner:
         runner_options.check_paths(self.options, paths)
 
 
-def _outputs(element: Any, step: steps.Step) -> Iterator[Any]:
-    """Runs a step on an element: results are the main output."""
-    for output in step.process(element):
-        if isinstance(output, steps.Send):
-            value = (output.key, output.value)
-            yield beam.pvalue.TaggedOutput(output.shuffle, value)
-            continue
-        # For people who watch the job: a service shows them while it runs.
-        for name, amount in output.get(steps.COUNTERS, {}).items():
-            beam.metrics.Metrics.counter("bert_keras", name).inc(amount)
-        yield output
+class _Run(beam.DoFn):
+    """A step as a `DoFn`: results are its main output."""
+
+    def __init__(self, step: steps.Step):
+        self._step = step
+
+    def process(self, element: Any) -> Iterator[Any]:
+        for output in self._step.process(element):
+            if isinstance(output, steps.Send):
+                value = (output.key, output.value)
+                yield beam.pvalue.TaggedOutput(output.shuffle, value)
+                continue
+            # For people who watch the job: a service shows them while it runs.
+            for name, amount in output.get(steps.COUNTERS, {}).items():
+                beam.metrics.Metrics.counter("bert_keras", name).inc(amount)
+            yield output
 
 
 def _build(
@@ -98,7 +103,7 @@ def _build(
                 | f"Items{step.name}" >> create
                 | f"Spread{step.name}" >> beam.Reshuffle()
             )
-        run = beam.FlatMap(_outputs, step).with_outputs(*step.writes, main="results")
+        run = beam.ParDo(_Run(step)).with_outputs(*step.writes, main="results")
         outputs = elements | step.name >> run
         for name in step.writes:
             written[name].append(outputs[name])
