@@ -240,7 +240,7 @@ def test_masking(name, mix):
 )
 def test_a_sweep_of_a_recipe(sweep, recipe, batches, rates, epochs):
     folds = (planning.Fold(None, "t", ("d",)),)
-    command = planning.Command(folds, init="i", recipe=recipe)
+    command = planning.Command(folds=folds, init="i", recipe=recipe)
     runs = planning.plan_runs(loading.load(sweeps.SweepConfig, sweep), command)
     assert len(runs) == len(batches) * len(rates) * len(epochs)
     assert {run.settings.batch_size for run in runs} == batches

@@ -55,8 +55,11 @@ def test_without_tensorflow_every_model_verb_says_what_to_install(tmp_path):
     )
     verbs = [command.split()[0] for command in COMMANDS]
     subparsers = cli.build_parser()._subparsers._group_actions[0].choices
-    defaults = {name: p.get_default("needs") for name, p in subparsers.items()}
-    assert sorted(verbs) == sorted(n for n in defaults if defaults[n] is not None)
+    needs = {
+        name: getattr(parser.get_default("command"), "needs", None)
+        for name, parser in subparsers.items()
+    }
+    assert sorted(verbs) == sorted(n for n in needs if needs[n] is not None)
     assert done.stdout.split() == ["2"] * len(verbs), done.stderr
     assert done.stderr.splitlines() == [
         f"bert-keras {verb}: error: `{verb}` needs tensorflow, keras, not installed "
