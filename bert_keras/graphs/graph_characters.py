@@ -27,12 +27,13 @@ _BLOCK_SIZE = 128
 
 
 class Characters(NamedTuple):
-    """All characters of a batch, end to end: `(num_characters,)` int32 arrays."""
+    """All characters of a batch, end to end, `(num_characters,)` each: two int32 arrays,
+    and int64 numbers of texts and places."""
 
     code_points: tf.Tensor
     flags: tf.Tensor
     text: tf.Tensor
-    """int64: number of the character's text in the batch, ascending."""
+    """Number of the character's text in the batch, ascending."""
     starts: tf.Tensor
     """The character's place in the batch before any change."""
     ends: tf.Tensor
@@ -65,7 +66,7 @@ class CharacterTable(tf.Module):
         """Changes the characters of texts, `(batch_size, None)` int32 code points."""
         flat = code_points.flat_values
         flags, offsets = self._look_up(flat)
-        places = tf.range(tf.size(flat))
+        places = tf.range(tf.size(flat, tf.int64))
         characters = Characters(
             flat, flags, code_points.value_rowids(), places, places + 1
         )

@@ -7,7 +7,7 @@ and counts a word's length in bytes), so characters go through tables made from
 therefore keeps the Unicode version of the Python that exported it.
 
 It also says which characters a piece stands for, as `token_offsets` does. Code points
-and ids are `(batch_size, None)` ragged int32.
+and ids are `(batch_size, None)` ragged int32, places and lengths int64.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from bert_keras.graphs import graph_characters
 
 
 class Pieces(NamedTuple):
-    """`token_offsets.TokenOffsets` for each text, `(batch_size, None)` ragged int32."""
+    """`token_offsets.TokenOffsets` for each text, `(batch_size, None)` ragged."""
 
     ids: tf.RaggedTensor
     starts: tf.RaggedTensor
@@ -41,7 +41,7 @@ class GraphTokenizer(tf.Module):
         self._unk_id = vocabulary.unk_id
         prefix = tokenization.CONTINUATION_PREFIX
         self._piece_lengths = tf.constant(
-            [len(token.removeprefix(prefix)) for token in vocabulary.tokens]
+            [len(token.removeprefix(prefix)) for token in vocabulary.tokens], tf.int64
         )
         self._wordpiece = tf_text.FastWordpieceTokenizer(
             vocab=list(vocabulary.tokens),
@@ -80,9 +80,7 @@ class GraphTokenizer(tf.Module):
             tf.gather(self._piece_lengths, pieces.flat_values),
         )
         after = tf.cumsum(lengths)
-        first_of_text = tf.gather(
-            tf.cast(code_points.row_starts(), tf.int32), ids.value_rowids()
-        )
+        first_of_text = tf.gather(code_points.row_starts(), ids.value_rowids())
         starts = tf.gather(words.characters.starts, after - lengths)
         ends = tf.gather(words.characters.ends, after - 1)
         return Pieces(
@@ -105,17 +103,13 @@ class WordSplitter(tf.Module):
         """Returns word starts and ends in characters, `(batch_size, None)` ragged
         int64."""
         words = _Words(self._characters(code_points))
-        last = words.first + tf.cast(words.lengths, tf.int64) - 1
         starts = tf.gather(words.characters.starts, words.first)
-        ends = tf.gather(words.characters.ends, last)
+        ends = tf.gather(words.characters.ends, words.first + words.lengths - 1)
         first_of_text = tf.gather(code_points.row_starts(), words.texts)
         rows = tf.RaggedTensor.from_value_rowids(
-            first_of_text, words.texts, nrows=code_points.nrows(), validate=False
+            starts - first_of_text, words.texts, code_points.nrows(), validate=False
         )
-        places = (
-            tf.cast(values, tf.int64) - first_of_text for values in (starts, ends)
-        )
-        return tuple(map(rows.with_values, places))
+        return rows, rows.with_values(ends - first_of_text)
 
 
 def decode(texts: tf.Tensor) -> tf.RaggedTensor:
@@ -208,9 +202,8 @@ def _shortened(
 
 
 class _Words:
-    """Words end to end, `(num_words,)` each: `first`, int64, the first character of
-    each word; `texts`, int64, the number of its text in the batch; and `lengths`,
-    int32, in characters."""
+    """Words end to end, `(num_words,)` int64 each: `first`, the first character of each
+    word; `texts`, the number of its text in the batch; and `lengths` in characters."""
 
     def __init__(self, characters: graph_characters.Characters):
         is_space = characters.has(graph_characters.SPACE)
@@ -223,4 +216,4 @@ class _Words:
         self.texts = tf.gather(self.characters.text, self.first)
         num_characters = tf.size(self.characters.text, tf.int64)
         after = tf.concat([self.first, [num_characters]], 0)[1:]
-        self.lengths = tf.cast(after - self.first, tf.int32)
+        self.lengths = after - self.first

@@ -50,7 +50,7 @@ class Spans(served.ServedModel):
     `no_answer_probability`, float32.
 
     The context is read in windows, and the answer chosen, as in `squad.featurize` and
-    `dataset.predict`. A question has no answer if its odds are above the
+    `dataset.SpanDataset.answer`. A question has no answer if its odds are above the
     run's threshold, or above 0 if the run has none.
     """
 
@@ -84,24 +84,54 @@ class Spans(served.ServedModel):
         return self._pack_pairs(self._tokenizer(question), self._tokenizer(context))
 
     def answer(self, question, context):
+        n_best_size = self._settings.n_best_size
         code_points = graph_tokenizer.decode(context)
         candidates, null_scores = self._read_all(question, code_points)
-        outputs = decide(
-            candidates,
-            null_scores,
-            has_impossible=self._has_impossible,
-            n_best_size=self._settings.n_best_size,
-            threshold=self._threshold,
+        # 1. Give each question a row of its candidates, the best first.
+        rows = tf.RaggedTensor.from_value_rowids(
+            candidates.scores,
+            candidates.examples,
+            nrows=tf.size(context, tf.int64),
+            validate=False,
+        )
+        scores = rows.to_tensor(_NONE, shape=[None, n_best_size])
+        best = scores[:, 0]
+        if not self._has_impossible:
+            # Only where there is nothing to choose from.
+            null_scores = tf.where(best > _NONE, tf.constant(_NONE, tf.float64), 0.0)
+        # 2. Decide whether there is an answer. "No answer" counts among the best, but
+        # is never itself left out.
+        nulls = null_scores[:, tf.newaxis]
+        has_worse = tf.reduce_any(scores < nulls, axis=1, keepdims=True)
+        is_last = tf.range(n_best_size) == n_best_size - 1
+        scores = tf.where(has_worse & is_last, _NONE, scores)
+        is_answered = (scores[:, 0] > _NONE) & (null_scores - best <= self._threshold)
+        probabilities = tf.nn.softmax(tf.concat([nulls, scores], axis=1))
+        no_answer, probability = probabilities[:, 0], probabilities[:, 1]
+        # 3. Cut the answers out.
+        start, end = (
+            tf.where(is_answered, rows.with_values(values).to_tensor()[:, 0], 0)
+            for values in (candidates.starts, candidates.ends)
         )
         texts = tf.range(tf.size(context, tf.int64))
-        places = (tf.cast(outputs[name], tf.int64) for name in ("start", "end"))
-        return {"answer": graph_tokenizer.cut(code_points, texts, *places), **outputs}
+        numbers = {
+            "score": tf.where(is_answered, best, null_scores),
+            "probability": tf.where(is_answered, probability, no_answer),
+        }
+        if self._has_impossible:
+            numbers["no_answer_probability"] = no_answer
+        return {
+            "answer": graph_tokenizer.cut(code_points, texts, start, end),
+            "start": tf.cast(start, tf.int32),
+            "end": tf.cast(end, tf.int32),
+            **{name: tf.cast(values, tf.float32) for name, values in numbers.items()},
+        }
 
     def _read_all(
         self, question: tf.Tensor, code_points: tf.RaggedTensor
     ) -> tuple["Candidates", tf.Tensor]:
-        """Returns each question's best candidates, by characters of its context, and
-        its lowest score of "no answer"."""
+        """Returns the best `n_best_size` candidates of each question, the best first,
+        and its lowest score of "no answer", float64."""
         # 1. Cut texts into tokens, and contexts into windows.
         settings = self._settings
         queries = self._tokenizer(question)[:, : settings.max_query_length]
@@ -127,35 +157,36 @@ class Spans(served.ServedModel):
             once = tf.ones_like(here.texts)
             packed = graph_tokenizer.pack(asked, ids, once, vocabulary=self.vocabulary)
             numbers = self.compute(packed)
-            logits = numbers["start_logits"], numbers["end_logits"]
+            logits = tf.stack([numbers[name] for name in self.outputs])
+            logits = tf.cast(logits, tf.float64)
             # 3. Number the columns' tokens, which follow [CLS] question [SEP].
-            columns = tf.range(tf.shape(logits[0], tf.int64)[1])
+            columns = tf.range(tf.shape(logits, tf.int64)[2])
             first_columns = asked.row_lengths() + 2
             tokens = columns + (here.starts - first_columns)[:, tf.newaxis]
-            is_context = tokens >= here.starts[:, tf.newaxis]
-            is_context &= tokens < here.ends[:, tf.newaxis]
-            tokens = tf.where(is_context, tokens, 0)
+            may_end = tokens >= here.starts[:, tf.newaxis]
+            may_end &= tokens < here.ends[:, tf.newaxis]
+            tokens = tf.where(may_end, tokens, 0)
+            may_begin = may_end & (tf.gather(owners, tokens) == rows[:, tf.newaxis])
             # 4. Combine first and last tokens, and keep the best answers so far.
-            rows, first, last, scores = find(
-                *logits,
-                tokens=tokens,
-                may_begin=is_context & (tf.gather(owners, tokens) == rows[:, None]),
-                may_end=is_context,
+            window, first, last, scores = find(
+                tf.where(tf.stack([may_begin, may_end]), logits, _NONE),
+                tokens,
                 n_best_size=settings.n_best_size,
                 max_answer_length=settings.max_answer_length,
             )
-            texts = tf.gather(here.texts, rows)
+            texts = tf.gather(here.texts, window)
             starts = tf.gather(pieces.starts.values, first)
             ends = tf.gather(pieces.ends.values, last)
-            texts_of_spans = fingerprint(texts, starts, ends)
-            new = Candidates(*(texts, scores, starts, ends, texts_of_spans))
-            best = keep_best(candidates, new, n_best_size=settings.n_best_size)
+            new = texts, scores, starts, ends, fingerprint(texts, starts, ends)
+            pairs = zip(candidates, new, strict=True)
+            both = Candidates(*(tf.concat(pair, 0) for pair in pairs))
+            best = keep_best(both, n_best_size=settings.n_best_size)
             # 5. "No answer" has the score of [CLS] where it is lowest.
-            of_cls = tf.add_n([tf.cast(v[:, 0], tf.float64) for v in logits])
+            of_cls = tf.reduce_sum(logits[:, :, 0], axis=0)
             lowest = tf.math.unsorted_segment_min(of_cls, here.texts, queries.nrows())
             return best, tf.minimum(null_scores, lowest)
 
-        dtypes = (tf.int64, tf.float64, tf.int32, tf.int32, tf.int64)
+        dtypes = (tf.int64, tf.float64, tf.int64, tf.int64, tf.int64)
         none = Candidates(*(tf.zeros([0], dtype) for dtype in dtypes))
         infinite = tf.fill([queries.nrows()], tf.constant(np.inf, tf.float64))
         num_windows = tf.size(windows.texts, tf.int64)
@@ -197,45 +228,32 @@ def context_owners(windows: graph_windows.Windows, num_tokens: tf.Tensor) -> tf.
 
 
 def find(
-    start_logits: tf.Tensor,
-    end_logits: tf.Tensor,
-    *,
-    tokens: tf.Tensor,
-    may_begin: tf.Tensor,
-    may_end: tf.Tensor,
-    n_best_size: int,
-    max_answer_length: int,
+    logits: tf.Tensor, tokens: tf.Tensor, *, n_best_size: int, max_answer_length: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """Combines the best first tokens of each window with its best last ones.
 
     Returns the possible answers by window, first and last token, each best first,
-    `(num_spans,)` each: the window's number, the first and the last token among those
-    of all contexts (int64), and the sum of both logits (float64).
+    `(num_spans,)` each: the window's row, the first and the last token (int64), and the
+    sum of both logits.
 
     Args:
-        start_logits: `(num_windows, length)` float32; `end_logits` are the same.
-        tokens: the same shape, int64: for each column, the index of its token among the
-            tokens of all contexts, end to end.
-        may_begin: the same shape, bool: tokens that an answer may begin with;
-            `may_end`, tokens that it may end with, likewise.
-        n_best_size: number of first and of last tokens.
-        max_answer_length: tokens of an answer at most.
+        logits: `(2, num_windows, length)` float64, of starts and of ends; -inf where an
+            answer may not begin, or end.
+        tokens: `(num_windows, length)` int64, the token of each column.
     """
-
-    def top(logits, may_be):
-        """Returns each row's best logits, -inf for none, and their columns."""
-        logits = tf.where(may_be, tf.cast(logits, tf.float64), _NONE)
-        return tf.math.top_k(logits, tf.minimum(n_best_size, tf.shape(logits)[1]))
-
-    first_logits, first = top(start_logits, may_begin)
-    last_logits, last = top(end_logits, may_end)
-    length = last[:, tf.newaxis, :] - first[:, :, tf.newaxis] + 1
-    scores = first_logits[:, :, tf.newaxis] + last_logits[:, tf.newaxis, :]
+    num_best = tf.minimum(n_best_size, tf.shape(logits)[2])
+    both_logits, columns = tf.math.top_k(logits, num_best)
+    length = columns[1][:, tf.newaxis, :] - columns[0][:, :, tf.newaxis] + 1
+    scores = both_logits[0][:, :, tf.newaxis] + both_logits[1][:, tf.newaxis, :]
     is_span = (length >= 1) & (length <= max_answer_length) & (scores > _NONE)
     places = tf.where(is_span)
-    first, last = (tf.gather(tokens, c, batch_dims=1) for c in (first, last))
-    first = tf.gather_nd(first, places[:, :2])
-    last = tf.gather_nd(last, tf.gather(places, [0, 2], axis=1))
+    first, last = (
+        tf.gather_nd(
+            tf.gather(tokens, columns[side], batch_dims=1),
+            tf.gather(places, [0, 1 + side], axis=1),
+        )
+        for side in (0, 1)
+    )
     return places[:, 0], first, last, tf.boolean_mask(scores, is_span)
 
 
@@ -247,37 +265,36 @@ class Candidates(NamedTuple):
     scores: tf.Tensor
     """float64."""
     starts: tf.Tensor
-    """int32: the first character, in the context."""
+    """int64: the first character, in the context."""
     ends: tf.Tensor
-    """int32: the place after the last one."""
+    """int64: the place after the last one."""
     fingerprints: tf.Tensor
     """int64: see `fingerprinter`."""
 
+    def take(self, places: tf.Tensor) -> "Candidates":
+        return Candidates(*(tf.gather(values, places) for values in self))
 
-def keep_best(before: Candidates, new: Candidates, *, n_best_size: int) -> Candidates:
+
+def keep_best(candidates: Candidates, *, n_best_size: int) -> Candidates:
     """Returns at most `n_best_size` candidates of each question, the best first.
 
-    A text counts once. Of equal ones, those `before` come first, then those that are
-    first among `new`. Candidates may come in any number of parts, because a text that
-    is not among the best of its part is not among the best of all.
+    A text counts once, and of equal candidates the first ones. They may come in any
+    number of parts, because a text that is not among the best of its part is not among
+    the best of all.
     """
-
-    def take(candidates, places):
-        return Candidates(*(tf.gather(values, places) for values in candidates))
-
-    # 1. Both parts by question, and by score within each.
-    both = Candidates(*(tf.concat(pair, 0) for pair in zip(before, new, strict=True)))
-    both = take(both, tf.argsort(both.scores, direction="DESCENDING", stable=True))
-    both = take(both, tf.argsort(both.examples, stable=True))
+    # 1. By question, and by score within each.
+    order = tf.argsort(candidates.scores, direction="DESCENDING", stable=True)
+    candidates = candidates.take(order)
+    candidates = candidates.take(tf.argsort(candidates.examples, stable=True))
     # 2. The first place of each text.
-    _, text = tf.unique(both.fingerprints)
-    num_texts = tf.reduce_max(tf.concat([text, [-1]], 0)) + 1
+    distinct, text = tf.unique(candidates.fingerprints)
     places = tf.range(tf.size(text))
-    both = take(both, tf.math.unsorted_segment_min(places, text, num_texts))
+    first = tf.math.unsorted_segment_min(places, text, tf.size(distinct))
+    candidates = candidates.take(first)
     # 3. The best of each question.
-    _, _, counts = tf.unique_with_counts(both.examples)
+    _, _, counts = tf.unique_with_counts(candidates.examples)
     rank = tf.ragged.range(counts).values
-    return take(both, tf.where(rank < n_best_size)[:, 0])
+    return candidates.take(tf.where(rank < n_best_size)[:, 0])
 
 
 def fingerprinter(code_points: tf.RaggedTensor) -> Callable[..., tf.Tensor]:
@@ -289,18 +306,17 @@ def fingerprinter(code_points: tf.RaggedTensor) -> Callable[..., tf.Tensor]:
     about once in 1e19.
 
     `code_points` of contexts are `(batch_size, None)` int32. The returned function
-    takes `examples` (int64), `starts` and `ends` (int32, characters of a context), each
-    `(num_texts,)`, and returns int64.
+    takes `examples`, `starts` and `ends`, characters of a context, `(num_texts,)` int64
+    each, and returns int64.
     """
     characters = tf.cast(code_points.flat_values, tf.uint64) + 1
-    num_characters = tf.size(characters)
+    num_characters = tf.size(characters, tf.int64)
     base = tf.constant(_BASE, tf.uint64)
     powers = tf.math.cumprod(tf.fill([num_characters + 1], base))
     sums = tf.concat([[tf.zeros([], tf.uint64)], tf.cumsum(characters * powers[1:])], 0)
-    first_characters = tf.cast(code_points.row_starts(), tf.int32)
 
     def fingerprint(examples, starts, ends):
-        first = tf.gather(first_characters, examples)
+        first = tf.gather(code_points.row_starts(), examples)
         begin, end = first + starts, first + ends
         # Multiplied as if all texts began at the same place.
         text = (tf.gather(sums, end) - tf.gather(sums, begin)) * tf.gather(
@@ -310,58 +326,3 @@ def fingerprinter(code_points: tf.RaggedTensor) -> Callable[..., tf.Tensor]:
         return tf.bitcast(text + salt, tf.int64)
 
     return fingerprint
-
-
-def decide(
-    candidates: Candidates,
-    null_scores: tf.Tensor,
-    *,
-    has_impossible: bool,
-    n_best_size: int,
-    threshold: float,
-) -> dict[str, tf.Tensor]:
-    """Returns `dataset.SpanAnswers.texts`, with the probability of each, by
-    the names of `Spans`.
-
-    Args:
-        candidates: from `keep_best`, with the same `n_best_size`.
-        null_scores: `(batch_size,)` float64, of `[CLS]` where it is lowest.
-        has_impossible: whether "no answer" is an answer.
-        threshold: odds above which there is no answer.
-    """
-
-    def by_question(values, default):
-        """Returns `(batch_size, n_best_size)`."""
-        num_rows = tf.size(null_scores, tf.int64)
-        rows = tf.RaggedTensor.from_value_rowids(
-            values, candidates.examples, nrows=num_rows, validate=False
-        )
-        return rows.to_tensor(default, shape=[None, n_best_size])
-
-    none = tf.constant(_NONE, tf.float64)
-    scores = by_question(candidates.scores, none)
-    best = scores[:, 0]
-    if has_impossible:
-        nulls = null_scores[:, tf.newaxis]
-        # "No answer" counts among the best, but is never itself left out.
-        has_worse = tf.reduce_any(scores < nulls, axis=1, keepdims=True)
-        is_last = tf.range(n_best_size) == n_best_size - 1
-        scores = tf.where(has_worse & is_last, none, scores)
-        odds = null_scores - best
-        is_answered = (scores[:, 0] > _NONE) & (odds <= threshold)
-        probabilities = tf.nn.softmax(tf.concat([nulls, scores], axis=1))
-        no_answer, probability = probabilities[:, 0], probabilities[:, 1]
-    else:
-        # Without anything to choose from the score is 0.
-        null_scores = tf.zeros_like(null_scores)
-        is_answered = best > _NONE
-        no_answer, probability = tf.ones_like(best), tf.nn.softmax(scores)[:, 0]
-    columns = {"start": candidates.starts, "end": candidates.ends}
-    places = {name: by_question(values, 0)[:, 0] for name, values in columns.items()}
-    outputs = {name: tf.where(is_answered, v, 0) for name, v in places.items()}
-    outputs["score"] = tf.where(is_answered, best, null_scores)
-    outputs["probability"] = tf.where(is_answered, probability, no_answer)
-    if has_impossible:
-        outputs["no_answer_probability"] = no_answer
-    dtypes = {name: tf.int32 if name in columns else tf.float32 for name in outputs}
-    return {name: tf.cast(values, dtypes[name]) for name, values in outputs.items()}
