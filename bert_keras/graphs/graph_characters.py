@@ -27,8 +27,8 @@ _BLOCK_SIZE = 128
 
 
 class Characters(NamedTuple):
-    """All characters of a batch, end to end, `(num_characters,)` each: two int32 arrays,
-    and int64 numbers of texts and places."""
+    """All characters of a batch, end to end, `(num_characters,)` each: code points and
+    flags are int32, numbers int64."""
 
     code_points: tf.Tensor
     flags: tf.Tensor

@@ -68,15 +68,50 @@ class SpanDataset(dataset.Dataset):
         )
 
     def answer(self, outputs, inputs, task, settings) -> "SpanAnswers":
-        answers = predict(
-            self.rows,
-            inputs,
-            settings.span,
-            start_logits=outputs[:, 0],
-            end_logits=outputs[:, 1],
-            has_impossible=task.has_impossible,
+        """Chooses the best answers. Where the task has questions without an answer,
+        "no answer" has the score of `[CLS]` in the window where it is lowest."""
+        logits = outputs.T.astype(np.float64)
+        if not np.isfinite(logits).all():
+            raise InputError(
+                "the model's scores are not finite numbers: its training has failed"
+            )
+        n_best, null_odds = {}, {}
+        first_windows = np.flatnonzero(np.diff(inputs.questions)) + 1
+        windows = np.split(np.arange(len(inputs.questions)), first_windows)
+        for question, rows in zip(self.rows, windows, strict=True):
+            candidates = _best_spans(
+                question.context, inputs, rows, logits, settings.span
+            )
+            if task.has_impossible:
+                nulls = logits[:, inputs.texts.starts[rows]]
+                lowest = nulls.sum(axis=0).argmin()
+                null = Candidate("", 0.0, *nulls[:, lowest].tolist())
+                # Without candidates more than any difference of logits: a context of
+                # spaces has no answer.
+                null_odds[question.id] = 1e6
+                if candidates:
+                    best = candidates[0]
+                    odds = null.score - best.start_logit - best.end_logit
+                    null_odds[question.id] = odds
+                # "No answer" stands where it belongs, or last if that is beyond
+                # `n_best_size`: its probability is always known, as in the original.
+                place = sum(candidate.score >= null.score for candidate in candidates)
+                candidates.insert(place, null)
+                if place < settings.span.n_best_size:
+                    del candidates[settings.span.n_best_size :]
+            # The original answers "empty" where there is nothing to choose from.
+            candidates = candidates or [Candidate("", 0.0, 0.0, 0.0)]
+            weights = scipy.special.softmax([c.score for c in candidates]).tolist()
+            n_best[question.id] = [
+                candidate._replace(probability=probability)
+                for candidate, probability in zip(candidates, weights, strict=True)
+            ]
+        return SpanAnswers(
+            questions=self.rows,
+            has_impossible=self.has_impossible,
+            n_best=n_best,
+            null_odds=null_odds if task.has_impossible else None,
         )
-        return dataclasses.replace(answers, has_impossible=self.has_impossible)
 
 
 def read(path: Path, name: str | None, *, has_answers: bool) -> SpanDataset:
@@ -126,7 +161,7 @@ class SpanAnswers(dataset.Answers):
     """The answers to questions. A threshold of `None` is 0."""
 
     questions: Sequence[squad.Question]
-    has_impossible: bool = False
+    has_impossible: bool
     """Whether these questions may have no answer: scores are those of SQuAD 2.0."""
     n_best: Mapping[str, list[Candidate]]
     """By question id, most probable first, all texts different."""
@@ -186,69 +221,6 @@ class SpanAnswers(dataset.Answers):
             )
 
 
-def predict(
-    questions: Sequence[squad.Question],
-    windows: squad.Windows,
-    settings: finetuning.SpanConfig,
-    *,
-    start_logits: np.ndarray,
-    end_logits: np.ndarray,
-    has_impossible: bool,
-) -> SpanAnswers:
-    """Finds the best answers.
-
-    The `n_best_size` best first tokens of each window are combined with as many best
-    last tokens. As only tokens of the context are ranked (in the original all are, and
-    those of the question are thrown out later), no answer of the original is missed.
-
-    Args:
-        windows: of just these questions, from `squad.featurize`.
-        start_logits: `(num_tokens,)`, end to end as in `windows.texts`; so are
-            `end_logits`.
-        has_impossible: whether "no answer" is an answer (SQuAD 2.0); its score is that
-            of `[CLS]` in the window where it is lowest.
-    """
-    logits = np.stack([start_logits, end_logits]).astype(np.float64)
-    if not np.isfinite(logits).all():
-        raise InputError(
-            "the model's scores are not finite numbers: its training has failed"
-        )
-    n_best, null_odds = {}, {}
-    first_windows = np.flatnonzero(np.diff(windows.questions)) + 1
-    rows_of = np.split(np.arange(len(windows.questions)), first_windows)
-    for question, rows in zip(questions, rows_of, strict=True):
-        candidates = _best_spans(question.context, windows, rows, logits, settings)
-        if has_impossible:
-            nulls = logits[:, windows.texts.starts[rows]]
-            lowest = nulls.sum(axis=0).argmin()
-            null = Candidate("", 0.0, *nulls[:, lowest].tolist())
-            # Without candidates more than any difference of logits: a context of spaces
-            # has no answer.
-            null_odds[question.id] = 1e6
-            if candidates:
-                best = candidates[0]
-                odds = null.score - best.start_logit - best.end_logit
-                null_odds[question.id] = odds
-            # "No answer" stands where it belongs, or last if that is beyond
-            # `n_best_size`: its probability is always known, as in the original.
-            place = sum(candidate.score >= null.score for candidate in candidates)
-            candidates.insert(place, null)
-            if place < settings.n_best_size:
-                del candidates[settings.n_best_size :]
-        # The original answers "empty" where there is nothing to choose from.
-        candidates = candidates or [Candidate("", 0.0, 0.0, 0.0)]
-        probabilities = scipy.special.softmax([c.score for c in candidates]).tolist()
-        n_best[question.id] = [
-            candidate._replace(probability=probability)
-            for candidate, probability in zip(candidates, probabilities, strict=True)
-        ]
-    return SpanAnswers(
-        questions=questions,
-        n_best=n_best,
-        null_odds=null_odds if has_impossible else None,
-    )
-
-
 def _best_spans(
     context: str,
     windows: squad.Windows,
@@ -257,22 +229,21 @@ def _best_spans(
     settings: finetuning.SpanConfig,
 ) -> list[Candidate]:
     """Returns the best span of each text, which may be in more than one place, the best
-    text first; `rows` are the windows of the question."""
+    text first. `rows` are the windows of the question, `logits` `(2, num_tokens)`.
 
-    def top(logits, may_be):
-        """Returns each row's best logits, -inf for none, and their columns."""
-        logits = np.where(may_be, logits, -np.inf)
-        order = np.argsort(-logits, axis=1, kind="stable")
-        columns = order[:, : settings.n_best_size]
-        return np.take_along_axis(logits, columns, axis=1), columns
-
+    The `n_best_size` best first tokens of each window are combined with as many best
+    last tokens. As only tokens of the context are ranked (in the original all are, and
+    those of the question are thrown out later), no answer of the original is missed.
+    """
+    # 1. The best first and last tokens: each row's logits, -inf for none, and columns.
     tokens, mask = windows.texts.tokens(rows)
-    is_context = mask & (windows.char_ends[tokens] > 0)
-    may_begin = mask & windows.has_max_context[tokens]
-    first_logits, first = top(logits[0][tokens], may_begin)
-    last_logits, last = top(logits[1][tokens], is_context)
+    may_be = mask & [windows.has_max_context[tokens], windows.char_ends[tokens] > 0]
+    both = np.where(may_be, logits[:, tokens], -np.inf)
+    columns = np.argsort(-both, axis=2, kind="stable")[:, :, : settings.n_best_size]
+    both, (first, last) = np.take_along_axis(both, columns, axis=2), columns
+    # 2. Their pairs.
     length = last[:, None, :] - first[:, :, None] + 1
-    scores = first_logits[:, :, None] + last_logits[:, None, :]
+    scores = both[0][:, :, None] + both[1][:, None, :]
     is_span = (length >= 1) & (length <= settings.max_answer_length)
     is_span &= scores > -np.inf
     # Stable: among equals the first window, then the better first token.
@@ -283,9 +254,9 @@ def _best_spans(
             break
         char_start = windows.char_starts[tokens[row, first[row, begin]]]
         char_end = windows.char_ends[tokens[row, last[row, end]]]
-        both = float(first_logits[row, begin]), float(last_logits[row, end])
         text = context[char_start:char_end]
-        best.setdefault(text, Candidate(text, 0.0, *both))
+        start_logit, end_logit = float(both[0, row, begin]), float(both[1, row, end])
+        best.setdefault(text, Candidate(text, 0.0, start_logit, end_logit))
     return list(best.values())
 
 

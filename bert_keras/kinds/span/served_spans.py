@@ -29,7 +29,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.graphs import graph_tokenizer, graph_windows
 from bert_keras.kinds import served
 
-_NONE = float("-inf")
+_NONE = np.float64("-inf")
 """Score of an answer that does not exist."""
 
 # Odd numbers without a pattern, see `fingerprinter`.
@@ -98,7 +98,7 @@ class Spans(served.ServedModel):
         best = scores[:, 0]
         if not self._has_impossible:
             # Only where there is nothing to choose from.
-            null_scores = tf.where(best > _NONE, tf.constant(_NONE, tf.float64), 0.0)
+            null_scores = tf.where(best > _NONE, _NONE, tf.zeros_like(best))
         # 2. Decide whether there is an answer. "No answer" counts among the best, but
         # is never itself left out.
         nulls = null_scores[:, tf.newaxis]

@@ -44,17 +44,24 @@ def read_triviaqa(
         question = squad.field(node, "Question", str, place)
         question_id = squad.field(node, "QuestionId", str, place)
         names = _answer_names(node, place) if has_answers else []
+        # As whole words, in any case; of two names at one place the longer one.
+        alternatives = "|".join(map(re.escape, names))
+        named = re.compile(rf"(?<!\w)(?:{alternatives})(?!\w)", re.IGNORECASE)
         for document, name in _documents(node, files.path(evidence), place):
             pair_id = f"{question_id}--{name}"
             context = _read_document(document, max_words)
             if context is None:
                 skipped.append(f"{pair_id}: there is no {document}")
             elif pair_id not in questions:
-                answers = _answers(names, context)
-                row = squad.Question(pair_id, question, context, answers)
-                questions[pair_id] = row
-                if has_answers and not (row.answers and row.can_be_learnt):
+                match = named.search(context) if names else None
+                others = [n for n in names if not match or n != match[0]]
+                answers = [squad.Answer(n, None) for n in others]
+                if match:
+                    answers.insert(0, squad.Answer(match[0], match.start()))
+                elif has_answers:
                     skipped.append(f"{pair_id}: the text does not name an answer")
+                row = squad.Question(pair_id, question, context, tuple(answers))
+                questions[pair_id] = row
     if not questions:
         raise InputError(
             f"{path}: no question has a document that can be used (for example "
@@ -115,15 +122,3 @@ def _answer_names(node: Any, place: str) -> list[str]:
     # Articles and signs alone would be found in any text.
     distinct = {name.strip() for name in names if squad_scores.normalize_answer(name)}
     return sorted(distinct, key=lambda name: (-len(name), name))
-
-
-def _answers(names: list[str], context: str) -> tuple[squad.Answer, ...]:
-    """Returns the first answer that is named, with its place; then all other names. A
-    name is found as whole words, in any case; of two at one place, the first wins."""
-    alternatives = "|".join(map(re.escape, names))
-    pattern = rf"(?<!\w)(?:{alternatives})(?!\w)"
-    match = re.search(pattern, context, re.IGNORECASE) if names else None
-    if not match:
-        return tuple(squad.Answer(name, None) for name in names)
-    named = squad.Answer(match[0], match.start())
-    return (named, *(squad.Answer(name, None) for name in names if name != match[0]))

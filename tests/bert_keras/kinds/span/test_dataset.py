@@ -68,12 +68,12 @@ def expected_n_best(questions, windows, start_logits, end_logits, *, n_best, lon
 def predict(
     questions, windows, start_logits, end_logits, *, has_impossible=True, **sizes
 ):
-    return dataset.predict(
-        *(questions, windows, finetuning.SpanConfig(**sizes)),
-        start_logits=start_logits,
-        end_logits=end_logits,
-        has_impossible=has_impossible,
+    data = dataset.SpanDataset(
+        path="x", rows=questions, has_labels=False, has_impossible=has_impossible
     )
+    settings = finetuning.FinetuningConfig(span=finetuning.SpanConfig(**sizes))
+    outputs = np.stack([start_logits, end_logits], axis=1)
+    return data.answer(outputs, windows, data.describe(), settings)
 
 
 @pytest.mark.parametrize(("n_best", "longest"), [(1, 1), (3, 4), (20, 30)])

@@ -75,14 +75,15 @@ def hostile_questions() -> list[squad.Question]:
 
 def predicted(model, questions) -> dataset.SpanAnswers:
     """What `dataset` makes of the model's numbers."""
-    settings = model._settings
-    windows = squad.featurize(
-        *(questions, model.tokenizer, settings), max_seq_length=model.max_seq_length
+    data = dataset.SpanDataset(
+        path="x", rows=questions, has_labels=False, has_impossible=model._has_impossible
     )
-    numbers, has_impossible = numbers_of(model, windows), model._has_impossible
-    return dataset.predict(
-        *(questions, windows, settings), **numbers, has_impossible=has_impossible
+    settings = finetuning.FinetuningConfig(
+        max_seq_length=model.max_seq_length, span=model._settings
     )
+    windows = data.encode(data.describe(), model.tokenizer, settings)
+    outputs = np.stack([*numbers_of(model, windows).values()], axis=1)
+    return data.answer(outputs, windows, data.describe(), settings)
 
 
 def ask(function, questions) -> dict[str, np.ndarray]:
