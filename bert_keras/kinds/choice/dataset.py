@@ -19,7 +19,6 @@ import scipy.special
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, nearest
 from bert_keras.core.settings import tasks
-from bert_keras.data import tokenization
 from bert_keras.kinds.choice import ChosenEnding
 from bert_keras.labelled import (
     answers,
@@ -94,29 +93,6 @@ def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
     return reading.at_least_one(path, questions)
 
 
-def tokenize(
-    questions: Sequence[Question],
-    tokenizer: tokenization.Tokenizer,
-    *,
-    max_seq_length: int,
-) -> tokenized.GroupedTexts:
-    """Makes the inputs `[CLS] sentence [SEP] beginning ending [SEP]` of each ending.
-
-    Section 4.4 of the paper. Long inputs are cut as by `tokenization.pack_pair`.
-    """
-    texts = tokenized.tokenize(
-        (
-            (question.sentence, f"{question.beginning} {ending}")
-            for question in questions
-            for ending in question.endings
-        ),
-        tokenizer,
-        max_seq_length=max_seq_length,
-    )
-    ids = np.arange(len(texts)).reshape(-1, NUM_ENDINGS)
-    return tokenized.GroupedTexts(texts=texts, ids=ids)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ChoiceDataset(dataset.Dataset):
     """Rows of `Question`."""
@@ -143,11 +119,21 @@ class ChoiceDataset(dataset.Dataset):
         return tasks.Task(kind="choice", name=self.name, has_text_pair=True)
 
     def encode(self, task, tokenizer, settings) -> tokenized.LabelledInputs:
-        texts = tokenize(self.rows, tokenizer, max_seq_length=settings.max_seq_length)
+        """Makes the inputs `[CLS] sentence [SEP] beginning ending [SEP]` of each ending
+        (section 4.4 of the paper)."""
+        pairs = (
+            (row.sentence, f"{row.beginning} {ending}")
+            for row in self.rows
+            for ending in row.endings
+        )
+        length = settings.max_seq_length
+        texts = tokenized.tokenize(pairs, tokenizer, max_seq_length=length)
+        ids = np.arange(len(texts)).reshape(-1, NUM_ENDINGS)
         labels = {}
         if self.has_labels:
             labels["label_ids"] = np.array([q.label for q in self.rows], np.int32)
-        return tokenized.LabelledInputs(texts=texts, labels=labels)
+        groups = tokenized.GroupedTexts(texts=texts, ids=ids)
+        return tokenized.LabelledInputs(texts=groups, labels=labels)
 
     def answer(self, outputs, inputs, task, settings) -> "ChoiceAnswers":
         return ChoiceAnswers(questions=self.rows, logits=outputs)

@@ -16,7 +16,7 @@ import dataclasses
 import functools
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -93,7 +93,8 @@ def read_questions(
     path, names = files.path(path), columns or finetuning.TextColumns()
     passages: Mapping[str, tuple[str, float | None]] = {}
     relevance_name = None
-    questions: dict[str, tuple[str, list[Candidate]]] = {}
+    questions: dict[str, tuple[str, dict[Any, Candidate]]] = {}
+    differing = []
     for number, row in enumerate(reading.read_rows(path)):
         # The first row says which columns there are.
         if not passages:
@@ -103,33 +104,49 @@ def read_questions(
         if not asked.strip():
             raise row.error(f"{name!r} is empty: expected a question")
         group = str(row.cells.get(QUESTION_ID, asked))
-        first, candidates = questions.setdefault(group, (asked, []))
-        if first != asked:
+        first_asked, candidates = questions.setdefault(group, (asked, {}))
+        if first_asked != asked:
+            line = next(iter(candidates.values())).line
             raise row.error(
                 f"{QUESTION_ID} {group!r} is that of another question in line "
-                f"{candidates[0].line}: expected an id for each question"
+                f"{line}: expected an id for each question"
             )
         for key, (name, relevance) in passages.items():
             passage = row.string(name, key=columns and key)
             if not passage.strip():
                 raise row.error(f"{name!r} is empty: expected a passage")
             if relevance_name is not None:
-                value = row.value(relevance_name, key=columns and "label")
-                try:
-                    relevance = float(value)
-                except (TypeError, ValueError):
-                    relevance = math.nan
-                if not 0 <= relevance <= MAX_RELEVANCE:
-                    raise row.error(
-                        f"{relevance_name!r}: expected a number from 0, not relevant, "
-                        f"to {MAX_RELEVANCE:,.0f}, got {value!r}"
-                    )
-                # The loss compares float32 numbers: 1 and 1.00000001 are the same.
-                relevance = float(np.float32(relevance))
-            candidates.append(Candidate(passage, relevance, number, row.line))
-    listed = [Question(*question) for question in questions.values()]
-    listed = reading.at_least_one(path, listed)
-    return _without_repeats(path, listed) if has_labels else listed
+                relevance = _relevance(row, relevance_name, key=columns and "label")
+            candidate = Candidate(passage, relevance, number, row.line)
+            # Without labels every row has an answer.
+            first = candidates.setdefault(passage if has_labels else number, candidate)
+            if candidate.relevance != first.relevance:
+                differing.append(row.line)
+                best = max(candidate.relevance, first.relevance)
+                candidates[passage] = first._replace(relevance=best)
+    if differing:
+        logger.warning(
+            "%s: %d passages come again for their question with another relevance, "
+            "such as line %d: the highest one counts",
+            *(path, len(differing), differing[0]),
+        )
+    every = (Question(asked, tuple(c.values())) for asked, c in questions.values())
+    return reading.at_least_one(path, every)
+
+
+def _relevance(row: reading.Row, name: str, *, key: str | None) -> float:
+    value = row.value(name, key=key)
+    try:
+        relevance = float(value)
+    except (TypeError, ValueError):
+        relevance = math.nan
+    if not 0 <= relevance <= MAX_RELEVANCE:
+        raise row.error(
+            f"{name!r}: expected a number from 0, not relevant, to "
+            f"{MAX_RELEVANCE:,.0f}, got {value!r}"
+        )
+    # The loss compares float32 numbers: 1 and 1.00000001 are the same.
+    return float(np.float32(relevance))
 
 
 def _columns(
@@ -146,26 +163,6 @@ def _columns(
         return passages, None
     passages = {"text_pair": (names.text_pair or "passage", None)}
     return passages, relevance if has_labels else None
-
-
-def _without_repeats(path: Path, questions: Iterable[Question]) -> list[Question]:
-    differing, distinct = [], []
-    for question in questions:
-        by_passage: dict[str, Candidate] = {}
-        for candidate in question.candidates:
-            first = by_passage.setdefault(candidate.passage, candidate)
-            if candidate.relevance != first.relevance:
-                differing.append(candidate)
-                best = max(candidate.relevance, first.relevance)
-                by_passage[candidate.passage] = first._replace(relevance=best)
-        distinct.append(Question(question.text, tuple(by_passage.values())))
-    if differing:
-        logger.warning(
-            "%s: %d passages come again for their question with another relevance, "
-            "such as line %d: the highest one counts",
-            *(path, len(differing), differing[0].line),
-        )
-    return distinct
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
+from bert_keras.core.settings import finetuning
 from bert_keras.kinds.choice import dataset
 from tests.bert_keras.kinds import kind_data
 from tests.bert_keras.kinds.kind_data import write
@@ -84,7 +85,9 @@ QUESTIONS = [
 
 
 def test_inputs_pair_the_sentence_with_each_continuation():
-    texts = dataset.tokenize(QUESTIONS, TOKENIZER, max_seq_length=9)
+    data = dataset.ChoiceDataset(path="x", rows=QUESTIONS, has_labels=False)
+    settings = finetuning.FinetuningConfig(max_seq_length=9)
+    texts = data.encode(data.describe(), TOKENIZER, settings)
     assert texts.lengths.tolist() == [9, 5]
     batch = texts.batch(np.array([1, 0]))
     assert batch["input_ids"].tolist() == [

@@ -46,6 +46,12 @@ def model(directory) -> served_choices.Choices:
     return make.served(directory)
 
 
+def ids_of(questions, model) -> dict[str, np.ndarray]:
+    data = dataset.ChoiceDataset(path="x", rows=questions, has_labels=False)
+    inputs = data.encode(data.describe(), model.tokenizer, model.trained.settings)
+    return inputs.batch(np.arange(len(questions)))
+
+
 def as_strings(questions) -> dict[str, tf.Tensor]:
     return {
         "sentence": tf.constant([q.sentence for q in questions], tf.string),
@@ -55,8 +61,7 @@ def as_strings(questions) -> dict[str, tf.Tensor]:
 
 
 def test_a_graph_answers_as_the_network_does(model):
-    tokenized = dataset.tokenize(QUESTIONS, model.tokenizer, max_seq_length=20)
-    ids = tokenized.batch(np.arange(len(QUESTIONS)))
+    ids = ids_of(QUESTIONS, model)
     wanted = scipy.special.softmax(model.network(ids)["logits"], axis=-1)
     assert wanted.shape == (4, 4)
     assert len(set(wanted.argmax(axis=-1))) > 1  # or this test would see little
@@ -82,8 +87,7 @@ def test_a_file_takes_any_number_of_endings(directory, model):
     session = onnxruntime.InferenceSession(directory.parent / "onnx/model.onnx")
     axes = ["batch_size", "num_endings", "sequence_length"]
     assert [value.shape for value in session.get_inputs()] == [axes] * 3
-    texts = dataset.tokenize(QUESTIONS, model.tokenizer, max_seq_length=20)
-    ids = {name: v[:, :2] for name, v in texts.batch(np.arange(3)).items()}
+    ids = {name: v[:, :2] for name, v in ids_of(QUESTIONS[:3], model).items()}
     [logits] = session.run(["logits"], ids)
     np.testing.assert_allclose(
         logits, model.network(ids)["logits"], rtol=1e-4, atol=1e-5

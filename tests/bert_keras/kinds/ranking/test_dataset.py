@@ -222,8 +222,8 @@ def test_rows_of_a_question_may_be_anywhere(tmp_path):
 def test_ids_divide_equal_questions(tmp_path):
     text = "question_id\tquestion\tpassage\n7\tq\ta\n8\tq\tb\n7\tq\ta\n"
     assert read(tmp_path / "a.tsv", text, has_labels=False) == [
-        Question("q", [Candidate("a", None, 0, 2), Candidate("a", None, 2, 4)]),
-        Question("q", [Candidate("b", None, 1, 3)]),
+        Question("q", (Candidate("a", None, 0, 2), Candidate("a", None, 2, 4))),
+        Question("q", (Candidate("b", None, 1, 3),)),
     ]
 
 
