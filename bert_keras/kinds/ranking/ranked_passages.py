@@ -21,8 +21,7 @@ _NAMES = {
 
 
 def _rank(record: RankedPassages) -> int:
-    """Returns the rank of the first right passage, 0 if none is right."""
-    return scores.first_right_rank(record.relevances, record.scores) or 0
+    return scores.first_right_rank(record.relevances, record.scores)
 
 
 def _first(record: RankedPassages, *, is_right: bool) -> str:
@@ -50,22 +49,18 @@ def describe(records: Sequence[RankedPassages]) -> list[sections.Section]:
     rows.append(["passages of a question", f"{mean_count:,.1f}"])
     num_unknown = len(records) - len(known)
     rows.append(["questions without a right passage", f"{num_unknown:,}"])
+    picture = None
     if len(known):
         rows.append(["median rank of the first right one", f"{np.median(known):,.0f}"])
-    draw = functools.partial(
-        pictures.draw_ranks,
-        known,
-        len(records),
-        cutoff=scores.RANK,
-        title="Right passages among the first ones",
-        labels=("passages read", "share of questions"),
-    )
-    search = sections.Section(
-        "Ranks of the right passages",
-        "ranks",
-        markdown.table(["", f"{len(records):,} questions"], rows),
-        drawing.as_png(draw) if len(known) else None,
-    )
+        picture = drawing.as_png(
+            pictures.draw_ranks,
+            *(known, len(records)),
+            cutoff=scores.RANK,
+            title="Right passages among the first ones",
+            labels=("passages read", "share of questions"),
+        )
+    text = markdown.table(["", f"{len(records):,} questions"], rows)
+    search = sections.Section("Ranks of the right passages", "ranks", text, picture)
     # 2. Questions whose first passage is wrong, the lowest right ones first.
     missed = [record for record in records if _rank(record) > 1]
     missed.sort(key=lambda record: (-_rank(record), record.line))

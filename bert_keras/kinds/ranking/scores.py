@@ -25,11 +25,11 @@ def ranking(scores: npt.ArrayLike) -> np.ndarray:
     return np.argsort(-_without_nan(scores), kind="stable")
 
 
-def first_right_rank(relevances: npt.ArrayLike, scores: npt.ArrayLike) -> int | None:
-    """Returns the rank of the best right candidate, from 1; `None`: none is right."""
+def first_right_rank(relevances: npt.ArrayLike, scores: npt.ArrayLike) -> int:
+    """Returns the rank of the best right candidate, from 1; 0 if none is right."""
     numbers, is_right = _without_nan(scores), np.asarray(relevances) > 0
     if not is_right.any():
-        return None
+        return 0
     return 1 + int((numbers[~is_right] >= numbers[is_right].max()).sum())
 
 
@@ -38,7 +38,7 @@ def reciprocal_rank(
 ) -> float:
     """Returns 1 / rank of the best right candidate; 0 beyond rank `at`."""
     rank = first_right_rank(relevances, scores)
-    return 0.0 if rank is None or rank > (at or rank) else 1 / rank
+    return 1 / rank if 0 < rank <= (at or rank) else 0.0
 
 
 def ndcg(relevances: npt.ArrayLike, scores: npt.ArrayLike) -> float:

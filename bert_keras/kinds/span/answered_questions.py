@@ -3,8 +3,8 @@
 # Records of a dev file have labels; matplotlib's types are narrower than what it takes.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
 
+import bisect
 import collections
-import functools
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -17,6 +17,14 @@ from bert_keras.pages import drawing, markdown, pictures, sections
 from bert_keras.pages.sections import Column
 
 NO_ANSWER = "no answer"
+
+_LENGTHS = {"none": 0, "1": 1, "2": 2, "3": 3, "4-5": 4, "6-10": 6, "11+": 11}
+"""Groups of answers, and the fewest words of each."""
+
+_ASKING = re.compile(
+    r"\b(how\s+(many|much|long|old|often|far)"
+    r"|what|which|whose|whom|who|when|where|why|how)\b"
+)
 
 _MAX_PLACES = 50
 """Occurrences of a text in another to consider."""
@@ -35,26 +43,29 @@ def describe(
         )
         for r in records
     ]
-    # 1. Scores by the length of the answer, and by the word that asks.
-    by_length, by_word = collections.defaultdict(list), collections.defaultdict(list)
+    # 1. Scores by the length of the first right answer, and by the first word that
+    # asks, the commonest first.
+    by_length, by_word = {name: [] for name in _LENGTHS}, collections.defaultdict(list)
     for record, score in zip(records, scores, strict=True):
-        by_length[squad_scores.answer_length_group(record.answers)].append(score)
-        by_word[squad_scores.question_word_group(record.question)].append(score)
-    lengths = [name for name in squad_scores.ANSWER_LENGTHS if name in by_length]
+        length = len("".join(record.answers[:1]).split())
+        place = bisect.bisect_right([*_LENGTHS.values()], length) - 1
+        by_length[[*_LENGTHS][place]].append(score)
+        match = _ASKING.search(record.question.lower())
+        by_word[" ".join(match[0].split()) if match else "other"].append(score)
     words = sorted(by_word, key=lambda word: (-len(by_word[word]), word))
     parts = []
-    for names, by_name, title, name in (
-        (lengths, by_length, "By words of the answer", "by_answer_length"),
-        (words, by_word, "By question word", "by_question_word"),
+    for title, name, by_name in (
+        ("By words of the answer", "by_answer_length", by_length),
+        ("By question word", "by_question_word", {w: by_word[w] for w in words}),
     ):
-        groups = {name: squad_scores.mean_score(by_name[name]) for name in names}
+        groups = {k: squad_scores.mean_score(v) for k, v in by_name.items() if v}
         rows = [
-            [name, f"{total:,}", f"{exact:.1f}", f"{f1:.1f}"]
-            for name, (exact, f1, total) in groups.items()
+            [group, f"{total:,}", f"{exact:.1f}", f"{f1:.1f}"]
+            for group, (exact, f1, total) in groups.items()
         ]
         text = markdown.table(["group", "questions", "exact match", "F1"], rows)
-        draw = functools.partial(draw_groups, title, groups)
-        parts.append(sections.Section(title, name, text, drawing.as_png(draw)))
+        picture = drawing.as_png(draw_groups, title, groups)
+        parts.append(sections.Section(title, name, text, picture))
     # 2. The threshold of "no answer".
     if has_impossible and all(record.null_odds is not None for record in records):
         parts.append(_threshold(records))
@@ -102,9 +113,8 @@ def draw_groups(
 
 def _threshold(records: Sequence[AnsweredQuestion]) -> sections.Section:
     # Not by their ids, which are the data's own matter.
-    by_number = {str(number): record for number, record in enumerate(records)}
     answers = [
-        {number: getattr(record, name) for number, record in by_number.items()}
+        {str(number): getattr(record, name) for number, record in enumerate(records)}
         for name in ("answers", "best_text", "null_odds")
     ]
     best = squad_scores.best_thresholds(*answers)
@@ -113,15 +123,13 @@ def _threshold(records: Sequence[AnsweredQuestion]) -> sections.Section:
         for name, key in (("F1", "f1"), ("exact match", "exact"))
     ]
     table = markdown.table(["", "best", "at the threshold"], rows)
-    curves = threshold_curves(*answers)
-    threshold = best["best_f1_thresh"]
-    draw = functools.partial(draw_null_odds, *curves, best_threshold=threshold)
+    curves, threshold = threshold_curves(*answers), best["best_f1_thresh"]
     return sections.Section(
         "Threshold of no answer",
         "null_odds",
         "A question is answered if its odds of having no answer do not exceed the "
         f"threshold. Chosen on these very questions:\n\n{table}",
-        drawing.as_png(draw),
+        drawing.as_png(draw_null_odds, *curves, best_threshold=threshold),
     )
 
 

@@ -1,6 +1,5 @@
 """Scores of answers to questions, by the official rules of SQuAD 1.1 and 2.0."""
 
-import bisect
 import collections
 import re
 import string
@@ -141,21 +140,3 @@ def sums_by_threshold(
     distinct, first = np.unique(odds, return_index=True)
     sums = np.cumsum([0.0, *(gains[id] for id in ids)])
     return np.append(odds[0] - 1, distinct), sums[np.append(first, len(ids))]
-
-
-def answer_length_group(answers: Sequence[str]) -> str:
-    """Returns one of `ANSWER_LENGTHS`, by words of the first right answer."""
-    length = len(answers[0].split()) if answers else 0
-    return ANSWER_LENGTHS[bisect.bisect_right(_LEAST_WORDS, length) - 1]
-
-
-ANSWER_LENGTHS = ("none", "1", "2", "3", "4-5", "6-10", "11+")
-_LEAST_WORDS = (0, 1, 2, 3, 4, 6, 11)
-
-
-def question_word_group(question: str) -> str:
-    """Returns the first word that asks, such as `who` or `how many`, or `other`."""
-    how = r"how\s+(many|much|long|old|often|far)"
-    words = rf"\b({how}|what|which|whose|whom|who|when|where|why|how)\b"
-    match = re.search(words, question.lower())
-    return " ".join(match[0].split()) if match else "other"

@@ -97,6 +97,30 @@ def test_the_parts_of_the_page_for_2_0():
     ]
 
 
+def test_groups_of_answers_and_questions():
+    asked = {
+        "Who was it?": "who",
+        "In which year did it end, and why?": "which",
+        "How  many were there?": "how many",
+        "How did they do?": "how",
+        "Whose was it?": "whose",
+        "What's that?": "what",
+        "Name the show.": "other",
+    }
+    records = [question("x", ["x " * n, "y"]) for n in (0, 1, 2, 3, 4, 5, 6, 10, 11)]
+    records += [question("x", [], question=text) for text in asked]
+    length, word, _ = answered_questions.describe(records, has_impossible=False)
+    names = "none 1 2 3 4-5 6-10 11+".split()
+    totals = [8, 1, 1, 1, 2, 2, 1]
+    assert [row[:2] for row in rows_of(length.text)] == [
+        [name, str(total)] for name, total in zip(names, totals, strict=True)
+    ]
+    others = sorted({*asked.values()} - {"who"})
+    assert [row[:2] for row in rows_of(word.text)] == [
+        *(["who", "10"], *([name, "1"] for name in others))
+    ]
+
+
 def test_without_odds_there_is_no_threshold():
     records = [question("Anna", ["Anna"])]
     parts = answered_questions.describe(records, has_impossible=True)

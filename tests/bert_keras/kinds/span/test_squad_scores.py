@@ -136,21 +136,3 @@ def test_thresholds_by_hand():
         {"a": [], "b": ["x"], "c": []}, {"b": "x", "c": ""}, {"b": 2.0, "c": 1e6}
     )
     assert (found["best_f1"], found["best_f1_thresh"]) == (pytest.approx(200 / 3), 2.0)
-
-
-def test_groups_of_answers_and_questions():
-    group = squad_scores.answer_length_group
-    counts = (0, 1, 2, 3, 4, 5, 6, 10, 11, 12)
-    lengths = [group(["x " * count, "y"]) for count in counts]
-    assert lengths == "none 1 2 3 4-5 4-5 6-10 6-10 11+ 11+".split()
-    assert group([]) == "none"
-    for question, word in {
-        "Who was it?": "who",
-        "In which year did it end, and why?": "which",
-        "How  many were there?": "how many",
-        "How did they do?": "how",
-        "Whose was it?": "whose",
-        "What's that?": "what",
-        "Name the show.": "other",
-    }.items():
-        assert squad_scores.question_word_group(question) == word
