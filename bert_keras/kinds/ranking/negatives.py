@@ -127,7 +127,7 @@ def mine(
             owned += [(len(keys), row) for row in sorted(owners.get(key, ()))]
             keys.add(key)
 
-    # 3. The nearest passages, block by block.
+    # 3. The search and the draw, while a line of progress counts texts.
     num_embedded = 0
 
     def embed_and_count(texts: Sequence[str]) -> np.ndarray:
@@ -142,26 +142,13 @@ def mine(
     total = len(questions) + len(right) + len(keys)
     title = f"searching {path.name}"
     with progress.Progress(title, total=total, unit="texts", read=lambda: num_embedded):
-        vectors = embed_and_count([question.text for question in questions])
-        # The greatest cosine of a negative, infinite without a right passage.
-        nearest = np.full(len(vectors), -np.inf, np.float32)
-        for begin in range(0, len(right), BLOCK):
-            rows, texts = zip(*right[begin : begin + BLOCK], strict=True)
-            own_cosines = (vectors[[*rows]] * embed_and_count(texts)).sum(axis=1)
-            np.maximum.at(nearest, [*rows], own_cosines)
-        limits = nearest - choice.margin * np.abs(nearest)
-        limits = np.where(np.isfinite(nearest), limits, np.inf)
         passages = itertools.compress(read_passages(path), is_new)
-        cosines, numbers = _nearest(
-            vectors, passages, owned, embed=embed_and_count, depth=choice.depth
+        chosen = _chosen(
+            questions, right, passages, owned, embed=embed_and_count, choice=choice
         )
 
-    # 4. The draw, and the texts of the drawn passages.
-    chosen = [
-        _chosen(cosines[row], numbers[row], limits[row], question.text, choice)
-        for row, question in enumerate(questions)
-    ]
-    drawn = {int(number) for numbers in chosen for number in numbers}
+    # 4. The texts of the passages that were drawn.
+    drawn = {number for numbers in chosen for number in numbers}
     passages = itertools.compress(read_passages(path), is_new)
     texts = {n: passage for n, passage in enumerate(passages) if n in drawn}
     if not texts:
@@ -200,19 +187,30 @@ def read_passages(path: Path) -> Iterator[str]:
             yield passage
 
 
-def _nearest(
-    vectors: np.ndarray,
+def _chosen(
+    questions: Sequence[dataset.Question],
+    right: Sequence[tuple[int, str]],
     passages: Iterator[str],
     known: Sequence[tuple[int, int]],
     *,
     embed: Embed,
-    depth: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns cosines and numbers of the passages that are nearest to each question,
-    `(num_questions, depth)`, in no order; of fewer passages the rest of the cosines is
-    -inf. `known` are passages, ascending, each with a question that it is no negative
-    of."""
-    best = np.full((len(vectors), depth), -np.inf, np.float32)
+    choice: Choice,
+) -> list[list[int]]:
+    """Returns the numbers of the passages that become negatives of each question, the
+    nearest first. `right` are questions with their right passages; `known` are
+    passages, ascending, each with a question that it is no negative of."""
+    vectors = embed([question.text for question in questions])
+    # 1. The greatest cosine of a negative, infinite without a right passage.
+    own = np.full(len(vectors), -np.inf, np.float32)
+    for begin in range(0, len(right), BLOCK):
+        rows, texts = zip(*right[begin : begin + BLOCK], strict=True)
+        own_cosines = (vectors[[*rows]] * embed(texts)).sum(axis=1)
+        np.maximum.at(own, [*rows], own_cosines)
+    limits = own - choice.margin * np.abs(own)
+    limits = np.where(np.isfinite(own), limits, np.inf)
+
+    # 2. The nearest passages so far, in no order; of fewer the rest is -inf.
+    best = np.full((len(vectors), choice.depth), -np.inf, np.float32)
     numbers = np.full(best.shape, -1)
     owned, owners = np.array(known, int).reshape(-1, 2).T
     begin = 0
@@ -226,31 +224,28 @@ def _nearest(
             row, column = owners[here] - first, owned[here] - begin
             is_here = (row >= 0) & (row < len(cosines))
             cosines[row[is_here], column[is_here]] = -np.inf
-
-            # The nearest of those so far and of this block.
             both = np.concatenate([best[part], cosines], axis=1)
             all_numbers = np.concatenate(
                 [numbers[part], np.broadcast_to(block_numbers, cosines.shape)], axis=1
             )
-            nearest = np.argpartition(-both, depth - 1, axis=1)[:, :depth]
+            nearest = np.argpartition(-both, choice.depth - 1, axis=1)
+            nearest = nearest[:, : choice.depth]
             best[part] = np.take_along_axis(both, nearest, axis=1)
             numbers[part] = np.take_along_axis(all_numbers, nearest, axis=1)
         begin += len(block)
-    return best, numbers
 
-
-def _chosen(
-    cosines: np.ndarray, numbers: np.ndarray, limit: float, asked: str, choice: Choice
-) -> np.ndarray:
-    """Returns the numbers of a question's negatives, the nearest first."""
-    order = np.lexsort((numbers, -cosines))
-    order = order[cosines[order] > -np.inf][choice.skip :]
-    order = order[cosines[order] <= limit]
-    if len(order) > choice.num_negatives:
-        place = [choice.seed & (2**64 - 1), splits.number_of(asked)]
-        rng = np.random.default_rng(place)
-        order = order[np.sort(rng.permutation(len(order))[: choice.num_negatives])]
-    return numbers[order]
+    # 3. The draw of each question, which depends on no other one.
+    chosen = []
+    for row, question in enumerate(questions):
+        order = np.lexsort((numbers[row], -best[row]))
+        order = order[best[row, order] > -np.inf][choice.skip :]
+        order = order[best[row, order] <= limits[row]]
+        if len(order) > choice.num_negatives:
+            place = [choice.seed & (2**64 - 1), splits.number_of(question.text)]
+            drawn = np.random.default_rng(place).permutation(len(order))
+            order = order[np.sort(drawn[: choice.num_negatives])]
+        chosen.append(numbers[row, order].tolist())
+    return chosen
 
 
 def _table(
