@@ -1,4 +1,4 @@
-"""Files of questions as data sets, and answers from a model's scores of tokens.
+"""Files of questions as data sets: windows of tokens in, answers out.
 
 Answers are chosen as run_squad.py does, and are cut out of the context as it was
 written, by the places of their characters.
@@ -8,6 +8,7 @@ written, by the places of their characters.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
 
 import dataclasses
+import functools
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +21,9 @@ import scipy.special
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, tasks
+from bert_keras.data import token_offsets
 from bert_keras.kinds.span import AnsweredQuestion, squad, squad_scores, triviaqa
-from bert_keras.labelled import dataset
+from bert_keras.labelled import dataset, tokenized
 
 logger = logging.getLogger(__name__)
 
@@ -61,10 +63,71 @@ class SpanDataset(dataset.Dataset):
             has_impossible=self.has_impossible,
         )
 
-    def encode(self, task, tokenizer, settings) -> squad.Windows:
-        length = settings.max_seq_length
-        return squad.featurize(
-            self.rows, tokenizer, settings.span, max_seq_length=length
+    def encode(self, task, tokenizer, settings) -> "Windows":
+        """Cuts each context into overlapping windows, as run_squad.py does.
+
+        The answer is the first one that has a place, from the piece that has its first
+        character to the piece that has its last one: where it begins or ends inside a
+        piece, the whole piece belongs to it. A window has at most `max_seq_length`
+        tokens, with the question.
+        """
+        max_seq_length = settings.max_seq_length
+        max_query_length = settings.span.max_query_length
+        if max_seq_length < max_query_length + 4:
+            raise InputError(
+                f"a window of max_seq_length={max_seq_length} tokens has no room for "
+                f"max_query_length={max_query_length} of the question, 3 special "
+                "tokens and some of the text: raise the first or lower the second"
+            )
+        if not self.rows:
+            raise InputError("expected at least one question, got none")
+        cls_id, sep_id = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
+        whole_lengths, numbers, values = [], [], []
+        # The questions of a paragraph follow each other.
+        offset_tokenizer = token_offsets.OffsetTokenizer(tokenizer)
+        encode_context = functools.lru_cache(1)(offset_tokenizer.encode)
+
+        def inputs() -> Iterator[tuple[list[int], list[int]]]:
+            """Yields ids and segments, so that not all are in lists at once."""
+            for number, question in enumerate(self.rows):
+                ids, starts, ends = encode_context(question.context)
+                query = tokenizer.encode(question.question)
+                whole_lengths.append(len(query) + len(ids) + 3)
+                head = [cls_id, *query[:max_query_length], sep_id]
+                # The first and the last token with a part of the first answer that has
+                # a place; the last is before the first without one, or if the answer
+                # is control characters only.
+                first, last = 0, -1
+                for text, start in question.answers:
+                    if start is not None:
+                        first = np.searchsorted(ends, start, side="right")
+                        last = np.searchsorted(starts, start + len(text)) - 1
+                        break
+                room = max_seq_length - len(head) - 1
+                windows = cut_windows(len(ids), room, settings.span.doc_stride)
+                for tokens, has_max_context in windows:
+                    is_inside = tokens.start <= first <= last < tokens.stop
+                    positions = np.array([first, last]) + len(head) - tokens.start
+                    numbers.append([number, *positions * is_inside])
+                    columns = starts[tokens], ends[tokens], has_max_context
+                    values.append([np.pad(c, (len(head), 1)) for c in columns])
+                    tail = [*ids[tokens].tolist(), sep_id]
+                    yield head + tail, [0] * len(head) + [1] * len(tail)
+
+        texts = tokenized.TokenizedTexts.join(inputs())
+        question_numbers, start_positions, end_positions = np.array(numbers, np.int32).T
+        char_starts, char_ends, has_max_context = map(
+            np.concatenate, zip(*values, strict=True)
+        )
+        return Windows(
+            texts=texts,
+            questions=question_numbers,
+            start_positions=start_positions,
+            end_positions=end_positions,
+            char_starts=char_starts,
+            char_ends=char_ends,
+            has_max_context=has_max_context,
+            whole_lengths=np.array(whole_lengths, np.int64),
         )
 
     def answer(self, outputs, inputs, task, settings) -> "SpanAnswers":
@@ -221,9 +284,75 @@ class SpanAnswers(dataset.Answers):
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """Model inputs `[CLS] question [SEP] window of the context [SEP]`, one or more for
+    each question, in order. Values of tokens are end to end, as in `texts`."""
+
+    texts: tokenized.TokenizedTexts
+    questions: np.ndarray
+    """`(num_windows,)` int32: the place of each window's question among all."""
+    start_positions: np.ndarray
+    """`(num_windows,)` int32: the answer's first token, counted from `[CLS]`; 0, which
+    is `[CLS]`, if the window does not hold the whole answer or there is none."""
+    end_positions: np.ndarray
+    """`(num_windows,)` int32: the answer's last token."""
+    char_starts: np.ndarray
+    """`(num_tokens,)` int32: first character of a token of the context; else 0."""
+    char_ends: np.ndarray
+    """`(num_tokens,)` int32: the character after its last one; else 0."""
+    has_max_context: np.ndarray
+    """`(num_tokens,)` bool: whether a token of the context has more tokens around it
+    here than in the other windows. An answer begins only with such a token."""
+    whole_lengths: np.ndarray
+    """`(num_questions,)` int64: tokens of each question with all of its context."""
+
+    def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns inputs and positions of some windows, padded to the longest."""
+        return {
+            **self.texts.batch(rows),
+            "start_positions": self.start_positions[rows],
+            "end_positions": self.end_positions[rows],
+        }
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Returns the tokens of each window, `(num_windows,)` int64."""
+        return self.texts.lengths
+
+    @property
+    def num_answers(self) -> int:
+        """Returns the number of tokens of all windows: each has outputs."""
+        return len(self.texts.input_ids)
+
+    def places(self, rows: np.ndarray) -> dataset.Places:
+        """Returns places of the outputs for a batch of windows, among all tokens."""
+        tokens, mask = self.texts.tokens(rows)
+        return dataset.Places(tokens[mask], np.nonzero(mask))
+
+
+def cut_windows(
+    num_tokens: int, window_length: int, doc_stride: int
+) -> list[tuple[slice, np.ndarray]]:
+    """Returns the windows over a context; a single empty one if it has no tokens. Each
+    is its tokens, and `Windows.has_max_context` of them."""
+    spans = tokenized.window_spans(num_tokens, window_length, doc_stride)
+    best = np.full(num_tokens, -np.inf)
+    owners = np.zeros(num_tokens, np.int32)
+    for number, (start, end) in enumerate(spans):
+        # The smaller side counts; among equals the longer window, then the first.
+        left = np.arange(end - start)
+        score = np.minimum(left, left[::-1]) + 0.01 * (end - start)
+        is_better = score > best[start:end]
+        best[start:end][is_better] = score[is_better]
+        owners[start:end][is_better] = number
+    windows = [slice(*span) for span in spans]
+    return [(window, owners[window] == n) for n, window in enumerate(windows)]
+
+
 def _best_spans(
     context: str,
-    windows: squad.Windows,
+    windows: Windows,
     rows: np.ndarray,
     logits: np.ndarray,
     settings: finetuning.SpanConfig,

@@ -49,8 +49,8 @@ class Spans(served.ServedModel):
     best ones; and, if the training had questions without answer,
     `no_answer_probability`, float32.
 
-    The context is read in windows, and the answer chosen, as in `squad.featurize` and
-    `dataset.SpanDataset.answer`. A question has no answer if its odds are above the
+    The context is read in windows, and the answer chosen, as by
+    `dataset.SpanDataset`. A question has no answer if its odds are above the
     run's threshold, or above 0 if the run has none.
     """
 
@@ -209,7 +209,7 @@ class Spans(served.ServedModel):
 
 def context_owners(windows: graph_windows.Windows, num_tokens: tf.Tensor) -> tf.Tensor:
     """Returns `(num_tokens,)` int64: the window in which each token has most context,
-    as in `squad.cut_windows`."""
+    as in `dataset.cut_windows`."""
     tokens = tf.ragged.range(windows.starts, windows.ends)
     numbers = tokens.value_rowids()
     length = tf.gather(windows.ends - windows.starts, numbers)

@@ -1,4 +1,4 @@
-"""Scores of tokens become answers: against a plain reading of run_squad.py's rules."""
+"""Questions become windows, and scores of tokens answers, by run_squad.py's rules."""
 
 import itertools
 import json
@@ -13,14 +13,105 @@ from bert_keras.data import tokenization
 from bert_keras.kinds.span import dataset, squad, squad_scores
 from tests.bert_keras.kinds import kind_data
 
-TOKENIZER = kind_data.tokenizer(*"abcde")
+TOKENIZER = kind_data.tokenizer(*"abcdefghij", *(f"##{c}" for c in "abcdefghij"))
+PAD, UNK, CLS, SEP, MASK, A, B, C, D, E, F, G, H, I, J = range(15)  # noqa: E741
 
 
-def featurize(questions, *, tokenizer=TOKENIZER, max_seq_length=384, **span):
-    settings = finetuning.SpanConfig(**span)
-    return squad.featurize(
-        questions, tokenizer, settings, max_seq_length=max_seq_length
+def data_of(questions, *, has_impossible=True) -> dataset.SpanDataset:
+    return dataset.SpanDataset(
+        path="x", rows=questions, has_labels=True, has_impossible=has_impossible
     )
+
+
+def windows_of(questions, *, tokenizer=TOKENIZER, max_seq_length=384, **span):
+    data = data_of(questions)
+    settings = finetuning.FinetuningConfig(
+        max_seq_length=max_seq_length, span=finetuning.SpanConfig(**span)
+    )
+    return data.encode(data.describe(), tokenizer, settings)
+
+
+def small_windows(*questions, tokenizer=TOKENIZER, max_seq_length=10):
+    sizes = {"max_seq_length": max_seq_length, "doc_stride": 3, "max_query_length": 4}
+    return windows_of(questions, tokenizer=tokenizer, **sizes)
+
+
+def question(context: str, answer: str = "", *, words="a b", start=None, id="q"):
+    start = context.find(answer) if start is None else start
+    answers = (squad.Answer(answer, start),) if answer else ()
+    return squad.Question(id, words, context, answers)
+
+
+def test_windows_by_hand():
+    """A context of 7 tokens in windows of 5, and one that fits."""
+    asked = question("J", words="a a a a a b")
+    found = small_windows(question("c d  e f g\nh I", "g\nh"), asked)
+    assert found.questions.tolist() == [0, 0, 1]
+    assert found.texts.lengths.tolist() == [10, 9, 8]
+    starts = found.texts.starts
+    assert starts.tolist() == [0, 10, 19]
+    rows = np.arange(3)
+    batch = found.batch(rows)
+    assert batch["input_ids"].tolist() == [
+        [CLS, A, B, SEP, C, D, E, F, G, SEP],
+        [CLS, A, B, SEP, F, G, H, I, SEP, PAD],
+        [CLS, A, A, A, A, SEP, J, SEP, PAD, PAD],
+    ]
+    assert batch["segment_ids"].tolist() == [
+        [0] * 4 + [1] * 6,
+        [0] * 4 + [1] * 5 + [0],
+        [0] * 6 + [1] * 2 + [0] * 2,
+    ]
+    assert batch["input_mask"].sum(axis=1).tolist() == [10, 9, 8]
+    # Half of the answer is in the first window: that is no answer.
+    assert batch["start_positions"].tolist() == [0, 5, 0]
+    assert batch["end_positions"].tolist() == [0, 6, 0]
+    assert found.char_starts[4:9].tolist() == [0, 2, 5, 7, 9]
+    assert found.char_ends[10:19].tolist() == [0] * 4 + [8, 10, 12, 14, 0]
+    # F has 1 token on its smaller side in the first window, 0 in the second; G has 0
+    # and 1.
+    wanted = [[4, 5, 6, 7], [15, 16, 17], [25]]
+    assert np.flatnonzero(found.has_max_context).tolist() == sum(wanted, [])
+
+
+def test_the_answer_is_where_its_characters_are():
+    context = "ab cde, f"
+    for answer, start, expected in (
+        ("cde", 3, "cde"),
+        ("ab cde", 0, "ab cde"),
+        ("d", 4, "d"),
+        (" cde,", 2, "cde,"),
+        ("f", 8, "f"),
+    ):
+        found = small_windows(question(context, answer, start=start), max_seq_length=16)
+        first, last = found.start_positions[0], found.end_positions[0]
+        text = context[found.char_starts[first] : found.char_ends[last]]
+        assert text == expected
+    # As if it were control characters only.
+    found = small_windows(question(context, " ", start=2), max_seq_length=16)
+    assert (found.start_positions[0], found.end_positions[0]) == (0, 0)
+
+
+def test_an_answer_inside_a_piece_takes_the_whole_piece():
+    tokenizer = kind_data.tokenizer("golden", "##s")
+    asked = question("The goldens", "old", words="")
+    found = small_windows(asked, tokenizer=tokenizer)
+    assert (found.start_positions[0], found.end_positions[0]) == (3, 3)
+    assert (found.char_starts[3], found.char_ends[3]) == (4, 10)
+
+
+def test_a_context_without_tokens_is_one_empty_window():
+    found = small_windows(question(" \n\u200b "), question("", id="p"))
+    assert found.texts.lengths.tolist() == [5, 5]
+    assert not found.has_max_context.any()
+
+
+def test_windows_need_room_and_questions():
+    message = "max_seq_length=7 tokens has no room for max_query_length=4 of the"
+    with pytest.raises(InputError, match=message):
+        small_windows(question("c"), max_seq_length=7)
+    with pytest.raises(InputError, match="expected at least one question, got none"):
+        small_windows()
 
 
 def make(num_questions=12):
@@ -31,7 +122,7 @@ def make(num_questions=12):
         context = " ".join(random.choice([*"abcDÉ"], random.integers(0, 40)))
         questions.append(squad.Question(f"q{number}", "a b", context, ()))
     sizes = {"max_seq_length": 16, "doc_stride": 4, "max_query_length": 4}
-    windows = featurize(questions, **sizes)
+    windows = windows_of(questions, **sizes)
     logits = random.normal(size=(2, len(windows.char_starts)))
     return questions, windows, *logits.astype(np.float32)
 
@@ -68,9 +159,7 @@ def expected_n_best(questions, windows, start_logits, end_logits, *, n_best, lon
 def predict(
     questions, windows, start_logits, end_logits, *, has_impossible=True, **sizes
 ):
-    data = dataset.SpanDataset(
-        path="x", rows=questions, has_labels=False, has_impossible=has_impossible
-    )
+    data = data_of(questions, has_impossible=has_impossible)
     settings = finetuning.FinetuningConfig(span=finetuning.SpanConfig(**sizes))
     outputs = np.stack([start_logits, end_logits], axis=1)
     return data.answer(outputs, windows, data.describe(), settings)
@@ -109,7 +198,7 @@ def test_without_impossible_questions_there_is_always_an_answer():
 
 def test_a_context_without_text_is_never_answered():
     asked = squad.Question("q", "a", " \n ", ())
-    windows = featurize([asked])
+    windows = windows_of([asked])
     logits = np.zeros((2, len(windows.char_starts)))
     found = predict([asked], windows, *logits)
     assert found.null_odds == {"q": 1e6}
@@ -120,7 +209,7 @@ def test_a_context_without_text_is_never_answered():
 def test_files_by_hand():
     """Windows `[CLS] a [SEP] b C d [SEP]`; half of a surrogate pair can be written."""
     asked = squad.Question("q", "a", "b  C\ud800d", ())
-    windows = featurize([asked])
+    windows = windows_of([asked])
     start_logits = np.array([1, 9, 9, 2, 0, 0, 9], np.float32)
     end_logits = np.array([1, 9, 9, 0, 0, 0, 9], np.float32)
     start_logits[4:6], end_logits[4:6] = -50, -50
@@ -158,7 +247,7 @@ def test_right_scores_give_right_answers_to_published_questions(shared_data):
     )
     tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=True)
     read = squad.read_squad(shared_data / "squad" / "v1.1" / "dev-v1.1.json")
-    windows = featurize(read.questions, tokenizer=tokenizer)
+    windows = windows_of(read.questions, tokenizer=tokenizer)
     assert len(windows.texts) == 10_833
     logits = np.zeros((2, len(windows.char_starts)), np.float32)
     logits[0, windows.texts.starts + windows.start_positions] = 10

@@ -226,7 +226,7 @@ def test_windows_are_those_of_python():
         actual = [tuple(row) for row in np.stack(windows, axis=1).tolist()]
         expected, first_token = [], 0
         for text, (num_tokens, length) in enumerate(batch):
-            for window, is_best in squad.cut_windows(num_tokens, length, stride):
+            for window, is_best in dataset.cut_windows(num_tokens, length, stride):
                 start, end = first_token + window.start, first_token + window.stop
                 is_owner = owners[start:end] == len(expected)
                 assert is_owner.tolist() == is_best.tolist()

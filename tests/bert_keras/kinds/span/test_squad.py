@@ -1,19 +1,13 @@
-"""SQuAD's files and the windows that are made of them."""
+"""Files in SQuAD's layout."""
 
 import functools
 import json
 
-import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import finetuning
 from bert_keras.kinds.span import squad
 from tests.bert_keras.kinds import kind_data
-
-TOKENIZER = kind_data.tokenizer(*"abcdefghij", *(f"##{c}" for c in "abcdefghij"))
-PAD, UNK, CLS, SEP, MASK, A, B, C, D, E, F, G, H, I, J = range(15)  # noqa: E741
-
 
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
@@ -160,89 +154,3 @@ def test_published_files(shared_data, name, num_questions, num_impossible):
     assert sum(not q.answers for q in found.questions) == num_impossible
     assert found.has_impossible == (num_impossible > 0)
     assert (found.num_repaired_answers, found.skipped) == (0, ())
-
-
-def question(context: str, answer: str = "", *, words="a b", start=None, id="q"):
-    start = context.find(answer) if start is None else start
-    answers = (squad.Answer(answer, start),) if answer else ()
-    return squad.Question(id, words, context, answers)
-
-
-def featurize(*questions, tokenizer=TOKENIZER, max_seq_length=10, **span):
-    settings = finetuning.SpanConfig(**{"doc_stride": 3, "max_query_length": 4} | span)
-    return squad.featurize(
-        questions, tokenizer, settings, max_seq_length=max_seq_length
-    )
-
-
-def test_windows_by_hand():
-    """A context of 7 tokens in windows of 5, and one that fits."""
-    found = featurize(
-        question("c d  e f g\nh I", "g\nh"), question("J", words="a a a a a b")
-    )
-    assert found.questions.tolist() == [0, 0, 1]
-    assert found.texts.lengths.tolist() == [10, 9, 8]
-    starts = found.texts.starts
-    assert starts.tolist() == [0, 10, 19]
-    rows = np.arange(3)
-    batch = found.batch(rows)
-    assert batch["input_ids"].tolist() == [
-        [CLS, A, B, SEP, C, D, E, F, G, SEP],
-        [CLS, A, B, SEP, F, G, H, I, SEP, PAD],
-        [CLS, A, A, A, A, SEP, J, SEP, PAD, PAD],
-    ]
-    assert batch["segment_ids"].tolist() == [
-        [0] * 4 + [1] * 6,
-        [0] * 4 + [1] * 5 + [0],
-        [0] * 6 + [1] * 2 + [0] * 2,
-    ]
-    assert batch["input_mask"].sum(axis=1).tolist() == [10, 9, 8]
-    # Half of the answer is in the first window: that is no answer.
-    assert batch["start_positions"].tolist() == [0, 5, 0]
-    assert batch["end_positions"].tolist() == [0, 6, 0]
-    assert found.char_starts[4:9].tolist() == [0, 2, 5, 7, 9]
-    assert found.char_ends[10:19].tolist() == [0] * 4 + [8, 10, 12, 14, 0]
-    # F has 1 token on its smaller side in the first window, 0 in the second; G has 0
-    # and 1.
-    wanted = [[4, 5, 6, 7], [15, 16, 17], [25]]
-    assert np.flatnonzero(found.has_max_context).tolist() == sum(wanted, [])
-
-
-def test_the_answer_is_where_its_characters_are():
-    context = "ab cde, f"
-    for answer, start, expected in (
-        ("cde", 3, "cde"),
-        ("ab cde", 0, "ab cde"),
-        ("d", 4, "d"),
-        (" cde,", 2, "cde,"),
-        ("f", 8, "f"),
-    ):
-        found = featurize(question(context, answer, start=start), max_seq_length=16)
-        first, last = found.start_positions[0], found.end_positions[0]
-        text = context[found.char_starts[first] : found.char_ends[last]]
-        assert text == expected
-    # As if it were control characters only.
-    found = featurize(question(context, " ", start=2), max_seq_length=16)
-    assert (found.start_positions[0], found.end_positions[0]) == (0, 0)
-
-
-def test_an_answer_inside_a_piece_takes_the_whole_piece():
-    tokenizer = kind_data.tokenizer("golden", "##s")
-    asked = question("The goldens", "old", words="")
-    found = featurize(asked, tokenizer=tokenizer)
-    assert (found.start_positions[0], found.end_positions[0]) == (3, 3)
-    assert (found.char_starts[3], found.char_ends[3]) == (4, 10)
-
-
-def test_a_context_without_tokens_is_one_empty_window():
-    found = featurize(question(" \n\u200b "), question("", id="p"))
-    assert found.texts.lengths.tolist() == [5, 5]
-    assert not found.has_max_context.any()
-
-
-def test_windows_need_room_and_questions():
-    message = "max_seq_length=7 tokens has no room for max_query_length=4 of the"
-    with pytest.raises(InputError, match=message):
-        featurize(question("c"), max_seq_length=7)
-    with pytest.raises(InputError, match="expected at least one question, got none"):
-        featurize()
