@@ -37,10 +37,10 @@ _ENDINGS = tuple(f"ending{number}" for number in range(NUM_ENDINGS))
 
 
 class Question(NamedTuple):
-    """One row of a file."""
+    """One row of a file; the fields are those of `ChosenEnding`."""
 
-    sentence: str
-    """Given text; may be empty."""
+    text: str
+    """May be empty."""
     beginning: str
     """Beginning of the next sentence; may be empty."""
     endings: tuple[str, ...]
@@ -98,12 +98,12 @@ class ChoiceDataset(dataset.Dataset):
     """Rows of `Question`."""
 
     def keys(self) -> list[str]:
-        return [f"{row.sentence}\0{row.beginning}" for row in self.rows]
+        return [f"{row.text}\0{row.beginning}" for row in self.rows]
 
     def contents(self) -> dataset.Contents:
         labels = [row.label for row in self.rows]
         return dataset.Contents(
-            [(row.sentence, row.beginning, *row.endings) for row in self.rows],
+            [(row.text, row.beginning, *row.endings) for row in self.rows],
             labels,
             labels=labels if self.has_labels else (),
             # An ending may follow one of the two parts before it.
@@ -122,7 +122,7 @@ class ChoiceDataset(dataset.Dataset):
         """Makes the inputs `[CLS] sentence [SEP] beginning ending [SEP]` of each ending
         (section 4.4 of the paper)."""
         pairs = (
-            (row.sentence, f"{row.beginning} {ending}")
+            (row.text, f"{row.beginning} {ending}")
             for row in self.rows
             for ending in row.endings
         )
@@ -156,11 +156,7 @@ class ChoiceAnswers(dataset.Answers):
         probabilities = scipy.special.softmax(self.logits.astype(float), axis=-1)
         for question, probs in zip(self.questions, probabilities, strict=True):
             yield ChosenEnding(
-                text=question.sentence,
-                beginning=question.beginning,
-                endings=question.endings,
-                line=question.line,
-                label=question.label,
+                **question._asdict(),
                 prediction=int(probs.argmax()),
                 probabilities=tuple(probs.tolist()),
             )

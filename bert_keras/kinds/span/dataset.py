@@ -49,7 +49,16 @@ class SpanDataset(dataset.Dataset):
         )
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
-        return answers.files(threshold=threshold)
+        """Returns the files that run_squad.py writes: from name to content."""
+        n_best = answers.n_best.items()
+        contents = {
+            "predictions.json": answers.texts(threshold=threshold),
+            "nbest_predictions.json": {k: [c._asdict() for c in v] for k, v in n_best},
+        }
+        if answers.null_odds is not None:
+            contents["null_odds.json"] = answers.null_odds
+        # In ASCII, as the original's: half of a surrogate pair can be written too.
+        return {n: json.dumps(c, indent=4) + "\n" for n, c in contents.items()}
 
     def for_training(self) -> "SpanDataset":
         rows = [question for question in self.rows if question.can_be_learnt]
@@ -246,18 +255,6 @@ class SpanAnswers(dataset.Answers):
             id: "" if odds and odds[id] > most else text
             for id, text in self.best_texts().items()
         }
-
-    def files(self, *, threshold: float | None = None) -> dict[str, str]:
-        """Returns the files that run_squad.py writes: from name to content."""
-        n_best = {id: [c._asdict() for c in best] for id, best in self.n_best.items()}
-        contents = {
-            "predictions.json": self.texts(threshold=threshold),
-            "nbest_predictions.json": n_best,
-        }
-        if self.null_odds is not None:
-            contents["null_odds.json"] = self.null_odds
-        # In ASCII, as the original's: half of a surrogate pair can be written too.
-        return {n: json.dumps(c, indent=4) + "\n" for n, c in contents.items()}
 
     def scores(self, *, threshold=None) -> dict[str, float]:
         """Returns the official scores; for 2.0 also those of the best threshold."""

@@ -54,7 +54,7 @@ def ids_of(questions, model) -> dict[str, np.ndarray]:
 
 def as_strings(questions) -> dict[str, tf.Tensor]:
     return {
-        "sentence": tf.constant([q.sentence for q in questions], tf.string),
+        "sentence": tf.constant([q.text for q in questions], tf.string),
         "beginning": tf.constant([q.beginning for q in questions], tf.string),
         "endings": tf.constant([q.endings for q in questions], tf.string),
     }

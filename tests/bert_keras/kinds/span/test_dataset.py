@@ -193,7 +193,8 @@ def test_without_impossible_questions_there_is_always_an_answer():
         assert all(c.text in question.context for c in candidates)
         assert found.texts()[question.id] == candidates[0].text
     assert any(not question.context for question in questions), "one has no text"
-    assert set(found.files()) == {"predictions.json", "nbest_predictions.json"}
+    files = data_of(questions).files(found, suffix="")
+    assert set(files) == {"predictions.json", "nbest_predictions.json"}
 
 
 def test_a_context_without_text_is_never_answered():
@@ -215,7 +216,7 @@ def test_files_by_hand():
     start_logits[4:6], end_logits[4:6] = -50, -50
     end_logits[4] = 1
     found = predict([asked], windows, start_logits, end_logits)
-    files = found.files()
+    files = data_of([asked]).files(found, suffix="")
     assert files["null_odds.json"] == '{\n    "q": -1.0\n}\n'
     best = asked.context[: windows.char_ends[4]]
     assert json.loads(files["predictions.json"]) == {"q": best}
