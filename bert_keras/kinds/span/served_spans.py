@@ -50,8 +50,8 @@ class Spans(served.ServedModel):
     `no_answer_probability`, float32.
 
     The context is read in windows, and the answer chosen, as by
-    `dataset.SpanDataset`. A question has no answer if its odds are above the
-    run's threshold, or above 0 if the run has none.
+    `dataset.SpanDataset`. A question has no answer if its odds are above the run's
+    threshold, or above 0 if the run has none.
     """
 
     outputs = ("start_logits", "end_logits")
@@ -109,10 +109,11 @@ class Spans(served.ServedModel):
         probabilities = tf.nn.softmax(tf.concat([nulls, scores], axis=1))
         no_answer, probability = probabilities[:, 0], probabilities[:, 1]
         # 3. Cut the answers out.
-        start, end = (
-            tf.where(is_answered, rows.with_values(values).to_tensor()[:, 0], 0)
+        first = (
+            rows.with_values(values).to_tensor(shape=[None, 1])[:, 0]
             for values in (candidates.starts, candidates.ends)
         )
+        start, end = (tf.where(is_answered, place, 0) for place in first)
         texts = tf.range(tf.size(context, tf.int64))
         numbers = {
             "score": tf.where(is_answered, best, null_scores),

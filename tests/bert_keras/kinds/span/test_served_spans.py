@@ -182,6 +182,8 @@ def test_the_search_where_every_question_has_an_answer(possible_run):
     answers = check_search(make.served(possible_run), hostile_questions()[::4])
     has_text = [bool(context.strip("\x00\u200b\ufffd \t\n")) for context in CONTEXTS]
     assert (answers["answer"] != b"").tolist() == has_text
+    # A batch without any candidate.
+    check_search(make.served(possible_run), hostile_questions()[4:5])
 
 
 @pytest.mark.slow
