@@ -3,7 +3,6 @@
 # Records of a dev file have labels; matplotlib's types are narrower than what it takes.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
 
-import bisect
 import collections
 import itertools
 import re
@@ -48,8 +47,8 @@ def describe(
     by_length, by_word = {name: [] for name in _LENGTHS}, collections.defaultdict(list)
     for record, score in zip(records, scores, strict=True):
         length = len("".join(record.answers[:1]).split())
-        place = bisect.bisect_right([*_LENGTHS.values()], length) - 1
-        by_length[[*_LENGTHS][place]].append(score)
+        *_, group = (name for name, least in _LENGTHS.items() if length >= least)
+        by_length[group].append(score)
         match = _ASKING.search(record.question.lower())
         by_word[" ".join(match[0].split()) if match else "other"].append(score)
     words = sorted(by_word, key=lambda word: (-len(by_word[word]), word))

@@ -23,17 +23,11 @@ def data_of(questions, *, has_impossible=True) -> dataset.SpanDataset:
     )
 
 
-def windows_of(questions, *, tokenizer=TOKENIZER, max_seq_length=384, **span):
+def windows_of(*questions, tokenizer=TOKENIZER, max_seq_length=10, **span):
+    span = finetuning.SpanConfig(**{"doc_stride": 3, "max_query_length": 4} | span)
+    settings = finetuning.FinetuningConfig(max_seq_length=max_seq_length, span=span)
     data = data_of(questions)
-    settings = finetuning.FinetuningConfig(
-        max_seq_length=max_seq_length, span=finetuning.SpanConfig(**span)
-    )
     return data.encode(data.describe(), tokenizer, settings)
-
-
-def small_windows(*questions, tokenizer=TOKENIZER, max_seq_length=10):
-    sizes = {"max_seq_length": max_seq_length, "doc_stride": 3, "max_query_length": 4}
-    return windows_of(questions, tokenizer=tokenizer, **sizes)
 
 
 def question(context: str, answer: str = "", *, words="a b", start=None, id="q"):
@@ -45,13 +39,11 @@ def question(context: str, answer: str = "", *, words="a b", start=None, id="q")
 def test_windows_by_hand():
     """A context of 7 tokens in windows of 5, and one that fits."""
     asked = question("J", words="a a a a a b")
-    found = small_windows(question("c d  e f g\nh I", "g\nh"), asked)
+    found = windows_of(question("c d  e f g\nh I", "g\nh"), asked)
     assert found.questions.tolist() == [0, 0, 1]
     assert found.texts.lengths.tolist() == [10, 9, 8]
-    starts = found.texts.starts
-    assert starts.tolist() == [0, 10, 19]
-    rows = np.arange(3)
-    batch = found.batch(rows)
+    assert found.texts.starts.tolist() == [0, 10, 19]
+    batch = found.batch(np.arange(3))
     assert batch["input_ids"].tolist() == [
         [CLS, A, B, SEP, C, D, E, F, G, SEP],
         [CLS, A, B, SEP, F, G, H, I, SEP, PAD],
@@ -83,25 +75,25 @@ def test_the_answer_is_where_its_characters_are():
         (" cde,", 2, "cde,"),
         ("f", 8, "f"),
     ):
-        found = small_windows(question(context, answer, start=start), max_seq_length=16)
+        found = windows_of(question(context, answer, start=start), max_seq_length=16)
         first, last = found.start_positions[0], found.end_positions[0]
         text = context[found.char_starts[first] : found.char_ends[last]]
         assert text == expected
     # As if it were control characters only.
-    found = small_windows(question(context, " ", start=2), max_seq_length=16)
+    found = windows_of(question(context, " ", start=2), max_seq_length=16)
     assert (found.start_positions[0], found.end_positions[0]) == (0, 0)
 
 
 def test_an_answer_inside_a_piece_takes_the_whole_piece():
     tokenizer = kind_data.tokenizer("golden", "##s")
     asked = question("The goldens", "old", words="")
-    found = small_windows(asked, tokenizer=tokenizer)
+    found = windows_of(asked, tokenizer=tokenizer)
     assert (found.start_positions[0], found.end_positions[0]) == (3, 3)
     assert (found.char_starts[3], found.char_ends[3]) == (4, 10)
 
 
 def test_a_context_without_tokens_is_one_empty_window():
-    found = small_windows(question(" \n\u200b "), question("", id="p"))
+    found = windows_of(question(" \n\u200b "), question("", id="p"))
     assert found.texts.lengths.tolist() == [5, 5]
     assert not found.has_max_context.any()
 
@@ -109,9 +101,9 @@ def test_a_context_without_tokens_is_one_empty_window():
 def test_windows_need_room_and_questions():
     message = "max_seq_length=7 tokens has no room for max_query_length=4 of the"
     with pytest.raises(InputError, match=message):
-        small_windows(question("c"), max_seq_length=7)
+        windows_of(question("c"), max_seq_length=7)
     with pytest.raises(InputError, match="expected at least one question, got none"):
-        small_windows()
+        windows_of()
 
 
 def make(num_questions=12):
@@ -121,8 +113,7 @@ def make(num_questions=12):
     for number in range(num_questions):
         context = " ".join(random.choice([*"abcDÉ"], random.integers(0, 40)))
         questions.append(squad.Question(f"q{number}", "a b", context, ()))
-    sizes = {"max_seq_length": 16, "doc_stride": 4, "max_query_length": 4}
-    windows = windows_of(questions, **sizes)
+    windows = windows_of(*questions, max_seq_length=16, doc_stride=4)
     logits = random.normal(size=(2, len(windows.char_starts)))
     return questions, windows, *logits.astype(np.float32)
 
@@ -199,7 +190,7 @@ def test_without_impossible_questions_there_is_always_an_answer():
 
 def test_a_context_without_text_is_never_answered():
     asked = squad.Question("q", "a", " \n ", ())
-    windows = windows_of([asked])
+    windows = windows_of(asked)
     logits = np.zeros((2, len(windows.char_starts)))
     found = predict([asked], windows, *logits)
     assert found.null_odds == {"q": 1e6}
@@ -210,7 +201,7 @@ def test_a_context_without_text_is_never_answered():
 def test_files_by_hand():
     """Windows `[CLS] a [SEP] b C d [SEP]`; half of a surrogate pair can be written."""
     asked = squad.Question("q", "a", "b  C\ud800d", ())
-    windows = windows_of([asked])
+    windows = windows_of(asked)
     start_logits = np.array([1, 9, 9, 2, 0, 0, 9], np.float32)
     end_logits = np.array([1, 9, 9, 0, 0, 0, 9], np.float32)
     start_logits[4:6], end_logits[4:6] = -50, -50
@@ -248,7 +239,8 @@ def test_right_scores_give_right_answers_to_published_questions(shared_data):
     )
     tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=True)
     read = squad.read_squad(shared_data / "squad" / "v1.1" / "dev-v1.1.json")
-    windows = windows_of(read.questions, tokenizer=tokenizer)
+    sizes = {"max_seq_length": 384, "doc_stride": 128, "max_query_length": 64}
+    windows = windows_of(*read.questions, tokenizer=tokenizer, **sizes)
     assert len(windows.texts) == 10_833
     logits = np.zeros((2, len(windows.char_starts)), np.float32)
     logits[0, windows.texts.starts + windows.start_positions] = 10

@@ -21,6 +21,7 @@ from bert_keras.kinds import served
 from bert_keras.kinds.span import dataset, served_spans, squad
 from tests import make
 from tests.bert_keras.export.conftest import IDS, numbers_of, signatures_of
+from tests.bert_keras.kinds.span import test_dataset
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 SMALL = tokenization.Vocabulary(
@@ -75,9 +76,7 @@ def hostile_questions() -> list[squad.Question]:
 
 def predicted(model, questions) -> dataset.SpanAnswers:
     """What `dataset` makes of the model's numbers."""
-    data = dataset.SpanDataset(
-        path="x", rows=questions, has_labels=False, has_impossible=model._has_impossible
-    )
+    data = test_dataset.data_of(questions, has_impossible=model._has_impossible)
     settings = finetuning.FinetuningConfig(
         max_seq_length=model.max_seq_length, span=model._settings
     )
