@@ -53,10 +53,9 @@ class Span(Labelled):
         *(Metric(name, "%") for name in ("exact_match", "exact", "f1")),
         *(Metric(f"best_{name}_thresh", "odds", None) for name in ("exact", "f1")),
         *(
-            Metric(f"num_{name}", "questions", None)
-            for name in ("unanswered", "unknown")
+            Metric(name, "questions", None)
+            for name in ("num_unanswered", "num_unknown", "total")
         ),
-        Metric("total", "questions", None),
     )
     usual = {"max_seq_length": 384}
     example = Usage(

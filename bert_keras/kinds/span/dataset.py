@@ -173,10 +173,10 @@ class SpanDataset(dataset.Dataset):
                     del candidates[settings.span.n_best_size :]
             # The original answers "empty" where there is nothing to choose from.
             candidates = candidates or [Candidate("", 0.0, 0.0, 0.0)]
-            weights = scipy.special.softmax([c.score for c in candidates]).tolist()
+            shares = scipy.special.softmax([c.score for c in candidates]).tolist()
             n_best[question.id] = [
                 candidate._replace(probability=probability)
-                for candidate, probability in zip(candidates, weights, strict=True)
+                for candidate, probability in zip(candidates, shares, strict=True)
             ]
         return SpanAnswers(
             questions=self.rows,
