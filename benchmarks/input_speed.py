@@ -81,7 +81,7 @@ def training(
     )
     batches = tf.data.Dataset.from_tensors(batch).repeat()
     return lambda: trained.make_steps(
-        batches, replicas.Schedule(replicas.optimizer_step(trained) + args.steps)
+        batches, replicas.optimizer_step(trained) + args.steps
     )
 
 

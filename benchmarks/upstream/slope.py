@@ -93,7 +93,7 @@ def fit(
 
     trained.make_steps(
         replicas.distribute(trained.distribute_strategy, make_batches),
-        replicas.Schedule(num_steps),
+        num_steps,
     )
 
 

@@ -242,7 +242,6 @@ class PretrainingJob(run.Job):
                 last_step=phase.last_step,
                 enter=functools.partial(self._enter, phase),
                 stream_from=functools.partial(self._stream_from, phase),
-                schedule_to=replicas.Schedule,
             )
             for phase in planned
         ]
@@ -331,7 +330,7 @@ class PretrainingJob(run.Job):
         before = training_state.copy_of(self.state)
         batches, evaluation = largest.placeholder_batches(self.engine.strategy)
         self._take_parts_of(largest)
-        self._learner.make_steps(batches, replicas.Schedule(1))
+        self._learner.make_steps(batches, 1)
         self._learner.evaluate_round((evaluation, 1))
         for name, variable in self.state.items():
             variable.assign(before[name])

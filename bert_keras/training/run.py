@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -71,12 +71,12 @@ class Engine(Protocol):
     def make_steps(
         self,
         stream: Any,
-        schedule: Any,
+        last_step: int,
         *,
         before: Callable[[int], None],
         after: Callable[[int, dict[str, float]], bool],
     ) -> None:
-        """Makes steps to the schedule's last, or until `after` returns true.
+        """Makes steps to `last_step`, or until `after` returns true.
 
         `before` and `after` surround each execution of some steps.
         """
@@ -151,7 +151,6 @@ class Stretch:
     """Called before its first step in a process; returns what watches its steps."""
     stream_from: Callable[[int], Any]
     """Opens the batches of the steps after a step; they have a `close`."""
-    schedule_to: Callable[[int], Any]
 
 
 class Job:
@@ -463,7 +462,7 @@ class Loop:
             self._stream = stretch.stream_from(step)
         self.engine.make_steps(
             self._stream,
-            stretch.schedule_to(min(stops)),
+            min(stops),
             before=self._before_steps,
             after=self._after_steps,
         )
@@ -497,10 +496,20 @@ class Loop:
     def _do_what_is_due(self) -> None:
         while self.due:
             event = self._events[self.due[0]]
-            if event.is_done is not None:
+            is_long = event.is_done is not None
+            if is_long:
                 self._stop_if_requested()
-            with self._interruptible(event):
-                event.what(self)
+            try:
+                with contextlib.ExitStack() as stack:
+                    # Several workers go on, to agree within their evaluation or in
+                    # their next step.
+                    if is_long and self.engine.is_alone:
+                        stack.enter_context(self.signal.ending_at_once())
+                    event.what(self)
+            except Stopped:
+                if not self._has_unsaved_steps:
+                    raise
+                self._save_and_stop()
             self._last_times[event.name] = time.monotonic()
             if not self.engine.is_alone and event.every_minutes is not None:
                 self.engine.request(f"{event.name}_requested", 0.0)
@@ -543,23 +552,6 @@ class Loop:
         and no other worker would wait for this one."""
         is_saved = not self._has_unsaved_steps
         return self.engine.is_alone and is_saved and not self._is_ending
-
-    @contextlib.contextmanager
-    def _interruptible(self, event: Event) -> Iterator[None]:
-        """Lets a signal end the run at once in a long event, and saves the state.
-
-        Several workers go on to agree within their evaluation or in their next step.
-        """
-        if event.is_done is None or not self.engine.is_alone:
-            yield
-            return
-        try:
-            with self.signal.ending_at_once():
-                yield
-        except Stopped:
-            if not self._has_unsaved_steps:
-                raise
-            self._save_and_stop()
 
     def _stop_if_requested(self) -> None:
         is_received = self.engine.is_alone and self.signal.received

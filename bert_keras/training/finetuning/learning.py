@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.core.settings import finetuning, pretraining
-from bert_keras.data import features
+from bert_keras.data import dynamic_masking, features
 from bert_keras.labelled import dataset, shapes
 from bert_keras.training import run
 from bert_keras.training.step import batch_features, learner, optimization, replicas
@@ -88,36 +88,30 @@ class Batches:
                 inputs = redrawn.of_epoch(epoch) if redrawn else self.inputs
                 skipped = num_done if epoch == first_epoch else 0
                 for rows in self.epoch(epoch)[skipped:]:
-                    for element in self._elements(inputs, rows, share):
-                        yield {**element, "epoch": np.array(epoch)}
-
-        def with_seeds(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-            seeds = batch_features.dropout_seeds(
-                self.seed, batch.pop("epoch"), batch.pop("rows")
-            )
-            return batch | {features.DROPOUT_SEEDS: seeds}
+                    yield from self._elements(inputs, epoch, rows, share)
 
         # With unknown dimensions the training step is traced once, not for every
         # length.
-        one = next(self._elements(self.inputs, np.arange(1), share))
+        one = next(self._elements(self.inputs, 0, np.arange(1), share))
         signature = {
             name: tf.TensorSpec([None] * array.ndim, array.dtype)
-            for name, array in (one | {"epoch": np.array(0)}).items()
+            for name, array in one.items()
         }
         batches = tf.data.Dataset.from_generator(elements, output_signature=signature)
         # Without a known cardinality, a strategy asks before each batch whether all
         # replicas have one.
         endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-        batches = batches.map(with_seeds).apply(endless)
-        return replicas.without_autotune(batches.prefetch(tf.data.AUTOTUNE))
+        batches = batches.apply(endless).prefetch(tf.data.AUTOTUNE)
+        return replicas.without_autotune(batches)
 
     def _elements(
         self,
         inputs: dataset.Inputs,
+        epoch: int,
         rows: np.ndarray,
         share: shapes.ReplicaShare | None,
     ) -> Iterator[dict[str, np.ndarray]]:
-        """Yields one batch, whole or in the parts of a share, and its row numbers."""
+        """Yields one batch, whole or in the parts of a share."""
         longest = int(self.lengths[rows].max())
         for part, weights in [(rows, None)] if share is None else share.rows(rows):
             batch = inputs.batch(part)
@@ -129,7 +123,12 @@ class Batches:
                 batch[features.EXAMPLE_WEIGHTS] = weights * own
                 # A part has the answers to choose among that the whole batch has.
                 batch[features.BATCH_LENGTHS] = np.full(len(part), longest, np.int32)
-            yield {**batch, "rows": part}
+            # By the formula of `batch_features.dropout_seeds`, without TensorFlow.
+            seeds = dynamic_masking.record_seeds(
+                self.seed ^ batch_features.DROPOUT_SALT, np.full_like(part, epoch), part
+            )
+            seeds = seeds.astype(np.uint32).view(np.int32)
+            yield {**batch, features.DROPOUT_SEEDS: seeds}
 
     def specs_of_steps(
         self, num_rows: int
@@ -261,11 +260,11 @@ def build_stretch(
             )
             return endless.stream(start_step=step, share=share if is_cut else None)
 
-        return replicas.Stream(replicas.distribute(strategy, of_process))
+        data = replicas.distribute(strategy, of_process)
+        return replicas.Stream(data, spec_of_step)
 
     return run.Stretch(
         last_step=num_steps(settings, len(inputs.lengths))[1],
         enter=enter,
         stream_from=stream_from,
-        schedule_to=lambda step: replicas.Schedule(step, spec_of_step),
     )

@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_keras.data import seeded_hash
 
 # Dropout is drawn from other numbers than masks are.
-_DROPOUT_SALT = 0x64726F706F757473
+DROPOUT_SALT = 0x64726F706F757473
 
 
 def dropout_seeds(
@@ -18,7 +18,7 @@ def dropout_seeds(
 
     They are operations of TensorFlow, so that any host may compute them.
     """
-    first = np.array([(seed ^ _DROPOUT_SALT) % 2**64], np.uint64)
+    first = np.array([(seed ^ DROPOUT_SALT) % 2**64], np.uint64)
     state = tf.constant(seeded_hash.mix(first + seeded_hash.INCREMENT))
     for numbers in (epochs, records):
         state = tf.bitwise.bitwise_xor(state, tf.cast(numbers, tf.uint64))

@@ -29,7 +29,8 @@ class ReplicatedModel(keras.Model):
     """
 
     _stream: replicas.Stream
-    _schedule: replicas.Schedule
+    _last_step: int
+    _num_to_test: int
     stop_requested_in_test: Any = 0.0
     """`stop_requested` of an evaluation's last batch; it is no metric."""
 
@@ -43,12 +44,12 @@ class ReplicatedModel(keras.Model):
     def make_steps(
         self,
         batches: replicas.Batches | replicas.Stream,
-        schedule: replicas.Schedule,
+        last_step: int,
         *,
         before: Callable[[int], None] = lambda step: None,
         after: Callable[[int, Logs], bool] = lambda step, logs: False,
     ) -> Logs:
-        """Trains to `schedule.last_step`; returns its scalars, empty without a step.
+        """Trains to `last_step`; returns its scalars, empty without a step.
 
         `before` and `after` are called around each execution; `after` returns whether
         to end the training early. A stream that is given stays open.
@@ -59,10 +60,10 @@ class ReplicatedModel(keras.Model):
             nonlocal last_logs
             last_logs = {name: float(value) for name, value in logs.items()}
             step = replicas.optimizer_step(self)
-            if after(step, last_logs) or step >= schedule.last_step:
+            if after(step, last_logs) or step >= last_step:
                 self.stop_training = True
 
-        num_steps = schedule.last_step - replicas.optimizer_step(self)
+        num_steps = last_step - replicas.optimizer_step(self)
         if num_steps <= 0:
             return {}
         callback = keras.callbacks.LambdaCallback(
@@ -71,7 +72,8 @@ class ReplicatedModel(keras.Model):
             ),
             on_train_batch_end=after_execution,
         )
-        with self._following(batches, schedule):
+        self._last_step = last_step
+        with self._following(batches):
             self.fit(
                 self._ticks,
                 # An execution has one step at least; the callback ends the epoch.
@@ -98,7 +100,8 @@ class ReplicatedModel(keras.Model):
                 float(self.stop_requested_in_test) > 0
             )
         )
-        with self._following(batches, replicas.Schedule(num_batches)):
+        self._num_to_test = num_batches
+        with self._following(batches):
             metrics = self.evaluate(
                 self._ticks,
                 steps=num_batches,
@@ -109,12 +112,9 @@ class ReplicatedModel(keras.Model):
         return {name: float(value) for name, value in metrics.items()}
 
     @contextlib.contextmanager
-    def _following(
-        self, batches: replicas.Batches | replicas.Stream, schedule: replicas.Schedule
-    ) -> Iterator[None]:
+    def _following(self, batches: replicas.Batches | replicas.Stream) -> Iterator[None]:
         is_stream = isinstance(batches, replicas.Stream)
         self._stream = batches if is_stream else replicas.Stream(batches)
-        self._schedule, self._num_tested = schedule, 0
         with (
             contextlib.nullcontext() if is_stream else contextlib.closing(self._stream),
             replicas.device_iterators_without_autotune(),
@@ -136,27 +136,26 @@ class ReplicatedModel(keras.Model):
         executions: dict[Any, tuple[Callable, list[str]]] = {}
 
         def train_function(_):
-            step, schedule = replicas.optimizer_step(self), self._schedule
-            spec = schedule.spec_of_step and schedule.spec_of_step(step)
+            step, stream = replicas.optimizer_step(self), self._stream
+            spec = stream.spec_of_step and stream.spec_of_step(step)
             shapes = spec and tuple((k, tuple(v.shape)) for k, v in spec.items())
             if shapes not in executions:
                 executions[shapes] = self._traced_execution(self.train_step, spec)
-            num_steps = schedule.num_steps_from(step, self.steps_per_execution)
-            return self._scalars(executions[shapes], num_steps)
+            end = min(step + self.steps_per_execution, self._last_step)
+            return self._scalars(executions[shapes], stream.num_alike(step, end))
 
         self.train_function = train_function
         return train_function
 
     def make_test_function(self, force=False):
-        """Replaces Keras's method; `_schedule` counts the batches of an evaluation."""
+        """Replaces Keras's method; counts the batches that a round still has."""
         if self.test_function is not None and not force:
             return self.test_function
         execution = self._traced_execution(self.test_step)
 
         def test_function(_):
-            most = self.steps_per_execution
-            num_steps = self._schedule.num_steps_from(self._num_tested, most)
-            self._num_tested += num_steps
+            num_steps = min(self.steps_per_execution, self._num_to_test)
+            self._num_to_test -= num_steps
             results = self._scalars(execution, num_steps)
             # Keras would take all of these for metrics.
             results.pop("input_wait")

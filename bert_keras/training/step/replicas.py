@@ -11,7 +11,7 @@ calls of `fit` and what `fit` calls, `learner.py` the step.
 """
 
 import contextlib
-import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -260,41 +260,34 @@ def distribute(
     return strategy.distribute_datasets_from_function(of_worker)
 
 
-@dataclasses.dataclass(frozen=True)
-class Schedule:
-    last_step: int
-    spec_of_step: Callable[[int], Mapping[str, tf.TensorSpec]] | None = None
-    """Returns the fixed shapes of a replica's batch in the step after the given step.
-    All steps of an execution have one shape, and each shape is traced by itself.
-    `None`: the data state their shapes."""
+class Stream:
+    """Endless batches, and the position in them that several calls have reached.
 
-    def num_steps_from(self, step: int, most: int) -> int:
-        """Returns the steps of the execution after `step`: all of one shape."""
-        end = min(step + most, self.last_step)
-        if (spec_of_step := self.spec_of_step) is None or most == 1:
+    A new iterator would read the shuffled records before the position again.
+
+    `spec_of_step` returns the fixed shapes of a replica's batch in the step after the
+    given step; each shape is traced by itself. `None`: the data state their shapes.
+    """
+
+    def __init__(
+        self,
+        batches: Batches,
+        spec_of_step: Callable[[int], Mapping[str, tf.TensorSpec]] | None = None,
+    ):
+        self._batches, self.spec_of_step = batches, spec_of_step
+
+    def num_alike(self, step: int, end: int) -> int:
+        """Returns how many of the steps from `step` to `end` begin with one shape."""
+        if (spec_of_step := self.spec_of_step) is None:
             return end - step
         first = spec_of_step(step)
         others = (n for n in range(step + 1, end) if spec_of_step(n) != first)
         return next(others, end) - step
 
-
-class Stream:
-    """Endless batches, and the position in them that several calls have reached.
-
-    A new iterator would read the shuffled records before the position again.
-    """
-
-    def __init__(self, batches: Batches):
-        self._batches = batches
-        self._iterator: Any = None
-
-    @property
+    @functools.cached_property
     def iterator(self) -> Any:
-        if self._iterator is None:
-            with device_iterators_without_autotune():
-                self._iterator = iter(self._batches)
-        return self._iterator
+        return iter(self._batches)
 
     def close(self) -> None:
         """Ends the iterator with its threads and buffers; the next one begins anew."""
-        self._iterator = None
+        vars(self).pop("iterator", None)

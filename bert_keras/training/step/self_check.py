@@ -160,15 +160,13 @@ def _two_steps(
         data = tf.data.Dataset.from_tensor_slices(rows).repeat()
         return replicas.without_autotune(data.batch(share, drop_remainder=True))
 
-    before = _weights(trained)
+    def weights() -> np.ndarray:
+        return np.concatenate([np.ravel(each) for each in trained.trainable_variables])
+
+    before = weights()
     distributed = replicas.distribute(strategy, of_process)
-    logs = trained.make_steps(distributed, replicas.Schedule(2))
-    return before, _weights(trained), logs["loss"]
-
-
-def _weights(model: keras.Model) -> np.ndarray:
-    arrays = [ops.convert_to_numpy(value) for value in model.trainable_variables]
-    return np.concatenate([array.ravel() for array in arrays])
+    logs = trained.make_steps(distributed, 2)
+    return before, weights(), logs["loss"]
 
 
 class _Probe(keras.Model):

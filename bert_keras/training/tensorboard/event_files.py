@@ -63,7 +63,6 @@ class EventWriter:
         self._directory = directory
         # Locks of the writer, for moments, and of requests to the store.
         self._lock, self._sending = threading.Lock(), threading.Lock()
-        self._is_closed = False
         self._sent_at = time.monotonic()
         self._num_sent: dict[Path, int] = {}
         self._finished: set[Path] = set()
@@ -128,10 +127,10 @@ class EventWriter:
 
     def send(self) -> None:
         """Sends new events to the store; raises `OSError` or `Unavailable`."""
+        # The thread that writes checkpoints may send while this one is closed; the
+        # lock lets it find the writer open, or closed and with nothing to flush.
         with self._lock:
-            # The thread that writes checkpoints may send while this one is closed.
-            if not self._is_closed:
-                self._writer.flush()
+            self._writer.flush()
         with self._sending:
             if self._local is None:
                 return
@@ -148,7 +147,6 @@ class EventWriter:
 
     def close(self) -> None:
         with self._lock:
-            self._is_closed = True
             self._writer.close()
         self.send()
         self._forget()

@@ -72,8 +72,8 @@ class PlainEngine:
     def checksums(self):
         return {name: float(number.value) for name, number in self.state().items()}
 
-    def make_steps(self, stream, schedule, *, before, after):
-        while self.step < schedule:
+    def make_steps(self, stream, last_step, *, before, after):
+        while self.step < last_step:
             before(self.step)
             self.happens(f"step {self.step + 1}")
             gradient = self.weight.value - stream.batch(self.step)
@@ -212,7 +212,6 @@ class PlainJob(run.Job):
             last_step=last_step,
             enter=enter,
             stream_from=stream_from,
-            schedule_to=lambda step: step,
         )
 
     def begin(self, loop):

@@ -110,7 +110,7 @@ def inputs_of(kind):
 def tuned(
     kind, strategy, *, dropout=0.0, num_parts=1, per_execution=1, ladder=(), stops=(7,)
 ):
-    """A learner after seven steps, the scalars of the last one, the stretch, and the
+    """A learner after seven steps, the scalars of the last one, the stream, and the
     last steps of executions.
 
     It is called once for each of `stops`, as by the loop.
@@ -138,10 +138,9 @@ def tuned(
     stream, steps = stretch.stream_from(0), []
     for stop in stops:
         logs = learner.make_steps(
-            *(stream, stretch.schedule_to(stop)),
-            after=lambda step, scalars: steps.append(step),
+            stream, stop, after=lambda step, scalars: steps.append(step)
         )
-    return learner, logs, stretch, steps
+    return learner, logs, stream, steps
 
 
 def assert_alike(found, wanted, atol):
@@ -173,7 +172,7 @@ def test_fixed_shapes_give_what_shapes_as_they_come_give(kind, monkeypatch):
     """Without dropout, whose bits in the attention depend on the length."""
     fixed = tuned(kind, CPU, ladder=LADDER, num_parts=3)
     assert_alike(fixed, tuned(kind, CPU), atol=1e-5)
-    spec = fixed[2].schedule_to(7).spec_of_step
+    spec = fixed[2].spec_of_step
     shapes = {tuple(spec(step)["input_ids"].shape) for step in range(7)}
     middle = (NUM_ENDINGS,) if kind == "choice" else ()
     assert shapes == {(9, *middle, length) for length in LADDER}
@@ -190,9 +189,8 @@ def test_an_execution_has_steps_of_one_length():
     many, many_logs, _, steps = tuned(
         *("classification", CPU), per_execution=4, stops=(4, 5, 7), **options
     )
-    one, one_logs, stretch, _ = tuned("classification", CPU, **options)
-    spec = stretch.schedule_to(7).spec_of_step
-    lengths = [spec(n)["input_ids"].shape[1] for n in range(7)]
+    one, one_logs, stream, _ = tuned("classification", CPU, **options)
+    lengths = [stream.spec_of_step(n)["input_ids"].shape[1] for n in range(7)]
     changes = [n for n in range(1, 7) if lengths[n] != lengths[n - 1]]
     # Neither all alike nor each one other than the last.
     assert 0 < len(changes) < 4

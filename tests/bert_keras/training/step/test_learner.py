@@ -110,7 +110,7 @@ def trained(
     built = build(make_network, batches, strategy, **options)
     logs = built.make_steps(
         replicas.distribute(strategy, make_batches),
-        replicas.Schedule(num_steps),
+        num_steps,
         **({"after": functools.partial(watch, built)} if watch else {}),
     )
     return built, logs
@@ -331,7 +331,7 @@ def test_parts_of_a_batch_are_the_whole(probed):
         built = build(self_check._Probe, probed, CPU, num_parts=num_parts)
         dataset = tf.data.Dataset.from_tensor_slices(probed).repeat()
         dataset = dataset.batch(BATCH_SIZE, drop_remainder=is_static)
-        built.make_steps(dataset, replicas.Schedule(5))
+        built.make_steps(dataset, 5)
         learners.append(built)
     whole, *others = learners
     for other in others:
@@ -380,9 +380,7 @@ def test_a_step_without_its_batch_does_not_count(probed, num_replicas, options):
         num_errors = 0
         while replicas.optimizer_step(built) < 20:
             try:
-                built.make_steps(
-                    replicas.distribute(strategy, make_batches), replicas.Schedule(20)
-                )
+                built.make_steps(replicas.distribute(strategy, make_batches), 20)
             except tf.errors.OpError:
                 num_errors += 1
                 # The batches of the steps before were used, and no other one.
@@ -462,7 +460,7 @@ def test_fit_ends_its_iterators_itself_and_soon(
     iterators.clear()
     stream = replicas.Stream(distributed())
     for last_step in (2, 4, 6):
-        built.make_steps(stream, replicas.Schedule(last_step))
+        built.make_steps(stream, last_step)
         built.evaluate_round((distributed(), 2))
     stream.close()
     # One to train on and one for each evaluation, and theirs on each device.

@@ -21,7 +21,7 @@ from bert_keras.model import pretrainer
 from bert_keras.pages import drawing
 from bert_keras.pages import markdown as pages_markdown
 from bert_keras.report import scalar_log
-from bert_keras.training.step import batch_features, replicas
+from bert_keras.training.step import batch_features
 from bert_keras.training.tensorboard import panels
 from tests.bert_keras.training.step import test_learner
 
@@ -273,7 +273,7 @@ def test_profile_of_some_steps(model, batch, memory_store):
         profile = panels.Profile(directory, model, (2, 3))
         for step in range(first_step, first_step + 4):
             profile.before_steps(step)
-            model.make_steps(data, replicas.Schedule(step + 1))
+            model.make_steps(data, step + 1)
             profile.after_steps(step + 1, {})
         profile.close()
     below = stores.below(f"{directory}/plugins/profile")
@@ -297,7 +297,7 @@ def test_panels_of_replicas(tiny_config, batch, tokenizer, tmp_path):
         trained = build_learner(model_config, batch, strategy)
         batches = tf.data.Dataset.from_tensor_slices(batch).batch(4, True).repeat()
         data = strategy.experimental_distribute_dataset(batches)
-        trained.make_steps(data, replicas.Schedule(2))
+        trained.make_steps(data, 2)
         folder = tmp_path / str(number)
         drawn = panels.EvaluationPanels(
             *(folder, 0), learner=trained, tokenizer=tokenizer, batch=batch
