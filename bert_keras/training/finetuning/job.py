@@ -169,16 +169,11 @@ class TuningJob(run.Job):
         # 5. What comes between the steps. Steps that may be the best are saved before
         # they are evaluated, so that the score goes beside the checkpoint; else the
         # last step has no checkpoint, for the run's weights follow it at once.
-        self._interval = settings.evaluate_steps or per_epoch
+        self._interval = interval = settings.evaluate_steps or per_epoch
         saves_to_evaluate = keeps_best and bool(inputs.dev)
-        save_steps = (
-            settings.save_checkpoint_steps,
-            saves_to_evaluate and self._interval,
-        )
+        save_steps = settings.save_checkpoint_steps, saves_to_evaluate and interval
         self.events = [
-            run.Event(
-                name="compare", what=run.compare_workers, every_steps=[self._interval]
-            ),
+            run.Event(name="compare", what=run.compare_workers, every_steps=[interval]),
             run.Event(
                 name="save",
                 what=run.Loop.save,
@@ -191,7 +186,7 @@ class TuningJob(run.Job):
             evaluate = run.Event(
                 name="evaluate",
                 what=self._evaluate,
-                every_steps=[self._interval],
+                every_steps=[interval],
                 is_done=lambda loop: loop.checkpoints.has_score(loop.step),
             )
             self.events.append(evaluate)

@@ -98,10 +98,8 @@ class Parser:
         }
         stored = tf.io.parse_example(records, spec)
         names = [feature.name for feature in features.batch_features(self.config)]
-        sources = [features.stored_name(name, self.config) for name in names]
-        parsed = {
-            k: stored[v] for k, v in zip(names, sources, strict=True) if v in stored
-        }
+        sources = {name: features.stored_name(name, self.config) for name in names}
+        parsed = {k: stored[v] for k, v in sources.items() if v in stored}
         limits = {
             "input_ids": (len(self.vocabulary), "vocabulary"),
             "masked_lm_ids": (len(self.vocabulary), "vocabulary"),

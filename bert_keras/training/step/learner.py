@@ -139,11 +139,9 @@ class Learner(fit.ReplicatedModel):
         # 1. What the sums of the loss are divided by, over all replicas and parts.
         learning_rate = self.optimizer.learning_rate
         weights = replicas.sum_over_replicas(self.network.loss_weights(batch))
-        scale = (
-            optimization.local_value(self.loss_scale)
-            if self._scales_loss
-            else tf.constant(1.0)
-        )
+        scale = tf.constant(1.0)
+        if self._scales_loss:
+            scale = optimization.local_value(self.loss_scale)
         # 2. Gradients of this replica's parts.
         compute = self._forward_backward
         if self._compile_step:
@@ -180,9 +178,28 @@ class Learner(fit.ReplicatedModel):
 
     def _over_parts(self, batch, compute):
         """Sums the results of `compute` over the parts of a batch, one by one."""
-        if self.num_parts == 1:
+        num_parts = self.num_parts
+        if num_parts == 1:
             return compute(batch)
-        num_parts, part = _parts(batch, self.num_parts)
+        first = next(iter(batch.values()))
+        if first.shape[0] is not None:
+            parts = {
+                name: tf.reshape(value, [num_parts, -1, *value.shape[1:]])
+                for name, value in batch.items()
+            }
+
+            def part(index):
+                return {name: value[index] for name, value in parts.items()}
+        else:
+            # Batches of labelled examples differ in size: the last parts may be
+            # missing.
+            num_rows = tf.shape(first)[0]
+            size = -(-num_rows // num_parts)
+            num_parts = -(-num_rows // size)
+
+            def part(index):
+                rows = slice(index * size, (index + 1) * size)
+                return {name: value[rows] for name, value in batch.items()}
 
         def add_part(index, totals):
             more = compute(part(index))
@@ -281,30 +298,6 @@ class Learner(fit.ReplicatedModel):
         return results
 
 
-def _parts(
-    batch: Mapping[str, Any], num_parts: int
-) -> tuple[Any, Callable[[Any], dict[str, Any]]]:
-    """Returns the number of a batch's parts, and a function from numbers to parts."""
-    first = next(iter(batch.values()))
-    if first.shape[0] is not None:
-        parts = {
-            name: tf.reshape(
-                value, [num_parts, value.shape[0] // num_parts, *value.shape[1:]]
-            )
-            for name, value in batch.items()
-        }
-        return num_parts, lambda index: {k: value[index] for k, value in parts.items()}
-    # Batches of labelled examples differ in size: the last parts may be missing.
-    num_rows = tf.shape(first)[0]
-    size = -(-num_rows // num_parts)
-
-    def part(index):
-        rows = slice(index * size, (index + 1) * size)
-        return {name: value[rows] for name, value in batch.items()}
-
-    return -(-num_rows // size), part
-
-
 def build_learner(
     make_network: Callable[[], keras.Model],
     batch: Mapping[str, Any],
@@ -323,9 +316,8 @@ def build_learner(
     `steps_per_execution`: as many as suit the devices.
     """
     options = {"branches": replicas.kind_of_devices(strategy) == "CPU"} | options
-    if isinstance(strategy, tf.distribute.TPUStrategy):
-        # A TPU compiles the step by itself.
-        compile_step = False
+    # A TPU compiles the step by itself.
+    compile_step &= not isinstance(strategy, tf.distribute.TPUStrategy)
     if steps_per_execution is None:
         steps_per_execution = replicas.steps_per_execution(strategy)
     with strategy.scope():

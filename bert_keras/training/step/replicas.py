@@ -13,6 +13,7 @@ calls of `fit` and what `fit` calls, `learner.py` the step.
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -44,11 +45,9 @@ def rows_of_all(rows) -> tuple[Any, Any]:
     is_own = tf.one_hot(own, total, dtype=rows.dtype)
     # A sum with zeros: gathering is not on all devices, and has no shape under XLA.
     spread = tf.einsum("r,b...->rb...", is_own, rows)
-    num_rows = tf.shape(rows)[0]
-    whole = tf.reshape(
-        sum_over_replicas(spread), tf.concat([[-1], tf.shape(rows)[1:]], 0)
-    )
-    return whole, own * num_rows
+    shape = tf.shape(rows)
+    whole = tf.reshape(sum_over_replicas(spread), tf.concat([[-1], shape[1:]], 0))
+    return whole, own * shape[0]
 
 
 def on_replicas(
@@ -136,18 +135,12 @@ def differing(strategy: tf.distribute.Strategy, values: Mapping[str, Any]) -> li
     ]
     # In 16 bits, squares and their sums over two million replicas are exact in float64.
     numbers = np.frombuffer(b"".join(digests), np.uint16).astype(np.float64)
-    sums, squares = np.split(
-        _sum_over_workers(strategy, np.concatenate([numbers, numbers**2])), 2
-    )
+    sums = _sum_over_workers(strategy, np.stack([numbers, numbers**2]))
     # Cauchy and Schwarz: equal only if all numbers are.
-    are_equal = [
-        strategy.num_replicas_in_sync * int(square) == int(total) ** 2
-        for total, square in zip(sums, squares, strict=True)
-    ]
-    per_value = np.reshape(are_equal, (len(values), -1)).all(axis=1)
-    return [
-        name for name, is_equal in zip(values, per_value, strict=True) if not is_equal
-    ]
+    count = strategy.num_replicas_in_sync
+    differ = [count * int(square) != int(total) ** 2 for total, square in sums.T]
+    per_value = np.reshape(differ, (len(values), -1)).any(axis=1)
+    return [*itertools.compress(values, per_value)]
 
 
 def checksums(

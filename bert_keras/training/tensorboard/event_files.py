@@ -51,15 +51,14 @@ class EventWriter:
     def __init__(self, directory: Path, step: int):
         directory = files.path(directory)
         for path in sorted(directory.glob(_EVENT_FILES)):
-            if all(_step_of(record) <= step for record in read_records(path)):
-                continue
-            # TensorBoard does not take this name for an event file.
-            temporary = path.with_name(".partial.events")
-            with files.open_atomically(temporary) as file:
-                for record in read_records(path):
-                    if _step_of(record) <= step:
-                        file.write(tfrecords.frame(record))
-            temporary.replace(path)
+            if any(_step_of(record) > step for record in read_records(path)):
+                # TensorBoard does not take this name for an event file.
+                temporary = path.with_name(".partial.events")
+                with files.open_atomically(temporary) as file:
+                    for record in read_records(path):
+                        if _step_of(record) <= step:
+                            file.write(tfrecords.frame(record))
+                temporary.replace(path)
         self._directory = directory
         # Locks of the writer, for moments, and of requests to the store.
         self._lock, self._sending = threading.Lock(), threading.Lock()

@@ -143,9 +143,8 @@ class EvaluationPanels(run.Watcher):
                 draw = functools.partial(attention_maps, some, tokens, first=first)
                 # TensorBoard shows pixel by pixel; a page of a report is made smaller.
                 png = drawing.as_png(draw, dpi=100)
-                tag = (
-                    f"attention/layer_{layer}/heads_{first}_to_{first + len(some) - 1}"
-                )
+                last = first + len(some) - 1
+                tag = f"attention/layer_{layer}/heads_{first}_to_{last}"
                 tf.summary.image(tag, drawing.pixels(png)[None])
 
     def send(self) -> None:
@@ -307,14 +306,10 @@ def attention_maps(heads: np.ndarray, tokens: Sequence[str], *, first: int = 0) 
     # The root makes small shares visible.
     plot.imshow(cells, cmap="Blues", norm=colors.PowerNorm(0.5, vmin=0, vmax=1))
     names, places = drawing.drawable(tokens), np.arange(len(tokens))
-    for set_ticks, num_maps in (
-        (plot.set_yticks, num_rows),
-        (plot.set_xticks, num_columns),
-    ):
-        set_ticks(
-            np.concatenate([places + step * k for k in range(num_maps)]),
-            names * num_maps,
-        )
+    ticks = (plot.set_yticks, num_rows), (plot.set_xticks, num_columns)
+    for set_ticks, num_maps in ticks:
+        all_places = np.add.outer(step * np.arange(num_maps), places)
+        set_ticks(all_places.ravel(), names * num_maps)
     plot.tick_params(length=0, labelsize=8.5, bottom=False, labelbottom=False)
     plot.tick_params(axis="x", labeltop=True, labelrotation=90)
     plot.grid(False)
