@@ -9,6 +9,9 @@ import numpy as np
 DRAW_TOKEN, REPLACE, RANDOM_ID, RUN_SIZE = 0, 1, 2, 3
 DRAW_RUN = 4  # One word; the next number is for two words, and so on.
 
+DROPOUT_SALT = 0x64726F706F757473
+"""Makes seeds of dropout other numbers than those of masks."""
+
 INCREMENT = np.uint64(0x9E3779B97F4A7C15)
 """Step of SplitMix64: 2 ** 64 divided by the golden ratio."""
 

@@ -162,7 +162,10 @@ class PretrainingJob(run.Job):
             num_replicas=strategy.num_replicas_in_sync,
             verified=verified,
         )
-        first, init_sha256 = planned[0], None
+        first, hashes = planned[0], [phase.manifest_sha256 for phase in planned]
+        recorded: dict[str, Any] = {
+            "examples_sha256": hashes[0] if len(hashes) == 1 else hashes
+        }
         if init is not None:
             self._start = starting_point.pretraining_start(
                 checkpoint,
@@ -170,22 +173,16 @@ class PretrainingJob(run.Job):
                 do_lower_case=first.do_lower_case,
                 path=init.path,
             )
-            init_sha256 = self._start.sha256
+            recorded["init_sha256"] = self._start.sha256
         phases.check_hosts(strategy, planned)
         self._phase = first
         # 3. The directory, which has what a resumed run must match.
-        hashes = [phase.manifest_sha256 for phase in planned]
-        recorded: dict[str, Any] = {
-            "examples_sha256": hashes[0] if len(hashes) == 1 else hashes
-        }
-        if init_sha256 is not None:
-            recorded["init_sha256"] = init_sha256
         self._create_run(
             settings,
             compared={
                 "--examples": hashes,
                 "--vocab": first.vocabulary.sha256,
-                "--init": init_sha256,
+                "--init": recorded.get("init_sha256"),
             },
             task=tasks.Task(kind="pretraining"),
             bert_config=phases.bert_config(settings.model, planned, self._start),
@@ -279,9 +276,6 @@ class PretrainingJob(run.Job):
     def _build_learner(self, phase: phases.Phase) -> learner.Learner:
         settings, strategy = self._settings, self.engine.strategy
         keras.utils.set_random_seed(settings.seed)
-        compile_step = settings.jit_compile
-        if compile_step is None:
-            compile_step = replicas.are_gpus(strategy)
         return learner.build_learner(
             lambda: pretrainer.BertPretrainer(
                 self.run.bert_config,
@@ -308,7 +302,7 @@ class PretrainingJob(run.Job):
             max_grad_norm=settings.optimizer.max_grad_norm,
             steps_per_execution=settings.steps_per_execution,
             recompute=settings.recompute,
-            compile_step=compile_step,
+            compile_step=settings.jit_compile,
             scales_loss=settings.precision == "mixed_float16",
         )
 

@@ -1,6 +1,7 @@
 """Watchers of every training: curves in TensorBoard, lines for people, and the limit of
 skipped steps."""
 
+import dataclasses
 import logging
 import math
 import time
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_keras.core import files, progress
+from bert_keras.core import progress
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import pretraining
 from bert_keras.training import run
@@ -62,32 +63,28 @@ def open_watchers(
     return [drawn, ProgressLine(sizes, trained.describe(sizes.batch_size)), limit]
 
 
+@dataclasses.dataclass
 class SkipLimit(run.Watcher):
-    """Ends a run that has skipped more than `max_skipped_steps` updates in a row.
+    """Ends a run that has skipped more than `max_skipped_steps` updates in a row."""
 
-    `skipped_in_a_row` is the variable that counts them. `describe` says where the
-    batches of the first to the last of these steps, from 1, came from.
-    """
-
-    def __init__(
-        self,
-        skipped_in_a_row: Any,
-        max_skipped_steps: int,
-        describe: Callable[[int, int], str],
-    ):
-        self._skipped_in_a_row, self._most = skipped_in_a_row, max_skipped_steps
-        self._describe, self._num_skipped = describe, 0
+    skipped_in_a_row: Any
+    """The variable that counts them."""
+    max_skipped_steps: int
+    describe: Callable[[int, int], str]
+    """Says where the batches of the first to the last of these steps, from 1, came
+    from."""
+    num_skipped: int = 0
 
     def after_steps(self, step: int, logs: Mapping[str, float]) -> None:
         # Most steps skip nothing, and need not read the variable.
-        if (num_skipped := int(logs["skipped_steps"])) == self._num_skipped:
+        if (num_skipped := int(logs["skipped_steps"])) == self.num_skipped:
             return
-        self._num_skipped = num_skipped
-        count = int(np.asarray(self._skipped_in_a_row))
-        if count > self._most:
+        self.num_skipped = num_skipped
+        count = int(np.asarray(self.skipped_in_a_row))
+        if count > self.max_skipped_steps:
             raise InputError(
                 f"step {step}: the loss or a gradient was not finite in {count} steps "
-                f"in a row{self._describe(step - count + 1, step)}"
+                f"in a row{self.describe(step - count + 1, step)}"
             )
 
 
@@ -118,7 +115,6 @@ class Curves(run.Watcher):
         repeats_evaluation: bool = False,
     ):
         self._step, self._sizes, self._is_first = step, sizes, True
-        directory = files.path(directory)
         self._train_writer = event_files.EventWriter(directory / "train", step)
         self._eval_writer = event_files.EventWriter(
             directory / "eval", step - repeats_evaluation

@@ -13,10 +13,10 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.core.settings import finetuning, pretraining
-from bert_keras.data import dynamic_masking, features
+from bert_keras.data import dynamic_masking, features, seeded_hash
 from bert_keras.labelled import dataset, shapes
 from bert_keras.training import run
-from bert_keras.training.step import batch_features, learner, optimization, replicas
+from bert_keras.training.step import learner, optimization, replicas
 
 Settings = finetuning.FinetuningConfig
 
@@ -123,9 +123,9 @@ class Batches:
                 batch[features.EXAMPLE_WEIGHTS] = weights * own
                 # A part has the answers to choose among that the whole batch has.
                 batch[features.BATCH_LENGTHS] = np.full(len(part), longest, np.int32)
-            # By the formula of `batch_features.dropout_seeds`, without TensorFlow.
+            # As `record_parsing.dropout_seeds`, without TensorFlow.
             seeds = dynamic_masking.record_seeds(
-                self.seed ^ batch_features.DROPOUT_SALT, np.full_like(part, epoch), part
+                self.seed ^ seeded_hash.DROPOUT_SALT, np.full_like(part, epoch), part
             )
             seeds = seeds.astype(np.uint32).view(np.int32)
             yield {**batch, features.DROPOUT_SEEDS: seeds}
@@ -246,9 +246,8 @@ def build_stretch(
     endless = training_batches(
         settings, inputs, by_length=by_length, num_replicas=total
     )
-    has_fixed_shapes = bool(settings.lengths)
-    spec_of_step = endless.specs_of_steps(num_rows) if has_fixed_shapes else None
-    is_cut = has_fixed_shapes or total > 1
+    spec_of_step = endless.specs_of_steps(num_rows) if settings.lengths else None
+    is_cut = bool(settings.lengths) or total > 1
 
     def stream_from(step: int) -> replicas.Stream:
         def of_process(index: int, num_processes: int, num_replicas: int):

@@ -12,8 +12,13 @@ import tensorflow as tf
 
 from bert_keras.core.settings.architecture import Attention
 from bert_keras.core.settings.pipelines import ExamplesConfig
-from bert_keras.data import dynamic_masking, features, packing, tokenization
-from bert_keras.training.step import batch_features
+from bert_keras.data import (
+    dynamic_masking,
+    features,
+    packing,
+    seeded_hash,
+    tokenization,
+)
 
 NO_LABEL = -1
 """Label of an example that does not count."""
@@ -34,6 +39,36 @@ def padding_record(config: ExamplesConfig, cls_id: int) -> bytes:
         is_float = feature.dtype == "float32"
         (stored.float_list if is_float else stored.int64_list).value.extend(values)
     return example.SerializeToString()
+
+
+def dropout_seeds(
+    seed: int, epochs: tf.Tensor | np.ndarray, records: tf.Tensor | np.ndarray
+) -> tf.Tensor:
+    """Returns `(n,)` int32 seeds: the low halves of `dynamic_masking.record_seeds`.
+
+    They are operations of TensorFlow, so that any host may compute them.
+    """
+    first = np.array([(seed ^ seeded_hash.DROPOUT_SALT) % 2**64], np.uint64)
+    state = tf.constant(seeded_hash.mix(first + seeded_hash.INCREMENT))
+    for numbers in (epochs, records):
+        state = tf.bitwise.bitwise_xor(state, tf.cast(numbers, tf.uint64))
+        state += tf.constant(seeded_hash.INCREMENT)
+        # `seeded_hash.mix`, by operations of TensorFlow.
+        for shift, factor in seeded_hash.MIX_ROUNDS:
+            shifted = tf.bitwise.right_shift(state, tf.constant(shift))
+            state = tf.bitwise.bitwise_xor(state, shifted) * tf.constant(factor)
+    return tf.bitcast(tf.cast(state, tf.uint32), tf.int32)
+
+
+def unmasked_ids(parsed: Mapping[str, tf.Tensor | np.ndarray]) -> tf.Tensor:
+    """Returns `(n, L)` ids with the true ones in place of masks."""
+    slots = tf.where(parsed["masked_lm_weights"] > 0)
+    columns = tf.gather_nd(parsed["masked_lm_positions"], slots)
+    return tf.tensor_scatter_nd_update(
+        parsed["input_ids"],
+        tf.stack([slots[:, 0], tf.cast(columns, tf.int64)], axis=1),
+        tf.gather_nd(parsed["masked_lm_ids"], slots),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +102,7 @@ class Parser:
             # Each slot of a row has a number, for chance.
             slots = tf.range(num_slots, dtype=tf.int64)
             numbers = numbers[:, tf.newaxis] * num_slots + slots
-        seeds = batch_features.dropout_seeds(
+        seeds = dropout_seeds(
             self.seed, epochs[:, tf.newaxis] if is_packed else epochs, numbers
         )
         if self.config.masking == "dynamic":
@@ -79,7 +114,7 @@ class Parser:
                 )
                 parsed["next_sentence_labels"] = labels
             if self.attention == "left_to_right":
-                parsed["input_ids"] = batch_features.unmasked_ids(parsed)
+                parsed["input_ids"] = unmasked_ids(parsed)
         parsed[features.DROPOUT_SEEDS] = seeds
         if self.attention == "left_to_right":
             parsed |= next_tokens(parsed)

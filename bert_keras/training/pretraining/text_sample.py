@@ -19,8 +19,7 @@ from bert_keras.report import diagnosis
 from bert_keras.report.diagnosis import TextSample
 from bert_keras.report.scalar_log import Curve
 from bert_keras.training import run, watching
-from bert_keras.training.pretraining import phases
-from bert_keras.training.step import batch_features
+from bert_keras.training.pretraining import phases, record_parsing
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +111,7 @@ def measure(phase: phases.Phase) -> TextSample:
     batches = list(data.take(num_batches).as_numpy_iterator())
     batch = {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
     mask = batch["instance_ids" if "instance_ids" in batch else "input_mask"] > 0
-    ids = batch_features.unmasked_ids(batch).numpy()
+    ids = record_parsing.unmasked_ids(batch).numpy()
     # The last batch is filled up with examples of a `[CLS]` alone.
     mask, ids = (array[mask.sum(axis=1) > 1] for array in (mask, ids))
     special = [vocabulary.cls_id, vocabulary.sep_id]

@@ -54,13 +54,10 @@ class ReplicatedModel(keras.Model):
         `before` and `after` are called around each execution; `after` returns whether
         to end the training early. A stream that is given stays open.
         """
-        last_logs: Logs = {}
 
-        def after_execution(batch: int, logs: Mapping[str, Any]) -> None:
-            nonlocal last_logs
-            last_logs = {name: float(value) for name, value in logs.items()}
+        def after_execution(batch: int, logs: Logs) -> None:
             step = replicas.optimizer_step(self)
-            if after(step, last_logs) or step >= last_step:
+            if after(step, logs) or step >= last_step:
                 self.stop_training = True
 
         num_steps = last_step - replicas.optimizer_step(self)
@@ -74,7 +71,7 @@ class ReplicatedModel(keras.Model):
         )
         self._last_step = last_step
         with self._following(batches):
-            self.fit(
+            history = self.fit(
                 self._ticks,
                 # An execution has one step at least; the callback ends the epoch.
                 steps_per_epoch=num_steps * self.steps_per_execution,
@@ -82,7 +79,7 @@ class ReplicatedModel(keras.Model):
                 shuffle=False,
                 verbose=0,
             )
-        return last_logs
+        return {name: numbers[-1] for name, numbers in history.history.items()}
 
     def evaluate_round(
         self,

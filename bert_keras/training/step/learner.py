@@ -307,17 +307,20 @@ def build_learner(
     max_grad_norm: float | None,
     steps_per_execution: int | None = 1,
     recompute: architecture.Recompute = "none",
-    compile_step: bool = False,
+    compile_step: bool | None = False,
     **options: Any,
 ) -> Learner:
     """Builds and compiles a `Learner` inside a strategy's scope, with its `options`.
 
     The shapes of `batch`, any batch, determine those of the variables. `None` for
-    `steps_per_execution`: as many as suit the devices.
+    `steps_per_execution` and `compile_step`: what suits the devices.
     """
     options = {"branches": replicas.kind_of_devices(strategy) == "CPU"} | options
-    # A TPU compiles the step by itself.
-    compile_step &= not isinstance(strategy, tf.distribute.TPUStrategy)
+    if isinstance(strategy, tf.distribute.TPUStrategy):
+        # A TPU compiles the step by itself.
+        compile_step = False
+    elif compile_step is None:
+        compile_step = replicas.are_gpus(strategy)
     if steps_per_execution is None:
         steps_per_execution = replicas.steps_per_execution(strategy)
     with strategy.scope():

@@ -11,6 +11,7 @@ calls of `fit` and what `fit` calls, `learner.py` the step.
 """
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import itertools
@@ -253,21 +254,17 @@ def distribute(
     return strategy.distribute_datasets_from_function(of_worker)
 
 
+@dataclasses.dataclass
 class Stream:
     """Endless batches, and the position in them that several calls have reached.
 
     A new iterator would read the shuffled records before the position again.
-
-    `spec_of_step` returns the fixed shapes of a replica's batch in the step after the
-    given step; each shape is traced by itself. `None`: the data state their shapes.
     """
 
-    def __init__(
-        self,
-        batches: Batches,
-        spec_of_step: Callable[[int], Mapping[str, tf.TensorSpec]] | None = None,
-    ):
-        self._batches, self.spec_of_step = batches, spec_of_step
+    batches: Batches
+    spec_of_step: Callable[[int], Mapping[str, tf.TensorSpec]] | None = None
+    """Returns the fixed shapes of a replica's batch in the step after the given step;
+    each shape is traced by itself. `None`: the data state their shapes."""
 
     def num_alike(self, step: int, end: int) -> int:
         """Returns how many of the steps from `step` to `end` begin with one shape."""
@@ -279,7 +276,7 @@ class Stream:
 
     @functools.cached_property
     def iterator(self) -> Any:
-        return iter(self._batches)
+        return iter(self.batches)
 
     def close(self) -> None:
         """Ends the iterator with its threads and buffers; the next one begins anew."""

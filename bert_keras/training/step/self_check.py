@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from keras import ops
+from keras import layers, ops
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import pretraining
@@ -152,13 +152,12 @@ def _two_steps(
         strategy=strategy,
         max_grad_norm=1.0,
     )
-    share = num_rows // strategy.num_replicas_in_sync
 
     def of_process(index, num_processes, num_replicas) -> tf.data.Dataset:
-        own = slice(index * num_replicas * share, (index + 1) * num_replicas * share)
-        rows = {name: values[own] for name, values in batch.items()}
-        data = tf.data.Dataset.from_tensor_slices(rows).repeat()
-        return replicas.without_autotune(data.batch(share, drop_remainder=True))
+        size = num_rows // strategy.num_replicas_in_sync
+        data = tf.data.Dataset.from_tensor_slices(batch)
+        shares = data.batch(size, drop_remainder=True).skip(index * num_replicas)
+        return replicas.without_autotune(shares.take(num_replicas).repeat())
 
     def weights() -> np.ndarray:
         return np.concatenate([np.ravel(each) for each in trained.trainable_variables])
@@ -176,13 +175,11 @@ class _Probe(keras.Model):
     def __init__(self) -> None:
         super().__init__(name="probe", dtype="float32")
         draw = functools.partial(keras.initializers.RandomNormal, stddev=0.3)
-        self.words = keras.layers.Embedding(
-            self.num_words, 32, draw(seed=1), name="words"
-        )
-        self.hidden = keras.layers.Dense(
+        self.words = layers.Embedding(self.num_words, 32, draw(seed=1), name="words")
+        self.hidden = layers.Dense(
             32, "tanh", kernel_initializer=draw(seed=2), name="hidden"
         )
-        self.classes = keras.layers.Dense(
+        self.classes = layers.Dense(
             self.num_classes, kernel_initializer=draw(seed=3), name="classes"
         )
 
@@ -194,7 +191,6 @@ class _Probe(keras.Model):
         return {"loss": ops.sum(ops.ones_like(features["labels"], "float32"))}
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
-        weights = ops.ones_like(features["labels"], "float32")
-        return losses.classification_terms(
-            outputs["logits"], features["labels"], weights
-        )
+        labels = features["labels"]
+        weights = ops.ones_like(labels, "float32")
+        return losses.classification_terms(outputs["logits"], labels, weights)

@@ -49,7 +49,6 @@ class EventWriter:
     """
 
     def __init__(self, directory: Path, step: int):
-        directory = files.path(directory)
         for path in sorted(directory.glob(_EVENT_FILES)):
             if any(_step_of(record) > step for record in read_records(path)):
                 # TensorBoard does not take this name for an event file.

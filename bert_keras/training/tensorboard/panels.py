@@ -6,6 +6,7 @@ of the device once.
 
 import contextlib
 import functools
+import itertools
 import logging
 import math
 import re
@@ -22,7 +23,8 @@ from bert_keras.core.settings.architecture import BertConfig
 from bert_keras.data import features, tokenization
 from bert_keras.pages import markdown
 from bert_keras.training import run
-from bert_keras.training.step import batch_features, replicas
+from bert_keras.training.pretraining import record_parsing
+from bert_keras.training.step import replicas
 from bert_keras.training.tensorboard import event_files
 
 logger = logging.getLogger(__name__)
@@ -76,8 +78,9 @@ class EvaluationPanels(run.Watcher):
         batch: Mapping[str, np.ndarray],
         repeats_drawing: bool = False,
     ):
-        directory = files.path(directory) / PANELS_NAME
-        self._writer = event_files.EventWriter(directory, step - repeats_drawing)
+        self._writer = event_files.EventWriter(
+            directory / PANELS_NAME, step - repeats_drawing
+        )
         self._vocabulary = tokenizer.vocabulary
         # An evaluation's last batch is filled up with examples that predict nothing.
         rows = np.flatnonzero(batch["masked_lm_weights"].any(axis=1))[:NUM_SENTENCES]
@@ -102,16 +105,12 @@ class EvaluationPanels(run.Watcher):
         with _panels_only(), self._writer.as_default(step):
             logits = self._forward(self._inputs)["masked_lm_logits"]
             probabilities = tf.nn.softmax(tf.cast(logits, tf.float32)).numpy()
-            texts = {}
+            tokens, texts = self._vocabulary.tokens, {}
             for row, guessed in enumerate(probabilities):
                 example = {name: values[row] for name, values in self._batch.items()}
                 tag = f"masked_lm/example_{row + 1:02}"
                 texts[tag] = guesses_markdown(
-                    example,
-                    guessed,
-                    tokens=self._vocabulary.tokens,
-                    top_k=TOP_K,
-                    is_masked=self._is_masked,
+                    example, guessed, tokens=tokens, is_masked=self._is_masked
                 )
                 tf.summary.text(tag, texts[tag])
             self._writer.add_line(step, texts)
@@ -124,7 +123,7 @@ class EvaluationPanels(run.Watcher):
 
         ids = self._batch["input_ids"]
         if self._is_masked:
-            ids = batch_features.unmasked_ids(self._batch).numpy()
+            ids = record_parsing.unmasked_ids(self._batch).numpy()
         ids = first_sentence(
             ids[0], max_tokens=MAX_ATTENTION_TOKENS, sep_id=self._vocabulary.sep_id
         )
@@ -160,7 +159,7 @@ def are_drawn(directory: Path, step: int, config: BertConfig) -> bool:
     last = re.compile(rf"attention/layer_{layer}/heads_\d+_to_{head}")
     return any(
         event.step == step and any(last.match(v.tag) for v in event.summary.value)
-        for path in (files.path(directory) / PANELS_NAME).glob("events.out.tfevents.*")
+        for path in (directory / PANELS_NAME).glob("events.out.tfevents.*")
         for event in map(tf.compat.v1.Event.FromString, event_files.read_records(path))
     )
 
@@ -222,7 +221,7 @@ def guesses_markdown(
     probabilities: np.ndarray,
     *,
     tokens: Sequence[str],
-    top_k: int,
+    top_k: int = TOP_K,
     is_masked: bool = True,
 ) -> str:
     """Returns an example's text with numbered gaps, and a table of guesses for them.
@@ -261,15 +260,13 @@ def readable_text(pieces: Sequence[str], replaced: Mapping[int, str]) -> str:
     text = ""
     # A segment may begin within a word: its first piece keeps the prefix.
     starts = (None, features.CLS_TOKEN, features.SEP_TOKEN)
-    before = None
-    for position, piece in enumerate(pieces):
+    for position, (before, piece) in enumerate(itertools.pairwise((None, *pieces))):
         shown = piece
         if piece.startswith(prefix) and before not in starts:
             shown = piece.removeprefix(prefix)
         elif text:
             text += " "
         text += replaced.get(position, markdown.escape_signs(shown))
-        before = piece
     return text
 
 

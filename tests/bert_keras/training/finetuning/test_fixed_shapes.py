@@ -14,7 +14,8 @@ from bert_keras.kinds import registry
 from bert_keras.labelled import dataset, tokenized
 from bert_keras.training.finetuning import job as tuning
 from bert_keras.training.finetuning import learning
-from bert_keras.training.step import batch_features, replicas
+from bert_keras.training.pretraining import record_parsing
+from bert_keras.training.step import replicas
 from tests import make
 from tests.bert_keras.training.step.test_learner import CPU, mirrored
 
@@ -266,7 +267,7 @@ def test_training_batches_are_those_of_every_epoch():
     """With seeds of seed, epoch and row; resumed at any step."""
     batches = batches_of(np.arange(3, 24), batch_size=8, by_length=True, seed=4)
     expected = [
-        (rows.tolist(), batch_features.dropout_seeds(4, 0 * rows + epoch, rows))
+        (rows.tolist(), record_parsing.dropout_seeds(4, 0 * rows + epoch, rows))
         for epoch in range(3)
         for rows in batches.epoch(epoch)
     ]

@@ -10,7 +10,6 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import dynamic_masking, features, masking, tokenization
 from bert_keras.training.pretraining import record_batches, record_parsing
-from bert_keras.training.step import batch_features
 from tests import conftest
 
 CONFIG = ExamplesConfig(max_seq_length=32, dupe_factor=2)
@@ -276,7 +275,7 @@ class TestDynamicMasking:
             size = arguments.get("batch_size", 8)
             dataset = batches(one, **arguments)
             for batch in drawn(dataset, 2 * num_records // size):
-                whole = batch_features.unmasked_ids(batch).numpy()
+                whole = record_parsing.unmasked_ids(batch).numpy()
                 places = batch["masked_lm_positions"], batch["masked_lm_weights"] > 0
                 for ids, positions, slots in zip(whole, *places, strict=True):
                     masks.setdefault(ids.tobytes(), []).append(tuple(positions[slots]))
@@ -469,7 +468,7 @@ class TestOrder:
         records = np.array([numbers_of(batch) for batch in found])
         epochs = np.arange(240).reshape(30, 8) // 103
         seeds = np.array([batch["dropout_seeds"] for batch in found])
-        expected = batch_features.dropout_seeds(1, epochs.ravel(), records.ravel())
+        expected = record_parsing.dropout_seeds(1, epochs.ravel(), records.ravel())
         np.testing.assert_array_equal(seeds.ravel(), expected)
         assert len(np.unique(seeds)) == 240
 
@@ -485,7 +484,7 @@ def test_records_with_masks_are_read_without_python():
 
 def test_dropout_seeds_never_change():
     """Else a run that is resumed with a newer version drops other units."""
-    found = batch_features.dropout_seeds(12345, np.array([3, 3]), np.array([1000, 7]))
+    found = record_parsing.dropout_seeds(12345, np.array([3, 3]), np.array([1000, 7]))
     assert found.dtype == np.int32
     assert found.numpy().tolist() == [-1533703909, -466554964]
 

@@ -21,7 +21,7 @@ from bert_keras.model import pretrainer
 from bert_keras.pages import drawing
 from bert_keras.pages import markdown as pages_markdown
 from bert_keras.report import scalar_log
-from bert_keras.training.step import batch_features
+from bert_keras.training.pretraining import record_parsing
 from bert_keras.training.tensorboard import panels
 from tests.bert_keras.training.step import test_learner
 
@@ -120,7 +120,7 @@ def test_tensorboard_shows_any_token_literally():
 
 def test_sentence_for_attention(example, tokenizer):
     batch = {name: values[np.newaxis] for name, values in example.items()}
-    ids = batch_features.unmasked_ids(batch).numpy()[0]
+    ids = record_parsing.unmasked_ids(batch).numpy()[0]
     whole = "[CLS] the dog ##s a|b * [SEP]"
     for most, sentence in ((24, whole), (7, whole), (4, "[CLS] the dog [SEP]")):
         sep_id = tokenizer.vocabulary.sep_id
