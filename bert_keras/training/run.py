@@ -550,8 +550,7 @@ class Loop:
     def _may_end_at_once(self) -> bool:
         """Whether a signal may end the process wherever it is: nothing would be lost,
         and no other worker would wait for this one."""
-        is_saved = not self._has_unsaved_steps
-        return self.engine.is_alone and is_saved and not self._is_ending
+        return self.engine.is_alone and not (self._has_unsaved_steps or self._is_ending)
 
     def _stop_if_requested(self) -> None:
         is_received = self.engine.is_alone and self.signal.received

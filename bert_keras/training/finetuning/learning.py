@@ -79,13 +79,12 @@ class Batches:
         `features.EXAMPLE_WEIGHTS` and `features.BATCH_LENGTHS`.
         """
         first_epoch, num_done = divmod(start_step, self.num_per_epoch)
-        redrawn = (
-            self.inputs if isinstance(self.inputs, dataset.RedrawnInputs) else None
-        )
 
         def elements() -> Iterator[dict[str, np.ndarray]]:
             for epoch in itertools.count(first_epoch):
-                inputs = redrawn.of_epoch(epoch) if redrawn else self.inputs
+                inputs = self.inputs
+                if isinstance(inputs, dataset.RedrawnInputs):
+                    inputs = inputs.of_epoch(epoch)
                 skipped = num_done if epoch == first_epoch else 0
                 for rows in self.epoch(epoch)[skipped:]:
                     yield from self._elements(inputs, epoch, rows, share)

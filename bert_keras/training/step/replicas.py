@@ -242,12 +242,9 @@ def distribute(
     """
 
     def of_worker(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        num_workers = context.num_input_pipelines
-        return make_batches(
-            context.input_pipeline_id,
-            num_workers,
-            context.num_replicas_in_sync // num_workers,
-        )
+        index, num_workers = context.input_pipeline_id, context.num_input_pipelines
+        num_replicas = context.num_replicas_in_sync // num_workers
+        return make_batches(index, num_workers, num_replicas)
 
     if strategy.num_replicas_in_sync == 1:
         return make_batches(0, 1, 1)

@@ -71,13 +71,11 @@ def check_sums(strategy: tf.distribute.Strategy) -> None:
         )
 
     own, sums = tf.function(lambda: strategy.run(add_up))()
-    receivers = strategy.experimental_local_results(own)
+    local = strategy.experimental_local_results
     faults = [
         f"device {int(receiver)} gets {fault}"
         for expected, total in zip(known, sums, strict=True)
-        for receiver, rows in zip(
-            receivers, strategy.experimental_local_results(total), strict=True
-        )
+        for receiver, rows in zip(local(own), local(total), strict=True)
         for fault in _faults(rows.numpy(), expected)
     ]
     if faults:

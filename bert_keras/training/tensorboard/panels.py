@@ -173,8 +173,7 @@ class Profile(run.Watcher):
     """
 
     def __init__(self, directory: Path, learner: keras.Model, steps: tuple[int, int]):
-        self._directory = directory
-        self._learner = learner
+        self._directory, self._learner = directory, learner
         self._first_step, self._last_step = steps
         self._profiler = contextlib.ExitStack()
         # Without marks of the steps the profile has no overview.
