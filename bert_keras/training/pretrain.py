@@ -185,7 +185,7 @@ class PretrainingJob(run.Job):
                 "--init": recorded.get("init_sha256"),
             },
             task=tasks.Task(kind="pretraining"),
-            bert_config=phases.bert_config(settings.model, planned, self._start),
+            bert_config=phases.bert_config(planned, self._start),
             vocabulary=first.vocabulary,
             do_lower_case=first.do_lower_case,
             inputs=recorded,
@@ -205,7 +205,6 @@ class PretrainingJob(run.Job):
         if self.is_chief:
             self._sample = text_sample.check_start(
                 self.run.directory,
-                settings,
                 planned[0],
                 is_further_training=self._init is not None,
             )
@@ -316,7 +315,7 @@ class PretrainingJob(run.Job):
             starting_point.assign(self.engine.network, start.arrays, path=start.path)
         # The weights are as large as the model, and no longer needed.
         self._start = start = None
-        largest = phases.largest(planned, self._settings.model)
+        largest = phases.largest(planned)
         if loop.step or largest.shape == planned[0].shape:
             return
         # A device without memory for a later phase would stop the run only there.
@@ -389,10 +388,7 @@ class PretrainingJob(run.Job):
         self._panels = None
         if not loop.is_chief:
             return watchers
-        flat_settings = run_directory.flat(settings.model_dump(mode="json"))
-        watchers.append(
-            text_sample.CurveWarnings(flat_settings, self._sample, phase.first_step)
-        )
+        watchers.append(text_sample.CurveWarnings(phase, self._sample))
         if settings.profile_steps is not None:
             profile = panels.Profile(
                 self._logs / "train", trained, settings.profile_steps

@@ -157,11 +157,10 @@ class Phase:
 
 
 def bert_config(
-    model: architecture.ModelConfig,
-    planned: Sequence[Phase],
-    start: starting_point.Start | None,
+    planned: Sequence[Phase], start: starting_point.Start | None
 ) -> architecture.BertConfig:
     """Returns the sizes of the network, which all phases must fit."""
+    model = planned[0].settings.model
     config = model.with_vocab_size(len(planned[0].vocabulary))
     if start is not None:
         if model.vocab_size not in (None, start.vocab_size):
@@ -347,7 +346,7 @@ def num_positions_before(
     return max((p.examples.max_seq_length for p in earlier), default=0)
 
 
-def largest(planned: Sequence[Phase], model: architecture.ModelConfig) -> Phase:
+def largest(planned: Sequence[Phase]) -> Phase:
     """Returns the phase whose steps need the most memory; the first of equals.
 
     A layer keeps as many numbers as in Korthikanti et al. (2022), "Reducing Activation
@@ -355,7 +354,7 @@ def largest(planned: Sequence[Phase], model: architecture.ModelConfig) -> Phase:
     """
 
     def num_activations(phase: Phase) -> int:
-        num_rows, length = phase.shape
+        (num_rows, length), model = phase.shape, phase.settings.model
         per_token = 34 * model.hidden_size + 5 * model.num_attention_heads * length
         return num_rows * length * per_token
 

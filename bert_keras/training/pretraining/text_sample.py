@@ -8,13 +8,11 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
-from bert_keras.core.settings import pretraining
 from bert_keras.report import diagnosis
 from bert_keras.report.diagnosis import TextSample
 from bert_keras.report.scalar_log import Curve
@@ -31,18 +29,14 @@ _RUN_LENGTH = 16
 
 
 def check_start(
-    directory: Path,
-    settings: pretraining.PretrainingConfig,
-    phase: phases.Phase,
-    *,
-    is_further_training: bool,
+    directory: Path, phase: phases.Phase, *, is_further_training: bool
 ) -> TextSample:
     """Measures the text of a run once, and warns of what no training can mend."""
     path = directory / run_directory.TEXT_SAMPLE_NAME
     if not path.is_file():
         files.write_json(path, measure(phase).model_dump())
     sample = diagnosis.read_sample(directory)
-    flat_settings = run_directory.flat(settings.model_dump(mode="json"))
+    flat_settings = run_directory.flat(phase.settings.model_dump(mode="json"))
     for finding in diagnosis.start_findings(
         flat_settings, sample, is_further_training=is_further_training
     ):
@@ -58,11 +52,10 @@ def check_start(
 class CurveWarnings(run.Watcher):
     """Checks a phase's curves, as far as this process drew them, at evaluations."""
 
-    def __init__(
-        self, settings: Mapping[str, Any], sample: TextSample | None, first_step: int
-    ):
-        self._settings, self._sample = settings, sample
-        self._first_step = self._step = first_step
+    def __init__(self, phase: phases.Phase, sample: TextSample | None):
+        self._settings = run_directory.flat(phase.settings.model_dump(mode="json"))
+        self._sample = sample
+        self._first_step = self._step = phase.first_step
         self._train: dict[str, list[tuple[int, float]]] = defaultdict(list)
         self._held_out: list[tuple[int, float]] = []
         self._warned_of: set[str] = set()

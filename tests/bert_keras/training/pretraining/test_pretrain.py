@@ -229,13 +229,10 @@ def test_the_log_says_which_losses_are_usual(is_further, messages, tmp_path, cap
     """Of a model that was trained before nobody knows."""
     sample = json.dumps(test_diagnosis.SOUND)
     (tmp_path / "text_sample.json").write_text(sample)
+    settings = types.SimpleNamespace(model_dump=lambda mode: test_diagnosis.flat())
+    phase = types.SimpleNamespace(settings=settings, last_step=4000)
     with caplog.at_level(logging.INFO):
-        text_sample.check_start(
-            tmp_path,
-            types.SimpleNamespace(model_dump=lambda mode: test_diagnosis.flat()),
-            types.SimpleNamespace(last_step=4000),
-            is_further_training=is_further,
-        )
+        text_sample.check_start(tmp_path, phase, is_further_training=is_further)
     assert caplog.messages == messages
 
 
