@@ -522,9 +522,8 @@ class Loop:
     def save(self) -> None:
         """Saves the state; the next checkpoint replaces one not due by its step."""
         last_step = (self._stretch or self._job.stretches[-1]).last_step
-        is_due = "save" in self.due and self._events["save"].is_due(
-            self.step, last_step
-        )
+        event = self._events["save"]
+        is_due = event.name in self.due and event.is_due(self.step, last_step)
         self._job.before_save()
         self.checkpoints.save(self.step, self._job.state, is_interim=not is_due)
         self._has_unsaved_steps = False

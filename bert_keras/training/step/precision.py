@@ -52,8 +52,7 @@ def peak_flops(
     `None` for processors and devices without a data sheet here: the speed of a product
     measured on a busy machine is no upper limit.
     """
-    names = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
-    dtype = names.get(precision, "float32")
+    dtype = precision.removeprefix("mixed_")
     device_names = []
     if isinstance(strategy, tf.distribute.TPUStrategy):
         # TPU machines have it; TensorFlow does not know the generation.
