@@ -107,15 +107,11 @@ class Phase:
         """Returns endless zeros, shaped as training and evaluation batches."""
 
         def zeros(*place: int, has_seeds: bool) -> tf.data.Dataset:
-            data = self.to_train(*place, start_step=self.first_step)
-            spec = data.element_spec.items()
-            return tf.data.Dataset.from_tensors(
-                {
-                    name: tf.zeros(part.shape, part.dtype)
-                    for name, part in spec
-                    if has_seeds or name != features.DROPOUT_SEEDS
-                }
-            ).repeat()
+            spec = dict(self.to_train(*place, start_step=self.first_step).element_spec)
+            if not has_seeds:
+                del spec[features.DROPOUT_SEEDS]
+            batch = {k: tf.zeros(part.shape, part.dtype) for k, part in spec.items()}
+            return tf.data.Dataset.from_tensors(batch).repeat()
 
         makers = (functools.partial(zeros, has_seeds=each) for each in (True, False))
         return [replicas.distribute(strategy, maker) for maker in makers]
