@@ -501,8 +501,8 @@ class Loop:
                 self._stop_if_requested()
             try:
                 with contextlib.ExitStack() as stack:
-                    # Several workers go on, to agree within their evaluation or in
-                    # their next step.
+                    # A signal ends a long event at once. Several workers go on, to
+                    # agree within their evaluation or in their next step.
                     if is_long and self.engine.is_alone:
                         stack.enter_context(self.signal.ending_at_once())
                     event.what(self)
