@@ -255,17 +255,17 @@ def preflight(args: argparse.Namespace) -> None:
     resumes=True,
 )
 def launch_dataflow(args: argparse.Namespace) -> None:
-    from bert_keras.pipelines.dataflow import launch, wheel
+    from bert_keras.pipelines import dataflow
 
-    staged = None if args.sdk_container_image else wheel.write_wheel("dist")
-    settings = options.named(args, *launch.SETTINGS)
-    command = launch.dataflow_command(args.beam_arguments, settings, wheel=staged)
+    staged = None if args.sdk_container_image else dataflow.write_wheel("dist")
+    settings = options.named(args, *dataflow.SETTINGS)
+    command = dataflow.make_command(args.beam_arguments, settings, wheel=staged)
     data_verbs = options.Parser(prog="bert-keras")
     below = data_verbs.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in data.VERBS:
         verb.add_to(below)
     job = data_verbs.parse_command(command[1:])
-    launch.check_paths(vars(job))
+    dataflow.check_paths(vars(job))
     print(shlex.join(command), flush=True)
     if not args.dry_run:
         job.command.run(job)

@@ -20,8 +20,7 @@ from apache_beam.runners import runner
 from bert_keras.commands import main as cli
 from bert_keras.core import files
 from bert_keras.core.errors import NotRun
-from bert_keras.pipelines.dataflow import wheel
-from bert_keras.pipelines.dataflow.launch import job_name
+from bert_keras.pipelines import dataflow
 from bert_keras.pipelines.sources import reading
 from tests.engines import programs
 
@@ -192,7 +191,7 @@ def elsewhere(job_server, start_worker_pool) -> str:
 
 @pytest.mark.slow
 def test_workers_elsewhere_with_a_staged_wheel(text, tmp_path, expected, elsewhere):
-    staged = wheel.write_wheel(tmp_path / "dist")
+    staged = dataflow.write_wheel(tmp_path / "dist")
     check_line(text, tmp_path, expected, f"{elsewhere} --extra_package {staged}")
 
 
@@ -232,7 +231,7 @@ def test_a_driver_that_is_gone(text, tmp_path, expected, cloud, monkeypatch):
     """Its job ends without it; the same command finds what it has made."""
     monkeypatch.chdir(tmp_path)
     corpus = make_corpus(cloud.upload(text, "text"), "gs://bert-bucket/gone/corpus")
-    name = job_name("corpus", corpus.split())
+    name = dataflow.job_name("corpus", corpus.split())
     command = f"{LAUNCH} {corpus} -- --dataflow_endpoint {cloud.dataflow_endpoint}"
     cloud.hold.touch()
     with programs.start(command, cloud.environment) as driver:
@@ -261,7 +260,7 @@ def test_a_template(text, tmp_path, expected, cloud):
         f"{command} -- --runner DataflowRunner --project test-project --region test "
         "--temp_location gs://bert-bucket/tmp --job_name from-template "
         f"--dataflow_endpoint {cloud.dataflow_endpoint} "
-        f"--extra_package {wheel.write_wheel(tmp_path)} "
+        f"--extra_package {dataflow.write_wheel(tmp_path)} "
         "--template_location gs://bert-bucket/templates/corpus.json",
         cloud.environment,
     )

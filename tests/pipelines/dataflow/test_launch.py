@@ -6,11 +6,11 @@ import shlex
 import pytest
 
 from bert_keras.commands import main as cli
-from bert_keras.pipelines.dataflow import launch
+from bert_keras.pipelines import dataflow
 
 pytest.importorskip("google.cloud.dataflow")
 
-SETTINGS = dict.fromkeys(launch.SETTINGS) | {
+SETTINGS = dict.fromkeys(dataflow.SETTINGS) | {
     **{"project": "my-project-1", "region": "europe-west4"},
     **{"temp_location": "gs://bucket/tmp", "max_num_workers": 16},
     "number_of_worker_harness_threads": 2,
@@ -25,7 +25,7 @@ EXAMPLES = shlex.split(
 def test_a_job_with_our_wheel(tmp_path):
     wheel = tmp_path / "our.whl"
     wheel.touch()
-    command = launch.dataflow_command(CORPUS, SETTINGS, wheel=str(wheel))
+    command = dataflow.make_command(CORPUS, SETTINGS, wheel=str(wheel))
     assert shlex.join(command) == (
         "bert-keras corpus --jsonl 'gs://bucket/a b.jsonl' --output gs://bucket/c "
         "-- --runner DataflowRunner --project my-project-1 --region europe-west4 "
@@ -37,7 +37,7 @@ def test_a_job_with_our_wheel(tmp_path):
 
 
 def test_a_job_with_an_image():
-    command = launch.dataflow_command(
+    command = dataflow.make_command(
         [*EXAMPLES, "--", "--machine_type", "n2-highmem-8", "--subnetwork=s"],
         SETTINGS | {"sdk_container_image": "eu.gcr.io/p/image:1", "max_num_workers": 3},
         wheel=None,
@@ -53,11 +53,11 @@ def test_a_job_with_an_image():
 
 
 def test_the_name_of_a_job_is_that_of_its_output():
-    name = launch.job_name("corpus", ["--output", "gs://bucket/c"])
+    name = dataflow.job_name("corpus", ["--output", "gs://bucket/c"])
     assert re.fullmatch(r"bert-keras-corpus-[0-9a-f]{8}", name)
-    assert launch.job_name("corpus", ["--output=gs://bucket/c/", "--jsonl=x"]) == name
-    assert launch.job_name("corpus", ["--output", "gs://bucket/d"]) != name
-    assert launch.job_name("vocab", ["--output", "gs://bucket/c"]) != name
+    assert dataflow.job_name("corpus", ["--output=gs://bucket/c/", "--jsonl=x"]) == name
+    assert dataflow.job_name("corpus", ["--output", "gs://bucket/d"]) != name
+    assert dataflow.job_name("vocab", ["--output", "gs://bucket/c"]) != name
 
 
 # The verb.
@@ -74,7 +74,7 @@ def test_a_dry_run_prints_a_command_that_can_be_repeated(tmp_path, monkeypatch, 
     assert cli.main([*LAUNCH, *CORPUS]) == 0
     (wheel,) = (tmp_path / "dist").iterdir()
     printed = shlex.split(capsys.readouterr().out)
-    assert printed == launch.dataflow_command(CORPUS, SETTINGS, wheel=str(wheel))
+    assert printed == dataflow.make_command(CORPUS, SETTINGS, wheel=str(wheel))
     parsed = cli.build_parser().parse_command(printed[1:])
     assert (parsed.verb, parsed.output) == ("corpus", "gs://bucket/c")
 

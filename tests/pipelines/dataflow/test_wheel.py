@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.pipelines.dataflow import wheel
+from bert_keras.pipelines import dataflow
 from tests import conftest
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -24,7 +24,7 @@ def install(path: str, target: Path) -> None:
 
 @pytest.mark.parametrize("put", [unpack, pytest.param(install, marks=pytest.mark.slow)])
 def test_it_holds_the_files_that_are_here(tmp_path, put):
-    path = wheel.write_wheel(tmp_path / "dist")
+    path = dataflow.write_wheel(tmp_path / "dist")
     target = tmp_path / "installed"
     put(path, target)
     for package in ("bert_keras", "pipelines", "tpu"):
@@ -47,7 +47,7 @@ def test_a_checkout_in_which_setuptools_left_its_metadata(tmp_path, monkeypatch)
     left.mkdir()
     (left / "PKG-INFO").write_text(str(expected))
     monkeypatch.syspath_prepend(tmp_path)
-    unpack(wheel.write_wheel(tmp_path / "dist"), tmp_path / "installed")
+    unpack(dataflow.write_wheel(tmp_path / "dist"), tmp_path / "installed")
     (found,) = importlib.metadata.distributions(path=[str(tmp_path / "installed")])
     assert found.metadata["Name"] == "bert-keras"
     assert found.requires == expected.get_all("Requires-Dist")
@@ -62,12 +62,12 @@ def files_below(root: Path) -> dict[str, bytes]:
 
 
 def test_the_same_files_give_the_same_bytes(tmp_path):
-    paths = [Path(wheel.write_wheel(tmp_path / name)) for name in "ab"]
+    paths = [Path(dataflow.write_wheel(tmp_path / name)) for name in "ab"]
     assert paths[0].read_bytes() == paths[1].read_bytes()
     assert "__pycache__" not in "".join(zipfile.ZipFile(paths[0]).namelist())
 
 
 def test_a_package_that_is_not_installed(tmp_path, monkeypatch):
-    monkeypatch.setattr(wheel, "DISTRIBUTION", "bert-keras-elsewhere")
+    monkeypatch.setattr(dataflow, "DISTRIBUTION", "bert-keras-elsewhere")
     with pytest.raises(InputError, match="is not installed, .*pip install --editable"):
-        wheel.write_wheel(tmp_path)
+        dataflow.write_wheel(tmp_path)

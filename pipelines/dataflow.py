@@ -1,19 +1,25 @@
-"""Commands that start a data job on Dataflow.
+"""Data jobs on Dataflow: the command that starts one, and our wheel for its workers.
 
 A command is a list of words, made by a pure function: the printed command is the one
 that runs, without a shell in between.
 """
 
+import base64
 import hashlib
+import importlib.metadata
+import io
 import itertools
+import os
+import zipfile
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import bert_keras
+from bert_keras.core import files
 from bert_keras.core.errors import InputError, nearest
 from bert_keras.pipelines import sources
 from bert_keras.pipelines.engine import runner_options
-
-VERBS = ("corpus", "vocab", "examples")
 
 MACHINE_TYPES = {
     "corpus": "n2-standard-4",
@@ -21,7 +27,6 @@ MACHINE_TYPES = {
     # A worker holds all documents of a shard, and their examples, in memory.
     "examples": "n2-highmem-4",
 }
-
 
 SETTINGS = (
     *("project", "region", "temp_location", "machine_type", "max_num_workers"),
@@ -32,7 +37,7 @@ there is one per core: Python computes in one thread at a time, the second works
 the first waits for files, and more would only hold more shards in memory."""
 
 
-def dataflow_command(
+def make_command(
     arguments: Sequence[str], settings: Mapping[str, Any], *, wheel: str | None
 ) -> list[str]:
     """Returns the command that runs a verb on Dataflow and waits for its end.
@@ -49,10 +54,10 @@ def dataflow_command(
             "give the command to run after `--`, such as -- corpus --wikipedia gs://..."
         )
     verb, *verb_arguments = arguments
-    if verb not in VERBS:
+    if verb not in MACHINE_TYPES:
         raise InputError(
-            f"Dataflow runs one of {', '.join(VERBS)}, got {verb!r}"
-            f"{nearest(verb, VERBS)}"
+            f"Dataflow runs one of {', '.join(MACHINE_TYPES)}, got {verb!r}"
+            f"{nearest(verb, MACHINE_TYPES)}"
         )
     beam_arguments: list[str] = []
     if "--" in verb_arguments:
@@ -117,3 +122,62 @@ def _value_of(option: str, arguments: Sequence[str]) -> str | None:
         elif word.startswith(option + "="):
             value = word.partition("=")[2]
     return value
+
+
+DISTRIBUTION = "bert-keras"
+
+
+def write_wheel(directory: str | os.PathLike[str]) -> str:
+    """Writes this package as a wheel into a directory; returns its absolute path.
+
+    The wheel holds the files that are imported here, from a checkout or installed, so
+    that the same code runs there. `pip wheel` would need a checkout, setuptools and, to
+    isolate its build, a network, and would add what earlier builds left in `build/`.
+    The same files give the same bytes.
+    """
+    try:
+        installed = importlib.metadata.distribution(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        raise InputError(
+            f"{DISTRIBUTION} is not installed, so its requirements are not known: "
+            "pip install --editable ."
+        ) from None
+    # 1. The package.
+    root = Path(bert_keras.__file__).parent
+    members = {}
+    # `pipelines` and `tpu` are links in a checkout, which `rglob` does not follow.
+    for folder, _, names in os.walk(root, followlinks=True):
+        if not folder.endswith("__pycache__"):
+            for path in (Path(folder, name) for name in names):
+                members[path.relative_to(root.parent).as_posix()] = path.read_bytes()
+    members = dict(sorted(members.items()))
+    # 2. What `pip` knows of it here. In a checkout that is run with `python -m`, this
+    # is the `.egg-info` that setuptools left there, where METADATA is called PKG-INFO.
+    info = f"bert_keras-{installed.version}.dist-info"
+    metadata = installed.read_text("METADATA") or installed.read_text("PKG-INFO") or ""
+    members[f"{info}/METADATA"] = metadata.encode()
+    entry_points = installed.read_text("entry_points.txt") or ""
+    members[f"{info}/entry_points.txt"] = entry_points.encode()
+    members[f"{info}/WHEEL"] = (
+        b"Wheel-Version: 1.0\nGenerator: bert-keras\nRoot-Is-Purelib: true\n"
+        b"Tag: py3-none-any\n"
+    )
+    # 3. The list of all members.
+    record = ""
+    for name, data in members.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=")
+        record += f"{name},sha256={digest.decode()},{len(data)}\n"
+    members[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            member = zipfile.ZipInfo(name)  # dated 1980
+            member.compress_type = zipfile.ZIP_DEFLATED
+            member.external_attr = 0o644 << 16
+            archive.writestr(member, data)
+    path = os.path.join(
+        os.path.abspath(directory), f"bert_keras-{installed.version}-py3-none-any.whl"
+    )
+    files.make_directory(os.path.dirname(path))
+    files.write_atomically(path, buffer.getvalue())
+    return path
