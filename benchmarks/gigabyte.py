@@ -27,7 +27,7 @@ from pathlib import Path
 from benchmarks import data as data_line
 from benchmarks import measuring
 from bert_keras.pipelines import filters, sentences, words
-from bert_keras.pipelines.sources import dump_head, dump_pages, reading, source
+from bert_keras.pipelines.sources import dump_pages, reading, source
 
 # Dumps.
 
@@ -78,7 +78,7 @@ def recombined_pages(pages: list[str], copy: int) -> Iterator[str]:
 def make_dump(path: Path, output: Path, num_copies: int) -> None:
     """Writes the copies of one dump as one multistream dump."""
     with open(path, "rb") as file:
-        head = dump_head.read_head(file, str(path))
+        head = dump_pages.read_head(file, str(path))
         size = path.stat().st_size
         cut = dump_pages._cut_pages(file, str(path), head, 0, size, True)  # noqa: SLF001
         pages = [xml.decode() for xml, problem in cut if problem is None]

@@ -14,18 +14,18 @@ from bert_keras.pipelines.sources import multistream, sentences, source, text_li
 logger = logging.getLogger(__name__)
 
 
-class Books:
+class Books(source.Source):
     """Books as Project Gutenberg has them, and any other plain text."""
 
     name: ClassVar[str] = "books"
     description: ClassVar[str] = "plain-text books, one or many in a file"
     takes_encodings: ClassVar[bool] = True
 
-    def check(self, path: str, *, allow_cut_dumps: bool) -> str:
+    def check(self, path: str, *, allow_cut_dumps: bool) -> str | None:
         """Checks a file; a file like BookCorpus's is read by `sentences`."""
         start = text_lines.check(path, kind=self.name, expected="a plain-text book")
         if not sentences.is_one_sentence_a_line(start):
-            return self.name
+            return None
         logger.info(
             f"{path}: holds a sentence on each line, as BookCorpus does: read as by "
             "--sentences"
@@ -35,16 +35,14 @@ class Books:
     def split(self, item: source.Input, max_bytes: int) -> list[source.Range]:
         """Returns ranges of whole pieces, each of about as many bytes.
 
-        Reads a long file to find where its books begin, 270 MB in a second. A packed
-        file is one range.
+        Reads a long file to find where its books begin, 270 MB in a second; a packed
+        one is not divided.
         """
         from bert_keras.pipelines.sources import book_cutter
 
-        if item.num_bytes <= max_bytes:
-            return source.one_range(item)
         with files.open_to_read(item.path) as file:
             if multistream.compression(file) is not None:
-                return source.one_range(item)
+                return []
             pieces = book_cutter.find_pieces(file, item.num_bytes)
         groups: list[list[book_cutter.Piece]] = [[]]
         for piece in pieces:
@@ -67,8 +65,6 @@ class Books:
                 unpacked = stack.enter_context(tempfile.TemporaryFile())
                 unpacked.writelines(multistream.read_all(file, part.item.path))
                 file = unpacked
-            advance = context.advance
-            progress = multistream.Progress(file, part.start, part.stop, advance)
             mark = encodings.mark_of(file)
             pieces = part.pieces or book_cutter.find_pieces(file, file.seek(0, 2))
             for piece in map(book_cutter.Piece._make, pieces):
@@ -79,7 +75,7 @@ class Books:
                 # The header of the book, of which this may be a later part.
                 file.seek(piece.book)
                 head = file.read(book_cutter.MAX_HEADER_BYTES)
-                progress.update(piece.stop)
+                context.reach(piece.stop)
                 # 2. The text of one, in the encoding that the file or `head` states.
                 try:
                     text, codec = encodings.decode(
@@ -112,4 +108,3 @@ class Books:
                     title=title,
                     paragraphs=paragraphs,
                 )
-            progress.finish()

@@ -6,20 +6,22 @@ itself, so that a bad page costs only that page and a dump without an end can st
 read.
 """
 
+import codecs
 import html
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 from xml.etree import ElementTree
 
-from bert_keras.core import files
+from bert_keras.core import files, first_bytes
 from bert_keras.core.errors import InputError
-from bert_keras.pipelines.sources import dump_head, multistream, source
+from bert_keras.pipelines.sources import multistream, source
 
 _SEARCHED_END_BYTES = 1 << 16
 _MAX_PAGE_BYTES = 1 << 26
 _OPEN, _CLOSE = b"<page>", b"</page>"
+_TAG = re.compile(b"</?page>")
 
 Cut = tuple[bytes, str | None]
 """A whole page and `None`, or a part of a page and its problem."""
@@ -50,15 +52,6 @@ class Page:
     """`wikitext` unless the page is CSS, JavaScript, JSON, Lua, ..."""
     text: str
 
-    @property
-    def reason_to_drop(self) -> str | None:
-        """Returns why a page is no article; `None`: it is one."""
-        if self.namespace != 0:
-            return "other namespace"
-        if self.is_redirect:
-            return "redirect"
-        return None if self.model == "wikitext" else "not wikitext"
-
 
 def read_pages(
     path: str,
@@ -66,31 +59,38 @@ def read_pages(
     start: int = 0,
     stop: int | None = None,
     allow_cut: bool = False,
-    advance: Callable[[int], object] = lambda _: None,
+    reach: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Page | source.Reject]:
     """Reads the pages of a dump, of any compression, that begin in a range of the file.
 
     `start` and `stop` (`None`: the end) are in bytes of the file, that is, compressed.
-    Adjacent ranges hold each page once. `advance` is called with the number of bytes of
-    the range just consumed. Unless `allow_cut`, a dump whose end `check_dump` cannot
-    see must end with `</mediawiki>`.
+    Adjacent ranges hold each page once. `reach` is called with the place of the file at
+    each page. Unless `allow_cut`, a dump whose end `check_dump` cannot see must end
+    with `</mediawiki>`.
     """
     stop = files.size(path) if stop is None else stop
     with files.open_to_read(path) as file:
-        head = dump_head.read_head(file, path)
-        file.seek(start)
-        progress = multistream.Progress(file, start, stop, advance)
+        head = read_head(file, path)
         for xml, problem in _cut_pages(file, path, head, start, stop, allow_cut):
             page = problem or parse_page(xml, head)
-            yield _reject(path, xml, page) if isinstance(page, str) else page
-            progress.update()
-        progress.finish()
+            if isinstance(page, str):
+                begun = xml[:4096].decode(errors="replace")
+                title = re.search(r"<title>([^<]*)</title>", begun)
+                page_id = re.search(r"<id>\s*(\d{1,18})\s*</id>", begun)
+                page = source.Reject(
+                    file=path,
+                    item=str(int(page_id[1])) if page_id else "",
+                    title=html.unescape(title[1]) if title else "",
+                    reason=page,
+                )
+            yield page
+            reach(file.tell())
 
 
 def check_dump(path: str, *, allow_cut: bool = False) -> None:
     """Finds early what would stop the job, such as a missing `</mediawiki>`."""
     with files.open_to_read(path) as file:
-        dump_head.read_head(file, path)
+        read_head(file, path)
         kind = multistream.compression(file)
         if kind == "bz2":
             multistream.check_end(file, path)
@@ -120,7 +120,149 @@ def is_splittable(path: str) -> bool:
         return kind is None or (kind == "bz2" and multistream.has_streams(file))
 
 
-def parse_page(xml: bytes, head: dump_head.Head) -> Page | str:
+# The head: the root and the wiki.
+
+_MAX_HEAD_BYTES = 1 << 22
+
+# Names of the namespaces, for a dump that does not list them.
+_SUBJECTS = {"user": 2, "wikipedia": 4, "project": 4, "file": 6, "image": 6}
+_SUBJECTS |= {"mediawiki": 8, "template": 10, "help": 12, "category": 14, "portal": 100}
+_DEFAULT_NAMESPACES = {"media": -2, "special": -1, "talk": 1} | _SUBJECTS
+_DEFAULT_NAMESPACES |= {f"{name} talk": n + 1 for name, n in _SUBJECTS.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """The facts that reading a dump from any place requires."""
+
+    wiki: str
+    namespaces: Mapping[str, int]
+    """Namespace number by lower-case name."""
+    root: int
+    """Offset of <mediawiki>, in bytes of the text."""
+
+
+def read_head(file: BinaryIO, path: str) -> Head:
+    head, name, root = b"", None, 0
+    for chunk in multistream.read_all(file, path):
+        head += chunk
+        if name is None:
+            name, root = _root_element(head)
+        is_other = name is not None and name != b"mediawiki"
+        is_whole = name and re.search(rb"</siteinfo>|<page\b|</mediawiki>", head[root:])
+        if is_other or is_whole or len(head) > _MAX_HEAD_BYTES:
+            break
+    _check_encoding(head, path)
+    if name != b"mediawiki":
+        raise _not_a_dump(head, name, path)
+    # Pages are cut out by their exact tags.
+    if tag := re.search(rb"<page[\s/][^>]*>", head[root:]):
+        raise InputError(
+            f"{path}: expected pages that begin with <page>, but this dump has "
+            f"{tag[0].decode(errors='replace')!r}: rewrite it with `xmllint --c14n`"
+        )
+    # A dump may lack <siteinfo>, or end within it.
+    site = re.search(b"<siteinfo>.*?</siteinfo>", head[root:], re.DOTALL)
+    try:
+        info = ElementTree.fromstring(site[0] if site else b"<siteinfo/>")
+    except ElementTree.ParseError:
+        info = ElementTree.Element("siteinfo")
+    namespaces = {
+        (item.text or "").lower(): number
+        for item in info.iter("namespace")
+        if (number := _number_of(item.get("key"))) is not None
+    }
+    wiki = info.findtext("dbname") or wiki_of(info.findtext("base") or "")
+    return Head(wiki=wiki, namespaces=namespaces or _DEFAULT_NAMESPACES, root=root)
+
+
+_ELEMENT = re.compile(rb"<([A-Za-z_][\w.:-]*)([\s/>])?")
+
+
+def _root_element(text: bytes) -> tuple[bytes | None, int]:
+    """Returns the name of the first element, and its offset.
+
+    The name is empty if there can be none, `None` if the text ends too early. A comment
+    before the root may contain anything, even a page.
+    """
+    prolog = _PROLOG.match(text)
+    position = prolog.end() if prolog else 0
+    if text.startswith((b"<?", b"<!"), position):
+        return None, 0
+    if element := _ELEMENT.match(text, position):
+        return (element[1] if element[2] else None), position
+    return (None if text[position : position + 2] in (b"", b"<") else b""), position
+
+
+# A byte-order mark, then white space, comments, a document type with or without
+# declarations in it, instructions.
+_PROLOG = re.compile(
+    rb"(?:\xef\xbb\xbf)?(?:\s++|<!--.*?-->|<!(?!--)[^\[>]*+(?:\[.*?\]\s*)?>|<\?.*?>)*",
+    re.DOTALL,
+)
+
+
+def _not_a_dump(head: bytes, root: bytes | None, path: str) -> InputError:
+    text = head[:4096].decode("utf-8-sig", errors="replace")
+    form = first_bytes.recognize(head)
+    if not text.strip():
+        is_long = len(head) > _MAX_HEAD_BYTES
+        actual = "it begins with 4 MiB of blanks" if is_long else "the file is empty"
+    elif form is not None and form.name != "XML":
+        actual = f"this is {form.name}: {form.remedy}"
+    elif root:
+        actual = f"this is XML with the root <{root.decode()}>"
+    else:
+        actual = f"this is not XML; it begins with {text[:24]!r}"
+    return InputError(
+        f"{path}: expected a MediaWiki export (XML with the root <mediawiki>), but "
+        f"{actual}"
+    )
+
+
+def _number_of(text: str | None) -> int | None:
+    """Returns the integer of up to 18 digits that a text consists of; else `None`."""
+    return int(text) if text and _NUMBER.fullmatch(text) else None
+
+
+_NUMBER = re.compile(r"\s*-?[0-9]{1,18}\s*")
+
+
+def wiki_of(url: str) -> str:
+    """Returns `enwiki` for a page of en.wikipedia.org; `wiki` for an unknown host."""
+    host = (_HOST.match(url) or ["", ""])[1].lower().split(".")
+    if len(host) == 3 and host[1].startswith("wik"):
+        family = "wiki" if host[1] == "wikipedia" else host[1]
+        return host[0].replace("-", "_") + family
+    return "wiki"
+
+
+_HOST = re.compile(r"https?://([\w.-]+)")
+
+
+# In this order: the mark of UTF-32 begins with that of UTF-16.
+_ENCODINGS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32"}
+_ENCODINGS |= {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
+_ENCODINGS |= {b"<\0": "UTF-16LE", b"\0<": "UTF-16BE"}
+_DECLARED = re.compile(rb"\s*<\?xml[^>]*?encoding\s*=\s*[\"']([\w.:-]+)")
+_OF_UTF8 = (b"utf-8", b"utf8", b"ascii", b"us-ascii")
+
+
+def _check_encoding(start: bytes, path: str) -> None:
+    declared = _DECLARED.match(start.removeprefix(codecs.BOM_UTF8))
+    names = (name for mark, name in _ENCODINGS.items() if start.startswith(mark))
+    name = next(names, None)
+    if name is None and declared and declared[1].lower() not in _OF_UTF8:
+        name = declared[1].decode()
+    if name is not None:
+        raise InputError(
+            f"{path}: line 1: expected a dump in UTF-8, but this one is in {name}: "
+            f"convert it with `iconv -f {name} -t UTF-8`, and correct the encoding "
+            "that its first line declares"
+        )
+
+
+def parse_page(xml: bytes, head: Head) -> Page | str:
     """Returns a page, or why it cannot be read."""
     try:
         page = ElementTree.fromstring(xml)
@@ -128,7 +270,7 @@ def parse_page(xml: bytes, head: dump_head.Head) -> Page | str:
         if b"\0" in xml or xml.decode(errors="ignore").encode() != xml:
             return "bytes that are not in the file's encoding"
         return f"not well-formed XML: {error}"
-    title, page_id = page.findtext("title"), dump_head.number_of(page.findtext("id"))
+    title, page_id = page.findtext("title"), _number_of(page.findtext("id"))
     revisions = page.findall("revision")
     if not title or page_id is None or not revisions:
         return "no title, id or revision"
@@ -137,7 +279,7 @@ def parse_page(xml: bytes, head: dump_head.Head) -> Page | str:
     if element is not None and len(element):
         return f"unescaped <{element[0].tag}> in <text>"
     text = revision.findtext("text") or ""
-    namespace = dump_head.number_of(page.findtext("ns"))
+    namespace = _number_of(page.findtext("ns"))
     if namespace is None:
         prefix, colon, _ = title.partition(":")
         namespace = head.namespaces.get(prefix.strip().lower(), 0) if colon else 0
@@ -153,28 +295,11 @@ def parse_page(xml: bytes, head: dump_head.Head) -> Page | str:
     )
 
 
-def _reject(path: str, xml: bytes, reason: str) -> source.Reject:
-    start = xml[:4096].decode(errors="replace")
-    title = re.search(r"<title>([^<]*)</title>", start)
-    page_id = re.search(r"<id>\s*(\d{1,18})\s*</id>", start)
-    return source.Reject(
-        file=path,
-        item=str(int(page_id[1])) if page_id else "",
-        title=html.unescape(title[1]) if title else "",
-        reason=reason,
-    )
-
-
 # From a range of bytes to `<page>...</page>`.
 
 
 def _cut_pages(
-    file: BinaryIO,
-    path: str,
-    head: dump_head.Head,
-    start: int,
-    stop: int,
-    allow_cut: bool,
+    file: BinaryIO, path: str, head: Head, start: int, stop: int, allow_cut: bool
 ) -> Iterator[Cut]:
     """Yields the pages of a range, and parts of pages with their problem.
 
@@ -242,17 +367,17 @@ class PageCutter:
         # 1. Tags, of which one may lie across two chunks.
         position = max(len(buffer) - len(_CLOSE) + 1, self._scanned)
         buffer += chunk
-        while (name := buffer.find(b"page>", position)) >= 0:
-            position = self._scanned = name + len(b"page>")
-            if buffer.startswith(_OPEN, name - 1) and name > 0:
-                if self._opened is not None:
-                    yield self._take(name - 1), "no </page>"
-                offset = self._begin + name - 1
-                if self.skip <= offset and (self.stop is None or offset < self.stop):
-                    self._opened = name - 1
-            elif buffer.startswith(_CLOSE, name - 2) and name > 1:
+        for tag in _TAG.finditer(buffer, position):
+            self._scanned = tag.end()
+            if tag[0] == _CLOSE:
                 if self._opened is not None:
                     yield self._take(self._scanned), None
+                continue
+            if self._opened is not None:
+                yield self._take(tag.start()), "no </page>"
+            offset = self._begin + tag.start()
+            if self.skip <= offset and (self.stop is None or offset < self.stop):
+                self._opened = tag.start()
         if self._opened is not None and len(buffer) - self._opened > _MAX_PAGE_BYTES:
             yield self._take(self._opened + 4096), "longer than 64 MiB"
         # 2. Only the open page stays in memory, or what may be the start of a tag.

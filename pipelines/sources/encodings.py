@@ -9,7 +9,6 @@ the encoding or leaves the choice to charset-normalizer.
 
 import codecs
 import contextlib
-import fnmatch
 import os
 import re
 import string
@@ -66,15 +65,6 @@ def parse_options(options: Sequence[str]) -> dict[str, str]:
     return by_pattern
 
 
-def matching_pattern(path: str, by_pattern: dict[str, str]) -> str | None:
-    """Returns the first pattern that matches a path or its end, else `""` if that is a
-    key, else `None`."""
-    for pattern in filter(None, by_pattern):
-        if any(fnmatch.fnmatch(path, form) for form in (pattern, f"*/{pattern}")):
-            return pattern
-    return "" if "" in by_pattern else None
-
-
 def likeliest_of_file(path: str) -> str | None:
     """Returns charset-normalizer's answer; `None` for UTF-8 and byte order marks."""
     decoder = codecs.getincrementaldecoder("utf-8")()
@@ -124,9 +114,9 @@ def decode(
             data.decode()
             name = "utf-8-sig"
     if name is None:
-        stated = _stated_encoding(head)
-        is_chosen = choice and (choice.is_for_file or not stated)
-        name = choice.name if choice and is_chosen else stated
+        name = _stated_encoding(head)
+        if choice and (choice.is_for_file or not name):
+            name = choice.name
         if name is None and data.startswith(codecs.BOM_UTF8):
             name = "utf-8-sig"
     if name is None:

@@ -7,27 +7,20 @@ from typing import ClassVar
 from bert_keras.pipelines.sources import source, text_lines
 
 
-class JsonLines:
+class JsonLines(source.Source):
     name: ClassVar[str] = "jsonl"
     description: ClassVar[str] = 'JSON lines of {"id": ..., "text": ...}'
 
-    takes_encodings: ClassVar[bool] = False
-
-    def check(self, path: str, *, allow_cut_dumps: bool) -> str:
+    def check(self, path: str, *, allow_cut_dumps: bool) -> None:
         text_lines.check(path, kind=self.name, expected="lines of JSON")
-        return self.name
-
-    def split(self, item: source.Input, max_bytes: int) -> list[source.Range]:
-        """Divides only files that are not compressed."""
-        return text_lines.split(item, max_bytes)
 
     def read(self, part: source.Range, context: source.Context) -> source.Items:
-        with text_lines.open_range(part, context.advance) as (file, stop, progress):
+        with text_lines.open_range(part) as (file, stop):
             lines = text_lines.read_lines(file, part.item.path, part.start)
             for number, (offset, line) in enumerate(lines, 1):
                 if offset >= stop:
                     break
-                progress.update()
+                context.reach(file.tell())
                 if line is not None and not line.strip():
                     continue
                 context.counts["items_read"] += 1

@@ -30,7 +30,8 @@ _MAGIC = re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)")
 _MAGIC_BYTES = 10
 _END_OF_STREAM = 0x177245385090
 _SEARCHED_END_BYTES = 1 << 20
-_NO_END = 1 << 63
+NO_END = 1 << 63
+"""A place behind the end of any file."""
 
 logger = logging.getLogger(__name__)
 
@@ -96,25 +97,12 @@ def read_streams(
                 data = b""
                 if decompressor.needs_input and not (data := file.read(CHUNK_BYTES)):
                     raise EOFError
+            # The next stream begins where this one ends, or this one is the last.
             data = decompressor.unused_data
-            begin = file.tell() - len(data)
-            while len(data) < _MAGIC_BYTES and (more := file.read(CHUNK_BYTES)):
-                data += more
-            found = (data, begin) if _MAGIC.match(data) else None
-            if found is None:
-                _check_is_last(file, data, begin)
-
-
-def _check_is_last(file: BinaryIO, data: bytes, begin: int) -> None:
-    """Checks that no stream follows other bytes, of which `data` begin at `begin`."""
-    # Zero bytes are the padding of tapes.
-    while not (rest := data.lstrip(b"\0")):
-        begin += len(data)
-        if not (data := file.read(CHUNK_BYTES)):
-            return
-    begin += len(data) - len(rest)
-    if _find_stream(file, rest, begin, _NO_END):
-        raise _DamagedError(f"bytes that are no bzip2 stream, at byte {begin:,}")
+            end = file.tell() - len(data)
+            found = _find_stream(file, data, end, NO_END)
+            if found and found[1] > end:
+                raise _DamagedError(f"bytes that are no bzip2 stream, at byte {end:,}")
 
 
 def _find_stream(
@@ -184,32 +172,10 @@ def read_last(file: BinaryIO, path: str) -> bytes:
     """
     first = max(file.seek(0, 2) - _SEARCHED_END_BYTES, 1)
     text = b""
-    for event in read_streams(file, path, first, _NO_END):
+    for event in read_streams(file, path, first, NO_END):
         if isinstance(event, bytes):
             text = (text + event)[-CHUNK_BYTES:]
     return text
-
-
-class Progress:
-    """Reports how much of a range of a file, in bytes, has been read."""
-
-    def __init__(
-        self, file: BinaryIO, start: int, stop: int, advance: Callable[[int], object]
-    ):
-        self._file = file
-        self._consumed = start
-        self._stop = stop
-        self._advance = advance
-
-    def update(self, position: int | None = None) -> None:
-        """Reports the bytes up to `position`; `None`: that of the file."""
-        position = min(self._file.tell() if position is None else position, self._stop)
-        if position > self._consumed:
-            self._advance(position - self._consumed)
-            self._consumed = position
-
-    def finish(self) -> None:
-        self.update(self._stop)
 
 
 def _gzip_chunks(file: BinaryIO) -> Iterator[bytes]:

@@ -6,6 +6,7 @@ are left out on purpose are counted.
 """
 
 import dataclasses
+import fnmatch
 import logging
 import os
 from collections import Counter
@@ -40,10 +41,12 @@ def find_inputs(
                 continue
             try:
                 size = files.size(path)
-                reader = SOURCES[kind].check(path, allow_cut_dumps=allow_cut_dumps)
+                other = SOURCES[kind].check(path, allow_cut_dumps=allow_cut_dumps)
             except OSError as error:
                 raise _unreadable(path, error) from None
-            inputs[kind, key] = source.Input(kind=reader, path=path, num_bytes=size)
+            inputs[kind, key] = source.Input(
+                kind=other or kind, path=path, num_bytes=size
+            )
     ordered = sorted(inputs.values(), key=lambda item: (item.kind, item.path))
     return _with_encodings(ordered, encodings.parse_options(encoding))
 
@@ -51,24 +54,23 @@ def find_inputs(
 def _with_encodings(
     inputs: Sequence[source.Input], by_pattern: dict[str, str]
 ) -> list[source.Input]:
-    """Chooses the encoding of each file, by its first matching pattern."""
+    """Chooses the encoding of each file: that of the first pattern that matches its
+    path, or the end of it, else that of all other files."""
     takers = [kind for kind in SOURCES if SOURCES[kind].takes_encodings]
     chosen = []
     unused = dict(by_pattern)
     for item in inputs:
-        pattern = name = None
-        if item.kind in takers:
-            pattern = encodings.matching_pattern(item.path, by_pattern)
-        if pattern is not None:
-            name = by_pattern[pattern]
+        path = item.path
+        matches = (p for p in by_pattern if fnmatch.fnmatch(f"/{path}", f"*/{p}"))
+        pattern = next(matches, "")
+        name = by_pattern.get(pattern) if item.kind in takers else None
+        if name is not None:
             unused.pop(pattern, None)
         if name == encodings.AUTO:
-            if name := encodings.likeliest_of_file(item.path):
-                logger.info("%s: %s, by charset-normalizer", item.path, name)
-        if name is not None:
-            choice = encodings.Choice(name, is_for_file=bool(pattern))
-            item = dataclasses.replace(item, encoding=choice)
-        chosen.append(item)
+            if name := encodings.likeliest_of_file(path):
+                logger.info("%s: %s, by charset-normalizer", path, name)
+        choice = encodings.Choice(name, is_for_file=bool(pattern)) if name else None
+        chosen.append(dataclasses.replace(item, encoding=choice))
     for pattern, name in unused.items():
         option = f"{pattern}={name}" if pattern else name
         raise InputError(
@@ -104,14 +106,26 @@ def fingerprints(inputs: Sequence[source.Input]) -> dict[str, dict[str, Any]]:
 
 
 def split_input(item: source.Input, *, max_bytes: int = 32 << 20) -> list[source.Range]:
-    return SOURCES[item.kind].split(item, max_bytes)
+    ranges: list[source.Range] = []
+    if item.num_bytes > max_bytes:
+        ranges = SOURCES[item.kind].split(item, max_bytes)
+    return ranges or [source.Range(item, 0, item.num_bytes)]
 
 
 def read_range(part: source.Range, context: source.Context) -> source.Items:
     """Reads the documents that begin in a range; an `OSError` has the file's name."""
-    path = part.item.path
+    path, consumed = part.item.path, part.start
+
+    def reach(place: int) -> None:
+        nonlocal consumed
+        before, consumed = consumed, max(consumed, min(place, part.stop))
+        if consumed > before:
+            context.advance(consumed - before)
+
     try:
-        yield from SOURCES[part.item.kind].read(part, context)
+        reporting = dataclasses.replace(context, reach=reach)
+        yield from SOURCES[part.item.kind].read(part, reporting)
+        reach(part.stop)
         num_bytes = files.size(path)
     except OSError as error:
         # Errors of reading an open file do not say which.

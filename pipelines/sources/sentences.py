@@ -83,7 +83,7 @@ def read_blocks(
         yield begin, lines
 
 
-class Sentences:
+class Sentences(source.Source):
     """Lines of sentences: the form of google-research/bert's own input."""
 
     name: ClassVar[str] = "sentences"
@@ -91,20 +91,16 @@ class Sentences:
         "a sentence a line; a blank line or a new file begins a document"
     )
     takes_encodings: ClassVar[bool] = True
+    step: ClassVar[int] = PART_BYTES
 
-    def check(self, path: str, *, allow_cut_dumps: bool) -> str:
+    def check(self, path: str, *, allow_cut_dumps: bool) -> None:
         text_lines.check(path, kind=self.name, expected="lines of text")
-        return self.name
-
-    def split(self, item: source.Input, max_bytes: int) -> list[source.Range]:
-        """Divides only files that are not compressed."""
-        return text_lines.split(item, max_bytes, step=PART_BYTES)
 
     def read(self, part: source.Range, context: source.Context) -> source.Items:
         name = files.name_of(part.item.path)
-        with text_lines.open_range(part, context.advance) as (file, stop, progress):
+        with text_lines.open_range(part) as (file, stop):
             for offset, block in read_blocks(file, part.item.path, part.start, stop):
-                progress.update()
+                context.reach(file.tell())
                 context.counts["items_read"] += 1
                 data = b"\n".join(filter(None, block))
                 try:

@@ -11,10 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple, Protocol
 
-from bert_keras.pipelines.sources import encodings
-
-Advance = Callable[[int], object]
-"""Called with the number of bytes of the range just consumed."""
+from bert_keras.core import files
+from bert_keras.pipelines.sources import encodings, multistream
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +68,11 @@ class Context:
     """Whether disambiguation and list pages of Wikipedia are left out."""
     allow_cut_dumps: bool = False
     """Whether dumps may end before `</mediawiki>`."""
-    advance: Advance = lambda _: None
+    advance: Callable[[int], object] = lambda _: None
+    """Called with the number of bytes of the range just consumed."""
+    reach: Callable[[int], object] = lambda _: None
+    """A source calls it with the place in the file up to which it has read; set by
+    `reading.read_range`, which calls `advance`."""
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -81,20 +83,29 @@ class Source(Protocol):
     """The option of the command line, and of `Input` and `Range`."""
     description: ClassVar[str]
     """For the help text."""
-    takes_encodings: ClassVar[bool]
+    takes_encodings: ClassVar[bool] = False
     """Whether its files may be in other encodings than UTF-8."""
+    step: ClassVar[int] = 1
+    """Bytes at whose multiples `split` divides."""
 
-    def check(self, path: str, *, allow_cut_dumps: bool) -> str:
+    def check(self, path: str, *, allow_cut_dumps: bool) -> str | None:
         """Finds at once what would otherwise stop the job later.
 
         With `allow_cut_dumps`, dumps may end before `</mediawiki>`. Returns the name of
-        the source that reads the file: nearly always its own.
+        another source if that one has to read the file.
         """
         ...
 
     def split(self, item: Input, max_bytes: int) -> list[Range]:
-        """Divides a file of more than `max_bytes` into ranges for several workers."""
-        ...
+        """Divides a file of more than `max_bytes` into ranges for several workers.
+
+        Returns no range of a file that one worker has to read as a whole: here of those
+        that are compressed.
+        """
+        with files.open_to_read(item.path) as file:
+            if multistream.compression(file) is not None:
+                return []
+        return even_ranges(item, max_bytes, step=self.step)
 
     def read(self, part: Range, context: Context) -> Items:
         """Reads the documents that begin in a range.
@@ -107,11 +118,7 @@ class Source(Protocol):
 
 def even_ranges(item: Input, max_bytes: int, *, step: int = 1) -> list[Range]:
     """Divides a file into ranges of equal size, at multiples of `step` bytes."""
-    count = max(-(-item.num_bytes // max_bytes), 1)
+    count = -(-item.num_bytes // max_bytes)
     starts = {item.num_bytes * n // count // step * step for n in range(count)}
     bounds = itertools.pairwise([*sorted(starts), item.num_bytes])
     return [Range(item, start, stop) for start, stop in bounds]
-
-
-def one_range(item: Input) -> list[Range]:
-    return even_ranges(item, max(item.num_bytes, 1))

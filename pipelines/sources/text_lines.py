@@ -12,7 +12,6 @@ from bert_keras.pipelines.sources import multistream, source
 MAX_LINE_BYTES = 1 << 26
 START_BYTES = 1 << 16
 """First bytes of a text that tell what it is."""
-_NO_END = 1 << 63
 
 
 def check(path: str, *, kind: str, expected: str) -> bytes:
@@ -37,25 +36,12 @@ def check(path: str, *, kind: str, expected: str) -> bytes:
     return start[:START_BYTES]
 
 
-def split(item: source.Input, max_bytes: int, *, step: int = 1) -> list[source.Range]:
-    """Divides a plain file at multiples of `step` bytes; a packed one is one range."""
-    if item.num_bytes > max_bytes:
-        with files.open_to_read(item.path) as file:
-            if multistream.compression(file) is not None:
-                return source.one_range(item)
-    return source.even_ranges(item, max_bytes, step=step)
-
-
 @contextlib.contextmanager
-def open_range(
-    part: source.Range, advance: source.Advance
-) -> Iterator[tuple[BinaryIO, int, multistream.Progress]]:
-    """Opens a file; yields it, the end of the range in its text, and the progress."""
+def open_range(part: source.Range) -> Iterator[tuple[BinaryIO, int]]:
+    """Opens a file; yields it, and the end of the range in its text."""
     with files.open_to_read(part.item.path) as file:
-        progress = multistream.Progress(file, part.start, part.stop, advance)
-        stop = part.stop if multistream.compression(file) is None else _NO_END
-        yield file, stop, progress
-        progress.finish()
+        is_packed = multistream.compression(file) is not None
+        yield file, multistream.NO_END if is_packed else part.stop
 
 
 def read_lines(

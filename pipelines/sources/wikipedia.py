@@ -13,22 +13,20 @@ logger = logging.getLogger(__name__)
 _LONG_BYTES = 1 << 29
 
 
-class Wikipedia:
+class Wikipedia(source.Source):
     name: ClassVar[str] = "wikipedia"
     description: ClassVar[str] = "MediaWiki dumps (.xml, .xml.bz2, .xml.gz)"
-    takes_encodings: ClassVar[bool] = False
 
-    def check(self, path: str, *, allow_cut_dumps: bool) -> str:
+    def check(self, path: str, *, allow_cut_dumps: bool) -> None:
         from bert_keras.pipelines.sources import dump_pages
 
         dump_pages.check_dump(path, allow_cut=allow_cut_dumps)
-        return self.name
 
     def split(self, item: source.Input, max_bytes: int) -> list[source.Range]:
         """Divides plain dumps and many bzip2 streams; warns of other long dumps."""
         from bert_keras.pipelines.sources import dump_pages
 
-        if item.num_bytes <= max_bytes or dump_pages.is_splittable(item.path):
+        if dump_pages.is_splittable(item.path):
             return source.even_ranges(item, max_bytes)
         if item.num_bytes > _LONG_BYTES:
             logger.warning(
@@ -37,7 +35,7 @@ class Wikipedia:
                 "name ends in -pages-articles-multistream.xml.bz2, from "
                 "dumps.wikimedia.org, or this one repacked with pbzip2"
             )
-        return source.one_range(item)
+        return []
 
     def read(self, part: source.Range, context: source.Context) -> source.Items:
         from bert_keras.pipelines import filters, wikitext
@@ -49,14 +47,20 @@ class Wikipedia:
             start=part.start,
             stop=part.stop,
             allow_cut=context.allow_cut_dumps,
-            advance=context.advance,
+            reach=context.reach,
         ):
             counts["items_read"] += 1
             if isinstance(page, source.Reject):
                 yield page
                 continue
-            reason = page.reason_to_drop
-            if reason is None and context.drop_lists:
+            reason = None
+            if page.namespace != 0:
+                reason = "other namespace"
+            elif page.is_redirect:
+                reason = "redirect"
+            elif page.model != "wikitext":
+                reason = "not wikitext"
+            elif context.drop_lists:
                 reason = filters.page_reason(page.title, page.text)
             if reason:
                 counts[f"dropped/{reason}"] += 1

@@ -8,6 +8,7 @@ import logging
 import lzma
 import os
 import pickle
+import types
 
 import pytest
 import zstandard
@@ -68,6 +69,18 @@ def write(tmp_path, data, name="file"):
     path = tmp_path / name
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
     return path
+
+
+def test_progress_counts_the_range_only(tmp_path, monkeypatch):
+    for last, expected in ((50, [5, 25, 10]), (80, [5, 35])):
+        places, steps = (10, 25, 25, 24, last), []
+        reader = types.SimpleNamespace(read=lambda _, to, p=places: map(to.reach, p))
+        monkeypatch.setitem(reading.SOURCES, "books", reader)
+        path = str(write(tmp_path, bytes(100)))
+        item = source.Input(kind="books", path=path, num_bytes=100)
+        context = source.Context(advance=steps.append)
+        assert len([*reading.read_range(source.Range(item, 20, 60), context)]) == 5
+        assert steps == expected
 
 
 # What is read.
