@@ -14,11 +14,9 @@ import math
 import os
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from bert_keras.core import files, manifest, ownership
 from bert_keras.core.errors import InputError
@@ -340,7 +338,9 @@ class _Read(steps.Step):
         yield steps.counted(counts, rejects=rejects)
 
 
-def _tagged(shuffle: str, rows: np.ndarray, num_keys: int) -> Iterator[steps.Send]:
+def _tagged(
+    shuffle: str, rows: Iterable[Iterable[int]], num_keys: int
+) -> Iterator[steps.Send]:
     for keyed in duplicates.partition(rows, num_keys).items():
         yield steps.Send(shuffle, *keyed)
 
@@ -359,14 +359,13 @@ class _FindNewest(steps.Step):
         _, groups = element
         kept, _, shared_ids = document_records.newest(groups[_VERSIONS])
         different = frozenset(shared_ids)
-        blocks = [
-            duplicates.paragraph_block(instances.document_hash(one.id), one.hashes)
+        rows = (
+            row
             for one in kept
             if one.id not in different
-        ]
-        if blocks:
-            rows = np.concatenate(blocks)
-            yield from _tagged(_PARAGRAPHS, rows, self._job.num_partitions)
+            for row in duplicates.rows_of(instances.document_hash(one.id), one.hashes)
+        )
+        yield from _tagged(_PARAGRAPHS, rows, self._job.num_partitions)
 
 
 class _FindDuplicates(steps.Step):

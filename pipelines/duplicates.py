@@ -2,7 +2,7 @@
 
 Four steps, with shuffles of some 20 bytes for each paragraph:
 
-1. Where the newest version of each document is known: `paragraph_block` gives the rows
+1. Where the newest version of each document is known: `rows_of` gives the rows
    (paragraph hash, document hash) of one document, and `partition` packs rows of any
    number of documents as bytes by partition, so that all rows of one paragraph meet in
    one partition.
@@ -24,8 +24,11 @@ probability of about n * n / 2**65: for the 10**8 paragraphs of the English Wiki
 same hash, just as unlikely, would both keep the paragraphs they share.
 """
 
+import array
+import functools
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
@@ -33,8 +36,6 @@ from bert_keras.pipelines import words
 
 Paragraph = str | Sequence[str]
 """A paragraph's text, or its sentences: both have the same hash."""
-
-_ROW_TYPE = np.dtype("<u8")
 
 
 def paragraph_hash(paragraph: Paragraph) -> int:
@@ -51,46 +52,35 @@ def words_and_hash(paragraph: Paragraph, min_words: int) -> tuple[int, int | Non
     return num_words, paragraph_hash(paragraph) if num_words >= min_words else None
 
 
-def paragraph_block(document_hash: int, hashes: Iterable[int | None]) -> np.ndarray:
-    """Returns the rows of a document, `(num_rows, 2)` uint64, each once.
+def rows_of(document_hash: int, hashes: Iterable[int | None]) -> list[tuple[int, int]]:
+    """Returns the rows (paragraph hash, document hash) of a document, each once.
 
-    A row is paragraph hash, document hash; the latter has 64 bits, the same for all
-    versions of a document.
+    The hash of a document has 64 bits, the same for all of its versions.
     """
-    unique = sorted({value for value in hashes if value is not None})
-    rows = np.empty((len(unique), 2), _ROW_TYPE)
-    rows[:, 0] = unique
-    rows[:, 1] = document_hash
-    return rows
+    return [(value, document_hash) for value in {*hashes} if value is not None]
 
 
-def partition(rows: np.ndarray, num_partitions: int) -> dict[int, bytes]:
-    """Packs rows, `(num_rows, 2)` uint64, by the partition of their first column.
+def partition(rows: Iterable[Iterable[int]], num_partitions: int) -> dict[int, bytes]:
+    """Packs rows of two numbers below 2**64 by the partition of the first number.
 
-    A partition is `floor(first column * num_partitions / 2**64)`; there are at most
-    2 ** 32. Empty partitions are left out.
+    A partition is `floor(first number * num_partitions / 2**64)`. Empty partitions are
+    left out.
     """
-    # Numbers of Python are exact beyond 64 bits.
-    hashes = rows[:, 0].tolist()
-    numbers = np.array([value * num_partitions >> 64 for value in hashes], np.int64)
-    parts = _grouped(rows, numbers)
-    return {number: part.astype(_ROW_TYPE).tobytes() for number, part in parts}
-
-
-def _grouped(rows: np.ndarray, keys: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    order = np.argsort(keys, kind="stable")
-    unique, starts = np.unique(keys[order], return_index=True)
-    # Without rows, there is one part but no key.
-    return zip(unique.tolist(), np.split(rows[order], starts[1:]), strict=False)
+    parts = defaultdict(functools.partial(array.array, "Q"))
+    for row in rows:
+        # Numbers of Python, unlike numpy's, are exact beyond 64 bits.
+        first, second = map(int, row)
+        parts[first * num_partitions >> 64].extend((first, second))
+    return {number: part.tobytes() for number, part in parts.items()}
 
 
 def find(blocks: Iterable[bytes]) -> tuple[np.ndarray, np.ndarray]:
     """Finds the paragraphs to drop among all rows of a partition.
 
     A paragraph of several documents stays in the document with the smallest hash; a
-    repeated row makes no duplicate. Returns two ascending arrays `(num_rows, 2)` uint64
-    of document hash and paragraph hash: the paragraphs that documents lose, and those
-    that documents keep for others.
+    repeated row makes no duplicate. Returns two arrays `(num_rows, 2)` uint64 of
+    document hash and paragraph hash: the paragraphs that documents lose, and those that
+    documents keep for others.
     """
     rows = _unpack(blocks)
     rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
@@ -99,36 +89,30 @@ def find(blocks: Iterable[bytes]) -> tuple[np.ndarray, np.ndarray]:
     # Sorted by paragraph, then document: the first document of a run keeps it.
     is_marked = rows[1:, 0] == rows[:-1, 0]
     keeps = is_marked & ~np.append(False, is_marked[:-1])
-    return _by_document(rows[1:][is_marked]), _by_document(rows[:-1][keeps])
+    return rows[1:][is_marked][:, ::-1], rows[:-1][keeps][:, ::-1]
 
 
-def _by_document(rows: np.ndarray) -> np.ndarray:
-    rows = rows[:, ::-1]
-    return rows[np.lexsort((rows[:, 1], rows[:, 0]))]
-
-
-def marks_by_document(blocks: Iterable[bytes]) -> dict[int, frozenset[int]]:
+def marks_by_document(blocks: Iterable[bytes]) -> dict[int, set[int]]:
     """Returns the hashes to drop, by document hash, from packed rows of `find`."""
-    rows = _unpack(blocks)
-    parts = _grouped(rows[:, 1], rows[:, 0])
-    return {document: frozenset(part.tolist()) for document, part in parts}
+    marks: defaultdict[int, set[int]] = defaultdict(set)
+    for document, paragraph in _unpack(blocks).tolist():
+        marks[document].add(paragraph)
+    return marks
 
 
 def kept_places(hashes: Iterable[int | None], marks: Collection[int]) -> list[int]:
     """Returns the places of paragraphs that are neither in `marks` nor repeats."""
-    seen: set[int] = set()
+    seen: set[int | None] = set(marks)
     kept = []
     for place, value in enumerate(hashes):
-        if value is not None:
-            if value in marks or value in seen:
-                continue
+        if value is None or value not in seen:
             seen.add(value)
-        kept.append(place)
+            kept.append(place)
     return kept
 
 
 def _unpack(blocks: Iterable[bytes]) -> np.ndarray:
-    return np.frombuffer(b"".join(blocks), _ROW_TYPE).reshape(-1, 2)
+    return np.frombuffer(b"".join(blocks), np.uint64).reshape(-1, 2)
 
 
 def text_of(paragraph: Paragraph) -> str:
