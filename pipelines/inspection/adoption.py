@@ -58,12 +58,9 @@ def adopt_examples(
     # Without second segments, the labels are all alike and teach nothing.
     has_pairs = counts.num_second_tokens > 0 and format_.packing == "sentence_pairs"
     settings = {
-        "max_seq_length": format_.max_seq_length,
-        "max_predictions_per_seq": format_.num_predictions,
+        **format_.model_dump(mode="json", exclude_unset=True),
         "masking": "static",
         "packing": "sentence_pairs" if has_pairs else "full_sentences",
-        "feature_names": format_.feature_names,
-        "compression": format_.compression,
         "do_lower_case": do_lower_case,
         "vocab_sha256": vocabulary.sha256,
     }
@@ -119,8 +116,8 @@ def _find_format(paths: list[str]) -> ExamplesConfig:
     has_labels = "next_sentence_labels" in decoded
     settings = {
         "feature_names": names,
-        "max_seq_length": int(decoded[ids].lengths[0]),
-        "max_predictions_per_seq": int(decoded["masked_lm_positions"].lengths[0]),
+        "max_seq_length": len(decoded[ids][0]),
+        "max_predictions_per_seq": len(decoded["masked_lm_positions"][0]),
         "packing": "sentence_pairs" if has_labels else "full_sentences",
         "compression": compression,
     }
@@ -139,7 +136,7 @@ def _compression_of(path: str) -> records.Compression:
 def _scan(
     paths: list[str], format_: ExamplesConfig, vocabulary: tokenization.Vocabulary
 ) -> tuple[list[manifest.Shard], data_card.Counts]:
-    counts = data_card.Counts(format_, vocab_size=len(vocabulary))
+    counts = data_card.Counts(format_, vocabulary)
     shards: list[manifest.Shard] = []
     seen: Counter[str] = Counter()
     reader = example_reading.Reader(config=format_, vocabulary=vocabulary)
@@ -156,7 +153,7 @@ def _scan(
                     f"first file, found {actual}: compress all files or none"
                 )
             for batch in reader.read(path, seen=seen):
-                counts.add(batch, vocabulary)
+                counts.add(batch)
             shards.append(
                 manifest.Shard(
                     name=files.name_of(path),

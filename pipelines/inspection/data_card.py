@@ -20,12 +20,14 @@ NUM_MEMBERS = 20
 class Counts:
     """Sums over examples, in constant memory."""
 
-    def __init__(self, config: ExamplesConfig, *, vocab_size: int):
+    def __init__(self, config: ExamplesConfig, vocabulary: tokenization.Vocabulary):
+        self.config = config
+        self.vocabulary = vocabulary
         self.by_length = np.zeros(config.max_seq_length + 1, np.int64)
         """Examples of each number of tokens."""
         self.by_predictions = np.zeros(config.num_predictions + 1, np.int64)
         """Examples of each number of hidden tokens."""
-        self.by_token = np.zeros(vocab_size, np.int64)
+        self.by_token = np.zeros(len(vocabulary), np.int64)
         """Occurrences of each token, hidden or not."""
         self.num_masked = 0
         """Hidden tokens shown as `[MASK]`."""
@@ -39,9 +41,7 @@ class Counts:
     def num_examples(self) -> int:
         return int(self.by_length.sum())
 
-    def add(
-        self, batch: Mapping[str, np.ndarray], vocabulary: tokenization.Vocabulary
-    ) -> None:
+    def add(self, batch: Mapping[str, np.ndarray]) -> None:
         is_token = batch["input_mask"] == 1
         is_hidden = batch["masked_lm_weights"] == 1
         rows, slots = np.nonzero(is_hidden)
@@ -56,7 +56,7 @@ class Counts:
             (self.by_token, true_ids[is_token]),
         ):
             sums += np.bincount(values, minlength=len(sums))
-        is_masked = shown == vocabulary.mask_id
+        is_masked = shown == self.vocabulary.mask_id
         self.num_masked += int(is_masked.sum())
         self.num_kept += int(((shown == labels) & ~is_masked).sum())
         self.num_second_tokens += int(batch["segment_ids"].sum())
@@ -67,14 +67,11 @@ class Counts:
 # The card.
 
 
-def make_card(
-    counts: Counts,
-    summary: manifest.Manifest,
-    config: ExamplesConfig,
-    vocabulary: tokenization.Vocabulary,
-) -> dict[str, Any]:
+def make_card(counts: Counts, summary: manifest.Manifest) -> dict[str, Any]:
     """Returns the card, for JSON; adopted examples have fewer values."""
+    config, vocabulary = counts.config, counts.vocabulary
     num_tokens = int(counts.by_token.sum())
+    num_places = summary.num_records * config.max_seq_length
     num_hidden = weighted_sum(counts.by_predictions)
     num_random = num_hidden - counts.num_masked - counts.num_kept
     num_unknown = int(counts.by_token[vocabulary.unk_id])
@@ -88,9 +85,7 @@ def make_card(
             "bytes": sum(shard.num_bytes for shard in summary.shards),
             "examples": counts.num_examples,
             "tokens": num_tokens,
-            "padding_share": _share(
-                num_tokens, summary.num_records * config.max_seq_length, rest=True
-            ),
+            "padding_share": _share(num_places - num_tokens, num_places),
             "unknown_share": _share(num_unknown, num_tokens),
         },
         "length": _distribution(counts.by_length),
@@ -122,9 +117,8 @@ def make_card(
     return card
 
 
-def _share(part: float, whole: float, *, rest: bool = False) -> float:
-    share = float(part) / float(whole) if whole else 0.0
-    return round(1 - share if rest else share, 6)
+def _share(part: float, whole: float) -> float:
+    return round(float(part) / float(whole), 6) if whole else 0.0
 
 
 def weighted_sum(histogram: np.ndarray) -> int:

@@ -50,10 +50,9 @@ def describe_all(
     `json_path` is not `None`, the card is written there as JSON.
     """
     summary, reader = _open_examples(examples_dir, vocab_path)
-    config, vocabulary = reader.config, reader.vocabulary
     # The records' own checksums suffice: each is read anyway.
     manifest.verify_shards(examples_dir, summary, hashes=False)
-    counts = data_card.Counts(config, vocab_size=len(vocabulary))
+    counts = data_card.Counts(reader.config, reader.vocabulary)
     seen: Counter[str] = Counter()
     with progress.Progress(
         "inspect",
@@ -65,14 +64,14 @@ def describe_all(
             before = seen["records"]
             path = files.join(examples_dir, shard.name)
             for batch in reader.read(path, first_record=before, seen=seen):
-                counts.add(batch, vocabulary)
+                counts.add(batch)
             if seen["records"] - before != shard.num_records:
                 raise InputError(
                     f"{path}: {seen['records'] - before} records, "
                     f"{manifest.MANIFEST_NAME} says {shard.num_records}: recreate the "
                     "examples"
                 )
-    card = data_card.make_card(counts, summary, config, vocabulary)
+    card = data_card.make_card(counts, summary)
     if json_path is not None:
         files.write_json(json_path, card, indent=1, ensure_ascii=False)
     yield f"{examples_dir}: every example of {len(summary.shards):,} files was read"
@@ -171,13 +170,10 @@ def describe_example(
     width: int,
 ) -> Iterator[str]:
     """Yields the lines of one example: a title, segment A, segment B if it has one."""
-    slots = zip(
-        example["masked_lm_positions"],
-        example["masked_lm_ids"],
-        example["masked_lm_weights"],
-        strict=True,
-    )
-    labels = {int(position): int(label) for position, label, weight in slots if weight}
+    is_used = example["masked_lm_weights"] == 1
+    positions = example["masked_lm_positions"][is_used].tolist()
+    hidden_ids = example["masked_lm_ids"][is_used].tolist()
+    labels = dict(zip(positions, hidden_ids, strict=True))
     length = int(sum(example["input_mask"]))
     kinds: Counter[str] = Counter()
     texts = ["", ""]

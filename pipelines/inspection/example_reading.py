@@ -4,7 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from google.protobuf import (
@@ -24,15 +24,6 @@ BATCH_SIZE = 512
 
 
 # Messages -> arrays.
-
-
-class Ragged(NamedTuple):
-    """One feature of `n` examples."""
-
-    values: np.ndarray
-    """All numbers, one example after the other; int64 or float32."""
-    lengths: np.ndarray
-    """`(n,)`: count of the numbers of each example."""
 
 
 # `tensorflow/core/example/{example,feature}.proto`.
@@ -67,8 +58,11 @@ _Example: Any = message_factory.GetMessageClass(_POOL.FindMessageTypeByName("Exa
 _NOTHING = np.empty(0, np.int64)
 
 
-def decode_examples(messages: Sequence[bytes]) -> dict[str, Ragged]:
-    """Returns features by name; an example without the feature has length 0."""
+def decode_examples(messages: Sequence[bytes]) -> dict[str, list[np.ndarray]]:
+    """Returns each feature's numbers, int64 or float32, of each example.
+
+    An example without the feature has none.
+    """
     columns: dict[str, list[np.ndarray]] = {}
     for row, data in enumerate(messages):
         try:
@@ -87,17 +81,12 @@ def decode_examples(messages: Sequence[bytes]) -> dict[str, Ragged]:
                 dtype = np.float32 if kind == "floats" else np.int64
                 values = np.array(getattr(stored[name], kind).value, dtype)
             columns.setdefault(name, [_NOTHING] * len(messages))[row] = values
-    decoded = {}
     for name, column in columns.items():
-        types = {values.dtype for values in column if len(values)}
-        if len(types) > 1:
+        if len({values.dtype for values in column if len(values)}) > 1:
             raise InputError(
                 f"expected all values of {name} of one kind, found integers and floats"
             )
-        values = np.concatenate(column).astype(next(iter(types), np.int64))
-        lengths = np.fromiter(map(len, column), np.int64, len(column))
-        decoded[name] = Ragged(values, lengths)
-    return decoded
+    return columns
 
 
 # Arrays -> examples.
@@ -168,35 +157,33 @@ class Reader:
         return arrays, places
 
     def _to_arrays(
-        self, decoded: Mapping[str, Ragged], num_rows: int
+        self, decoded: Mapping[str, list[np.ndarray]], num_rows: int
     ) -> dict[str, np.ndarray]:
         """Returns matrices by the model's names; plain `input_ids` are padded."""
         arrays = {}
-        nothing = Ragged(np.empty(0), np.zeros(num_rows, np.int64))
         names = {
             features.stored_name(feature.name, self.config): feature.name
             for feature in features.batch_features(self.config)
         }
         for feature in features.record_features(self.config):
-            column = decoded.get(feature.name, nothing)
+            column = decoded.get(feature.name, [_NOTHING] * num_rows)
+            lengths = np.array([*map(len, column)])
             width = feature.length or self.config.max_seq_length
             if names[feature.name] == "next_sentence_labels":
                 width = self.config.num_slots
             least = 1 if feature.length is None else width
-            is_wrong = (column.lengths < least) | (column.lengths > width)
+            is_wrong = (lengths < least) | (lengths > width)
             if is_wrong.any():
                 expected = str(width) if least == width else f"{least} to {width}"
-                actual = str(column.lengths[is_wrong.argmax()])
+                actual = str(lengths[is_wrong.argmax()])
                 raise _violation(f"{expected} values of {feature.name}", actual)
-            if column.values.dtype != feature.dtype:
+            joined = np.concatenate(column)
+            if joined.dtype != feature.dtype:
                 expected = f"{feature.dtype} values of {feature.name}"
-                raise _violation(expected, str(column.values.dtype))
-            values = column.values
-            if (column.lengths != width).any():
-                values = np.zeros((num_rows, width), column.values.dtype)
-                is_filled = np.arange(width) < column.lengths[:, np.newaxis]
-                values[is_filled] = column.values
-            arrays[names[feature.name]] = values.reshape(-1, width)
+                raise _violation(expected, str(joined.dtype))
+            values = np.zeros((num_rows, width), joined.dtype)
+            values[np.arange(width) < lengths[:, np.newaxis]] = joined
+            arrays[names[feature.name]] = values
         if self.config.pack_instances and self.config.masking == "dynamic":
             input_ids = arrays["input_ids"]
             numbers = np.cumsum(input_ids == self.vocabulary.cls_id, axis=1)

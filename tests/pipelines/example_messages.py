@@ -18,4 +18,4 @@ def encode(values):
 def decode(message):
     """The features of a serialised `tf.train.Example`, each a list, by name."""
     columns = example_reading.decode_examples([message])
-    return {name: column.values.tolist() for name, column in columns.items()}
+    return {name: column[0].tolist() for name, column in columns.items()}

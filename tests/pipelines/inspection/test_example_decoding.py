@@ -18,8 +18,7 @@ def test_present_absent_and_empty_features():
     decoded = example_reading.decode_examples(messages)
     for name, column in decoded.items():
         lists = [list(values.get(name, [])) for values in expected]
-        assert column.lengths.tolist() == list(map(len, lists))
-        assert column.values.tolist() == sum(lists, [])
+        assert [values.tolist() for values in column] == lists
 
 
 @pytest.mark.parametrize(
