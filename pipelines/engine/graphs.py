@@ -8,7 +8,6 @@ import logging
 import os
 import queue
 import re
-import sys
 import tempfile
 import threading
 from collections import defaultdict
@@ -203,16 +202,16 @@ def _local_workers(options: pipeline_options.PipelineOptions) -> Iterator[None]:
     if direct.direct_running_mode != "multi_processing":
         yield
         return
-    original, duplicate = sys.stderr, os.dup(2)
+    duplicate = os.dup(2)
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)
     try:
         with (
-            os.fdopen(os.dup(duplicate), "w", buffering=1) as sys.stderr,
+            os.fdopen(os.dup(duplicate), "w", buffering=1) as terminal,
+            contextlib.redirect_stderr(terminal),
             steps.without_current_directory(),
         ):
             yield
     finally:
-        sys.stderr = original
         os.dup2(duplicate, 2)
         os.close(duplicate)

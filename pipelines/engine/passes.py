@@ -79,7 +79,7 @@ class Passes:
         root = _local_directory(job.work_dir)
         results: list[steps.Result] = []
         spilled: dict[str, list[str]] = {name: [] for name in job.shuffles}
-        for step in job.make_steps(steps.Heartbeat(None)):
+        for step in job.make_steps(steps.Heartbeat(str(root))):
             directory = root / step.name
             directory.mkdir(parents=True, exist_ok=True)
             # 1. Items or keys that no finished pass covers; none may be too large.

@@ -76,19 +76,17 @@ class Heartbeat:
     """Work done by one process, counted where the driver can see it.
 
     No local runner has live metrics, so each process writes its running total into a
-    file of its own in `directory`; with `None`, nobody reads the totals. Picklable; the
-    file is made on first use in the worker.
+    file of its own in `directory`. Picklable; the file is made on first use in the
+    worker.
     """
 
     _totals: ClassVar[Counter[str]] = Counter()
     _written_at: ClassVar[dict[str, float]] = {}
 
-    def __init__(self, directory: str | None):
+    def __init__(self, directory: str):
         self._directory = directory
 
     def add(self, amount: int) -> None:
-        if self._directory is None:
-            return
         self._totals[self._directory] += amount
         now = time.monotonic()
         if now - self._written_at.get(self._directory, 0.0) >= 0.5:
@@ -97,20 +95,17 @@ class Heartbeat:
 
     def flush(self) -> None:
         """Writes the total; `add` does so at most twice a second."""
-        total = self._totals.get(self._directory or "")
-        if self._directory is not None and total is not None:
-            # On another machine there is no such directory, and nobody reads it.
-            with contextlib.suppress(OSError):
-                Path(self._directory, str(os.getpid())).write_text(str(total))
+        path = Path(self._directory, str(os.getpid()))
+        # On another machine there is no such directory, and nobody reads it.
+        with contextlib.suppress(OSError):
+            path.write_text(str(self._totals[self._directory]))
 
 
 def sum_of_heartbeats(directory: str | Path) -> int:
-    total = 0
     # The directory of a failed process may be deleted meanwhile.
     with contextlib.suppress(OSError):
-        for path in Path(directory).glob("*"):
-            total += int(path.read_text() or 0)
-    return total
+        return sum(int(path.read_text() or 0) for path in Path(directory).glob("*"))
+    return 0
 
 
 @dataclass(frozen=True, kw_only=True)

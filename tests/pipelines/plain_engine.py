@@ -14,7 +14,7 @@ class PlainEngine:
         files.make_directory(job.work_dir)
         sent = {name: defaultdict(list) for name in job.shuffles}
         results = []
-        for step in job.make_steps(steps.Heartbeat(None)):
+        for step in job.make_steps(steps.Heartbeat("no directory")):
             elements = [item.value for item in job.items]
             if step.reads:
                 keys = {key for name in step.reads for key in sent[name]}
