@@ -9,7 +9,7 @@ word. Here only these are counted, in a fraction of the time and memory.
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from bert_keras.core import progress
 from bert_keras.core.errors import InputError
@@ -35,7 +35,6 @@ _NUM_ITERATIONS = 4
 # A little more than the wanted size is near enough; the rarest pieces are cut.
 _SLACK = 0.02
 _USUAL_STEPS = 3
-_WORDS_PER_UPDATE = 10_000
 
 
 def learn_vocabulary(
@@ -112,9 +111,21 @@ def rank(item: tuple[str, int]) -> tuple[int, str]:
 class PieceLearner:
     def __init__(self, words: Sequence[tuple[str, int]]):
         self._words = words
-        self._endings = count_endings(words, least=max(2, words[-1][1]))
         self.num_words_done = 0
         """Words split so far, for progress."""
+        # All proper endings of words that are frequent enough for any threshold. Most
+        # are rare. By last letter, so that only those of one letter are in memory.
+        self._endings: dict[str, int] = {}
+        least = max(2, words[-1][1])
+        by_last: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+        for word, count in words:
+            by_last[word[-1]].append((word, count))
+        for group in by_last.values():
+            counts: defaultdict[str, int] = defaultdict(int)
+            for word, count in group:
+                for start in range(1, len(word)):
+                    counts[word[start:]] += count
+            self._endings |= {e: count for e, count in counts.items() if count >= least}
 
     def learn(self, threshold: int) -> list[str]:
         """Returns all pieces of several characters and a count of at least `threshold`.
@@ -126,11 +137,7 @@ class PieceLearner:
         whole = {word: count for word, count in self._words if count >= threshold}
         inner = {e: count for e, count in self._endings.items() if count >= threshold}
         for _ in range(_NUM_ITERATIONS - 1):
-            counts: defaultdict[str, int] = defaultdict(int)
-            for first in range(0, len(self._words), _WORDS_PER_UPDATE):
-                some = self._words[first : first + _WORDS_PER_UPDATE]
-                add_inner_counts(counts, some, whole=whole, inner=inner)
-                self.num_words_done += len(some)
+            counts = self._count_inner(whole, inner)
             inner = {e: count for e, count in counts.items() if count >= threshold}
         prefix = tokenization.CONTINUATION_PREFIX
         pieces = whole | {prefix + ending: count for ending, count in inner.items()}
@@ -144,45 +151,27 @@ class PieceLearner:
             if len(piece.removeprefix(prefix)) > 1
         ]
 
+    def _count_inner(
+        self, whole: Mapping[str, int], inner: Mapping[str, int]
+    ) -> dict[str, int]:
+        """Splits words into pieces, and counts the ending after each but the last.
 
-def count_endings(words: Iterable[tuple[str, int]], *, least: int) -> dict[str, int]:
-    """Counts all proper endings of words that occur at least `least` times."""
-    by_last: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
-    for word, count in words:
-        by_last[word[-1]].append((word, count))
-    kept = {}
-    # Most are rare. By last letter, so that only those of one letter are in memory.
-    for group in by_last.values():
+        All single characters are pieces, besides the pieces `whole` at the beginning of
+        words and `inner` within words.
+        """
         counts: defaultdict[str, int] = defaultdict(int)
-        for word, count in group:
-            for start in range(1, len(word)):
-                counts[word[start:]] += count
-        kept.update((e, count) for e, count in counts.items() if count >= least)
-    return kept
-
-
-def add_inner_counts(
-    counts: defaultdict[str, int],
-    words: Iterable[tuple[str, int]],
-    *,
-    whole: Mapping[str, int],
-    inner: Mapping[str, int],
-) -> None:
-    """Splits words into pieces and counts the ending after each piece but the last.
-
-    All single characters are pieces, besides the pieces `whole` at the beginning of
-    words and `inner` within words.
-    """
-    for word, count in words:
-        start = 0 if word not in whole else len(word)
-        pieces = whole
-        while start < len(word):
-            end = len(word)
-            while end > start + 1 and word[start:end] not in pieces:
-                end -= 1
-            if end < len(word):
-                counts[word[end:]] += count
-            start, pieces = end, inner
+        for word, count in self._words:
+            start = 0 if word not in whole else len(word)
+            pieces = whole
+            while start < len(word):
+                end = len(word)
+                while end > start + 1 and word[start:end] not in pieces:
+                    end -= 1
+                if end < len(word):
+                    counts[word[end:]] += count
+                start, pieces = end, inner
+            self.num_words_done += 1
+        return counts
 
 
 def find_pieces(
@@ -198,41 +187,31 @@ def find_pieces(
     """
     lowest = max(2, counts[-1])
     threshold = max(lowest, counts[min(num_pieces, len(counts) - 1)])
-    enough: tuple[int, int] | None = None
-    short: tuple[int, int] | None = None
-    best: list[str] = []
+    # The closest thresholds on both sides, and their pieces.
+    enough: tuple[int, list[str]] | None = None
+    short: tuple[int, list[str]] | None = None
     while True:
         pieces = learn(threshold)
         if len(pieces) >= num_pieces:
-            best, enough = pieces, (threshold, len(pieces))
+            enough = threshold, pieces
             if len(pieces) <= num_pieces * (1 + _SLACK):
-                return best
+                return pieces
         elif threshold == lowest:
             return pieces
         else:
-            short = threshold, len(pieces)
-        if enough and short and short[0] - enough[0] <= 1:
-            return best
-        threshold = max(lowest, _next_threshold(enough, short, num_pieces))
-
-
-def _next_threshold(
-    enough: tuple[int, int] | None, short: tuple[int, int] | None, num_pieces: int
-) -> int:
-    """Returns a threshold to try, from the closest (threshold, pieces) on both sides.
-
-    Between two, the function interpolates: by Zipf's law, the logarithm of the number
-    of pieces falls about linearly with the logarithm of the threshold.
-    """
-    if enough is None:
-        return short[0] // 2 if short else 0
-    if short is None:
-        return 2 * enough[0]
-    target = num_pieces * (1 + _SLACK / 2)
-    span = math.log(enough[1] / max(short[1], 1))
-    share = min(max(math.log(enough[1] / target) / span, 0.1), 0.9)
-    guess = round(enough[0] * (short[0] / enough[0]) ** share)
-    return min(max(guess, enough[0] + 1), short[0] - 1)
+            short = threshold, pieces
+        if not (enough and short):
+            threshold = 2 * threshold if enough else max(lowest, threshold // 2)
+            continue
+        if short[0] - enough[0] <= 1:
+            return enough[1]
+        # Between two, by Zipf's law: the logarithm of the number of pieces falls about
+        # linearly with the logarithm of the threshold.
+        target, most = num_pieces * (1 + _SLACK / 2), len(enough[1])
+        span = math.log(most / max(len(short[1]), 1))
+        share = min(max(math.log(most / target) / span, 0.1), 0.9)
+        guess = round(enough[0] * (short[0] / enough[0]) ** share)
+        threshold = min(max(guess, enough[0] + 1), short[0] - 1)
 
 
 def assemble(

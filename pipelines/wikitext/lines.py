@@ -18,14 +18,14 @@ def paragraphs(text: str, counts: Counter[str]) -> list[str]:
         decoded = _ENTITY.sub(lambda entity: _character(entity[0]), decoded)
     # White space other than line ends becomes a space.
     decoded = _OTHER_SPACE.sub(" ", decoded)
-    found = []
-    for line in decoded.split("\n"):
+    tidied = []
+    for line in filter(None, decoded.split("\n")):
         repaired = _repair(line) if "  " in line or _HOLE.search(line) else line
         if _LETTER.search(repaired):
-            found.append(repaired.lstrip(" ,;:").rstrip(" "))
-        elif line:
+            tidied.append(repaired.lstrip(" ,;:").rstrip(" "))
+        else:
             counts["without_letters"] += 1
-    return found
+    return tidied
 
 
 _LETTER = re.compile(r"[^\W\d_]")
@@ -62,7 +62,7 @@ def _blocks(text: str, counts: Counter[str]) -> list[str]:
             # An indented formula, whose sentence stays.
             counts["lists"] += 1
         else:
-            if kind != _DROPPED_BEFORE:
+            if kind:
                 counts[kind] += 1
             # What only announces something dropped goes, too: "It may refer to:".
             while may_be_lead and ended and ". " not in ended[-1]:
@@ -84,19 +84,16 @@ _HEADING = re.compile(r"(={1,6})[^=]+\1[ \t]*|=.*=\s*$")
 _PSEUDO_HEADING = re.compile(r"'''[^'.]{1,80}'''[:\s]*")
 
 
-# A table or list that `markup` dropped, and counted, leaves a line with a bar.
-_DROPPED_BEFORE = "dropped before"
-
-
 def _kind(line: str) -> str:
-    """Returns the kind of a line: "text", "blank" or the rule that drops it."""
+    """Returns the kind of a line: "text", "blank" or the rule that drops it, empty for
+    the bar that is left of a table or list which `markup` dropped, and counted."""
     first = line[:1]
     if not first or line.isspace():
         return "blank"
     if first in "*#:;":
         return "lists"
     if first == "|" or (first == "!" and "!!" in line):
-        return _DROPPED_BEFORE if line == "|" else "table_rows"
+        return "" if line == "|" else "table_rows"
     if first == "-" and line.startswith("----"):
         return "horizontal_rules"
     if first in " \t":

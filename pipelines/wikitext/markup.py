@@ -96,9 +96,20 @@ def resolve(wikitext: str, counts: Counter[str]) -> str:
     """
     scan = _Scan("\n" + wikitext, counts)
     position = 0
-    while position < len(scan.text):
-        position = _take_tokens(scan, position)
-    text = "".join(scan.kept)
+    while token := _TOKEN.search(scan.text, position):
+        scan.kept.append(scan.text[position : token.start()])
+        group, position = token.lastindex, token.end()
+        if group is None:
+            position = _take_mark(scan, token[0], position)
+        elif group <= _LABEL:
+            scan.kept.append(token[group])
+        elif group == _TEMPLATE:
+            scan.keep_template(token[_TEMPLATE])
+        elif group == _REFERENCE:
+            counts["references"] += 1
+        else:
+            position = _take_tag(scan, token[0], token[_TAG], position)
+    text = "".join(scan.kept) + scan.text[position:]
     return _VARIANTS.sub(_first_variant, text) if "-{" in text else text
 
 
@@ -110,27 +121,21 @@ class _Scan:
         self.counts = counts
         self.last_comment_end = text.rfind("-->")
         self.kept: list[str] = []
+        # Kind, place in `kept` and number of brackets of each, the innermost last.
         self._opened: list[list] = []
-        self._num_open: dict[str, int] = {}
 
     def open(self, kind: str, size: int = 2) -> None:
         if len(self._opened) < _MAX_DEPTH:
             self._opened.append([kind, len(self.kept), size])
-            self._num_open[kind] = self._num_open.get(kind, 0) + 1
-
-    def innermost(self) -> str | None:
-        return self._opened[-1][0] if self._opened else None
 
     def is_open(self, kind: str) -> bool:
-        return self._num_open.get(kind, 0) > 0
+        return any(opened[0] == kind for opened in self._opened)
 
     def close(self, kind: str) -> str:
         """Closes the innermost of a kind and takes its content out of the text."""
-        while True:
+        opened, start = "", 0
+        while opened != kind:
             opened, start, _ = self._opened.pop()
-            self._num_open[opened] -= 1
-            if opened == kind:
-                break
         content = "".join(self.kept[start:])
         del self.kept[start:]
         return content
@@ -138,13 +143,32 @@ class _Scan:
     def close_braces(self, size: int) -> None:
         while size >= 2 and self.is_open("{{"):
             while self._opened[-1][0] != "{{":
-                self._num_open[self._opened.pop()[0]] -= 1
+                self._opened.pop()
             frame = self._opened[-1]
             used = min(frame[2], size, 3)
             frame[2] -= used
             size -= used
             if frame[2] < 2:
                 self.keep_template(self.close("{{"))
+
+    def close_brackets(self, size: int) -> None:
+        while size:
+            innermost = self._opened[-1][0] if self._opened else None
+            if innermost == "[":
+                self.kept.append(self.close("[").strip())
+                size -= 1
+            elif innermost == "[[" and size >= 2:
+                self.kept.append(_resolve_link(self.close("[["), self.counts))
+                size -= 2
+            elif size >= 2 and self.is_open("[["):
+                # Something inside the link was never closed.
+                size -= 2
+                if not self.is_open("{{"):
+                    self.kept.append(_resolve_link(self.close("[["), self.counts))
+            else:
+                # A single bracket may be text, as in "[sic]"; a double one is garbage.
+                self.kept.append("]" * (size % 2))
+                return
 
     def keep_template(self, content: str) -> None:
         """Keeps the words that a template stands for, or counts it as dropped."""
@@ -157,37 +181,13 @@ class _Scan:
             self.counts["templates"] += 1
 
 
-def _take_tokens(scan: _Scan, position: int) -> int:
-    """Takes tokens until one makes the scan continue elsewhere; returns where."""
-    text, keep = scan.text, scan.kept.append
-    for token in _TOKEN.finditer(text, position):
-        start, end = token.span()
-        if start > position:
-            keep(text[position:start])
-        position = end
-        group = token.lastindex
-        if group is None:
-            position = _take_mark(scan, token[0], end)
-        elif group <= _LABEL:
-            keep(token[group])
-        elif group == _TEMPLATE:
-            scan.keep_template(token[_TEMPLATE])
-        elif group == _REFERENCE:
-            scan.counts["references"] += 1
-        else:
-            position = _take_tag(scan, token[0], token[_TAG], end)
-        if position != end:
-            return position
-    keep(text[position:])
-    return len(text)
-
-
 def _take_mark(scan: _Scan, mark: str, end: int) -> int:
+    """Handles a mark; returns the position to continue at."""
     first = mark[0]
     if mark == "[[":
         scan.open("[[")
     elif first == "]":
-        _close_brackets(scan, len(mark))
+        scan.close_brackets(len(mark))
     elif first == "{":
         scan.open("{{", len(mark))
     elif first == "}":
@@ -208,26 +208,6 @@ def _take_mark(scan: _Scan, mark: str, end: int) -> int:
         scan.counts["comments"] += 1
         return scan.text.find("-->", end) + len("-->")
     return end
-
-
-def _close_brackets(scan: _Scan, size: int) -> None:
-    while size:
-        innermost = scan.innermost()
-        if innermost == "[":
-            scan.kept.append(scan.close("[").strip())
-            size -= 1
-        elif innermost == "[[" and size >= 2:
-            scan.kept.append(_resolve_link(scan.close("[["), scan.counts))
-            size -= 2
-        elif size >= 2 and scan.is_open("[["):
-            # Something inside the link was never closed.
-            size -= 2
-            if not scan.is_open("{{"):
-                scan.kept.append(_resolve_link(scan.close("[["), scan.counts))
-        else:
-            # A single bracket may be text, as in "[sic]"; a double one is garbage.
-            scan.kept.append("]" * (size % 2))
-            return
 
 
 def _take_tag(scan: _Scan, mark: str, name: str, end: int) -> int:

@@ -10,12 +10,11 @@ def _first_given(arguments: list[str]) -> str:
 
 def _convert(arguments: list[str]) -> str:
     """Returns the given value: {{convert|10|km|mi}}, {{convert|6|ft|2|in|m}}."""
-    count = 2
-    if len(arguments) > 3 and arguments[1] in _RANGE_WORDS:
-        count = 4
-    elif len(arguments) > 3 and _NUMBER.fullmatch(arguments[2]):
-        count = 4
-    return " ".join(_CONVERT_WORDS.get(word, word) for word in arguments[:count])
+    is_pair = len(arguments) > 3 and (
+        arguments[1] in _RANGE_WORDS or _NUMBER.fullmatch(arguments[2])
+    )
+    used = arguments[: 4 if is_pair else 2]
+    return " ".join(_CONVERT_WORDS.get(word, word) for word in used)
 
 
 def _unit(arguments: list[str]) -> str:
