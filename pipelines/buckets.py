@@ -110,7 +110,15 @@ def encode_bucket(
     unique = instances.unique_documents(arrived)
     counts["duplicate_documents"] += len(arrived) - len(unique)
     del arrived
-    tokens, spans = _plan(unique, config=config, vocabulary=vocabulary, counts=counts)
+    dtype = np.dtype(tokenization.typecode_for(len(vocabulary)))
+    if config.packing == "full_sentences":
+        tokens, spans = instances.make_full_sentence_spans(
+            unique, separator=vocabulary.sep_id, dtype=dtype, config=config
+        )
+    else:
+        tokens, spans = instances.make_pair_spans(
+            unique, dtype=dtype, config=config, counts=counts
+        )
     if config.next_sentence == "balanced":
         num_pairs = len(spans.seeds)
         spans = instances.balanced(spans, seed=config.random_seed, bucket=bucket)
@@ -150,23 +158,6 @@ def _batches(
         cuts = np.searchsorted(row_of, limits)
         for row, (start, end) in zip(limits, itertools.pairwise(cuts), strict=False):
             yield window[start:end], row_of[start:end] - row
-
-
-def _plan(
-    documents: list[instances.Document],
-    *,
-    config: ExamplesConfig,
-    vocabulary: tokenization.Vocabulary,
-    counts: Counter[str],
-) -> tuple[np.ndarray, instances.Spans]:
-    dtype = np.dtype(tokenization.typecode_for(len(vocabulary)))
-    if config.packing == "full_sentences":
-        return instances.make_full_sentence_spans(
-            documents, separator=vocabulary.sep_id, dtype=dtype, config=config
-        )
-    return instances.make_pair_spans(
-        documents, dtype=dtype, config=config, counts=counts
-    )
 
 
 # Batches.

@@ -114,7 +114,7 @@ def build_examples(
     if manifest.claim_output_directory(output_dir, settings):
         return manifest.read_manifest(output_dir, kind="examples")
     # 2. The shards, where no document is alone among those of other sources.
-    job = _place_rare(job, _find_rare(corpus_dir, corpus, job.num_shards))
+    job = _place_rare(job, corpus_dir, corpus)
     vocabulary.save(job.vocab_path)
     results = engine.run(
         steps.Job(
@@ -163,37 +163,32 @@ def default_num_shards(corpus: manifest.Manifest) -> int:
     return min(number, MAX_DEFAULT_SHARDS)
 
 
-def _find_rare(
-    corpus_dir: str | Path, corpus: manifest.Manifest, num_shards: int
-) -> dict[str, dict[str, int]]:
-    """Returns the sentences of each document of rare sources, by source and id.
+def _place_rare(
+    job: ExamplesJob, corpus_dir: str | Path, corpus: manifest.Manifest
+) -> ExamplesJob:
+    """Places the documents of rare sources so that none is alone in its shard.
 
-    The corpus is read only if a source has few documents for so many shards.
+    The places depend on the corpus and the number of shards alone, so that examples of
+    every length have the same documents in a shard. The corpus is read only if a source
+    has few documents for so many shards.
     """
+    # 1. The sentences of each document of these sources, by source and id.
     sizes: dict[str, dict[str, int]] = {
         name.removeprefix("documents/"): {}
         for name, number in corpus.counters.items()
-        if name.startswith("documents/") and number < RARE * num_shards
+        if name.startswith("documents/") and number < RARE * job.num_shards
     }
-    if not sizes or num_shards == 1:
-        return {}
+    if not sizes or job.num_shards == 1:
+        return job
     title = "examples: find rare sources"
     for document in documents.read_corpus(corpus_dir, corpus, title=title):
         source = instances.source_name(document["source"])
         if source in sizes:
             sizes[source][document["id"]] = sum(map(len, document["paragraphs"]))
-    return sizes
-
-
-def _place_rare(job: ExamplesJob, rare: Mapping[str, Mapping[str, int]]) -> ExamplesJob:
-    """Places the documents of rare sources so that none is alone in its shard.
-
-    The places depend on the corpus and the number of shards alone, so that examples of
-    every length have the same documents in a shard.
-    """
+    # 2. The parts of long ones, and another shard for lone ones.
     num_parts: dict[str, int] = {}
     moves: dict[str, dict[int, int]] = {}
-    for source, num_sentences in rare.items():
+    for source, num_sentences in sizes.items():
         ids = []
         for key, number in num_sentences.items():
             parts = min(number // SENTENCES_PER_PART, 2 * job.num_shards)

@@ -120,13 +120,13 @@ def page_reason(title: str, wikitext: str) -> str | None:
     if _LIST_TITLE.match(title):
         return LIST_PAGE
     # Again without hidden parts, which are rarely there.
-    if _marks_disambiguation(wikitext):
-        if _marks_disambiguation(_NOT_SHOWN.sub("", wikitext)):
-            return DISAMBIGUATION_PAGE
+    if _is_marked(wikitext) and _is_marked(_NOT_SHOWN.sub("", wikitext)):
+        return DISAMBIGUATION_PAGE
     return None
 
 
-def _marks_disambiguation(wikitext: str) -> bool:
+def _is_marked(wikitext: str) -> bool:
+    """Whether a template or magic word calls the page a disambiguation page."""
     if "__DISAMBIG__" in wikitext:
         return True
     names = set(_TEMPLATE.findall(wikitext))
@@ -213,18 +213,17 @@ def _digest(line: str) -> int:
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
 
-def _is_long_enough(words: Sequence[str]) -> bool:
-    """Whether a line has `MIN_WORDS` words; a Thai character is a quarter of one."""
-    if len(words) < MIN_WORDS:
-        return False
-    quarters = sum(_QUARTER_WORD.match(word) is not None for word in words)
-    return len(words) - quarters * 3 / 4 >= MIN_WORDS
-
-
 def compared_lines(lines: Iterable[str]) -> set[str]:
-    """Returns the lines of at least `MIN_WORDS` words in their compared form."""
-    split = map(normalise, lines)
-    return {" ".join(words) for words in split if _is_long_enough(words)}
+    """Returns the lines of at least `MIN_WORDS` words in their compared form.
+
+    A Thai character is a quarter of a word.
+    """
+    compared = set()
+    for words in map(normalise, lines):
+        num_quarters = sum(_QUARTER_WORD.match(word) is not None for word in words)
+        if len(words) - num_quarters * 3 / 4 >= MIN_WORDS:
+            compared.add(" ".join(words))
+    return compared
 
 
 def read_evaluation_files(paths: Sequence[str]) -> set[str]:
@@ -238,12 +237,19 @@ def read_evaluation_files(paths: Sequence[str]) -> set[str]:
       answers. In `context`, as in SQuAD, each sentence, since a paragraph of Wikipedia
       rarely stays the same as a whole.
     """
-    matches = []
+    compared: set[str] = set()
     for pattern in paths:
-        if not (found := files.match(pattern)):
+        if not (matches := files.match(pattern)):
             raise InputError(f"--exclude_overlap_with: no file matches {pattern!r}")
-        matches += found
-    return compared_lines(line for path in matches for line in read_lines(path))
+        for path in matches:
+            lines = compared_lines(read_lines(path))
+            if not lines:
+                raise InputError(
+                    f"{path}: no line of at least {MIN_WORDS} words, so nothing could "
+                    "be compared with it; leave it out"
+                )
+            compared |= lines
+    return compared
 
 
 def read_lines(path: str) -> list[str]:
@@ -259,19 +265,13 @@ def read_lines(path: str) -> list[str]:
         text = files.read_bytes(path).decode("utf-8-sig")
         if "\0" in text:
             raise ValueError("it holds NUL characters")
-        lines = list(read(text))
+        return list(read(text))
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, csv.Error, RecursionError) as error:
         raise InputError(
             f"{path}: expected UTF-8 text of the kind that its name says: {error}"
         ) from None
-    if not any(_is_long_enough(normalise(line)) for line in lines):
-        raise InputError(
-            f"{path}: no line of at least {MIN_WORDS} words, so nothing could be "
-            "compared with it; leave it out"
-        )
-    return lines
 
 
 _READERS = {

@@ -57,10 +57,41 @@ def write_pairs(
         raise InputError(f"--dev_percent is between 0 and 100, got {dev_percent:g}")
     files.check_is_new(output_dir)
     corpus = documents.open_corpus(corpus_dir)
-    with files.new_directory(output_dir) as temporary:
-        in_order = documents.read_corpus(corpus_dir, corpus, title="pairs")
-        counts = _write(temporary, in_order, kind, per_document, dev_percent)
-        if not counts[TRAIN_NAME] or not counts[DEV_NAME]:
+    # Eight bytes for each text, where a set has 82; the texts themselves are on disk.
+    trained = array.array("Q")
+    counts = {TRAIN_NAME: 0, DEV_NAME: 0}
+    options: dict[str, Any] = {"encoding": "utf-8", "newline": "\n"}
+    with (
+        files.new_directory(output_dir) as directory,
+        tempfile.TemporaryFile("w+", dir=directory, **options) as candidates,
+        open(directory / TRAIN_NAME, "w", **options) as train,
+        open(directory / DEV_NAME, "w", **options) as dev,
+    ):
+        # 1. The pairs to train on, and those that may be held out.
+        train.write(_HEADER)
+        for document in documents.read_corpus(corpus_dir, corpus, title="pairs"):
+            pairs = pairs_of(document, kind=kind, per_document=per_document)
+            lines = ["\t".join(pair) + "\n" for pair in pairs]
+            if _number(document["id"]) < dev_percent / 100 * 2**64:
+                candidates.writelines(lines)
+                continue
+            trained.extend(_number(text) for pair in pairs for text in pair)
+            train.writelines(lines)
+            counts[TRAIN_NAME] += len(lines)
+        # 2. Those of them that have no text of a pair to train on.
+        np.asarray(trained).sort()
+        dev.write(_HEADER)
+        candidates.seek(0)
+        for line in candidates:
+            for text in line.removesuffix("\n").split("\t"):
+                number = _number(text)
+                place = bisect.bisect_left(trained, number)
+                if place < len(trained) and trained[place] == number:
+                    break
+            else:
+                dev.write(line)
+                counts[DEV_NAME] += 1
+        if not all(counts.values()):
             raise InputError(
                 f"{corpus_dir}: {counts[TRAIN_NAME]} pairs to train on and "
                 f"{counts[DEV_NAME]} held out of {corpus.num_records} documents, "
@@ -78,45 +109,6 @@ _REMEDIES = {
     "neighbours": "they may have one paragraph each: try --of sentences",
     "sentences": "their paragraphs may be too short: try --of neighbours",
 }
-
-
-def _write(
-    directory: Path,
-    corpus: Iterator[Mapping[str, Any]],
-    kind: str,
-    per_document: int,
-    dev_percent: float,
-) -> dict[str, int]:
-    # Eight bytes for each text, where a set has 82; the texts themselves are on disk.
-    trained = array.array("Q")
-    num_trained = num_held_out = 0
-    options: dict[str, Any] = {"encoding": "utf-8", "newline": "\n"}
-    with tempfile.TemporaryFile("w+", dir=directory, **options) as candidates:
-        with open(directory / TRAIN_NAME, "w", **options) as file:
-            file.write(_HEADER)
-            for document in corpus:
-                pairs = pairs_of(document, kind=kind, per_document=per_document)
-                lines = ["\t".join(pair) + "\n" for pair in pairs]
-                if _number(document["id"]) < dev_percent / 100 * 2**64:
-                    candidates.writelines(lines)
-                    continue
-                trained.extend(_number(text) for pair in pairs for text in pair)
-                file.writelines(lines)
-                num_trained += len(lines)
-        np.asarray(trained).sort()
-        candidates.seek(0)
-        with open(directory / DEV_NAME, "w", **options) as file:
-            file.write(_HEADER)
-            for line in candidates:
-                for text in line.removesuffix("\n").split("\t"):
-                    number = _number(text)
-                    place = bisect.bisect_left(trained, number)
-                    if place < len(trained) and trained[place] == number:
-                        break
-                else:
-                    file.write(line)
-                    num_held_out += 1
-    return {TRAIN_NAME: num_trained, DEV_NAME: num_held_out}
 
 
 def pairs_of(

@@ -79,8 +79,9 @@ def build_vocabulary(
     settings = [vocab_size, do_lower_case, *(shard.sha256 for shard in corpus.shards)]
     digest = hashlib.sha256(repr(settings).encode()).hexdigest()
     # Hidden beside the file, which people copy next to models.
-    inputs_path = _beside(output_path, "inputs.json")
-    work_dir = _beside(output_path, f"{digest[:12]}.job")
+    directory, name = os.path.split(str(output_path))
+    inputs_path = files.join(directory, f".{name}.inputs.json")
+    work_dir = files.join(directory, f".{name}.{digest[:12]}.job")
     if files.exists(output_path):
         inputs = files.read_json(inputs_path) if files.exists(inputs_path) else {}
         if inputs != {"inputs": digest, "sha256": files.sha256(output_path)}:
@@ -140,11 +141,6 @@ def build_vocabulary(
         f"vocab: {len(tokens):,} entries in {output_path}, learnt from the "
         f"{len(words):,} most frequent of {num_different:,} different words"
     )
-
-
-def _beside(output_path: str | Path, suffix: str) -> str:
-    directory = os.path.dirname(str(output_path))
-    return files.join(directory, f".{files.name_of(output_path)}.{suffix}")
 
 
 # In a worker.

@@ -47,9 +47,10 @@ def encode(documents, *, bucket=0, **settings):
 def batch_of(documents, config):
     """The whole bucket as one batch, in its order."""
     kept = instances.unique_documents(documents)
-    tokens, spans = buckets._plan(
-        kept, config=config, vocabulary=VOCABULARY, counts=Counter()
-    )
+    make, more = instances.make_pair_spans, {"counts": Counter()}
+    if config.packing == "full_sentences":
+        make, more = instances.make_full_sentence_spans, {"separator": SEP}
+    tokens, spans = make(kept, dtype=np.uint16, config=config, **more)
     order = instances.shuffled(len(spans.seeds), seed=config.random_seed, bucket=0)
     return buckets.make_batch(
         tokens, spans.take(order), vocabulary=VOCABULARY, config=config
