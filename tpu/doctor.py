@@ -45,32 +45,36 @@ class Problem(Exception):
         super().__init__(found, fix)
 
 
-def look(name: str, check: Callable[..., str], *arguments: object) -> Finding:
-    """Runs a check, which returns what is well or raises a `Problem`."""
+def look(
+    name: str, check: Callable[..., str], *arguments: object, fix: str | None = None
+) -> Finding:
+    """Runs a check, which returns what is well or raises a `Problem`; `fix` mends the
+    problems that have no command of their own."""
     try:
         return Finding(name, "ok", check(*arguments))
     except Problem as problem:
-        return Finding(name, "problem", *problem.args)
+        found, own_fix = problem.args
+        return Finding(name, "problem", found, own_fix or fix)
 
 
 def examine(purpose: str, paths: Sequence[str] = ()) -> Iterator[Finding]:
     """Examines this machine. `paths` are directories, local or remote, that a run will
     read or write."""
-    root = Path("/")
-    yield look("python", _python, purpose)
-    yield look("packages", _versions, purpose)
+    root, install = Path("/"), _INSTALL[purpose]
+    yield look("python", _python, purpose, fix=install)
+    yield look("packages", _versions, purpose, fix=install)
     if purpose != "dataflow":
-        yield look("tensorflow", _build, purpose)
+        yield look("tensorflow", _build, purpose, fix=install)
     if purpose == "gpu":
         findings = [
             look("gpus", _gpu_devices, root),
             look("driver", _driver, root),
-            look("cuda", _cuda),
+            look("cuda", _cuda, fix=install),
         ]
         yield from findings
         # It takes seconds: asked only where nothing simpler is wrong.
         if all(finding.state == "ok" for finding in findings):
-            yield look("gpus of tensorflow", gpus_of_tensorflow)
+            yield look("gpus of tensorflow", gpus_of_tensorflow, fix=install)
     if purpose == "tpu":
         yield look("tpu devices", _tpu_devices, root)
         yield look("tpu lock", _lock, root)
@@ -122,24 +126,23 @@ _BUILDS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly")
 
 def _python(purpose: str) -> str:
     version = ".".join(map(str, sys.version_info[:3]))
-    last = (3, 12) if purpose == "tpu" else (3, 13)
-    if not (3, 11) <= sys.version_info[:2] <= last:
-        found = f"{version}, expected 3.11 to {last[0]}.{last[1]}"
-        raise Problem(found, _INSTALL[purpose])
+    last = 12 if purpose == "tpu" else 13
+    if not (3, 11) <= sys.version_info[:2] <= (3, last):
+        raise Problem(f"{version}, expected 3.11 to 3.{last}")
     return version
 
 
 def _versions(purpose: str) -> str:
     """Compares the installed versions with the requirements of our own metadata."""
-    install, extras = _INSTALL[purpose], EXTRAS[purpose].split()
+    extras = EXTRAS[purpose].split()
     try:
         known = importlib.metadata.metadata(_US).get_all("Provides-Extra") or []
     except importlib.metadata.PackageNotFoundError:
         found = f"{_US} is not installed: the versions it needs are not known"
-        raise Problem(found, install) from None
+        raise Problem(found) from None
     if older := sorted(set(extras) - set(known)):
         found = f"the {_US} that is installed is older, it knows no extra {older[0]}"
-        raise Problem(found, install)
+        raise Problem(found)
     # An extra may stand for others of ours, which are then looked up too.
     needs: dict[str, requirements.Requirement] = {}
     for extra in extras:
@@ -152,24 +155,19 @@ def _versions(purpose: str) -> str:
                 extras += sorted(need.extras - set(extras))
             else:
                 needs[name] = need
-    installed = [(n, provenance.installed_version(n.name)) for n in needs.values()]
-    wrong = [
-        (need, version)
-        for need, version in installed
-        if not version or not need.specifier.contains(version, prereleases=True)
-    ]
-    if not wrong:
-        return f"{len(needs)} packages of the right version"
-    # Without its dependencies, a package cannot bring another build of TensorFlow.
-    names = " ".join(f"'{need.name}{need.specifier}'" for need, _ in wrong)
-    fix = f"pip install --no-deps {names}"
-    raise Problem(
-        "; ".join(
-            f"{need.name} {version or 'missing'}, expected {need.specifier or 'any'}"
-            for need, version in wrong
-        ),
-        fix if all(version for _, version in wrong) else install,
-    )
+    # Without its dependencies, a package cannot bring another build of TensorFlow; one
+    # that is missing needs them.
+    wrong: list[str] = []
+    fix: str | None = "pip install --no-deps"
+    for need in needs.values():
+        version = provenance.installed_version(need.name)
+        if not version or not need.specifier.contains(version, prereleases=True):
+            expected = need.specifier or "any"
+            wrong.append(f"{need.name} {version or 'missing'}, expected {expected}")
+            fix = f"{fix} '{need.name}{need.specifier}'" if fix and version else None
+    if wrong:
+        raise Problem("; ".join(wrong), fix)
+    return f"{len(needs)} packages of the right version"
 
 
 def _build(purpose: str) -> str:
@@ -183,9 +181,9 @@ def _build(purpose: str) -> str:
             f"pip uninstall --yes {names} && {_INSTALL[purpose]}",
         )
     if not builds or importlib.util.find_spec("tensorflow") is None:
-        raise Problem(f"not installed, expected {expected}", _INSTALL[purpose])
+        raise Problem(f"not installed, expected {expected}")
     if builds[0].startswith("tensorflow-tpu ") != (purpose == "tpu"):
-        raise Problem(f"{builds[0]}, expected {expected}", _INSTALL[purpose])
+        raise Problem(f"{builds[0]}, expected {expected}")
     return builds[0]
 
 
@@ -261,21 +259,20 @@ def _driver(root: Path) -> str:
 
 def _cuda() -> str:
     """Finds CUDA's libraries as packages; TensorFlow's own metadata names them."""
-    fix = _INSTALL["gpu"]
     spec = importlib.util.find_spec("tensorflow")
     if spec and spec.origin:
         built = Path(spec.origin).parent / "python/platform/build_info.py"
         if "'is_cuda_build', True" not in built.read_text(encoding="utf-8"):
-            raise Problem("this build of TensorFlow has no CUDA in it", fix)
+            raise Problem("this build of TensorFlow has no CUDA in it")
     try:
         lines = importlib.metadata.requires("tensorflow") or []
     except importlib.metadata.PackageNotFoundError:
-        raise Problem("the package tensorflow is not installed", fix) from None
+        raise Problem("the package tensorflow is not installed") from None
     names = [re.split(r"[<>=!~ ;\[]", line)[0] for line in lines if "and-cuda" in line]
     missing = [name for name in names if not provenance.installed_version(name)]
     if missing:
         counts = f"{len(missing)} of {len(names)}"
-        raise Problem(f"{counts} CUDA packages missing: {missing[0]}, ...", fix)
+        raise Problem(f"{counts} CUDA packages missing: {missing[0]}, ...")
     return f"{len(names)} packages of CUDA's libraries"
 
 
@@ -291,7 +288,7 @@ def gpus_of_tensorflow() -> str:
     reason = told[-1] if told else done.stderr.strip().rpartition("\n")[2]
     # Behind the date, the level and the place in TensorFlow's source.
     reason = reason.rpartition("] ")[2]
-    raise Problem(f"TensorFlow lists none: {reason[:200]}", _INSTALL["gpu"])
+    raise Problem(f"TensorFlow lists none: {reason[:200]}")
 
 
 def _run_in_tensorflow(

@@ -6,7 +6,7 @@ compiler's; times are lower limits that follow from them and the chip's data she
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from bert_keras.core import chips
@@ -72,25 +72,32 @@ def _gigabytes(number: float) -> str:
     return f"{number / 1e9:.2f} GB" if number >= 1e7 else f"{number / 1e6:.3f} MB"
 
 
-_FIGURES: dict[str, Callable[[Row], str]] = {
-    "compiles": lambda row: "no" if row.compiled.refused else "yes",
-    "fits": lambda row: "yes" if row.fits else "NO",
-    "memory of a chip, needed": lambda row: _gigabytes(row.compiled.memory),
-    "  variables and batch": lambda row: _gigabytes(
-        max(row.compiled.argument_bytes, row.compiled.state_bytes)
-    ),
-    "  activations, temporaries": lambda row: _gigabytes(row.compiled.temporary_bytes),
-    "  program": lambda row: _gigabytes(row.compiled.code_bytes),
-    "memory of a chip, usable": lambda row: _gigabytes(row.chip.usable_memory),
-    "TFLOP": lambda row: f"{row.compiled.flops / 1e12:.3f}",
-    "GB moved": lambda row: f"{row.compiled.moved_bytes / 1e9:.2f}",
-    "least time by arithmetic": lambda row: f"{row.seconds[0] * 1e3:.2f} ms",
-    "least time by memory": lambda row: f"{row.seconds[1] * 1e3:.2f} ms",
-    "all-reduces": lambda row: f"{row.compiled.num_all_reduces:.0f}",
-    "  of together": lambda row: _gigabytes(row.compiled.all_reduced_bytes),
-}
-_OF_A_WHOLE_PROGRAM = {"  program", *list(_FIGURES)[7:]}
-"""Figures that the compiler does not tell of a program that is too large."""
+def _figures(row: Row) -> dict[str, str]:
+    """Returns what a table says of a step; empty: the compiler did not tell it."""
+    compiled, (by_arithmetic, by_memory) = row.compiled, row.seconds
+    arguments = max(compiled.argument_bytes, compiled.state_bytes)
+    figures = {
+        "compiles": "no" if compiled.refused else "yes",
+        "fits": "yes" if row.fits else "NO",
+        "memory of a chip, needed": _gigabytes(compiled.memory),
+        "  variables and batch": _gigabytes(arguments),
+        "  activations, temporaries": _gigabytes(compiled.temporary_bytes),
+        "  program": _gigabytes(compiled.code_bytes),
+        "memory of a chip, usable": _gigabytes(row.chip.usable_memory),
+        "TFLOP": f"{compiled.flops / 1e12:.3f}",
+        "GB moved": f"{compiled.moved_bytes / 1e9:.2f}",
+        "least time by arithmetic": f"{by_arithmetic * 1e3:.2f} ms",
+        "least time by memory": f"{by_memory * 1e3:.2f} ms",
+        "all-reduces": f"{compiled.num_all_reduces:.0f}",
+        "  of together": _gigabytes(compiled.all_reduced_bytes),
+    }
+    if compiled.refused:
+        return dict.fromkeys(figures, "") | {"compiles": "no"}
+    if compiled.is_too_large:
+        return figures | dict.fromkeys(("  program", *list(figures)[7:]), "")
+    return figures
+
+
 _MAX_REFUSED = 3
 """Operations that are listed: often each layer has the same one."""
 
@@ -108,15 +115,8 @@ def lines(device: chips.Device, rows: Sequence[Row]) -> Iterator[str]:
     )
     yield "Compiled by libtpu for this chip, which was not there."
     yield ""
-    columns = [["", *_FIGURES]]
-    for row in rows:
-        unknown: set[str] = set()
-        if row.compiled.refused:
-            unknown = set(_FIGURES) - {"compiles"}
-        elif row.compiled.is_too_large:
-            unknown = _OF_A_WHOLE_PROGRAM
-        figures = ("" if n in unknown else show(row) for n, show in _FIGURES.items())
-        columns.append([row.step.name, *figures])
+    columns = [["", *_figures(rows[0])]]
+    columns += [[row.step.name, *_figures(row).values()] for row in rows]
     widths = [max(map(len, column)) for column in columns]
     for number, (name, *cells) in enumerate(zip(*columns, strict=True)):
         if any(cells):

@@ -187,9 +187,7 @@ def _compile(
         if "error" in answer:
             message = answer["error"]
             if shortage := hlo.memory_shortage(message):
-                needed_bytes, is_temporaries = shortage
-                name = "temporary_bytes" if is_temporaries else "whole_bytes"
-                return Compiled(is_too_large=True, **{name: needed_bytes})
+                return dataclasses.replace(Compiled(is_too_large=True), **shortage)
             if scope := hlo.scope_in(message):
                 why = f"libtpu does not compile it: {message:.200}"
                 one = steps.Refused(operation="an operation", scope=scope, reason=why)

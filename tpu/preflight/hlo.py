@@ -71,18 +71,18 @@ def scope_in(message: str) -> str | None:
     return found[1] if found else None
 
 
-def memory_shortage(message: str) -> tuple[float, bool] | None:
-    """Reads libtpu's message on a program that is too large; `None`: another error.
+def memory_shortage(message: str) -> dict[str, float]:
+    """Reads libtpu's message on a program that is too large.
 
-    Returns the needed bytes, and whether these are of temporaries alone: variables,
-    batch and code come on top.
+    Returns the needed bytes by the name that `compiling.Compiled` has for them, nothing
+    for another error: of the temporaries alone, or of the whole program.
     """
     size = r"([\d.]+)([KMGT]?)"
     forms = {
-        rf"HLO temporaries \({size}\) exceeds available": True,
-        rf"Used {size} of [\d.]+[KMGT]? hbm": False,
+        "temporary_bytes": rf"HLO temporaries \({size}\) exceeds available",
+        "whole_bytes": rf"Used {size} of [\d.]+[KMGT]? hbm",
     }
-    for form, is_temporaries in forms.items():
+    for name, form in forms.items():
         if found := re.search(form, message):
-            return float(found[1]) * _GIGA[found[2]], is_temporaries
-    return None
+            return {name: float(found[1]) * _GIGA[found[2]]}
+    return {}

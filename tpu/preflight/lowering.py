@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import gc
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -142,24 +142,15 @@ def _zeros(step: steps.Step) -> dict[str, tf.Tensor]:
 def _learner(step: steps.Step, strategy: tf.distribute.Strategy) -> learner.Learner:
     # The learner of an evaluation, too, is built on a batch with labels.
     training = dataclasses.replace(step, purpose="training")
-    options: dict[str, Any] = {"seed": step.seed, "dtype": step.precision}
-    make_network: Callable[[], keras.Model]
-    if step.task.kind == "pretraining":
-        make_network = functools.partial(
-            pretrainer.BertPretrainer,
-            step.bert_config,
-            next_sentence=step.next_sentence,
-            name="bert_pretrainer",
-            **options,
-        )
-    else:
-        make_network = functools.partial(
-            registry.build_network,
-            step.bert_config,
-            step.task,
-            dropout_prob=step.dropout_prob,
-            **options,
-        )
+
+    def make_network() -> keras.Model:
+        options: dict[str, Any] = {"seed": step.seed, "dtype": step.precision}
+        if step.task.kind == "pretraining":
+            options |= {"next_sentence": step.next_sentence, "name": "bert_pretrainer"}
+            return pretrainer.BertPretrainer(step.bert_config, **options)
+        options["dropout_prob"] = step.dropout_prob
+        return registry.build_network(step.bert_config, step.task, **options)
+
     return learner.build_learner(
         make_network,
         {name: rows[:1] for name, rows in _zeros(training).items()},

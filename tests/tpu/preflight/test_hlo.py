@@ -27,10 +27,10 @@ def test_copies_become_reshapes():
 
 def test_what_the_compiler_says_of_memory():
     message = "for HLO temporaries (23.26G) exceeds available HBM (15.75G)."
-    assert hlo.memory_shortage(message) == (23.26 * 2**30, True)
+    assert hlo.memory_shortage(message) == {"temporary_bytes": 23.26 * 2**30}
     message = "Ran out of memory in memory space hbm. Used 20.5M of 15.75G hbm."
-    assert hlo.memory_shortage(message) == (20.5 * 2**20, False)
-    assert hlo.memory_shortage("INVALID_ARGUMENT") is None
+    assert hlo.memory_shortage(message) == {"whole_bytes": 20.5 * 2**20}
+    assert hlo.memory_shortage("INVALID_ARGUMENT") == {}
 
 
 def test_the_place_of_a_failure():
