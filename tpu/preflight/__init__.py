@@ -12,37 +12,12 @@ from typing import Any
 from bert_keras.core import chips
 from bert_keras.tpu.preflight import compiling, steps
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
-    """A step of a run, and the compiler's figures for it on one chip."""
-
-    step: steps.Step
-    compiled: compiling.Compiled
-    chip: chips.Chip
-
-    @property
-    def fits(self) -> bool:
-        """Whether the step compiles into the chip's memory."""
-        compiled = self.compiled
-        return not (compiled.refused or compiled.is_too_large) and (
-            compiled.memory <= self.chip.usable_memory
-        )
-
-    @property
-    def seconds(self) -> tuple[float, float]:
-        """The least time of a step, by its arithmetic and by the bytes moved."""
-        return (
-            self.compiled.flops / self.chip.flops,
-            self.compiled.moved_bytes / self.chip.bandwidth,
-        )
+Row = tuple[steps.Step, compiling.Compiled]
+"""A step of a run, and the compiler's figures for it on one chip."""
 
 
 def check(planned: Sequence[steps.Step], device: chips.Device) -> list[Row]:
-    return [
-        Row(step=s, compiled=compiling.compile_step(s, device), chip=device.chip)
-        for s in planned
-    ]
+    return [(step, compiling.compile_step(step, device)) for step in planned]
 
 
 def report(device: chips.Device, rows: Sequence[Row]) -> dict[str, Any]:
@@ -53,17 +28,17 @@ def report(device: chips.Device, rows: Sequence[Row]) -> dict[str, Any]:
         "num_hosts": device.num_hosts,
         "steps": [
             {
-                "step": row.step.name,
-                "batch_size": row.step.batch_size,
-                "num_chips": row.step.num_chips,
-                "max_seq_length": row.step.max_seq_length,
-                "fits": row.fits,
-                "needed_bytes": row.compiled.memory,
-                "usable_bytes": row.chip.usable_memory,
-                "least_seconds": max(row.seconds),
-                **dataclasses.asdict(row.compiled),
+                "step": step.name,
+                "batch_size": step.batch_size,
+                "num_chips": step.num_chips,
+                "max_seq_length": step.max_seq_length,
+                "fits": compiled.fits(device.chip),
+                "needed_bytes": compiled.memory,
+                "usable_bytes": device.chip.usable_memory,
+                "least_seconds": max(compiled.least_seconds(device.chip)),
+                **dataclasses.asdict(compiled),
             }
-            for row in rows
+            for step, compiled in rows
         ],
     }
 
@@ -72,18 +47,18 @@ def _gigabytes(number: float) -> str:
     return f"{number / 1e9:.2f} GB" if number >= 1e7 else f"{number / 1e6:.3f} MB"
 
 
-def _figures(row: Row) -> dict[str, str]:
+def _figures(compiled: compiling.Compiled, chip: chips.Chip) -> dict[str, str]:
     """Returns what a table says of a step; empty: the compiler did not tell it."""
-    compiled, (by_arithmetic, by_memory) = row.compiled, row.seconds
+    by_arithmetic, by_memory = compiled.least_seconds(chip)
     arguments = max(compiled.argument_bytes, compiled.state_bytes)
     figures = {
         "compiles": "no" if compiled.refused else "yes",
-        "fits": "yes" if row.fits else "NO",
+        "fits": "yes" if compiled.fits(chip) else "NO",
         "memory of a chip, needed": _gigabytes(compiled.memory),
         "  variables and batch": _gigabytes(arguments),
         "  activations, temporaries": _gigabytes(compiled.temporary_bytes),
         "  program": _gigabytes(compiled.code_bytes),
-        "memory of a chip, usable": _gigabytes(row.chip.usable_memory),
+        "memory of a chip, usable": _gigabytes(chip.usable_memory),
         "TFLOP": f"{compiled.flops / 1e12:.3f}",
         "GB moved": f"{compiled.moved_bytes / 1e9:.2f}",
         "least time by arithmetic": f"{by_arithmetic * 1e3:.2f} ms",
@@ -104,7 +79,7 @@ _MAX_REFUSED = 3
 
 def lines(device: chips.Device, rows: Sequence[Row]) -> Iterator[str]:
     """Yields a heading, a table of the steps, and the operations that were refused."""
-    step = rows[0].step
+    step, compiled = rows[0]
     hosts = f" on {device.num_hosts} hosts" if device.num_hosts > 1 else ""
     chips_ = "1 chip" if device.num_chips == 1 else f"{device.num_chips} chips"
     parts = f" in {step.num_parts} parts" if step.num_parts > 1 else ""
@@ -115,8 +90,9 @@ def lines(device: chips.Device, rows: Sequence[Row]) -> Iterator[str]:
     )
     yield "Compiled by libtpu for this chip, which was not there."
     yield ""
-    columns = [["", *_figures(rows[0])]]
-    columns += [[row.step.name, *_figures(row).values()] for row in rows]
+    columns = [["", *_figures(compiled, device.chip)]]
+    for step, compiled in rows:
+        columns.append([step.name, *_figures(compiled, device.chip).values()])
     widths = [max(map(len, column)) for column in columns]
     for number, (name, *cells) in enumerate(zip(*columns, strict=True)):
         if any(cells):
@@ -124,10 +100,9 @@ def lines(device: chips.Device, rows: Sequence[Row]) -> Iterator[str]:
             yield "  ".join(line).rstrip()
         if number == 0:
             yield "-" * (sum(widths) + 2 * (len(widths) - 1))
-    for row in rows:
-        refused = row.compiled.refused
-        for one in refused[:_MAX_REFUSED]:
+    for step, compiled in rows:
+        for one in compiled.refused[:_MAX_REFUSED]:
             yield ""
-            yield f"{row.step.name}: {one.operation} in {one.scope}: {one.reason}"
-        if len(refused) > _MAX_REFUSED:
-            yield f"and {len(refused) - _MAX_REFUSED} more"
+            yield f"{step.name}: {one.operation} in {one.scope}: {one.reason}"
+        if num_more := len(compiled.refused[_MAX_REFUSED:]):
+            yield f"and {num_more} more"

@@ -60,6 +60,15 @@ class Compiled:
         arguments = max(self.argument_bytes, self.state_bytes)
         return arguments + self.temporary_bytes + self.code_bytes
 
+    def fits(self, chip: chips.Chip) -> bool:
+        """Whether the step compiles into the chip's memory."""
+        is_whole = not (self.refused or self.is_too_large)
+        return is_whole and self.memory <= chip.usable_memory
+
+    def least_seconds(self, chip: chips.Chip) -> tuple[float, float]:
+        """Returns the least time by the arithmetic, and by the bytes moved."""
+        return self.flops / chip.flops, self.moved_bytes / chip.bandwidth
+
 
 def cache_directory() -> Path:
     """Returns the user's directory for the compiler and results."""

@@ -83,36 +83,35 @@ def test_what_cannot_be_planned(changes, message):
         plan(**changes)
 
 
-def checked(device="v5e-1", **figures):
-    planned, _ = plan(device, global_batch_size=32)
+DEVICE = chips.parse_device("v5e-1")
+
+
+def compiled(**figures):
     values = {
         **{"state_bytes": 2e9, "argument_bytes": 2.1e9, "temporary_bytes": 3e9},
         **{"code_bytes": 5e6, "flops": 197e9, "moved_bytes": 8.19e9},
     }
-    return preflight.Row(
-        step=planned,
-        compiled=compiling.Compiled(**(values | figures)),
-        chip=chips.parse_device(device).chip,
-    )
+    return compiling.Compiled(**(values | figures))
 
 
 def test_a_step_fits_into_what_a_program_may_use():
-    assert checked().fits
-    assert not checked(temporary_bytes=15e9).fits
-    assert not checked(is_too_large=True).fits
+    assert compiled().fits(DEVICE.chip)
+    assert not compiled(temporary_bytes=15e9).fits(DEVICE.chip)
+    assert not compiled(is_too_large=True).fits(DEVICE.chip)
 
 
 def test_least_times_follow_from_the_data_sheet():
-    assert checked().seconds == pytest.approx((1e-3, 10e-3))
+    assert compiled().least_seconds(DEVICE.chip) == pytest.approx((1e-3, 10e-3))
 
 
-def text_of(*steps_of_a_run):
-    return "\n".join(preflight.lines(chips.parse_device("v5e-1"), steps_of_a_run))
+def text_of(*figures):
+    planned, _ = plan("v5e-1", global_batch_size=32)
+    return "\n".join(preflight.lines(DEVICE, [(planned, one) for one in figures]))
 
 
 def test_the_table():
-    other = checked(is_too_large=True, temporary_bytes=2e10)
-    assert text_of(checked(), other) == TABLE
+    other = compiled(is_too_large=True, temporary_bytes=2e10)
+    assert text_of(compiled(), other) == TABLE
 
 
 TABLE = """\
@@ -138,10 +137,10 @@ all-reduces                                     0
 
 def test_operations_that_do_not_compile_are_told():
     refused = steps.Refused(operation="Unique", scope="layer_0/x", reason="why")
-    text = text_of(checked(refused=(refused,)))
+    text = text_of(compiled(refused=(refused,)))
     assert text.endswith("pretraining, training: Unique in layer_0/x: why")
     assert re.search("^compiles +no$", text, re.MULTILINE)
-    text = text_of(checked(refused=(refused,) * 12))
+    text = text_of(compiled(refused=(refused,) * 12))
     assert text.count("Unique") == 3
     assert text.endswith("and 9 more")
 
@@ -150,7 +149,7 @@ COMMAND = "preflight --config bert_tiny --max_seq_length 128 --device v5e-1".spl
 
 
 def test_json(monkeypatch, capsys):
-    monkeypatch.setattr(compiling, "compile_step", lambda *_: checked().compiled)
+    monkeypatch.setattr(compiling, "compile_step", lambda *_: compiled())
     assert cli.main([*COMMAND, "--json", "--global_batch_size", "32"]) == 0
     found = json.loads(capsys.readouterr().out)["steps"]
     names = [step["step"] for step in found]
