@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import architecture, pipelines, pretraining, tasks
+from bert_keras.core.settings import architecture, pipelines, pretraining
 from bert_keras.core.settings.finetuning import FinetuningConfig
 from bert_keras.model import flops
 
 if TYPE_CHECKING:
     from bert_keras.data import tokenization
-    from bert_keras.labelled import dataset
 
 _MEASURED_WORDS = 3.3e9
 _CORE_HOURS, _OF_EXAMPLES, _OF_DUPLICATE = 4.7, 0.43, 0.214
@@ -150,16 +149,26 @@ def finetuning(
     sizes = model.with_vocab_size(len(tokenizer.vocabulary))
     task, _, (data,) = splits.read(catalogue.find(settings), train, [], settings)
     inputs = data.encode(task, tokenizer, settings)
-    batches = list(_batches(settings, task, inputs))
+    # 1. The first epoch of training: tokens and arithmetic of its batches.
+    fixed = settings.fixed_lengths(on_tpu=False)
+    trained = learning.training_batches(
+        settings.model_copy(update={"lengths": fixed}),
+        inputs,
+        by_length=settings.are_batches_by_length(task),
+        num_replicas=1,
+    )
+    padded_length = trained.padded_length or int
+    tokens = forward_and_back = 0
+    for rows in trained.epoch(0):
+        length = padded_length(int(inputs.lengths[rows].max()))
+        num_rows = settings.batch_size if fixed else len(rows)
+        tokens += num_rows * length
+        forward_and_back += num_rows * flops.encoder_flops_per_example(sizes, length)
+    # 2. All epochs.
     per_epoch, num_steps = learning.num_steps(settings, len(inputs.lengths))
     epochs = num_steps / per_epoch
     # Choices and pairs: several texts in each row.
     num_texts = math.prod(inputs.batch(np.arange(1))["input_mask"].shape[1:-1])
-    forward_and_back = sum(
-        num_rows * flops.encoder_flops_per_example(sizes, length)
-        for num_rows, length in batches
-    )
-    tokens = sum(num_rows * length for num_rows, length in batches)
     stage = Stage(
         name=settings.task,
         num_steps=num_steps,
@@ -174,25 +183,6 @@ def finetuning(
         stages=(stage,),
         disk_bytes=_checkpoint_bytes(weights, 1),
     )
-
-
-def _batches(
-    settings: FinetuningConfig, task: tasks.Task, inputs: "dataset.Inputs"
-) -> Iterator[tuple[int, int]]:
-    """Yields rows and tokens of a row of each batch of the first epoch of training."""
-    from bert_keras.training.finetuning import learning
-
-    fixed = settings.fixed_lengths(on_tpu=False)
-    trained = learning.training_batches(
-        settings.model_copy(update={"lengths": fixed}),
-        inputs,
-        by_length=settings.are_batches_by_length(task),
-        num_replicas=1,
-    )
-    padded_length = trained.padded_length or int
-    for rows in trained.epoch(0):
-        num_rows = settings.batch_size if fixed else len(rows)
-        yield num_rows, padded_length(int(inputs.lengths[rows].max()))
 
 
 def facts(

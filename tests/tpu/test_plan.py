@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from bert_keras.commands import main as cli
-from bert_keras.core.settings import finetuning, loading, pretraining, tasks
+from bert_keras.core.settings import finetuning, loading, pretraining
 from bert_keras.model import flops
-from bert_keras.tpu import plan
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORDS = "snow road letter lamp horse bridge river winter".split()
@@ -60,12 +59,23 @@ def texts(tmp_path) -> Path:
     """A file whose texts have 3, 4, 5, 12, 3 and 100 tokens, and its vocabulary."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     (tmp_path / "vocab.txt").write_text("\n".join([*special, *WORDS]) + "\n")
-    lines = [
-        f"{number % 2}\t{' '.join(WORDS[n % 8] for n in range(count))}\n"
-        for number, count in enumerate((1, 2, 3, 10, 1, 98))
-    ]
-    (tmp_path / "train.tsv").write_text("label\ttext\n" + "".join(lines))
+    write_texts(tmp_path, [3, 4, 5, 12, 3, 100])
     return tmp_path
+
+
+def write_texts(folder: Path, lengths) -> None:
+    lines = [
+        f"{number % 2}\t{' '.join(WORDS[n % 8] for n in range(2, length))}\n"
+        for number, length in enumerate(lengths)
+    ]
+    (folder / "train.tsv").write_text("label\ttext\n" + "".join(lines))
+
+
+def planned_stage(texts: Path, settings: str, capsys) -> dict:
+    sets = " ".join(f"--set {value}" for value in f"task=text {settings}".split())
+    files = f"--train {texts}/train.tsv --vocab {texts}/vocab.txt --model bert_tiny"
+    (stage,) = planned(f"{sets} {files}", capsys)["stages"]
+    return stage
 
 
 @pytest.mark.parametrize(
@@ -80,13 +90,7 @@ def texts(tmp_path) -> Path:
     ],
 )
 def test_fine_tuning_is_counted_by_its_lengths(settings, rows, texts, capsys):
-    sets = " ".join(f"--set {value}" for value in f"task=text {settings}".split())
-    found = planned(
-        f"{sets} --set num_train_epochs=3 --train {texts}/train.tsv "
-        f"--vocab {texts}/vocab.txt --model bert_tiny",
-        capsys,
-    )
-    (stage,) = found["stages"]
+    stage = planned_stage(texts, f"{settings} num_train_epochs=3", capsys)
     assert stage["num_sequences"] == 18
     assert stage["num_tokens"] == 3 * sum(row * tokens for row, tokens in rows)
     model = loading.load(pretraining.PretrainingConfig, "bert_tiny", []).model
@@ -97,26 +101,21 @@ def test_fine_tuning_is_counted_by_its_lengths(settings, rows, texts, capsys):
 
 
 @pytest.mark.parametrize("batches", ["shuffled", "by_length"])
-def test_batches_are_those_of_training(batches):
+def test_batches_are_those_of_training(batches, texts, capsys):
     from bert_keras.training.finetuning import learning
 
     lengths = np.random.default_rng(7).integers(3, 128, 1000)
     settings = finetuning.FinetuningConfig(task="text", batches=batches)
-    task = tasks.Task(kind="classification", labels=("0", "1"))
-
-    def batch(rows):
-        shape = len(rows), lengths[rows].max()
-        return {"input_mask": np.ones(shape, np.int32)}
-
-    inputs = types.SimpleNamespace(lengths=lengths, batch=batch)
     trained = learning.Batches(
-        inputs=inputs,
+        inputs=types.SimpleNamespace(lengths=lengths),
         batch_size=settings.batch_size,
-        by_length=settings.are_batches_by_length(task),
+        by_length=batches == "by_length",
         seed=settings.seed,
     )
-    shapes = [tuple(batch["input_mask"].shape) for batch in trained.stream().take(32)]
-    assert [*plan._batches(settings, task, inputs)] == shapes
+    write_texts(texts, lengths)
+    stage = planned_stage(texts, f"batches={batches} num_train_epochs=1", capsys)
+    num_tokens = sum(len(rows) * max(lengths[rows]) for rows in trained.epoch(0))
+    assert (stage["num_steps"], stage["num_tokens"]) == (32, num_tokens)
 
 
 # Parts
